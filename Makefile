@@ -1,0 +1,30 @@
+.PHONY: run test check bench proto setup clean
+
+PY := .venv/bin/python
+ARGS ?=
+
+# The main job: an agent that remembers. Needs no key, no Docker, no network service.
+run: setup
+	@.venv/bin/runner --insecure chat $(ARGS)
+
+# Linters, types and architecture run as tests (tests/unit/test_quality.py).
+test: setup
+	$(PY) -m pytest $(ARGS)
+
+check: setup
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	.venv/bin/lint-imports
+
+bench: setup
+	$(PY) -m bench $(ARGS)
+
+proto: setup
+	$(PY) tools/generate_proto.py
+
+setup:
+	@tools/setup.sh
+
+clean:
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,26 @@
+"""`make bench [ARGS=--full]`: every figure of the documentation, in one run."""
+
+import argparse
+import asyncio
+import platform
+
+import psutil
+
+from bench import memory, processes, shell, tiers
+
+
+async def main() -> None:
+    parser = argparse.ArgumentParser(prog="make bench")
+    parser.add_argument("--full", action="store_true", help="larger sizes and more rounds")
+    full: bool = parser.parse_args().full
+    print(
+        f"{platform.system()} {platform.release()}, {psutil.cpu_count()} cores, "
+        f"{psutil.virtual_memory().total / 2**30:.0f} GiB, Python {platform.python_version()}"
+    )
+    for part in (memory, processes, shell, tiers):
+        print()
+        print("\n".join(await part.run(full)), flush=True)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

@@ -1,0 +1,178 @@
+"""What a guest and the embedder cost: time until ready, resident memory.
+
+Run alone: `python -m bench.processes`.
+"""
+
+import asyncio
+import fcntl
+import os
+import statistics
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import psutil
+from wire import envelope, transport
+from wire.limits import ENVELOPE_VERSION
+from wire.v1 import (
+    bootstrap_pb2,
+    common_pb2,
+    embedder_pb2,
+    embedder_pb2_grpc,
+    gateway_pb2,
+    gateway_pb2_grpc,
+)
+
+_READY_LIMIT_S = 120.0
+_TOKEN = transport.new_token()
+
+
+async def run(full: bool = False) -> list[str]:
+    """Lines of the report; `full` measures more rounds."""
+    rounds = 15 if full else 5
+    lines = ["processes (seconds from spawn to a healthy answer; resident memory)"]
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="oxb-") as scratch:
+        times: list[float] = []
+        resident = 0
+        for number in range(rounds):
+            seconds, resident = await _guest(Path(scratch) / str(number))
+            times.append(seconds)
+        lines.append(
+            f"  agent guest    ready p50 {statistics.median(times):5.2f} s "
+            f"(min {min(times):.2f}, max {max(times):.2f}, {rounds} starts)   "
+            f"{resident / 2**20:4.0f} MiB after one turn   goals: 1.5 s, 130 MB"
+        )
+        for backend in ("hashing", "sentence-transformers"):
+            seconds, resident = await _embedder(Path(scratch), backend)
+            lines.append(
+                f"  embedder {backend:22} ready {seconds:5.2f} s   {resident / 2**20:4.0f} MiB"
+            )
+    return lines
+
+
+def _envelope(base: Path) -> bootstrap_pb2.BootstrapEnvelope:
+    directories = {
+        name: str(base / path)
+        for name, path in {
+            "internal": ".oxydra",
+            "shared": "shared",
+            "tmp": "tmp",
+            "vault": "vault",
+            "ipc": "ipc",
+            "logs": "logs/agent",
+        }.items()
+    }
+    for directory in directories.values():
+        Path(directory).mkdir(parents=True, mode=0o700)
+    return bootstrap_pb2.BootstrapEnvelope(
+        version=ENVELOPE_VERSION,
+        launch_id="bench",
+        user_id="bench",
+        tier="process",
+        token=_TOKEN,
+        gateway=common_pb2.Endpoint(address=f"unix:{base}/ipc/gateway.sock"),
+        paths=bootstrap_pb2.GuestPaths(**directories),
+        memory=bootstrap_pb2.MemorySettings(
+            db_path=f"{base}/.oxydra/memory.db",
+            vector_weight=0.5,
+            keyword_weight=0.5,
+            min_similarity=0.2,
+            chunk_chars=640,
+            chunk_overlap=96,
+            embed_wait_ms=500,
+        ),
+        tools=bootstrap_pb2.ToolSettings(approval="auto", max_output_bytes=16384),
+        agent=bootstrap_pb2.AgentSettings(
+            provider="offline",
+            max_steps=20,
+            max_tokens=200_000,
+            turn_timeout_s=300,
+            history_turns=20,
+        ),
+        log_level="info",
+    )
+
+
+async def _guest(base: Path) -> tuple[float, int]:
+    settings = _envelope(base)
+    began = time.perf_counter()
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "guest.app",
+        "--bootstrap-stdin",
+        "--exit-with-parent",
+        stdin=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    assert process.stdin is not None
+    process.stdin.write(envelope.encode(settings))
+    await process.stdin.drain()
+    try:
+        async with transport.open_channel(settings.gateway.address, settings.token) as channel:
+            await _until_healthy(channel, process)
+            seconds = time.perf_counter() - began
+            await one_turn(gateway_pb2_grpc.GatewayStub(channel))
+            return seconds, psutil.Process(process.pid).memory_info().rss
+    finally:
+        process.terminate()
+        await process.wait()
+
+
+async def _until_healthy(channel: object, process: asyncio.subprocess.Process) -> None:
+    deadline = time.monotonic() + _READY_LIMIT_S
+    while not await transport.check_health(channel):  # type: ignore[arg-type]
+        if process.returncode is not None or time.monotonic() > deadline:
+            raise RuntimeError(f"the process did not become ready: {process.returncode}")
+        await asyncio.sleep(0.01)
+
+
+async def one_turn(gateway: "gateway_pb2_grpc.GatewayAsyncStub") -> None:
+    session = await gateway.CreateSession(gateway_pb2.CreateSessionRequest(channel="bench"))
+    turn = gateway.RunTurn(
+        gateway_pb2.RunTurnRequest(
+            session_id=session.session_id, text="remember that benches are honest", channel="bench"
+        )
+    )
+    events = [event async for event in turn]
+    if not events[-1].HasField("completed"):
+        raise RuntimeError(f"the turn did not complete: {events[-1]}")
+
+
+async def _embedder(base: Path, backend: str) -> tuple[float, int]:
+    socket = base / f"{backend}.sock"
+    lease = os.open(base / "leases", os.O_RDWR | os.O_CREAT)
+    fcntl.flock(lease, fcntl.LOCK_SH)  # without one the embedder would end by itself
+    began = time.perf_counter()
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "guest.embedding.server",
+        *("--socket", str(socket), "--backend", backend, "--model", "all-MiniLM-L6-v2"),
+        *("--leases", str(base / "leases"), "--token-stdin"),
+        stdin=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.DEVNULL,
+    )
+    assert process.stdin is not None
+    process.stdin.write(f"{_TOKEN}\n".encode())
+    process.stdin.close()
+    try:
+        async with transport.open_channel(f"unix:{socket}", _TOKEN) as channel:
+            await _until_healthy(channel, process)
+            stub = embedder_pb2_grpc.EmbedderStub(channel)
+            while (info := await stub.Info(embedder_pb2.EmbedderInfoRequest())).state == "loading":
+                await asyncio.sleep(0.05)
+            seconds = time.perf_counter() - began
+            if info.state != "ready":
+                raise RuntimeError(f"the embedder failed: {info.reason}")
+            await stub.Embed(embedder_pb2.EmbedRequest(texts=["one text"]))
+            return seconds, psutil.Process(process.pid).memory_info().rss
+    finally:
+        process.terminate()
+        await process.wait()
+        os.close(lease)
+
+
+if __name__ == "__main__":
+    print("\n".join(asyncio.run(run())))

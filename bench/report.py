@@ -1,0 +1,14 @@
+"""How figures are summed up and judged."""
+
+import statistics
+from collections.abc import Sequence
+
+
+def percentile(values: Sequence[float], percent: int) -> float:
+    """The `percent`th percentile, 1 to 99, of two values or more."""
+    return statistics.quantiles(values, n=100, method="inclusive")[percent - 1]
+
+
+def verdict(met: bool) -> str:
+    """What a row says of its goal."""
+    return "met" if met else "MISSED"

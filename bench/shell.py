@@ -1,0 +1,162 @@
+"""What one command in a shell guest costs, against `docker exec` and a bare fork and exec.
+
+Run alone: `python -m bench.shell`.
+"""
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+from wire import transport
+
+from bench import engine
+from bench.report import percentile, verdict
+from bench.scratch import scratch
+from guest.shell.client import Command, ShellClient
+from runner.config import Config, Tier
+from runner.launch import ShellLauncher
+from runner.mounts import Role
+from runner.ownership import Owner
+from runner.tiers.base import Handle
+from runner.tiers.drivers import driver_for
+from runner.tiers.process import ProcessDriver
+from runner.workspace import Workspace
+
+GOAL: Final = 20.0
+"""So many times faster than `docker exec` shall a command in the container tier be."""
+_READY_S: Final = 60.0
+_WARM_UP: Final = 5
+_PAUSE_S: Final = 0.01
+_TRUE: Final = Command(text="true", cwd="/shared", timeout_s=60)
+
+Way = Callable[[], Awaitable[None]]
+
+
+async def run(full: bool = False) -> list[str]:
+    """Lines of the report; `full` measures more rounds."""
+    rounds = 300 if full else 60
+    lines = [f"shell_exec of `true` ({rounds} interleaved rounds; milliseconds)"]
+    async with AsyncExitStack() as stack:
+        ways: dict[str, Way] = {"fork and exec": _fork}
+        ways["bare socket"] = _asking(await stack.enter_async_context(_daemon()))
+        if why := ProcessDriver().capabilities.unsupported.get(Role.SHELL, ""):
+            lines.append(f"  process tier left out: {why}")
+        else:
+            client, _ = await stack.enter_async_context(_guest("process"))
+            ways["process tier"] = _asking(client)
+        if why := await engine.missing():
+            lines.append(f"  container tier and docker exec left out: {why}")
+        else:
+            client, handle = await stack.enter_async_context(_guest("container"))
+            ways["container tier"] = _asking(client)
+            ways["docker exec"] = _exec(handle.data["container"])
+        times = await _interleaved(ways, rounds)
+    for name, found in times.items():
+        p50, p95 = percentile(found, 50), percentile(found, 95)
+        lines.append(f"  {name:15} p50 {p50 * 1000:7.2f}   p95 {p95 * 1000:7.2f}")
+    if "docker exec" in times:
+        ratio = percentile(times["docker exec"], 50) / percentile(times["container tier"], 50)
+        lines.append(
+            f"  docker exec / container tier: {ratio:.1f} times   "
+            f"goal: at least {GOAL:g} times: {verdict(ratio >= GOAL)}"
+        )
+    return lines
+
+
+async def _interleaved(ways: dict[str, Way], rounds: int) -> dict[str, list[float]]:
+    """Seconds of every way in every round, after a few that do not count. Between two
+    there is a pause, in which one clears up and the next does not pay for it."""
+    times: dict[str, list[float]] = {name: [] for name in ways}
+    for number in range(_WARM_UP + rounds):
+        for name, way in ways.items():
+            began = time.perf_counter()
+            await way()
+            if number >= _WARM_UP:
+                times[name].append(time.perf_counter() - began)
+            await asyncio.sleep(_PAUSE_S)
+    return times
+
+
+async def _fork() -> None:
+    subprocess.run(["/bin/true"], check=True)
+
+
+def _exec(container: str) -> Way:
+    async def way() -> None:
+        engine.docker("exec", container, "true")
+
+    return way
+
+
+def _asking(client: ShellClient) -> Way:
+    async def way() -> None:
+        ended = await client.run(_TRUE)
+        if ended.exit.exit_code != 0:
+            raise RuntimeError(f"true ended with {ended.exit.exit_code}")
+
+    return way
+
+
+@asynccontextmanager
+async def _daemon() -> AsyncIterator[ShellClient]:
+    """The daemon as an ordinary process, without any tier around it."""
+    token = transport.new_token()
+    with scratch() as root:
+        for name in ("shared", "tmp"):
+            (root / name).mkdir()
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "shell_daemon.server", "--token-stdin", "--exit-with-parent"),
+            *("--socket", str(root / "shell.sock")),
+            *("--root-shared", str(root / "shared"), "--root-tmp", str(root / "tmp")),
+            stdin=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        assert process.stdin is not None
+        process.stdin.write(f"{token}\n".encode())
+        try:
+            async with _client(root / "shell.sock", token) as client:
+                yield client
+        finally:
+            process.terminate()
+            await process.wait()
+
+
+@asynccontextmanager
+async def _guest(tier: Tier) -> AsyncIterator[tuple[ShellClient, Handle]]:
+    """The daemon as the shell guest of a tier, started by its driver as the runner would."""
+    with scratch() as root:
+        config = Config(workspace_root=root, tier=tier)
+        driver = driver_for(tier, config.container)
+        workspace = Workspace(root, "bench", Owner.of(config))
+        workspace.provision()
+        launch = ShellLauncher(config, workspace, driver.capabilities).prepare()
+        await driver.check()
+        handle = await driver.start(launch.spec)
+        try:
+            async with _client(workspace.shell_socket, launch.token) as client:
+                yield client, handle
+        finally:
+            await driver.stop(handle)
+
+
+@asynccontextmanager
+async def _client(socket: Path, token: str) -> AsyncIterator[ShellClient]:
+    deadline = time.monotonic() + _READY_S
+    while not socket.exists():
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"the shell guest did not become ready: no {socket}")
+        await asyncio.sleep(0.02)
+    client = ShellClient(transport.unix_endpoint(socket), token)
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+if __name__ == "__main__":
+    print("\n".join(asyncio.run(run())))

@@ -1,0 +1,123 @@
+"""Why a turn failed, in words for the person at the other end.
+
+Only what a person can act on crosses: a provider's own error text may quote the
+request or the key, so it goes to the log (redacted there) and not to the event.
+"""
+
+from pydantic_ai import exceptions
+from wire.errors import Code, WireError
+from wire.v1 import gateway_pb2
+
+from guest.agent.settings import AgentSettings
+
+_CONFIG = "in the [agent] section of runner.toml, then: runner restart"
+_KEY = f"check the variable that api_key_env names {_CONFIG}"
+
+
+def failed(code: str | Code, message: str, resolution: str = "") -> gateway_pb2.TurnFailed:
+    return gateway_pb2.TurnFailed(code=str(code), message=message, resolution=resolution)
+
+
+def from_wire_error(error: WireError) -> gateway_pb2.TurnFailed:
+    return failed(error.code, error.brief, error.resolution)
+
+
+def out_of_time(settings: AgentSettings) -> gateway_pb2.TurnFailed:
+    return failed(
+        Code.TIMEOUT,
+        f"the turn took longer than {settings.turn_timeout_s:g} seconds",
+        f"ask for less at once, or raise turn_timeout_s {_CONFIG}",
+    )
+
+
+def out_of_budget(settings: AgentSettings, steps: int) -> gateway_pb2.TurnFailed:
+    if steps >= settings.max_steps:
+        return failed(
+            Code.RESOURCE_EXHAUSTED,
+            f"the turn used all {settings.max_steps} of its model requests",
+            f"ask for less at once, or raise max_steps {_CONFIG}",
+        )
+    return failed(
+        Code.RESOURCE_EXHAUSTED,
+        f"the turn used more than its {settings.max_tokens} tokens",
+        f"ask for less at once, or raise max_tokens {_CONFIG}",
+    )
+
+
+def from_model(error: Exception, settings: AgentSettings) -> gateway_pb2.TurnFailed | None:
+    """What `error` means to the user; None where it is not the model's or its provider's."""
+    who = f"provider {settings.provider!r}"
+    for kind, code, message, resolution in _KINDS:
+        if isinstance(error, kind):
+            return failed(code, message.format(who=who, model=settings.model), resolution)
+    return None
+
+
+_KINDS: tuple[tuple[type[Exception], Code, str, str], ...] = (
+    (
+        exceptions.ModelAuthenticationError,
+        Code.FAILED_PRECONDITION,
+        "{who} refused the API key",
+        _KEY,
+    ),
+    (
+        exceptions.ModelNotFoundError,
+        Code.FAILED_PRECONDITION,
+        "{who} knows no model {model!r}",
+        f"correct model (or base_url) {_CONFIG}",
+    ),
+    (
+        exceptions.ModelContextWindowExceededError,
+        Code.RESOURCE_EXHAUSTED,
+        "the conversation is too long for model {model!r}",
+        f"start a new session, or lower history_turns {_CONFIG}",
+    ),
+    (
+        exceptions.ModelRequestRejectedError,
+        Code.FAILED_PRECONDITION,
+        "{who} rejected the request",
+        f"see runner logs for its answer; correct model or base_url {_CONFIG}",
+    ),
+    (
+        exceptions.ModelQuotaExceededError,
+        Code.RESOURCE_EXHAUSTED,
+        "the account at {who} has no quota left",
+        "raise the quota with the provider, or configure another one: provider " + _CONFIG,
+    ),
+    (
+        exceptions.ModelRateLimitError,
+        Code.RESOURCE_EXHAUSTED,
+        "{who} limits the rate of requests",
+        "wait a little and ask again",
+    ),
+    (
+        exceptions.ModelTimeoutError,
+        Code.TIMEOUT,
+        "{who} did not answer in time",
+        f"ask again; if it persists, check base_url {_CONFIG}",
+    ),
+    (
+        exceptions.ModelConnectionError,
+        Code.UNAVAILABLE,
+        "the connection to {who} failed or broke off",
+        f"check the network and base_url {_CONFIG}",
+    ),
+    (
+        exceptions.ModelAPIError,
+        Code.UNAVAILABLE,
+        "{who} failed to answer",
+        "ask again later; runner logs has the provider's answer",
+    ),
+    (
+        exceptions.ContentFilterError,
+        Code.FAILED_PRECONDITION,
+        "the content filter of {who} stopped the answer",
+        "ask in other words",
+    ),
+    (
+        exceptions.UnexpectedModelBehavior,
+        Code.UNAVAILABLE,
+        "model {model!r} gave an answer that cannot be used",
+        f"ask again; if it persists, choose another model {_CONFIG}",
+    ),
+)

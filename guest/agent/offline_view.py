@@ -1,0 +1,195 @@
+"""What the built-in model can read off a conversation: the command, this turn's
+tool results, and the note that "that" means."""
+
+import json
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+
+_STOP_WORDS = frozenset(
+    """
+    a about am an and are be been by can could did do does for from had has have he her hers him
+    his how i if in is it its me mine my of on or our ours she should so that the their them
+    they this to us was we were what when where which who whom whose why will with would you
+    your yours user
+    """.split()  # noqa: SIM905 - a list of 70 quoted words is harder to read
+)
+
+Hits = list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One finished tool call. `data` is what its JSON held, None where it is no JSON;
+    `notes` are the `Note: ` lines after it."""
+
+    tool: str
+    arguments: dict[str, Any]
+    ok: bool
+    text: str
+    data: Any
+    notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Focus:
+    """The note a conversation is about. `topic` is how the user spoke of it.
+
+    `fresh`: the turn right before this one saved, found or changed it.
+    """
+
+    note_id: str
+    text: str
+    topic: str
+    fresh: bool = True
+
+
+@dataclass(frozen=True)
+class View:
+    """One request to the built-in model, digested.
+
+    `outcomes` are those of the current turn, in order; `focus` is as it was
+    when the turn began; `offered` are the tools that may be called.
+    """
+
+    command: str
+    outcomes: tuple[Outcome, ...]
+    focus: Focus | None
+    offered: frozenset[str]
+
+
+def read(messages: Sequence[ModelMessage], offered: Iterable[str]) -> View:
+    """Digest a conversation as pydantic-ai hands it to a model."""
+    view = View("", (), None, frozenset(offered))
+    calls: dict[str, ToolCallPart] = {}
+    for message in messages:
+        if not isinstance(message, ModelRequest):
+            calls.update((part.tool_call_id, part) for part in message.tool_calls)
+            continue
+        for part in message.parts:
+            if isinstance(part, UserPromptPart):
+                text = part.content if isinstance(part.content, str) else ""
+                view = replace(view, command=text.strip(), outcomes=(), focus=_refocus(view))
+            elif isinstance(part, ToolReturnPart):
+                outcome = _outcome(part, calls.get(part.tool_call_id))
+                view = replace(view, outcomes=(*view.outcomes, outcome))
+    return view
+
+
+def content_words(text: str) -> frozenset[str]:
+    """The words of `text` that carry meaning, folded so that plurals and genitives meet."""
+    words = re.findall(r"[^\W_]+(?:'\w+)?", text.casefold())
+    return frozenset(_singular(word) for word in words if word not in _STOP_WORDS)
+
+
+def _singular(word: str) -> str:
+    if len(word) > 4 and word.endswith("ies"):
+        return f"{word[:-3]}y"
+    return re.sub(r"(?<=..)'?s$", "", word)
+
+
+def found_and_related(hits: Hits, topic: str) -> tuple[Hits, Hits]:
+    """Which search results to show as known about `topic`, and which as merely near it.
+
+    A result found by keyword counts as known; where some hold every word of the
+    topic, only those do. What was found by meaning alone is never more than related.
+    """
+    known = surely_about(hits, topic) or [hit for hit in hits if _has_a_word(hit)]
+    return known, [hit for hit in hits if hit not in known]
+
+
+def surely_about(hits: Hits, topic: str) -> Hits:
+    """The results that hold every word of `topic`: sure enough to change or delete."""
+    wanted = content_words(topic)
+    return [
+        hit
+        for hit in hits
+        if wanted and _has_a_word(hit) and wanted <= content_words(str(hit.get("text", "")))
+    ]
+
+
+def _has_a_word(hit: dict[str, Any]) -> bool:
+    return hit.get("matched_by") in ("keyword", "both")
+
+
+def subject_of(text: str) -> str:
+    """What a note is about: the words before its first "is", "are", "was", "=" or ":"."""
+    match = re.match(r"\s*(\S.{0,78}?)\s*(?:\s(?:is|are|was|were)\s|[=:])", text, re.IGNORECASE)
+    return match[1] if match else ""
+
+
+def _outcome(part: ToolReturnPart, call: ToolCallPart | None) -> Outcome:
+    text = part.content if isinstance(part.content, str) else part.model_response_str()
+    data, rest = None, ""
+    if part.outcome == "success":
+        try:
+            data, end = json.JSONDecoder().raw_decode(text)
+            rest = text[end:]
+        except ValueError:
+            data = None
+    return Outcome(
+        tool=part.tool_name,
+        arguments=call.args_as_dict() if call else {},
+        ok=part.outcome == "success",
+        text=text,
+        data=data,
+        notes=tuple(line for line in rest.splitlines() if line.startswith("Note: ")),
+    )
+
+
+def _refocus(view: View) -> Focus | None:
+    """What "that" means after the turn in `view`."""
+    focus = replace(view.focus, fresh=False) if view.focus else None
+    for outcome in view.outcomes:
+        if outcome.ok:
+            focus = _FOLLOW.get(outcome.tool, _unchanged)(outcome, focus)
+    return focus
+
+
+def _unchanged(_: Outcome, focus: Focus | None) -> Focus | None:
+    return focus
+
+
+def _after_write(outcome: Outcome, focus: Focus | None) -> Focus | None:
+    note_id = outcome.data.get("note_id") if isinstance(outcome.data, dict) else None
+    if not isinstance(note_id, str) or not note_id:
+        return focus
+    text = str(outcome.arguments.get("content", ""))
+    kept = focus.topic if focus and focus.note_id == note_id else ""
+    return Focus(note_id, text, kept or subject_of(text))
+
+
+def _after_search(outcome: Outcome, _: Focus | None) -> Focus | None:
+    topic = str(outcome.arguments.get("query", ""))
+    found = surely_about(hits_of(outcome), topic)
+    if len(found) != 1:
+        return None
+    return Focus(str(found[0].get("note_id", "")), str(found[0].get("text", "")), topic)
+
+
+def _after_delete(outcome: Outcome, focus: Focus | None) -> Focus | None:
+    gone = outcome.arguments.get("note_id")
+    return None if focus and focus.note_id == gone else focus
+
+
+_FOLLOW = {
+    "memory_save": _after_write,
+    "memory_update": _after_write,
+    "memory_search": _after_search,
+    "memory_delete": _after_delete,
+}
+
+
+def hits_of(outcome: Outcome) -> Hits:
+    """The search results in `outcome`; none where it holds no readable list."""
+    data = outcome.data
+    return [hit for hit in data if isinstance(hit, dict)] if isinstance(data, list) else []

@@ -1,0 +1,122 @@
+"""The tool pipeline as pydantic-ai sees it.
+
+Definitions come from the pipeline, and every call goes to it with the arguments
+exactly as the model wrote them: the pipeline validates, so that a bad argument
+is answered like any other tool error and the model can correct itself.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from pydantic_ai import RunContext, ToolFailed
+from pydantic_ai.tools import ToolDefinition
+from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
+from wire.errors import WireError
+from wire.v1 import gateway_pb2
+
+from guest.agent.history import storable
+from guest.agent.turn import Emit, Pipeline
+from guest.tools.base import Approve, Safety, Tool, ToolContext, ToolResult
+
+_ARGUMENTS = "arguments"
+
+
+class Record(Protocol):
+    """Writes a finished call through to the store."""
+
+    async def __call__(self, call_id: str, tool: str, result: ToolResult) -> None: ...
+
+
+@dataclass(frozen=True)
+class TurnDeps:
+    """What the tool calls of one run share: passed by pydantic-ai, kept by nobody."""
+
+    context: ToolContext
+    emit: Emit
+    record: Record
+    redact: Callable[[str], str]
+    approve: Approve | None
+
+
+class _AsWritten:
+    """An argument "validator" that accepts anything and passes it on unread."""
+
+    def validate_json(self, input: str | bytes | bytearray, **_: Any) -> dict[str, Any]:  # noqa: A002
+        return {_ARGUMENTS: input if isinstance(input, str) else input.decode(errors="replace")}
+
+    def validate_python(self, input: Any, **_: Any) -> dict[str, Any]:  # noqa: A002
+        return {_ARGUMENTS: input}
+
+
+class PipelineToolset(AbstractToolset[TurnDeps]):
+    """Every tool the pipeline offers, under one roof."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+
+    @property
+    def id(self) -> str:
+        return "oxydra"
+
+    async def get_tools(self, ctx: RunContext[TurnDeps]) -> dict[str, ToolsetTool[TurnDeps]]:
+        return {
+            tool.name: ToolsetTool(
+                toolset=self,
+                tool_def=definition(tool),
+                max_retries=ctx.max_retries,
+                args_validator=_AsWritten(),
+            )
+            for tool in self._pipeline.tools()
+        }
+
+    async def call_tool(
+        self,
+        name: str,
+        tool_args: dict[str, Any],
+        ctx: RunContext[TurnDeps],
+        tool: ToolsetTool[TurnDeps],  # noqa: ARG002 - the pipeline looks it up itself
+    ) -> str:
+        turn, call_id = ctx.deps, ctx.tool_call_id or ""
+        arguments = tool_args[_ARGUMENTS]
+        await turn.emit(
+            gateway_pb2.ToolCallStarted(
+                call_id=call_id, tool=name, arguments_json=storable(turn.redact(_json(arguments)))
+            )
+        )
+        try:
+            result = await self._pipeline.call(turn.context, name, arguments, turn.approve)
+        except WireError as error:
+            text = f"the tool is unavailable: {error.brief}"
+            result = ToolResult(text=text, is_error=True, summary=text, duration_ms=0)
+        await turn.record(call_id, name, result)
+        await turn.emit(finished(call_id, name, result))
+        if result.is_error:
+            raise ToolFailed(result.text)
+        return result.text
+
+
+def definition(tool: Tool) -> ToolDefinition:
+    """What a provider is told about `tool`."""
+    return ToolDefinition(
+        name=tool.name,
+        description=tool.description,
+        parameters_json_schema=tool.arguments.model_json_schema(),
+        sequential=tool.safety is not Safety.READ_ONLY,
+    )
+
+
+def finished(call_id: str, tool: str, result: ToolResult) -> gateway_pb2.ToolCallFinished:
+    """The event that says how a call ended."""
+    return gateway_pb2.ToolCallFinished(
+        call_id=call_id,
+        tool=tool,
+        ok=not result.is_error,
+        summary=storable(result.summary),
+        duration_ms=result.duration_ms,
+    )
+
+
+def _json(arguments: Any) -> str:
+    return arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)

@@ -1,0 +1,238 @@
+"""The agent guest: one process, one user, started by the runner with an envelope.
+
+`--bootstrap-stdin` reads the envelope from standard input, which the runner
+keeps open; with `--exit-with-parent` its end means that the runner is gone. A
+guest that cannot start says why in its last log line and exits with
+`EXIT_OPERATOR`. SIGTERM and SIGINT end it within seconds, running turns recorded.
+"""
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack
+from importlib import metadata
+from pathlib import Path
+from typing import Final
+
+from wire import envelope
+from wire.errors import Code, WireError
+from wire.logs import EXIT_OPERATOR, configure, log_startup_failure
+from wire.v1.bootstrap_pb2 import BootstrapEnvelope
+
+from guest import config
+from guest.errors import GuestError
+
+log = logging.getLogger(__name__)
+
+EXIT_BUG: Final = 70
+"""EX_SOFTWARE: a bug; starting again may help."""
+
+_STEP_TIMEOUT_S: Final = 0.9
+"""Five parts close one after the other, and all must be done within five seconds."""
+_OFFLINE_NOTICE = (
+    "the built-in offline model answers: it understands only a few commands (say help); for a "
+    "real one set provider, model and api_key_env in the [agent] section of runner.toml"
+)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the guest until it is told to stop; the exit code."""
+    arguments = _parse(argv)
+    configure("agent", "", "info")
+    logging.captureWarnings(True)
+    try:
+        settings = config.load(_read_envelope(arguments.bootstrap_file))
+        configure("agent", settings.user_id, settings.log_level)
+        asyncio.run(_serve(settings, with_parent=arguments.exit_with_parent))
+    except WireError as error:
+        log_startup_failure(log, error)
+        return EXIT_OPERATOR
+    except Exception:
+        log.exception("guest failed unexpectedly")
+        return EXIT_BUG
+    log.info("guest stopped")
+    return 0
+
+
+def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="oxydra-guest", description="The Oxydra agent guest.")
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument(
+        "--bootstrap-stdin", action="store_true", help="read the envelope from standard input"
+    )
+    source.add_argument("--bootstrap-file", type=Path, help="read the envelope from a file")
+    parser.add_argument(
+        "--exit-with-parent", action="store_true", help="stop when standard input ends"
+    )
+    return parser.parse_args(argv)
+
+
+def _read_envelope(path: Path | None) -> BootstrapEnvelope:
+    if path is None:
+        # Unbuffered: not a byte beyond the envelope may be taken from the pipe.
+        with open(0, "rb", buffering=0, closefd=False) as stdin:
+            return envelope.read(stdin)
+    try:
+        with path.open("rb") as file:
+            return envelope.read(file)
+    except OSError as error:
+        raise GuestError(
+            Code.INVALID_ARGUMENT,
+            f"cannot read the bootstrap envelope: {path}",
+            details=str(error),
+            resolution="mount the file the runner wrote, and pass its path to --bootstrap-file",
+        ) from None
+
+
+async def _serve(settings: config.GuestConfig, *, with_parent: bool) -> None:
+    """Open everything, serve until told to stop, close everything in reverse order."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    if with_parent:
+        _stop_at_end_of_stdin(loop, stop)
+    async with AsyncExitStack() as stack:
+        opening = asyncio.ensure_future(_open(settings, stack))
+        stopping = asyncio.ensure_future(stop.wait())
+        await asyncio.wait({opening, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if not opening.done():
+            opening.cancel()
+        try:
+            await opening
+        except asyncio.CancelledError:
+            log.info("stopped before it was ready")
+            return
+        await stopping
+        log.info("guest stopping")
+
+
+def _stop_at_end_of_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
+    def readable() -> None:
+        try:
+            more = os.read(0, 65536)
+        except OSError:
+            more = b""
+        if not more:
+            log.info("the runner is gone")
+            loop.remove_reader(0)
+            stop.set()
+
+    try:
+        loop.add_reader(0, readable)
+    except OSError as error:
+        raise GuestError(
+            Code.INVALID_ARGUMENT,
+            "--exit-with-parent needs a pipe or socket as standard input",
+            details=str(error),
+        ) from None
+
+
+async def _open(settings: config.GuestConfig, stack: AsyncExitStack) -> None:
+    """Compose the guest; whatever was opened is on `stack` before the next step can fail."""
+    # Imported here so that a bad envelope is answered at once, and nothing is imported for --help.
+    from wire.transport import Server
+    from wire.v1 import gateway_pb2_grpc
+
+    from guest.agent.loop import TurnLoop
+    from guest.agent.models import build_model
+    from guest.embedding.client import RemoteEmbedder
+    from guest.gateway.service import GatewayService, GuestInfo
+    from guest.memory.store import Memory
+    from guest.shell.client import ShellClient
+    from guest.tools.files import file_tools
+    from guest.tools.files.roots import Roots
+    from guest.tools.host_paths import HostPaths
+    from guest.tools.memory import memory_tools
+    from guest.tools.pipeline import ToolPipeline
+    from guest.tools.scrub import Scrubber
+    from guest.tools.shell import shell_tools
+
+    model = build_model(settings.agent, no_shell_reason=settings.shell.unavailable_reason)
+    embedder = None
+    if settings.embedder.endpoint:
+        embedder = RemoteEmbedder(settings.embedder.endpoint, settings.embedder.token)
+        _close_later(stack, "embedder", embedder.close)
+    memory = await Memory.open(settings.memory, embedder)
+    _close_later(stack, "memory", memory.close)
+    scrubber = Scrubber(settings.secrets)
+    try:
+        roots = Roots(settings.paths.virtual, settings.paths.private)
+    except OSError as error:
+        raise GuestError(
+            Code.FAILED_PRECONDITION,
+            f"cannot open the workspace directory {error.filename}",
+            details=str(error.strerror),
+            resolution="runner restart sets the workspace up again",
+        ) from None
+    stack.callback(roots.close)
+    tools = [*memory_tools(memory), *file_tools(roots)]
+    shell = None
+    if settings.shell.endpoint:
+        shell = ShellClient(settings.shell.endpoint, settings.shell.token)
+        _close_later(stack, "shell", shell.close)
+        tools += shell_tools(
+            shell,
+            timeout_s=settings.tools.command_timeout_s,
+            max_output_bytes=settings.tools.max_output_bytes,
+        )
+    sees_host = settings.tier == "process"
+    host_paths = HostPaths(settings.paths.virtual, settings.paths.private) if sees_host else None
+    pipeline = ToolPipeline(
+        tools,
+        disabled=settings.tools.disabled,
+        approval=settings.tools.approval,
+        max_output_bytes=settings.tools.max_output_bytes,
+        scrubber=scrubber,
+        host_paths=host_paths,
+        commands=settings.tools.commands,
+    )
+    service = GatewayService(
+        user_id=settings.user_id,
+        info=GuestInfo(
+            tier=settings.tier,
+            provider=settings.agent.provider,
+            model=model.model_name,
+            shell=settings.shell.unavailable_reason,
+            version=metadata.version("oxydra"),
+            embedder_reason=settings.embedder.unavailable_reason,
+            notices=[_OFFLINE_NOTICE] if settings.agent.provider == "offline" else [],
+        ),
+        memory=memory,
+        pipeline=pipeline,
+        loop=TurnLoop(
+            model=model,
+            pipeline=pipeline,
+            store=memory.conversations,
+            settings=settings.agent,
+            redact=scrubber.scrub,
+        ),
+        shell_state=shell.state if shell else None,
+    )
+    server = Server(settings.endpoint, settings.token)
+    gateway_pb2_grpc.add_GatewayServicer_to_server(service, server.grpc)
+    _close_later(stack, "server", server.stop)
+    await server.start()
+    _close_later(stack, "turns", service.close)
+    await server.set_serving(True)
+    log.info("guest ready")
+
+
+def _close_later(stack: AsyncExitStack, name: str, close: Callable[[], Awaitable[None]]) -> None:
+    """Close a part when the stack unwinds, whatever happens to the others, in bounded time."""
+
+    async def closing() -> None:
+        try:
+            await asyncio.wait_for(close(), _STEP_TIMEOUT_S)
+        except Exception:
+            log.exception("closing failed: %s", name)
+
+    stack.push_async_callback(closing)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,113 @@
+"""The guest's side of the embedder: a socket, and never a model in this process."""
+
+import asyncio
+from collections.abc import Awaitable, Sequence
+from typing import Any, Final, TypeVar
+
+import grpc
+import numpy as np
+from wire import status, transport
+from wire.errors import Code
+from wire.limits import ERROR_METADATA_KEY
+from wire.v1 import embedder_pb2, embedder_pb2_grpc
+
+from guest.embedding.base import Embedded, Vectors
+from guest.errors import EmbedderError
+
+STATE_TIMEOUT_S: Final = 1.0
+_ROW_TYPE = np.dtype("<f4")
+_Reply = TypeVar("_Reply")
+
+
+class RemoteEmbedder:
+    """An `Embedder` over the host's embedder process.
+
+    Connects with the first call, and again by itself when the process died and
+    came back at the same socket.
+    """
+
+    def __init__(self, endpoint: str, token: str) -> None:
+        self._endpoint = endpoint
+        self._token = token
+        self._channel: grpc.aio.Channel | None = None
+        self._closed = False
+
+    async def embed(self, texts: Sequence[str], *, timeout: float) -> Embedded:
+        try:
+            request = embedder_pb2.EmbedRequest(texts=texts)
+        except (ValueError, TypeError) as error:
+            raise EmbedderError(
+                Code.INVALID_ARGUMENT, "texts: not valid Unicode", details=str(error)
+            ) from None
+        reply = await self._answer(self._stub().Embed(request, timeout=timeout))
+        return Embedded(reply.model_id, _vectors(reply, len(texts)))
+
+    async def state(self) -> str:
+        request = embedder_pb2.EmbedderInfoRequest()
+        try:
+            reply = await self._answer(self._stub().Info(request, timeout=STATE_TIMEOUT_S))
+        except EmbedderError as error:
+            return error.brief
+        if reply.state == "failed":
+            return f"the embedder has no model: {reply.reason}"
+        return reply.state
+
+    async def close(self) -> None:
+        self._closed = True
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            await channel.close()
+
+    def _stub(self) -> "embedder_pb2_grpc.EmbedderAsyncStub":
+        if self._closed:
+            raise _connection_closed()
+        if self._channel is None:
+            self._channel = transport.open_channel(self._endpoint, self._token)
+        return embedder_pb2_grpc.EmbedderStub(self._channel)
+
+    async def _answer(self, call: Awaitable[_Reply]) -> _Reply:
+        try:
+            return await call
+        except grpc.RpcError as error:
+            raise _embedder_error(error) from None
+        except asyncio.CancelledError:
+            # gRPC cancels calls in flight when their channel closes; the caller did not.
+            task = asyncio.current_task()
+            if self._closed and task is not None and not task.cancelling():
+                raise _connection_closed() from None
+            raise
+
+
+def _connection_closed() -> EmbedderError:
+    return EmbedderError(Code.UNAVAILABLE, "the connection to the embedder is closed")
+
+
+def _embedder_error(error: grpc.RpcError) -> EmbedderError:
+    """What the embedder said; what only the transport says becomes a sentence first."""
+    told = status.from_rpc_error(error)
+    metadata: Any = error.trailing_metadata() if isinstance(error, grpc.aio.AioRpcError) else ()
+    if any(key == ERROR_METADATA_KEY for key, _ in metadata or ()):
+        return EmbedderError(
+            told.code, told.brief, details=told.details, resolution=told.resolution
+        )
+    brief = (
+        "the embedder did not answer in time"
+        if told.code is Code.TIMEOUT
+        else "the embedder cannot be reached"
+    )
+    return EmbedderError(told.code, brief, details=told.brief, resolution="runner status")
+
+
+def _vectors(reply: embedder_pb2.EmbedReply, count: int) -> Vectors:
+    """The reply's rows; refuses a reply that does not hold what was asked for."""
+    expected = count * reply.dimensions * _ROW_TYPE.itemsize
+    if not reply.model_id or len(reply.vectors) != expected:
+        raise EmbedderError(
+            Code.INTERNAL,
+            "the embedder gave a malformed answer",
+            details=f"{len(reply.vectors)} bytes for {count} texts in {reply.dimensions} "
+            f"dimensions of model {reply.model_id!r}; {expected} were expected",
+            resolution="runner restart",
+        )
+    rows = np.frombuffer(reply.vectors, _ROW_TYPE).reshape(count, reply.dimensions)
+    return rows.astype(np.float32)

@@ -1,0 +1,108 @@
+"""The embedder's process: one per host and model, shared by every user's guest.
+
+Started by a runner, it serves from the first moment and loads the model
+meanwhile. It ends on SIGTERM, and by itself when no runner holds a lease.
+"""
+
+import argparse
+import asyncio
+import logging
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+from wire import logs
+from wire.errors import Code, WireError
+from wire.transport import Server, unix_endpoint
+from wire.v1 import embedder_pb2_grpc
+
+from guest.embedding import backends
+from guest.embedding.lifetime import sole_instance, until_orphaned
+from guest.embedding.sentence import release_memory
+from guest.embedding.service import EmbedderService
+
+log = logging.getLogger("guest.embedding.server")
+
+
+def main() -> NoReturn:
+    """Run until nobody needs it; exits with `EXIT_OPERATOR` where it cannot start."""
+    arguments = _parse()
+    logs.configure("embedder", "", arguments.log_level)
+    logging.captureWarnings(True)
+    os.umask(0o077)
+    try:
+        with sole_instance(arguments.leases.with_name("embedder.lock")):
+            asyncio.run(_serve(arguments, _read_token()))
+        code = 0
+    except WireError as error:
+        logs.log_startup_failure(log, error)
+        code = logs.EXIT_OPERATOR
+    except OSError as error:
+        logs.log_startup_failure(log, _unusable(arguments.leases.parent, error))
+        code = logs.EXIT_OPERATOR
+    # A thread may still be importing torch or computing: nobody waits for it.
+    logging.shutdown()
+    os._exit(code)
+
+
+def _parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="oxydra-embedder", description=__doc__)
+    parser.add_argument("--socket", type=Path, required=True, help="where to serve")
+    parser.add_argument("--backend", choices=backends.BACKENDS, required=True)
+    parser.add_argument("--model", default="", help="a model id or a directory")
+    parser.add_argument(
+        "--leases", type=Path, required=True, help="file that runners lock; ours lies beside it"
+    )
+    parser.add_argument(
+        "--token-stdin", action="store_true", required=True, help="read the token's line"
+    )
+    parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning"])
+    return parser.parse_args()
+
+
+def _read_token() -> str:
+    token = sys.stdin.readline().strip()
+    if not token:
+        raise WireError(
+            Code.INVALID_ARGUMENT,
+            "no token on standard input",
+            details="--token-stdin expects one line",
+            resolution="start the embedder through the runner",
+        )
+    return token
+
+
+async def _serve(arguments: argparse.Namespace, token: str) -> None:
+    service = EmbedderService(
+        lambda: backends.load(arguments.backend, arguments.model), on_idle=release_memory
+    )
+    server = Server(unix_endpoint(arguments.socket), token)
+    embedder_pb2_grpc.add_EmbedderServicer_to_server(service, server.grpc)
+    await server.start()
+    await server.set_serving(True)
+    log.info("serving %s, model %s", arguments.backend, arguments.model)
+    asked = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, asked.set)
+    loading = asyncio.create_task(service.prepare())
+    orphaned = asyncio.create_task(until_orphaned(arguments.leases))
+    stopped = asyncio.create_task(asked.wait())
+    await asyncio.wait((orphaned, stopped), return_when=asyncio.FIRST_COMPLETED)
+    log.info("stopping: %s", "asked to" if asked.is_set() else "no runner holds a lease")
+    loading.cancel()
+    await server.stop(grace=0.3)
+
+
+def _unusable(directory: Path, error: OSError) -> WireError:
+    return WireError(
+        Code.FAILED_PRECONDITION,
+        f"the embedder's directory cannot be used: {directory}",
+        details=str(error),
+        resolution="check that it exists, belongs to you and has free space",
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,26 @@
+"""What goes wrong in the agent guest, by audience.
+
+WireError
+└── GuestError            an operator must mend it: brief, details, resolution
+    ├── StorageError      the database: corrupt, locked, full, of a newer version
+    └── EmbedderError     the embedder: absent, loading, broken (callers go on by keyword)
+ToolError                 the model can mend it: one short, actionable message
+"""
+
+from wire.errors import WireError
+
+
+class GuestError(WireError):
+    """A failure of the guest or of something it stands on."""
+
+
+class StorageError(GuestError):
+    """The database did not do what was asked; nothing was acknowledged."""
+
+
+class EmbedderError(GuestError):
+    """No vectors right now. Memory keeps working by keyword."""
+
+
+class ToolError(Exception):
+    """A tool call the model can correct; the message goes to the model as it is."""

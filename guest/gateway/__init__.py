@@ -1,0 +1,1 @@
+"""The gRPC door of the agent guest."""

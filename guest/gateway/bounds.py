@@ -1,0 +1,81 @@
+"""What the gateway accepts. Anything else is INVALID_ARGUMENT, naming field and bound."""
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from wire.errors import Code
+from wire.limits import (
+    NOTE_MAX_CHARS,
+    QUERY_MAX_CHARS,
+    TAG_MAX_CHARS,
+    TAGS_MAX,
+    TURN_TEXT_MAX_CHARS,
+)
+
+from guest.errors import GuestError
+
+ID_PATTERN: Final = r"[A-Za-z0-9._-]{1,64}"
+TITLE_MAX_CHARS: Final = 200
+CURSOR_MAX_CHARS: Final = 1_000
+ARGUMENTS_MAX_CHARS: Final = 1_000_000
+LIMIT_MAX: Final = 1_000
+
+
+def identifier(field: str, value: str, *, optional: bool = False) -> str:
+    """A session, turn, note, approval or channel name."""
+    if (optional and not value) or re.fullmatch(ID_PATTERN, value):
+        return value
+    raise _bad(field, f"{_seen(value)} does not match {ID_PATTERN}")
+
+
+def limit(value: int, *, default: int, maximum: int = LIMIT_MAX, field: str = "limit") -> int:
+    """How many at most; 0 means `default`."""
+    if value > maximum:
+        raise _bad(field, f"{value} is over the maximum of {maximum}")
+    return value or default
+
+
+def turn_text(value: str) -> str:
+    return _text("text", value, TURN_TEXT_MAX_CHARS)
+
+
+def note_text(value: str) -> str:
+    return _text("text", value, NOTE_MAX_CHARS)
+
+
+def query(value: str) -> str:
+    return _text("query", value, QUERY_MAX_CHARS)
+
+
+def tags(values: Sequence[str]) -> list[str]:
+    if len(values) > TAGS_MAX:
+        raise _bad("tags", f"{len(values)} are over the maximum of {TAGS_MAX}")
+    return [_text("tags", value, TAG_MAX_CHARS) for value in values]
+
+
+def title(value: str) -> str:
+    return at_most("title", value, TITLE_MAX_CHARS)
+
+
+def at_most(field: str, value: str, maximum: int) -> str:
+    """Any text, empty too, of at most `maximum` characters and without NUL."""
+    if len(value) > maximum:
+        raise _bad(field, f"{len(value)} characters are over the maximum of {maximum}")
+    if "\0" in value:
+        raise _bad(field, "it must not hold NUL characters")
+    return value
+
+
+def _text(field: str, value: str, maximum: int) -> str:
+    if not value.strip():
+        raise _bad(field, "it must not be blank")
+    return at_most(field, value, maximum)
+
+
+def _seen(value: str) -> str:
+    return repr(value if len(value) <= 80 else f"{value[:80]}…")
+
+
+def _bad(field: str, why: str) -> GuestError:
+    return GuestError(Code.INVALID_ARGUMENT, f"bad {field}: {why}")

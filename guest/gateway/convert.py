@@ -1,0 +1,85 @@
+"""Memory's types to the contract's messages, and its absences to the contract's errors."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from wire.errors import Code
+from wire.v1 import gateway_pb2
+
+from guest.errors import GuestError
+from guest.memory.types import Event, Hit, Note, NoteNotFound, Session, SessionNotFound
+
+
+@contextmanager
+def checked() -> Iterator[None]:
+    """Turn memory's "not found" into NOT_FOUND and its `ValueError` into INVALID_ARGUMENT."""
+    try:
+        yield
+    except ValueError as error:
+        raise GuestError(Code.INVALID_ARGUMENT, f"bad {error}") from None
+    except NoteNotFound as error:
+        raise GuestError(
+            Code.NOT_FOUND,
+            f"note not found: {error.note_id}",
+            resolution="list or search the notes to find the right one",
+        ) from None
+    except SessionNotFound as error:
+        raise GuestError(
+            Code.NOT_FOUND,
+            f"session not found: {error.session_id}",
+            resolution="list the sessions, or create one",
+        ) from None
+
+
+def session(value: Session) -> gateway_pb2.Session:
+    return gateway_pb2.Session(
+        session_id=value.session_id,
+        title=value.title,
+        channel=value.channel,
+        created_at=value.created_at,
+        updated_at=value.updated_at,
+        turns=value.turns,
+    )
+
+
+def event(value: Event) -> gateway_pb2.HistoryEvent:
+    return gateway_pb2.HistoryEvent(
+        sequence=value.sequence,
+        turn_id=value.turn_id,
+        role=value.role,
+        text=value.text,
+        created_at=value.created_at,
+    )
+
+
+def note(value: Note) -> gateway_pb2.Note:
+    return gateway_pb2.Note(
+        note_id=value.note_id,
+        text=value.text,
+        tags=value.tags,
+        version=value.version,
+        created_at=value.created_at,
+        updated_at=value.updated_at,
+        source=value.source,
+        origin=gateway_pb2.NoteOrigin(
+            actor=value.origin.actor,
+            channel=value.origin.channel,
+            session_id=value.origin.session_id,
+            turn_id=value.origin.turn_id,
+        ),
+        embedded=value.embedded,
+    )
+
+
+def hit(value: Hit) -> gateway_pb2.Note:
+    return gateway_pb2.Note(
+        note_id=value.note_id,
+        text=value.text,
+        tags=value.tags,
+        version=value.version,
+        created_at=value.created_at,
+        updated_at=value.updated_at,
+        source=value.source,
+        score=value.score,
+        matched_by=value.matched_by,
+    )

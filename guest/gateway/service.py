@@ -1,0 +1,187 @@
+"""The Gateway service for one user. RPCs check their bounds and delegate; no logic here."""
+# ruff: noqa: N802, ARG002 - names and arguments are the contract's
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+from wire.v1 import gateway_pb2, gateway_pb2_grpc
+
+from guest.agent.turn import Pipeline
+from guest.gateway import bounds
+from guest.gateway.notes import Notes
+from guest.gateway.sessions import Sessions
+from guest.gateway.turns import Loop, Turns
+from guest.memory.store import Memory
+from guest.tools.base import ToolContext
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+@dataclass(frozen=True)
+class GuestInfo:
+    """What Hello tells about this guest. `shell` says why there is no shell, and
+    `embedder_reason` why there is no embedder; where there is one, it is asked."""
+
+    tier: str
+    provider: str
+    model: str
+    shell: str
+    version: str
+    embedder_reason: str = ""
+    notices: Sequence[str] = ()
+
+
+class GatewayService(gateway_pb2_grpc.GatewayServicer):
+    """Serves `user_id` and nobody else: the user is fixed here and never read from a request.
+
+    Several of these for different users may share one memory, pipeline and loop.
+    `close` cancels the running turns and waits until they are recorded.
+    """
+
+    def __init__(
+        self,
+        *,
+        user_id: str,
+        info: GuestInfo,
+        memory: Memory,
+        pipeline: Pipeline,
+        loop: Loop,
+        shell_state: Callable[[], Awaitable[str]] | None = None,
+    ) -> None:
+        self._user_id = user_id
+        self._info = info
+        self._memory = memory
+        self._pipeline = pipeline
+        self._shell_state = shell_state
+        self._notes = Notes(user_id, memory)
+        self._sessions = Sessions(user_id, memory.conversations)
+        self._turns = Turns(user_id, loop)
+
+    async def close(self) -> None:
+        await self._turns.close()
+
+    async def Hello(
+        self, request: gateway_pb2.HelloRequest, context: Context
+    ) -> gateway_pb2.HelloReply:
+        embedder, shell = await asyncio.gather(self._embedder(), self._shell())
+        notices = list(self._info.notices)
+        if embedder != "ready":
+            notices.append(f"memory searches by keyword only for now; the embedder: {embedder}")
+        return gateway_pb2.HelloReply(
+            user_id=self._user_id,
+            tier=self._info.tier,
+            provider=self._info.provider,
+            model=self._info.model,
+            shell=shell,
+            embedder=embedder,
+            notices=notices,
+            version=self._info.version,
+        )
+
+    async def _embedder(self) -> str:
+        return self._info.embedder_reason or await self._memory.embedder_state()
+
+    async def _shell(self) -> str:
+        return self._info.shell if self._shell_state is None else await self._shell_state()
+
+    async def CreateSession(
+        self, request: gateway_pb2.CreateSessionRequest, context: Context
+    ) -> gateway_pb2.Session:
+        return await self._sessions.create(request)
+
+    async def ListSessions(
+        self, request: gateway_pb2.ListSessionsRequest, context: Context
+    ) -> gateway_pb2.ListSessionsReply:
+        return await self._sessions.list(request)
+
+    async def GetSession(
+        self, request: gateway_pb2.GetSessionRequest, context: Context
+    ) -> gateway_pb2.SessionHistory:
+        return await self._sessions.history(request)
+
+    async def RunTurn(
+        self, request: gateway_pb2.RunTurnRequest, context: Context
+    ) -> AsyncIterator[gateway_pb2.TurnEvent]:
+        text = bounds.turn_text(request.text)
+        turn_id = bounds.identifier("turn_id", request.turn_id, optional=True)
+        channel = bounds.identifier("channel", request.channel, optional=True)
+        session_id = await self._sessions.require(request.session_id)
+        turn = await self._turns.start(session_id, text, turn_id, channel)
+        context.add_done_callback(lambda _: turn.leave())  # type: ignore[arg-type]  # any callable
+        async for event in turn.events():
+            yield event
+
+    async def CancelTurn(
+        self, request: gateway_pb2.CancelTurnRequest, context: Context
+    ) -> gateway_pb2.CancelTurnReply:
+        turn_id = bounds.identifier("turn_id", request.turn_id)
+        return gateway_pb2.CancelTurnReply(cancelled=self._turns.cancel(turn_id))
+
+    async def AnswerApproval(
+        self, request: gateway_pb2.AnswerApprovalRequest, context: Context
+    ) -> gateway_pb2.AnswerApprovalReply:
+        approval_id = bounds.identifier("approval_id", request.approval_id)
+        accepted = self._turns.answer(approval_id, approved=request.approved)
+        return gateway_pb2.AnswerApprovalReply(accepted=accepted)
+
+    async def ListTools(
+        self, request: gateway_pb2.ListToolsRequest, context: Context
+    ) -> gateway_pb2.ListToolsReply:
+        return gateway_pb2.ListToolsReply(
+            tools=[
+                gateway_pb2.ToolDescription(
+                    name=tool.name,
+                    description=tool.description,
+                    arguments_schema_json=json.dumps(tool.arguments.model_json_schema()),
+                    safety=tool.safety.value,
+                )
+                for tool in self._pipeline.tools()
+            ]
+        )
+
+    async def CallTool(
+        self, request: gateway_pb2.CallToolRequest, context: Context
+    ) -> gateway_pb2.CallToolReply:
+        name = bounds.identifier("name", request.name)
+        arguments = bounds.at_most(
+            "arguments_json", request.arguments_json, bounds.ARGUMENTS_MAX_CHARS
+        )
+        channel = bounds.identifier("channel", request.channel, optional=True)
+        session_id = request.session_id and await self._sessions.require(request.session_id)
+        caller = ToolContext(self._user_id, session_id, "", channel)
+        result = await self._pipeline.call(caller, name, arguments or "{}")
+        return gateway_pb2.CallToolReply(text=result.text, is_error=result.is_error)
+
+    async def ListNotes(
+        self, request: gateway_pb2.ListNotesRequest, context: Context
+    ) -> gateway_pb2.ListNotesReply:
+        return await self._notes.list(request)
+
+    async def SearchNotes(
+        self, request: gateway_pb2.SearchNotesRequest, context: Context
+    ) -> gateway_pb2.SearchNotesReply:
+        return await self._notes.search(request)
+
+    async def GetNote(
+        self, request: gateway_pb2.GetNoteRequest, context: Context
+    ) -> gateway_pb2.Note:
+        return await self._notes.get(request)
+
+    async def EditNote(
+        self, request: gateway_pb2.EditNoteRequest, context: Context
+    ) -> gateway_pb2.Note:
+        return await self._notes.edit(request)
+
+    async def DeleteNote(
+        self, request: gateway_pb2.DeleteNoteRequest, context: Context
+    ) -> gateway_pb2.DeleteNoteReply:
+        return await self._notes.delete(request)
+
+    async def MemoryStatistics(
+        self, request: gateway_pb2.MemoryStatisticsRequest, context: Context
+    ) -> gateway_pb2.MemoryStatisticsReply:
+        return await self._notes.statistics()

@@ -1,0 +1,180 @@
+"""The turns that run right now: one to a session, cancellable, with their open approvals."""
+
+import asyncio
+import functools
+import logging
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from typing import Final, Protocol
+
+from wire.errors import Code, WireError
+from wire.v1 import gateway_pb2
+
+from guest.agent import failures
+from guest.agent.turn import Emit, Outcome, TurnRequest
+from guest.errors import GuestError
+from guest.gateway.events import EventStream
+from guest.tools.base import Approve, Tool, ToolContext
+
+log = logging.getLogger(__name__)
+
+REMEMBERED_TURN_IDS: Final = 1024
+_WIND_DOWN_S = 1.0
+
+
+class Loop(Protocol):
+    """`guest.agent.loop.TurnLoop`."""
+
+    async def run(
+        self, request: TurnRequest, emit: Emit, approve: Approve | None = None
+    ) -> Outcome: ...
+
+
+class Turn:
+    """A turn that was started. `events` ends with its outcome."""
+
+    def __init__(self, request: TurnRequest) -> None:
+        self.request = request
+        self.stream = EventStream(request.context.turn_id)
+        self.began = time.monotonic()
+        self.task: asyncio.Task[Outcome] | None = None
+        self.cancelling = False
+
+    def events(self) -> AsyncIterator[gateway_pb2.TurnEvent]:
+        return self.stream.events()
+
+    def cancel(self) -> bool:
+        """Stop it; False where it is over already."""
+        if self.task is None or self.task.done():
+            return False
+        if not self.cancelling:
+            self.cancelling = True
+            self.task.cancel()
+        return True
+
+    def leave(self) -> None:
+        """Its watcher has gone: nobody waits for the answer any more."""
+        self.cancel()
+
+
+class Turns:
+    """All turns of one user's gateway."""
+
+    def __init__(self, user_id: str, loop: Loop) -> None:
+        self._user_id = user_id
+        self._loop = loop
+        self._by_session: dict[str, Turn] = {}
+        self._by_id: dict[str, Turn] = {}
+        self._seen: OrderedDict[str, None] = OrderedDict()
+        self._approvals: dict[str, asyncio.Future[bool]] = {}
+        self._closed = False
+
+    async def start(self, session_id: str, text: str, turn_id: str, channel: str) -> Turn:
+        """Begin a turn.
+
+        Raises `WireError`: CONFLICT while the session runs another one,
+        ALREADY_EXISTS for a turn id seen before, UNAVAILABLE after `close`.
+        """
+        turn_id = turn_id or f"turn-{uuid.uuid4()}"
+        if turn_id in self._seen:
+            raise GuestError(
+                Code.ALREADY_EXISTS,
+                f"turn {turn_id!r} exists already",
+                resolution="choose a new turn_id, or leave it empty",
+            )
+        await self._wait_for_leaving(session_id)
+        if self._closed:
+            raise GuestError(Code.UNAVAILABLE, "the agent is shutting down")
+        running = self._by_session.get(session_id)
+        if running is not None:
+            raise GuestError(
+                Code.CONFLICT,
+                f"session {session_id!r} is busy with turn {running.request.context.turn_id!r}",
+                resolution="wait for it to end, or cancel it",
+            )
+        context = ToolContext(self._user_id, session_id, turn_id, channel)
+        turn = Turn(TurnRequest(context, text))
+        self._by_session[session_id] = self._by_id[turn_id] = turn
+        self._seen[turn_id] = None
+        if len(self._seen) > REMEMBERED_TURN_IDS:
+            self._seen.popitem(last=False)
+        turn.task = asyncio.create_task(self._drive(turn), name=turn_id)
+        turn.task.add_done_callback(functools.partial(self._ended, turn))
+        return turn
+
+    def cancel(self, turn_id: str) -> bool:
+        turn = self._by_id.get(turn_id)
+        return turn is not None and turn.cancel()
+
+    def answer(self, approval_id: str, *, approved: bool) -> bool:
+        """Answer an open approval; False where nobody waits for it any more."""
+        waiting = self._approvals.get(approval_id)
+        if waiting is None or waiting.done():
+            return False
+        waiting.set_result(approved)
+        return True
+
+    async def close(self) -> None:
+        """Cancel every turn and wait until each is recorded. No turn starts afterwards."""
+        self._closed = True
+        tasks = [turn.task for turn in self._by_id.values() if turn.task is not None]
+        for turn in list(self._by_id.values()):
+            turn.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=_WIND_DOWN_S)
+
+    async def _wait_for_leaving(self, session_id: str) -> None:
+        """A client that left and came back finds its old turn cancelled, not in its way."""
+        leaving = self._by_session.get(session_id)
+        if leaving is not None and leaving.cancelling and leaving.task is not None:
+            await asyncio.wait([leaving.task], timeout=_WIND_DOWN_S)
+
+    async def _drive(self, turn: Turn) -> Outcome:
+        await turn.stream.put(gateway_pb2.TurnStarted(session_id=turn.request.context.session_id))
+        try:
+            return await self._loop.run(turn.request, turn.stream.put, self._approver(turn))
+        except WireError as error:
+            return failures.from_wire_error(error)
+
+    def _ended(self, turn: Turn, task: asyncio.Task[Outcome]) -> None:
+        """Close the books on a turn, however it ended, even before its first step."""
+        context = turn.request.context
+        self._by_session.pop(context.session_id, None)
+        self._by_id.pop(context.turn_id, None)
+        outcome: Outcome
+        if task.cancelled():
+            outcome = failures.failed(Code.CANCELLED, "the turn was cancelled")
+        elif (error := task.exception()) is not None:
+            log.error("turn failed unexpectedly", exc_info=error)
+            outcome = failures.failed(Code.INTERNAL, "internal error", "runner logs")
+        else:
+            outcome = task.result()
+        turn.stream.finish(outcome)
+        log.info(
+            "turn ended",
+            extra={
+                "session": context.session_id,
+                "turn": context.turn_id,
+                "duration_ms": round((time.monotonic() - turn.began) * 1000),
+                "outcome": getattr(outcome, "code", "completed"),
+            },
+        )
+
+    def _approver(self, turn: Turn) -> Approve:
+        async def approve(_: ToolContext, tool: Tool, arguments_json: str) -> bool:
+            approval_id = f"approval-{uuid.uuid4()}"
+            waiting = asyncio.get_running_loop().create_future()
+            self._approvals[approval_id] = waiting
+            try:
+                await turn.stream.put(
+                    gateway_pb2.ApprovalRequested(
+                        approval_id=approval_id, tool=tool.name, arguments_json=arguments_json
+                    )
+                )
+                return bool(await waiting)
+            finally:
+                del self._approvals[approval_id]
+
+        return approve

@@ -1,0 +1,1 @@
+"""Notes, conversations and search over libSQL."""

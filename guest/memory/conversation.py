@@ -1,0 +1,203 @@
+"""Conversations: sessions, and their events in order, written through."""
+
+import json
+import re
+import uuid
+from collections.abc import Sequence
+from typing import Any, Final, cast
+
+from wire.errors import Code
+from wire.limits import SEQUENCE_MAX
+
+from guest.errors import StorageError
+from guest.memory import namespaces
+from guest.memory.chunking import chunk
+from guest.memory.database.base import ConstraintViolated, Database, Row, Statement
+from guest.memory.indexer import Indexer
+from guest.memory.instant import now
+from guest.memory.types import Event, MemoryConfig, Session, SessionNotFound
+from guest.memory.vector_store import VectorStore
+
+TOOL_INDEX_CHARS: Final = 600
+"""How much of a tool's output is indexed: enough to find the call again."""
+
+_SURROGATES: Final = re.compile("[\ud800-\udfff]")
+_ROLES: Final = ("user", "assistant", "tool")
+
+_CREATE: Final = """
+INSERT INTO sessions (session_id, user_id, title, channel, created_at, updated_at)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?5) ON CONFLICT (session_id) DO NOTHING
+"""
+_GET: Final = """
+SELECT session_id, title, channel, created_at, updated_at, turns FROM sessions
+    WHERE session_id = ? AND user_id = ?
+"""
+_LIST: Final = """
+SELECT session_id, title, channel, created_at, updated_at, turns FROM sessions
+    WHERE user_id = ? ORDER BY updated_at DESC, rowid DESC LIMIT ?
+"""
+_REQUIRE: Final = """
+INSERT INTO guards (ok)
+    SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM sessions WHERE session_id = ? AND user_id = ?)
+"""
+_TOUCH: Final = """
+UPDATE sessions
+    SET updated_at = ?1,
+        turns = turns + NOT EXISTS (SELECT 1 FROM conversation_events
+                                    WHERE session_id = ?2 AND turn_id = ?3)
+    WHERE session_id = ?2
+"""
+_APPEND: Final = """
+INSERT INTO conversation_events (session_id, sequence, turn_id, role, text, payload, created_at)
+    SELECT ?1, COALESCE(MAX(sequence), 0) + 1, ?2, ?3, ?4, ?5, ?6
+    FROM conversation_events WHERE session_id = ?1
+    RETURNING sequence
+"""
+_INDEX: Final = """
+INSERT INTO chunks (namespace, session_id, sequence, position, context, body)
+    SELECT ?1, ?2, (SELECT MAX(sequence) FROM conversation_events WHERE session_id = ?2),
+           passage.key, ?3, passage.value
+    FROM json_each(?4) AS passage
+    RETURNING chunk_id
+"""
+_HISTORY: Final = """
+SELECT sequence, turn_id, role, text, payload, created_at FROM conversation_events
+    WHERE session_id = ? AND EXISTS (SELECT 1 FROM sessions WHERE session_id = ? AND user_id = ?)
+    ORDER BY sequence DESC LIMIT ?
+"""
+
+
+Sessions = list[Session]
+Events = list[Event]
+
+
+class Conversations:
+    """All users' conversations; every method sees only those of its `user_id`."""
+
+    def __init__(
+        self,
+        database: Database,
+        vectors: VectorStore,
+        indexer: Indexer,
+        config: MemoryConfig,
+    ) -> None:
+        self._database = database
+        self._vectors = vectors
+        self._indexer = indexer
+        self._config = config
+
+    async def create(
+        self, user_id: str, session_id: str = "", title: str = "", channel: str = ""
+    ) -> Session:
+        """A new session, or the one with this id if it is the user's already.
+
+        Raises `SessionNotFound` where the id is another user's.
+        """
+        namespaces.conversations_of(user_id)
+        session_id = session_id or f"session-{uuid.uuid4()}"
+        await self._database.execute(_CREATE, (session_id, user_id, title, channel, now()))
+        return await self.get(user_id, session_id)
+
+    async def get(self, user_id: str, session_id: str) -> Session:
+        """One session. Raises `SessionNotFound`."""
+        result = await self._database.execute(_GET, (session_id, user_id))
+        if not result.rows:
+            raise SessionNotFound(session_id)
+        return _session(user_id, result.rows[0])
+
+    async def list(self, user_id: str, limit: int = 50) -> Sessions:
+        """Up to `limit` sessions, the latest used first."""
+        result = await self._database.execute(_LIST, (user_id, _positive(limit)))
+        return [_session(user_id, row) for row in result.rows]
+
+    async def append(
+        self, user_id: str, session_id: str, *, turn_id: str, role: str, text: str, payload: str
+    ) -> int:
+        """Add one event; durable when it returns its sequence number.
+
+        The text becomes searchable by word at once and by meaning soon after.
+        NUL and lone surrogates, which the database cannot hold, become U+2400
+        and U+FFFD in `text` and JSON escapes in `payload`. Raises
+        `SessionNotFound`; `StorageError` RESOURCE_EXHAUSTED after `SEQUENCE_MAX`
+        events; `ValueError` for an unknown role.
+        """
+        if role not in _ROLES:
+            raise ValueError(f"role: {role!r} is not one of {', '.join(_ROLES)}")
+        text, written = _storable(text), now()
+        passages = self._passages(role, text)
+        statements = (
+            Statement(_REQUIRE, (session_id, user_id)),
+            Statement(_TOUCH, (written, session_id, turn_id)),
+            Statement(_APPEND, (session_id, turn_id, role, text, _storable_json(payload), written)),
+            Statement(
+                _INDEX,
+                (
+                    namespaces.conversations_of(user_id),
+                    session_id,
+                    f"{role} ({written[:10]})",
+                    json.dumps(passages, ensure_ascii=False),
+                ),
+            ),
+        )
+        return await self._append(user_id, session_id, statements)
+
+    async def history(self, user_id: str, session_id: str, limit: int) -> Events:
+        """The last `limit` events, oldest first. Raises `SessionNotFound`."""
+        result = await self._database.execute(
+            _HISTORY, (session_id, session_id, user_id, _positive(limit))
+        )
+        if not result.rows:
+            await self.get(user_id, session_id)
+        return [Event(*cast("tuple[Any, ...]", row)) for row in reversed(result.rows)]
+
+    async def _append(self, user_id: str, session_id: str, statements: Sequence[Statement]) -> int:
+        namespace = namespaces.conversations_of(user_id)
+        async with self._vectors.changing(namespace):
+            try:
+                results = await self._database.batch(statements)
+            except ConstraintViolated:
+                await self.get(user_id, session_id)
+                raise _full(session_id) from None
+            chunk_ids = [cast(int, row[0]) for row in results[3].rows]
+            self._vectors.added(namespace, len(chunk_ids))
+        self._indexer.wake(chunk_ids)
+        return cast(int, results[2].rows[0][0])
+
+    def _passages(self, role: str, text: str) -> Sequence[str]:
+        if role == "tool":
+            text = text[:TOOL_INDEX_CHARS]
+        pieces = chunk(text, self._config.chunk_chars, self._config.chunk_overlap)
+        return [piece for piece in pieces if not piece.isspace()]
+
+
+def _session(user_id: str, row: Row) -> Session:
+    session_id, title, channel, created, updated, turns = cast("tuple[Any, ...]", row)
+    return Session(session_id, user_id, title, channel, created, updated, turns)
+
+
+def _positive(limit: int) -> int:
+    if limit < 1:
+        raise ValueError(f"limit: {limit} is not positive")
+    return limit
+
+
+def _storable(text: str) -> str:
+    text = text.replace("\0", "\N{SYMBOL FOR NULL}")
+    return text if text.isascii() else _SURROGATES.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def _storable_json(payload: str) -> str:
+    """The same JSON with what the database cannot hold as escapes."""
+    payload = payload.replace("\0", "\\u0000")
+    if payload.isascii():
+        return payload
+    return _SURROGATES.sub(lambda match: f"\\u{ord(match[0]):04x}", payload)
+
+
+def _full(session_id: str) -> StorageError:
+    return StorageError(
+        Code.RESOURCE_EXHAUSTED,
+        f"session {session_id} cannot take another event",
+        details=f"its sequence numbers have reached {SEQUENCE_MAX}",
+        resolution="continue in a new session",
+    )

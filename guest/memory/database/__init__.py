@@ -1,0 +1,1 @@
+"""Databases: one interface, several engines."""

@@ -1,0 +1,84 @@
+"""The one interface to a database, implementable from this page alone.
+
+SQL is SQLite's, the same for every engine, so migrations and queries are
+written once. `tests/conformance/` runs one suite against every implementation.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+Value = None | int | float | str | bytes
+"""What may be bound or comes back. Refusals keep data whole, because the local
+engine would otherwise damage it silently: integers beyond ±(2**53 - 1) (it
+binds large integers as floats), strings that hold NUL (it cuts them there) or
+lone surrogates, and NaN (it becomes NULL) raise `ValueError` before anything is
+executed. An integer of 2**31 and above comes back as one only from a column of
+INTEGER affinity."""
+
+Row = tuple[Value, ...]
+
+
+@dataclass(frozen=True)
+class Statement:
+    """One SQL statement and its positional arguments."""
+
+    sql: str
+    args: Sequence[Value] = ()
+
+
+@dataclass(frozen=True)
+class Result:
+    """`rows` of a query or of RETURNING, else `rows_affected` of a change.
+
+    `rows_affected` does not count what triggers and cascades did, and is 0 for
+    a statement that gives rows.
+    """
+
+    rows: tuple[Row, ...]
+    rows_affected: int
+
+
+class ConstraintViolated(Exception):  # noqa: N818 - a condition that callers expect and handle
+    """A CHECK, UNIQUE or FOREIGN KEY constraint failed and the whole batch was
+    rolled back. Callers use it for compare-and-swap through the `guards` table."""
+
+
+class Database(Protocol):
+    """A libSQL database. Safe to call from many tasks at once.
+
+    Every method raises `guest.errors.StorageError` when the engine fails
+    (locked, full, corrupt, unreachable), with the fix in its resolution, and
+    `ConstraintViolated` when a constraint does. After either, nothing of the
+    call has happened.
+    """
+
+    async def execute(self, sql: str, args: Sequence[Value] = ()) -> Result:
+        """Run one statement in its own transaction; durable when it returns."""
+        ...
+
+    async def batch(self, statements: Sequence[Statement]) -> list[Result]:
+        """Run all statements in one transaction, all or nothing.
+
+        Durable when it returns. Cancelling the caller does not interrupt a
+        batch that has begun: it is then either committed or rolled back, and
+        calls made after the cancellation see which.
+        """
+        ...
+
+    async def checkpoint(self) -> None:
+        """Bring the main file up to date and empty the log, so that content
+        deleted before the call is in no file any more, unused space included.
+
+        Raises `StorageError` when that cannot be reached. A no-op where the
+        files are not ours to look at."""
+        ...
+
+    async def size_bytes(self) -> int:
+        """What the database occupies on disk, log included; 0 where unknown."""
+        ...
+
+    async def close(self) -> None:
+        """Finish what has begun, release the file and its lock. Idempotent;
+        every other call fails with `StorageError` from then on."""
+        ...

@@ -1,0 +1,107 @@
+"""What the engine and the operating system say, as errors a person can act on.
+
+The binding raises `ValueError` with SQLite's own text for everything, so the
+text is all there is to go by.
+"""
+
+import errno
+import os
+from pathlib import Path
+from typing import Final
+
+from wire.errors import Code
+
+from guest.errors import StorageError
+from guest.memory.database.base import ConstraintViolated
+
+_FULL: Final = (errno.ENOSPC, errno.EDQUOT)
+
+
+def from_engine(error: BaseException, path: Path) -> Exception:
+    """`ConstraintViolated` or the `StorageError` for what the engine raised."""
+    text = str(error)
+    lower = text.lower()
+    if "constraint failed" in lower:
+        return ConstraintViolated(text)
+    if "disk is full" in lower or ("disk i/o error" in lower and _no_space_left(path)):
+        return disk_full(path, text)
+    if "is locked" in lower:
+        return locked(path, text)
+    if "file is not a database" in lower:
+        return StorageError(
+            Code.DATA_LOSS,
+            f"the memory database {path} is not a readable database",
+            details=f"{text}: its first page is damaged, or it is encrypted with another key",
+            resolution=_replace_it(path),
+        )
+    if "malformed" in lower:
+        return StorageError(
+            Code.DATA_LOSS,
+            f"the memory database {path} is corrupt",
+            details=text,
+            resolution=_replace_it(path),
+        )
+    if "readonly database" in lower or "unable to open" in lower:
+        return _inaccessible(path, text)
+    if "disk i/o error" in lower:
+        return StorageError(
+            Code.UNAVAILABLE,
+            f"the disk failed under the memory database {path}",
+            details=text,
+            resolution="look for disk errors with `dmesg`, then start again",
+        )
+    return StorageError(
+        Code.INTERNAL,
+        f"the memory database {path} failed",
+        details=text,
+        resolution="report this, with the log, as a bug",
+    )
+
+
+def from_system(error: OSError, path: Path) -> StorageError:
+    """The `StorageError` for a file that could not be made or opened."""
+    reason = error.strerror or str(error)
+    return disk_full(path, reason) if error.errno in _FULL else _inaccessible(path, reason)
+
+
+def disk_full(path: Path, reason: str) -> StorageError:
+    return StorageError(
+        Code.RESOURCE_EXHAUSTED,
+        f"no space left for the memory database {path}",
+        details=f"{reason}; nothing of this change was stored, everything before it is intact",
+        resolution=f"free space on that file system (`df -h {path.parent}`) and try again",
+    )
+
+
+def locked(path: Path, reason: str) -> StorageError:
+    return StorageError(
+        Code.UNAVAILABLE,
+        f"another program holds the memory database {path}",
+        details=reason,
+        resolution=f"close it (`fuser -v {path}` shows which one it is) and try again",
+    )
+
+
+def _inaccessible(path: Path, reason: str) -> StorageError:
+    return StorageError(
+        Code.FAILED_PRECONDITION,
+        f"the memory database {path} cannot be opened for writing",
+        details=reason,
+        resolution=f"check that {path.parent} exists and that both belong to this user "
+        f"(`ls -ld {path.parent} {path}`)",
+    )
+
+
+def _replace_it(path: Path) -> str:
+    return (
+        f"restore {path} from a backup, or start with an empty memory: "
+        f"`mv {path} {path}.damaged` (and {path.name}-wal beside it)"
+    )
+
+
+def _no_space_left(path: Path) -> bool:
+    """SQLite calls it an I/O error when the disk is too full for its index of the log."""
+    try:
+        return os.statvfs(path.parent).f_bavail * os.statvfs(path.parent).f_frsize < 64 * 1024
+    except OSError:
+        return False

@@ -1,0 +1,241 @@
+"""A libSQL database in a file of this machine, on one thread of its own.
+
+The binding holds Python's global lock while a statement runs, so statements
+must be short; the thread is there for the time spent waiting for the disk.
+"""
+
+import asyncio
+import logging
+import os
+import stat
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import libsql
+from wire.errors import Code
+
+from guest.errors import StorageError
+from guest.memory.database import failures, scrub, values
+from guest.memory.database.base import Result, Statement, Value
+from guest.memory.database.owner import FileOwner
+
+log = logging.getLogger(__name__)
+
+_PRAGMAS: Final = (
+    "PRAGMA busy_timeout = 200",
+    "PRAGMA synchronous = FULL",
+    "PRAGMA secure_delete = ON",
+    "PRAGMA foreign_keys = ON",
+    "PRAGMA cache_size = -16384",
+)
+_SCRUB_PAGES: Final = 256
+"""Pages per slice, so that other work gets its turn every few milliseconds."""
+
+_T = TypeVar("_T")
+
+
+class LocalDatabase:
+    """The `Database` of one file. Open it with `open`."""
+
+    def __init__(self, file: "_File", executor: ThreadPoolExecutor) -> None:
+        self._path = file.path
+        self._file = file
+        self._executor = executor
+        self._closing: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def open(cls, path: Path) -> "LocalDatabase":
+        """Open the database at `path`, or make an empty one with mode 0600.
+
+        Raises `StorageError`: FAILED_PRECONDITION where another process owns it
+        or it cannot be opened, DATA_LOSS where it is no database,
+        RESOURCE_EXHAUSTED on a full disk.
+        """
+        executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="memory-database")
+        opening = asyncio.get_running_loop().run_in_executor(executor, _File.open, path)
+        try:
+            file = await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            opening.add_done_callback(partial(_abandon, executor))
+            raise
+        except BaseException:
+            executor.shutdown(wait=False)
+            raise
+        return cls(file, executor)
+
+    async def execute(self, sql: str, args: Sequence[Value] = ()) -> Result:
+        statement = Statement(sql, args)
+        values.check((statement,))
+        return await self._run(partial(self._file.execute, statement))
+
+    async def batch(self, statements: Sequence[Statement]) -> list[Result]:
+        statements = tuple(statements)
+        values.check(statements)
+        return await self._run(partial(self._file.batch, statements))
+
+    async def checkpoint(self) -> None:
+        pages = (await self.execute("PRAGMA page_count")).rows[0][0]
+        assert isinstance(pages, int)
+        for first in range(1, pages + 1, _SCRUB_PAGES):
+            await self._run(partial(self._file.zero_gaps, first, first + _SCRUB_PAGES - 1))
+        await self._run(self._file.empty_log)
+
+    async def size_bytes(self) -> int:
+        return _size(self._path) + _size(self._path.with_name(self._path.name + "-wal"))
+
+    async def close(self) -> None:
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._executor, self._file.close)
+        finally:
+            self._executor.shutdown(wait=False)
+
+    async def _run(self, work: Callable[[], _T]) -> _T:
+        """Run `work` on the database's thread, to its end even if the caller is cancelled."""
+        if self._closing is not None:
+            raise StorageError(
+                Code.FAILED_PRECONDITION,
+                f"the memory database {self._path} is closed",
+                resolution="start the guest again",
+            )
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[_T] = loop.create_future()
+        self._executor.submit(self._work, work, loop, future)
+        return await future
+
+    def _work(
+        self,
+        work: Callable[[], _T],
+        loop: asyncio.AbstractEventLoop,
+        future: "asyncio.Future[_T]",
+    ) -> None:
+        """Do `work` and tell the waiting task, if there still is one."""
+        try:
+            outcome = partial(_succeed, future, work())
+        except BaseException as error:  # the binding's panics are no Exception
+            failure = failures.from_engine(error, self._path)
+            failure.__cause__ = error
+            outcome = partial(_fail, future, failure)
+        with suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(outcome)
+
+
+def _succeed(future: "asyncio.Future[_T]", result: _T) -> None:
+    if not future.done():
+        future.set_result(result)
+
+
+def _fail(future: "asyncio.Future[_T]", failure: Exception) -> None:
+    if not future.done():
+        future.set_exception(failure)
+
+
+class _File:
+    """The connection and the ownership behind it, all used on one thread only."""
+
+    def __init__(self, path: Path, owner: FileOwner, connection: Any) -> None:
+        self.path = path
+        self._owner = owner
+        self._connection = connection
+
+    @classmethod
+    def open(cls, path: Path) -> "_File":
+        path = Path(os.path.realpath(path))
+        owner = FileOwner.acquire(path)
+        try:
+            _make_private(path)
+            return cls(path, owner, _connect(path))
+        except BaseException:
+            owner.release()
+            raise
+
+    def execute(self, statement: Statement) -> Result:
+        cursor = self._connection.execute(statement.sql, tuple(statement.args))
+        rows = cursor.fetchall()
+        return Result((), cursor.rowcount) if rows is None else Result(tuple(rows), 0)
+
+    def batch(self, statements: Sequence[Statement]) -> list[Result]:
+        with self._transaction():
+            return [self.execute(statement) for statement in statements]
+
+    def zero_gaps(self, first: int, last: int) -> None:
+        with self._transaction():
+            scrub.zero_gaps(self._connection, first, last)
+
+    def empty_log(self) -> None:
+        busy = self.execute(Statement("PRAGMA wal_checkpoint(TRUNCATE)")).rows[0][0]
+        if busy:
+            raise ValueError("the log is locked: another program is reading it")
+
+    def close(self) -> None:
+        try:
+            self.empty_log()
+        except ValueError as error:
+            log.warning("the log of %s was not emptied at closing: %s", self.path, error)
+        finally:
+            self._connection.close()
+            self._owner.release()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._connection.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._connection.execute("COMMIT")
+        except BaseException:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+            raise
+
+
+def _connect(path: Path) -> Any:
+    try:
+        connection = libsql.connect(str(path), isolation_level=None)
+        try:
+            for pragma in _PRAGMAS:
+                connection.execute(pragma).fetchall()
+            mode = connection.execute("PRAGMA journal_mode = WAL").fetchall()
+            if mode != [("wal",)]:
+                raise ValueError(f"unable to open it with a write-ahead log: {mode}")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        except BaseException:
+            connection.close()
+            raise
+    except BaseException as error:
+        raise failures.from_engine(error, path) from error
+    return connection
+
+
+def _make_private(path: Path) -> None:
+    """Make the file, or take others' access away; the log inherits its mode."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o600)
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise OSError(0, "it is not a regular file")
+            os.fchmod(descriptor, 0o600)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise failures.from_system(error, path) from None
+
+
+def _abandon(executor: ThreadPoolExecutor, opening: "asyncio.Future[_File]") -> None:
+    """Close what was opened after its caller had been cancelled."""
+    if not opening.cancelled() and opening.exception() is None:
+        executor.submit(opening.result().close)
+    executor.shutdown(wait=False)
+
+
+def _size(path: Path) -> int:
+    with suppress(FileNotFoundError):
+        return path.stat().st_size
+    return 0

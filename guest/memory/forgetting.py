@@ -1,0 +1,67 @@
+"""Erasing deleted text from the files, down to the last byte.
+
+Deleting rows is not enough. SQLite leaves copies in unused space, which
+`Database.checkpoint` overwrites. And the full-text index keeps the beginnings
+of terms as separators between its pages, also when the term itself has been
+deleted: those go when the index is rewritten.
+"""
+
+import asyncio
+from typing import Final, cast
+
+from wire.errors import Code
+
+from guest.errors import StorageError
+from guest.memory.database.base import Database
+
+_SEPARATORS_LEFT: Final = """
+SELECT COUNT(*) FROM (SELECT CAST(substr(term, 2) AS TEXT) AS start
+                      FROM chunks_fts_idx WHERE length(term) > 1) AS separator
+    WHERE NOT EXISTS (SELECT 1 FROM chunks_terms
+                      WHERE term >= separator.start AND term < separator.start || char(1114111))
+"""
+"""Separators that no living term begins with. The first byte of a stored term
+names the index, the rest is text."""
+
+_REWRITES: Final = (
+    "INSERT INTO chunks_fts (chunks_fts) VALUES ('optimize')",
+    "INSERT INTO chunks_fts (chunks_fts) VALUES ('rebuild')",
+)
+"""The quick way first; it does nothing where the index is in one piece already."""
+
+
+class Eraser:
+    """Carries out what a row in `erasures` asks for."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._lock = asyncio.Lock()
+
+    async def erase(self) -> None:
+        """Erase everything deleted so far. Raises `StorageError` if that fails."""
+        async with self._lock:
+            last = await self._number("SELECT COALESCE(MAX(rowid), 0) FROM erasures")
+            await self._clean_index()
+            await self._database.checkpoint()
+            await self._database.execute("DELETE FROM erasures WHERE rowid <= ?", (last,))
+
+    async def finish(self) -> None:
+        """Erase what an interrupted run has deleted and not yet erased."""
+        if await self._number("SELECT COUNT(*) FROM erasures"):
+            await self.erase()
+
+    async def _clean_index(self) -> None:
+        for rewrite in _REWRITES:
+            if not await self._number(_SEPARATORS_LEFT):
+                return
+            await self._database.execute(rewrite)
+        if await self._number(_SEPARATORS_LEFT):
+            raise StorageError(
+                Code.INTERNAL,
+                "deleted words are still in the full-text index",
+                details="rewriting the index did not remove them",
+                resolution="report this, with the log, as a bug",
+            )
+
+    async def _number(self, sql: str) -> int:
+        return cast(int, (await self._database.execute(sql)).rows[0][0])

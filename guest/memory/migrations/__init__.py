@@ -1,0 +1,81 @@
+"""The schema's history: numbered, applied in order, each atomic with its record.
+
+A migration is a module with `NAME` and `STATEMENTS`; its version is its place
+in `MIGRATIONS`. A released migration never changes; a new one is appended.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from wire.errors import Code
+
+from guest.errors import StorageError
+from guest.memory.database.base import ConstraintViolated, Database, Statement
+from guest.memory.instant import now
+from guest.memory.migrations import m0001_memory
+
+
+@dataclass(frozen=True)
+class Migration:
+    """One step; `version` counts from 1 without gaps."""
+
+    version: int
+    name: str
+    statements: Sequence[str]
+
+
+MIGRATIONS: Final = (Migration(1, m0001_memory.NAME, m0001_memory.STATEMENTS),)
+
+_HISTORY = """
+CREATE TABLE IF NOT EXISTS memory_migrations (
+    version INTEGER PRIMARY KEY,
+    name TEXT NOT NULL,
+    applied_at TEXT NOT NULL
+)
+"""
+
+
+async def migrate(database: Database, migrations: Sequence[Migration] = MIGRATIONS) -> int:
+    """Bring the schema up to date and return its version.
+
+    Idempotent; what was interrupted is not there and is done now. Raises
+    `StorageError` DATA_LOSS for a schema newer than this program.
+    """
+    await database.execute(_HISTORY)
+    known = migrations[-1].version
+    while True:
+        version = await schema_version(database)
+        if version > known:
+            raise StorageError(
+                Code.DATA_LOSS,
+                f"the memory database has schema version {version}; this program knows up to "
+                f"{known}",
+                details="a newer version of Oxydra has used it, and an older one could damage it",
+                resolution="start it with that newer version, or restore a backup made before "
+                "the upgrade",
+            )
+        if version == known:
+            return version
+        await _apply(database, migrations[version])
+
+
+async def schema_version(database: Database) -> int:
+    """The version of the last migration applied; 0 before the first."""
+    result = await database.execute("SELECT COALESCE(MAX(version), 0) FROM memory_migrations")
+    version = result.rows[0][0]
+    assert isinstance(version, int)
+    return version
+
+
+async def _apply(database: Database, migration: Migration) -> None:
+    record = Statement(
+        "INSERT INTO memory_migrations (version, name, applied_at) VALUES (?, ?, ?)",
+        (migration.version, migration.name, now()),
+    )
+    try:
+        await database.batch([record, *map(Statement, migration.statements)])
+    except ConstraintViolated:
+        if await schema_version(database) < migration.version:
+            raise
+        # another program applied it at the same moment

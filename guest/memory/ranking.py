@@ -1,0 +1,147 @@
+"""From two kinds of evidence to one order."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from guest.memory.keyword import KeywordMatches
+from guest.memory.types import MatchedBy
+from guest.memory.vectors import Ids, Scores, Snapshot
+
+SEMANTIC_MAX: Final = 256
+"""How many passages at most become candidates by their vectors alone."""
+
+
+@dataclass(frozen=True)
+class Similarity:
+    """Every vector of a namespace and its cosine with the query.
+
+    `missing` passages have no vector of the query's model.
+    """
+
+    vectors: Snapshot
+    cosines: Scores
+    missing: int = 0
+
+
+@dataclass(frozen=True)
+class Weights:
+    """What the two kinds of evidence count; need not add up to 1.
+
+    A passage whose cosine is below `min_similarity` needs a matching word.
+    """
+
+    semantic: float
+    keyword: float
+    min_similarity: float
+
+    def __post_init__(self) -> None:
+        if min(self.semantic, self.keyword) < 0 or self.semantic + self.keyword <= 0:
+            raise ValueError(
+                "vector_weight and keyword_weight: neither may be negative, nor both zero"
+            )
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known about one namespace; `only`, if given, limits it to those passages."""
+
+    keyword: KeywordMatches
+    similarity: Similarity | None
+    only: Ids | None = None
+
+
+@dataclass(frozen=True)
+class Ranked:
+    """A passage in its place. `part` is the index of its evidence."""
+
+    part: int
+    chunk_id: int
+    score: float
+    matched_by: MatchedBy
+
+
+@dataclass(frozen=True)
+class _Candidates:
+    ids: Ids
+    bm25: Scores
+    cosine: Scores
+
+
+def rank(parts: Sequence[Evidence], weights: Weights) -> Iterator[Ranked]:
+    """All candidates of all parts, best first; scores lie in [0, 1].
+
+    bm25 and cosine are each divided by their highest value and added by weight,
+    with the true value of both for every candidate of either. bm25 is compared
+    within a part, cosines across all. Ties go to the earlier part, then to the
+    newer passage.
+    """
+    candidates = [_candidates(part, weights.min_similarity) for part in parts]
+    semantic, keyword = _shares(parts, weights)
+    best_cosine = max((float(c.cosine.max(initial=0)) for c in candidates), default=0.0)
+    scores = np.concatenate(
+        [
+            keyword * _share_of(c.bm25, float(c.bm25.max(initial=0)))
+            + semantic * _share_of(c.cosine, best_cosine)
+            for c in candidates
+        ]
+    )
+    ids = np.concatenate([c.ids for c in candidates])
+    part = np.repeat(np.arange(len(parts)), [len(c.ids) for c in candidates])
+    by_keyword = np.concatenate([c.bm25 for c in candidates]) > 0
+    cosine = np.concatenate([c.cosine for c in candidates])
+    by_meaning = (cosine >= weights.min_similarity) & (cosine > 0)
+    for i in np.lexsort((-ids, part, -scores)):
+        yield Ranked(
+            part=int(part[i]),
+            chunk_id=int(ids[i]),
+            score=min(1.0, float(scores[i])),
+            matched_by=_matched_by(bool(by_keyword[i]), bool(by_meaning[i])),
+        )
+
+
+def _candidates(part: Evidence, min_similarity: float) -> _Candidates:
+    """All passages with a matching word, and the nearest of the others."""
+    found, bm25 = part.keyword.ids, part.keyword.scores
+    if part.only is not None:
+        kept = np.isin(found, part.only)
+        found, bm25 = found[kept], bm25[kept]
+    if part.similarity is None:
+        return _Candidates(found, bm25, np.zeros(len(found), np.float32))
+    ids, cosines = part.similarity.vectors.ids, part.similarity.cosines
+    rows = part.similarity.vectors.rows_of(found)
+    known = rows >= 0
+    cosine = np.where(known, cosines[rows], 0) if len(cosines) else np.zeros(len(rows))
+    others = (cosines >= min_similarity) & (cosines > 0)
+    others[rows[known]] = False
+    near = np.flatnonzero(others)
+    if part.only is not None:
+        near = near[np.isin(ids[near], part.only)]
+    if len(near) > SEMANTIC_MAX:
+        near = near[np.argpartition(-cosines[near], SEMANTIC_MAX)[:SEMANTIC_MAX]]
+    return _Candidates(
+        ids=np.concatenate((found, ids[near])),
+        bm25=np.concatenate((bm25, np.zeros(len(near), np.float32))),
+        cosine=np.maximum(np.concatenate((cosine, cosines[near])), 0, dtype=np.float32),
+    )
+
+
+def _shares(parts: Sequence[Evidence], weights: Weights) -> tuple[float, float]:
+    """The weights so that they add up to 1; without any vector, words count fully."""
+    if not any(p.similarity is not None and len(p.similarity.cosines) for p in parts):
+        return 0.0, 1.0
+    total = weights.semantic + weights.keyword
+    return weights.semantic / total, weights.keyword / total
+
+
+def _share_of(values: Scores, highest: float) -> npt.NDArray[np.float32]:
+    return values / np.float32(highest) if highest > 0 else np.zeros_like(values)
+
+
+def _matched_by(keyword: bool, meaning: bool) -> MatchedBy:
+    if keyword and meaning:
+        return "both"
+    return "keyword" if keyword else "semantic"

@@ -1,0 +1,188 @@
+"""Hybrid search: by words and by meaning at once, merged into one order."""
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+import numpy as np
+
+from guest.embedding.base import Embedded
+from guest.memory import hits, keyword, namespaces
+from guest.memory.database.base import Database
+from guest.memory.question import Question
+from guest.memory.ranking import Evidence, Ranked, Similarity, Weights, rank
+from guest.memory.types import Hit, MemoryConfig, SearchOutcome
+from guest.memory.vector_store import VectorStore
+from guest.memory.vectorizer import Vectorizer
+
+log = logging.getLogger(__name__)
+
+SIMILAR_MIN: Final = 0.6
+SIMILAR_MAX: Final = 3
+_INLINE_MAX_NUMBERS: Final = 8_000_000
+"""Up to this size (20,000 passages of 384 dimensions) a product takes less than a
+millisecond, and handing it to a thread costs more than it gives."""
+
+_SPARE: Final = 5
+"""Passages looked up beyond those needed, for notes that have several among the best."""
+
+_NOTES, _CONVERSATION = 0, 1
+
+
+class Search:
+    """Searches one user's namespaces at a time."""
+
+    def __init__(
+        self,
+        database: Database,
+        vectors: VectorStore,
+        vectorizer: Vectorizer,
+        config: MemoryConfig,
+    ) -> None:
+        self._database = database
+        self._vectors = vectors
+        self._vectorizer = vectorizer
+        self._weights = Weights(
+            semantic=config.vector_weight,
+            keyword=config.keyword_weight,
+            min_similarity=config.min_similarity,
+        )
+
+    async def search(
+        self, user_id: str, query: str, top_k: int, tags: Sequence[str], include_conversation: bool
+    ) -> SearchOutcome:
+        """See `Memory.search`."""
+        question = Question(query, self._vectorizer)
+        terms = keyword.query_terms(question.text)
+        warnings: list[str] = []
+        in_notes = self._evidence("chunks_fts", namespaces.notes_of(user_id), question, terms, tags)
+        # passages of conversations carry no tags, so none can match
+        if include_conversation and not tags:
+            spoken = self._conversation_evidence(user_id, question, terms, warnings)
+            evidence = list(await asyncio.gather(in_notes, spoken))
+        else:
+            evidence = [await in_notes]
+        if question.problem:
+            warnings.append(
+                f"semantic search is unavailable ({question.problem}); "
+                "these results were found by keyword only"
+            )
+        elif similarity := evidence[_NOTES].similarity:
+            warnings += _incomplete(similarity.missing)
+        ranked = rank(evidence, self._weights)
+        shown = await self._show(user_id, ranked, top_k, warnings)
+        return SearchOutcome(shown, tuple(dict.fromkeys(warnings)))
+
+    async def similar(self, user_id: str, note_id: str, embedded: Embedded) -> tuple[Hit, ...]:
+        """Other notes whose passages are near `embedded`, by cosine, nearest first."""
+        namespace = namespaces.notes_of(user_id)
+        similarity = await self._similarity(namespace, embedded)
+        vectors, cosines = similarity.vectors, similarity.cosines
+        near = np.flatnonzero(cosines >= SIMILAR_MIN)
+        near = near[np.argsort(-cosines[near], kind="stable")]
+        ranked = (
+            Ranked(_NOTES, int(vectors.ids[row]), min(1.0, float(cosines[row])), "semantic")
+            for row in near
+        )
+        return await self._show(user_id, ranked, SIMILAR_MAX, [], without=note_id)
+
+    async def _evidence(
+        self,
+        index: keyword.Index,
+        namespace: str,
+        question: Question,
+        terms: Sequence[str],
+        tags: Sequence[str] = (),
+    ) -> Evidence:
+        """What speaks for each passage.
+
+        The words go first: the engine looks for them while this thread waits for
+        the vector or multiplies.
+        """
+        matches, similarity = await asyncio.gather(
+            keyword.match(self._database, index, namespace, terms),
+            self._meaning(namespace, question),
+        )
+        only = await hits.tagged(self._database, namespace, tags) if tags else None
+        return Evidence(matches, similarity, only)
+
+    async def _conversation_evidence(
+        self, user_id: str, question: Question, terms: Sequence[str], warnings: list[str]
+    ) -> Evidence:
+        """Evidence from conversations; none, with a warning, where that fails."""
+        namespace = namespaces.conversations_of(user_id)
+        try:
+            return await self._evidence("conversation_fts", namespace, question, terms)
+        except Exception as error:
+            warnings.append(_conversation_failed(error))
+            return Evidence(keyword.NO_MATCHES, None)
+
+    async def _meaning(self, namespace: str, question: Question) -> Similarity | None:
+        embedded = await question.embedded()
+        return await self._similarity(namespace, embedded) if embedded else None
+
+    async def _similarity(self, namespace: str, embedded: Embedded) -> Similarity:
+        """The cosine of everything in the namespace with the nearest of `embedded`."""
+        queries = embedded.vectors
+        vectors, missing = await self._vectors.snapshot(
+            namespace, embedded.model_id, queries.shape[1]
+        )
+        if vectors.matrix.size * len(queries) <= _INLINE_MAX_NUMBERS:
+            return Similarity(vectors, vectors.cosines(queries), missing)
+        return Similarity(vectors, await asyncio.to_thread(vectors.cosines, queries), missing)
+
+    async def _show(
+        self,
+        user_id: str,
+        ranked: Iterator[Ranked],
+        limit: int,
+        warnings: list[str],
+        without: str = "",
+    ) -> tuple[Hit, ...]:
+        """The first `limit` entries, each with its best passage, without duplicates."""
+        shown: list[Hit] = []
+        entries = {without}
+        said: set[str] = set()
+        while len(shown) < limit and (page := list(itertools.islice(ranked, limit + _SPARE))):
+            found = await self._fetch(user_id, page, warnings)
+            said.update(entry.said for entry in found.values() if entry.note_id)
+            for passage in page:
+                entry = found.get(passage.chunk_id)
+                if entry is None or entry.entry in entries:
+                    continue
+                entries.add(entry.entry)
+                if not entry.note_id:
+                    if entry.said in said:
+                        continue
+                    said.add(entry.said)
+                shown.append(entry.hit(passage.score, passage.matched_by))
+        return tuple(shown[:limit])
+
+    async def _fetch(
+        self, user_id: str, page: Iterable[Ranked], warnings: list[str]
+    ) -> dict[int, hits.Found]:
+        notes = [passage.chunk_id for passage in page if passage.part == _NOTES]
+        conversation = [passage.chunk_id for passage in page if passage.part == _CONVERSATION]
+        found = await hits.notes(self._database, namespaces.notes_of(user_id), notes)
+        if conversation:
+            try:
+                found |= await hits.conversation(
+                    self._database, namespaces.conversations_of(user_id), conversation
+                )
+            except Exception as error:
+                warnings.append(_conversation_failed(error))
+        return found
+
+
+def _incomplete(missing: int) -> list[str]:
+    if missing <= 0:
+        return []
+    passages = "1 passage has" if missing == 1 else f"{missing} passages have"
+    return [f"{passages} no vector yet and can be found by keyword only"]
+
+
+def _conversation_failed(error: Exception) -> str:
+    log.warning("searching conversations failed", exc_info=error)
+    return "conversations could not be searched; these results are notes only"

@@ -1,0 +1,39 @@
+"""Counts for one user."""
+
+import json
+from typing import Any, Final, cast
+
+from guest.memory import namespaces
+from guest.memory.database.base import Database
+from guest.memory.types import Statistics
+
+_COUNT: Final = """
+SELECT (SELECT COUNT(*) FROM notes WHERE namespace = ?1 AND superseded_by IS NULL),
+       (SELECT COUNT(*) FROM note_versions WHERE namespace = ?1),
+       (SELECT COUNT(*) FROM chunks WHERE namespace IN (SELECT value FROM json_each(?2))),
+       (SELECT COUNT(*) FROM chunks_vec WHERE namespace IN (SELECT value FROM json_each(?2))
+            AND (?4 = '' OR model_id = ?4)),
+       (SELECT COUNT(*) FROM sessions WHERE user_id = ?3),
+       (SELECT COUNT(*) FROM conversation_events JOIN sessions USING (session_id)
+            WHERE sessions.user_id = ?3),
+       (SELECT MAX(version) FROM memory_migrations)
+"""
+
+
+async def statistics(database: Database, user_id: str, model_id: str) -> Statistics:
+    """What one user's memory holds; vectors only of `model_id`, if that is known."""
+    notes = namespaces.notes_of(user_id)
+    passages = json.dumps([notes, namespaces.conversations_of(user_id)])
+    result = await database.execute(_COUNT, (notes, passages, user_id, model_id))
+    counts = cast("tuple[Any, ...]", result.rows[0])
+    return Statistics(
+        notes=counts[0],
+        note_versions=counts[1],
+        passages=counts[2],
+        passages_embedded=counts[3],
+        sessions=counts[4],
+        conversation_events=counts[5],
+        database_bytes=await database.size_bytes(),
+        schema_version=counts[6],
+        embedding_model=model_id,
+    )

@@ -1,0 +1,291 @@
+"""Memory as the rest of the guest uses it."""
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Final
+
+from wire.errors import Code
+from wire.limits import NOTE_MAX_CHARS, TAG_MAX_CHARS, TAGS_MAX, TOP_K_MAX
+
+from guest.embedding.base import Embedded, Embedder
+from guest.errors import GuestError, StorageError
+from guest.memory import namespaces, notes
+from guest.memory.chunking import chunk
+from guest.memory.conversation import Conversations
+from guest.memory.database.base import ConstraintViolated, Database
+from guest.memory.database.local import LocalDatabase
+from guest.memory.database.values import INTEGER_MAX
+from guest.memory.forgetting import Eraser
+from guest.memory.indexer import Indexer
+from guest.memory.migrations import migrate
+from guest.memory.search import Search
+from guest.memory.statistics import statistics
+from guest.memory.types import (
+    Hit,
+    MemoryConfig,
+    Note,
+    NoteNotFound,
+    Origin,
+    SaveOutcome,
+    SearchOutcome,
+    Statistics,
+)
+from guest.memory.vector_store import VectorStore
+from guest.memory.vectorizer import Vectorizer
+
+log = logging.getLogger(__name__)
+
+LIST_MAX: Final = 1000
+
+
+class Memory:
+    """Notes and conversations of users who never see each other's.
+
+    Every method takes the user it acts for. `ValueError` names an argument that
+    cannot be accepted; `StorageError` says that nothing was done and why.
+    """
+
+    def __init__(self, database: Database, vectorizer: Vectorizer, config: MemoryConfig) -> None:
+        self._database = database
+        self._config = config
+        self._vectorizer = vectorizer
+        self._vectors = VectorStore(database)
+        self._indexer = Indexer(database, self._vectors, vectorizer)
+        self._search = Search(database, self._vectors, vectorizer, config)
+        self._eraser = Eraser(database)
+        self._deletions: set[asyncio.Task[None]] = set()
+        self.conversations = Conversations(database, self._vectors, self._indexer, config)
+
+    @classmethod
+    async def open(cls, config: MemoryConfig, embedder: Embedder | None) -> "Memory":
+        """Open the store, bring its schema up to date and start the indexer.
+
+        Does not wait for the embedder, which stays the caller's to close.
+        Raises `StorageError`.
+        """
+        async with AsyncExitStack() as stack:
+            database = await LocalDatabase.open(Path(config.db_path))
+            stack.push_async_callback(database.close)
+            await migrate(database)
+            memory = cls(database, Vectorizer(embedder), config)
+            await memory._eraser.finish()
+            if embedder is not None:
+                memory._indexer.start()
+            stack.pop_all()
+        return memory
+
+    async def close(self) -> None:
+        """Let running changes finish, and release the database. Idempotent."""
+        await self._indexer.stop()
+        await asyncio.gather(*self._deletions, return_exceptions=True)
+        await self._database.close()
+
+    async def save(
+        self, user_id: str, text: str, tags: Sequence[str], origin: Origin
+    ) -> SaveOutcome:
+        """Store a note, durably, and then wait briefly for its vector.
+
+        The same text again, also at the same moment, answers with the note that
+        holds it. Without a vector in time the note is found by keyword and the
+        vector follows.
+        """
+        namespace = namespaces.notes_of(user_id)
+        draft = self._draft(f"note-{uuid.uuid4()}", text, tags, origin)
+        while (change := await self._insert(namespace, draft)) is None:
+            present = await notes.find_by_text(self._database, namespace, user_id, draft)
+            if present is not None:
+                return SaveOutcome(present, False, "semantic" if present.embedded else "keyword")
+        embedded = await self._embed(namespace, draft, change)
+        note = draft.as_saved(user_id, embedded=embedded is not None)
+        if embedded is None:
+            return SaveOutcome(note, True, "keyword")
+        return SaveOutcome(note, True, "semantic", await self._similar(user_id, note, embedded))
+
+    async def update(
+        self,
+        user_id: str,
+        note_id: str,
+        text: str,
+        tags: Sequence[str] | None,
+        origin: Origin,
+    ) -> Note:
+        """Replace a note's text, and its tags unless None, under the same id.
+
+        What it said before is kept as a version. Concurrent updates follow each
+        other; the last one stands. Raises `NoteNotFound`.
+        """
+        namespace = namespaces.notes_of(user_id)
+        draft = self._draft(note_id, text, tags, origin)
+        change = await self._update(namespace, draft)
+        await self._embed(namespace, draft, change)
+        return await notes.get(self._database, namespace, user_id, note_id)
+
+    async def delete(self, user_id: str, note_id: str) -> None:
+        """Remove a note with its versions, passages and vectors; no byte of it stays.
+
+        Checked by looking again. Raises `NoteNotFound`. A `StorageError` that
+        comes after the removal says so; the erasure is then finished by the
+        next deletion or at the next start.
+        """
+        deletion = asyncio.ensure_future(self._delete(namespaces.notes_of(user_id), note_id))
+        self._deletions.add(deletion)
+        deletion.add_done_callback(self._forget_deletion)
+        await asyncio.shield(deletion)
+
+    async def get(self, user_id: str, note_id: str) -> Note:
+        """One note. Raises `NoteNotFound`."""
+        return await notes.get(self._database, namespaces.notes_of(user_id), user_id, note_id)
+
+    async def list(self, user_id: str, limit: int, cursor: str = "") -> tuple[list[Note], str]:
+        """Up to `limit` notes, newest first, and the cursor of the next page.
+
+        The cursor is empty at the end. Superseded notes are not listed.
+        """
+        _check_range("limit", limit, LIST_MAX)
+        if cursor and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 16):
+            raise ValueError("cursor: not one that an earlier list has given")
+        before = int(cursor) if cursor else INTEGER_MAX
+        page, following = await notes.page(
+            self._database, namespaces.notes_of(user_id), user_id, limit, before
+        )
+        return page, str(following) if following else ""
+
+    async def search(
+        self,
+        user_id: str,
+        query: str,
+        *,
+        top_k: int = 5,
+        tags: Sequence[str] = (),
+        include_conversation: bool = False,
+    ) -> SearchOutcome:
+        """The notes that answer `query` best, each once, by its best passage.
+
+        Any text is a valid query. `tags` limits the search to notes that carry
+        all of them. `include_conversation` adds what was said in the user's
+        conversations. What the result lacks is said in its warnings.
+        """
+        _check_range("top_k", top_k, TOP_K_MAX)
+        return await self._search.search(
+            user_id, query, top_k, _checked_tags(tags), include_conversation
+        )
+
+    async def statistics(self, user_id: str) -> Statistics:
+        """Counts for one user."""
+        return await statistics(self._database, user_id, self._vectorizer.model_id)
+
+    async def embedder_state(self) -> str:
+        """ "ready", "loading", or one sentence that says why there are no vectors."""
+        return await self._vectorizer.state()
+
+    def _draft(
+        self, note_id: str, text: str, tags: Sequence[str] | None, origin: Origin
+    ) -> notes.Draft:
+        _check_text("text", text)
+        if len(text) > NOTE_MAX_CHARS:
+            raise ValueError(f"text: {len(text)} characters are more than {NOTE_MAX_CHARS}")
+        pieces = chunk(text, self._config.chunk_chars, self._config.chunk_overlap)
+        passages = [piece for piece in pieces if not piece.isspace()]
+        checked = None if tags is None else _checked_tags(tags)
+        return notes.Draft(note_id, text, checked, origin, passages)
+
+    async def _insert(self, namespace: str, draft: notes.Draft) -> notes.Change | None:
+        """Store a new note; None where one says the same already."""
+        async with self._vectors.changing(namespace):
+            try:
+                change = await notes.insert(self._database, namespace, draft)
+            except ConstraintViolated:
+                return None
+            self._vectors.added(namespace, len(change.added))
+            return change
+
+    async def _update(self, namespace: str, draft: notes.Draft) -> notes.Change:
+        async with self._vectors.changing(namespace):
+            try:
+                change = await notes.update(self._database, namespace, draft)
+            except ConstraintViolated:
+                raise NoteNotFound(draft.note_id) from None
+            self._vectors.removed(namespace, change.removed)
+            self._vectors.added(namespace, len(change.added))
+            return change
+
+    async def _delete(self, namespace: str, note_id: str) -> None:
+        async with self._vectors.changing(namespace):
+            try:
+                change = await notes.delete(self._database, namespace, note_id)
+            except ConstraintViolated:
+                raise NoteNotFound(note_id) from None
+            self._vectors.removed(namespace, change.removed)
+        left = await notes.traces(self._database, namespace, note_id, change.removed)
+        if left:
+            raise StorageError(
+                Code.INTERNAL,
+                f"{left} rows of the deleted note {note_id} are still there",
+                details="the database did not follow its own foreign keys",
+                resolution="report this, with the log, as a bug",
+            )
+        await self._eraser.erase()
+
+    def _forget_deletion(self, deletion: asyncio.Task[None]) -> None:
+        """Look at the outcome too: the caller may have been cancelled meanwhile."""
+        self._deletions.discard(deletion)
+        if not deletion.cancelled():
+            deletion.exception()
+
+    async def _embed(
+        self, namespace: str, draft: notes.Draft, change: notes.Change
+    ) -> Embedded | None:
+        """Give fresh passages their vectors if they come in time, else leave it to the indexer.
+
+        The note is stored already, so nothing that goes wrong here is a failure.
+        """
+        stored = False
+        try:
+            embedded = await self._vectorizer.embed(draft.passages, self._config.embed_wait_s)
+            await self._vectors.store(namespace, embedded.model_id, change.added, embedded.vectors)
+            stored = True
+        except GuestError as error:
+            log.info("the vector of %s will follow: %s", draft.note_id, error.brief)
+            return None
+        finally:
+            if not stored:
+                self._indexer.wake(change.added)
+        return embedded
+
+    async def _similar(self, user_id: str, note: Note, embedded: Embedded) -> tuple[Hit, ...]:
+        try:
+            return await self._search.similar(user_id, note.note_id, embedded)
+        except StorageError as error:
+            log.warning("notes similar to %s could not be looked up: %s", note.note_id, error.brief)
+            return ()
+
+
+def _check_text(field: str, text: str) -> None:
+    if not text.strip():
+        raise ValueError(f"{field}: must not be blank")
+    if "\0" in text:
+        raise ValueError(f"{field}: must not hold NUL characters")
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise ValueError(f"{field}: must be valid Unicode") from None
+
+
+def _checked_tags(tags: Sequence[str]) -> tuple[str, ...]:
+    """`tags` without repetitions."""
+    if len(tags) > TAGS_MAX:
+        raise ValueError(f"tags: {len(tags)} are more than {TAGS_MAX}")
+    for tag in tags:
+        _check_text("tags", tag)
+        if len(tag) > TAG_MAX_CHARS:
+            raise ValueError(f"tags: {len(tag)} characters are more than {TAG_MAX_CHARS}")
+    return tuple(dict.fromkeys(tags))
+
+
+def _check_range(field: str, value: int, maximum: int) -> None:
+    if not 1 <= value <= maximum:
+        raise ValueError(f"{field}: {value} is not from 1 to {maximum}")

@@ -1,0 +1,158 @@
+"""What memory is made of, as the rest of the guest sees it."""
+
+from dataclasses import dataclass
+from typing import Final, Literal
+
+HIT_TEXT_MAX_CHARS: Final = 1200
+"""Longest note that a search shows whole; of a longer one it shows the best passage."""
+
+MatchedBy = Literal["keyword", "semantic", "both"]
+Source = Literal["user_memory", "conversation"]
+Searchable = Literal["semantic", "keyword"]
+
+
+class NoteNotFound(Exception):  # noqa: N818 - a condition that callers expect and handle
+    """No note with this id belongs to the user, whether or not another user has one."""
+
+    def __init__(self, note_id: str) -> None:
+        super().__init__(note_id)
+        self.note_id = note_id
+
+
+class SessionNotFound(Exception):  # noqa: N818 - a condition that callers expect and handle
+    """No session with this id belongs to the user, whether or not another user has one."""
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(session_id)
+        self.session_id = session_id
+
+
+@dataclass(frozen=True)
+class Origin:
+    """How a note came to be. Empty strings where there is nothing to say."""
+
+    actor: Literal["user", "agent", "automatic", "import"]
+    channel: str = ""
+    session_id: str = ""
+    turn_id: str = ""
+
+
+@dataclass(frozen=True)
+class Note:
+    """One note as stored. Times are RFC 3339 in UTC with microseconds."""
+
+    note_id: str
+    user_id: str
+    text: str
+    tags: tuple[str, ...]
+    version: int
+    created_at: str
+    updated_at: str
+    source: str
+    origin: Origin
+    embedded: bool
+
+
+@dataclass(frozen=True)
+class Hit:
+    """One search result: a note with its best passage, or a conversation turn.
+
+    `text` is the whole note, or its best passage where it is longer than
+    `HIT_TEXT_MAX_CHARS`; for a conversation the passage with who said it and
+    when. `note_id` is empty for a conversation. `score` lies in [0, 1].
+    """
+
+    note_id: str
+    text: str
+    score: float
+    source: Source
+    matched_by: MatchedBy
+    tags: tuple[str, ...]
+    created_at: str
+    updated_at: str
+    version: int
+
+
+@dataclass(frozen=True)
+class SearchOutcome:
+    """Hits by descending score, and what the caller must know about them.
+
+    `warnings` are sentences such as "semantic search is unavailable ...":
+    a degraded search is never silent.
+    """
+
+    hits: tuple[Hit, ...]
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class SaveOutcome:
+    """A save that is durable.
+
+    `created` is false when a note with exactly this text was there already: it
+    is `note`, and stays as it is. `searchable` is "keyword" while the vector is
+    still to come. `similar` holds other notes that say nearly the same, scored
+    by cosine, nearest first.
+    """
+
+    note: Note
+    created: bool
+    searchable: Searchable
+    similar: tuple[Hit, ...] = ()
+
+
+@dataclass(frozen=True)
+class Session:
+    """One conversation."""
+
+    session_id: str
+    user_id: str
+    title: str
+    channel: str
+    created_at: str
+    updated_at: str
+    turns: int
+
+
+@dataclass(frozen=True)
+class Event:
+    """One line of a conversation, in the order of `sequence` from 1.
+
+    `payload` is JSON that restores the model's own message; `text` is what a
+    person and the search see.
+    """
+
+    sequence: int
+    turn_id: str
+    role: Literal["user", "assistant", "tool"]
+    text: str
+    payload: str
+    created_at: str
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Counts for one user; `database_bytes` covers the file and its WAL."""
+
+    notes: int
+    note_versions: int
+    passages: int
+    passages_embedded: int
+    sessions: int
+    conversation_events: int
+    database_bytes: int
+    schema_version: int
+    embedding_model: str = ""
+
+
+@dataclass(frozen=True)
+class MemoryConfig:
+    """Settings of one store; the envelope's `MemorySettings`, already checked."""
+
+    db_path: str
+    vector_weight: float = 0.5
+    keyword_weight: float = 0.5
+    min_similarity: float = 0.2
+    chunk_chars: int = 640
+    chunk_overlap: int = 96
+    embed_wait_s: float = 0.5

@@ -1,0 +1,163 @@
+"""Vectors in the database and, once a search has asked for them, in memory."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+
+from guest.embedding.base import Vectors
+from guest.memory.database.base import Database, Row, Statement
+from guest.memory.vectors import ResidentVectors, Snapshot
+
+_LOAD_ROWS: Final = 1000
+"""Rows per query while loading, so that other work gets its turn in between."""
+
+_STORE: Final = """
+INSERT INTO chunks_vec (chunk_id, namespace, model_id, vector)
+    SELECT chunk_id, namespace, ?, ? FROM chunks WHERE chunk_id = ? AND namespace = ?
+    ON CONFLICT (chunk_id) DO UPDATE SET model_id = excluded.model_id, vector = excluded.vector
+    RETURNING chunk_id
+"""
+_LOAD: Final = """
+SELECT chunk_id, vector FROM chunks_vec
+    WHERE namespace = ? AND model_id = ? AND chunk_id > ? AND length(vector) = ?
+    ORDER BY chunk_id LIMIT ?
+"""
+
+
+@dataclass
+class _Namespace:
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    model_id: str = ""
+    resident: ResidentVectors | None = None
+    passages: int = 0
+
+
+class VectorStore:
+    """Every namespace's vectors. The database is the source of truth.
+
+    Whoever adds or removes passages does so within `changing(namespace)` and
+    tells it here before leaving, so that what is resident cannot fall out of
+    step.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._namespaces: dict[str, _Namespace] = {}
+        self.on_unknown_change: Callable[[], None] = lambda: None
+
+    @asynccontextmanager
+    async def changing(self, namespace: str) -> AsyncIterator[None]:
+        """Change a namespace's passages or vectors, one at a time.
+
+        A caller cancelled while its batch runs cannot tell what became of it;
+        then what is resident is dropped, to be loaded again when it is asked for,
+        and `on_unknown_change` is called.
+        """
+        state = self._of(namespace)
+        async with state.lock:
+            try:
+                yield
+            except asyncio.CancelledError:
+                state.resident = None
+                self.on_unknown_change()
+                raise
+
+    def added(self, namespace: str, passages: int) -> None:
+        """Passages have been stored, without vectors yet."""
+        self._of(namespace).passages += passages
+
+    def removed(self, namespace: str, chunk_ids: Sequence[int]) -> None:
+        """Passages are gone, and their vectors with them."""
+        state = self._of(namespace)
+        state.passages -= len(chunk_ids)
+        if state.resident is not None:
+            state.resident.remove(chunk_ids)
+
+    async def store(
+        self, namespace: str, model_id: str, chunk_ids: Sequence[int], vectors: Vectors
+    ) -> None:
+        """Make the vectors of passages durable; those of vanished passages are dropped."""
+        rows = np.ascontiguousarray(vectors, dtype="<f4")
+        statements = [
+            Statement(_STORE, (model_id, rows[i].tobytes(), chunk_id, namespace))
+            for i, chunk_id in enumerate(chunk_ids)
+        ]
+        state = self._of(namespace)
+        async with self.changing(namespace):
+            results = await self._database.batch(statements)
+            resident = state.resident
+            if resident is None or state.model_id != model_id:
+                return
+            if resident.dimensions != rows.shape[1]:
+                state.resident = None
+                return
+            stored = [i for i, result in enumerate(results) if result.rows]
+            resident.add([chunk_ids[i] for i in stored], rows[stored])
+
+    async def snapshot(
+        self, namespace: str, model_id: str, dimensions: int
+    ) -> tuple[Snapshot, int]:
+        """The namespace's vectors of one model, and how many passages have none.
+
+        Vectors of other models are never among them.
+        """
+        state = self._of(namespace)
+        resident = self._resident(state, model_id, dimensions)
+        if resident is None:
+            async with state.lock:
+                resident = self._resident(state, model_id, dimensions)
+                if resident is None:
+                    resident = await self._load(namespace, model_id, dimensions)
+                    state.passages = await self._count(namespace)
+                    state.model_id, state.resident = model_id, resident
+        return resident.snapshot(), state.passages - len(resident)
+
+    def _of(self, namespace: str) -> _Namespace:
+        return self._namespaces.setdefault(namespace, _Namespace())
+
+    def _resident(
+        self, state: _Namespace, model_id: str, dimensions: int
+    ) -> ResidentVectors | None:
+        resident = state.resident
+        if resident is None or state.model_id != model_id or resident.dimensions != dimensions:
+            return None
+        return resident
+
+    async def _load(self, namespace: str, model_id: str, dimensions: int) -> ResidentVectors:
+        resident = ResidentVectors(dimensions)
+        size = dimensions * np.dtype("<f4").itemsize
+        last = 0
+        while True:
+            result = await self._database.execute(
+                _LOAD, (namespace, model_id, last, size, _LOAD_ROWS)
+            )
+            if result.rows:
+                ids, vectors = _unpack(result.rows, dimensions)
+                resident.add(ids, vectors)
+                last = ids[-1]
+            if len(result.rows) < _LOAD_ROWS:
+                return resident
+
+    async def _count(self, namespace: str) -> int:
+        result = await self._database.execute(
+            "SELECT COUNT(*) FROM chunks WHERE namespace = ?", (namespace,)
+        )
+        count = result.rows[0][0]
+        assert isinstance(count, int)
+        return count
+
+
+def _unpack(rows: Sequence[Row], dimensions: int) -> tuple[list[int], Vectors]:
+    ids: list[int] = []
+    blobs: list[bytes] = []
+    for chunk_id, blob in rows:
+        assert isinstance(chunk_id, int)
+        assert isinstance(blob, bytes)
+        ids.append(chunk_id)
+        blobs.append(blob)
+    vectors = np.frombuffer(b"".join(blobs), "<f4").reshape(len(ids), dimensions)
+    return ids, vectors.astype(np.float32, copy=False)

@@ -1,0 +1,1 @@
+"""The agent guest's end of the shell guest."""

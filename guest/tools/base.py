@@ -1,0 +1,153 @@
+"""What a tool is, implementable from this page alone."""
+
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict
+
+EXCERPT_CONTEXT_CHARS: Final = 8192
+"""How much of its surroundings an `Excerpt` brings along on either side: more
+than the longest private key in common use."""
+
+
+class Safety(StrEnum):
+    """How a call may affect the world; decides order and approval.
+
+    READ_ONLY calls of one reply run side by side, SIDE_EFFECTING ones in
+    order, PRIVILEGED ones in order and by the operator's approval policy.
+    """
+
+    READ_ONLY = "read_only"
+    SIDE_EFFECTING = "side_effecting"
+    PRIVILEGED = "privileged"
+
+
+@dataclass(frozen=True)
+class ToolContext:
+    """Who calls, passed to every call. There is no other way to know.
+
+    Immutable and never stored, so two users' turns in flight cannot meet.
+    """
+
+    user_id: str
+    session_id: str
+    turn_id: str
+    channel: str
+
+
+def _plain(schema: dict[str, Any]) -> None:
+    """Drop what says nothing to a model: titles, and null as a default."""
+    schema.pop("title", None)
+    for field in schema.get("properties", {}).values():
+        field.pop("title", None)
+        if field.get("default", ...) is None:
+            del field["default"]
+
+
+class Arguments(BaseModel):
+    """Base of every tool's arguments: unknown fields and wrong types are refused.
+
+    `model_json_schema()` is what a provider is given: flat, without references.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True, json_schema_extra=_plain)
+
+
+@dataclass(frozen=True)
+class PathArgument:
+    """Names an argument that holds a virtual path.
+
+    The pipeline checks it before the tool runs: it lies under one of the roots,
+    under a writable one where the call `writes`, and under one that the shell
+    guest has too where it is `for_commands`.
+    """
+
+    field: str
+    writes: bool = False
+    for_commands: bool = False
+
+
+@dataclass(frozen=True)
+class Excerpt:
+    """A piece cut out of something longer, for use anywhere in `ToolOutput.data`.
+
+    Only `text` is shown, as a string. The surroundings (at most
+    `EXCERPT_CONTEXT_CHARS` on either side) let redaction recognise a secret
+    that the cut went through.
+    """
+
+    text: str
+    before: str = ""
+    after: str = ""
+
+
+@dataclass(frozen=True)
+class Spliced:
+    """Pieces of something longer, shown as one string; for use like an `Excerpt`."""
+
+    parts: tuple[str | Excerpt, ...]
+
+
+@dataclass(frozen=True)
+class ToolOutput:
+    """What a tool answers: `data` becomes JSON, each of `notes` a `Note: ` line.
+
+    `data` is made of dicts, lists, tuples, strings, `Excerpt`s, `Spliced`,
+    numbers, booleans and None. `summary` is one line for a person who watches, such as
+    "Stored: [id: note-...]". `count` is the number of results of a search, for
+    the log.
+    """
+
+    data: Any
+    notes: tuple[str, ...] = ()
+    summary: str = ""
+    count: int | None = None
+
+
+@dataclass(frozen=True)
+class ToolResult:
+    """What the pipeline hands back: final text, bounded, virtual paths, redacted.
+
+    `is_error` marks a message that the model can act on. `summary` is one line.
+    """
+
+    text: str
+    is_error: bool
+    summary: str
+    duration_ms: int
+
+
+@dataclass(frozen=True)
+class Tool:
+    """One tool.
+
+    `description` is written for a model: when to call it, what it gives back,
+    what not to do with the result. `run` gets validated arguments of type
+    `arguments`; it raises `guest.errors.ToolError` for what the model can mend
+    and anything else for what an operator must. `timeout` is in seconds; `run`
+    is cancelled when it has passed. Where the arguments say how long a call may
+    take, `timeout_of` gives its seconds instead. `paths` are those arguments
+    that hold virtual paths, `command` the one that holds a shell command.
+    `log_level` is that of a call that went well.
+    """
+
+    name: str
+    description: str
+    arguments: type[Arguments]
+    safety: Safety
+    timeout: float
+    run: Callable[[ToolContext, Any], Awaitable[ToolOutput]]
+    paths: tuple[PathArgument, ...] = ()
+    log_level: int = logging.INFO
+    timeout_of: Callable[[Any], float] | None = None
+    command: str = ""
+
+
+Approve = Callable[[ToolContext, Tool, str], Awaitable[bool]]
+"""Asks a person about one PRIVILEGED call, with its arguments as JSON: all of them, without
+the secrets that this guest was given.
+
+True lets the call through; anything else, an exception included, refuses it."""

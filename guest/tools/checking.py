@@ -1,0 +1,125 @@
+"""From what a model wrote to a tool's arguments, or to sentences that it can act on."""
+
+import difflib
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
+
+from pydantic import ValidationError
+
+from guest.errors import ToolError
+from guest.tools.base import Arguments, Tool
+
+_SHOWN_CHARS: Final = 60
+
+
+def check(
+    tool: Tool, arguments: str | Mapping[str, object], scrub: Callable[[str], str]
+) -> Arguments:
+    """The checked arguments of a call.
+
+    Raises `ToolError` with one short sentence for each field that is wrong:
+    its name, the value seen (redacted by `scrub`) and what is accepted.
+    """
+    value = _parsed(arguments)
+    if not isinstance(value, dict):
+        raise ToolError(f"arguments must be a JSON object with the fields {_fields(tool)}")
+    paths = {argument.field for argument in tool.paths}
+    if problems := list(_unstorable(value, paths)):
+        raise ToolError("\n".join(problems))
+    try:
+        return tool.arguments.model_validate_json(json.dumps(value))
+    except ValidationError as error:
+        schema = tool.arguments.model_json_schema()["properties"]
+        raise ToolError(
+            "\n".join(
+                dict.fromkeys(
+                    _sentence(tool, schema, found["type"], found["loc"], found["input"], scrub)
+                    for found in error.errors(include_url=False)
+                )
+            )
+        ) from None
+
+
+def _parsed(arguments: str | Mapping[str, object]) -> Any:
+    try:
+        if isinstance(arguments, str):
+            return json.loads(arguments) if arguments.strip() else {}
+        return json.loads(json.dumps(dict(arguments)))
+    except (ValueError, TypeError, RecursionError) as error:
+        reason = getattr(error, "msg", "it cannot be written as JSON")
+        raise ToolError(f"arguments are not valid JSON: {reason}") from None
+
+
+def _unstorable(value: Any, paths: set[str], field: str = "") -> Iterator[str]:
+    """Sentences for strings that no store can hold; NUL in `paths` is left to the path policy."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _unstorable(key, set(), "the name of a field")
+            yield from _unstorable(item, paths, f"{field}.{key}" if field else str(key))
+    elif isinstance(value, list):
+        for number, item in enumerate(value):
+            yield from _unstorable(item, set(), f"{field}.{number}")
+    elif isinstance(value, str):
+        if "\0" in value and field not in paths:
+            yield f"{_printable(field)}: must not hold NUL characters"
+        elif _printable(value) != value:
+            yield f"{_printable(field)}: must be valid Unicode, without lone surrogates"
+
+
+def _sentence(
+    tool: Tool,
+    schema: dict[str, Any],
+    kind: str,
+    location: tuple[int | str, ...],
+    seen: Any,
+    scrub: Callable[[str], str],
+) -> str:
+    field = ".".join(map(str, location))
+    if kind == "extra_forbidden":
+        near = difflib.get_close_matches(field, schema, n=1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        return f"unknown field {_shown(field, scrub)}: {hint}accepted fields are {_fields(tool)}"
+    accepted = _accepted(schema.get(str(location[0]), {}))
+    if kind == "missing":
+        return f"{field} is required: {accepted}"
+    blank = "not blank, " if kind == "value_error" else ""
+    return f"{field}: got {_shown(seen, scrub)}; accepted is {blank}{accepted}"
+
+
+def _accepted(schema: dict[str, Any]) -> str:
+    """What a field takes, in words, from its JSON schema."""
+    choices = [option for option in schema.get("anyOf", ()) if option.get("type") != "null"]
+    if choices:
+        schema = choices[0]
+    low, high = schema.get("minimum"), schema.get("maximum")
+    match schema.get("type"):
+        case "string":
+            least, most = schema.get("minLength", 0), schema.get("maxLength")
+            return f"text of {least} to {most} characters" if most else "text"
+        case "integer":
+            return f"a whole number from {low} to {high}"
+        case "number":
+            return f"a number from {low} to {high}"
+        case "boolean":
+            return "true or false"
+        case "array":
+            return f"a list of at most {schema.get('maxItems')}, each {_accepted(schema['items'])}"
+        case _:
+            return "a value of the type in the tool's schema"
+
+
+def _fields(tool: Tool) -> str:
+    return ", ".join(tool.arguments.model_fields)
+
+
+def _shown(value: Any, scrub: Callable[[str], str]) -> str:
+    """`value`, redacted while it is whole and then shortened."""
+    text = scrub(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
+    if len(text) > _SHOWN_CHARS:
+        return f"{_printable(text[:_SHOWN_CHARS])!r}… ({len(text)} characters)"
+    return repr(_printable(text)) if isinstance(value, str) else text
+
+
+def _printable(text: str) -> str:
+    return text.encode(errors="replace").decode()

@@ -1,0 +1,265 @@
+"""A shell command taken apart into simple commands, or refused: never guessed.
+
+It reads the part of bash's grammar in which quotes, operators and
+substitutions have one meaning. What may mean several things, or what this does
+not know, raises `UncertainError`. The property tests hold it against bash itself.
+"""
+
+import re
+from dataclasses import dataclass, field
+from typing import Final
+
+_BLANK: Final = " \t"
+_ENDS: Final = ";&|\n"
+_BREAKS: Final = " \t\n;&|()<>"
+_CONTROL: Final = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+_ASSIGNMENT: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)\+?=")
+_SUBSCRIPT: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\[")
+_VARIABLE: Final = re.compile(
+    r"\$(?:[A-Za-z_][A-Za-z0-9_]*|\{[A-Za-z_][A-Za-z0-9_]*\}|[0-9@*#?$!-])"
+)
+_DEPTH_MAX: Final = 16
+_KEYWORDS: Final = frozenset(
+    """
+    ! [[ ]] { } case coproc do done elif else esac fi for function if in select then time
+    until while
+    """.split()  # noqa: SIM905 - a list of 22 quoted words is harder to read
+)
+
+
+class UncertainError(Exception):
+    """This command could mean more than one thing; the message names the construct."""
+
+
+@dataclass
+class Simple:
+    """One simple command: what is assigned before it, and its words without quotes.
+
+    None stands for a word whose value only the shell knows, and which may turn
+    out to be none or several words. Redirections are left out.
+    """
+
+    assignments: list[tuple[str, str | None]] = field(default_factory=list)
+    words: list[str | None] = field(default_factory=list)
+
+    @property
+    def empty(self) -> bool:
+        return not self.assignments and not self.words
+
+
+@dataclass
+class Parsed:
+    """All simple commands of a text, also those within substitutions and subshells.
+
+    `operator` is the first operator there was, `keyword` the first reserved word
+    that opens a compound command.
+    """
+
+    commands: list[Simple] = field(default_factory=list)
+    operator: str = ""
+    keyword: str = ""
+
+
+def parse(command: str) -> Parsed:
+    """Take `command` apart; raises `UncertainError`."""
+    if _CONTROL.search(command):
+        raise UncertainError("a control character")
+    parser = _Parser(command)
+    parser.read(nested=False)
+    return parser.parsed
+
+
+class _Parser:
+    """`at` is the place that is read next."""
+
+    def __init__(self, text: str) -> None:
+        self.parsed = Parsed()
+        self._text = text
+        self._at = 0
+        self._depth = 0
+
+    def read(self, *, nested: bool) -> None:
+        """Commands up to the end of the text, or up to and with a closing bracket."""
+        self._depth += 1
+        if self._depth > _DEPTH_MAX:
+            raise UncertainError("brackets that are nested too deeply")
+        command = Simple()
+        while letter := self._peek():
+            if letter in _BLANK:
+                self._at += 1
+            elif letter == "#":
+                self._skip_comment()
+            elif letter in _ENDS:
+                self._end_command(letter)
+                self._finish(command)
+                command = Simple()
+            elif letter == "(":
+                self._subshell(command)
+            elif letter == ")":
+                break
+            elif letter in "<>" and self._peek(1) != "(":
+                self._redirection()
+            else:
+                self._next_word(command)
+        self._finish(command)
+        if bool(letter) != nested:
+            raise UncertainError("a bracket without its partner")
+        self._at += nested
+        self._depth -= 1
+
+    def _peek(self, ahead: int = 0) -> str:
+        return self._text[self._at + ahead : self._at + ahead + 1]
+
+    def _found(self, operator: str) -> None:
+        self.parsed.operator = self.parsed.operator or operator
+
+    def _finish(self, command: Simple) -> None:
+        if command.empty:
+            return
+        if command.words and command.words[0] in _KEYWORDS:
+            self.parsed.keyword = self.parsed.keyword or str(command.words[0])
+        self.parsed.commands.append(command)
+
+    def _skip_comment(self) -> None:
+        end = self._text.find("\n", self._at)
+        self._at = len(self._text) if end < 0 else end
+
+    def _end_command(self, letter: str) -> None:
+        if letter == "&" and self._peek(1) == ">":
+            raise UncertainError("&>, which shells read differently; write > FILE 2>&1")
+        self._found("a line break" if letter == "\n" else letter)
+        self._at += 1
+
+    def _subshell(self, command: Simple) -> None:
+        if not command.empty or self._peek(1) == "(":
+            raise UncertainError("brackets of a function, a list or arithmetic")
+        self._found("(")
+        self._at += 1
+        self.read(nested=True)
+
+    def _redirection(self) -> None:
+        operator = self._peek()
+        if operator + self._peek(1) == "<<":
+            self._found("<<")
+            raise UncertainError("a here-document or here-string")
+        self._found(operator)
+        self._at += 1
+        if operator + self._peek() in (">>", ">&", ">|", "<&", "<>"):
+            self._at += 1
+        if self._text[: self._at].endswith("&") and self._peek() == "-":
+            self._at += 1  # closed: a word may follow at once
+            return
+        while self._peek() and self._peek() in _BLANK:
+            self._at += 1
+        start = self._at
+        self._word()
+        if self._at == start:
+            raise UncertainError("a redirection without its file")
+
+    def _next_word(self, command: Simple) -> None:
+        start = self._at
+        word = self._word()
+        raw, after = self._text[start : self._at], self._peek()
+        if after == "(":
+            raise UncertainError("brackets of a function, a list or a pattern")
+        if after and after in "<>":
+            if raw.isascii() and raw.isdigit():
+                return
+            if raw.startswith("{"):
+                raise UncertainError("a redirection with a name")
+        if not command.words and _SUBSCRIPT.match(raw):
+            raise UncertainError("an assignment to a part of a list")
+        if not command.words and (assigned := _ASSIGNMENT.match(raw)):
+            value = None if word is None else word[assigned.end() :]
+            command.assignments.append((assigned[1], value))
+        else:
+            command.words.append(word)
+
+    def _word(self) -> str | None:
+        """The word at this place without its quotes; None where the shell fills it in."""
+        start = self._at
+        pieces: list[str] = []
+        known = True
+        while letter := self._peek():
+            if letter in "<>" and self._peek(1) == "(":
+                self._substitution(letter)
+                known = False
+            elif letter in _BREAKS:
+                break
+            elif letter == "'":
+                pieces.append(self._single_quoted())
+            elif letter == '"':
+                known &= self._double_quoted(pieces)
+            elif letter == "\\":
+                pieces.append(self._escaped())
+            elif letter == "$":
+                known &= self._dollar(pieces, quoted=False)
+            elif letter == "`":
+                self._backtick()
+            else:
+                known &= letter not in "*?[{~"
+                pieces.append(letter)
+                self._at += 1
+        literal = self._text[start : self._at]
+        return "".join(pieces) if known or literal in ("[", "{", "{}") else None
+
+    def _escaped(self) -> str:
+        letter = self._peek(1)
+        if letter in ("", "\n"):
+            raise UncertainError("a line that goes on after a backslash")
+        self._at += 2
+        return letter
+
+    def _single_quoted(self) -> str:
+        end = self._text.find("'", self._at + 1)
+        if end < 0:
+            raise UncertainError("a quote without its partner")
+        quoted, self._at = self._text[self._at + 1 : end], end + 1
+        return quoted
+
+    def _double_quoted(self, pieces: list[str]) -> bool:
+        self._at += 1
+        known = True
+        while (letter := self._peek()) != '"':
+            if not letter:
+                raise UncertainError("a quote without its partner")
+            if letter == "$":
+                known &= self._dollar(pieces, quoted=True)
+            elif letter == "`":
+                self._backtick()
+            elif letter == "\\" and (self._peek(1) in ("", "\n") or self._peek(1) in '$`"\\'):
+                pieces.append(self._escaped())
+            else:
+                pieces.append(letter)
+                self._at += 1
+        self._at += 1
+        return known
+
+    def _dollar(self, pieces: list[str], *, quoted: bool) -> bool:
+        """An expansion; whether it was none but a plain dollar sign."""
+        if self._peek(1) == "(":
+            self._at += 1
+            self._substitution("$")
+            return False
+        if found := _VARIABLE.match(self._text, self._at):
+            self._at = found.end()
+            return False
+        if self._peek(1) in ("{", "[") or (not quoted and self._peek(1) in ("'", '"')):
+            raise UncertainError(f"${self._peek(1)}")
+        pieces.append("$")
+        self._at += 1
+        return True
+
+    def _substitution(self, kind: str) -> None:
+        """What follows stands in brackets and is run."""
+        if kind != "$":
+            self._at += 1
+        self._found(f"{kind}(")
+        if self._peek(1) == "(":
+            raise UncertainError("arithmetic")
+        self._at += 1
+        self.read(nested=True)
+
+    def _backtick(self) -> None:
+        self._found("`")
+        raise UncertainError("backticks; write $( )")

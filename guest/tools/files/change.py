@@ -1,0 +1,175 @@
+"""file_write, file_edit and file_delete: atomic, and only in writable roots.
+
+A write makes a new file beside the old one and renames it into place, so a
+reader sees the old text or the new, and a crash leaves one of them whole.
+"""
+
+import os
+import secrets
+import stat
+from contextlib import ExitStack, suppress
+from typing import Final
+
+from pydantic import Field
+
+from guest.errors import ToolError
+from guest.tools.base import Arguments, ToolOutput
+from guest.tools.files.read import PATH_MAX_CHARS, is_text
+from guest.tools.files.roots import Location, NoSuchFileError, Roots, parse
+
+CONTENT_MAX_CHARS: Final = 1_000_000
+_EDIT_MAX_BYTES: Final = 8 * 1024 * 1024
+_NEW_MODE: Final = 0o644
+
+
+class WriteArguments(Arguments):
+    path: str = Field(max_length=PATH_MAX_CHARS, description="Under /shared or /tmp.")
+    content: str = Field(max_length=CONTENT_MAX_CHARS, description="The whole new text.")
+    create_parents: bool = Field(default=False, description="Make missing directories on the way.")
+
+
+class EditArguments(Arguments):
+    path: str = Field(max_length=PATH_MAX_CHARS, description="Under /shared or /tmp.")
+    old: str = Field(
+        min_length=1,
+        max_length=CONTENT_MAX_CHARS,
+        description="The text to replace, exactly as it stands, once in the file.",
+    )
+    new: str = Field(max_length=CONTENT_MAX_CHARS, description="What stands there afterwards.")
+
+
+class DeleteArguments(Arguments):
+    path: str = Field(
+        max_length=PATH_MAX_CHARS, description="A file or an empty directory under /shared or /tmp."
+    )
+
+
+def write(roots: Roots, arguments: WriteArguments) -> ToolOutput:
+    """Create or replace a file."""
+    location = parse(arguments.path)
+    content = arguments.content.encode()
+    with roots.changing, ExitStack() as stack:
+        try:
+            directory, name = stack.enter_context(
+                roots.parent(location, create=arguments.create_parents)
+            )
+        except NoSuchFileError:
+            raise ToolError(
+                f"no such directory for {location.given}; set create_parents to make it"
+            ) from None
+        before = roots.existing(location, directory, name)
+        _must_be_replaceable(location, before)
+        _replace(directory, name, content, _mode(before))
+    done = "created" if before is None else "replaced"
+    return ToolOutput(
+        {"path": location.virtual, "outcome": done, "bytes": len(content)},
+        summary=f"{done}: {len(content)} bytes",
+    )
+
+
+def edit(roots: Roots, arguments: EditArguments) -> ToolOutput:
+    """Replace exactly one occurrence of a text."""
+    location = parse(arguments.path)
+    old, new = arguments.old.encode(), arguments.new.encode()
+    with roots.changing, roots.parent(location) as (directory, name):
+        with roots.file(location) as descriptor:
+            before = os.fstat(descriptor)
+            if before.st_size > _EDIT_MAX_BYTES:
+                raise ToolError(
+                    f"{location.given} has {before.st_size} bytes; "
+                    f"file_edit takes files up to {_EDIT_MAX_BYTES}"
+                )
+            with os.fdopen(os.dup(descriptor), "rb") as file:
+                content = file.read()
+        if not is_text(content):
+            raise ToolError(f"{location.given} is not UTF-8 text and cannot be edited")
+        count = _occurrences(content, old)
+        now = roots.existing(location, directory, name)
+        _must_be_replaceable(location, now)
+        if count != 1:
+            raise ToolError(_wrong_count(location, count))
+        if _state(now) != _state(before):
+            raise ToolError(
+                f"{location.given} was changed by somebody else just now; read it again"
+            )
+        _replace(directory, name, content.replace(old, new), _mode(before))
+    line = content[: content.index(old)].count(b"\n") + 1
+    return ToolOutput(
+        {"path": location.virtual, "line": line, "bytes": len(content) - len(old) + len(new)},
+        summary=f"edited line {line}",
+    )
+
+
+def delete(roots: Roots, arguments: DeleteArguments) -> ToolOutput:
+    """Remove a file, a symbolic link itself, or an empty directory."""
+    location = parse(arguments.path)
+    with roots.changing, roots.parent(location) as (directory, name):
+        status = roots.existing(location, directory, name)
+        if status is None:
+            raise NoSuchFileError(f"no such file: {location.given}")
+        if stat.S_ISDIR(status.st_mode):
+            try:
+                os.rmdir(name, dir_fd=directory)
+            except OSError:
+                raise ToolError(
+                    f"{location.given} is not empty; delete what is in it first"
+                ) from None
+        else:
+            os.unlink(name, dir_fd=directory)
+    return ToolOutput({"path": location.virtual, "outcome": "deleted"}, summary="deleted")
+
+
+def _occurrences(content: bytes, old: bytes) -> int:
+    """How often `old` begins in `content`, overlapping ones included."""
+    count, place = 0, content.find(old)
+    while place >= 0:
+        count, place = count + 1, content.find(old, place + 1)
+    return count
+
+
+def _wrong_count(location: Location, count: int) -> str:
+    if count == 0:
+        return f"the text to replace is not in {location.given}; read the file and copy it exactly"
+    return (
+        f"the text to replace occurs {count} times in {location.given}; give more of its "
+        "surroundings, so that it occurs once"
+    )
+
+
+def _must_be_replaceable(location: Location, status: os.stat_result | None) -> None:
+    if status is None or stat.S_ISREG(status.st_mode):
+        return
+    if stat.S_ISDIR(status.st_mode):
+        raise ToolError(f"is a directory: {location.given}")
+    if stat.S_ISLNK(status.st_mode):
+        raise ToolError(f"is a symbolic link: {location.given}; name the file it leads to")
+    raise ToolError(f"not a regular file: {location.given}")
+
+
+def _state(status: os.stat_result | None) -> tuple[int, ...]:
+    """What changes when a file does."""
+    if status is None:
+        return ()
+    return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+
+
+def _mode(before: os.stat_result | None) -> int:
+    return _NEW_MODE if before is None else stat.S_IMODE(before.st_mode) & 0o777
+
+
+def _replace(directory: int, name: str, content: bytes, mode: int) -> None:
+    temporary = f".{secrets.token_hex(8)}.partial"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(temporary, flags, 0o600, dir_fd=directory)
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            os.fchmod(file.fileno(), mode)
+            file.flush()
+            os.fsync(file.fileno())
+        os.rename(temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary, dir_fd=directory)
+        raise
+    os.fsync(directory)

@@ -1,0 +1,241 @@
+"""From a virtual path to an open descriptor, or to one of a few fixed refusals.
+
+path is outside /shared, /tmp and /vault: <path>     every way out
+/vault is read-only: <path>
+no such file: <path>
+<path> is a directory / not a regular file
+"""
+
+import difflib
+import errno
+import os
+import stat
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from wire.paths import VIRTUAL_ROOTS, VirtualRoot
+
+from guest.errors import ToolError
+from guest.tools.files.beneath import Beneath, OutsideError, best_beneath
+
+_BY_NAME = {root.name: root for root in VIRTUAL_ROOTS}
+
+
+@dataclass(frozen=True)
+class Location:
+    """A parsed virtual path: `parts` below `root`, and `given` as the caller wrote it,
+    with control characters escaped."""
+
+    given: str
+    root: VirtualRoot
+    parts: tuple[str, ...]
+
+    @property
+    def relative(self) -> str:
+        return "/".join(self.parts) or "."
+
+    @property
+    def virtual(self) -> str:
+        return "/".join((self.root.path, *self.parts))
+
+
+def outside(path: str) -> ToolError:
+    """The one answer to every path that is not in a root, or leads out of it."""
+    return ToolError(f"path is outside /shared, /tmp and /vault: {_on_one_line(path)}")
+
+
+def _on_one_line(path: str) -> str:
+    """`path` with control characters escaped, so that it cannot pass for more than a path."""
+    return "".join(
+        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
+        for letter in path
+    )
+
+
+def parse(path: str) -> Location:
+    """The root that `path` names and what follows; raises `ToolError` for any other path."""
+    if "\0" in path or not path.startswith("/") or path.startswith("//"):
+        raise outside(path)
+    name, *rest = path[1:].split("/")
+    root = _BY_NAME.get(name)
+    if root is None:
+        raise outside(path)
+    return Location(_on_one_line(path), root, tuple(part for part in rest if part not in ("", ".")))
+
+
+class NoSuchFileError(ToolError):
+    """There is nothing at this path."""
+
+
+class NotDirectoryError(ToolError):
+    """There is something at this path, and it is no directory."""
+
+
+class Roots:
+    """The directories that file tools may enter.
+
+    `directories` maps root names to where they lie; `private` are directories
+    of the same workspace whose files must not be reached through a hard link.
+    Whoever changes a file holds `changing`.
+    """
+
+    def __init__(
+        self,
+        directories: Mapping[str, Path],
+        private: Sequence[Path] = (),
+        beneath: Beneath | None = None,
+    ) -> None:
+        self.changing = threading.Lock()
+        self._beneath = beneath or best_beneath()
+        self._private = tuple(private)
+        self._descriptors = {
+            name: os.open(directories[name], os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            for name in _BY_NAME
+        }
+
+    def close(self) -> None:
+        """Release the roots. Idempotent."""
+        while self._descriptors:
+            os.close(self._descriptors.popitem()[1])
+
+    @contextmanager
+    def file(self, location: Location) -> Iterator[int]:
+        """An existing regular file, open for reading. A pipe or device is never opened."""
+        with self._opened(location, os.O_PATH) as found:
+            self._must_be_regular(location, os.fstat(found))
+            descriptor = os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    @contextmanager
+    def directory(self, location: Location) -> Iterator[int]:
+        """An existing directory, open for listing."""
+        try:
+            with self._opened(location, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
+                yield descriptor
+        except NotADirectoryError:
+            raise NotDirectoryError(f"not a directory: {location.given}") from None
+
+    @contextmanager
+    def parent(self, location: Location, *, create: bool = False) -> Iterator[tuple[int, str]]:
+        """The directory that holds `location`, and the name in it; both for changing it.
+
+        `create` makes what is missing on the way. Raises `ToolError` for a
+        read-only root and for a root itself.
+        """
+        if not location.root.writable:
+            raise ToolError(f"{location.root.path} is read-only: {location.given}")
+        if not location.parts:
+            raise ToolError(f"{location.given} is a root and cannot be changed itself")
+        name = location.parts[-1]
+        if name == "..":
+            raise outside(location.given)
+        above = Location(location.given, location.root, location.parts[:-1])
+        if create:
+            self._make_directories(above)
+        with self.directory(above) as descriptor:
+            yield descriptor, name
+
+    def existing(self, location: Location, directory: int, name: str) -> os.stat_result | None:
+        """What `name` in `directory` is, itself; None where it is nothing.
+
+        Raises `ToolError` for a private file's other name and for a symlink
+        that leads out.
+        """
+        try:
+            status = os.stat(name, dir_fd=directory, follow_symlinks=False)
+        except FileNotFoundError:
+            return None
+        if stat.S_ISLNK(status.st_mode):
+            with suppress(FileNotFoundError):
+                os.close(self._open(location, os.O_PATH))
+        self._must_not_be_private(location, status)
+        return status
+
+    def _make_directories(self, location: Location) -> None:
+        for depth in range(1, len(location.parts) + 1):
+            part = Location(location.given, location.root, location.parts[:depth])
+            above = Location(location.given, location.root, location.parts[: depth - 1])
+            if part.parts[-1] == "..":
+                continue
+            with self.directory(above) as descriptor:
+                try:
+                    os.mkdir(part.parts[-1], 0o755, dir_fd=descriptor)
+                except FileExistsError:
+                    continue
+
+    @contextmanager
+    def _opened(self, location: Location, flags: int) -> Iterator[int]:
+        try:
+            descriptor = self._open(location, flags)
+        except FileNotFoundError:
+            raise NoSuchFileError(self._missing(location)) from None
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def _open(self, location: Location, flags: int) -> int:
+        try:
+            return self._beneath.open(
+                self._descriptors[location.root.name], location.relative, flags
+            )
+        except OutsideError:
+            raise outside(location.given) from None
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                raise ToolError(f"not a regular file: {location.given}") from None
+            if error.errno == errno.ENAMETOOLONG:
+                raise ToolError(f"path is too long: {location.given[:200]}…") from None
+            if error.errno == errno.EACCES:
+                raise ToolError(f"permission denied: {location.given}") from None
+            if error.errno == errno.ENOTDIR and not flags & os.O_DIRECTORY:
+                raise FileNotFoundError(error.errno, error.strerror) from None
+            raise
+
+    def _missing(self, location: Location) -> str:
+        message = f"no such file: {location.given}"
+        above = Location(location.given, location.root, location.parts[:-1])
+        try:
+            with self._opened_quietly(above) as descriptor, os.scandir(descriptor) as entries:
+                names = [entry.name for entry in entries]
+            near = difflib.get_close_matches(location.parts[-1], names, n=1)
+        except (OSError, ToolError, IndexError):
+            return message
+        return f"{message}; did you mean {above.virtual}/{near[0]}?" if near else message
+
+    @contextmanager
+    def _opened_quietly(self, location: Location) -> Iterator[int]:
+        descriptor = self._open(location, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            yield descriptor
+        finally:
+            os.close(descriptor)
+
+    def _must_be_regular(self, location: Location, status: os.stat_result) -> None:
+        if stat.S_ISDIR(status.st_mode):
+            raise ToolError(f"is a directory: {location.given}; use file_list")
+        if not stat.S_ISREG(status.st_mode):
+            raise ToolError(f"not a regular file: {location.given}")
+        self._must_not_be_private(location, status)
+
+    def _must_not_be_private(self, location: Location, status: os.stat_result) -> None:
+        """Whatever its link count says: a name that was removed a moment ago counts no more."""
+        if not stat.S_ISREG(status.st_mode):
+            return
+        if (status.st_dev, status.st_ino) in self._private_files():
+            raise outside(location.given)
+
+    def _private_files(self) -> set[tuple[int, int]]:
+        found = set()
+        for directory in self._private:
+            for path in directory.rglob("*"):
+                with suppress(FileNotFoundError):
+                    status = path.lstat()
+                    found.add((status.st_dev, status.st_ino))
+        return found

@@ -1,0 +1,182 @@
+"""The one way into every tool, for the model, MCP and the CLI alike.
+
+look up → validate → safety gate → path and command policy → timeout → execute →
+virtual paths → redact → truncate → result
+
+The caller is an argument of every call; the pipeline keeps nothing about calls.
+"""
+
+import asyncio
+import difflib
+import json
+import logging
+import time
+import traceback
+from collections.abc import Collection, Mapping, Sequence
+from typing import Final
+
+from opentelemetry import metrics
+from wire.errors import Code, WireError
+from wire.limits import TOOL_OUTPUT_MAX_BYTES
+
+from guest.errors import GuestError, ToolError
+from guest.tools.base import Approve, Arguments, Safety, Tool, ToolContext, ToolOutput, ToolResult
+from guest.tools.checking import check
+from guest.tools.command_policy import CommandPolicy
+from guest.tools.host_paths import HostPaths
+from guest.tools.policy import Approval, Gate, check_paths
+from guest.tools.render import Renderer
+from guest.tools.scrub import Scrubber
+
+log = logging.getLogger(__name__)
+
+OUTPUT_MIN_BYTES: Final = 512
+
+
+class ToolPipeline:
+    """All tools of a guest behind one entry point. Safe for any number of calls at once."""
+
+    def __init__(
+        self,
+        tools: Sequence[Tool],
+        *,
+        scrubber: Scrubber,
+        disabled: Collection[str] = (),
+        approval: Approval = "auto",
+        max_output_bytes: int = TOOL_OUTPUT_MAX_BYTES,
+        host_paths: HostPaths | None = None,
+        commands: CommandPolicy | None = None,
+    ) -> None:
+        self._tools = {tool.name: tool for tool in tools}
+        if len(self._tools) < len(tools):
+            raise ValueError("two tools have the same name")
+        if unknown := set(disabled) - set(self._tools):
+            log.warning("tools.disabled names no tool: %s", ", ".join(sorted(unknown)))
+        self._gate = Gate(disabled, approval)
+        self._commands = commands or CommandPolicy()
+        self._scrubber = scrubber
+        self._render = Renderer(
+            scrubber, host_paths or HostPaths({}), max(max_output_bytes, OUTPUT_MIN_BYTES)
+        )
+        meter = metrics.get_meter("oxydra.tools")
+        self._calls = meter.create_counter("oxydra.tool.calls")
+        self._failures = meter.create_counter("oxydra.tool.failures")
+        self._duration = meter.create_histogram("oxydra.tool.duration", unit="s")
+
+    def tools(self) -> list[Tool]:
+        """The tools on offer."""
+        return [tool for tool in self._tools.values() if self._gate.offers(tool)]
+
+    async def call(
+        self,
+        ctx: ToolContext,
+        name: str,
+        arguments: str | Mapping[str, object],
+        approve: Approve | None = None,
+    ) -> ToolResult:
+        """Run one call to its result.
+
+        Whatever the model can mend is a result with `is_error`. Raises
+        `WireError` where an operator must act; it has been logged then.
+        """
+        began = time.monotonic()
+        tool = self._tools.get(name)
+        try:
+            output = await self._run(ctx, name, arguments, approve)
+        except ToolError as error:
+            self._account(ctx, tool, began, "refused")
+            text = self._render.error(str(error))
+            return ToolResult(text, True, self._render.line(text.split("\n", 1)[0]), _ms(began))
+        except WireError as error:
+            self._account(ctx, tool, began, "failed")
+            log.error("%s: %s", name, self._render.text(str(error)), extra=_who(ctx, name))
+            raise
+        except asyncio.CancelledError:
+            self._account(ctx, tool, began, "cancelled")
+            raise
+        except Exception as error:
+            self._account(ctx, tool, began, "failed")
+            frames = traceback.format_tb(error.__traceback__)
+            found = {"type": type(error).__name__, "frames": frames}
+            log.error("%s failed unexpectedly", name, extra=_who(ctx, name) | {"error": found})
+            raise GuestError(
+                Code.INTERNAL,
+                f"{name} failed unexpectedly",
+                details=type(error).__name__,
+                resolution="runner logs has the frames",
+            ) from None
+        text = self._render.output(output)
+        self._account(ctx, tool, began, "ok", output.count)
+        return ToolResult(text, False, self._render.line(output.summary or "done"), _ms(began))
+
+    async def _run(
+        self,
+        ctx: ToolContext,
+        name: str,
+        arguments: str | Mapping[str, object],
+        approve: Approve | None,
+    ) -> ToolOutput:
+        if not ctx.user_id:
+            raise ToolError("user context is not available")
+        tool = self._look_up(name)
+        checked = check(tool, arguments, self._render.text)
+        await self._gate.admit(ctx, tool, self._question(checked), approve)
+        check_paths(tool, checked)
+        if tool.command:
+            self._commands.check(getattr(checked, tool.command))
+        return await self._within_time(tool, ctx, checked)
+
+    async def _within_time(self, tool: Tool, ctx: ToolContext, checked: Arguments) -> ToolOutput:
+        seconds = tool.timeout_of(checked) if tool.timeout_of else tool.timeout
+        clock = asyncio.timeout(seconds)
+        try:
+            async with clock:
+                return await tool.run(ctx, checked)
+        except TimeoutError:
+            if not clock.expired():
+                raise
+        message = f"{tool.name} took longer than {seconds:g} s and was stopped"
+        if tool.safety is not Safety.READ_ONLY:
+            message += "; it may or may not have taken effect: check before trying again"
+        raise ToolError(message)
+
+    def _look_up(self, name: str) -> Tool:
+        if (tool := self._tools.get(name)) is not None:
+            return tool
+        offered = [tool.name for tool in self.tools()]
+        near = difflib.get_close_matches(name, offered, n=2) or offered
+        shown = self._render.line(name)
+        raise ToolError(f"there is no tool {shown!r}; there is {', '.join(near) or 'none'}")
+
+    def _question(self, checked: Arguments) -> str:
+        return self._render.question(
+            json.dumps(checked.model_dump(mode="json"), ensure_ascii=False)
+        )
+
+    def _account(
+        self,
+        ctx: ToolContext,
+        tool: Tool | None,
+        began: float,
+        outcome: str,
+        count: int | None = None,
+    ) -> None:
+        """Count and log one call: who, what, how long and how it ended; never the content."""
+        label = {"tool": tool.name if tool else "unknown"}
+        self._calls.add(1, label)
+        self._duration.record(time.monotonic() - began, label)
+        if outcome != "ok":
+            self._failures.add(1, label | {"outcome": outcome})
+        level = tool.log_level if tool and outcome == "ok" else logging.INFO
+        extra = _who(ctx, label["tool"]) | {"duration_ms": _ms(began), "outcome": outcome}
+        if count is not None:
+            extra["count"] = count
+        log.log(level, "tool call", extra=extra)
+
+
+def _who(ctx: ToolContext, name: str) -> dict[str, object]:
+    return {"tool": name, "session": ctx.session_id, "turn": ctx.turn_id}
+
+
+def _ms(began: float) -> int:
+    return round((time.monotonic() - began) * 1000)

@@ -1,0 +1,1 @@
+"""The contract between runner, guests and surfaces: messages, limits, errors, virtual paths."""

@@ -1,0 +1,135 @@
+"""What the boundary self-test asks: written by the runner, read by the probe in the shell guest.
+
+It crosses as JSON on a command's standard input. Secrets are in it only as
+salted digests, other users only as inode numbers. Standard library only: the
+probe's start is on the way of every cold start.
+"""
+
+import hmac
+import json
+import re
+from typing import Any, Final, NamedTuple
+
+CHECKS: Final = (
+    "identity",
+    "capabilities",
+    "no_new_privileges",
+    "seccomp",
+    "namespaces",
+    "kernel",
+    "mounts",
+    "private_paths",
+    "other_users",
+    "root_filesystem",
+    "kernel_settings",
+    "devices",
+    "mounting",
+    "processes",
+    "process_memory",
+    "descriptors",
+    "unix_sockets",
+    "network",
+    "metadata_address",
+    "secrets",
+    "canary",
+)
+"""Every check, in the order of the report. All of them must be answered."""
+
+SECRET_MIN_CHARS: Final = 12
+"""Shorter secrets are not looked for: they could be guessed from their digest, and would
+be found by chance."""
+
+CANARY: Final = "the canary"
+"""The label of the digest that only the check `canary` looks for."""
+
+_WORD: Final = re.compile(rb"[A-Za-z0-9_-]+")
+
+
+class SharedDirectory(NamedTuple):
+    """A row of the mount table: where the guest has it, and which directory it must be."""
+
+    virtual: str
+    writable: bool
+    device: int
+    inode: int
+
+
+class PrivatePath(NamedTuple):
+    """Something on the host that the guest must not reach. `inode` is 0 where nothing is
+    there now, `path` "" where the name itself is private."""
+
+    label: str
+    path: str
+    device: int
+    inode: int
+
+
+class SecretDigest(NamedTuple):
+    """A secret to look for. `word`: it consists of letters, digits, `_` and `-`."""
+
+    label: str
+    length: int
+    word: bool
+    digest: str
+
+
+class BoundarySpec(NamedTuple):
+    """What must hold inside. Numbers of devices and namespaces are the host's.
+
+    `namespaces` are those that the guest must have of its own. `read_only` are
+    mount points of programs that the tier brings. `host_tmpfs` are devices
+    ("0:25") whose contents are the host's. `listener_port` and `listener_name`
+    are a port on the host's 127.0.0.1 and an abstract Unix socket where somebody
+    listens during the test. With `own_kernel` the guest must have another boot
+    id, and numbers of the host's kernel mean nothing in it.
+    """
+
+    uid: int
+    gid: int
+    groups: tuple[int, ...]
+    seccomp: bool
+    own_kernel: bool
+    boot_id: str
+    namespaces: dict[str, int]
+    network: str
+    shared: tuple[SharedDirectory, ...]
+    read_only: tuple[str, ...]
+    absent: tuple[str, ...]
+    private: tuple[PrivatePath, ...]
+    other_users: tuple[tuple[int, int], ...]
+    host_tmpfs: tuple[str, ...]
+    host_addresses: tuple[str, ...]
+    socket: str
+    salt: str
+    secrets: tuple[SecretDigest, ...]
+    listener_port: int = 0
+    listener_name: str = ""
+
+    def to_json(self) -> bytes:
+        return json.dumps(self._asdict(), separators=(",", ":")).encode()
+
+    @classmethod
+    def from_json(cls, content: bytes) -> "BoundarySpec":
+        """Raises `ValueError` for anything that is not such a specification."""
+        try:
+            fields: dict[str, Any] = json.loads(content)
+            for name in ("groups", "read_only", "absent", "host_tmpfs", "host_addresses"):
+                fields[name] = tuple(fields[name])
+            fields["shared"] = tuple(SharedDirectory(*row) for row in fields["shared"])
+            fields["private"] = tuple(PrivatePath(*row) for row in fields["private"])
+            fields["other_users"] = tuple((row[0], row[1]) for row in fields["other_users"])
+            fields["secrets"] = tuple(SecretDigest(*row) for row in fields["secrets"])
+            return cls(**fields)
+        except (TypeError, KeyError, IndexError) as error:
+            raise ValueError(f"not a boundary specification: {error!r}") from None
+
+
+def digest(salt: bytes, content: bytes) -> str:
+    """HMAC-SHA256, in hexadecimal."""
+    return hmac.digest(salt, content, "sha256").hex()
+
+
+def digest_secret(label: str, salt: bytes, secret: str) -> SecretDigest:
+    content = secret.encode()
+    word = _WORD.fullmatch(content) is not None
+    return SecretDigest(label, len(content), word, digest(salt, content))

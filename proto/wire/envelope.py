@@ -1,0 +1,75 @@
+"""How the bootstrap envelope travels: four length bytes, then the message.
+
+The length comes first so that a truncated hand-over is told from a short one,
+and an oversized one is refused before it is read.
+"""
+
+import struct
+from typing import BinaryIO
+
+from google.protobuf.message import DecodeError
+
+from wire.errors import Code, WireError
+from wire.limits import ENVELOPE_MAX_BYTES, ENVELOPE_VERSION
+from wire.v1.bootstrap_pb2 import BootstrapEnvelope
+
+_LENGTH = struct.Struct(">I")
+_RESOLUTION = "start guests through the runner of the same version: runner restart"
+
+
+def encode(envelope: BootstrapEnvelope) -> bytes:
+    """The framed bytes of `envelope`; refuses one over `ENVELOPE_MAX_BYTES`."""
+    body = envelope.SerializeToString()
+    if len(body) > ENVELOPE_MAX_BYTES:
+        raise _bad(f"{len(body)} bytes; the limit is {ENVELOPE_MAX_BYTES}")
+    return _LENGTH.pack(len(body)) + body
+
+
+def read(stream: BinaryIO) -> BootstrapEnvelope:
+    """Read exactly one envelope from `stream` and leave what follows.
+
+    Raises `WireError` where it is truncated, oversized, unreadable or of
+    another version.
+    """
+    head = _read_exactly(stream, _LENGTH.size)
+    if len(head) < _LENGTH.size:
+        raise _bad(f"truncated: {len(head)} of {_LENGTH.size} length bytes")
+    (length,) = _LENGTH.unpack(head)
+    if length > ENVELOPE_MAX_BYTES:
+        raise _bad(f"oversized: {length} bytes; the limit is {ENVELOPE_MAX_BYTES}")
+    body = _read_exactly(stream, length)
+    if len(body) < length:
+        raise _bad(f"truncated: {len(body)} of {length} bytes")
+    envelope = BootstrapEnvelope()
+    try:
+        envelope.ParseFromString(body)
+    except DecodeError:
+        raise _bad("the bytes are not a BootstrapEnvelope") from None
+    if envelope.version != ENVELOPE_VERSION:
+        raise WireError(
+            Code.FAILED_PRECONDITION,
+            f"bootstrap envelope has version {envelope.version}",
+            details=f"this guest reads version {ENVELOPE_VERSION}",
+            resolution=_RESOLUTION,
+        )
+    return envelope
+
+
+def _read_exactly(stream: BinaryIO, count: int) -> bytes:
+    parts: list[bytes] = []
+    while count > 0:
+        part = stream.read(count)
+        if not part:
+            break
+        parts.append(part)
+        count -= len(part)
+    return b"".join(parts)
+
+
+def _bad(details: str) -> WireError:
+    return WireError(
+        Code.INVALID_ARGUMENT,
+        "bad bootstrap envelope",
+        details=details,
+        resolution=_RESOLUTION,
+    )

@@ -1,0 +1,60 @@
+"""The one error that crosses a process boundary.
+
+    WireError
+    ├── runner.errors.RunnerError     what an operator must mend on the host
+    └── guest.errors.GuestError       what an operator must mend in a guest
+
+It carries a code from a closed set and three sentences for a person: what
+happened, why, and what fixes it. Class names never travel; `wire.status` turns
+an error into a gRPC status and back.
+"""
+
+from enum import StrEnum
+
+
+class Code(StrEnum):
+    """What kind of failure this is, independent of where it arose."""
+
+    INVALID_ARGUMENT = "invalid_argument"
+    """The caller sent something that can never work; the field is named."""
+    NOT_FOUND = "not_found"
+    ALREADY_EXISTS = "already_exists"
+    CONFLICT = "conflict"
+    """The state changed underneath: read it again and decide anew."""
+    UNAUTHENTICATED = "unauthenticated"
+    PERMISSION_DENIED = "permission_denied"
+    FAILED_PRECONDITION = "failed_precondition"
+    """The system is not in a state in which this can work; the fix is named."""
+    RESOURCE_EXHAUSTED = "resource_exhausted"
+    """A limit was reached: disk, quota, budget, sequence numbers."""
+    UNAVAILABLE = "unavailable"
+    """A part is not there right now; trying again later may work."""
+    TIMEOUT = "timeout"
+    CANCELLED = "cancelled"
+    DATA_LOSS = "data_loss"
+    """Stored data is damaged or of a version this program must not touch."""
+    INTERNAL = "internal"
+    """A bug in this project."""
+
+
+class WireError(Exception):
+    """A failure that a person has to read.
+
+    `brief` says what happened, `details` why and what was tried, `resolution`
+    the command or the step that fixes it. None of them holds a secret.
+    """
+
+    def __init__(self, code: Code, brief: str, *, details: str = "", resolution: str = "") -> None:
+        super().__init__(brief)
+        self.code = code
+        self.brief = brief
+        self.details = details
+        self.resolution = resolution
+
+    def __str__(self) -> str:
+        lines = [self.brief]
+        if self.details:
+            lines.append(f"  why: {self.details}")
+        if self.resolution:
+            lines.append(f"  fix: {self.resolution}")
+        return "\n".join(lines)

@@ -1,0 +1,32 @@
+"""Bounds that both ends of a connection must agree on, in one place."""
+
+from typing import Final
+
+ENVELOPE_VERSION: Final = 1
+ENVELOPE_MAX_BYTES: Final = 1024 * 1024
+
+UNIX_SOCKET_PATH_MAX_BYTES: Final = 107
+"""sun_path holds 108 bytes on Linux, the last one a NUL."""
+
+GRPC_MESSAGE_MAX_BYTES: Final = 16 * 1024 * 1024
+
+USER_ID_PATTERN: Final = r"[a-z0-9][a-z0-9_-]{0,31}"
+
+NOTE_MAX_CHARS: Final = 16_000
+QUERY_MAX_CHARS: Final = 2_000
+TURN_TEXT_MAX_CHARS: Final = 100_000
+TOP_K_MAX: Final = 20
+TAGS_MAX: Final = 16
+TAG_MAX_CHARS: Final = 64
+TOOL_OUTPUT_MAX_BYTES: Final = 16 * 1024
+COMMAND_MAX_CHARS: Final = 32_000
+
+SEQUENCE_MAX: Final = 2**53 - 1
+"""The largest integer that the local libSQL binding carries without loss: it
+binds Python integers of 2**31 and above as 64-bit floats."""
+
+EMBED_BATCH_MAX_TEXTS: Final = 256
+EMBED_TEXT_MAX_CHARS: Final = 8_000
+
+TOKEN_METADATA_KEY: Final = "oxydra-token"  # noqa: S105
+ERROR_METADATA_KEY: Final = "oxydra-error-bin"

@@ -1,0 +1,83 @@
+"""Logs as JSON lines, the same in every program, and start-up failures in them.
+
+A guest that cannot start says why as its last log line and exits with
+`EXIT_OPERATOR`; the runner finds the error there in every tier, because every
+tier can read a guest's log.
+"""
+
+import json
+import logging
+import sys
+from datetime import UTC, datetime
+from typing import Any, Final, TextIO
+
+from wire.errors import Code, WireError
+
+EXIT_OPERATOR: Final = 78
+"""EX_CONFIG: starting again will not help before a person has done something."""
+
+_EXTRA = ("session", "turn", "tool", "event", "duration_ms", "outcome", "count", "error")
+
+
+class JsonFormatter(logging.Formatter):
+    """One JSON object a line: time, level, logger, message, role, user and known extras."""
+
+    def __init__(self, role: str, user: str) -> None:
+        super().__init__()
+        self._fixed = {"role": role, "user": user}
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **self._fixed,
+        }
+        line.update({key: record.__dict__[key] for key in _EXTRA if key in record.__dict__})
+        if record.exc_info:
+            line["traceback"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False)
+
+
+def configure(role: str, user: str, level: str, stream: TextIO | None = None) -> None:
+    """Send all logging of this process to `stream` (standard error) as JSON lines."""
+    handler = logging.StreamHandler(stream or sys.stderr)
+    handler.setFormatter(JsonFormatter(role, user))
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+
+
+def log_startup_failure(logger: logging.Logger, error: WireError) -> None:
+    """Say why this program exits with `EXIT_OPERATOR`."""
+    logger.error(
+        "startup failed: %s",
+        error.brief,
+        extra={
+            "event": "startup_failed",
+            "error": {
+                "code": error.code.value,
+                "brief": error.brief,
+                "details": error.details,
+                "resolution": error.resolution,
+            },
+        },
+    )
+
+
+def find_startup_failure(log_text: str) -> WireError | None:
+    """The last start-up failure in a log, or None."""
+    for line in reversed(log_text.splitlines()):
+        try:
+            record = json.loads(line)
+            if record.get("event") == "startup_failed":
+                error = record["error"]
+                return WireError(
+                    Code(error["code"]),
+                    error["brief"],
+                    details=error["details"],
+                    resolution=error["resolution"],
+                )
+        except (ValueError, KeyError, AttributeError, TypeError):
+            continue
+    return None

@@ -1,0 +1,23 @@
+"""Virtual paths: the only paths a model, a tool result or a command ever sees."""
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True)
+class VirtualRoot:
+    """One directory that file tools may enter, under the name the model uses."""
+
+    name: str
+    writable: bool
+
+    @property
+    def path(self) -> str:
+        return f"/{self.name}"
+
+
+VIRTUAL_ROOTS: Final = (
+    VirtualRoot("shared", writable=True),
+    VirtualRoot("tmp", writable=True),
+    VirtualRoot("vault", writable=False),
+)

@@ -1,0 +1,70 @@
+"""Error codes to gRPC status and back: the only place that knows both.
+
+The status code alone would lose information (CONFLICT and CANCELLED both have
+neighbours), so the full error travels as an `ErrorDetail` in the trailing
+metadata; the status code is for proxies, retries and foreign clients.
+"""
+
+from collections.abc import Iterable
+from typing import Any, NoReturn
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from wire.errors import Code, WireError
+from wire.limits import ERROR_METADATA_KEY
+from wire.v1 import common_pb2
+
+STATUS_OF: dict[Code, grpc.StatusCode] = {
+    Code.INVALID_ARGUMENT: grpc.StatusCode.INVALID_ARGUMENT,
+    Code.NOT_FOUND: grpc.StatusCode.NOT_FOUND,
+    Code.ALREADY_EXISTS: grpc.StatusCode.ALREADY_EXISTS,
+    Code.CONFLICT: grpc.StatusCode.ABORTED,
+    Code.UNAUTHENTICATED: grpc.StatusCode.UNAUTHENTICATED,
+    Code.PERMISSION_DENIED: grpc.StatusCode.PERMISSION_DENIED,
+    Code.FAILED_PRECONDITION: grpc.StatusCode.FAILED_PRECONDITION,
+    Code.RESOURCE_EXHAUSTED: grpc.StatusCode.RESOURCE_EXHAUSTED,
+    Code.UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
+    Code.TIMEOUT: grpc.StatusCode.DEADLINE_EXCEEDED,
+    Code.CANCELLED: grpc.StatusCode.CANCELLED,
+    Code.DATA_LOSS: grpc.StatusCode.DATA_LOSS,
+    Code.INTERNAL: grpc.StatusCode.INTERNAL,
+}
+_CODE_OF = {status: code for code, status in STATUS_OF.items()}
+
+
+async def abort(context: grpc.aio.ServicerContext[Any, Any], error: WireError) -> NoReturn:
+    """End the current call with `error`; does not return."""
+    detail = common_pb2.ErrorDetail(
+        code=error.code.value,
+        brief=error.brief,
+        details=error.details,
+        resolution=error.resolution,
+    )
+    await context.abort(
+        STATUS_OF[error.code],
+        error.brief,
+        ((ERROR_METADATA_KEY, detail.SerializeToString()),),
+    )
+    raise AssertionError("unreachable: abort raises")
+
+
+def from_rpc_error(error: grpc.RpcError) -> WireError:
+    """Rebuild the error that the other side raised, or name the transport's own."""
+    if not isinstance(error, grpc.aio.AioRpcError):
+        return WireError(Code.INTERNAL, f"gRPC call failed: {error}")
+    metadata: Iterable[tuple[str, str | bytes]] = error.trailing_metadata() or ()
+    for key, value in metadata:
+        if key == ERROR_METADATA_KEY and isinstance(value, bytes):
+            detail = common_pb2.ErrorDetail()
+            try:
+                detail.ParseFromString(value)
+                code = Code(detail.code)
+            except (DecodeError, ValueError):
+                break
+            return WireError(
+                code, detail.brief, details=detail.details, resolution=detail.resolution
+            )
+    status = error.code()
+    text = error.details() or f"gRPC call failed: {status.name}"
+    return WireError(_CODE_OF.get(status, Code.INTERNAL), text)

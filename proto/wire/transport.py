@@ -1,0 +1,283 @@
+"""Channels and servers that speak the contract: token on every call, errors mapped.
+
+An endpoint is `unix:/absolute/path` or `tcp:127.0.0.1:port`. Calls between
+tiers are authenticated by the launch's random token in their metadata on
+either. The standard health service is open: it tells nothing but liveness.
+"""
+
+import asyncio
+import hmac
+import logging
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+
+from wire.errors import Code, WireError
+from wire.limits import GRPC_MESSAGE_MAX_BYTES, TOKEN_METADATA_KEY, UNIX_SOCKET_PATH_MAX_BYTES
+from wire.status import abort
+
+log = logging.getLogger(__name__)
+
+_OPTIONS = (
+    ("grpc.max_receive_message_length", GRPC_MESSAGE_MAX_BYTES),
+    ("grpc.max_send_message_length", GRPC_MESSAGE_MAX_BYTES),
+    ("grpc.so_reuseport", 0),
+    ("grpc.enable_http_proxy", 0),
+    # Everything is on this machine: what died is back within a second or two, and
+    # gRPC's default would keep us from noticing for up to two minutes.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+)
+_INTERNAL = WireError(
+    Code.INTERNAL,
+    "internal error",
+    details="an unexpected failure; the log has the traceback",
+    resolution="runner logs",
+)
+_HEALTH_PREFIX = "/grpc.health.v1.Health/"
+
+
+def new_token() -> str:
+    """A fresh launch token: 256 random bits."""
+    return secrets.token_urlsafe(32)
+
+
+def unix_endpoint(path: Path) -> str:
+    """The endpoint of a socket at `path`.
+
+    Raises `WireError` (INVALID_ARGUMENT) where the system could not bind it.
+    """
+    if len(str(path).encode()) > UNIX_SOCKET_PATH_MAX_BYTES:
+        raise WireError(
+            Code.INVALID_ARGUMENT,
+            f"socket path is too long: {path}",
+            details=f"{len(str(path).encode())} bytes; the system allows "
+            f"{UNIX_SOCKET_PATH_MAX_BYTES}",
+            resolution="choose a shorter workspace_root or runtime_dir",
+        )
+    return f"unix:{path}"
+
+
+def grpc_target(endpoint: str) -> str:
+    """What gRPC calls our endpoint; refuses anything that is neither local socket nor loopback."""
+    kind, _, rest = endpoint.partition(":")
+    if kind == "unix" and rest.startswith("/"):
+        return endpoint
+    if kind == "tcp" and rest.startswith("127.0.0.1:") and rest[10:].isdigit():
+        return rest
+    raise WireError(
+        Code.INVALID_ARGUMENT,
+        f"bad endpoint: {endpoint!r}",
+        details="an endpoint is unix:/absolute/path or tcp:127.0.0.1:port",
+    )
+
+
+class _TokenOnCalls(grpc.aio.UnaryUnaryClientInterceptor):
+    """gRPC files an interceptor under the first kind it matches, so each kind has its own."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    async def intercept_unary_unary(
+        self, continuation: Callable[..., Any], client_call_details: Any, request: Any
+    ) -> Any:
+        return await continuation(_with_token(client_call_details, self._token), request)
+
+
+class _TokenOnStreams(grpc.aio.UnaryStreamClientInterceptor):
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    async def intercept_unary_stream(
+        self, continuation: Callable[..., Any], client_call_details: Any, request: Any
+    ) -> Any:
+        return await continuation(_with_token(client_call_details, self._token), request)
+
+
+def _with_token(details: grpc.aio.ClientCallDetails, token: str) -> grpc.aio.ClientCallDetails:
+    metadata = grpc.aio.Metadata(*(details.metadata or ()))
+    metadata.add(TOKEN_METADATA_KEY, token)
+    return grpc.aio.ClientCallDetails(
+        details.method, details.timeout, metadata, details.credentials, details.wait_for_ready
+    )
+
+
+def open_channel(endpoint: str, token: str) -> grpc.aio.Channel:
+    """A channel whose calls all carry `token`. The caller closes it."""
+    return grpc.aio.insecure_channel(
+        grpc_target(endpoint),
+        options=_OPTIONS,
+        interceptors=[_TokenOnCalls(token), _TokenOnStreams(token)],
+    )
+
+
+_WRONG_TOKEN: Final = WireError(Code.UNAUTHENTICATED, "missing or wrong launch token")
+_SEALED: Final = WireError(
+    Code.UNAVAILABLE,
+    "it has just been started and is being checked",
+    resolution="try again in a moment",
+)
+
+
+class _Guard(grpc.aio.ServerInterceptor):
+    """Checks the token, then turns raised errors into statuses."""
+
+    def __init__(self, token: str, sealed: bool) -> None:
+        self._tokens = [token.encode()]
+        self._refusal = _SEALED if sealed else _WRONG_TOKEN
+
+    def admit(self, token: str) -> None:
+        self._tokens.append(token.encode())
+        self._refusal = _WRONG_TOKEN
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Any:
+        handler = await continuation(handler_call_details)
+        if handler is None or handler_call_details.method.startswith(_HEALTH_PREFIX):
+            return handler
+        if handler.response_streaming:
+            return grpc.unary_stream_rpc_method_handler(
+                self._streaming(handler.unary_stream),
+                handler.request_deserializer,
+                handler.response_serializer,
+            )
+        return grpc.unary_unary_rpc_method_handler(
+            self._single(handler.unary_unary),
+            handler.request_deserializer,
+            handler.response_serializer,
+        )
+
+    async def _authenticate(self, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+        for key, value in context.invocation_metadata() or ():
+            sent = value.encode() if isinstance(value, str) else value
+            known = [hmac.compare_digest(sent, token) for token in self._tokens]
+            if key == TOKEN_METADATA_KEY and any(known):
+                return
+        await abort(context, self._refusal)
+
+    def _single(self, behaviour: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+            await self._authenticate(context)
+            try:
+                return await behaviour(request, context)
+            except WireError as error:
+                await abort(context, error)
+            except grpc.aio.AbortError:
+                raise
+            except Exception:
+                log.exception("unexpected failure in a call")
+                await abort(context, _INTERNAL)
+
+        return call
+
+    def _streaming(
+        self, behaviour: Callable[..., AsyncIterator[Any]]
+    ) -> Callable[..., AsyncIterator[Any]]:
+        async def call(
+            request: Any, context: grpc.aio.ServicerContext[Any, Any]
+        ) -> AsyncIterator[Any]:
+            await self._authenticate(context)
+            try:
+                async for item in behaviour(request, context):
+                    yield item
+            except WireError as error:
+                await abort(context, error)
+            except grpc.aio.AbortError:
+                raise
+            except Exception:
+                log.exception("unexpected failure in a call")
+                await abort(context, _INTERNAL)
+
+        return call
+
+
+class Server:
+    """A gRPC server on one endpoint with token check, error mapping and health.
+
+    `add` the services, then `start`; `set_serving` flips what health checks
+    see; `stop` ends it and removes the socket. A stale socket file is replaced:
+    whoever starts a server holds the lock that makes it stale.
+
+    `sealed`: whoever lacks `token` is told to wait (UNAVAILABLE) until `admit`
+    names the token of the others.
+    """
+
+    def __init__(self, endpoint: str, token: str, *, sealed: bool = False) -> None:
+        self.endpoint = endpoint
+        self._target = grpc_target(endpoint)
+        self._health = health.aio.HealthServicer()
+        guard = _Guard(token, sealed)
+        self.admit = guard.admit
+        self.grpc = grpc.aio.server(interceptors=[guard], options=_OPTIONS)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self.grpc)
+
+    @property
+    def _socket(self) -> Path | None:
+        return Path(self._target[5:]) if self._target.startswith("unix:") else None
+
+    async def start(self) -> None:
+        if self._socket is not None:
+            self._socket.unlink(missing_ok=True)
+        try:
+            port = self.grpc.add_insecure_port(self._target)
+        except RuntimeError:
+            port = 0
+        if port == 0:
+            raise WireError(
+                Code.UNAVAILABLE,
+                f"cannot listen on {self.endpoint}",
+                details="the address is taken or its directory is not writable",
+            )
+        await self.grpc.start()
+        if self._socket is not None:
+            self._socket.chmod(0o600)
+
+    async def set_serving(self, serving: bool) -> None:
+        status = health_pb2.HealthCheckResponse
+        await self._health.set("", status.SERVING if serving else status.NOT_SERVING)
+
+    async def stop(self, grace: float = 1.0) -> None:
+        await self._health.enter_graceful_shutdown()
+        await self.grpc.stop(grace)
+        if self._socket is not None:
+            self._socket.unlink(missing_ok=True)
+
+
+async def check_health(channel: grpc.aio.Channel, timeout: float = 2.0) -> bool:
+    """Whether the server behind `channel` says SERVING within `timeout` seconds. A
+    channel that somebody closes meanwhile does not."""
+    stub = health_pb2_grpc.HealthStub(channel)
+    try:
+        reply = await stub.Check(health_pb2.HealthCheckRequest(), timeout=timeout)
+    except (grpc.RpcError, grpc.aio.UsageError):
+        return False
+    except asyncio.CancelledError:
+        if was_cancelled():
+            raise
+        return False
+    return bool(reply.status == health_pb2.HealthCheckResponse.SERVING)
+
+
+def was_cancelled() -> bool:
+    """Whether a `CancelledError` means the running task: gRPC raises the same one in whoever
+    waits on a channel that is closed."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+__all__: Sequence[str] = (
+    "Server",
+    "check_health",
+    "grpc_target",
+    "new_token",
+    "open_channel",
+    "unix_endpoint",
+    "was_cancelled",
+)

@@ -1,0 +1,165 @@
+"""The boundary self-test: what must hold for one shell guest, asked from inside it.
+
+    spec = build_spec(launch, driver.confinement(launch), …)
+    report = await check_boundary(channel, spec, [python])
+    require_passed(report)
+
+Whatever cannot be asked, is answered with nonsense or not at all has failed.
+"""
+
+import asyncio
+import contextlib
+import json
+import secrets
+import shlex
+import socket
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import grpc
+from wire.boundary import CHECKS, BoundarySpec
+from wire.errors import Code
+from wire.status import from_rpc_error
+from wire.transport import was_cancelled
+from wire.v1 import control_pb2, shell_pb2, shell_pb2_grpc
+
+from runner.errors import TierError
+
+PROBE: Final = "probe"
+"""The name of the failed check where the probe itself did not work."""
+TIMEOUT_S: Final = 15.0
+_CONNECTION_S: Final = 5.0
+_OUTPUT_MAX_BYTES: Final = 128 * 1024
+_DETAILS_MAX_CHARS: Final = 1000
+_MODULE: Final = ("-P", "-m", "shell_daemon.probe")
+
+
+async def check_boundary(
+    channel: grpc.aio.Channel, spec: BoundarySpec, python: Sequence[str]
+) -> control_pb2.BoundaryReport:
+    """Run every check inside as an ordinary command; never raises for what it finds.
+
+    `channel` carries the shell's token. `python` is the interpreter as the guest
+    has it, one that finds `shell_daemon`.
+    """
+    try:
+        async with asyncio.timeout(TIMEOUT_S + _CONNECTION_S), _listeners(spec) as complete:
+            answer = await _run(channel, shlex.join([*python, *_MODULE]), complete.to_json())
+        checks = _parse(answer)
+    except grpc.RpcError as error:
+        checks = [_failed(PROBE, f"the shell did not run it: {from_rpc_error(error).brief}")]
+    except asyncio.CancelledError:
+        if was_cancelled():
+            raise
+        checks = [_failed(PROBE, "the shell guest ended meanwhile")]
+    except TimeoutError:
+        checks = [_failed(PROBE, f"no answer within {TIMEOUT_S:g} seconds")]
+    except (OSError, ValueError) as error:
+        checks = [_failed(PROBE, str(error))]
+    return control_pb2.BoundaryReport(
+        passed=all(check.passed for check in checks),
+        checked_at=datetime.now(UTC).isoformat(timespec="milliseconds"),
+        checks=checks,
+    )
+
+
+def require_passed(report: control_pb2.BoundaryReport) -> None:
+    """Raises `TierError` (FAILED_PRECONDITION) with every hit."""
+    if report.passed:
+        return
+    hits = [f"{check.name}: {check.details}" for check in report.checks if not check.passed]
+    raise TierError(
+        Code.FAILED_PRECONDITION,
+        "the boundary of the shell guest does not hold",
+        details="\n".join(hits) or "the report holds no check",
+        resolution="mend what is named, then look again: runner doctor --boundary",
+    )
+
+
+async def admit(channel: grpc.aio.Channel, token: str) -> None:
+    """Let the agent in, after the boundary was proven. Raises `WireError`."""
+    stub: Any = shell_pb2_grpc.ShellStub(channel)
+    try:
+        await stub.Admit(shell_pb2.AdmitRequest(token=token), timeout=_CONNECTION_S)
+    except grpc.RpcError as error:
+        raise from_rpc_error(error) from None
+
+
+@asynccontextmanager
+async def _listeners(spec: BoundarySpec) -> AsyncIterator[BoundarySpec]:
+    """Listen on the host's loopback, where nothing in a guest may arrive."""
+    name = f"oxydra-boundary-{secrets.token_hex(8)}"
+    with contextlib.ExitStack() as stack:
+        port = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        abstract = stack.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
+        abstract.bind(f"\0{name}")
+        abstract.listen()
+        yield spec._replace(listener_port=port.getsockname()[1], listener_name=name)
+
+
+async def _run(channel: grpc.aio.Channel, command: str, stdin: bytes) -> bytes:
+    """What the command wrote; raises `ValueError` where it did not end well."""
+    stub: Any = shell_pb2_grpc.ShellStub(channel)
+    exec_id = f"boundary-{secrets.token_hex(8)}"
+    start = shell_pb2.StartExecRequest(
+        exec_id=exec_id,
+        command=command,
+        cwd="/tmp",  # noqa: S108 - a virtual path
+        timeout_ms=int(TIMEOUT_S * 1000),
+        stdin=stdin,
+    )
+    await stub.Start(start, timeout=_CONNECTION_S)
+    try:
+        return await _output(stub, exec_id)
+    finally:
+        with contextlib.suppress(grpc.RpcError):
+            await stub.Cancel(shell_pb2.CancelExecRequest(exec_id=exec_id), timeout=_CONNECTION_S)
+            await stub.Release(shell_pb2.ReleaseExecRequest(exec_id=exec_id), timeout=_CONNECTION_S)
+
+
+async def _output(stub: Any, exec_id: str) -> bytes:
+    written = {"stdout": bytearray(), "stderr": bytearray()}
+    async for event in stub.Output(shell_pb2.ExecOutputRequest(exec_id=exec_id)):
+        kind = event.WhichOneof("event")
+        if kind == "exit":
+            if event.exit.timed_out:
+                raise TimeoutError
+            if event.exit.exit_code != 0:
+                said = _plain(written["stderr"].decode(errors="replace"))[-300:]
+                raise ValueError(f"it ended with code {event.exit.exit_code}: {said}")
+            return bytes(written["stdout"])
+        if getattr(event, kind).skipped or len(written[kind]) > _OUTPUT_MAX_BYTES:
+            raise ValueError("it wrote more than a report")
+        written[kind] += getattr(event, kind).data
+    raise ValueError("its end is not known")
+
+
+def _parse(answer: bytes) -> list[control_pb2.BoundaryCheck]:
+    """Every known check, in order; raises `ValueError` for an answer that is no report."""
+    try:
+        rows = [(row["name"], row["passed"], row["details"]) for row in json.loads(answer)]
+    except (KeyError, TypeError, RecursionError, ValueError):
+        raise ValueError("it wrote no report") from None
+    if not rows:
+        raise ValueError("it wrote no report")
+    found: dict[str, control_pb2.BoundaryCheck] = {}
+    for name, passed, details in rows:
+        if name not in CHECKS or name in found:
+            raise ValueError("its report has a check that is unknown or answered twice")
+        if not isinstance(passed, bool) or not isinstance(details, str):
+            raise ValueError(f"its report of {name} is malformed")
+        found[name] = control_pb2.BoundaryCheck(
+            name=name, passed=passed, details=_plain(details)[:_DETAILS_MAX_CHARS]
+        )
+    return [found.get(name) or _failed(name, "the probe did not report it") for name in CHECKS]
+
+
+def _failed(name: str, details: str) -> control_pb2.BoundaryCheck:
+    return control_pb2.BoundaryCheck(name=name, passed=False, details=_plain(details))
+
+
+def _plain(text: str) -> str:
+    """Without anything that a terminal would obey."""
+    return "".join(character if character.isprintable() else " " for character in text)

@@ -1,0 +1,216 @@
+"""The command `runner`: its options, its commands, and how their errors are shown.
+
+Exit codes: 0 done, 1 an error (what, why and the fix on standard error), 2 a
+command line that makes no sense, 3 `status` of a host that does not run,
+130 ended by Ctrl-C.
+"""
+
+import asyncio
+import os
+import sys
+from importlib.metadata import version as installed_version
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+from wire.errors import Code, WireError
+
+from runner.cli import doctor as doctor_view
+from runner.cli import lifecycle, log_view, status_view
+from runner.cli import users as users_view
+from runner.cli.images import images
+from runner.cli.options import Options, options_first, warn_unconfined
+from runner.control import connect_control
+from runner.errors import HostError
+from runner.logs import printable
+from runner.user_id import DEFAULT_USER_ID
+
+app = typer.Typer(
+    name="runner",
+    help="Run and talk to an agent that remembers.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.add_typer(images, name="images")
+
+
+@app.callback(invoke_without_command=True)
+def root(
+    context: typer.Context,
+    config: Annotated[
+        Path | None, typer.Option(help="Read the settings from this file.", show_default=False)
+    ] = None,
+    user: Annotated[str, typer.Option(help="Whose agent.")] = DEFAULT_USER_ID,
+    tier: Annotated[
+        Literal["process", "container", "micro_vm"] | None,
+        typer.Option(help="How guests are confined.", show_default=False),
+    ] = None,
+    insecure: Annotated[
+        bool,
+        typer.Option(
+            "--insecure", help="Run in the process tier, where nothing confines the agent itself."
+        ),
+    ] = False,
+    workspace_root: Annotated[
+        str | None,
+        typer.Option(help="The directory of all workspaces.", show_default=False),
+    ] = None,
+    log_level: Annotated[
+        Literal["debug", "info", "warning", "error"] | None,
+        typer.Option(help="How much is logged.", show_default=False),
+    ] = None,
+    version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
+) -> None:
+    if version:
+        typer.echo(f"oxydra {installed_version('oxydra')}")
+        raise typer.Exit
+    if insecure and tier not in (None, "process"):
+        raise typer.BadParameter(f"--insecure asks for the process tier, --tier for {tier}")
+    context.obj = Options(config, user, tier, insecure, workspace_root, log_level)
+    if context.invoked_subcommand is None:
+        start(context)
+
+
+@app.command()
+def start(
+    context: typer.Context,
+    detach: Annotated[
+        bool, typer.Option("--detach", help="Return when the agent is ready.")
+    ] = False,
+    everybody: Annotated[
+        bool, typer.Option("--all", help="Start the agents of all users.")
+    ] = False,
+    notify_fd: Annotated[int, typer.Option(hidden=True)] = -1,
+) -> None:
+    """Start the agent; without a command, this is what happens. Ctrl-C ends it."""
+    options: Options = context.obj
+    if notify_fd >= 0:
+        raise typer.Exit(lifecycle.run_detached(options, notify_fd))
+    config = options.load_for_hosting()
+    warn_unconfined(config)
+    if everybody:
+        raise typer.Exit(asyncio.run(users_view.start_all(options, detach=detach)))
+    if detach:
+        lifecycle.start_detached(options)
+        raise typer.Exit
+    raise typer.Exit(asyncio.run(lifecycle.run_in_foreground(options, config)))
+
+
+@app.command()
+def stop(
+    context: typer.Context,
+    everybody: Annotated[bool, typer.Option("--all", help="End the agents of all users.")] = False,
+) -> None:
+    """End the agent and all that belongs to it. Fine where nothing runs."""
+    end = users_view.stop_all if everybody else lifecycle.stop
+    asyncio.run(end(context.obj))
+
+
+@app.command()
+def users(
+    context: typer.Context,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """List the users of this host machine, and whose agents run."""
+    users_view.show_users(context.obj, as_json=as_json)
+
+
+@app.command()
+def restart(
+    context: typer.Context,
+    role: Annotated[str, typer.Option(help="Only this guest: agent or shell.")] = "",
+) -> None:
+    """Restart guests in place, with the settings that hold now."""
+    asyncio.run(lifecycle.restart(context.obj, role))
+
+
+@app.command()
+def status(
+    context: typer.Context,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Show what runs and how it is. Exit code 3: nothing runs."""
+    raise typer.Exit(asyncio.run(status_view.show_status(context.obj, as_json=as_json)))
+
+
+@app.command()
+def doctor(
+    context: typer.Context,
+    boundary: Annotated[
+        bool, typer.Option("--boundary", help="Probe what the running shell guest can reach.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Check this machine and the settings, and say how to mend what is wrong."""
+    if boundary:
+        raise typer.Exit(asyncio.run(doctor_view.show_boundary(context.obj, as_json=as_json)))
+    raise typer.Exit(doctor_view.show_examination(context.obj, as_json=as_json))
+
+
+@app.command()
+def logs(
+    context: typer.Context,
+    role: Annotated[
+        Literal["agent", "shell", "embedder", "host"], typer.Option(help="Whose log.")
+    ] = "agent",
+    tail: Annotated[int, typer.Option(min=0, help="How many of the last lines.")] = 100,
+    since: Annotated[
+        str,
+        typer.Option(
+            help="Only what is newer: 90s, 15m, 2h, 3d or a time such as 2026-11-20T08:00."
+        ),
+    ] = "",
+    follow: Annotated[bool, typer.Option("--follow", help="Go on as lines are written.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON lines.")] = False,
+) -> None:
+    """Show a log."""
+    log_view.show_log(context.obj, role, tail, since=since, follow=follow, as_json=as_json)
+
+
+@app.command()
+def chat(
+    context: typer.Context,
+    session: Annotated[
+        str | None, typer.Option(help="Go on with this session, or begin it.", show_default=False)
+    ] = None,
+) -> None:
+    """Talk to the agent; starts it where it does not run."""
+    raise typer.Exit(asyncio.run(_chat(context.obj, session)))
+
+
+async def _chat(options: Options, session: str | None) -> int:
+    from runner.cli.chat import chat as converse
+
+    config = options.load()
+    if (control := await connect_control(config, options.user_id)) is not None:
+        await control.close()
+    else:
+        config = options.load_for_hosting()
+        warn_unconfined(config)
+    return await converse(config, options.user_id, session=session)
+
+
+def main() -> None:
+    """Run the command line and exit; errors are sentences, never tracebacks."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC's own log would go to the terminal
+    try:
+        code = app(options_first(sys.argv[1:]), standalone_mode=False)
+    except typer.TyperException as error:
+        _complain(f"{error.format_message()}\n  fix: runner --help")
+        code = getattr(error, "exit_code", 2)
+    except WireError as error:
+        _complain(str(error))
+        code = 1
+    except OSError as error:
+        _complain(str(HostError(Code.INTERNAL, error.strerror or "failed", details=str(error))))
+        code = 1
+    sys.exit(code or 0)
+
+
+def _complain(text: str) -> None:
+    print(printable(text), file=sys.stderr)  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

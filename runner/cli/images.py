@@ -1,0 +1,154 @@
+"""`runner images`: build, save, load and list what the container tiers run."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Final
+
+import docker
+import typer
+from rich.console import Console
+from rich.progress import Progress as Bars
+from rich.progress import SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from runner.cli.options import Options
+from runner.images.archive import list_images, load_images, save_images
+from runner.images.bootstrap import bootstrap_base
+from runner.images.build import Progress, Recipe, build_images
+from runner.images.naming import OFFICIAL_BASE, USUAL_ROLES, ImageRole
+from runner.tiers.engine import Engine
+
+images = typer.Typer(help="Build, save, load and list the images of the container tiers.")
+
+_PATIENCE_S: Final = 600
+"""Writing and dropping layers takes long on a slow disk."""
+
+Roles = Annotated[
+    list[ImageRole] | None,
+    typer.Option("--role", help="Only this image; may be given several times.", show_default=False),
+]
+
+
+@images.command()
+def build(
+    context: typer.Context,
+    role: Roles = None,
+    base_image: Annotated[str, typer.Option(help="What the images build on.")] = OFFICIAL_BASE,
+    bootstrap: Annotated[
+        bool,
+        typer.Option(
+            "--bootstrap-base",
+            help="Build on a base made from Debian packages, where no registry can be "
+            "reached. Needs root and debootstrap.",
+        ),
+    ] = False,
+    wheelhouse: Annotated[
+        Path | None,
+        typer.Option(
+            exists=True,
+            file_okay=False,
+            help="Install from the wheels in this directory and make none.",
+            show_default=False,
+        ),
+    ] = None,
+    with_build_tools: Annotated[
+        bool, typer.Option("--with-build-tools", help="Compilers in the shell image.")
+    ] = False,
+) -> None:
+    """Build the images that guests run from."""
+    if bootstrap and base_image != OFFICIAL_BASE:
+        raise typer.BadParameter("--bootstrap-base makes the base that --base-image would name")
+    with _engine(context) as (engine, prefix), _Shown() as shown:
+        if bootstrap:
+            base_image = bootstrap_base(
+                engine, lambda line: shown.step("base", line), own_wheels=wheelhouse is None
+            )
+            shown.done("base")
+        recipe = Recipe(prefix, base_image, role or USUAL_ROLES, wheelhouse, with_build_tools)
+        build_images(engine, recipe, shown)
+    show(context)
+
+
+@images.command()
+def save(context: typer.Context, file: Path, role: Roles = None) -> None:
+    """Write the images into a file, to load on another host."""
+    if not os.access(file.absolute().parent, os.W_OK):
+        raise typer.BadParameter(f"cannot write into {file.absolute().parent}")
+    with _engine(context) as (engine, prefix):
+        save_images(engine, prefix, role or USUAL_ROLES, file)
+    typer.echo(f"{file}: {_megabytes(file.stat().st_size)}")
+
+
+@images.command()
+def load(context: typer.Context, file: Annotated[Path, typer.Argument(exists=True)]) -> None:
+    """Load the images of a file that `save` wrote."""
+    with _engine(context) as (engine, _):
+        for name in load_images(engine, file):
+            typer.echo(name)
+
+
+@images.command("list")
+def show(context: typer.Context) -> None:
+    """Show the images of this version and their sizes."""
+    table = Table(box=None, pad_edge=False)
+    for heading in ("role", "image", "size", "id"):
+        table.add_column(heading, overflow="fold", justify="right" if heading == "size" else "left")
+    with _engine(context) as (engine, prefix):
+        for each in list_images(engine, prefix):
+            if each.image_id is None:
+                table.add_row(each.role, each.name, "-", "(none; runner images build)")
+            else:
+                short = each.image_id.removeprefix("sha256:")[:12]
+                table.add_row(each.role, each.name, _megabytes(each.size), short)
+    Console(highlight=False).print(table)
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:.0f} MB"
+
+
+@contextmanager
+def _engine(context: typer.Context) -> Iterator[tuple[docker.APIClient, str]]:
+    """The engine of the configuration, and the prefix of image names."""
+    options: Options = context.obj
+    section = options.load().container
+    with Engine(section.engine).client() as client:
+        client.timeout = _PATIENCE_S
+        yield client, section.images
+
+
+class _Shown(Progress):
+    """A line per image on a terminal; elsewhere one line per step."""
+
+    def __init__(self) -> None:
+        self._console = Console(stderr=True, highlight=False)
+        self._bars = Bars(
+            SpinnerColumn(finished_text="✓"),
+            TextColumn("{task.fields[role]:<9}{task.description}", markup=False),
+            TimeElapsedColumn(),
+            console=self._console,
+            disable=not self._console.is_terminal,
+        )
+        self._tasks: dict[str, TaskID] = {}
+
+    def __enter__(self) -> "_Shown":
+        self._bars.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bars.stop()
+
+    def step(self, role: str, line: str) -> None:
+        line = line[:100]
+        if not self._console.is_terminal:
+            self._console.print(f"{role}: {line}", markup=False)
+        elif role in self._tasks:
+            self._bars.update(self._tasks[role], description=line)
+        else:
+            self._tasks[role] = self._bars.add_task(line, total=1, role=role)
+
+    def done(self, role: str) -> None:
+        if role in self._tasks:
+            self._bars.update(self._tasks[role], completed=1, description="done")

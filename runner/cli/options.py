@@ -1,0 +1,112 @@
+"""What stands before the command, and the settings that follow from it."""
+
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from wire.errors import Code
+
+from runner.config import Config
+from runner.config_loading import load_config
+from runner.errors import ConfigError
+from runner.tiers.drivers import driver_for
+from runner.user_id import DEFAULT_USER_ID, check_user_id
+
+UNCONFINED: Final = (
+    "insecure: nothing confines the agent itself in the process tier; it runs with your rights "
+    "and can reach every file and network that you can"
+)
+
+_VALUED: Final = ("--config", "--user", "--tier", "--workspace-root", "--log-level")
+_FLAGS: Final = ("--insecure",)
+
+
+def options_first(words: Sequence[str]) -> list[str]:
+    """A command line with the global options in front, wherever they stood."""
+    front: list[str] = []
+    rest: list[str] = []
+    left = iter(words)
+    for word in left:
+        name, equals, _ = word.partition("=")
+        if word == "--":
+            rest += [word, *left]
+        elif word in _FLAGS or (name in _VALUED and equals):
+            front.append(word)
+        elif word in _VALUED and (value := next(left, None)) is not None:
+            front += [word, value]
+        else:
+            rest.append(word)
+    return [*front, *rest]
+
+
+@dataclass(frozen=True)
+class Options:
+    """The global options of one command line."""
+
+    config_file: Path | None = None
+    user_id: str = DEFAULT_USER_ID
+    tier: str | None = None
+    insecure: bool = False
+    workspace_root: str | None = None
+    log_level: str | None = None
+
+    def load(self) -> Config:
+        """The settings for a command that looks at a host or ends it, in whatever tier."""
+        check_user_id(self.user_id)
+        return load_config(self.config_file, overrides=self._overrides())
+
+    def load_for_hosting(self) -> Config:
+        """The settings for a command that runs guests; refuses a tier that was not asked
+        for by name or that is not there."""
+        config = self.load()
+        if config.tier == "process" and not self.insecure:
+            raise ConfigError(
+                Code.FAILED_PRECONDITION,
+                "the process tier must be asked for with --insecure",
+                details="nothing confines the agent itself there: it runs with your rights and can "
+                "reach every file and network that you can",
+                resolution=self.command("start", insecure=True),
+            )
+        driver_for(config.tier, config.container)
+        return config
+
+    def command(self, *words: str, insecure: bool = False) -> str:
+        """The command line that does `words` for the same user and settings."""
+        return shlex.join(["runner", *self._words(insecure=insecure), *words])
+
+    def child(self, *words: str) -> list[str]:
+        """This program again, in a process of its own."""
+        words = (*self._words(insecure=self.insecure), *words)
+        if self.tier is not None:
+            words = ("--tier", self.tier, *words)
+        return [sys.executable, "-P", "-m", "runner.cli.app", *words]
+
+    def _words(self, *, insecure: bool) -> list[str]:
+        words = ["--insecure"] if insecure else []
+        if self.config_file is not None:
+            words += ["--config", os.fspath(self.config_file)]
+        if self.user_id != DEFAULT_USER_ID:
+            words += ["--user", self.user_id]
+        if self.workspace_root is not None:
+            words += ["--workspace-root", self.workspace_root]
+        if self.log_level is not None:
+            words += ["--log-level", self.log_level]
+        return words
+
+    def _overrides(self) -> dict[str, str]:
+        given = {
+            "--tier": "process" if self.insecure else self.tier,
+            "--workspace-root": self.workspace_root,
+            "--log-level": self.log_level,
+        }
+        return {option: value for option, value in given.items() if value is not None}
+
+
+def warn_unconfined(config: Config) -> None:
+    """One line on standard error, so that nobody runs unconfined without having read it."""
+    if config.tier == "process":
+        print(UNCONFINED, file=sys.stderr)  # noqa: T201

@@ -1,0 +1,102 @@
+"""Text on its way to a terminal: made harmless, cut to width, put into lines.
+
+Answers and tool results are written by models and by whoever wrote the files
+and pages they read. A terminal obeys control sequences, so none gets through.
+"""
+
+from rich.cells import cell_len, set_cell_size
+from rich.table import Table
+from wire.v1 import control_pb2, gateway_pb2
+
+_BIDI_OVERRIDES = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_VISIBLE = {
+    **{code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\t"},
+    0x7F: 0x2421,
+    **dict.fromkeys(range(0x80, 0xA0), 0xFFFD),
+    **dict.fromkeys(_BIDI_OVERRIDES, 0xFFFD),
+    **dict.fromkeys(range(0xD800, 0xE000), 0xFFFD),
+}
+
+
+def neutralise(text: str) -> str:
+    """`text` with nothing left in it that a terminal would obey.
+
+    Control characters other than newline and tab, the characters that reorder
+    text, and lone surrogates each become one visible character; a CRLF becomes
+    a newline.
+    """
+    return text.replace("\r\n", "\n").translate(_VISIBLE)
+
+
+def one_line(text: str) -> str:
+    """`text` on a single line, harmless, with each run of white space as one space."""
+    return neutralise(" ".join(text.split()))
+
+
+def clip(text: str, width: int) -> str:
+    """`text` cut to `width` terminal cells; an ellipsis marks the cut."""
+    if cell_len(text) <= width:
+        return text
+    return set_cell_size(text, max(width - 1, 0)).rstrip() + "…"
+
+
+def tool_line(finished: gateway_pb2.ToolCallFinished, width: int) -> str:
+    """One finished tool call: `● memory_save → Stored: …` or `● file_read ✗ path is …`."""
+    mark = "→" if finished.ok else "✗"
+    return clip(f"● {one_line(finished.tool)} {mark} {one_line(finished.summary)}".rstrip(), width)
+
+
+def failure_lines(brief: str, resolution: str) -> str:
+    """What went wrong and, where there is one, the fix: one line or two."""
+    lines = f"✗ {one_line(brief)}"
+    return f"{lines}\n  fix: {one_line(resolution)}" if resolution else lines
+
+
+def session_table(sessions: list[gateway_pb2.Session], current: str) -> Table:
+    """Sessions, newest first as they come, with `*` at the current one."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("", "session", "title", "turns", "last used"):
+        table.add_column(heading, no_wrap=heading == "session", overflow="fold")
+    for session in sessions:
+        table.add_row(
+            "*" if session.session_id == current else " ",
+            one_line(session.session_id),
+            one_line(session.title),
+            str(session.turns),
+            _to_the_second(session.updated_at),
+        )
+    return table
+
+
+def status_table(
+    hello: gateway_pb2.HelloReply, host: control_pb2.StatusReply, session_id: str
+) -> Table:
+    """What the chat runs on: user, tier, model, session and the host's processes."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column(overflow="fold")
+    rows = {
+        "user": hello.user_id,
+        "tier": hello.tier,
+        "model": model_name(hello),
+        "session": session_id or "none yet; the first turn opens one",
+        "workspace": host.workspace,
+        "host": f"pid {host.pid}, since {_to_the_second(host.started_at)}",
+    }
+    for guest in host.guests:
+        text = f"{guest.state}, pid {guest.pid}" if guest.pid else guest.state
+        if guest.restarts:
+            text += f", {guest.restarts} restarts"
+        rows[guest.role] = f"{text}: {guest.reason}" if guest.reason else text
+    for name, value in rows.items():
+        table.add_row(one_line(name), one_line(value))
+    return table
+
+
+def model_name(hello: gateway_pb2.HelloReply) -> str:
+    """`provider model`, or just `offline` where no provider is configured."""
+    return one_line(" ".join(dict.fromkeys((hello.provider, hello.model))))
+
+
+def _to_the_second(timestamp: str) -> str:
+    return timestamp[:19].replace("T", " ")

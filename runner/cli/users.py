@@ -1,0 +1,144 @@
+"""Several users of one host machine: who there is, starting and stopping all of them.
+
+Every user has a runner process of its own, so one that fails takes nobody along.
+"""
+
+import asyncio
+import json
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from wire.errors import Code, WireError
+
+from runner.cli.lifecycle import start_detached, stop
+from runner.cli.options import Options
+from runner.config import Config
+from runner.control import connect_control
+from runner.errors import HostError
+from runner.locks import lock_holder
+from runner.runtime import Runtime
+from runner.user_id import is_user_id
+from runner.workspace import Workspace
+
+_LOOK_S: Final = 2.0
+
+
+@dataclass(frozen=True)
+class User:
+    """One user as `runner users` shows it: known by a workspace, by the configuration or both."""
+
+    user_id: str
+    workspace: str
+    has_workspace: bool
+    running: bool
+
+
+def known_users(config: Config) -> list[str]:
+    """Everybody who has a workspace or a section in the configuration."""
+    names = set(config.users)
+    if config.workspace_root.is_dir():
+        names |= {
+            path.name
+            for path in config.workspace_root.iterdir()
+            if is_user_id(path.name) and path.is_dir() and not path.is_symlink()
+        }
+    return sorted(names)
+
+
+def show_users(options: Options, *, as_json: bool) -> None:
+    """Print all users, and whose host runs."""
+    config = options.load()
+    found = [_look(config, user_id) for user_id in known_users(config)]
+    if as_json:
+        typer.echo(json.dumps([vars(user) for user in found], ensure_ascii=False))
+        return
+    if not found:
+        typer.echo(f"no users yet: {config.workspace_root}")
+        return
+    table = Table(box=None, pad_edge=False)
+    for heading in ("user", "host", "workspace"):
+        table.add_column(heading, overflow="fold")
+    for user in found:
+        where = user.workspace if user.has_workspace else "(none yet)"
+        table.add_row(user.user_id, "running" if user.running else "stopped", where)
+    Console(highlight=False).print(table)
+
+
+async def start_all(options: Options, *, detach: bool) -> int:
+    """Start the host of every user; without `detach` stay, start again what is killed, and
+    stop all on a signal. Users whose start fails are reported and the others go on.
+
+    Returns 0, or 1 where a user could not be started.
+    """
+    config = options.load_for_hosting()
+    users = known_users(config)
+    if not users:
+        raise HostError(
+            Code.FAILED_PRECONDITION,
+            "there are no users to start",
+            details=f"no workspace in {config.workspace_root} and no [users.<id>] section",
+            resolution=replace(options, user_id="alice").command("start"),
+        )
+    failed = 0
+    for user_id in users:
+        failed += not await _start(config, options, user_id)
+    if not detach:
+        await _stay(config, options, users)
+        await stop_all(options)
+    return 1 if failed else 0
+
+
+async def stop_all(options: Options) -> None:
+    """Stop the host of every user. Idempotent."""
+    for user_id in known_users(options.load()):
+        typer.echo(f"{user_id}: ", nl=False)
+        await stop(replace(options, user_id=user_id))
+
+
+async def _start(config: Config, options: Options, user_id: str) -> bool:
+    control = await connect_control(config, user_id)
+    if control is not None:
+        await control.close()
+        typer.echo(f"{user_id}: runs already")
+        return True
+    typer.echo(f"{user_id}: ", nl=False)
+    try:
+        await asyncio.to_thread(start_detached, replace(options, user_id=user_id))
+    except WireError as error:
+        typer.echo(str(error), err=True)
+        return False
+    return True
+
+
+async def _stay(config: Config, options: Options, users: Sequence[str]) -> None:
+    """Until a signal comes or everybody was stopped. A host that was killed leaves its
+    control token behind, one that was stopped does not."""
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, ended.set)
+    runtimes = {user_id: Runtime.locate(config, user_id) for user_id in users}
+    while not ended.is_set():
+        running = {user_id for user_id in users if lock_holder(runtimes[user_id].lock)}
+        killed = [each for each in users if each not in running and runtimes[each].token.exists()]
+        for user_id in killed:
+            typer.echo(f"{user_id}: the host was killed and is started again", err=True)
+            await _start(config, options, user_id)
+        if not running and not killed:
+            return
+        try:
+            async with asyncio.timeout(_LOOK_S):
+                await ended.wait()
+        except TimeoutError:
+            continue
+
+
+def _look(config: Config, user_id: str) -> User:
+    workspace = Workspace.locate(config, user_id)
+    running = lock_holder(Runtime.locate(config, user_id).lock) is not None
+    return User(user_id, str(workspace.path), workspace.path.is_dir(), running)

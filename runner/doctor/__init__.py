@@ -1,0 +1,1 @@
+"""What `runner doctor` looks at: small checks that change nothing and start nothing lasting."""

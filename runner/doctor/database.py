@@ -1,0 +1,76 @@
+"""The user's memory: whether its file has a proper place and is whole."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from wire.errors import WireError
+
+from runner.config import Config
+from runner.database_file import resolve_db_path
+from runner.doctor.finding import Finding, ok, problem, refused, warning
+from runner.locks import lock_holder
+from runner.runtime import Runtime
+from runner.workspace import Workspace
+
+_NAME: Final = "database"
+_LOOK_S: Final = 120.0
+
+
+def database(config: Config, user_id: str, *, look_s: float = _LOOK_S) -> Finding:
+    """Whether the memory of `user_id` can be opened. Looks only where no host runs, and
+    leaves the file and all beside it as they were."""
+    try:
+        workspace = Workspace.locate(config, user_id)
+        runtime = Runtime.locate(config, user_id)
+        setting = config.for_user(user_id).memory.db_path
+        path = resolve_db_path(setting, workspace, mounted_only=config.tier != "process")
+    except WireError as error:
+        return refused(_NAME, error)
+    if not path.exists():
+        return ok(_NAME, f"{path} is made at the first start")
+    if lock_holder(runtime.lock) is not None:
+        return ok(_NAME, f"{path} is in use by the running host; runner status tells how it is")
+    try:
+        state, details = _probe(path, look_s)
+    except subprocess.TimeoutExpired:
+        return warning(
+            _NAME, f"{path} could not be checked within {look_s:g} s", f"ls -l {path.parent}"
+        )
+    if state == "damaged" and lock_holder(runtime.lock) is not None:
+        state = "in use"  # a host that started meanwhile writes to it
+    return _judged(path, state, details)
+
+
+def _judged(path: Path, state: str, details: str) -> Finding:
+    match state:
+        case "ok":
+            return ok(_NAME, f"{path} is whole")
+        case "in use":
+            return ok(_NAME, f"{path} is in use")
+        case "logged":
+            return ok(_NAME, f"{path} was not closed: {details}")
+        case "foreign":
+            return problem(
+                _NAME, f"{path} is no database ({details})", f"restore it, or: mv {path} {path}.old"
+            )
+        case "damaged":
+            return problem(
+                _NAME, f"{path} is damaged ({details})", f"restore it, or: mv {path} {path}.damaged"
+            )
+    return problem(_NAME, f"{path} cannot be read ({details})", f"ls -l {path}; make it readable")
+
+
+def _probe(path: Path, seconds: float) -> tuple[str, str]:
+    command = [sys.executable, "-P", "-m", "runner.doctor.database_probe", str(path)]
+    done = subprocess.run(  # noqa: S603 - our own program
+        command, capture_output=True, text=True, timeout=seconds, check=False
+    )
+    try:
+        told = json.loads(done.stdout)
+        return str(told["state"]), str(told["details"])
+    except (ValueError, KeyError):
+        last = (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
+        return "unreadable", last

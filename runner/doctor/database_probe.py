@@ -1,0 +1,69 @@
+"""Whether a database file is whole, from a process of its own.
+
+Closing a database file drops all POSIX locks that the process has on it, so no
+process that may hold one opens it for a look. Nothing is written or created:
+the file is opened as immutable, which is why one with a log is not looked at.
+
+    python -m runner.doctor.database_probe FILE
+
+prints one JSON object: `state` (`ok`, `in use`, `logged`, `foreign`, `damaged` or
+`unreadable`) and `details`.
+"""
+
+import fcntl
+import json
+import os
+import sqlite3
+import sys
+from pathlib import Path
+from typing import Final
+from urllib.parse import quote
+
+_MAGIC: Final = b"SQLite format 3\0"
+
+
+def examine(database: Path) -> tuple[str, str]:
+    """State and details of `database`."""
+    guard = database.with_name(database.name + ".lock")
+    if guard.exists():
+        with guard.open("rb") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return "in use", f"{guard} is held"
+            return _unowned(database)
+    return _unowned(database)
+
+
+def _unowned(database: Path) -> tuple[str, str]:
+    with database.open("rb") as file:
+        magic = file.read(len(_MAGIC))
+    if not magic:
+        return "ok", "empty"
+    if magic != _MAGIC:
+        return "foreign", "it does not begin as a database does; it may be encrypted"
+    log = database.with_name(database.name + "-wal")
+    if log.exists() and log.stat().st_size:
+        return "logged", "its last owner was killed; the next start replays its log"
+    uri = f"file:{quote(os.fspath(database))}?mode=ro&immutable=1"
+    try:
+        connection = sqlite3.connect(uri, uri=True)
+        try:
+            told = [str(row[0]) for row in connection.execute("PRAGMA quick_check(3)")]
+        finally:
+            connection.close()
+    except sqlite3.DatabaseError as error:
+        return "damaged", str(error)
+    return ("ok", "") if told == ["ok"] else ("damaged", "; ".join(told))
+
+
+def main() -> None:
+    try:
+        state, details = examine(Path(sys.argv[1]))
+    except OSError as error:
+        state, details = "unreadable", str(error)
+    print(json.dumps({"state": state, "details": details}))  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

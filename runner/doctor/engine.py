@@ -1,0 +1,142 @@
+"""The container engine: whether it answers, what it can confine, which images it has."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import docker
+import docker.errors
+from wire.errors import WireError
+
+from runner.config import ContainerSection
+from runner.doctor.finding import Finding, ok, problem, refused, warning
+from runner.images.archive import Image, list_images
+from runner.images.bootstrap import BASE_NAME
+from runner.images.naming import OFFICIAL_BASE
+from runner.tiers.engine import Engine, EngineFacts, find_socket
+from runner.tiers.engine_check import judge
+
+_LIMITS: Final = (
+    ("MemoryLimit", "memory"),
+    ("PidsLimit", "processes"),
+    ("CpuCfsQuota", "CPU time"),
+)
+
+
+@dataclass(frozen=True)
+class EngineReport:
+    """What an engine says of itself, and what it has of ours."""
+
+    socket: Path
+    facts: EngineFacts
+    images: Sequence[Image]
+    """Those of this version, there or not."""
+    bases: Sequence[str] = ()
+    """The base images that are there."""
+
+
+def ask(container: ContainerSection, environ: Mapping[str, str]) -> EngineReport:
+    """Ask the configured engine; raises `TierError` where none answers or it is refused."""
+    engine = Engine(container.engine, environ=environ)
+    facts = engine.facts()
+    judge(facts, None)
+    with engine.client() as api:
+        return EngineReport(
+            find_socket(container.engine, environ),
+            facts,
+            list_images(api, container.images),
+            [name for name in (OFFICIAL_BASE, BASE_NAME) if _has(api, name)],
+        )
+
+
+def unusable(error: WireError, *, needed: bool) -> Finding:
+    """The finding where `ask` has failed with `error`."""
+    if needed:
+        return refused("engine", error)
+    return ok("engine", f"{error.brief} ({error.details}); only the container tiers need one")
+
+
+def answers(report: EngineReport) -> Finding:
+    """Which engine it is, and as whom it runs."""
+    facts = report.facts
+    kind = "rootless" if facts.has_security("rootless") else "rootful"
+    return ok(
+        "engine",
+        f"{'Podman' if facts.podman else 'Docker'} {facts.info.get('ServerVersion', '?')} "
+        f"({kind}, cgroup v{facts.info.get('CgroupVersion') or '1'}) at {report.socket}",
+    )
+
+
+def seccomp(facts: EngineFacts) -> Finding:
+    """Whether system calls of containers are filtered."""
+    if facts.seccomp:
+        return ok("seccomp", "the engine filters system calls")
+    if facts.has_security("seccomp"):
+        return warning(
+            "seccomp",
+            "the engine's default profile is unconfined",
+            "remove seccomp-profile from /etc/docker/daemon.json, then: sudo systemctl "
+            "restart docker",
+        )
+    return warning(
+        "seccomp",
+        "the engine has no support for it: system calls of guests are not filtered",
+        "use an engine and a kernel that are built with seccomp (CONFIG_SECCOMP_FILTER)",
+    )
+
+
+def limits(facts: EngineFacts) -> Finding:
+    """Whether the limits of the configuration would hold."""
+    missing = [what for key, what in _LIMITS if facts.info.get(key) is False]
+    if not missing:
+        return ok("limits", "memory, processes and CPU time of guests can be limited")
+    what = f"the engine cannot limit {', '.join(missing)}"
+    if facts.has_security("rootless"):
+        return warning(
+            "limits",
+            what,
+            "sudo systemctl edit user@.service with the lines: [Service] Delegate=cpu memory pids",
+        )
+    return warning("limits", what, "boot with the kernel's cgroup controllers switched on")
+
+
+def images(report: EngineReport, *, needed: bool) -> Finding:
+    """Whether the images of this version are there."""
+    missing = [image.name for image in report.images if image.image_id is None]
+    if not missing:
+        names = ", ".join(image.name for image in report.images)
+        return ok("images", f"all are there: {names}")
+    what = f"missing: {', '.join(missing)}"
+    if not needed:
+        return ok("images", f"{what}; only the container tiers need them")
+    fix = "runner images build"
+    if not report.bases:
+        fix += (
+            " (where no registry can be reached: runner images build --bootstrap-base, "
+            "as root and with debootstrap installed)"
+        )
+    return problem("images", what, fix)
+
+
+def oci_runtime(facts: EngineFacts, runtime: str, *, needed: bool) -> Finding:
+    """Whether the engine lists the OCI runtime of the micro_vm tier."""
+    if runtime in facts.runtimes:
+        return ok("OCI runtime", f"the engine lists {runtime}")
+    what = f"the engine does not list {runtime}, only {', '.join(facts.runtimes)}"
+    if not needed:
+        return ok("OCI runtime", f"{what}; only the micro_vm tier needs it")
+    return problem(
+        "OCI runtime",
+        what,
+        f'install Kata Containers, name it "{runtime}" under "runtimes" in '
+        "/etc/docker/daemon.json, then: sudo systemctl restart docker",
+    )
+
+
+def _has(engine: docker.APIClient, image: str) -> bool:
+    try:
+        engine.inspect_image(image)  # type: ignore[no-untyped-call]
+    except docker.errors.ImageNotFound:
+        return False
+    return True

@@ -1,0 +1,94 @@
+"""All checks in the order in which one would mend what they find."""
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+
+from wire.errors import WireError
+
+from runner.config import Config
+from runner.doctor import database, engine, kernel, places, settings
+from runner.doctor.finding import Finding, ok, problem, refused
+from runner.runtime import runtime_base
+from runner.user_id import DEFAULT_USER_ID, check_user_id
+
+
+def examine(
+    load: Callable[[], Config],
+    user_id: str,
+    environ: Mapping[str, str] = os.environ,
+    fallback: Config | None = None,
+) -> list[Finding]:
+    """Everything that `runner doctor` shows. Never raises for what it finds.
+
+    `load` gives the configuration; where it cannot, that is a finding, and the
+    other checks go on with `fallback`, by default the defaults.
+    """
+    findings = []
+    try:
+        check_user_id(user_id)
+    except WireError as error:
+        findings.append(refused("user", error))
+        user_id = DEFAULT_USER_ID
+    try:
+        config = load()
+        findings.append(ok("configuration", f"{config.tier} tier, user {user_id}"))
+    except WireError as error:
+        findings.append(refused("configuration", error))
+        config = fallback or Config()
+    for check in _checks(config, user_id, environ):
+        try:
+            findings += check()
+        except Exception as error:
+            what = f"the check failed: {type(error).__name__}: {error}"
+            findings.append(problem("doctor", what, "report this as a fault of runner doctor"))
+    return findings
+
+
+def _checks(
+    config: Config, user_id: str, environ: Mapping[str, str]
+) -> Iterable[Callable[[], list[Finding]]]:
+    own = config.for_user(user_id)
+    in_containers = config.tier != "process"
+    shell_here = not in_containers and own.shell.enabled
+    base = runtime_base(config)
+    return (
+        lambda: [settings.credential(own.agent, environ)],
+        lambda: [places.workspace(config, user_id)],
+        lambda: [places.runtime_directory(config, user_id)],
+        lambda: [places.file_system(config.workspace_root)],
+        lambda: [places.room("disk", config.workspace_root)],
+        lambda: [places.room("runtime disk", base)] if _elsewhere(config, base) else [],
+        lambda: [database.database(config, user_id)],
+        lambda: [settings.model(config.embedder, config.tier, environ)],
+        lambda: [kernel.user_namespaces()],
+        lambda: [kernel.openat2()],
+        lambda: [kernel.security_modules()],
+        lambda: [kernel.bubblewrap(needed=shell_here)],
+        lambda: _engine(config, environ, needed=in_containers),
+        lambda: [kernel.virtual_machines(needed=config.tier == "micro_vm")],
+    )
+
+
+def _engine(config: Config, environ: Mapping[str, str], *, needed: bool) -> list[Finding]:
+    try:
+        report = engine.ask(config.container, environ)
+    except WireError as error:
+        return [engine.unusable(error, needed=needed)]
+    facts = report.facts
+    findings = [
+        engine.answers(report),
+        engine.seccomp(facts),
+        engine.limits(facts),
+        engine.images(report, needed=needed),
+        engine.oci_runtime(facts, config.container.runtime, needed=config.tier == "micro_vm"),
+    ]
+    if (directory := Path(facts.info.get("DockerRootDir") or "")).is_dir() and needed:
+        findings.append(places.room("engine's disk", directory))
+    return findings
+
+
+def _elsewhere(config: Config, base: Path) -> bool:
+    """Whether the runtime directory is on another disk than the workspaces."""
+    here, there = places.existing(config.workspace_root), places.existing(base)
+    return here.stat().st_dev != there.stat().st_dev

@@ -1,0 +1,116 @@
+"""What the kernel offers: user namespaces, openat2, security modules, virtual machines."""
+
+import ctypes
+import errno
+import os
+from pathlib import Path
+from typing import Final
+
+from runner.doctor.finding import Finding, ok, problem, warning
+from runner.tiers.bubblewrap import Bubblewrap
+
+ROOT: Final = Path("/")
+_OPENAT2: Final = 437
+_NAMESPACES: Final = "user namespaces"
+_SWITCHES: Final = (
+    ("kernel/unprivileged_userns_clone", "0", "kernel.unprivileged_userns_clone=1"),
+    (
+        "kernel/apparmor_restrict_unprivileged_userns",
+        "1",
+        "kernel.apparmor_restrict_unprivileged_userns=0",
+    ),
+)
+
+
+def user_namespaces(root: Path = ROOT, *, privileged: bool | None = None) -> Finding:
+    """Whether bubblewrap and rootless engines can make them."""
+    privileged = os.geteuid() == 0 if privileged is None else privileged
+    most = _read(root / "proc/sys/user/max_user_namespaces")
+    if not (root / "proc/self/ns/user").exists():
+        return problem(
+            _NAMESPACES, "the kernel has none", "boot a kernel that is built with CONFIG_USER_NS"
+        )
+    if most == "0":
+        return problem(
+            _NAMESPACES, "they are switched off", "sudo sysctl user.max_user_namespaces=15000"
+        )
+    for switch, off, fix in _SWITCHES:
+        if _read(root / "proc/sys" / switch) == off and not privileged:
+            name = switch.replace("/", ".")
+            return warning(
+                _NAMESPACES,
+                f"{name} = {off} keeps them from ordinary users; bubblewrap and rootless "
+                "engines may need them",
+                f"sudo sysctl {fix}",
+            )
+    return ok(_NAMESPACES, "available")
+
+
+def bubblewrap(found: Bubblewrap | None = None, *, needed: bool) -> Finding:
+    """Whether it works: it is tried. `needed`: the shell of the configured tier runs in it."""
+    reason = (found or Bubblewrap()).reason
+    if not reason:
+        return ok("bubblewrap", "works")
+    what, _, fix = reason.rpartition("; ")
+    fix = fix.removeprefix("install it: ").removeprefix("allow user namespaces: ")
+    if not needed:
+        return ok("bubblewrap", f"{what}; only the process tier's shell needs it")
+    return warning("bubblewrap", what, fix)
+
+
+def openat2(code: int | None = None) -> Finding:
+    """Whether file tools are confined by the kernel. `code`: the errno of a call without
+    arguments."""
+    code = _openat2_errno() if code is None else code
+    if code == errno.ENOSYS:
+        return problem(
+            "openat2",
+            "the kernel lacks it, so file tools cannot be confined without a race",
+            "boot Linux 5.6 or newer",
+        )
+    if code == errno.EPERM:
+        return problem(
+            "openat2",
+            "a system call filter around this program forbids it",
+            "update the engine or the sandbox that this program runs in",
+        )
+    return ok("openat2", "available")
+
+
+def security_modules(root: Path = ROOT) -> Finding:
+    """SELinux and AppArmor, for whoever reads a report; neither is needed."""
+    selinux = {"1": "enforcing", "0": "permissive", None: "off"}[
+        _read(root / "sys/fs/selinux/enforce")
+    ]
+    enabled = _read(root / "sys/module/apparmor/parameters/enabled")
+    return ok(
+        "security modules", f"SELinux {selinux}, AppArmor {'on' if enabled == 'Y' else 'off'}"
+    )
+
+
+def virtual_machines(root: Path = ROOT, *, needed: bool) -> Finding:
+    """Whether guests can have a kernel of their own. `needed`: by the configured tier."""
+    device = root / "dev/kvm"
+    if device.exists() and os.access(device, os.R_OK | os.W_OK):
+        return ok("KVM", "available")
+    if not device.exists():
+        what, fix = "there is no /dev/kvm", "sudo modprobe kvm_intel || sudo modprobe kvm_amd"
+        what += ": hardware virtualisation is absent or switched off"
+    else:
+        what, fix = "/dev/kvm is not ours to use", "sudo usermod --append --groups kvm $USER"
+    if needed:
+        return warning("KVM", f"{what}; the engine's runtime may need it", fix)
+    return ok("KVM", f"{what}; only the micro_vm tier needs it")
+
+
+def _openat2_errno() -> int:
+    libc = ctypes.CDLL(None, use_errno=True)
+    libc.syscall(ctypes.c_long(_OPENAT2), ctypes.c_int(-1), None, None, ctypes.c_size_t(0))
+    return ctypes.get_errno()
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return None

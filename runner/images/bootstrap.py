@@ -1,0 +1,132 @@
+"""A base image from Debian's packages, for hosts that reach no registry."""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+import docker
+import docker.errors
+from wire.errors import Code
+
+from runner.errors import TierError
+
+RELEASE: Final = "bookworm"
+PYTHON: Final = (3, 11)
+"""What that release has."""
+BASE_NAME: Final = f"oxydra-base:{RELEASE}"
+_MIRROR: Final = "http://deb.debian.org/debian"
+_SECURITY: Final = "http://deb.debian.org/debian-security"
+_PACKAGES: Final = "python3,python3-venv,ca-certificates"
+_SURPLUS: Final = (
+    "var/cache/apt/*",
+    "var/lib/apt/lists/*",
+    "var/log/*.log",
+    "usr/share/doc/*/*[!t]",
+    "usr/share/info/*",
+    "usr/share/man/*",
+    "usr/share/locale/*",
+)
+_LAST_LINES: Final = 20
+
+
+def bootstrap_base(
+    engine: docker.APIClient, say: Callable[[str], None], *, own_wheels: bool = True
+) -> str:
+    """The name of a base image made by debootstrap; made only where it is not there yet.
+
+    `own_wheels`: this Python's wheels will be installed in it. Raises `TierError`:
+    PERMISSION_DENIED without root, FAILED_PRECONDITION without debootstrap or where the
+    wheels will not fit, INTERNAL with debootstrap's last lines where it fails.
+    """
+    if own_wheels and sys.version_info[:2] != PYTHON:
+        have, want = (".".join(map(str, pair)) for pair in (sys.version_info[:2], PYTHON))
+        raise TierError(
+            Code.FAILED_PRECONDITION,
+            f"wheels of Python {have} do not fit Debian {RELEASE}, which has {want}",
+            resolution=f"run the runner with Python {want}, or give wheels for {want}: "
+            "runner images build --bootstrap-base --wheelhouse DIR",
+        )
+    try:
+        engine.inspect_image(BASE_NAME)  # type: ignore[no-untyped-call]
+    except docker.errors.ImageNotFound:
+        pass
+    else:
+        say(f"{BASE_NAME} is there already")
+        return BASE_NAME
+    _check()
+    with tempfile.TemporaryDirectory(prefix="oxydra-base-") as scratch:
+        root = Path(scratch) / "root"
+        say(f"debootstrap of Debian {RELEASE}; about a minute")
+        _debootstrap(root)
+        _slim(root)
+        say("importing it")
+        _import(engine, root)
+    return BASE_NAME
+
+
+def _check() -> None:
+    again = "runner images build --bootstrap-base"
+    if os.geteuid() != 0:
+        raise TierError(
+            Code.PERMISSION_DENIED,
+            "only root can bootstrap a base image",
+            details="debootstrap makes device nodes and changes its root directory",
+            resolution=f"sudo {again}",
+        )
+    if shutil.which("debootstrap") is None:
+        raise TierError(
+            Code.FAILED_PRECONDITION,
+            "debootstrap is not installed",
+            resolution=f"apt-get install debootstrap && {again}",
+        )
+
+
+def _debootstrap(root: Path) -> None:
+    command = ["debootstrap", "--variant=minbase", f"--include={_PACKAGES}"]
+    done = subprocess.run(  # noqa: S603
+        [*command, RELEASE, str(root), _MIRROR],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        stdin=subprocess.DEVNULL,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        raise TierError(
+            Code.INTERNAL,
+            "debootstrap failed",
+            details="\n    ".join(done.stdout.strip().splitlines()[-_LAST_LINES:]),
+            resolution=f"check that {_MIRROR} can be reached and that there is free space",
+        )
+
+
+def _slim(root: Path) -> None:
+    """Drop what no image needs (licences stay), and name the security archive."""
+    for pattern in _SURPLUS:
+        for path in root.glob(pattern):
+            if path.is_dir() and not path.is_symlink():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+    (root / "etc/apt/sources.list").write_text(
+        f"deb {_MIRROR} {RELEASE} main\n"
+        f"deb {_MIRROR} {RELEASE}-updates main\n"
+        f"deb {_SECURITY} {RELEASE}-security main\n"
+    )
+
+
+def _import(engine: docker.APIClient, root: Path) -> None:
+    packed = root.with_name("root.tar")
+    subprocess.run(  # noqa: S603
+        ["tar", "--numeric-owner", "-C", str(root), "-cf", str(packed), "."],  # noqa: S607
+        check=True,
+        stdin=subprocess.DEVNULL,
+    )
+    repository, tag = BASE_NAME.split(":")
+    engine.import_image_from_file(str(packed), repository=repository, tag=tag)
+    engine.tag(BASE_NAME, repository, "latest")

@@ -1,0 +1,166 @@
+"""Building images with the engine's API, one step of the Dockerfile after the other."""
+
+import re
+import tempfile
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from importlib.metadata import version as installed_version
+from pathlib import Path
+from typing import Any, Final
+
+import docker
+import docker.errors
+import requests
+from wire.errors import Code
+
+from runner.errors import TierError
+from runner.images import wheels
+from runner.images.context import build_context
+from runner.images.naming import USUAL_ROLES, ImageRole, dockerfile, image_name
+
+BUILD_TOOLS: Final = "build-essential python3-dev pkg-config"
+_LAST_LINES: Final = 30
+_COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
+_STAGE: Final = "oxydra.stage=build"
+
+
+class Progress:
+    """Where a build says what it does; a subclass shows it."""
+
+    def step(self, role: str, line: str) -> None:
+        """`role` is at `line` now."""
+
+    def done(self, role: str) -> None:
+        """The image of `role` is there."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What is built, and from what. `wheelhouse` None: wheels are made on this host."""
+
+    images: str
+    base: str
+    roles: Sequence[ImageRole] = USUAL_ROLES
+    wheelhouse: Path | None = None
+    build_tools: bool = False
+
+
+def build_images(engine: docker.APIClient, recipe: Recipe, progress: Progress) -> None:
+    """Build the images of all roles, side by side, and drop what only building needed.
+
+    Raises `TierError` (INTERNAL with the failing step's last lines, UNAVAILABLE where the
+    base can be had nowhere); images that were done stay.
+    """
+    _have_base(engine, recipe.base, progress)
+    with tempfile.TemporaryDirectory(prefix="oxydra-wheels-") as scratch:
+        directory = Path(scratch)
+        if recipe.wheelhouse is None:
+            progress.step("wheels", "building oxydra")
+            own = wheels.project_wheel(directory)
+        else:
+            own = None
+            shared = wheels.given(recipe.wheelhouse)
+
+        def make(role: ImageRole) -> None:
+            if own is None:
+                contents = shared
+            else:
+                (directory / role).mkdir()
+                contents = wheels.collect(
+                    role, own, directory / role, lambda line: progress.step(role, line)
+                )
+            _build(engine, recipe, role, contents, progress)
+            progress.done(role)
+
+        with ThreadPoolExecutor(len(recipe.roles), thread_name_prefix="image") as pool:
+            failures = [task.exception() for task in [pool.submit(make, r) for r in recipe.roles]]
+    _drop_leftovers(engine, recipe.roles)
+    for failure in failures:
+        if failure is not None:
+            raise failure
+
+
+def _have_base(engine: docker.APIClient, base: str, progress: Progress) -> None:
+    try:
+        engine.inspect_image(base)  # type: ignore[no-untyped-call]
+        return
+    except docker.errors.ImageNotFound:
+        progress.step("base", f"pulling {base}")
+    try:
+        for message in engine.pull(base, stream=True, decode=True):
+            if error := message.get("error"):
+                raise docker.errors.DockerException(error)
+    except docker.errors.DockerException as error:
+        raise TierError(
+            Code.UNAVAILABLE,
+            f"there is no base image {base}, and it cannot be pulled",
+            details=_said_by(error),
+            resolution="where no registry can be reached, as root: "
+            "runner images build --bootstrap-base",
+        ) from None
+    progress.done("base")
+
+
+def _build(
+    engine: docker.APIClient,
+    recipe: Recipe,
+    role: ImageRole,
+    contents: Sequence[Path],
+    progress: Progress,
+) -> None:
+    arguments = {"BASE_IMAGE": recipe.base, "OXYDRA_VERSION": installed_version("oxydra")}
+    if role is ImageRole.SHELL and recipe.build_tools:
+        arguments["BUILD_TOOLS"] = BUILD_TOOLS
+    try:
+        with closing(build_context(dockerfile(role), contents)) as context:
+            stream = engine.build(
+                fileobj=context,
+                custom_context=True,
+                tag=image_name(recipe.images, role),
+                buildargs=arguments,
+                network_mode="host",
+                rm=True,
+                forcerm=True,
+                decode=True,
+            )
+            _follow(stream, role, recipe, progress)
+    except (docker.errors.DockerException, requests.RequestException, OSError) as error:
+        raise _failed(role, recipe, _said_by(error)) from None
+
+
+def _follow(
+    stream: Iterator[Mapping[str, Any]], role: ImageRole, recipe: Recipe, progress: Progress
+) -> None:
+    said: deque[str] = deque(maxlen=_LAST_LINES)
+    for message in stream:
+        if error := message.get("error"):
+            raise _failed(role, recipe, "\n    ".join([*said, str(error)]))
+        text = _COLOUR.sub("", str(message.get("stream") or message.get("status") or ""))
+        for line in filter(None, map(str.strip, text.splitlines())):
+            said.append(line)
+            if line.startswith("Step "):
+                said.clear()
+                said.append(line)
+                progress.step(role, line)
+
+
+def _failed(role: ImageRole, recipe: Recipe, details: str) -> TierError:
+    return TierError(
+        Code.INTERNAL,
+        f"the {role} image cannot be built from {recipe.base}",
+        details=details,
+        resolution="mend what the step says, then: runner images build",
+    )
+
+
+def _said_by(error: Exception) -> str:
+    return getattr(error, "explanation", None) or str(error)
+
+
+def _drop_leftovers(engine: docker.APIClient, roles: Sequence[ImageRole]) -> None:
+    """Take the stages with the wheels off the disk, and replaced images that nothing uses."""
+    for label in (_STAGE, *(f"oxydra.role={role}" for role in roles)):
+        engine.prune_images({"dangling": True, "label": [label]})  # type: ignore[no-untyped-call]

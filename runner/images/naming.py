@@ -1,0 +1,59 @@
+"""What the images are called and where their Dockerfiles lie."""
+
+import sys
+from enum import StrEnum
+from importlib.metadata import version as installed_version
+from pathlib import Path
+from typing import Final
+
+from wire.errors import Code
+
+from runner.errors import TierError
+
+
+class ImageRole(StrEnum):
+    """What an image is for."""
+
+    AGENT = "agent"
+    SHELL = "shell"
+    EMBEDDER = "embedder"
+    RUNNER = "runner"
+    """For deploy/compose only; built where it is asked for by name."""
+
+
+USUAL_ROLES: Final = (ImageRole.AGENT, ImageRole.SHELL, ImageRole.EMBEDDER)
+"""What every host with guests in containers needs."""
+
+OFFICIAL_BASE: Final = f"python:3.{sys.version_info.minor}-slim-bookworm"
+"""Its Python is the host's own, for wheels are made with that one."""
+
+
+def image_name(images: str, role: ImageRole) -> str:
+    """The name that drivers look for: one image per role and version. `images` is the
+    setting `container.images`."""
+    return f"{images}-{role}:{installed_version('oxydra')}"
+
+
+def checkout() -> Path | None:
+    """The source tree that this program runs from; None where it was installed from a wheel."""
+    root = Path(__file__).parents[2]
+    return root if (root / "pyproject.toml").is_file() and (root / "deploy").is_dir() else None
+
+
+def dockerfile(role: ImageRole) -> str:
+    """The text of a role's Dockerfile, from the source tree or from the installed package.
+
+    Raises `TierError` (INTERNAL) where neither has it.
+    """
+    packaged = Path(__file__).with_name("deploy")
+    root = checkout()
+    source = (root / "deploy" / "images" if root else packaged) / role / "Dockerfile"
+    try:
+        return source.read_text()
+    except OSError as error:
+        raise TierError(
+            Code.INTERNAL,
+            f"the {role} image's Dockerfile is missing",
+            details=str(error),
+            resolution="install oxydra again",
+        ) from None

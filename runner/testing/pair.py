@@ -1,0 +1,226 @@
+"""One user's host in this process, behind plain blocking calls."""
+
+import asyncio
+import json
+import shutil
+import tempfile
+import threading
+from collections.abc import AsyncIterator, Coroutine, Mapping
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+import docker
+from testcontainers.core.waiting_utils import WaitStrategy
+from wire.v1 import control_pb2
+
+from runner.config import Config
+from runner.gateway_client import GatewayClient, new_turn_id
+from runner.host import Host
+from runner.mounts import Role
+from runner.supervisor import Policy
+from runner.testing.guest_container import GuestContainer
+from runner.tiers.container_names import Place
+from runner.tiers.engine import find_socket
+from runner.workspace import Workspace
+
+_CHANNEL: Final = "testing"
+_DEFAULTS: Final[Mapping[str, Any]] = {"tier": "container", "embedder": {"backend": "hashing"}}
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True)
+class CalledTool:
+    """What a tool answered. An error's text says what to mend."""
+
+    text: str
+    is_error: bool
+
+
+@dataclass(frozen=True)
+class Turn:
+    """What came of a turn: the agent's answer, the tools that it called by name and whether
+    each succeeded, and why the turn failed ("" where it did not)."""
+
+    text: str
+    session_id: str
+    tools: list[tuple[str, bool]] = field(default_factory=list)
+    failure: str = ""
+
+
+class UserPair:
+    """A user's agent and shell guest, confined as they are in use. Reusable after `stop`.
+
+    The pair is brought up by the runner itself: the same mounts, hardening, envelope
+    and boundary self-test as with `runner start`, so `start` raises the same
+    `WireError`s. `root` holds workspaces and the runtime directory, and stays; pairs of
+    several users may share it, and a pair over the same root finds the notes of
+    an earlier one. Without it they lie in a directory that `stop` removes.
+    `settings` are sections of the configuration: `UserPair("bob", shell={"network":
+    "internal"})`; the embedder is `hashing` unless they say otherwise.
+
+    Every method blocks, `start` until both guests answer. Guests end with this
+    process, even a killed one, so there is no Ryuk to run.
+    """
+
+    def __init__(
+        self,
+        user_id: str = "alice",
+        *,
+        root: Path | None = None,
+        policy: Policy | None = None,
+        **settings: Any,
+    ) -> None:
+        self.user_id = user_id
+        self._root = root
+        self._policy = policy
+        self._settings = settings
+        self._strategy: WaitStrategy | None = None
+        self._temporary: Path | None = None
+        self._host: Host | None = None
+        self._engine: docker.DockerClient | None = None
+        self._loop = asyncio.new_event_loop()
+
+    def waiting_for(self, strategy: WaitStrategy) -> Self:
+        """Let `start` also wait until `strategy` finds the agent guest ready."""
+        self._strategy = strategy
+        return self
+
+    def start(self) -> Self:
+        """Bring the pair up. Raises what `Host.start` raises, and then leaves nothing behind."""
+        if self._host is not None:
+            raise RuntimeError(f"the pair of {self.user_id} is started")
+        if self._root is None:
+            # Sockets have short paths.
+            self._temporary = Path(tempfile.mkdtemp(prefix="oxp", dir="/tmp"))
+        root = self._root or self._temporary
+        assert root is not None
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(
+            target=self._loop.run_forever, name="user-pair", daemon=True
+        )
+        self._thread.start()
+        try:
+            self.config = Config(
+                workspace_root=root / "w", runtime_dir=root / "r", **{**_DEFAULTS, **self._settings}
+            )
+            self._host = Host(
+                self.config, self.user_id, policy=self._policy, working_directory=root
+            )
+            self._run(self._host.start())
+            self._look_at_containers()
+            if self._strategy is not None:
+                self._strategy.wait_until_ready(self.agent)
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def stop(self) -> None:
+        """Take the pair down; its notes stay where it was given a `root`. Idempotent."""
+        if not self._loop.is_running():
+            return
+        try:
+            if self._host is not None:
+                self._run(self._host.stop())
+        finally:
+            self._host = None
+            if self._engine is not None:
+                self._engine.close()
+                self._engine = None
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join()
+            self._loop.close()
+            if self._temporary is not None:
+                shutil.rmtree(self._temporary)
+                self._temporary = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    @property
+    def workspace(self) -> Workspace:
+        """The user's directories, as the host sees them."""
+        return self._running().workspace
+
+    def status(self) -> control_pb2.StatusReply:
+        """How the guests are at this moment, and what the last look at the boundary found."""
+        return self._run(self._running().status())
+
+    def gateway(self) -> tuple[str, str]:
+        """Endpoint and token of the agent's gateway, for a client of one's own."""
+        return self._run(self._running().gateway())
+
+    def restart(self, role: str = "") -> None:
+        """Restart one guest or ("") both."""
+        self._run(self._running().restart(role))
+
+    def call_tool(
+        self, name: str, arguments: Mapping[str, object], session_id: str = ""
+    ) -> CalledTool:
+        """Call a tool in the agent guest, without a model."""
+        return self._run(self._call_tool(name, json.dumps(dict(arguments)), session_id))
+
+    def turn(self, text: str, session_id: str = "") -> Turn:
+        """Let the agent answer; "" begins a session, whose id is in the result."""
+        return self._run(self._turn(text, session_id))
+
+    def _look_at_containers(self) -> None:
+        place = Place.of(self.user_id, self.workspace.path)
+        socket = find_socket(self.config.container.engine)
+        self._engine = client = docker.DockerClient(base_url=f"unix://{socket}")
+        self.agent = GuestContainer(
+            client, place.container(Role.AGENT), self.workspace.log(Role.AGENT)
+        )
+        self.shell = GuestContainer(
+            client, place.container(Role.SHELL), self.workspace.log(Role.SHELL)
+        )
+
+    def _running(self) -> Host:
+        if self._host is None:
+            raise RuntimeError(f"the pair of {self.user_id} is not started")
+        return self._host
+
+    def _run(self, work: Coroutine[Any, Any, _T]) -> _T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+
+    @asynccontextmanager
+    async def _client(self) -> AsyncIterator[GatewayClient]:
+        endpoint, token = await self._running().gateway()
+        client = await GatewayClient.open(endpoint, token, channel_name=_CHANNEL)
+        try:
+            yield client
+        finally:
+            await client.close()
+
+    async def _call_tool(self, name: str, arguments: str, session_id: str) -> CalledTool:
+        async with self._client() as client:
+            reply = await client.call_tool(name, arguments, session_id)
+            return CalledTool(reply.text, reply.is_error)
+
+    async def _turn(self, text: str, session_id: str) -> Turn:
+        async with self._client() as client:
+            if not session_id:
+                session_id = (await client.create_session()).session_id
+            turn = Turn("", session_id)
+            async with aclosing(client.run_turn(session_id, text, new_turn_id())) as events:
+                async for event in events:
+                    match event.WhichOneof("event"):
+                        case "tool_finished":
+                            turn.tools.append((event.tool_finished.tool, event.tool_finished.ok))
+                        case "completed":
+                            return Turn(event.completed.text, session_id, turn.tools)
+                        case "failed":
+                            return Turn("", session_id, turn.tools, event.failed.message)
+            raise AssertionError("a turn ends with completed or failed")

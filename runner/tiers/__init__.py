@@ -1,0 +1,1 @@
+"""Tier drivers: how a guest is confined."""

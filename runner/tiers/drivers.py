@@ -1,0 +1,29 @@
+"""Which driver gives a tier."""
+
+from typing import Final
+
+from wire.errors import Code
+
+from runner.config import ContainerSection
+from runner.errors import TierError
+from runner.tiers.base import TierDriver
+from runner.tiers.container import ContainerDriver
+from runner.tiers.process import ProcessDriver
+
+_DEFAULTS: Final = ContainerSection()
+
+
+def driver_for(tier: str, container: ContainerSection = _DEFAULTS) -> TierDriver:
+    """A new driver, which has touched nothing yet. Raises `TierError` for a tier that
+    there is not; nothing weaker ever takes its place."""
+    match tier:
+        case "process":
+            return ProcessDriver()
+        case "container" | "micro_vm":
+            return ContainerDriver(container, tier)
+    raise TierError(
+        Code.FAILED_PRECONDITION,
+        f"there is no {tier} tier",
+        details="accepted: container, micro_vm, process",
+        resolution="runner --tier container",
+    )

@@ -1,0 +1,167 @@
+"""A tier in memory: guests are servers in this process that do what they are told.
+
+For tests of what stands on a driver. A fake guest reads its envelope and
+serves real gRPC health on the endpoint in it, so a supervisor sees no difference.
+"""
+
+import asyncio
+import contextlib
+import io
+import itertools
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from wire import envelope
+from wire.errors import Code
+from wire.transport import Server
+
+from runner.errors import TierError
+from runner.logs import open_for_append
+from runner.mounts import Role
+from runner.tiers.base import Capabilities, Confinement, Handle, Inspection, LaunchSpec
+
+_KILLED = -9
+_TERMINATED = 0
+_pids = itertools.count(1_000_001)
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """What a fake guest does. By default it serves until it is stopped.
+
+    `exit_code` ends it at once, `log` goes to its log first, `healthy` false
+    lets it run without ever being ready, `obstinate` makes it ignore a polite stop.
+    """
+
+    exit_code: int | None = None
+    log: str = ""
+    healthy: bool = True
+    obstinate: bool = False
+    start_delay_s: float = 0.0
+
+
+@dataclass
+class FakeGuest:
+    """One launched guest; tests kill it or make it hang."""
+
+    spec: LaunchSpec
+    behaviour: Behaviour
+    pid: int = field(default_factory=lambda: next(_pids))
+    _ended: asyncio.Event = field(default_factory=asyncio.Event)
+    _exit_code: int | None = None
+    _server: Server | None = None
+
+    @property
+    def running(self) -> bool:
+        return not self._ended.is_set()
+
+    @property
+    def exit_code(self) -> int | None:
+        return self._exit_code
+
+    async def run(self) -> None:
+        with os.fdopen(open_for_append(self.spec.log_path), "a", encoding="utf-8") as log:
+            log.write(self.behaviour.log)
+        if self.behaviour.exit_code is not None:
+            self._finish(self.behaviour.exit_code)
+            return
+        settings = envelope.read(io.BytesIO(self.spec.envelope))
+        self._server = Server(settings.gateway.address, settings.token)
+        await self._server.start()
+        await self.set_healthy(self.behaviour.healthy)
+
+    async def set_healthy(self, healthy: bool) -> None:
+        """What health checks see from now on."""
+        if self._server is not None:
+            await self._server.set_serving(healthy)
+
+    async def end(self, code: int) -> None:
+        """End as a process would: at once, with `code`."""
+        if self.running:
+            if self._server is not None:
+                await self._server.stop(0)
+            self._finish(code)
+
+    async def ended(self) -> int | None:
+        await self._ended.wait()
+        return self._exit_code
+
+    def _finish(self, code: int) -> None:
+        self._exit_code = code
+        self._ended.set()
+
+
+class FakeDriver:
+    """See `runner.tiers.base.TierDriver`. `behave` decides per launch what its guest does.
+
+    `launched` lists every guest ever started, newest last. Another `FakeDriver`
+    made with the same `world` recovers its guests, as a second runner would.
+    """
+
+    def __init__(
+        self,
+        behave: Callable[[LaunchSpec], Behaviour] = lambda _: Behaviour(),
+        world: "FakeDriver | None" = None,
+    ) -> None:
+        self._behave = behave
+        self._world: dict[str, FakeGuest] = {} if world is None else world._world
+        self._ours: dict[str, FakeGuest] = {}
+        self.launched: list[FakeGuest] = []
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(
+            tier="fake",
+            unsupported={Role.SHELL: "the fake tier has no shell guest"},
+            guests_outlive_runner=True,
+        )
+
+    async def check(self) -> list[str]:
+        return []
+
+    def confinement(self, spec: LaunchSpec) -> Confinement:
+        return Confinement(*spec.owner, python="python3")
+
+    async def start(self, spec: LaunchSpec) -> Handle:
+        if reason := self.capabilities.unsupported.get(spec.role):
+            raise TierError(Code.FAILED_PRECONDITION, f"no {spec.role} guest here", details=reason)
+        behaviour = self._behave(spec)
+        await asyncio.sleep(behaviour.start_delay_s)
+        guest = FakeGuest(spec, behaviour)
+        await guest.run()
+        self._ours[spec.launch_id] = self._world[spec.launch_id] = guest
+        self.launched.append(guest)
+        return Handle("fake", spec.role, spec.user_id, spec.launch_id, {"pid": guest.pid})
+
+    async def inspect(self, handle: Handle) -> Inspection:
+        guest = self._ours.get(handle.launch_id)
+        if guest is None:
+            return Inspection(running=False)
+        return Inspection(guest.running, guest.pid, guest.exit_code, 1 if guest.running else 0)
+
+    async def wait(self, handle: Handle) -> int | None:
+        guest = self._ours.get(handle.launch_id)
+        return None if guest is None else await guest.ended()
+
+    async def stop(self, handle: Handle, grace: float = 5.0) -> None:
+        guest = self._ours.get(handle.launch_id)
+        if guest is None or not guest.running:
+            return
+        if grace > 0 and not guest.behaviour.obstinate:
+            await guest.end(_TERMINATED)
+            return
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(guest.ended(), grace)
+        await guest.end(_KILLED)
+
+    async def clear(self, user_id: str, workspace: Path) -> list[str]:  # noqa: ARG002
+        return []
+
+    async def recover(self, handle: Handle) -> bool:
+        guest = self._world.get(handle.launch_id)
+        if guest is None or not guest.running or guest.pid != handle.data.get("pid"):
+            return False
+        self._ours[handle.launch_id] = guest
+        return True

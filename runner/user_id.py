@@ -1,0 +1,35 @@
+"""Who a workspace belongs to: an id that is safe in paths, labels and namespaces."""
+
+import re
+from typing import Final
+
+from wire.errors import Code
+from wire.limits import USER_ID_PATTERN
+
+from runner.errors import WorkspaceError
+
+DEFAULT_USER_ID: Final = "default"
+USER_ID_MAX_CHARS: Final = 32
+_SHOWN_CHARS = 40
+
+
+def is_user_id(text: str) -> bool:
+    """Whether `text` could be a user's id."""
+    return re.fullmatch(USER_ID_PATTERN, text, re.ASCII) is not None
+
+
+def check_user_id(user_id: str) -> str:
+    """`user_id` itself; raises `WorkspaceError` (INVALID_ARGUMENT) for any other text.
+
+    Nothing is created under an id that has not passed here.
+    """
+    if is_user_id(user_id):
+        return user_id
+    shown = user_id if len(user_id) <= _SHOWN_CHARS else user_id[:_SHOWN_CHARS] + "…"
+    raise WorkspaceError(
+        Code.INVALID_ARGUMENT,
+        f"bad user id: {shown!r}",
+        details=f"a user id has 1 to {USER_ID_MAX_CHARS} of the characters a-z, 0-9, _ and -, "
+        "and begins with a letter or a digit",
+        resolution="runner --user alice …",
+    )

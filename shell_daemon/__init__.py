@@ -1,0 +1,1 @@
+"""The shell guest: it acts, and knows nothing."""

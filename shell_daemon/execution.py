@@ -1,0 +1,203 @@
+"""One command: from its request to its exit, with its streams."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from wire.v1 import shell_pb2
+
+from shell_daemon.output import Chunk, OutputStream
+from shell_daemon.process import NOT_STARTED, Exited, Process
+from shell_daemon.processes import Processes
+from shell_daemon.settings import Settings
+from shell_daemon.stdin import StandardInput
+
+_CHUNK_BYTES = 65536
+_NEVER_BEGUN = 128 + 15
+"""The exit code of a command cancelled before its turn came, as if by SIGTERM."""
+
+
+@dataclass(frozen=True)
+class Program:
+    """What to execute. `descriptors` go beside standard input, output and error
+    under the numbers given. With `linger`, the command may leave processes."""
+
+    argv: list[str]
+    environment: dict[str, str]
+    directory: int
+    descriptors: dict[int, int] = field(default_factory=dict)
+    linger: bool = False
+
+
+@dataclass(frozen=True)
+class Launch:
+    """A checked request: `path` is the directory it asked for, `directory` a
+    descriptor of where it starts, `environment` what it set itself."""
+
+    command: str
+    directory: int
+    path: Path | None
+    environment: dict[str, str]
+    base_environment: dict[str, str]
+
+
+class Execution:
+    """A command as callers see it. It always comes to an `exit`, whatever happens."""
+
+    def __init__(
+        self, fingerprint: bytes, timeout: float, stdin: StandardInput, settings: Settings
+    ) -> None:
+        self.fingerprint = fingerprint
+        self.stdin = stdin
+        self.exit: shell_pb2.ExecExit | None = None
+        self.ended = asyncio.Event()
+        self._timeout = timeout
+        self._grace = settings.grace
+        self._loop = asyncio.get_running_loop()
+        self._changed = asyncio.Event()
+        self.stdout = OutputStream(settings.buffer_bytes, self._notify)
+        self.stderr = OutputStream(settings.buffer_bytes, self._notify)
+        self._process: Process | None = None
+        self._begun: float | None = None
+        self._timed_out = False
+        self._cancelled = False
+        self._stopped = ""
+
+    @property
+    def interrupted(self) -> bool:
+        """Whether it was made to end."""
+        return self._timed_out or self._cancelled or bool(self._stopped)
+
+    async def run(self, processes: Processes, program: Program) -> Process | None:
+        """Run to the end; the tree, where it lingers. Nothing runs where the
+        command was cancelled before."""
+        if self.exit is not None:
+            return None
+        self._begun = self._loop.time()
+        try:
+            self._process = await self._spawn(processes, program)
+        except OSError as error:
+            self.fail(f"cannot start the command: {error.strerror}")
+            return None
+        if self.interrupted:
+            self._process.end()
+        timer = self._loop.call_later(self._timeout, self._time_out)
+        exited = await self._process.exited
+        timer.cancel()
+        self._process.gone.add_done_callback(lambda _: self._close())
+        self._finish(exited)
+        return self._process if program.linger and exited.left else None
+
+    def cancel(self) -> bool:
+        """Begin to end the tree; false where the command has ended already. Whoever
+        must know when it is gone waits for `ended`."""
+        if self.exit is not None:
+            return False
+        self._cancelled = not self._timed_out
+        if self._begun is None:
+            self._finish(Exited(_NEVER_BEGUN))
+        elif self._process is not None:
+            self._process.end()
+        return True
+
+    def stop(self, why: str) -> None:
+        """End the tree at once for the daemon's own reason, told on standard error."""
+        if self.exit is not None:
+            return
+        self._stopped = why
+        if self._begun is None:
+            self._finish(Exited(_NEVER_BEGUN))
+        elif self._process is not None:
+            self._process.kill()
+
+    def fail(self, why: str) -> None:
+        """End a command that could not be seen through."""
+        if self.exit is None:
+            self._finish(Exited(NOT_STARTED, failure=why))
+
+    async def events(
+        self, stdout_offset: int, stderr_offset: int
+    ) -> AsyncIterator[shell_pb2.ExecOutputEvent]:
+        """Output from the offsets on as it comes, then the exit."""
+        with (
+            self.stdout.cursor(stdout_offset) as stdout,
+            self.stderr.cursor(stderr_offset) as stderr,
+        ):
+            while True:
+                out, err = stdout.next(_CHUNK_BYTES), stderr.next(_CHUNK_BYTES)
+                if out is not None:
+                    yield shell_pb2.ExecOutputEvent(stdout=_message(out))
+                    stdout.advance(out)
+                if err is not None:
+                    yield shell_pb2.ExecOutputEvent(stderr=_message(err))
+                    stderr.advance(err)
+                if out is None and err is None:
+                    if self.exit is not None:
+                        break
+                    await self._changed.wait()
+        yield shell_pb2.ExecOutputEvent(exit=self.exit)
+
+    async def _spawn(self, processes: Processes, program: Program) -> Process:
+        with ExitStack() as theirs:
+
+            def end(descriptor: int) -> int:
+                theirs.callback(os.close, descriptor)
+                return descriptor
+
+            if self.stdin.wanted:
+                stdin, descriptor = os.pipe()
+                self.stdin.attach(descriptor)
+            else:
+                stdin = os.open(os.devnull, os.O_RDONLY)
+            numbers = {0: end(stdin)}
+            for number, stream in ((1, self.stdout), (2, self.stderr)):
+                descriptor, write = os.pipe()
+                stream.attach(descriptor)
+                numbers[number] = end(write)
+            return await processes.spawn(
+                program.argv,
+                program.environment,
+                directory=program.directory,
+                descriptors=numbers | program.descriptors,
+                linger=program.linger,
+                grace=self._grace,
+            )
+
+    def _time_out(self) -> None:
+        if self._process is not None and self.exit is None and not self._cancelled:
+            self._timed_out = True
+            self._process.end()
+
+    def _finish(self, exited: Exited) -> None:
+        self.stdin.end()
+        self.stdout.seal()
+        self.stderr.seal()
+        if why := self._stopped or exited.failure:
+            self.stderr.add(f"oxydra: {why}\n".encode())
+        elapsed = 0.0 if self._begun is None else self._loop.time() - self._begun
+        self.exit = shell_pb2.ExecExit(
+            exit_code=exited.exit_code,
+            timed_out=self._timed_out,
+            cancelled=self._cancelled,
+            duration_ms=round(elapsed * 1000),
+            stdout_bytes=self.stdout.total,
+            stderr_bytes=self.stderr.total,
+        )
+        self.ended.set()
+        self._notify()
+
+    def _close(self) -> None:
+        self.stdout.close()
+        self.stderr.close()
+
+    def _notify(self) -> None:
+        """Wake every reader that waits now."""
+        self._changed.set()
+        self._changed.clear()
+
+
+def _message(chunk: Chunk) -> shell_pb2.OutputChunk:
+    return shell_pb2.OutputChunk(offset=chunk.offset, data=chunk.data, skipped=chunk.skipped)

@@ -1,0 +1,37 @@
+"""What a process asks of the kernel for itself."""
+
+import ctypes
+import os
+from typing import Final
+
+_PR_SET_DUMPABLE: Final = 4
+_PR_SET_NAME: Final = 15
+_PR_SET_CHILD_SUBREAPER: Final = 36
+
+
+def set_name(name: str) -> None:
+    """Call this process `name` (15 bytes), so that `pkill python` in a command
+    does not mean us."""
+    _prctl(_PR_SET_NAME, ctypes.c_char_p(name.encode()))
+
+
+def conceal() -> None:
+    """Close this process's memory, environment and descriptors to the others of
+    its user: commands run under the same user id and could read the token there.
+
+    Root, and whoever holds CAP_SYS_PTRACE, still can; guests are neither.
+    """
+    _prctl(_PR_SET_DUMPABLE, ctypes.c_ulong(0))
+
+
+def adopt_orphans() -> None:
+    """Become the parent of every descendant whose own parent exits."""
+    _prctl(_PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1))
+
+
+def _prctl(option: int, argument: ctypes.c_char_p | ctypes.c_ulong) -> None:
+    libc = ctypes.CDLL(None, use_errno=True)
+    zero = ctypes.c_ulong(0)
+    if libc.prctl(option, argument, zero, zero, zero) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"prctl({option}): {os.strerror(number)}")

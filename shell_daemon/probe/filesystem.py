@@ -1,0 +1,133 @@
+"""The system's own files: nothing of them can be changed, and no device leads out."""
+
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+from shell_daemon.probe.world import BoundaryHit, World
+
+_SYSTEM: Final = (
+    *("/", "/bin", "/boot", "/etc", "/home", "/lib", "/lib64", "/media", "/mnt", "/opt"),
+    *("/root", "/sbin", "/srv", "/usr", "/usr/bin", "/usr/lib", "/usr/local/bin", "/var"),
+)
+_KERNEL_FILES: Final = (
+    "/proc/sys/fs/binfmt_misc/register",
+    "/proc/sys/kernel/core_pattern",
+    "/proc/sys/kernel/hostname",
+    "/proc/sys/kernel/modprobe",
+    "/proc/sys/kernel/sysrq",
+    "/proc/sys/net/ipv4/ip_forward",
+    "/proc/sys/vm/drop_caches",
+    "/proc/sysrq-trigger",
+    "/proc/kcore",
+    "/proc/kmem",
+    "/sys/kernel/uevent_helper",
+    "/sys/power/state",
+    "/sys/fs/cgroup/cgroup.procs",
+    "/sys/fs/cgroup/release_agent",
+)
+_CGROUP: Final = "/sys/fs/cgroup"
+_DEVICES: Final = {
+    (1, 3): "null",
+    (1, 5): "zero",
+    (1, 7): "full",
+    (1, 8): "random",
+    (1, 9): "urandom",
+    (5, 0): "tty",
+    (5, 1): "console",
+    (5, 2): "ptmx",
+}
+_TERMINALS: Final = range(136, 144)
+_DEVICES_MAX: Final = 1000
+
+
+def root_filesystem(world: World) -> str:
+    """The system's directories lie on read-only mounts, whoever asks."""
+    found = []
+    directories = [path for path in (*_SYSTEM, *world.spec.read_only) if world.at(path).is_dir()]
+    for path in directories:
+        if not os.statvfs(world.at(path)).f_flag & os.ST_RDONLY:
+            found.append(f"{path} is on a writable file system")
+        elif _can_create(world.at(path)):
+            found.append(f"files can be created in {path}")
+    BoundaryHit.raise_if(found)
+    return f"read-only in {len(directories)} places"
+
+
+def _can_create(directory: Path) -> bool:
+    path = directory / f".oxydra-probe-{os.getpid()}"
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+    except OSError:
+        return False
+    path.unlink()
+    return True
+
+
+def kernel_settings(world: World) -> str:
+    """Files that change the kernel or hand out its memory cannot be opened for that."""
+    groups = [f"{_CGROUP}/{name}/cgroup.procs" for name in _names(world.at(_CGROUP))]
+    agents = [path.replace("cgroup.procs", "release_agent") for path in groups]
+    paths = [*_KERNEL_FILES, *groups, *agents]
+    BoundaryHit.raise_if([f"{path} can be written" for path in paths if _can_open(world.at(path))])
+    return f"{len(paths)} files closed"
+
+
+def _names(directory: Path) -> list[str]:
+    try:
+        return sorted(entry.name for entry in directory.iterdir())
+    except OSError:
+        return []
+
+
+def _can_open(path: Path) -> bool:
+    """For writing; nothing is written."""
+    if path.name == "kcore" and path.is_char_device():
+        return False
+    try:
+        os.close(os.open(path, os.O_WRONLY))
+    except OSError:
+        return False
+    return True
+
+
+def devices(world: World) -> str:
+    """Only those without power, and no way to make others."""
+    found = []
+    known: set[str] = set()
+    for path, result in _special(world.at("/dev")):
+        number = (os.major(result.st_rdev), os.minor(result.st_rdev))
+        if stat.S_ISCHR(result.st_mode) and number in _DEVICES:
+            known.add(_DEVICES[number])
+        elif not stat.S_ISCHR(result.st_mode) or number[0] not in _TERMINALS:
+            found.append(str(path))
+    hits = [f"further devices: {', '.join(found[:5])} ({len(found)})"] if found else []
+    if made := _can_make_device(world.at("/tmp")):  # noqa: S108 - the guest's own
+        hits.append(made)
+    BoundaryHit.raise_if(hits)
+    return ", ".join(sorted(known)) or "none"
+
+
+def _special(directory: Path) -> list[tuple[Path, os.stat_result]]:
+    found: list[tuple[Path, os.stat_result]] = []
+    pending = [directory]
+    while pending and len(found) < _DEVICES_MAX:
+        for name in _names(current := pending.pop()):
+            path = current / name
+            result = path.lstat()
+            if stat.S_ISDIR(result.st_mode):
+                pending.append(path)
+            elif stat.S_ISCHR(result.st_mode) or stat.S_ISBLK(result.st_mode):
+                found.append((path, result))
+    return found
+
+
+def _can_make_device(directory: Path) -> str:
+    path = directory / f".oxydra-probe-{os.getpid()}"
+    try:
+        os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 3))
+    except OSError:
+        return ""
+    path.unlink()
+    return "mknod makes devices"

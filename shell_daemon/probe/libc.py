@@ -1,0 +1,57 @@
+"""System calls that Python does not offer, as a command would make them."""
+
+import ctypes
+import os
+from collections.abc import Callable
+from typing import Final
+
+CLONE_NEWNS: Final = 0x0002_0000
+CLONE_NEWUSER: Final = 0x1000_0000
+MS_REMOUNT: Final = 32
+MS_BIND: Final = 4096
+_MNT_DETACH: Final = 2
+_PTRACE_DETACH: Final = 17
+_PTRACE_SEIZE: Final = 0x4206
+
+_LIBC: Final = ctypes.CDLL(None, use_errno=True)
+_LIBC.ptrace.argtypes = (ctypes.c_long, ctypes.c_long, ctypes.c_void_p, ctypes.c_void_p)
+_LIBC.ptrace.restype = ctypes.c_long
+_LIBC.mount.argtypes = (
+    *(ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p),
+    *(ctypes.c_ulong, ctypes.c_char_p),
+)
+
+
+def mount(source: str | None, target: str, kind: str | None, flags: int) -> None:
+    """Raises `OSError` where the kernel refuses, as all of these do."""
+    names = [None if name is None else os.fsencode(name) for name in (source, target, kind)]
+    _check("mount", _LIBC.mount(*names, flags, None))
+
+
+def unmount(target: str) -> None:
+    _check("umount", _LIBC.umount2(os.fsencode(target), _MNT_DETACH))
+
+
+def unshare(flags: int) -> None:
+    _check("unshare", _LIBC.unshare(flags))
+
+
+def trace(pid: int) -> None:
+    """Take hold of a process as a debugger does, and let go again."""
+    _check("ptrace", _LIBC.ptrace(_PTRACE_SEIZE, pid, None, None))
+    _LIBC.ptrace(_PTRACE_DETACH, pid, None, None)
+
+
+def refused(call: Callable[..., None], *arguments: object) -> bool:
+    """Whether the kernel says no."""
+    try:
+        call(*arguments)
+    except OSError:
+        return True
+    return False
+
+
+def _check(name: str, result: int) -> None:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{name}: {os.strerror(number)}")

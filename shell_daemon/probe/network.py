@@ -1,0 +1,166 @@
+"""What a command reaches over the network, against the policy."""
+
+import errno
+import selectors
+import socket
+import time
+from functools import cache
+from typing import Final, NamedTuple
+
+from shell_daemon.probe.world import BoundaryHit, World
+
+METADATA: Final = ("169.254.169.254", "fd00:ec2::254")
+_METADATA_PORT: Final = 80
+_PUBLIC: Final = (("1.1.1.1", 443), ("2606:4700:4700::1111", 443))
+_NAME_SERVERS: Final = ("8.8.8.8", "2001:4860:4860::8888")
+_DNS_PORT: Final = 53
+_PATIENCE_S: Final = 0.3
+_GATEWAY_FLAG: Final = 0x2
+
+
+class Target(NamedTuple):
+    """An address to connect to."""
+
+    address: str
+    port: int
+
+    @property
+    def family(self) -> socket.AddressFamily:
+        return socket.AF_INET6 if ":" in self.address else socket.AF_INET
+
+
+def network(world: World) -> str:
+    """`none`: only the loopback, no way anywhere. `outbound`: a network of its own, in which
+    what listens on the host's loopback cannot be reached."""
+    spec = world.spec
+    listeners = _listeners(world)
+    outcomes = _outcomes(world)
+    found = [
+        f"what listens on the host's 127.0.0.1 can be reached at {target.address}"
+        for target in listeners
+        if outcomes.get(target) == "connected"
+    ]
+    if spec.network == "outbound":
+        BoundaryHit.raise_if(found)
+        return "a network of its own; the host's loopback is out of reach"
+    if others := sorted(_interfaces(world) - {"lo"}):
+        found.append(f"there are network interfaces: {', '.join(others)}")
+    if _has_routes(world):
+        found.append("there are routes")
+    found += [
+        f"{target.address} can be reached"
+        for target, outcome in outcomes.items()
+        if outcome in ("connected", "refused") and not _is_loopback(target.address)
+    ]
+    found += [f"name server {name} can be asked" for name in _NAME_SERVERS if _can_send(name)]
+    BoundaryHit.raise_if(list(dict.fromkeys(found)))
+    return f"none; {len(outcomes)} addresses out of reach"
+
+
+def metadata_address(world: World) -> str:
+    """The service by which clouds hand out credentials to whoever asks from a machine."""
+    outcomes = _outcomes(world)
+    for address in METADATA:
+        if outcomes[Target(address, _METADATA_PORT)] == "connected":
+            raise BoundaryHit(f"{address} answers: commands could take the cloud's credentials")
+    return "out of reach"
+
+
+@cache
+def _outcomes(world: World) -> dict[Target, str]:
+    targets = [Target(address, _METADATA_PORT) for address in METADATA]
+    targets += _listeners(world)
+    if world.spec.network == "none":
+        targets += [Target(*public) for public in _PUBLIC]
+    return connect(targets)
+
+
+def _listeners(world: World) -> list[Target]:
+    """Where the host's loopback might show up."""
+    port = world.spec.listener_port
+    if not port:
+        return []
+    addresses = ("127.0.0.1", "::1", *_gateways(world), *world.spec.host_addresses)
+    return [Target(address, port) for address in dict.fromkeys(addresses)]
+
+
+def _is_loopback(address: str) -> bool:
+    return address in ("127.0.0.1", "::1")
+
+
+def connect(targets: list[Target], patience: float = _PATIENCE_S) -> dict[Target, str]:
+    """What becomes of each, tried side by side: `connected`, `refused` (somebody said no),
+    `unreachable` (the kernel knows no way) or `silent`."""
+    outcomes: dict[Target, str] = {}
+    with selectors.DefaultSelector() as selector:
+        for target in targets:
+            try:
+                client = socket.socket(target.family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+            except OSError:
+                outcomes[target] = "unreachable"
+                continue
+            number = client.connect_ex((target.address, target.port))
+            if number == errno.EINPROGRESS:
+                selector.register(client, selectors.EVENT_WRITE, target)
+                continue
+            outcomes[target] = _outcome(number)
+            client.close()
+        _await(selector, outcomes, time.monotonic() + patience)
+    return outcomes
+
+
+def _await(selector: selectors.BaseSelector, outcomes: dict[Target, str], deadline: float) -> None:
+    waiting: dict[Target, socket.socket] = {}
+    for key in selector.get_map().values():
+        assert isinstance(key.fileobj, socket.socket)
+        waiting[key.data] = key.fileobj
+    while waiting and (left := deadline - time.monotonic()) > 0:
+        for key, _ in selector.select(left):
+            client = waiting.pop(key.data)
+            number = client.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            outcomes[key.data] = _outcome(number)
+            selector.unregister(client)
+            client.close()
+    for target, client in waiting.items():
+        outcomes[target] = "silent"
+        client.close()
+
+
+def _outcome(number: int) -> str:
+    if number == 0:
+        return "connected"
+    return "refused" if number in (errno.ECONNREFUSED, errno.ECONNRESET) else "unreachable"
+
+
+def _can_send(address: str) -> bool:
+    """Whether the kernel knows a way for a datagram; none is sent."""
+    target = Target(address, _DNS_PORT)
+    try:
+        with socket.socket(target.family, socket.SOCK_DGRAM) as client:
+            return client.connect_ex((address, _DNS_PORT)) == 0
+    except OSError:
+        return False
+
+
+def _interfaces(world: World) -> set[str]:
+    lines = world.text("net/dev").splitlines()[2:]
+    return {line.partition(":")[0].strip() for line in lines}
+
+
+def _has_routes(world: World) -> bool:
+    if len(world.text("net/route").splitlines()) > 1:
+        return True
+    try:
+        lines = world.text("net/ipv6_route").splitlines()
+    except FileNotFoundError:
+        return False
+    return any(line.split()[-1] != "lo" for line in lines if line.strip())
+
+
+def _gateways(world: World) -> list[str]:
+    found = []
+    for line in world.text("net/route").splitlines()[1:]:
+        fields = line.split()
+        if int(fields[3], 16) & _GATEWAY_FLAG:
+            found.append(socket.inet_ntoa(int(fields[2], 16).to_bytes(4, "little")))
+    return found

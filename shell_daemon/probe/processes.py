@@ -1,0 +1,127 @@
+"""The processes that a command sees, and what it can take from those that are not its own."""
+
+import os
+import stat
+from typing import Final
+
+from shell_daemon.probe.libc import refused, trace
+from shell_daemon.probe.world import BoundaryHit, World, fields
+
+_DAEMON: Final = "oxydra-shell"
+_DAEMONS: Final = (_DAEMON, "oxydra-zygote", "oxydra-superv")
+"""What the daemon and its helpers call themselves."""
+_KERNEL_THREADS: Final = "kthreadd"
+
+
+def processes(world: World) -> str:
+    """Only the guest's own: all of one user, no thread of the kernel, nothing of the runner."""
+    found = []
+    if _name(world, 2) == _KERNEL_THREADS:
+        found.append("the kernel's threads are visible")
+    for pid in world.pids:
+        try:
+            uid = (world.proc / str(pid)).stat().st_uid
+        except FileNotFoundError:
+            continue
+        # A process that concealed itself belongs to root in /proc.
+        if uid != world.spec.uid and _effective_uid(world, pid) != world.spec.uid:
+            found.append(f"process {pid} ({_name(world, pid)}) of another user is visible")
+    BoundaryHit.raise_if(found[:10])
+    return f"{len(world.pids)} visible, all of this guest"
+
+
+def _effective_uid(world: World, pid: int) -> int:
+    words = _status(world, str(pid)).get("Uid", "").split()
+    return int(words[1]) if words else -1
+
+
+def process_memory(world: World) -> str:
+    """The daemon and its helpers keep their memory, environment and files to themselves; no
+    process has another root directory than this one."""
+    found: list[str] = []
+    daemons = {pid: name for pid in _ancestors(world) if (name := _name(world, pid)) in _DAEMONS}
+    if _DAEMON not in daemons.values():
+        found.append("the shell daemon is not to be seen, so its memory could not be tried")
+    for pid, name in daemons.items():
+        readable = [file for file in ("environ", "mem") if _can_read(world, f"{pid}/{file}")]
+        found += [f"{name}'s {file} can be read" for file in readable]
+        links = [link for link in ("root", "cwd", "fd/0") if _can_follow(world, f"{pid}/{link}")]
+        found += [f"{name}'s {link} can be followed" for link in links]
+        if not refused(trace, pid):
+            found.append(f"{name} can be traced")
+    root = (world.proc / "self/root").stat()
+    for pid in world.pids:
+        try:
+            theirs = (world.proc / str(pid) / "root").stat()
+        except OSError:
+            continue
+        if (theirs.st_dev, theirs.st_ino) != (root.st_dev, root.st_ino):
+            found.append(f"process {pid} ({_name(world, pid)}) has another root directory")
+    BoundaryHit.raise_if(found)
+    return f"closed in {len(daemons)} processes of the daemon"
+
+
+def _ancestors(world: World) -> list[int]:
+    """The processes above this one, nearest first: nobody else can put itself among them."""
+    found: list[int] = []
+    pid = int(world.status["PPid"])
+    while pid and pid not in found:
+        found.append(pid)
+        pid = int(_status(world, str(pid)).get("PPid", "0"))
+    return found
+
+
+def _status(world: World, process: str) -> dict[str, str]:
+    try:
+        return fields(world.text(f"{process}/status"))
+    except OSError:
+        return {}
+
+
+def _can_read(world: World, name: str) -> bool:
+    try:
+        os.close(os.open(world.proc / name, os.O_RDONLY))
+    except OSError:
+        return False
+    return True
+
+
+def _can_follow(world: World, name: str) -> bool:
+    try:
+        (world.proc / name).readlink()
+    except OSError:
+        return False
+    return True
+
+
+def _name(world: World, pid: int) -> str:
+    try:
+        return world.text(f"{pid}/comm").strip()
+    except OSError:
+        return ""
+
+
+def descriptors(world: World) -> str:
+    """No process holds a directory or device that was opened outside and would lead there."""
+    ids = {mount.mount_id for mount in world.mounts}
+    found = []
+    seen = 0
+    for pid in world.pids:
+        directory = world.proc / str(pid) / "fd"
+        try:
+            numbers = [entry.name for entry in directory.iterdir()]
+        except OSError:
+            continue
+        for number in numbers:
+            seen += 1
+            try:
+                mode = (directory / number).stat().st_mode
+                info = world.text(f"{pid}/fdinfo/{number}")
+            except OSError:
+                continue
+            outside = fields(info).get("mnt_id") not in ids
+            if outside and (stat.S_ISDIR(mode) or stat.S_ISBLK(mode)):
+                target = (directory / number).readlink()
+                found.append(f"descriptor {number} of process {pid} leads out, to {target}")
+    BoundaryHit.raise_if(found)
+    return f"none of {seen} leads out"

@@ -1,0 +1,114 @@
+"""What every check stands on: the specification, the kernel's files, and a way to say no."""
+
+import os
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+from wire.boundary import BoundarySpec
+
+_READ_MAX_BYTES = 1024 * 1024
+
+
+class BoundaryHit(Exception):  # noqa: N818 - a finding, not an error
+    """The boundary does not hold; the message says what was found."""
+
+    @classmethod
+    def raise_if(cls, found: list[str]) -> None:
+        if found:
+            raise cls("; ".join(found))
+
+
+class MountInfo(NamedTuple):
+    """A line of /proc/self/mountinfo."""
+
+    mount_id: str
+    device: str
+    root: str
+    point: str
+    options: frozenset[str]
+    kind: str
+
+    @property
+    def read_only(self) -> bool:
+        return "ro" in self.options
+
+
+class World:
+    """The guest as its files show it. Tests give it others than the real ones."""
+
+    def __init__(
+        self, spec: BoundarySpec, proc: Path = Path("/proc"), root: Path = Path("/")
+    ) -> None:
+        self.spec = spec
+        self.proc = proc
+        self.root = root
+
+    def at(self, path: str) -> Path:
+        """Where the guest's `path` lies."""
+        return self.root / path.lstrip("/")
+
+    def read(self, path: Path) -> bytes:
+        with path.open("rb") as file:
+            return file.read(_READ_MAX_BYTES)
+
+    def text(self, name: str) -> str:
+        """A file below /proc."""
+        return self.read(self.proc / name).decode(errors="replace")
+
+    @cached_property
+    def status(self) -> dict[str, str]:
+        """The fields of /proc/self/status."""
+        return fields(self.text("self/status"))
+
+    @cached_property
+    def mounts(self) -> list[MountInfo]:
+        return [parse_mount(line) for line in self.text("self/mountinfo").splitlines()]
+
+    @cached_property
+    def pids(self) -> list[int]:
+        """The processes that are visible here."""
+        return sorted(int(entry.name) for entry in os.scandir(self.proc) if entry.name.isdigit())
+
+    def is_same(self, found: os.stat_result, device: int, inode: int) -> bool:
+        """Whether something is the host's file of these numbers."""
+        return bool(inode) and found.st_ino == inode and device in self._devices(found.st_dev)
+
+    def _devices(self, device: int) -> set[int]:
+        """The host's numbers for a device of the guest: in a kernel of its own, as far as
+        the mount table's directories tell them; inode numbers pass through."""
+        if not self.spec.own_kernel:
+            return {device}
+        return self._shared_devices.get(device, set())
+
+    @cached_property
+    def _shared_devices(self) -> dict[int, set[int]]:
+        found: dict[int, set[int]] = {}
+        for row in self.spec.shared:
+            found.setdefault(self.at(row.virtual).stat().st_dev, set()).add(row.device)
+        return found
+
+
+def fields(text: str) -> dict[str, str]:
+    """What the kernel writes as one `name: value` a line."""
+    parts = (line.partition(":") for line in text.splitlines())
+    return {name: value.strip() for name, _, value in parts}
+
+
+def parse_mount(line: str) -> MountInfo:
+    """Raises `ValueError` for a line that is none."""
+    words = line.split(" ")
+    return MountInfo(
+        mount_id=words[0],
+        device=words[2],
+        root=_unescape(words[3]),
+        point=_unescape(words[4]),
+        options=frozenset(words[5].split(",")),
+        kind=words[words.index("-") + 1],
+    )
+
+
+def _unescape(path: str) -> str:
+    for code, character in (("040", " "), ("011", "\t"), ("012", "\n"), ("134", "\\")):
+        path = path.replace(f"\\{code}", character)
+    return path

@@ -1,0 +1,351 @@
+"""One suite for every tier driver: what `runner.tiers.base.TierDriver` promises."""
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from wire import envelope, logs, transport
+from wire.v1 import bootstrap_pb2, common_pb2
+
+from runner.errors import TierError, WorkspaceError
+from runner.logs import ROTATE_BYTES
+from runner.mounts import Role
+from runner.tiers.base import Handle, Inspection, LaunchSpec, TierDriver
+from runner.tiers.bubblewrap import Bubblewrap
+from runner.tiers.container import ContainerDriver
+from runner.tiers.fake import Behaviour, FakeDriver
+from runner.tiers.process import ProcessDriver
+from runner.workspace import Workspace
+from tests.support import engine
+from tests.support.guests import command
+
+GUARD_S = 60.0
+TOKEN = "a-launch-token"
+FAKE = {
+    "serve": Behaviour(log="serving\n"),
+    "obstinate": Behaviour(log="serving\n", obstinate=True),
+    "exit_7": Behaviour(exit_code=7, log="about to exit\n"),
+    "fail": Behaviour(exit_code=logs.EXIT_OPERATOR, log="the database is corrupt\n"),
+}
+
+
+@dataclass
+class Tier:
+    """A driver, another one as the next runner would have it, and launches for them."""
+
+    name: str
+    driver: TierDriver
+    successor: Callable[[], TierDriver]
+    workspace: Workspace
+    inside: bool = False
+    """Guests have files and programs of their own."""
+    started: list[Handle] = field(default_factory=list)
+
+    def spec(self, behaviour: str) -> LaunchSpec:
+        launch_id = f"launch-{len(self.started)}"
+        message = bootstrap_pb2.BootstrapEnvelope(
+            version=1,
+            launch_id=launch_id,
+            user_id="alice",
+            token=TOKEN,
+            gateway=common_pb2.Endpoint(
+                address="unix:/ipc/gateway.sock" if self.inside else self.endpoint
+            ),
+        )
+        return LaunchSpec(
+            role=Role.AGENT,
+            user_id="alice",
+            launch_id=launch_id,
+            command=engine.command_inside(behaviour) if self.inside else command(behaviour),
+            mounts=self.workspace.mounts(Role.AGENT),
+            environment={"PATH": "/usr/bin:/bin", "MARK": "only this"},
+            envelope=envelope.encode(message),
+            log_path=self.workspace.log(Role.AGENT),
+            working_directory=Path("/.oxydra") if self.inside else self.workspace.path,
+            owner=(self.workspace.owner.uid, self.workspace.owner.gid),
+        )
+
+    @property
+    def endpoint(self) -> str:
+        return f"unix:{self.workspace.gateway_socket}"
+
+    async def start(self, behaviour: str = "serve", *, ready: bool = True) -> Handle:
+        handle = await self.driver.start(self.spec(behaviour))
+        self.started.append(handle)
+        if ready:
+            await self.until_ready()
+        return handle
+
+    async def until_ready(self) -> None:
+        async with asyncio.timeout(GUARD_S):
+            while not await self.answers():
+                await asyncio.sleep(0.02)
+
+    async def answers(self) -> bool:
+        if not self.workspace.gateway_socket.exists():
+            return False
+        async with transport.open_channel(self.endpoint, TOKEN) as channel:
+            return await transport.check_health(channel)
+
+    @property
+    def log(self) -> str:
+        return self.workspace.log(Role.AGENT).read_text()
+
+
+@pytest.fixture
+def workspace() -> Iterator[Workspace]:
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="oxc-") as root:
+        made = Workspace(Path(root), "alice")
+        made.provision()
+        yield made
+
+
+@pytest.fixture(params=["process", "fake", pytest.param("container", marks=pytest.mark.docker)])
+async def tier(request: pytest.FixtureRequest, workspace: Workspace) -> AsyncIterator[Tier]:
+    if request.param == "process":
+        made = Tier("process", ProcessDriver(), ProcessDriver, workspace)
+    elif request.param == "fake":
+        fake = FakeDriver(lambda spec: FAKE[spec.command[-1]])
+        made = Tier("fake", fake, lambda: FakeDriver(world=fake), workspace)
+    else:
+        settings = engine.standin_images()
+        owned = replace(workspace, owner=engine.owner())
+        owned.provision()
+        driver = ContainerDriver(settings)
+        made = Tier("container", driver, lambda: ContainerDriver(settings), owned, inside=True)
+    yield made
+    for handle in made.started:
+        await made.driver.stop(handle, 0)
+    if made.inside:
+        assert await made.driver.clear("alice", made.workspace.path) == []
+
+
+@pytest.fixture
+async def process_tier(workspace: Workspace) -> AsyncIterator[Tier]:
+    made = Tier("process", ProcessDriver(), ProcessDriver, workspace)
+    yield made
+    for handle in made.started:
+        await made.driver.stop(handle, 0)
+
+
+async def within(awaitable: Any) -> Any:
+    async with asyncio.timeout(GUARD_S):
+        return await awaitable
+
+
+async def test_a_started_guest_runs_and_answers(tier: Tier) -> None:
+    handle = await tier.start()
+    found = await tier.driver.inspect(handle)
+    assert found.running
+    assert found.exit_code is None
+    assert found.pid > 0
+    assert found.resident_bytes > 0
+    assert (handle.driver, handle.role, handle.user_id, handle.launch_id) == (
+        tier.name,
+        Role.AGENT,
+        "alice",
+        "launch-0",
+    )
+    assert "serving" in tier.log
+
+
+async def test_a_handle_survives_being_written_down_and_holds_no_secret(tier: Tier) -> None:
+    handle = await tier.start()
+    written = json.dumps(handle.to_json())
+    assert TOKEN not in written
+    assert Handle.from_json(json.loads(written)) == handle
+
+
+async def test_stop_ends_a_guest_and_again_is_fine(tier: Tier) -> None:
+    handle = await tier.start()
+    for _ in range(3):
+        await within(tier.driver.stop(handle))
+        found = await tier.driver.inspect(handle)
+        assert not found.running
+        assert found.exit_code == 0
+    assert not await tier.answers()
+
+
+async def test_stop_may_be_asked_for_by_many_at_once(tier: Tier) -> None:
+    handle = await tier.start()
+    await within(asyncio.gather(*(tier.driver.stop(handle) for _ in range(5))))
+    assert not (await tier.driver.inspect(handle)).running
+
+
+async def test_a_guest_that_does_not_end_when_asked_is_killed(tier: Tier) -> None:
+    handle = await tier.start("obstinate")
+    await within(tier.driver.stop(handle, grace=0.3))
+    assert (await tier.driver.inspect(handle)).exit_code == -signal.SIGKILL
+
+
+async def test_stop_without_grace_kills_at_once(tier: Tier) -> None:
+    handle = await tier.start()
+    await within(tier.driver.stop(handle, grace=0))
+    assert (await tier.driver.inspect(handle)).exit_code == -signal.SIGKILL
+
+
+async def test_a_cancelled_stop_still_ends_the_guest(tier: Tier) -> None:
+    handle = await tier.start("obstinate")
+    stopping = asyncio.create_task(tier.driver.stop(handle, grace=60))
+    await asyncio.sleep(0.1)
+    stopping.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await stopping
+    await within(tier.driver.stop(handle, grace=0))
+    assert not (await tier.driver.inspect(handle)).running
+
+
+@pytest.mark.parametrize(("behaviour", "code"), [("exit_7", 7), ("fail", logs.EXIT_OPERATOR)])
+async def test_a_guest_that_ends_is_data_and_no_error(
+    tier: Tier, behaviour: str, code: int
+) -> None:
+    handle = await tier.start(behaviour, ready=False)
+    assert await within(tier.driver.wait(handle)) == code
+    found = await tier.driver.inspect(handle)
+    assert (found.running, found.exit_code) == (False, code)
+    assert tier.log
+    await tier.driver.stop(handle)
+
+
+async def test_many_may_wait_and_one_who_leaves_disturbs_nobody(tier: Tier) -> None:
+    handle = await tier.start()
+    first, second = (asyncio.create_task(tier.driver.wait(handle)) for _ in range(2))
+    await asyncio.sleep(0.05)
+    first.cancel()
+    assert (await tier.driver.inspect(handle)).running
+    await tier.driver.stop(handle)
+    assert await within(second) == 0
+    assert await within(tier.driver.wait(handle)) == 0
+
+
+async def test_a_handle_of_somebody_else_is_simply_gone(tier: Tier) -> None:
+    stranger = Handle(tier.name, Role.AGENT, "bob", "never-launched", {"pid": os.getpid()})
+    assert await tier.driver.inspect(stranger) == Inspection(running=False)
+    assert await within(tier.driver.wait(stranger)) is None
+    await tier.driver.stop(stranger)
+    assert not await tier.driver.recover(stranger)
+
+
+async def test_the_next_runner_recovers_a_guest_and_can_end_it(tier: Tier) -> None:
+    handle = await tier.start()
+    successor = tier.successor()
+    assert not (await successor.inspect(handle)).running
+    again = Handle.from_json(json.loads(json.dumps(handle.to_json())))
+    assert await successor.recover(again)
+    found = await successor.inspect(again)
+    assert found.running
+    assert found.pid == (await tier.driver.inspect(handle)).pid
+    waiting = asyncio.create_task(successor.wait(again))
+    await within(successor.stop(again))
+    await within(waiting)
+    assert not (await successor.inspect(again)).running
+    assert not await tier.answers()
+
+
+async def test_a_guest_that_has_ended_is_not_recovered(tier: Tier) -> None:
+    handle = await tier.start()
+    await tier.driver.stop(handle)
+    assert not await tier.successor().recover(handle)
+
+
+async def test_a_role_that_the_tier_cannot_run_is_refused_with_the_declared_reason(
+    tier: Tier,
+) -> None:
+    driver = ProcessDriver(Bubblewrap(path="")) if tier.name == "process" else tier.driver
+    for role, reason in driver.capabilities.unsupported.items():
+        with pytest.raises(TierError) as raised:
+            await driver.start(replace(tier.spec("serve"), role=role))
+        assert raised.value.details == reason
+
+
+async def test_a_log_that_is_a_trap_is_refused_and_nothing_runs(tier: Tier) -> None:
+    victim = tier.workspace.path / "victim"
+    victim.write_text("precious")
+    tier.workspace.log(Role.AGENT).symlink_to(victim)
+    with pytest.raises(WorkspaceError, match="cannot use the log"):
+        await tier.driver.start(tier.spec("serve"))
+    assert victim.read_text() == "precious"
+    assert not await tier.answers()
+
+
+async def test_a_large_log_is_rotated_at_start(tier: Tier) -> None:
+    path = tier.workspace.log(Role.AGENT)
+    with path.open("wb") as file:
+        file.truncate(ROTATE_BYTES + 1)
+    await tier.start()
+    assert path.with_name("guest.log.1").stat().st_size == ROTATE_BYTES + 1
+    assert path.stat().st_size < 10_000
+
+
+async def test_a_process_guest_sees_only_the_environment_it_was_given(process_tier: Tier) -> None:
+    os.environ["OXYDRA_TEST_SECRET"] = "sk-secret"
+    try:
+        handle = await process_tier.start("report")
+    finally:
+        del os.environ["OXYDRA_TEST_SECRET"]
+    pid = (await process_tier.driver.inspect(handle)).pid
+    environ = Path(f"/proc/{pid}/environ").read_bytes()
+    assert set(environ.rstrip(b"\0").split(b"\0")) == {b"PATH=/usr/bin:/bin", b"MARK=only this"}
+    assert TOKEN.encode() not in Path(f"/proc/{pid}/cmdline").read_bytes()
+    assert TOKEN not in process_tier.log
+    assert os.getsid(pid) == pid
+
+
+async def test_what_a_process_guest_started_ends_with_it(process_tier: Tier) -> None:
+    for grace in (5.0, 0.0):
+        handle = await process_tier.start("family")
+        pid = (await process_tier.driver.inspect(handle)).pid
+        children = psutil.Process(pid).children()
+        assert len(children) == 1
+        await within(process_tier.driver.stop(handle, grace))
+        assert not any(child.is_running() and child.status() != "zombie" for child in children)
+
+
+async def test_what_a_crashed_process_guest_left_is_ended_too(process_tier: Tier) -> None:
+    handle = await process_tier.start("family")
+    pid = (await process_tier.driver.inspect(handle)).pid
+    (child,) = psutil.Process(pid).children()
+    os.kill(pid, signal.SIGKILL)
+    assert await within(process_tier.driver.wait(handle)) == -signal.SIGKILL
+    assert not (child.is_running() and child.status() != "zombie")
+
+
+async def test_a_command_that_is_not_there_is_an_error_and_leaves_nothing(
+    process_tier: Tier,
+) -> None:
+    with pytest.raises(TierError, match="cannot start the agent guest"):
+        await process_tier.driver.start(
+            replace(process_tier.spec("serve"), command=("/no/such/guest",))
+        )
+
+
+async def test_a_process_with_a_recycled_pid_is_no_guest_of_ours(process_tier: Tier) -> None:
+    handle = await process_tier.start()
+    for wrong in (
+        {"create_time": handle.data["create_time"] - 100},
+        {"command": ["sleep", "1"]},
+        {"pid": os.getpid()},
+        {"pid": "x"},
+    ):
+        stranger = replace(handle, data={**handle.data, **wrong})
+        assert not await ProcessDriver().recover(stranger)
+    assert not await ProcessDriver().recover(replace(handle, data={}))
+    assert (await process_tier.driver.inspect(handle)).running
+
+
+async def test_the_end_of_the_runner_is_the_end_of_the_guests_input(process_tier: Tier) -> None:
+    """What `--exit-with-parent` stands on: the pipe is open for as long as the runner lives."""
+    handle = await process_tier.start()
+    pid = (await process_tier.driver.inspect(handle)).pid
+    pipe = os.readlink(f"/proc/{pid}/fd/0")
+    ends = [os.readlink(path) for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
+    assert ends.count(pipe) == 1

@@ -1,0 +1,51 @@
+"""What every test stands on: some need a right or a part that this machine may lack."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+
+REQUIRED = frozenset(filter(None, os.environ.get("TESTS_REQUIRE", "").split(",")))
+
+
+def _is_root() -> str:
+    return "" if os.geteuid() == 0 else "this is not root"
+
+
+@cache
+def _has_bubblewrap() -> str:
+    if shutil.which("bwrap") is None:
+        return "bubblewrap is not installed"
+    command = ["bwrap", "--unshare-all", "--ro-bind", "/", "/", "true"]
+    tried = subprocess.run(command, capture_output=True, text=True, check=False)
+    return "" if tried.returncode == 0 else f"bubblewrap does not work here: {tried.stderr}"
+
+
+@cache
+def _has_docker() -> str:
+    if shutil.which("docker") is None:
+        return "no docker command"
+    tried = subprocess.run(["docker", "info"], capture_output=True, text=True, check=False)
+    return "" if tried.returncode == 0 else f"no engine answers: {tried.stderr[-300:]}"
+
+
+_PARTS: dict[str, Callable[[], str]] = {
+    "root": _is_root,
+    "bubblewrap": _has_bubblewrap,
+    "docker": _has_docker,
+}
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Tests are marked with the parts they need; without one they are skipped, and where
+    `TESTS_REQUIRE` names it they fail."""
+    for part, lacking in _PARTS.items():
+        if item.get_closest_marker(part) is None or not (why := lacking()):
+            continue
+        if part in REQUIRED:
+            pytest.fail(f"TESTS_REQUIRE asks for the {part} tests, and {why}")
+        pytest.skip(f"needs {part}: {why}")

@@ -1,0 +1,14 @@
+"""A household per test."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e.household import Household
+
+
+@pytest.fixture
+def household() -> Iterator[Household]:
+    made = Household()
+    yield made
+    made.remove()

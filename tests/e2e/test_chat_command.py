@@ -1,0 +1,138 @@
+"""The chat's surroundings: terminals, pipes that close, signals, hosts, guests that die."""
+
+import asyncio
+import os
+import signal
+import subprocess
+
+import pytest
+
+from tests.e2e.household import COMMAND, Household
+from tests.terminal import Terminal
+
+
+@pytest.fixture(autouse=True)
+def without_embedder(household: Household) -> None:
+    household.environment["OXYDRA_EMBEDDER__BACKEND"] = "none"
+
+
+async def test_on_a_terminal(household: Household) -> None:
+    command, here = [*COMMAND, "chat"], household.working_directory
+    async with Terminal(command, household.environment, here) as terminal:
+        await terminal.expect("Ctrl-D ends the chat")
+        terminal.type("remember that my name is Shantanu\r")
+        await terminal.expect("● memory_save → Stored: [id: note-")
+        terminal.type("/status\r")
+        await terminal.expect(str(household.workspaces / "default"))
+        await terminal.expect("ready, pid")
+        terminal.type("\x04")
+        assert await terminal.ended() == 0
+    assert household.left_behind() == []
+
+
+def test_a_reader_that_leaves_ends_the_chat_quietly(household: Household) -> None:
+    script = f"printf 'remember a\\nremember b\\n' | {' '.join(COMMAND)} chat 2>&1 | head -1"
+    done = subprocess.run(
+        ["bash", "-c", script + "; echo codes ${PIPESTATUS[@]}"],
+        capture_output=True,
+        text=True,
+        env=household.environment,
+        cwd=household.working_directory,
+        timeout=60,
+        check=False,
+    )
+    lines = done.stdout.splitlines()
+    assert len(lines) == 2
+    assert lines[1] == "codes 0 0 0"
+    assert done.stderr == ""
+    assert household.left_behind() == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_ends_chat_and_host(household: Household, number: signal.Signals) -> None:
+    chat = household.begin("chat")
+    assert chat.stdin is not None
+    assert chat.stdout is not None
+    chat.stdin.write("remember one\n")
+    chat.stdin.flush()
+    assert chat.stdout.readline() == "> remember one\n"
+    chat.send_signal(number)
+    _, errors = chat.communicate(timeout=20)
+    assert chat.returncode == 128 + number
+    assert "Traceback" not in errors
+    assert household.left_behind() == []
+
+
+def test_a_killed_chat_leaves_no_process(household: Household) -> None:
+    chat = household.begin("chat")
+    assert chat.stdout is not None
+    assert chat.stdin is not None
+    chat.stdin.write("remember one\n")
+    chat.stdin.flush()
+    chat.stdout.readline()
+    chat.kill()
+    chat.communicate()
+    assert household.gone()
+    again = household.run("chat", stdin="what do you know about one?\n")
+    assert again.returncode == 0, again.stderr
+    assert household.left_behind() == []
+
+
+def test_a_host_that_runs_already_is_used_and_left_running(household: Household) -> None:
+    started = household.run("start", "--detach")
+    assert started.returncode == 0, started.stderr
+    first = household.run("chat", stdin="remember that my name is Shantanu\n")
+    second = household.run("chat", stdin="what do you know about my name?\n")
+    status = household.run("status")
+    stopped = household.run("stop")
+    assert first.returncode == 0, first.stderr
+    assert "starting the agent" not in first.stderr + second.stderr
+    assert "my name is Shantanu" in second.stdout
+    assert status.returncode == 0
+    assert stopped.returncode == 0
+    assert household.settles()
+
+
+def test_a_guest_that_is_killed_between_two_turns_costs_nothing(household: Household) -> None:
+    chat = household.begin("chat")
+    assert chat.stdout is not None
+    assert chat.stdin is not None
+    chat.stdin.write("remember that my name is Shantanu\n")
+    chat.stdin.flush()
+    shown = ""
+    while "Saved" not in shown:
+        line = chat.stdout.readline()
+        assert line, chat.communicate()
+        shown += line
+    (guest,) = household.guest_pids("guest.app")
+    os.kill(guest, signal.SIGKILL)
+    output, errors = chat.communicate("what do you know about my name?\n", timeout=60)
+    assert chat.returncode == 0, output + errors
+    assert "my name is Shantanu" in output
+    assert household.left_behind() == []
+
+
+def test_a_start_that_fails_says_why_and_leaves_nothing(household: Household) -> None:
+    household.workspaces.write_text("a file in the way")
+    done = household.run("chat", stdin="hello\n")
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert str(household.workspaces) in done.stderr
+    assert "fix:" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert household.left_behind() == []
+
+
+async def test_stopping_the_host_from_outside_ends_the_chat(household: Household) -> None:
+    chat = await asyncio.to_thread(household.begin, "chat")
+    assert chat.stdout is not None
+    assert chat.stdin is not None
+    chat.stdin.write("remember one\n")
+    chat.stdin.flush()
+    assert chat.stdout.readline() == "> remember one\n"
+    stopped = await asyncio.to_thread(household.run, "stop")
+    assert stopped.returncode == 0, stopped.stderr
+    output, errors = await asyncio.to_thread(chat.communicate, "what now?\n", 60)
+    assert chat.returncode == 1, output + errors
+    assert "was stopped" in output + errors
+    assert household.left_behind() == []

@@ -1,0 +1,138 @@
+"""The main job through the real command, piped: an agent that remembers."""
+
+import re
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.household import Household
+
+README = Path(__file__).parents[2] / "README.md"
+TURNS = (
+    "remember that my name is Shantanu",
+    "what do you know about my name?",
+    "correct that: I prefer to be called SG",
+    "what do you know about my name?",
+    "read /../.oxydra/memory.db",
+    "forget my name",
+    "what do you know about my name?",
+)
+EMBEDDERS = [
+    pytest.param("sentence-transformers", marks=pytest.mark.model),
+    "hashing",
+    "none",
+]
+
+
+def answers(transcript: str) -> list[tuple[str, str]]:
+    """Each turn with everything that was shown for it."""
+    parts = re.split(r"^> (.*)\n", transcript, flags=re.MULTILINE)
+    assert parts[0] == ""
+    return list(zip(parts[1::2], parts[2::2], strict=True))
+
+
+def comparable(transcript: str) -> list[str]:
+    """Without ids, and without the notes on an embedder that is not ready yet."""
+    lines = re.sub(r"note-[0-9a-f-]{36}", "note-…", transcript).strip().splitlines()
+    return [line for line in lines if not line.startswith("Note: ")]
+
+
+def check_main_job(transcript: str) -> None:
+    """`TURNS` were answered as they must be."""
+    shown = answers(transcript)
+    assert [turn for turn, _ in shown] == list(TURNS)
+    saved, found, updated, renamed, denied, forgotten, gone = (answer for _, answer in shown)
+    stored = re.search(r"^● memory_save → Stored: \[id: (note-[\w-]+)\]", saved, re.MULTILINE)
+    assert stored, saved
+    note_id = stored[1]
+    assert "● memory_search → " in found
+    assert "my name is Shantanu" in found
+    assert note_id in found
+    assert re.search(rf"^● memory_update → .*{note_id}", updated, re.MULTILINE), updated
+    assert "I prefer to be called SG" in renamed
+    assert note_id in renamed
+    assert "Shantanu" not in renamed
+    assert "● file_read ✗ path is outside /shared, /tmp and /vault" in denied
+    assert re.search(rf"^● memory_delete → .*{note_id}", forgotten, re.MULTILINE), forgotten
+    assert "know nothing about your name" in gone
+    assert "SG" not in gone
+    assert "Shantanu" not in gone
+
+
+@pytest.mark.parametrize("backend", EMBEDDERS)
+def test_the_main_job(household: Household, backend: str) -> None:
+    household.environment["OXYDRA_EMBEDDER__BACKEND"] = backend
+
+    done = household.run("chat", stdin="\n".join(TURNS) + "\n")
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    check_main_job(done.stdout)
+    assert str(household.path) not in done.stdout
+    assert "\x1b" not in done.stdout + done.stderr
+    assert household.left_behind() == []
+
+
+@pytest.mark.parametrize("backend", EMBEDDERS)
+def test_a_second_run_in_a_new_session_still_knows(household: Household, backend: str) -> None:
+    household.environment["OXYDRA_EMBEDDER__BACKEND"] = backend
+    first = household.run("chat", stdin=TURNS[0] + "\n")
+    assert first.returncode == 0, first.stdout + first.stderr
+    assert household.left_behind() == []
+
+    second = household.run("chat", stdin="what do you know about my name?\n/sessions\n")
+
+    assert second.returncode == 0, second.stdout + second.stderr
+    (_, found), (_, sessions) = answers(second.stdout)
+    assert "my name is Shantanu" in found
+    assert len(sessions.strip().splitlines()) == 3
+    assert household.left_behind() == []
+
+
+@pytest.mark.model
+def test_the_main_job_by_meaning_once_the_model_is_ready(household: Household) -> None:
+    started = household.run("start", "--detach")
+    assert started.returncode == 0, started.stderr
+    while household.embedder_state() != "ready":
+        time.sleep(0.05)
+    saved = household.run("chat", stdin="remember that I am allergic to peanuts\n")
+    asked = household.run("chat", stdin="what do you know about food that makes me ill?\n")
+    main_job = household.run("chat", stdin="\n".join(TURNS) + "\n")
+    household.run("stop")
+
+    assert saved.returncode == asked.returncode == main_job.returncode == 0
+    assert "allergic to peanuts" in asked.stdout, asked.stdout
+    assert "semantic search is unavailable" not in asked.stdout + main_job.stdout
+    shown = [answer for _, answer in answers(main_job.stdout)]
+    assert "Shantanu" in shown[1]
+    assert "I prefer to be called SG" in shown[3]
+    assert "Shantanu" not in shown[3]
+    assert "Shantanu" not in shown[6]
+    assert "SG" not in shown[6]
+    assert household.settles()
+
+
+def test_the_readme_shows_what_happens(household: Household) -> None:
+    household.environment["OXYDRA_EMBEDDER__BACKEND"] = "hashing"
+    printed = README.read_text().split("| make run\n")[1].split("```")[0]
+    shown = household.run("chat", stdin="\n".join(TURNS) + "\n").stdout
+    assert comparable(shown) == comparable(printed)
+
+
+def test_the_greeting_says_who_answers(household: Household) -> None:
+    household.environment["OXYDRA_EMBEDDER__BACKEND"] = "none"
+    done = household.run("chat")
+    assert done.returncode == 0
+    assert done.stdout == ""
+    assert re.search(r"^Oxydra [\d.]+ · user default · process tier · offline$", done.stderr, re.M)
+    assert "offline model" in done.stderr
+    assert household.left_behind() == []
+
+
+def test_a_session_is_resumed(household: Household) -> None:
+    household.environment["OXYDRA_EMBEDDER__BACKEND"] = "none"
+    household.run("chat", "--session", "mine", stdin="remember that tea is at five\n")
+    done = household.run("chat", "--session", "mine", stdin="correct that: tea is at six\n")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "> remember that tea is at five" in done.stderr
+    assert "● memory_update → " in done.stdout

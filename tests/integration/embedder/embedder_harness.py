@@ -1,0 +1,170 @@
+"""Starts real embedders for tests, as processes and as containers, and waits for what they say."""
+
+import asyncio
+import fcntl
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+from wire.v1 import control_pb2
+
+from guest.embedding.client import RemoteEmbedder
+from runner.config import Config
+from runner.embedder import EmbedderManager, Timing
+from runner.embedder_choice import home_for
+from runner.embedder_container import ContainerEmbedder
+from runner.embedder_home import EmbedderHome
+from runner.ownership import Owner
+
+TOKEN = "test-token"
+LIMIT_S = 120.0
+IMAGES = os.environ.get("TESTS_IMAGES", "oxydra")
+QUICK = Timing(look=0.05, ask=0.1, answer=0.3, hung=20.0, backoff_first=0.05, backoff_max=0.4)
+
+
+@dataclass(frozen=True)
+class Settings:
+    backend: str = "hashing"
+    model: str = "all-MiniLM-L6-v2"
+
+
+HASHING = Settings()
+
+
+@dataclass(frozen=True)
+class Place:
+    """A runtime directory in one tier, and the embedders that runners share there."""
+
+    tier: str
+    directory: Path
+    images: str = IMAGES
+    engine: str = "auto"
+
+    def home(self, settings: Settings = HASHING) -> EmbedderHome:
+        config = Config.model_validate(
+            {
+                "tier": self.tier,
+                "embedder": {"backend": settings.backend, "model": settings.model},
+                "container": {"images": self.images, "engine": self.engine},
+            }
+        )
+        return home_for(config, self.tier, self.directory, Owner.of(config))
+
+    def require_image(self) -> "Place":
+        """Fail at once, instead of when patience ends, where the image was not built."""
+        home = self.home()
+        if isinstance(home, ContainerEmbedder):
+            found = subprocess.run(["docker", "image", "inspect", home.image], capture_output=True)
+            assert found.returncode == 0, f"there is no image {home.image}: runner images build"
+        return self
+
+    def is_clean(self) -> bool:
+        """Nothing of an embedder is left but its empty files, its token and its log."""
+        home = self.home()
+        files = (home.lock, home.leases, home.spawn_lock)
+        return (
+            not home.is_running()
+            and not home.socket.exists()
+            and all(file.read_text() == "" for file in files)
+            and not psutil.Process().children()
+            and self.containers() == []
+        )
+
+    def containers(self) -> list[str]:
+        """The engine's containers that belong here, running or not."""
+        if self.tier == "process":
+            return []
+        label = f"label=oxydra.home={self.home().path}"
+        return docker("ps", "--all", "--quiet", "--filter", label).split()
+
+    def hang(self, pid: int) -> None:
+        """Stop the embedder with this process id, and all that belongs to it, as a hang does."""
+        process = psutil.Process(pid)
+        for each in (*process.children(recursive=True), process):
+            each.suspend()
+
+
+def docker(*arguments: str) -> str:
+    """What the engine's own command says."""
+    done = subprocess.run(["docker", *arguments], check=True, capture_output=True, text=True)
+    return done.stdout.strip()
+
+
+async def until(
+    manager: EmbedderManager, state: str, where: Callable[[control_pb2.GuestStatus], bool] = bool
+) -> control_pb2.GuestStatus:
+    deadline = asyncio.get_running_loop().time() + LIMIT_S
+    while (seen := await manager.status()).state != state or not where(seen):
+        assert asyncio.get_running_loop().time() < deadline, f"{state} expected: {seen}"
+        await asyncio.sleep(0.02)
+    return seen
+
+
+class EmbedderProcess:
+    """One embedder in `directory`, with a lease held for it until `drop_lease`."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.socket = directory / "embedder.sock"
+        self.lock = directory / "embedder.lock"
+        self.leases = directory / "leases"
+        self.log = directory / "embedder.log"
+        self._lease: int | None = os.open(self.leases, os.O_RDWR | os.O_CREAT, 0o600)
+        fcntl.flock(self._lease, fcntl.LOCK_SH)
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    def start(self, *arguments: str, token: str = TOKEN, **environment: str) -> None:
+        with self.log.open("ab") as log:
+            process = subprocess.Popen(
+                [
+                    *(sys.executable, "-P", "-m", "guest.embedding.server", "--token-stdin"),
+                    *("--socket", str(self.socket), "--leases", str(self.leases)),
+                    *(arguments or ("--backend", "hashing")),
+                ],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, **environment},
+            )
+        self._processes.append(process)
+        assert process.stdin is not None
+        process.stdin.write(token.encode() + b"\n")
+        process.stdin.close()
+
+    @property
+    def process(self) -> "subprocess.Popen[bytes]":
+        return self._processes[-1]
+
+    def client(self) -> RemoteEmbedder:
+        return RemoteEmbedder(f"unix:{self.socket}", TOKEN)
+
+    def drop_lease(self) -> None:
+        if self._lease is not None:
+            os.close(self._lease)
+            self._lease = None
+
+    def close(self) -> None:
+        self.drop_lease()
+        for process in self._processes:
+            process.kill()
+            process.wait()
+
+
+async def eventually(condition: Callable[[], bool], what: str) -> None:
+    """Wait until `condition` holds; fails after a hang guard."""
+    deadline = time.monotonic() + LIMIT_S
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {LIMIT_S} s: {what}"
+        await asyncio.sleep(0.02)
+
+
+async def until_state(embedder: RemoteEmbedder, state: str) -> None:
+    deadline = time.monotonic() + LIMIT_S
+    while (seen := await embedder.state()) != state:
+        assert time.monotonic() < deadline, f"still {seen!r} after {LIMIT_S} s"
+        await asyncio.sleep(0.02)

@@ -1,0 +1,199 @@
+"""The real process with the hashing backend: life, death and every way to start it wrongly."""
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from wire.errors import Code, WireError
+from wire.logs import EXIT_OPERATOR, find_startup_failure
+
+from guest.embedding.hashing import HashingBackend
+from tests.integration.embedder.embedder_harness import (
+    TOKEN,
+    EmbedderProcess,
+    eventually,
+    until_state,
+)
+
+
+async def test_many_guests_share_one_process(embedder: EmbedderProcess) -> None:
+    embedder.start()
+    clients = [embedder.client() for _ in range(6)]
+    await until_state(clients[0], "ready")
+    expected = HashingBackend()
+
+    async def guest(number: int) -> None:
+        for round_ in range(20):
+            texts = [f"guest {number} round {round_} text {i}" for i in range(1 + round_ % 5)]
+            embedded = await clients[number].embed(texts, timeout=30)
+            np.testing.assert_array_equal(embedded.vectors, expected.encode(texts))
+
+    await asyncio.gather(*(guest(number) for number in range(6)))
+    for client in clients:
+        await client.close()
+
+
+async def test_sigterm_ends_it_and_leaves_nothing_behind(embedder: EmbedderProcess) -> None:
+    embedder.start()
+    client = embedder.client()
+    await until_state(client, "ready")
+    assert embedder.lock.read_text() == f"{embedder.process.pid}\n"
+    assert embedder.socket.stat().st_mode & 0o777 == 0o600
+    embedder.process.terminate()
+    assert embedder.process.wait(20) == 0
+    assert not embedder.socket.exists()
+    assert embedder.lock.read_text() == ""
+    await client.close()
+
+
+async def test_after_sigkill_the_next_one_serves_at_the_same_place(
+    embedder: EmbedderProcess,
+) -> None:
+    embedder.start()
+    client = embedder.client()
+    await until_state(client, "ready")
+    embedder.process.kill()
+    embedder.process.wait()
+    assert embedder.socket.exists()
+    embedder.start()
+    await until_state(client, "ready")
+    assert len((await client.embed(["x"], timeout=10)).vectors) == 1
+    await client.close()
+
+
+async def test_without_a_lease_it_ends_by_itself(embedder: EmbedderProcess) -> None:
+    embedder.start()
+    client = embedder.client()
+    await until_state(client, "ready")
+    embedder.drop_lease()
+    await asyncio.to_thread(embedder.process.wait, 30)
+    assert embedder.process.returncode == 0
+    assert not embedder.socket.exists()
+    assert "no runner holds a lease" in embedder.log.read_text()
+    await client.close()
+
+
+async def test_a_second_one_at_the_same_place_is_refused(embedder: EmbedderProcess) -> None:
+    embedder.start()
+    client = embedder.client()
+    await until_state(client, "ready")
+    embedder.start()
+    assert await asyncio.to_thread(embedder.process.wait, 30) == EXIT_OPERATOR
+    failure = find_startup_failure(embedder.log.read_text())
+    assert failure is not None
+    assert (failure.code, failure.brief) == (
+        Code.ALREADY_EXISTS,
+        "another embedder is running here",
+    )
+    assert await client.state() == "ready"
+    await client.close()
+
+
+async def test_sigterm_is_quick_while_a_model_loads(embedder: EmbedderProcess) -> None:
+    """The loading thread holds the interpreter in a sleep that nobody interrupts."""
+    hook = embedder.directory / "sitecustomize.py"
+    hook.write_text(
+        "import time, guest.embedding.hashing as h\n"
+        "h.HashingBackend.__init__ = lambda self: time.sleep(600)\n"
+    )
+    embedder.start(PYTHONPATH=str(embedder.directory))
+    client = embedder.client()
+    await until_state(client, "loading")
+    began = time.monotonic()
+    embedder.process.terminate()
+    assert await asyncio.to_thread(embedder.process.wait, 30) == 0
+    assert time.monotonic() - began < 10
+    assert not embedder.socket.exists()
+    await client.close()
+
+
+async def test_it_logs_json_lines_only(embedder: EmbedderProcess) -> None:
+    embedder.start("--backend", "sentence-transformers", "--model", "/nonexistent")
+    client = embedder.client()
+    await eventually(lambda: "not found" in embedder.log.read_text(), "the failure in the log")
+    state = await client.state()
+    assert state.startswith("the embedder has no model: embedding model not found: /nonexistent")
+    assert 'embedder.backend = "hashing"' in state
+    embedder.process.terminate()
+    embedder.process.wait(20)
+    lines = [json.loads(line) for line in embedder.log.read_text().splitlines()]
+    assert {line["role"] for line in lines} == {"embedder"}
+    await client.close()
+
+
+def failure_of(embedder: EmbedderProcess) -> WireError:
+    assert embedder.process.wait(30) == EXIT_OPERATOR
+    failure = find_startup_failure(embedder.log.read_text())
+    assert failure is not None
+    assert failure.brief
+    assert failure.resolution
+    return failure
+
+
+def test_no_token_is_refused(embedder: EmbedderProcess) -> None:
+    embedder.start(token="")
+    assert failure_of(embedder).code is Code.INVALID_ARGUMENT
+    assert not embedder.socket.exists()
+
+
+def test_a_missing_directory_is_refused(embedder: EmbedderProcess) -> None:
+    embedder.leases = embedder.directory / "nowhere" / "leases"
+    embedder.start()
+    failure = failure_of(embedder)
+    assert failure.brief == f"the embedder's directory cannot be used: {embedder.leases.parent}"
+
+
+def test_a_socket_path_over_the_limit_is_refused(embedder: EmbedderProcess) -> None:
+    deep = embedder.directory / ("d" * 100)
+    deep.mkdir()
+    embedder.socket = deep / "embedder.sock"
+    embedder.start()
+    assert "socket path is too long" in failure_of(embedder).brief
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--backend", "word2vec"], "sentence-transformers"),
+        (["--backend", "hashing", "--log-level", "loud"], "--log-level"),
+        (["--backend", "hashing", "--unknown"], "--unknown"),
+    ],
+)
+def test_bad_arguments_name_what_is_accepted(
+    embedder: EmbedderProcess, arguments: list[str], named: str
+) -> None:
+    embedder.start(*arguments)
+    assert embedder.process.wait(30) == 2
+    assert named in embedder.log.read_text()
+
+
+def test_the_process_holds_no_secret_in_arguments_or_environment(
+    embedder: EmbedderProcess,
+) -> None:
+    embedder.start()
+    pid = embedder.process.pid
+    deadline = time.monotonic() + 30
+    while not embedder.socket.exists():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    for file in ("cmdline", "environ"):
+        assert TOKEN.encode() not in Path(f"/proc/{pid}/{file}").read_bytes()
+    os.kill(pid, signal.SIGINT)
+    assert embedder.process.wait(20) == 0
+
+
+def test_help_works_without_the_model_libraries() -> None:
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "guest.embedding.server", "--help"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "--leases" in done.stdout

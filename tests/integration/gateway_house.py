@@ -1,0 +1,151 @@
+"""Gateways of any number of users over one memory and one pipeline, on real sockets."""
+
+import shutil
+import tempfile
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pydantic_ai.models import Model
+from wire.transport import Server, open_channel
+from wire.v1 import gateway_pb2, gateway_pb2_grpc
+
+from guest.agent.loop import TurnLoop
+from guest.agent.models import build_model
+from guest.agent.settings import AgentSettings
+from guest.embedding.base import Embedder
+from guest.embedding.hashing import HashingEmbedder
+from guest.gateway.service import GatewayService, GuestInfo
+from guest.memory.store import Memory
+from guest.memory.types import MemoryConfig
+from guest.shell.client import ShellClient
+from guest.tools.base import Tool
+from guest.tools.command_policy import CommandPolicy
+from guest.tools.files import file_tools
+from guest.tools.files.roots import Roots
+from guest.tools.memory import memory_tools
+from guest.tools.pipeline import ToolPipeline
+from guest.tools.scrub import Scrubber
+from guest.tools.shell import shell_tools
+
+INFO = GuestInfo(
+    tier="process",
+    provider="offline",
+    model="offline",
+    shell="no shell in this test",
+    version="0",
+    notices=["a notice"],
+)
+
+
+@dataclass
+class Client:
+    """One user's end of the line."""
+
+    stub: "gateway_pb2_grpc.GatewayAsyncStub"
+    address: str
+    token: str
+
+    async def say(
+        self, session_id: str, text: str, turn_id: str = ""
+    ) -> list[gateway_pb2.TurnEvent]:
+        request = gateway_pb2.RunTurnRequest(
+            session_id=session_id, text=text, turn_id=turn_id, channel="test"
+        )
+        return [event async for event in self.stub.RunTurn(request)]
+
+    async def answer(self, session_id: str, text: str) -> str:
+        last = (await self.say(session_id, text))[-1]
+        assert last.WhichOneof("event") == "completed", last
+        return last.completed.text
+
+    async def session(self, session_id: str = "") -> str:
+        request = gateway_pb2.CreateSessionRequest(session_id=session_id, channel="test")
+        created = await self.stub.CreateSession(request)
+        return created.session_id
+
+
+@dataclass
+class House:
+    """`serve` adds a gateway for a user; everything else is shared."""
+
+    path: Path
+    memory: Memory
+    pipeline: ToolPipeline
+    loop: TurnLoop
+    stack: AsyncExitStack
+    shell: ShellClient | None = None
+    services: dict[str, GatewayService] = field(default_factory=dict)
+
+    async def serve(self, user_id: str, info: GuestInfo = INFO) -> Client:
+        service = GatewayService(
+            user_id=user_id,
+            info=info,
+            memory=self.memory,
+            pipeline=self.pipeline,
+            loop=self.loop,
+            shell_state=self.shell.state if self.shell else None,
+        )
+        self.services[user_id] = service
+        address, token = f"unix:{self.path}/{user_id}.sock", f"token-of-{user_id}"
+        server = Server(address, token)
+        gateway_pb2_grpc.add_GatewayServicer_to_server(service, server.grpc)
+        await server.start()
+        self.stack.push_async_callback(server.stop, 0)
+        self.stack.push_async_callback(service.close)
+        channel = await self.stack.enter_async_context(open_channel(address, token))
+        return Client(gateway_pb2_grpc.GatewayStub(channel), address, token)
+
+
+@asynccontextmanager
+async def open_house(
+    *,
+    path: Path | None = None,
+    with_model: Model | None = None,
+    embedder: Embedder | None = None,
+    tools: Sequence[Tool] = (),
+    approval: Any = "auto",
+    shell: ShellClient | None = None,
+    commands: CommandPolicy | None = None,
+    **settings: Any,
+) -> AsyncIterator[House]:
+    """A house at `path` (a fresh one, removed afterwards, where none is given)."""
+    async with AsyncExitStack() as stack:
+        if path is None:
+            path = Path(tempfile.mkdtemp(dir="/tmp"))
+            stack.callback(shutil.rmtree, path)
+        for name in ("shared", "tmp", "vault"):
+            (path / name).mkdir(exist_ok=True)
+        agent = AgentSettings(**settings)
+        config = MemoryConfig(db_path=str(path / "memory.db"))
+        memory = await Memory.open(config, embedder)
+        stack.push_async_callback(memory.close)
+        scrubber = Scrubber(["s3cret-t0ken"])
+        roots = Roots({name: path / name for name in ("shared", "tmp", "vault")})
+        stack.callback(roots.close)
+        pipeline = ToolPipeline(
+            [*memory_tools(memory), *file_tools(roots), *tools, *commands_of(shell)],
+            disabled=(),
+            approval=approval,
+            max_output_bytes=16_384,
+            scrubber=scrubber,
+            commands=commands,
+        )
+        loop = TurnLoop(
+            model=with_model or build_model(agent),
+            pipeline=pipeline,
+            store=memory.conversations,
+            settings=agent,
+            redact=scrubber.scrub,
+        )
+        yield House(path, memory, pipeline, loop, stack, shell)
+
+
+def commands_of(shell: ShellClient | None) -> list[Tool]:
+    return [] if shell is None else shell_tools(shell)
+
+
+def hashing() -> Embedder:
+    return HashingEmbedder()

@@ -1,0 +1,282 @@
+"""The daemon as a process: how it starts, refuses, stops, dies, and what it leaves: nothing."""
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from wire import logs, transport
+from wire.errors import Code, WireError
+from wire.status import from_rpc_error
+from wire.v1 import shell_pb2, shell_pb2_grpc
+
+from shell_daemon import tree
+from tests.support.shell_backends import (
+    TOKEN,
+    Daemon,
+    Guest,
+    OverGrpc,
+    alive,
+    left_behind,
+    new_root,
+)
+
+SPREAD = """
+    (setsid nohup env -i sleep 1000 & echo $! > orphan)
+    trap '' TERM
+    echo $$ > pid
+    while :; do sleep 0.1; done
+"""
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    root = new_root()
+    yield root
+    shutil.rmtree(root)
+
+
+@pytest.fixture
+async def daemon(root: Path) -> AsyncIterator[Daemon]:
+    daemon = Daemon(root)
+    yield daemon
+    daemon.process.kill()
+    daemon.process.wait()
+    assert daemon.process.stdin is not None
+    daemon.process.stdin.close()
+    assert await nothing_left(root)
+
+
+@pytest.fixture
+async def guest(daemon: Daemon) -> AsyncIterator[Guest]:
+    async with daemon.channel() as channel:
+        await daemon.ready(channel)
+        yield Guest(OverGrpc(channel), daemon.root)
+
+
+async def nothing_left(root: Path) -> bool:
+    deadline = time.monotonic() + 10
+    while left_behind(root) and time.monotonic() < deadline:
+        await asyncio.sleep(0.01)
+    return left_behind(root) == []
+
+
+class TestToken:
+    @pytest.mark.parametrize("token", ["", "wrong", TOKEN + "x", TOKEN[:-1], TOKEN.upper()])
+    async def test_no_call_passes_with_another(self, daemon: Daemon, token: str) -> None:
+        async with daemon.channel() as channel:
+            await daemon.ready(channel)
+        async with transport.open_channel(daemon.endpoint, token) as channel:
+            stub = shell_pb2_grpc.ShellStub(channel)
+            for call in (
+                stub.Hello(shell_pb2.ShellHelloRequest()),
+                stub.Start(shell_pb2.StartExecRequest(exec_id="a", command="touch ran")),
+                stub.WriteStdin(shell_pb2.WriteStdinRequest(exec_id="a")),
+                stub.Cancel(shell_pb2.CancelExecRequest(exec_id="a")),
+                stub.Release(shell_pb2.ReleaseExecRequest(exec_id="a")),
+                stub.OpenSession(shell_pb2.OpenShellSessionRequest(session_id="s")),
+                stub.CloseSession(shell_pb2.CloseShellSessionRequest(session_id="s")),
+                anext(aiter(stub.Output(shell_pb2.ExecOutputRequest(exec_id="a")))),
+            ):
+                with pytest.raises(grpc.RpcError) as raised:
+                    await call
+                assert from_rpc_error(raised.value).code is Code.UNAUTHENTICATED
+        assert not (daemon.root / "shared" / "ran").exists()
+
+    async def test_it_is_in_no_argument_and_no_environment(
+        self, daemon: Daemon, guest: Guest
+    ) -> None:
+        await guest.start("a", "echo $$ > pid; sleep 1000; true")
+        await guest.appears("pid")
+        pids = [daemon.process.pid, *tree.descendants(daemon.process.pid)]
+        assert len(pids) >= 4
+        for pid in pids:
+            for name in ("cmdline", "environ"):
+                assert TOKEN.encode() not in Path(f"/proc/{pid}/{name}").read_bytes()
+
+    def test_the_socket_is_its_owner_s_alone(self, daemon: Daemon, guest: Guest) -> None:
+        assert (daemon.root / "shell.sock").stat().st_mode & 0o777 == 0o600
+
+
+class TestStopping:
+    @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, "parent"])
+    async def test_asked_to_it_ends_everything_within_five_seconds(
+        self, daemon: Daemon, guest: Guest, how: signal.Signals | str
+    ) -> None:
+        await guest.open_session("s")
+        await guest.run("b", "sleep 1000 > /dev/null 2>&1 &", session_id="s")
+        await guest.start("a", SPREAD)
+        pid, orphan = await guest.appears("pid"), await guest.appears("orphan")
+        reader = asyncio.create_task(guest.collect("a"))
+        await asyncio.sleep(0.05)
+        began = time.monotonic()
+        if isinstance(how, signal.Signals):
+            daemon.process.send_signal(how)
+            code = await asyncio.to_thread(daemon.process.wait, 10)
+        else:
+            code = await asyncio.to_thread(daemon.stop)
+        assert time.monotonic() - began < 5
+        assert code == 0
+        assert not alive(pid)
+        assert not alive(orphan)
+        assert left_behind(daemon.root) == []
+        assert not (daemon.root / "shell.sock").exists()
+        ran = await reader
+        assert (ran.exit.cancelled, ran.exit.exit_code) == (True, 137)
+
+    async def test_killed_it_leaves_nothing_either(self, daemon: Daemon, guest: Guest) -> None:
+        await guest.start("a", SPREAD)
+        await guest.appears("pid")
+        everything = tree.descendants(daemon.process.pid)
+        assert len(everything) >= 5
+        daemon.process.kill()
+        daemon.process.wait()
+        assert await nothing_left(daemon.root)
+        deadline = time.monotonic() + 10
+        while any(alive(pid) for pid in everything) and time.monotonic() < deadline:
+            await asyncio.sleep(0.01)
+        assert [pid for pid in everything if alive(pid)] == []
+
+    async def test_without_its_zygote_it_gives_up_and_leaves_nothing(
+        self, daemon: Daemon, guest: Guest
+    ) -> None:
+        await guest.start("a", SPREAD)
+        await guest.appears("pid")
+        zygote = next(
+            pid
+            for pid in tree.descendants(daemon.process.pid)
+            if Path(f"/proc/{pid}/comm").read_text() == "oxydra-zygote\n"
+        )
+        os.kill(zygote, signal.SIGKILL)
+        assert await asyncio.to_thread(daemon.process.wait, 10) == 1
+        assert await nothing_left(daemon.root)
+        assert '"zygote_lost"' in (daemon.root / "log").read_text()
+
+    async def test_it_starts_again_over_a_stale_socket(self, root: Path) -> None:
+        first = Daemon(root)
+        async with first.channel() as channel:
+            await first.ready(channel)
+        first.process.kill()
+        first.process.wait()
+        assert (root / "shell.sock").exists()
+        second = Daemon(root)
+        async with second.channel() as channel:
+            await second.ready(channel)
+            ran = await Guest(OverGrpc(channel), root).run("a", "echo again")
+            assert ran.stdout == b"again\n"
+        assert second.stop() == 0
+
+
+class TestStarting:
+    @pytest.mark.parametrize(
+        ("arguments", "brief"),
+        [
+            ([], "bad arguments: the following arguments are required"),
+            (["--socket", "S", "--token-stdin", "--no-such-flag"], "bad arguments: unrecognized"),
+            (
+                ["--socket", "S", "--token-stdin", "--max-commands", "many"],
+                "bad arguments: argument",
+            ),
+            (["--socket", "S", "--token-stdin", "--max-commands", "0"], "commands_max: 0"),
+            (["--socket", "S", "--token-stdin", "--default-timeout", "1e9"], "timeout_default"),
+            (["--socket", "S", "--token-stdin", "--allow-env", "A=B"], "environment: 'A=B'"),
+            (["--socket", "S", "--token-stdin", "--root-shared", "/nowhere"], "shared: /nowhere"),
+            (["--socket", "S", "--token-stdin", "--log-level", "loud"], "bad arguments: argument"),
+            (["--socket", "/nowhere/s", "--token-stdin"], "cannot listen on unix:/nowhere/s"),
+            (["--socket", "/tmp/" + "x" * 200, "--token-stdin"], "socket path is too long"),
+        ],
+    )
+    def test_what_cannot_work_is_an_operator_s_error(
+        self, root: Path, arguments: list[str], brief: str
+    ) -> None:
+        roots = ["--root-shared", str(root / "shared"), "--root-tmp", str(root / "tmp")]
+        arguments = [str(root / "s") if word == "S" else word for word in arguments]
+        done = run_main([*roots, *arguments] if arguments else [], b"token\n")
+        assert done.returncode == logs.EXIT_OPERATOR
+        failure = logs.find_startup_failure(done.stderr.decode())
+        assert failure is not None
+        assert brief in failure.brief
+        assert left_behind(root) == []
+
+    @pytest.mark.parametrize("stdin", [b"", b"\nx\n"])
+    def test_without_a_token_it_does_not_start(self, root: Path, stdin: bytes) -> None:
+        done = run_main(["--socket", str(root / "s"), "--token-stdin"], stdin)
+        assert done.returncode == logs.EXIT_OPERATOR
+        failure = logs.find_startup_failure(done.stderr.decode())
+        assert isinstance(failure, WireError)
+        assert failure.brief == "no token on standard input"
+
+    def test_a_file_cannot_stand_for_the_parent(self, root: Path) -> None:
+        (root / "in").write_bytes(b"token\n")
+        with (root / "in").open("rb") as stdin:
+            done = subprocess.run(
+                [
+                    *(sys.executable, "-m", "shell_daemon.server", "--exit-with-parent"),
+                    *("--socket", str(root / "s"), "--token-stdin"),
+                    *("--root-shared", str(root / "shared"), "--root-tmp", str(root / "tmp")),
+                ],
+                stdin=stdin,
+                stderr=subprocess.PIPE,
+                timeout=30,
+                check=False,
+            )
+        failure = logs.find_startup_failure(done.stderr.decode())
+        assert failure is not None
+        assert failure.brief == "standard input is a file, which never ends"
+        assert not (root / "s").exists()
+
+    def test_the_console_script_is_this_program(self) -> None:
+        script = Path(sys.executable).parent / "oxydra-shell-daemon"
+        done = subprocess.run([script, "--help"], capture_output=True, timeout=30, check=False)
+        assert done.returncode == 0
+        assert b"--root-shared" in done.stdout
+
+
+def run_main(arguments: list[str], stdin: bytes) -> subprocess.CompletedProcess[bytes]:
+    return subprocess.run(
+        [sys.executable, "-m", "shell_daemon.server", *arguments],
+        input=stdin,
+        capture_output=True,
+        timeout=30,
+        check=False,
+    )
+
+
+async def test_its_log_names_commands_and_never_their_content(daemon: Daemon, guest: Guest) -> None:
+    await guest.run("the-id", "echo a-secret-word; exit 3")
+    log = (daemon.root / "log").read_text()
+    assert "command the-id ended" in log
+    assert '"outcome": "3"' in log
+    assert "a-secret-word" not in log
+
+
+async def test_a_sealed_daemon_waits_for_its_starter_to_admit_others(root: Path) -> None:
+    daemon = Daemon(root, "--sealed")
+    other = "the-agents-own-token"
+    try:
+        async with (
+            daemon.channel() as channel,
+            transport.open_channel(daemon.endpoint, other) as outside,
+        ):
+            await daemon.ready(channel)
+            starter, agent = OverGrpc(channel), OverGrpc(outside)
+            with pytest.raises(WireError, match="being checked") as raised:
+                await agent.call("Hello", shell_pb2.ShellHelloRequest())
+            assert raised.value.code is Code.UNAVAILABLE
+            for bad in ("", "short", "ünicode-token", "a\nb" * 8):
+                with pytest.raises(WireError, match="token: it is no token") as raised:
+                    await starter.call("Admit", shell_pb2.AdmitRequest(token=bad))
+                assert not bad or bad not in str(raised.value)
+            await starter.call("Admit", shell_pb2.AdmitRequest(token=other))
+            assert (await agent.call("Hello", shell_pb2.ShellHelloRequest())).version
+        assert daemon.stop() == 0
+    finally:
+        daemon.process.kill()
+        daemon.process.wait()

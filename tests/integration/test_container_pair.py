@@ -1,0 +1,170 @@
+"""A user's pair in containers, brought up as an integrator would: the mount table read back
+from inside both guests, cell by cell, and what one user sees of another."""
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+from testcontainers.core.exceptions import ContainerStartException
+from testcontainers.core.wait_strategies import ExecWaitStrategy, LogMessageWaitStrategy
+
+from runner.mounts import MOUNTS, Access, Role
+from runner.testing import GuestContainer, UserPair
+from tests.support.engine import engine_objects, owner
+
+pytestmark = pytest.mark.docker
+
+ABSENT: Final = "absent"
+SYSTEM: Final = (
+    "/proc",
+    "/sys",
+    "/dev",
+    "/etc/",
+    "/run",
+    "/sbin/docker-init",
+    "/usr/sbin/docker-init",
+)
+"""Below these everything is the engine's own."""
+
+
+def table() -> dict[Role, dict[str, str]]:
+    """Each role's cells: every path that any role mounts, and what this one may do there."""
+    rows = {
+        role: {mount.virtual: str(mount.access) for mount in mounts}
+        for role, mounts in MOUNTS.items()
+    }
+    rows[Role.AGENT]["/embedder"] = str(Access.READ_ONLY)
+    paths = {path for cells in rows.values() for path in cells}
+    return {role: {path: cells.get(path, ABSENT) for path in paths} for role, cells in rows.items()}
+
+
+CELLS: Final = [(role, path, cell) for role, row in table().items() for path, cell in row.items()]
+
+
+@pytest.fixture(scope="module")
+def root() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="oxq-") as path:
+        yield Path(path)
+
+
+@pytest.fixture(scope="module")
+def alice(root: Path) -> Iterator[UserPair]:
+    with UserPair("alice", root=root) as pair:
+        yield pair
+
+
+@pytest.fixture(scope="module")
+def bob(root: Path) -> Iterator[UserPair]:
+    with UserPair("bob", root=root) as pair:
+        yield pair
+
+
+def guest(pair: UserPair, role: Role) -> GuestContainer:
+    return pair.agent if role is Role.AGENT else pair.shell
+
+
+def cell(container: GuestContainer, path: str) -> str:
+    """What the guest's own user can do at `path`."""
+    script = f"[ -e {path} ] || {{ echo {ABSENT}; exit; }}; ls -A {path} >/dev/null || exit 3; "
+    script += f"touch {path}/.cell 2>/dev/null && rm {path}/.cell && echo rw || echo ro"
+    done = container.exec(["sh", "-c", script])
+    assert done.exit_code == 0, done.output
+    return done.output.decode().strip()
+
+
+@pytest.mark.parametrize(("role", "path", "expected"), CELLS)
+def test_a_cell_of_the_mount_table(alice: UserPair, role: Role, path: str, expected: str) -> None:
+    assert cell(guest(alice, role), path) == expected
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_the_kernel_shows_these_mounts_and_no_other(alice: UserPair, role: Role) -> None:
+    shown = guest(alice, role).exec("cat /proc/self/mountinfo").output.decode()
+    mounted = {}
+    for line in shown.splitlines():
+        fields = line.split()
+        if not fields[4].startswith(SYSTEM):
+            mounted[fields[4]] = fields[5].split(",")[0]
+    present = {path: cell for path, cell in table()[role].items() if cell != ABSENT}
+    assert mounted == {"/": "ro", **present}
+
+
+@pytest.mark.parametrize("role", list(Role))
+def test_a_mount_is_the_directory_of_the_table(alice: UserPair, role: Role) -> None:
+    for bound in alice.workspace.mounts(role):
+        mark = bound.host_path / ".mark"
+        mark.write_text("from the host")
+        inside = f"{bound.mount.virtual}/.mark"
+        read = guest(alice, role).exec(["stat", "--format", "%s", inside])
+        mark.unlink()
+        assert read.output.decode().strip() == "13", inside
+        assert bound.host_path.stat().st_uid == owner().uid
+
+
+def test_a_command_of_the_agent_sees_the_shell_guests_files_only(alice: UserPair) -> None:
+    done = alice.call_tool(
+        "shell_exec", {"command": "ls -d /.oxydra /vault /embedder /shared /tmp /ipc /logs 2>&1"}
+    )
+    assert not done.is_error
+    assert done.text.count("No such file or directory") == 3
+
+
+def test_two_users_see_nothing_of_each_other(alice: UserPair, bob: UserPair) -> None:
+    secret = "the-word-of-alice-4711"
+    assert not alice.call_tool("memory_save", {"content": f"my word is {secret}"}).is_error
+    (alice.workspace.path / "shared" / "alice.txt").write_text(secret)
+    found = bob.call_tool("memory_search", {"query": f"my word {secret}"})
+    assert secret not in found.text
+    for role in Role:
+        seen = guest(bob, role).exec(["sh", "-c", "grep -rs 4711 /shared /tmp /ipc /logs; true"])
+        assert seen.output == b""
+        theirs = guest(bob, role).get_wrapped_container().attrs
+        assert "/alice" not in str(theirs["Mounts"])
+        ours = guest(alice, role).get_wrapped_container().attrs
+        assert "/bob" not in str(ours["Mounts"])
+    networks = [
+        {each["NetworkID"] for each in settings["Networks"].values()}
+        for settings in (
+            pair.agent.get_wrapped_container().attrs["NetworkSettings"] for pair in (alice, bob)
+        )
+    ]
+    assert networks[0]
+    assert not networks[0] & networks[1]
+
+
+def test_wait_strategies_of_testcontainers_work_on_guests(alice: UserPair) -> None:
+    assert alice.shell.status == "running"
+    ExecWaitStrategy(["test", "-S", "/ipc/shell.sock"]).wait_until_ready(alice.shell)
+    LogMessageWaitStrategy("ready|serving|listening").wait_until_ready(alice.agent)
+    with pytest.raises(ContainerStartException, match="no port"):
+        alice.agent.get_exposed_port(80)
+
+
+def test_notes_survive_the_removal_of_both_containers(root: Path) -> None:
+    pair = UserPair("carol", root=root)
+    with pair:
+        assert not pair.call_tool("memory_save", {"content": "tea is at five"}).is_error
+        first = {container.get_wrapped_container().id for container in (pair.agent, pair.shell)}
+    assert pair.agent.name not in " ".join(engine_objects(root))
+    with pair:
+        assert "tea is at five" in pair.turn("what do you know about tea?").text
+        second = {container.get_wrapped_container().id for container in (pair.agent, pair.shell)}
+    assert not first & second
+
+
+def test_a_pair_without_a_root_leaves_nothing() -> None:
+    with UserPair(embedder={"backend": "none"}).waiting_for(ExecWaitStrategy("true")) as pair:
+        place = pair.config.workspace_root.parent
+        turn = pair.turn("run id -u")
+        assert turn.tools == [("shell_exec", True)]
+        assert str(owner().uid) in turn.text
+        assert pair.status().boundary.passed
+        with pytest.raises(RuntimeError, match="is started"):
+            pair.start()
+    pair.stop()
+    assert not place.exists()
+    assert engine_objects(place) == []
+    with pytest.raises(RuntimeError, match="is not started"):
+        pair.status()

@@ -1,0 +1,284 @@
+"""Opening memory where something is wrong with the file: one clear error, nothing lost."""
+
+import asyncio
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import pytest
+from wire.errors import Code
+
+from guest.errors import StorageError
+from guest.memory.database.local import LocalDatabase
+from guest.memory.store import Memory
+from guest.memory.types import MemoryConfig
+from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened, rows
+
+OWNER = """
+import asyncio, sys
+from pathlib import Path
+from guest.memory.database.local import LocalDatabase
+
+async def main():
+    database = await LocalDatabase.open(Path(sys.argv[1]))
+    await database.execute("CREATE TABLE IF NOT EXISTS t (x)")
+    await database.execute("INSERT INTO t VALUES (1)")
+    print("open", flush=True)
+    await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+FOREIGN = """
+import sqlite3, sys, time
+connection = sqlite3.connect(sys.argv[1], isolation_level=None)
+connection.execute(sys.argv[2])
+connection.execute("SELECT * FROM notes").fetchall()
+print("open", flush=True)
+time.sleep(60)
+"""
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "memory.db"
+
+
+@contextmanager
+def program(source: str, *arguments: object) -> Iterator[subprocess.Popen[bytes]]:
+    """Another process that has said that it is ready."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", source, *map(str, arguments)], stdout=subprocess.PIPE
+    )
+    try:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"open\n"
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+async def refusal(path: Path) -> StorageError:
+    """The error with which memory refuses to open; it leaves no lock behind."""
+    with pytest.raises(StorageError) as caught:
+        await Memory.open(MemoryConfig(db_path=str(path)), None)
+    error = caught.value
+    assert str(path) in error.brief
+    assert error.resolution
+    return error
+
+
+async def look_at_everything(path: Path) -> None:
+    async with opened(path) as memory:
+        await memory.search("alice", "words")
+        await memory.list("alice", 1000)
+
+
+def files(path: Path) -> list[str]:
+    return sorted(p.name for p in path.parent.iterdir())
+
+
+async def test_files_are_private_and_go_when_closed(path: Path) -> None:
+    old = os.umask(0)
+    try:
+        async with opened(path) as memory:
+            await memory.save("alice", "likes tea", [], ORIGIN)
+            assert files(path) == [
+                "memory.db",
+                "memory.db-shm",
+                "memory.db-wal",
+                "memory.db.lock",
+            ]
+            for name in files(path):
+                assert (path.parent / name).stat().st_mode & 0o777 == 0o600
+            assert (path.parent / "memory.db.lock").read_text() == f"{os.getpid()}\n"
+    finally:
+        os.umask(old)
+    assert files(path) == ["memory.db"]
+
+
+async def test_a_file_open_to_others_is_closed_to_them(path: Path) -> None:
+    async with opened(path):
+        pass
+    path.chmod(0o644)
+    async with opened(path):
+        assert path.stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_second_owner_is_refused_by_name(path: Path) -> None:
+    with program(OWNER, path) as owner:
+        error = await refusal(path)
+        assert error.code is Code.FAILED_PRECONDITION
+        assert f"in use by process {owner.pid}" in error.brief
+        assert "runner stop" in error.resolution
+    async with opened(path):
+        second = await refusal(path)
+        assert f"process {os.getpid()}" in second.brief
+    async with opened(path):
+        pass
+
+
+async def test_a_link_to_a_database_in_use_is_the_same_database(path: Path, tmp_path: Path) -> None:
+    async with opened(path):
+        link = tmp_path / "link.db"
+        link.symlink_to(path)
+        with pytest.raises(StorageError, match="in use"):
+            await Memory.open(MemoryConfig(db_path=str(link)), None)
+
+
+async def test_a_killed_owner_is_succeeded_at_once(path: Path) -> None:
+    with program(OWNER, path) as owner:
+        owner.send_signal(signal.SIGKILL)
+        owner.wait()
+        assert (path.parent / "memory.db.lock").exists()
+        database = await LocalDatabase.open(path)
+        assert (await database.execute("SELECT x FROM t")).rows == ((1,),)
+        await database.close()
+    assert files(path) == ["memory.db"]
+
+
+async def test_of_many_openers_one_wins(path: Path) -> None:
+    opening = [LocalDatabase.open(path) for _ in range(8)]
+    outcomes = await asyncio.gather(*opening, return_exceptions=True)
+    winners = [o for o in outcomes if isinstance(o, LocalDatabase)]
+    assert len(winners) == 1
+    assert all(isinstance(o, StorageError) for o in outcomes if o is not winners[0])
+    await winners[0].close()
+
+
+async def test_a_cancelled_opening_releases_the_file(path: Path) -> None:
+    for _ in range(20):
+        task = asyncio.create_task(LocalDatabase.open(path))
+        await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+    async with asyncio.timeout(10):
+        while True:
+            try:
+                database = await LocalDatabase.open(path)
+                break
+            except StorageError:
+                await asyncio.sleep(0.01)
+    await database.close()
+
+
+@pytest.mark.parametrize("content", [b"This is no database. " * 500, os.urandom(8192), b"SQLite f"])
+async def test_a_file_that_is_no_database_is_refused_and_left_alone(
+    path: Path, content: bytes
+) -> None:
+    path.write_bytes(content)
+    error = await refusal(path)
+    assert error.code is Code.DATA_LOSS
+    assert "not a readable database" in error.brief
+    assert f"mv {path}" in error.resolution
+    assert path.read_bytes() == content
+    assert files(path) == ["memory.db"]
+
+
+async def test_a_damaged_database_is_reported_when_the_damage_is_met(path: Path) -> None:
+    async with opened(path, FakeEmbedder()) as memory:
+        for i in range(300):
+            await memory.save("alice", f"note {i} " + "words " * 30, [], ORIGIN)
+    content = bytearray(path.read_bytes())
+    for page in range(5, len(content) // 4096, 2):
+        content[page * 4096 : page * 4096 + 64] = b"\xff" * 64
+    path.write_bytes(content)
+    with pytest.raises(StorageError) as caught:
+        await look_at_everything(path)
+    assert caught.value.code is Code.DATA_LOSS
+    assert "corrupt" in caught.value.brief
+    assert "backup" in caught.value.resolution
+
+
+async def test_a_truncated_database_is_refused(path: Path) -> None:
+    async with opened(path) as memory:
+        await memory.save("alice", "likes tea", [], ORIGIN)
+    with path.open("r+b") as file:
+        file.truncate(4096 * 3)
+    assert (await refusal(path)).code is Code.DATA_LOSS
+
+
+async def test_an_empty_file_becomes_a_database(path: Path) -> None:
+    path.touch()
+    async with opened(path) as memory:
+        assert (await memory.save("alice", "likes tea", [], ORIGIN)).created
+
+
+async def test_a_newer_schema_is_refused_and_left_alone(path: Path) -> None:
+    async with opened(path) as memory:
+        await memory.save("alice", "likes tea", [], ORIGIN)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("INSERT INTO memory_migrations VALUES (99, 'future', '')")
+    with pytest.raises(StorageError, match="schema version 99") as caught:
+        await Memory.open(MemoryConfig(db_path=str(path)), None)
+    assert caught.value.code is Code.DATA_LOSS
+    assert rows(path, "SELECT content FROM notes") == [("likes tea",)]
+    assert files(path) == ["memory.db"]
+
+
+@pytest.mark.parametrize("kind", ["directory", "missing parent", "fifo", "parent is a file"])
+async def test_what_cannot_be_a_database_file_is_refused(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "memory.db"
+    match kind:
+        case "directory":
+            path.mkdir()
+        case "missing parent":
+            path = tmp_path / "missing" / "memory.db"
+        case "fifo":
+            os.mkfifo(path)
+        case "parent is a file":
+            (tmp_path / "file").touch()
+            path = tmp_path / "file" / "memory.db"
+    with pytest.raises(StorageError) as caught:
+        await Memory.open(MemoryConfig(db_path=str(path)), None)
+    assert caught.value.code is Code.FAILED_PRECONDITION
+    assert str(path) in str(caught.value)
+    assert "ls -ld" in caught.value.resolution
+    assert not list(tmp_path.rglob("*.lock"))
+
+
+async def test_a_program_that_writes_is_waited_for_briefly_and_named(path: Path) -> None:
+    async with opened(path) as memory:
+        await memory.save("alice", "likes tea", [], ORIGIN)
+        with program(FOREIGN, path, "BEGIN IMMEDIATE"):
+            with pytest.raises(StorageError) as caught:
+                await memory.save("alice", "likes coffee", [], ORIGIN)
+            assert caught.value.code is Code.UNAVAILABLE
+            assert "another program" in caught.value.brief
+            assert f"fuser -v {path}" in caught.value.resolution
+            assert [h.text for h in (await memory.search("alice", "tea")).hits] == ["likes tea"]
+        assert (await memory.save("alice", "likes coffee", [], ORIGIN)).created
+
+
+async def test_a_reader_that_holds_the_log_makes_erasure_fail_clearly(path: Path) -> None:
+    async with opened(path) as memory:
+        note = (await memory.save("alice", "word quixotry", [], ORIGIN)).note
+        with program(FOREIGN, path, "BEGIN"):
+            with pytest.raises(StorageError) as caught:
+                await memory.delete("alice", note.note_id)
+            assert caught.value.code is Code.UNAVAILABLE
+        assert (await memory.list("alice", 10))[0] == []
+    async with opened(path):
+        pass
+    assert b"quixotry" not in path.read_bytes()
+
+
+async def test_a_copy_of_the_files_of_a_running_memory_opens(path: Path, tmp_path: Path) -> None:
+    """What is acknowledged is in the files, without any closing."""
+    async with opened(path) as memory:
+        for i in range(20):
+            await memory.save("alice", f"note {i}", [], ORIGIN)
+        copy = tmp_path / "copy"
+        copy.mkdir()
+        for name in ("memory.db", "memory.db-wal"):
+            subprocess.run(["cp", path.parent / name, copy / name], check=True)
+    async with opened(copy / "memory.db") as memory:
+        assert len((await memory.list("alice", 100))[0]) == 20

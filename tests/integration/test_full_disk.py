@@ -1,0 +1,118 @@
+"""Memory on a file system that runs full: nothing half-made, nothing lost."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from wire.errors import Code
+
+from guest.errors import StorageError
+from guest.memory.store import Memory
+from guest.memory.types import MemoryConfig
+from tests.unit.memory_support import ORIGIN, FakeEmbedder, embedded, opened, rows
+
+pytestmark = pytest.mark.root
+
+ALICE = "alice"
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 2 MiB."""
+    if os.geteuid() != 0:
+        if "root" in os.environ.get("TESTS_REQUIRE", ""):
+            pytest.fail("TESTS_REQUIRE asks for the root tests, and this is not root")
+        pytest.skip("mounting a small tmpfs needs root")
+    mount = tmp_path / "disk"
+    mount.mkdir()
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "none", mount], check=True)
+    try:
+        yield mount
+    finally:
+        subprocess.run(["umount", "--lazy", mount], check=True)
+
+
+def occupy(disk: Path, leave: int) -> Path:
+    """Fill the disk but for `leave` bytes."""
+    free = os.statvfs(disk)
+    filler = disk / "filler"
+    filler.write_bytes(b"x" * max(0, free.f_bavail * free.f_frsize - leave))
+    return filler
+
+
+async def save_until_it_fails(memory: Memory, saved: dict[str, str]) -> None:
+    for i in range(10_000):
+        text = f"note {i} " + "words and more words " * 40
+        saved[(await memory.save(ALICE, text, [], ORIGIN)).note.note_id] = text
+
+
+def check_full(error: StorageError) -> None:
+    assert error.code is Code.RESOURCE_EXHAUSTED
+    assert "no space left" in error.brief
+    assert "df -h" in error.resolution
+
+
+async def test_every_acknowledged_note_survives_and_saving_goes_on_with_space(disk: Path) -> None:
+    path = disk / "memory.db"
+    saved: dict[str, str] = {}
+    embedder = FakeEmbedder()
+    async with opened(path, embedder) as memory:
+        filler = occupy(disk, 500_000)
+        with pytest.raises(StorageError) as caught:
+            await save_until_it_fails(memory, saved)
+        check_full(caught.value)
+        assert len(saved) > 3
+        listed, _ = await memory.list(ALICE, 1000)
+        assert {note.note_id: note.text for note in listed} == saved
+        first = next(iter(saved))
+        for attempt in (
+            memory.save(ALICE, "x" * 5000, [], ORIGIN),
+            memory.update(ALICE, first, "y" * 5000, None, ORIGIN),
+        ):
+            with pytest.raises(StorageError) as caught:
+                await attempt
+            check_full(caught.value)
+        assert (await memory.get(ALICE, first)).text == saved[first]
+        assert (await memory.search(ALICE, "note 1 words")).hits
+        filler.unlink()
+        outcome = await memory.save(ALICE, "saved with space again", [], ORIGIN)
+        assert outcome.created
+        saved[outcome.note.note_id] = "saved with space again"
+        memory._indexer.rescan()
+        await embedded(memory, ALICE, (await memory.statistics(ALICE)).passages)
+    async with opened(path, embedder) as memory:
+        listed, _ = await memory.list(ALICE, 1000)
+        assert {note.note_id: note.text for note in listed} == saved
+        assert (await memory.search(ALICE, "space again")).warnings == ()
+    assert rows(path, "PRAGMA integrity_check") == [("ok",)]
+
+
+@pytest.mark.parametrize("leave", [0, 4096, 12_288, 40_960, 65_536])
+async def test_a_full_disk_at_the_first_start_is_one_clear_error(disk: Path, leave: int) -> None:
+    path = disk / "memory.db"
+    filler = occupy(disk, leave)
+    with pytest.raises(StorageError) as caught:
+        await Memory.open(MemoryConfig(db_path=str(path)), None)
+    check_full(caught.value)
+    filler.unlink()
+    async with opened(path) as memory:
+        assert (await memory.save(ALICE, "fine now", [], ORIGIN)).created
+
+
+async def test_notes_can_be_deleted_to_make_space(disk: Path) -> None:
+    path = disk / "memory.db"
+    async with opened(path) as memory:
+        ids = [
+            (await memory.save(ALICE, f"note {i} " + "words " * 300, [], ORIGIN)).note.note_id
+            for i in range(10)
+        ]
+        await memory._database.checkpoint()
+        occupy(disk, 400_000)
+        for note_id in ids[:8]:
+            await memory.delete(ALICE, note_id)
+        assert len((await memory.list(ALICE, 100))[0]) == 2
+        for i in range(4):
+            await memory.save(ALICE, f"another {i} " + "words " * 300, [], ORIGIN)
+    assert rows(path, "PRAGMA integrity_check") == [("ok",)]

@@ -1,0 +1,355 @@
+"""The guest as a process: envelope in, gateway up, clean end; and every way not to start."""
+
+import asyncio
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+from wire import envelope as framing
+from wire.errors import Code, WireError
+from wire.limits import ENVELOPE_MAX_BYTES, ENVELOPE_VERSION
+from wire.logs import EXIT_OPERATOR, find_startup_failure
+from wire.transport import check_health, open_channel
+from wire.v1 import gateway_pb2 as pb
+from wire.v1 import gateway_pb2_grpc
+from wire.v1.bootstrap_pb2 import BootstrapEnvelope
+
+from tests.support.shell_backends import TOKEN as SHELL_TOKEN
+from tests.support.shell_backends import Daemon, new_root
+
+TOKEN = "launch-token-0123456789"
+GUARD_S = 30
+
+
+class Guest:
+    """A guest process in a workspace of its own."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.envelope = BootstrapEnvelope(
+            version=ENVELOPE_VERSION, user_id="alice", tier="process", token=TOKEN, launch_id="l1"
+        )
+        for name in ("internal", "shared", "tmp", "vault", "ipc", "logs"):
+            (place / name).mkdir()
+            setattr(self.envelope.paths, name, str(place / name))
+        self.envelope.gateway.address = f"unix:{place}/ipc/gateway.sock"
+        self.envelope.memory.db_path = str(place / "internal/memory.db")
+        self.envelope.memory.min_similarity = 0.2
+        self._processes: list[subprocess.Popen[bytes]] = []
+
+    @property
+    def log(self) -> str:
+        return (self.place / "guest.log").read_text()
+
+    @property
+    def failure(self) -> WireError:
+        found = find_startup_failure(self.log.strip().splitlines()[-1])
+        assert found is not None, self.log
+        return found
+
+    def spawn(self, *arguments: str, given: bytes | None = None) -> subprocess.Popen[bytes]:
+        with (self.place / "guest.log").open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "guest.app", *arguments],
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+                env=os.environ | {"OPENAI_API_KEY": "sk-of-the-environment-1234"},
+            )
+        self._processes.append(process)
+        assert process.stdin is not None
+        if given is None:
+            given = framing.encode(self.envelope)
+        process.stdin.write(given)
+        process.stdin.flush()
+        return process
+
+    def fails(self, given: bytes | None = None) -> WireError:
+        """Start it, see it refuse, and read why."""
+        process = self.spawn("--bootstrap-stdin", given=given)
+        assert process.stdin is not None
+        process.stdin.close()
+        assert process.wait(GUARD_S) == EXIT_OPERATOR, self.log
+        return self.failure
+
+    @asynccontextmanager
+    async def client(self) -> AsyncIterator["gateway_pb2_grpc.GatewayAsyncStub"]:
+        address = self.envelope.gateway.address
+        async with asyncio.timeout(GUARD_S):
+            while not (self.place / "ipc/gateway.sock").exists():
+                assert self._processes[-1].poll() is None, self.log
+                await asyncio.sleep(0.01)
+            async with open_channel(address, TOKEN) as channel:
+                while not await check_health(channel):
+                    await asyncio.sleep(0.01)
+                yield gateway_pb2_grpc.GatewayStub(channel)
+
+    def close(self) -> None:
+        for process in self._processes:
+            process.kill()
+            process.wait()
+            if process.stdin is not None:
+                process.stdin.close()
+
+
+@pytest.fixture
+def guest() -> Iterator[Guest]:
+    with tempfile.TemporaryDirectory(dir="/tmp") as place:
+        running = Guest(Path(place))
+        yield running
+        running.close()
+
+
+async def say(
+    stub: "gateway_pb2_grpc.GatewayAsyncStub", text: str, session: str = "s"
+) -> pb.TurnEvent:
+    await stub.CreateSession(pb.CreateSessionRequest(session_id=session))
+    request = pb.RunTurnRequest(session_id=session, text=text)
+    return [event async for event in stub.RunTurn(request)][-1]
+
+
+@pytest.mark.parametrize("end", ["SIGTERM", "SIGINT", "parent"])
+async def test_it_serves_and_ends_cleanly(guest: Guest, end: str) -> None:
+    process = guest.spawn("--bootstrap-stdin", "--exit-with-parent")
+    async with guest.client() as stub:
+        hello = await stub.Hello(pb.HelloRequest())
+        assert (hello.user_id, hello.provider) == ("alice", "offline")
+        assert any("built-in offline model" in notice for notice in hello.notices)
+        assert "Saved" in (await say(stub, "remember that my name is Shantanu")).completed.text
+    began = time.monotonic()
+    if end == "parent":
+        assert process.stdin is not None
+        process.stdin.close()
+    else:
+        process.send_signal(getattr(signal, end))
+    assert process.wait(GUARD_S) == 0
+    assert time.monotonic() - began < 5
+    assert list((guest.place / "ipc").iterdir()) == []
+    assert find_startup_failure(guest.log) is None
+    assert "Shantanu" not in guest.log
+
+
+async def test_the_shell_is_said_to_be_what_it_is(guest: Guest) -> None:
+    """There, then dead, then there again; and refused by policy before it is reached."""
+    root = new_root()
+    daemon = Daemon(root)
+    guest.envelope.shell.endpoint.address, guest.envelope.shell.token = daemon.endpoint, SHELL_TOKEN
+    guest.envelope.tools.shell.deny.append("touch *")
+    guest.envelope.tools.shell.timeout_s = 1
+    try:
+        async with daemon.channel() as channel:
+            await daemon.ready(channel)
+        guest.spawn("--bootstrap-stdin")
+        async with guest.client() as stub:
+            assert (await stub.Hello(pb.HelloRequest())).shell == "ready"
+            assert (await say(stub, "run echo hi")).completed.text == "hi"
+            assert "does not permit" in (await say(stub, "run t\\ouch x")).completed.text
+            assert "was stopped" in (await say(stub, "run sleep 60")).completed.text
+            daemon.process.kill()
+            daemon.process.wait()
+            assert (await stub.Hello(pb.HelloRequest())).shell.startswith("unavailable: ")
+            daemon = Daemon(root)
+            async with asyncio.timeout(GUARD_S):
+                while (await stub.Hello(pb.HelloRequest())).shell != "ready":
+                    await asyncio.sleep(0.1)
+        assert SHELL_TOKEN not in guest.log
+    finally:
+        daemon.process.kill()
+        daemon.process.wait()
+        shutil.rmtree(root)
+
+
+async def test_without_a_shell_it_is_not_offered(guest: Guest) -> None:
+    guest.envelope.shell.unavailable_reason = "bubblewrap is not installed"
+    guest.spawn("--bootstrap-stdin")
+    async with guest.client() as stub:
+        assert (await stub.Hello(pb.HelloRequest())).shell == "bubblewrap is not installed"
+        offered = (await stub.ListTools(pb.ListToolsRequest())).tools
+        assert "shell_exec" not in {tool.name for tool in offered}
+        said = (await say(stub, "run ls")).completed.text
+        assert said == "There is no shell here: bubblewrap is not installed."
+
+
+async def test_a_second_start_still_knows(guest: Guest) -> None:
+    first = guest.spawn("--bootstrap-stdin")
+    async with guest.client() as stub:
+        await say(stub, "remember that my name is Shantanu")
+    first.terminate()
+    assert first.wait(GUARD_S) == 0
+    guest.spawn("--bootstrap-stdin")
+    async with guest.client() as stub:
+        last = await say(stub, "what do you know about my name?", "another")
+        assert "my name is Shantanu" in last.completed.text
+
+
+async def test_a_running_turn_is_recorded_when_the_guest_is_stopped(guest: Guest) -> None:
+    listening = socket.create_server(("127.0.0.1", 0))  # a provider that never answers
+    agent = guest.envelope.agent
+    agent.provider, agent.model, agent.api_key = "openai", "m", "sk-test-0123456789"
+    agent.base_url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+    process = guest.spawn("--bootstrap-stdin", "--exit-with-parent")
+    async with guest.client() as stub:
+        await stub.CreateSession(pb.CreateSessionRequest(session_id="s"))
+        call = stub.RunTurn(pb.RunTurnRequest(session_id="s", text="are you there?"))
+        stream = aiter(call)
+        assert (await anext(stream)).WhichOneof("event") == "started"
+        while not (await stub.GetSession(pb.GetSessionRequest(session_id="s"))).events:
+            await asyncio.sleep(0.01)
+        process.terminate()
+        assert (await anext(stream)).failed.code == "cancelled"
+    assert process.wait(GUARD_S) == 0
+    listening.close()
+    guest.envelope.agent.Clear()
+    guest.spawn("--bootstrap-stdin")
+    async with guest.client() as stub:
+        history = await stub.GetSession(pb.GetSessionRequest(session_id="s"))
+        assert [event.text for event in history.events] == ["are you there?"]
+        assert (await say(stub, "help")).WhichOneof("event") == "completed"
+
+
+async def test_the_envelope_may_be_a_file(guest: Guest) -> None:
+    path = guest.place / "envelope"
+    path.write_bytes(framing.encode(guest.envelope))
+    guest.spawn("--bootstrap-file", str(path), given=b"")
+    async with guest.client() as stub:
+        assert (await stub.Hello(pb.HelloRequest())).user_id == "alice"
+
+
+async def test_secrets_are_in_no_log_environment_argument_or_file(guest: Guest) -> None:
+    secret = "sk-secret-0123456789abcdef"
+    guest.envelope.agent.provider, guest.envelope.agent.model = "openai", "m"
+    guest.envelope.agent.base_url, guest.envelope.agent.api_key = "http://127.0.0.1:9/v1", secret
+    guest.envelope.log_level = "debug"
+    process = guest.spawn("--bootstrap-stdin")
+    async with guest.client() as stub:
+        assert (await say(stub, "hi")).failed.code == "unavailable"
+        running = psutil.Process(process.pid)
+        exposed = f"{running.environ()}{running.cmdline()}"
+    process.terminate()
+    assert process.wait(GUARD_S) == 0
+    files = b"".join(path.read_bytes() for path in guest.place.rglob("*") if path.is_file())
+    for hidden in (secret, TOKEN):
+        assert hidden not in exposed
+        assert hidden.encode() not in files
+
+
+def test_a_truncated_envelope(guest: Guest) -> None:
+    error = guest.fails(framing.encode(guest.envelope)[:-1])
+    assert error.code is Code.INVALID_ARGUMENT
+    assert "truncated" in error.details
+    assert error.resolution
+
+
+def test_an_empty_standard_input(guest: Guest) -> None:
+    assert "truncated: 0 of 4" in guest.fails(b"").details
+
+
+def test_an_oversized_envelope(guest: Guest) -> None:
+    error = guest.fails((ENVELOPE_MAX_BYTES + 1).to_bytes(4, "big"))
+    assert "oversized" in error.details
+
+
+def test_an_envelope_of_another_version(guest: Guest) -> None:
+    guest.envelope.version = ENVELOPE_VERSION + 1
+    error = guest.fails()
+    assert error.code is Code.FAILED_PRECONDITION
+    assert f"version {ENVELOPE_VERSION + 1}" in error.brief
+
+
+def test_an_envelope_file_that_is_not_there(guest: Guest) -> None:
+    process = guest.spawn("--bootstrap-file", "/nonexistent/envelope", given=b"")
+    assert process.wait(GUARD_S) == EXIT_OPERATOR
+    assert "/nonexistent/envelope" in guest.failure.brief
+
+
+def test_a_bad_setting(guest: Guest) -> None:
+    guest.envelope.agent.provider = "magic"
+    assert "agent.provider" in guest.fails().brief
+
+
+def test_a_provider_without_its_key(guest: Guest) -> None:
+    guest.envelope.agent.provider, guest.envelope.agent.model = "openai", "m"
+    error = guest.fails()
+    assert error.brief == "no API key for provider 'openai'"
+
+
+def test_a_corrupt_database(guest: Guest) -> None:
+    database = guest.place / "internal/memory.db"
+    database.write_bytes(b"this is not a database, whatever it says it is" * 100)
+    before = database.read_bytes()
+    error = guest.fails()
+    assert error.code is Code.DATA_LOSS
+    assert error.resolution
+    assert database.read_bytes() == before
+    assert list((guest.place / "ipc").iterdir()) == []
+
+
+async def test_a_database_that_another_guest_holds(guest: Guest) -> None:
+    guest.spawn("--bootstrap-stdin")
+    async with guest.client() as stub:
+        guest.envelope.gateway.address = f"unix:{guest.place}/ipc/other.sock"
+        error = await asyncio.to_thread(guest.fails)
+        assert "memory.db" in str(error)
+        assert error.resolution
+        assert (await stub.Hello(pb.HelloRequest())).user_id == "alice"
+
+
+def test_a_gateway_address_that_cannot_be_bound(guest: Guest) -> None:
+    guest.envelope.gateway.address = "unix:/nonexistent/gateway.sock"
+    assert "cannot listen" in guest.fails().brief
+
+
+def test_a_missing_directory(guest: Guest) -> None:
+    (guest.place / "shared").rmdir()
+    error = guest.fails()
+    assert "shared" in error.brief
+    assert error.resolution
+
+
+def test_a_standard_input_that_cannot_end(guest: Guest) -> None:
+    path = guest.place / "envelope"
+    path.write_bytes(framing.encode(guest.envelope))
+    with path.open("rb") as regular:
+        ran = subprocess.run(
+            [sys.executable, "-m", "guest.app", "--bootstrap-stdin", "--exit-with-parent"],
+            stdin=regular,
+            capture_output=True,
+            text=True,
+            timeout=GUARD_S,
+            check=False,
+        )
+    assert ran.returncode == EXIT_OPERATOR
+    failure = find_startup_failure(ran.stderr)
+    assert failure is not None
+    assert "needs a pipe or socket" in failure.brief
+
+
+async def test_stopping_before_it_is_ready(guest: Guest) -> None:
+    process = guest.spawn("--bootstrap-stdin", "--exit-with-parent")
+    assert process.stdin is not None
+    process.stdin.close()
+    assert process.wait(GUARD_S) == 0
+    assert list((guest.place / "ipc").iterdir()) == []
+
+
+def test_bad_arguments_are_usage_errors() -> None:
+    for arguments in ([], ["--bootstrap-stdin", "--bootstrap-file", "x"], ["--no-such"]):
+        ran = subprocess.run(
+            [sys.executable, "-m", "guest.app", *arguments],
+            capture_output=True,
+            text=True,
+            timeout=GUARD_S,
+            check=False,
+        )
+        assert ran.returncode == 2
+        assert "usage: oxydra-guest" in ran.stderr

@@ -1,0 +1,172 @@
+"""A host over real processes, with a guest that does as little as a guest can."""
+
+import asyncio
+import os
+import signal
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from runner.config import Config, EmbedderSection
+from runner.host import Host
+from runner.mounts import Role
+from runner.runtime import Runtime
+from runner.state import load_state
+from runner.supervisor import Policy
+from runner.workspace import Workspace
+from tests.support.guests import command
+
+GUARD_S = 30.0
+QUICK = Policy(check_interval=0.1, check_timeout=0.3, backoff_first=0.05, stop_grace=1.0)
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="oxp-") as path:
+        yield Path(path)
+
+
+def config(root: Path) -> Config:
+    return Config(
+        workspace_root=root / "ws",
+        runtime_dir=root / "rt",
+        tier="process",
+        embedder=EmbedderSection(backend="none"),
+    )
+
+
+def host(root: Path, behaviour: str = "serve", **more: Any) -> Host:
+    return Host(
+        config(root),
+        "alice",
+        policy=QUICK,
+        working_directory=root,
+        agent_command=command(behaviour),
+        **more,
+    )
+
+
+async def agent(running: Host) -> Any:
+    return (await running.status()).guests[0]
+
+
+async def until_replaced(running: Host, pid: int) -> Any:
+    async with asyncio.timeout(GUARD_S):
+        while (found := await agent(running)).state != "ready" or found.pid == pid:
+            await asyncio.sleep(0.02)
+    return found
+
+
+def living(root: Path) -> list[int]:
+    """Processes whose arguments or working directory lie below `root`."""
+    found = []
+    for process in psutil.process_iter(["pid", "cwd", "status"]):
+        seen = process.info
+        if seen["status"] != psutil.STATUS_ZOMBIE and str(root) in (seen["cwd"] or ""):
+            found.append(int(seen["pid"]))
+    return found
+
+
+async def test_a_killed_guest_is_replaced_and_answers_again(root: Path) -> None:
+    async with host(root) as running:
+        first = await agent(running)
+        assert first.resident_bytes > 1_000_000
+        os.kill(first.pid, signal.SIGKILL)
+        second = await until_replaced(running, first.pid)
+        assert second.restarts == 1
+        assert living(root) == [second.pid]
+        handles = load_state(Runtime.locate(config(root), "alice").state)
+        assert [each.data["pid"] for each in handles if each.role is Role.AGENT] == [second.pid]
+    assert living(root) == []
+
+
+async def test_a_guest_that_is_frozen_is_replaced(root: Path) -> None:
+    async with host(root) as running:
+        first = await agent(running)
+        os.kill(first.pid, signal.SIGSTOP)
+        second = await until_replaced(running, first.pid)
+        assert living(root) == [second.pid]
+    assert living(root) == []
+
+
+async def test_a_frozen_guest_does_not_hold_up_the_end(root: Path) -> None:
+    async with host(root) as running:
+        os.kill((await agent(running)).pid, signal.SIGSTOP)
+        async with asyncio.timeout(GUARD_S):
+            await running.stop()
+    assert living(root) == []
+
+
+@pytest.mark.parametrize("behaviour", ["serve", "family", "obstinate"])
+async def test_nothing_is_left_of_any_guest(root: Path, behaviour: str) -> None:
+    async with host(root, behaviour):
+        assert living(root)
+    assert living(root) == []
+    assert not [path for path in root.rglob("*") if path.is_socket()]
+
+
+RUNNER = """
+import asyncio, sys
+from pathlib import Path
+from tests.integration.test_host_processes import agent, host
+
+async def main():
+    async with host(Path(sys.argv[1])) as running:
+        print((await agent(running)).pid, flush=True)
+        await asyncio.sleep(1000)
+
+asyncio.run(main())
+"""
+
+
+async def test_the_frozen_guest_of_a_killed_runner_is_ended_by_the_next(root: Path) -> None:
+    """Two agents must never share a database, however the first runner ended."""
+    runner = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", RUNNER, str(root), stdout=asyncio.subprocess.PIPE
+    )
+    assert runner.stdout is not None
+    pid = int(await runner.stdout.readline())
+    os.kill(pid, signal.SIGSTOP)
+    runner.kill()
+    await runner.wait()
+    assert living(root) == [pid]
+    async with host(root) as second:
+        assert living(root) == [(await agent(second)).pid]
+        assert "was ended" in second.notices[0]
+    assert living(root) == []
+
+
+@pytest.mark.parametrize("trap", ["link", "pipe", "directory"])
+async def test_a_guest_can_plant_no_trap_for_the_next_start(root: Path, trap: str) -> None:
+    """What a guest may write to is neither followed nor in the way."""
+    workspace = Workspace(root / "ws", "alice")
+    workspace.provision()
+    victim = root / "victim"
+    victim.write_text("precious")
+    for role in Role:
+        log = workspace.log(role)
+        if trap == "link":
+            log.symlink_to(victim)
+        elif trap == "pipe":
+            os.mkfifo(log)
+        else:
+            (log / "deep").mkdir(parents=True)
+    async with host(root) as running:
+        assert (await agent(running)).state == "ready"
+        assert stat.S_ISREG(workspace.log(Role.AGENT).lstat().st_mode)
+    assert victim.read_text() == "precious"
+    assert living(root) == []
+
+
+async def test_a_socket_planted_before_the_start_is_no_obstacle(root: Path) -> None:
+    workspace = Workspace(root / "ws", "alice")
+    workspace.provision()
+    workspace.gateway_socket.write_text("stale")
+    async with host(root) as running:
+        assert (await agent(running)).state == "ready"

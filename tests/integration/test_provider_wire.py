@@ -1,0 +1,233 @@
+"""What a provider really receives and how its answers, good and bad, come back.
+
+The server speaks OpenAI's chat-completions format over HTTP. The tool schemas a
+provider receives are frozen in `provider_tools.json`; rewrite it deliberately
+with `OXYDRA_UPDATE_SNAPSHOTS=1`.
+"""
+
+import json
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from wire.v1 import gateway_pb2 as pb
+
+from guest.tools.shell import shell_tools
+from tests.integration import openai_server as wire
+from tests.integration.gateway_house import Client, open_house
+from tests.integration.openai_server import OpenAIServer, Reply, openai_server
+
+SNAPSHOT = Path(__file__).with_name("provider_tools.json")
+KEY = "sk-test-0123456789abcdef"
+
+
+@asynccontextmanager
+async def talk(*replies: Reply, **settings: Any) -> AsyncIterator[tuple[Client, OpenAIServer]]:
+    async with (
+        openai_server(*replies) as server,
+        open_house(
+            provider="openai",
+            model="test-model",
+            base_url=server.base_url,
+            api_key=KEY,
+            **settings,
+        ) as house,
+    ):
+        alice = await house.serve("alice")
+        await alice.session("s")
+        yield alice, server
+
+
+async def test_an_answer_is_streamed() -> None:
+    async with talk(wire.says("Hel", "lo, ", "Alice.")) as (alice, server):
+        events = await alice.say("s", "hi")
+        deltas = [event.text.text for event in events if event.WhichOneof("event") == "text"]
+        assert deltas == ["Hel", "lo, ", "Alice."]
+        completed = events[-1].completed
+        assert completed.text == "Hello, Alice."
+        assert (completed.input_tokens, completed.output_tokens, completed.steps) == (11, 7, 1)
+        (request,) = server.requests
+        assert request.path == "/v1/chat/completions"
+        assert request.headers["authorization"] == f"Bearer {KEY}"
+        assert request.body["model"] == "test-model"
+        assert request.body["stream"] is True
+        system, user = request.body["messages"]
+        assert system["role"] == "system"
+        assert system["content"].startswith("You are Oxydra")
+        assert "Today is " in system["content"]
+        assert user == {"role": "user", "content": "hi"}
+
+
+async def test_configured_instructions_follow_the_rules() -> None:
+    async with talk(wire.says("ok"), instructions="Answer in verse.") as (alice, server):
+        await alice.say("s", "hi")
+        content = server.requests[0].body["messages"][0]["content"]
+        assert content.index("never invent a result") < content.index("Answer in verse.")
+
+
+async def test_the_tool_schemas_a_provider_receives_are_frozen() -> None:
+    shell = shell_tools(cast(Any, None))
+    async with talk(wire.says("ok"), tools=shell) as (alice, server):
+        await alice.say("s", "hi")
+        received = server.requests[0].body["tools"]
+    if os.environ.get("OXYDRA_UPDATE_SNAPSHOTS"):
+        SNAPSHOT.write_text(json.dumps(received, indent=2) + "\n")
+    assert received == json.loads(SNAPSHOT.read_text())
+
+
+async def test_tool_calls_make_the_round_trip() -> None:
+    save = ("call-1", "memory_save", '{"content": "User likes tea"}')
+    find = ("call-2", "memory_search", '{"query": "tea"}')
+    async with talk(wire.calls(save), wire.calls(find), wire.says("You like tea.")) as (
+        alice,
+        server,
+    ):
+        events = await alice.say("s", "I like tea, keep that in mind")
+        assert events[-1].completed.text == "You like tea."
+        assert events[-1].completed.steps == 3
+        finished = [
+            event.tool_finished for event in events if event.WhichOneof("event") == "tool_finished"
+        ]
+        assert [(call.tool, call.ok) for call in finished] == [
+            ("memory_save", True),
+            ("memory_search", True),
+        ]
+        notes = (await alice.stub.ListNotes(pb.ListNotesRequest())).notes
+        assert [note.text for note in notes] == ["User likes tea"]
+        call, result = server.requests[1].body["messages"][-2:]
+        assert call["tool_calls"][0]["id"] == "call-1"
+        assert json.loads(call["tool_calls"][0]["function"]["arguments"]) == {
+            "content": "User likes tea"
+        }
+        assert (result["role"], result["tool_call_id"]) == ("tool", "call-1")
+        assert json.loads(result["content"])["note_id"] == notes[0].note_id
+        found = json.loads(server.requests[2].body["messages"][-1]["content"].split("\nNote")[0])
+        assert [hit["note_id"] for hit in found] == [notes[0].note_id]
+
+
+async def test_a_bad_argument_goes_back_in_words_and_is_corrected() -> None:
+    async with talk(
+        wire.calls(("call-1", "memory_search", '{"query": "tea", "top_k": 99}')),
+        wire.calls(("call-2", "memory_search", '{"query": ')),
+        wire.calls(("call-3", "memory_search", '{"query": "tea"}')),
+        wire.says("Nothing."),
+    ) as (alice, server):
+        events = await alice.say("s", "what do I drink?")
+        assert events[-1].completed.text == "Nothing."
+        said = [request.body["messages"][-1]["content"] for request in server.requests[1:]]
+        assert "top_k" in said[0]
+        assert "99" in said[0]
+        assert "JSON" in said[1]
+        assert said[2].startswith("[]")
+
+
+async def test_a_session_goes_on_where_it_was() -> None:
+    find = ("call-1", "memory_search", '{"query": "tea"}')
+    async with talk(wire.calls(find), wire.says("No."), wire.says("As I said.")) as (alice, server):
+        await alice.say("s", "do I like tea?")
+        await alice.say("s", "sure?")
+        roles = [message["role"] for message in server.requests[-1].body["messages"]]
+        assert roles == ["system", "user", "assistant", "tool", "assistant", "user"]
+
+
+@pytest.mark.parametrize(
+    ("reply", "code", "message", "hint"),
+    [
+        (
+            wire.error("401 Unauthorized", f"Incorrect API key provided: {KEY}"),
+            "failed_precondition",
+            "provider 'openai' refused the API key",
+            "api_key_env",
+        ),
+        (
+            wire.error("404 Not Found", "no such model", code="model_not_found"),
+            "failed_precondition",
+            "knows no model 'test-model'",
+            "model",
+        ),
+        (
+            wire.error("400 Bad Request", "too long", code="context_length_exceeded"),
+            "resource_exhausted",
+            "too long for model",
+            "history_turns",
+        ),
+        (
+            wire.error("429 Too Many Requests", "slow down"),
+            "resource_exhausted",
+            "limits the rate",
+            "wait",
+        ),
+        (
+            wire.error("429 Too Many Requests", "broke", code="insufficient_quota"),
+            "resource_exhausted",
+            "no quota left",
+            "quota",
+        ),
+        (wire.error("500 Internal Server Error"), "unavailable", "failed to answer", "later"),
+        (wire.error("503 Service Unavailable"), "unavailable", "failed to answer", "later"),
+        (
+            wire.raw("200 OK", "text/event-stream", b"data: {nonsense\n\n"),
+            "unavailable",
+            "failed to answer",
+            "later",
+        ),
+        (wire.raw("200 OK", "text/html", b"<html>"), "unavailable", "cannot be used", "another"),
+        (wire.says("So ", "far", then="abort"), "unavailable", "broke off", "base_url"),
+    ],
+)
+async def test_a_failing_provider_fails_the_turn_in_clear_words(
+    reply: Reply,
+    code: str,
+    message: str,
+    hint: str,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
+    async with talk(reply) as (alice, _):
+        events = await alice.say("s", "hi")
+        failed = events[-1].failed
+        assert failed.code == code
+        assert message in failed.message
+        assert hint in failed.resolution
+        assert KEY not in "".join(map(str, events))
+        history = await alice.stub.GetSession(pb.GetSessionRequest(session_id="s"))
+        said = [event.text for event in history.events if event.role == "assistant"]
+        assert said == (["So far"] if "broke" in message else [])
+
+
+async def test_the_key_a_provider_quotes_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    secret = "s3cret-t0ken"  # what the house's scrubber knows
+    async with talk(wire.error("401 Unauthorized", f"bad key {secret}")) as (alice, _):
+        await alice.say("s", "hi")
+    assert "refused the API key" in caplog.text
+    assert secret not in caplog.text
+
+
+@pytest.mark.parametrize("reply", [wire.never(), wire.says("So far", then="hang")])
+async def test_a_slow_provider_meets_the_time_budget(reply: Reply) -> None:
+    async with talk(reply, turn_timeout_s=0.3) as (alice, _):
+        assert (await alice.say("s", "hi"))[-1].failed.code == "timeout"
+
+
+async def test_a_provider_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
+    async with open_house(provider="openai", model="m", base_url="http://127.0.0.1:9/v1") as house:
+        alice = await house.serve("alice")
+        failed = (await alice.say(await alice.session(), "hi"))[-1].failed
+        assert failed.code == "unavailable"
+        assert "base_url" in failed.resolution
+
+
+async def test_leaving_a_turn_closes_the_connection_to_the_provider() -> None:
+    async with talk(wire.says("So far", then="hang"), wire.says("Back.")) as (alice, server):
+        call = alice.stub.RunTurn(pb.RunTurnRequest(session_id="s", text="hi"))
+        stream = aiter(call)
+        await anext(stream)
+        await anext(stream)
+        call.cancel()
+        assert (await alice.say("s", "again"))[-1].completed.text == "Back."
+        assert len(server.requests) == 2

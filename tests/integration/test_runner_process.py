@@ -1,0 +1,336 @@
+"""The real command with the real guest: every way in, every way out, nothing left behind."""
+
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.tiers.bubblewrap import Bubblewrap
+from tests.e2e.household import Household
+
+GUARD_S = 60.0
+GUEST = "guest.app"
+
+
+@pytest.fixture
+def house() -> Iterator[Household]:
+    made = Household()
+    made.environment["OXYDRA_EMBEDDER__BACKEND"] = "none"
+    yield made
+    (made.working_directory / "runner.toml").unlink(missing_ok=True)
+    stopped = made.run("stop")
+    made.remove()
+    assert stopped.returncode == 0, stopped.stderr
+
+
+def status(house: Household) -> Any:
+    return json.loads(house.run("status", "--json").stdout)
+
+
+def agent(house: Household) -> Any:
+    return status(house)["guests"][0]
+
+
+def wait_for(condition: Callable[[], Any]) -> Any:
+    deadline = time.monotonic() + GUARD_S
+    while not (found := condition()):
+        assert time.monotonic() < deadline, "waited in vain"
+        time.sleep(0.05)
+    return found
+
+
+def greeting_of(process: "subprocess.Popen[str]") -> str:
+    """What a host in the foreground says when it is ready."""
+    assert process.stdout is not None
+    lines = []
+    while line := process.stdout.readline():
+        lines.append(line)
+        if line.startswith("  stop "):
+            return "".join(lines)
+    raise AssertionError(process.communicate())
+
+
+def begin(house: Household) -> "subprocess.Popen[str]":
+    """A host in the foreground, ready."""
+    process = house.begin("start")
+    greeting_of(process)
+    return process
+
+
+def detach(house: Household) -> None:
+    done = house.run("start", "--detach")
+    assert done.returncode == 0, done.stderr
+
+
+def end(process: "subprocess.Popen[str]", number: int) -> tuple[int, str]:
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=GUARD_S)
+    return process.returncode, errors
+
+
+def test_start_in_the_foreground_greets_and_ends_with_ctrl_c(house: Household) -> None:
+    process = house.begin("start")
+    greeting = greeting_of(process)
+    assert "is ready (process tier)" in greeting
+    assert "user       default" in greeting
+    assert f"workspace  {house.workspaces}/default" in greeting
+    assert "provider   offline" in greeting
+    assert "embedder   none" in greeting
+    assert "chat       runner chat" in greeting
+    assert "stop       Ctrl-C here, or runner stop" in greeting
+    code, errors = end(process, signal.SIGINT)
+    assert code == 130
+    assert errors.splitlines() == [
+        "insecure: nothing confines the agent itself in the process tier; it runs with your "
+        "rights and can reach every file and network that you can"
+    ]
+    assert house.left_behind() == []
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_other_signals_are_an_ordinary_end(house: Household, number: int) -> None:
+    process = begin(house)
+    assert end(process, number)[0] == 0
+    assert house.left_behind() == []
+
+
+def test_impatience_leaves_nothing_either(house: Household) -> None:
+    process = begin(house)
+    for _ in range(5):
+        process.send_signal(signal.SIGINT)
+    assert end(process, signal.SIGINT)[0] == 130
+    assert house.left_behind() == []
+
+
+def test_ctrl_c_in_the_middle_of_a_start_leaves_nothing(house: Household) -> None:
+    process = house.begin("start")
+    wait_for(lambda: house.guest_pids(GUEST))
+    assert end(process, signal.SIGINT)[0] == 130
+    assert house.left_behind() == []
+
+
+def test_a_detached_host_is_ready_on_return_and_stops_once(house: Household) -> None:
+    done = house.run("start", "--detach")
+    assert done.returncode == 0, done.stderr
+    assert "running in the background, pid " in done.stdout
+    found = status(house)
+    assert found["running"] is True
+    assert (found["user"], found["tier"], found["provider"]) == ("default", "process", "offline")
+    assert found["workspace"] == str(house.workspaces / "default")
+    guest, shell, embedder = found["guests"]
+    assert (guest["role"], guest["state"], guest["restarts"]) == ("agent", "ready", 0)
+    assert guest["resident_bytes"] > 10_000_000
+    assert shell["role"] == "shell"
+    lacking = Bubblewrap().reason
+    assert (shell["state"], shell["reason"]) == (
+        ("disabled", lacking) if lacking else ("ready", "")
+    )
+    assert (embedder["role"], embedder["state"]) == ("embedder", "disabled")
+    table = house.run("status")
+    assert table.returncode == 0
+    assert "agent" in table.stdout
+    assert "shell" in table.stdout
+    assert ("boundary: held by all" in table.stdout) is not bool(lacking)
+    first, second = house.run("stop"), house.run("stop")
+    assert (first.returncode, first.stdout) == (0, "stopped\n")
+    assert (second.returncode, second.stdout) == (0, "not running\n")
+    assert house.run("status").returncode == 3
+    assert house.left_behind() == []
+
+
+def test_stop_ends_a_host_in_the_foreground(house: Household) -> None:
+    process = begin(house)
+    assert house.run("stop").returncode == 0
+    process.communicate(timeout=GUARD_S)
+    assert process.returncode == 0
+    assert house.left_behind() == []
+
+
+def test_a_second_start_is_refused_and_says_who_is_there(house: Household) -> None:
+    process = begin(house)
+    for words in (["start"], ["start", "--detach"], []):
+        done = house.run(*words)
+        assert done.returncode == 1
+        assert f"pid {process.pid}, since 20" in done.stderr
+        assert "runner stop" in done.stderr
+    assert agent(house)["state"] == "ready"
+    other = house.run("--user", "bob", "start", "--detach")
+    assert other.returncode == 0, other.stderr
+    house.run("--user", "bob", "stop")
+
+
+def test_a_killed_guest_is_replaced(house: Household) -> None:
+    detach(house)
+    before = agent(house)
+    os.kill(before["pid"], signal.SIGKILL)
+    wait_for(lambda: (found := agent(house))["state"] == "ready" and found["pid"] != before["pid"])
+    assert agent(house)["restarts"] == 1
+    assert house.guest_pids(GUEST) == [agent(house)["pid"]]
+    host_log = house.run("logs", "--role", "host").stdout
+    assert "was killed by SIGKILL" in host_log
+
+
+def test_restart_gives_another_guest_with_the_settings_that_hold_now(house: Household) -> None:
+    config = house.working_directory / "runner.toml"
+    config.write_text('[agent]\ninstructions = "one"')
+    detach(house)
+    before = agent(house)
+    config.write_text("[agent]\nmax_stepz = 3")
+    refused = house.run("restart")
+    assert refused.returncode == 1
+    assert "did you mean agent.max_steps?" in refused.stderr
+    config.write_text("[agent]\nmax_steps = 3")
+    assert agent(house)["pid"] == before["pid"]
+    for role in ([], ["--role", "agent"]):
+        assert house.run("restart", *role).returncode == 0
+    after = agent(house)
+    assert after["state"] == "ready"
+    assert after["pid"] != before["pid"]
+    assert after["restarts"] == 2
+
+
+@pytest.mark.parametrize("next_command", ["start", "stop"])
+def test_after_the_runner_was_killed_nothing_is_in_the_way(
+    house: Household, next_command: str
+) -> None:
+    """The guest is frozen, so that it cannot notice and end by itself."""
+    process = begin(house)
+    (guest,) = house.guest_pids(GUEST)
+    os.kill(guest, signal.SIGSTOP)
+    process.kill()
+    process.communicate()
+    assert house.sockets()
+    assert house.guest_pids(GUEST) == [guest]
+    assert house.run("status").returncode == 3
+    if next_command == "start":
+        done = house.run("start", "--detach")
+        assert done.returncode == 0, done.stderr
+        assert "an earlier runner was killed; its agent guest was ended" in done.stdout
+        assert house.guest_pids(GUEST) == [agent(house)["pid"]]
+        house.run("stop")
+    else:
+        done = house.run("stop")
+        assert done.returncode == 0
+        assert "was ended" in done.stdout
+    assert house.left_behind() == []
+
+
+def test_a_guest_notices_that_its_runner_was_killed(house: Household) -> None:
+    process = begin(house)
+    assert house.guest_pids(GUEST)
+    process.kill()
+    process.communicate()
+    wait_for(lambda: not house.guest_pids(GUEST))
+
+
+@pytest.mark.parametrize("words", [["start"], ["start", "--detach"], ["chat"]])
+def test_a_corrupt_database_is_one_clear_error(house: Household, words: list[str]) -> None:
+    database = house.workspaces / "default" / ".oxydra" / "memory.db"
+    database.parent.mkdir(parents=True)
+    database.write_bytes(b"this is no database " * 400)
+    before = database.read_bytes()
+    done = house.run(*words)
+    assert done.returncode == 1
+    said = [line for line in done.stderr.splitlines() if not line.startswith(("insecure", "start"))]
+    what, why, fix = said
+    assert "database" in what
+    assert why.startswith("  why: ")
+    assert fix.startswith("  fix: ")
+    assert done.stdout == ""
+    assert database.read_bytes() == before
+    assert house.left_behind() == []
+
+
+def test_secrets_are_in_the_envelope_and_nowhere_else(house: Household) -> None:
+    key = "sk-test-51b1c3a0b7"
+    (house.working_directory / "runner.toml").write_text(
+        '[agent]\nprovider = "openai"\nmodel = "m"\nbase_url = "http://127.0.0.1:9"\n'
+        'api_key_env = "THE_KEY"'
+    )
+    house.environment |= {"THE_KEY": key, "OTHER_API_KEY": "sk-other-9d8e"}
+    detach(house)
+    pid = agent(house)["pid"]
+    environ = Path(f"/proc/{pid}/environ").read_bytes().decode()
+    names = {entry.partition("=")[0] for entry in environ.rstrip("\0").split("\0")}
+    assert names <= {"PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "PYTHONUTF8"} | {
+        "PYTHONUSERBASE",
+        "SSL_CERT_FILE",
+        "SSL_CERT_DIR",
+    }
+    seen = environ + Path(f"/proc/{pid}/cmdline").read_text()
+    for path in house.path.rglob("*"):
+        if path.is_file():
+            seen += path.read_bytes().decode(errors="replace")
+    seen = seen.replace((house.working_directory / "runner.toml").read_text(), "")
+    for secret in (key, "sk-other-9d8e"):
+        assert secret not in seen
+    for command in (["status"], ["status", "--json"], ["logs"], ["logs", "--role", "host"]):
+        assert key not in house.run(*command).stdout
+
+
+def test_logs_show_tail_follow_and_json(house: Household) -> None:
+    detach(house)
+    lines = house.run("logs", "--json", "--tail", "2").stdout.splitlines()
+    assert len(lines) in (1, 2)
+    assert all("message" in json.loads(line) for line in lines)
+    follower = house.begin("logs", "--tail", "1", "--follow")
+    assert follower.stdout is not None
+    assert follower.stdout.readline()
+    with (house.workspaces / "default" / "logs" / "agent" / "guest.log").open("a") as log:
+        log.write("a plain line\n")
+    assert follower.stdout.readline() == "a plain line\n"
+    assert end(follower, signal.SIGINT)[0] == 130
+
+
+@pytest.fixture
+def full_disk(house: Household) -> Iterator[Path]:
+    """Workspaces on a tiny file system with no byte left."""
+    house.workspaces.mkdir(mode=0o700)
+    options = "size=4m,mode=0700"
+    mount = ["mount", "-t", "tmpfs", "-o", options, "oxydra-test", str(house.workspaces)]
+    subprocess.run(mount, check=True)
+    try:
+        filler = house.workspaces / "filler"
+        with filler.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+            while True:
+                file.write(b"x" * 4096)
+        yield filler
+    finally:
+        house.run("stop")
+        subprocess.run(["umount", str(house.workspaces)], check=True)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("words", [["start"], ["start", "--detach"]])
+def test_a_full_disk_is_one_clear_error(
+    house: Household, full_disk: Path, words: list[str]
+) -> None:
+    done = house.run(*words)
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
+    _, what, _, fix = done.stderr.splitlines()
+    assert "no room left" in what
+    assert "workspace_root" in fix
+    assert [path.name for path in house.workspaces.iterdir()] == ["filler"]
+    assert house.left_behind() == []
+    full_disk.unlink()
+    detach(house)
+
+
+def test_a_socket_in_the_gateways_place_is_replaced(house: Household) -> None:
+    """A socket left at the gateway's place is replaced, whoever made it."""
+    place = house.workspaces / "default" / "ipc" / "gateway.sock"
+    place.parent.mkdir(parents=True, mode=0o700)
+    with socket.socket(socket.AF_UNIX) as squatter:
+        squatter.bind(str(place))
+        squatter.listen()
+        detach(house)
+        assert agent(house)["state"] == "ready"

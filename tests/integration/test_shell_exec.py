@@ -1,0 +1,182 @@
+"""`shell_exec` from the chat to a real shell daemon and back: turns, approval, failures."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from rich.console import RenderableType
+from wire.v1 import gateway_pb2 as pb
+
+from guest.shell.client import ShellClient
+from guest.tools.command_policy import CommandPolicy
+from runner.cli.conversation import Conversation
+from runner.cli.screen import Style
+from runner.gateway_client import GatewayClient
+from tests.integration.gateway_house import House, open_house
+from tests.support.shell_backends import TOKEN, Daemon, left_behind, ready_daemon
+
+GUARD_S = 60
+
+
+@pytest.fixture
+async def daemon() -> AsyncIterator[Daemon]:
+    async with ready_daemon() as running:
+        yield running
+
+
+@asynccontextmanager
+async def house_with_shell(daemon: Daemon, **options: Any) -> AsyncIterator[House]:
+    client = ShellClient(daemon.endpoint, TOKEN)
+    async with open_house(shell=client, **options) as house:
+        yield house
+    await client.close()
+
+
+class Watcher:
+    """A screen that keeps what it shows and answers every question in one way."""
+
+    width = 200
+
+    def __init__(self, answer: bool) -> None:
+        self.answer = answer
+        self.questions: list[str] = []
+        self.said = ""
+        self.lines: list[str] = []
+
+    async def stream(self, text: str) -> None:
+        self.said += text
+
+    async def line(self, text: str, style: Style = Style.PLAIN) -> None:
+        self.lines.append(text)
+
+    async def activity(self, text: str) -> None:
+        pass
+
+    async def table(self, table: RenderableType) -> None:
+        pass
+
+    async def status(self, text: str) -> None:
+        pass
+
+    async def ask(self, question: str) -> bool:
+        self.questions.append(question)
+        return self.answer
+
+
+async def chat(house: House, screen: Watcher, text: str) -> bool:
+    """Say one thing in the terminal chat of a new user."""
+    alice = await house.serve("alice")
+
+    async def connect() -> GatewayClient:
+        return await GatewayClient.open(alice.address, alice.token, channel_name="test")
+
+    async with Conversation(connect, screen) as conversation:
+        return await conversation.turn(text)
+
+
+async def test_the_offline_model_runs_a_command(daemon: Daemon) -> None:
+    async with house_with_shell(daemon) as house:
+        alice = await house.serve("alice")
+        session = await alice.session()
+        assert (await alice.stub.Hello(pb.HelloRequest())).shell == "ready"
+        assert await alice.answer(session, "run echo hi") == "hi"
+        shown = await alice.answer(session, "run echo out; echo err >&2; exit 3")
+        assert shown == "out\n(on standard error)\nerr\n(exit code 3)"
+        assert await alice.answer(session, "run true") == "(no output)"
+        await alice.answer(session, "run echo kept > note.txt")
+        assert (daemon.root / "shared/note.txt").read_text() == "kept\n"
+        assert "bytes left out" in await alice.answer(session, "run seq 1 100000")
+
+
+@pytest.mark.parametrize("approved", [True, False])
+async def test_a_person_is_asked_and_sees_the_command(daemon: Daemon, approved: bool) -> None:
+    screen = Watcher(answer=approved)
+    async with house_with_shell(daemon, approval="ask") as house:
+        assert await chat(house, screen, "run touch 'a\x1b[31m b'; echo \"done\"")
+    (question,) = screen.questions
+    assert question.startswith("allow shell_exec ")
+    assert "touch 'a" in question
+    assert 'echo \\"done\\"' in question
+    assert question.isprintable()
+    ran = any((daemon.root / "shared").iterdir())
+    assert ran is approved
+    assert ("done" if approved else "was not approved by the user") in screen.said
+
+
+async def test_no_part_of_a_command_hides_from_who_approves_it(daemon: Daemon) -> None:
+    """What is dressed up as a credential would be redacted anywhere else."""
+    screen = Watcher(answer=False)
+    async with house_with_shell(daemon, approval="ask") as house:
+        await chat(house, screen, "run x='password: '; touch hidden; echo s3cret-t0ken")
+    (question,) = screen.questions
+    assert "touch hidden" in question
+    assert "s3cret" not in question
+
+
+async def test_a_command_that_the_operator_denies_is_not_run(daemon: Daemon) -> None:
+    policy = CommandPolicy(deny=("touch *",))
+    async with house_with_shell(daemon, commands=policy) as house:
+        alice = await house.serve("alice")
+        said = await alice.answer(await alice.session(), "run echo x; to'u'ch y")
+        assert "the operator does not permit commands like touch *" in said
+    assert not any((daemon.root / "shared").iterdir())
+
+
+async def test_a_cancelled_turn_ends_its_command(daemon: Daemon) -> None:
+    async with house_with_shell(daemon) as house:
+        alice = await house.serve("alice")
+        session = await alice.session()
+        asked = asyncio.create_task(
+            alice.say(session, "run touch begun; sleep 2001 & sleep 2002", "turn-1")
+        )
+        async with asyncio.timeout(GUARD_S):
+            while not (daemon.root / "shared/begun").exists():
+                await asyncio.sleep(0.01)
+        await alice.stub.CancelTurn(pb.CancelTurnRequest(turn_id="turn-1"))
+        assert (await asked)[-1].failed.code == "cancelled"
+        async with asyncio.timeout(GUARD_S):
+            while any("sleep" in line for line in left_behind(daemon.root)):
+                await asyncio.sleep(0.01)
+        assert await alice.answer(session, "run echo still here") == "still here"
+
+
+async def test_a_shell_that_is_killed_is_reported_and_used_again_when_it_is_back(
+    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("guest.shell.client.RESUME_S", 0.5)
+    monkeypatch.setattr("guest.shell.client.REACH_S", 0.5)
+    async with house_with_shell(daemon) as house:
+        alice = await house.serve("alice")
+        session = await alice.session()
+        asked = asyncio.create_task(alice.answer(session, "run touch begun; sleep 2003"))
+        async with asyncio.timeout(GUARD_S):
+            while not (daemon.root / "shared/begun").exists():
+                await asyncio.sleep(0.01)
+        daemon.process.send_signal(signal.SIGKILL)
+        daemon.process.wait()
+        assert "the shell guest went away while the command ran" in await asked
+        assert "the command was not started" in await alice.answer(session, "run echo x")
+        assert (await alice.stub.Hello(pb.HelloRequest())).shell.startswith("unavailable: ")
+        monkeypatch.setattr("guest.shell.client.REACH_S", GUARD_S)
+        second = Daemon(daemon.root)
+        try:
+            assert await alice.answer(session, "run echo back") == "back"
+            assert (await alice.stub.Hello(pb.HelloRequest())).shell == "ready"
+        finally:
+            second.stop()
+
+
+async def test_users_and_turns_at_once_never_mix(daemon: Daemon) -> None:
+    async with house_with_shell(daemon) as house:
+        users = [await house.serve(name) for name in ("alice", "bob", "carol")]
+        sessions = [(user, await user.session()) for user in users for _ in range(4)]
+
+        async def ask(number: int, user: Any, session: str) -> str:
+            text = f"run for i in 1 2 3; do echo of-{number}; sleep 0.05; done"
+            return str(await user.answer(session, text))
+
+        answers = await asyncio.gather(*(ask(number, *who) for number, who in enumerate(sessions)))
+    assert answers == ["\n".join([f"of-{number}"] * 3) for number in range(12)]

@@ -1,0 +1,200 @@
+"""A planted secret never comes through, in whatever form and wherever it stands."""
+
+import asyncio
+import base64
+import json
+import re
+import string
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, quote_plus
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pipeline_support import cut_out
+from pydantic import Field
+
+from guest.errors import ToolError
+from guest.tools.base import Arguments, Excerpt, Safety, Tool, ToolContext, ToolOutput
+from guest.tools.files import file_tools
+from guest.tools.files.roots import Roots
+from guest.tools.pipeline import ToolPipeline
+from guest.tools.scrub import REDACTED, Scrubber
+
+ALICE = ToolContext("alice", "session-1", "turn-1", "test")
+MAX_BYTES = 1024
+PIECE = 6
+"""So many characters of a secret in a row are a leak."""
+
+# A letter of its own alphabet, so that no surrounding text holds a piece by chance.
+secrets = st.text("QZXJVKWqzxjvkw", min_size=12, max_size=60).map(lambda text: f'{text}+/%"é7')
+around = st.text(
+    st.characters(exclude_categories=["Cs"], exclude_characters="QZXJVKWqzxjvkw\0"), max_size=400
+)
+
+
+def in_base64(secret: str, before: bytes = b"") -> str:
+    return base64.b64encode(before + secret.encode() + b"tail").decode()
+
+
+FORMS: dict[str, Callable[[str], str]] = {
+    "plain": str,
+    "url": quote,
+    "url, all": lambda secret: quote(secret, safe=""),
+    "url, plus": quote_plus,
+    "url, lower case": lambda secret: re.sub(
+        "%..", lambda escape: escape[0].lower(), quote(secret, safe="")
+    ),
+    "json": lambda secret: json.dumps(secret)[1:-1],
+    "json, unicode": lambda secret: json.dumps(secret, ensure_ascii=False)[1:-1],
+    "base64": lambda secret: base64.b64encode(secret.encode()).decode(),
+    "base64, url-safe": lambda secret: base64.urlsafe_b64encode(secret.encode()).decode(),
+    "base64, shifted by 1": lambda secret: in_base64(secret, b"u"),
+    "base64, shifted by 2": lambda secret: in_base64(secret, b"u:"),
+    "base64, shifted by 3": lambda secret: in_base64(secret, b"me:"),
+}
+forms = st.sampled_from(sorted(FORMS))
+
+
+def pieces(written: str, form: str) -> set[str]:
+    """What of `written` may not be seen. In base64 the edges carry the neighbours' bits."""
+    if form.startswith("base64"):
+        written = written[8:-10]
+    return {written[i : i + PIECE] for i in range(len(written) - PIECE + 1)}
+
+
+def assert_hidden(shown: str, written: str, form: str) -> None:
+    leaked = [piece for piece in pieces(written, form) if piece in shown]
+    assert not leaked
+
+
+@given(secrets, forms, around, around)
+def test_a_known_secret_is_hidden_in_any_text(
+    secret: str, form: str, before: str, after: str
+) -> None:
+    written = FORMS[form](secret)
+    assert_hidden(Scrubber([secret]).scrub(before + written + after), written, form)
+
+
+@given(secrets, forms, around, around, st.data())
+def test_a_cut_through_a_secret_hides_what_is_left_of_it(
+    secret: str, form: str, before: str, after: str, data: st.DataObject
+) -> None:
+    written = FORMS[form](secret)
+    whole = before + written + after
+    first = data.draw(st.integers(0, len(whole)))
+    last = data.draw(st.integers(first, len(whole)))
+    excerpt = Excerpt(whole[first:last], whole[:first], whole[last:])
+    assert_hidden(cut_out(Scrubber([secret]), excerpt), written, form)
+
+
+@given(st.lists(secrets, min_size=2, max_size=4), st.integers(1, 8))
+def test_secrets_that_overlap_are_hidden_whole(known: list[str], shared: int) -> None:
+    """The end of each is the beginning of the next."""
+    chained, written = [known[0]], known[0]
+    for secret in known[1:]:
+        chained.append(chained[-1][-shared:] + secret)
+        written += secret
+    shown = Scrubber(chained).scrub(f"<{written}>")
+    assert shown == f"<{REDACTED}>"
+
+
+@given(around)
+def test_text_without_secrets_is_not_touched_by_known_ones(text: str) -> None:
+    assert Scrubber(["QZXJVKWqzxjvkw+/"]).scrub(text) == Scrubber().scrub(text)
+
+
+@given(secrets, forms, around)
+def test_redaction_is_stable(secret: str, form: str, before: str) -> None:
+    scrub = Scrubber([secret]).scrub
+    once = scrub(before + FORMS[form](secret))
+    assert scrub(once) == once
+
+
+class _Arguments(Arguments):
+    """Only what the tests below hand over."""
+
+    where: int = Field(default=0, ge=0, le=10)
+
+
+def _pipeline(secret: str, output: Any = None, error: str = "") -> ToolPipeline:
+    async def run(_: ToolContext, __: _Arguments) -> ToolOutput:
+        if error:
+            raise ToolError(error)
+        assert isinstance(output, ToolOutput)
+        return output
+
+    tool = Tool("probe", "a probe", _Arguments, Safety.READ_ONLY, 5, run)
+    return ToolPipeline([tool], scrubber=Scrubber([secret]), max_output_bytes=MAX_BYTES)
+
+
+def _call(pipeline: ToolPipeline, arguments: Any = None) -> tuple[str, str]:
+    result = asyncio.run(pipeline.call(ALICE, "probe", arguments or {}))
+    assert len(result.text.encode()) <= MAX_BYTES
+    return result.text, result.summary
+
+
+@settings(max_examples=150)
+@given(secrets, forms, st.integers(MAX_BYTES - 250, MAX_BYTES + 50), st.sampled_from("xé日😀"))
+def test_no_truncation_leaves_half_a_secret(
+    secret: str, form: str, length: int, filler: str
+) -> None:
+    """The secret is planted where the result, an error and a note are cut."""
+    written = FORMS[form](secret)
+    filled = filler * (length // len(filler.encode())) + written + filler * 400
+    texts = [
+        *_call(_pipeline(secret, ToolOutput({"text": filled}, summary=filled))),
+        *_call(_pipeline(secret, ToolOutput([filled, filled]))),
+        *_call(_pipeline(secret, error=filled)),
+        *_call(_pipeline(secret, ToolOutput({}, notes=(filled[-700 - len(written) :],)))),
+    ]
+    # In JSON text the planted form is escaped once more: both must be hidden.
+    for text in texts:
+        assert_hidden(text, written, form)
+        assert_hidden(text, json.dumps(written, ensure_ascii=False)[1:-1], form)
+
+
+@settings(max_examples=60)
+@given(st.text(string.ascii_letters + string.digits, min_size=20, max_size=40), st.integers(0, 59))
+def test_a_bad_argument_is_shown_without_its_secret(secret: str, before: int) -> None:
+    """The value seen is shortened: that cut, too, comes after redaction."""
+    text, summary = _call(_pipeline(secret), {"where": "." * before + secret})
+    for piece in pieces(secret, "plain"):
+        assert piece not in text
+        assert piece not in summary
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    secret=st.text(string.ascii_letters + string.digits + "+/", min_size=24, max_size=60),
+    before=st.integers(0, 40),
+    fill=st.integers(12_150, 12_300),
+)
+def test_no_range_of_a_file_shows_half_a_secret(
+    tmp_path_factory: pytest.TempPathFactory, secret: str, before: int, fill: int
+) -> None:
+    """Planted where file_read ends a piece, and around what file_search shows."""
+    base = tmp_path_factory.mktemp("workspace")
+    for name in ("shared", "tmp", "vault"):
+        (base / name).mkdir()
+    one_line = f"{'.' * fill}{secret}{'.' * 500}\n"
+    (base / "shared" / "read").write_text(one_line)
+    (base / "shared" / "found").write_text(f"{'.' * before}{secret}{'.' * 70}needle{'.' * 60}\n")
+    texts = asyncio.run(_look(base, secret))
+    for piece in pieces(secret, "plain"):
+        assert not any(piece in text for text in texts)
+
+
+async def _look(base: Path, secret: str) -> list[str]:
+    roots = Roots({name: base / name for name in ("shared", "tmp", "vault")})
+    pipeline = ToolPipeline(file_tools(roots), scrubber=Scrubber([secret]))
+    try:
+        read = await pipeline.call(ALICE, "file_read", {"path": "/shared/read"})
+        found = await pipeline.call(ALICE, "file_search", {"path": "/shared", "query": "needle"})
+    finally:
+        roots.close()
+    assert not read.is_error
+    assert "needle" in found.text
+    return [read.text, read.summary, found.text, found.summary]

@@ -1,0 +1,147 @@
+"""For any text: no user id and no database path leads where it must not."""
+
+import contextlib
+import json
+import os
+import re
+import string
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runner.config import Config, UserSection
+from runner.config_loading import load_config
+from runner.database_file import resolve_db_path
+from runner.errors import ConfigError, WorkspaceError
+from runner.logs import printable, readable
+from runner.runtime import Runtime
+from runner.user_id import check_user_id
+from runner.workspace import Workspace
+
+ROOT = Path("/srv/oxydra")
+WORKSPACE = Workspace(ROOT, "alice")
+HIDDEN = ("shared", "tmp", "vault", "ipc", "logs")
+
+names = st.one_of(
+    st.sampled_from(["..", ".", "", "~", "alice", "bob", ".oxydra", "m.db", *HIDDEN]),
+    st.text(max_size=12),
+    st.text(string.ascii_lowercase + string.digits + "_-", max_size=40),
+)
+paths = st.builds(
+    lambda lead, parts: (lead + "/".join(parts)).replace("\0", ""),  # refused by the settings
+    st.sampled_from(["", "/", "./", f"{ROOT}/", f"{ROOT}/alice/", f"{ROOT}/bob/"]),
+    st.lists(names, min_size=1, max_size=6),
+).filter(bool)
+
+
+@given(names)
+def test_a_user_id_is_one_plain_name_or_refused(user_id: str) -> None:
+    try:
+        workspace = Workspace.locate(Config(workspace_root=ROOT), user_id)
+    except WorkspaceError:
+        assert not re.fullmatch("[a-z0-9][a-z0-9_-]{0,31}", user_id)
+        return
+    assert workspace.path.parent == ROOT
+    assert workspace.path.name == user_id == check_user_id(user_id)
+    assert os.path.normpath(workspace.path) == str(workspace.path)
+    assert user_id.isascii()
+    assert user_id == user_id.lower()
+    assert 1 <= len(user_id) <= 32
+
+
+@given(st.text(string.ascii_lowercase + string.digits, min_size=1, max_size=32))
+def test_users_never_share_a_directory(user_id: str) -> None:
+    config = load_config(environ={"OXYDRA_RUNTIME_DIR": "/r", "OXYDRA_WORKSPACE_ROOT": "/w"})
+    other = user_id[:-1] + ("b" if user_id[-1] == "a" else "a")
+    assert Runtime.locate(config, user_id).directory != Runtime.locate(config, other).directory
+    assert Workspace(ROOT, user_id).path != Workspace(ROOT, other).path
+
+
+@given(paths)
+def test_no_database_path_leads_to_a_guest_or_to_another_user(setting: str) -> None:
+    try:
+        path = resolve_db_path(setting, WORKSPACE, mounted_only=True)
+    except ConfigError:
+        return
+    inside = path.relative_to(WORKSPACE.path)
+    assert ".." not in inside.parts
+    assert inside.parts
+    assert inside.parts[0] not in HIDDEN
+
+
+@given(paths)
+def test_an_absolute_path_leads_to_no_workspace_but_ones_own(setting: str) -> None:
+    try:
+        path = resolve_db_path(setting, WORKSPACE, mounted_only=False)
+    except ConfigError:
+        return
+    if path.is_relative_to(ROOT):
+        assert path.is_relative_to(WORKSPACE.path)
+        assert path.relative_to(WORKSPACE.path).parts[0] not in HIDDEN
+
+
+@pytest.fixture(scope="module")
+def scratch() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="oxq-") as path:
+        yield Path(path) / "runner.toml"
+
+
+@given(content=st.one_of(st.binary(max_size=60), st.text(max_size=60).map(str.encode)))
+def test_no_file_makes_loading_do_anything_but_load_or_refuse(
+    scratch: Path, content: bytes
+) -> None:
+    scratch.write_bytes(content)
+    with contextlib.suppress(ConfigError):
+        load_config(scratch, environ={})
+
+
+def toml(value: object) -> str:
+    """`value` as TOML writes it in one line."""
+    if isinstance(value, dict):
+        inner = ", ".join(f"{json.dumps(key)} = {toml(item)}" for key, item in value.items())
+        return "{" + inner + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(toml, value)) + "]"
+    return json.dumps(value)
+
+
+keys = st.one_of(
+    st.sampled_from([*Config.model_fields, *UserSection.model_fields, "db_path", "alice", "x"]),
+    st.text(string.printable, max_size=3),
+)
+values = st.recursive(
+    st.one_of(
+        st.integers(-(2**70), 2**70),
+        st.floats(allow_nan=False, allow_infinity=False),
+        st.booleans(),
+        st.text(string.printable, max_size=5),
+    ),
+    lambda inner: st.one_of(st.lists(inner, max_size=2), st.dictionaries(keys, inner, max_size=3)),
+    max_leaves=8,
+)
+
+
+@given(st.dictionaries(keys, values, max_size=4))
+def test_no_settings_do_anything_but_load_or_be_refused(
+    scratch: Path, settings: dict[str, object]
+) -> None:
+    lines = [f"{json.dumps(key)} = {toml(value)}" for key, value in settings.items()]
+    scratch.write_text("\n".join(lines))
+    with contextlib.suppress(ConfigError):
+        load_config(scratch, environ={})
+
+
+@given(name=st.text(string.ascii_uppercase + "_", min_size=1, max_size=20), value=names)
+def test_no_unknown_variable_passes(name: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=f"unknown setting OXYDRA_X{name};"):
+        load_config(environ={f"OXYDRA_X{name}": value})
+
+
+@given(st.text())
+def test_no_log_line_reaches_the_terminal_as_a_command(line: str) -> None:
+    for shown in (printable(line), readable(line)):
+        assert all(character.isprintable() or character in "\n\t" for character in shown)

@@ -1,0 +1,20 @@
+"""One town per tier for all hostile tests: its start is paid once."""
+
+from collections.abc import AsyncIterator
+
+import pytest
+import pytest_asyncio
+
+from tests.support.hostile_town import Town, town
+
+TIERS = [
+    pytest.param("process", id="process", marks=pytest.mark.bubblewrap),
+    pytest.param("container", id="container", marks=pytest.mark.docker),
+]
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session", params=TIERS)
+async def place(request: pytest.FixtureRequest) -> AsyncIterator[Town]:
+    async with town(request.param) as ready:
+        yield ready
+        await ready.assert_unharmed()

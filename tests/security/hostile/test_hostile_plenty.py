@@ -1,0 +1,196 @@
+"""Too much of everything: processes, memory, output, files, descriptors, disk."""
+
+import os
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Literal
+
+import pytest
+from wire.errors import Code, WireError
+
+from tests.security.hostile.conftest import TIERS
+from tests.support.hostile_judge import denied, judged
+from tests.support.hostile_town import MEMORY_MB, PROCESSES, Attempt, Town, bash, python, town
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+BOMBS = [
+    Attempt("a fork bomb", bash("bomb() { bomb | bomb & }; bomb; sleep 2"), {"timeout_ms": 4000}),
+    Attempt(
+        "as many processes as there may be",
+        python(f"""
+            children = []
+            while len(children) < 2000:
+                pid, error = refused(os.fork)
+                if error is not None: break
+                if pid == 0:
+                    import time; time.sleep(60); os._exit(0)
+                children.append(pid)
+            print(len(children))
+            if len(children) > {PROCESSES}: won(len(children))
+            for pid in children: os.kill(pid, 9)
+        """),
+    ),
+    Attempt(
+        "a memory bomb",
+        python(f"""
+            held = []
+            while len(held) < 2 * {MEMORY_MB}:
+                piece, error = None, None
+                try: piece = bytearray(b"x") * (1 << 20)
+                except MemoryError: break
+                held.append(piece)
+            if len(held) > {MEMORY_MB}: won(len(held), "MiB")
+        """),
+    ),
+    Attempt(
+        "memory that is shared and in files of memory",
+        python(f"""
+            total = 0
+            for number in range(16):
+                at = os.memfd_create("m")
+                for _ in range(64):
+                    _, error = refused(os.write, at, bytes(1 << 20))
+                    total += error is None
+            if total > {MEMORY_MB}: print(total, "MiB")
+            at, _ = refused(lambda: open("/dev/shm/hostile", "wb"))
+            while at is not None and refused(at.write, bytes(1 << 20))[1] is None:
+                if at.tell() > 256 << 20:
+                    won("shared memory"); break
+            refused(os.unlink, "/dev/shm/hostile")
+        """),
+    ),
+    Attempt(
+        "as many descriptors as there may be",
+        python("""
+            held = []
+            while len(held) < 1_000_000:
+                at, error = refused(os.open, "/dev/null", os.O_RDONLY)
+                if error is not None: break
+                held.append(at)
+            if len(held) > 500_000: won(len(held))
+        """),
+    ),
+    Attempt("output without end", bash("yes hostile"), {"timeout_ms": 1500}),
+    Attempt("one line without end", bash("tr '\\0' x < /dev/zero"), {"timeout_ms": 1500}),
+    Attempt(
+        "a flood of its own logs",
+        bash("""
+            for p in /logs/flood /proc/1/fd/1 /proc/1/fd/2; do
+                (timeout 1 head -c 8000000 /dev/zero > $p) 2>/dev/null
+            done; rm -f /logs/flood; sleep 1
+        """),
+    ),
+    Attempt(
+        "processes that outlive their command",
+        bash("for n in 1 2 3 4 5; do (setsid nohup sleep 100000 &) ; done"),
+    ),
+]
+
+
+@pytest.mark.parametrize("one", BOMBS, ids=lambda one: one.name.replace(" ", "_"))
+async def test_a_bomb_hits_nobody_else(place: Town, one: Attempt) -> None:
+    try:
+        ran, text = await place.attempt(one)
+    except WireError as error:
+        denied(place, f"{error.brief} {error.details}")
+    else:
+        denied(place, text[-100_000:])
+        assert ran.exit.exit_code != 0 or "TRIED" in text, text[-2000:]
+    await place.settle()
+    await place.assert_unharmed()
+
+
+async def test_nothing_outlives_its_command(place: Town) -> None:
+    text = await judged(place, Attempt("", bash("ps() { cat /proc/*/comm 2>/dev/null; }; ps")))
+    assert "sleep" not in text
+
+
+async def test_all_processes_of_a_guest_share_one_memory(place: Town) -> None:
+    """Where the runner may set control groups, in the process tier; the guide says so."""
+    if place.tier == "process" and os.geteuid() != 0:
+        return
+    one = Attempt(
+        "memory in many processes",
+        python(f"""
+            import signal, time
+            children = []
+            for _ in range(6):
+                pid = os.fork()
+                if pid == 0:
+                    held = bytearray(b"x") * ({MEMORY_MB // 4} << 20)
+                    time.sleep(60)
+                children.append(pid)
+            time.sleep(4)
+            alive = sum(os.waitpid(pid, os.WNOHANG)[0] == 0 for pid in children)
+            if alive > 4: won(alive)
+            for pid in children: refused(os.kill, pid, signal.SIGKILL)
+        """),
+    )
+    try:
+        _, text = await place.attempt(one)
+    except WireError as error:
+        text = f"{error.brief} {error.details}"
+    denied(place, text)
+    await place.settle()
+    await place.assert_unharmed()
+
+
+async def test_a_crowded_directory_stops_neither_the_agent_nor_the_runner(place: Town) -> None:
+    await judged(
+        place,
+        Attempt(
+            "many files",
+            python("""
+                os.makedirs("/shared/crowd")
+                for number in range(30_000):
+                    os.close(os.open(f"/shared/crowd/{number}", os.O_CREAT | os.O_WRONLY))
+            """),
+        ),
+    )
+    for tool in ("file_list", "file_search"):
+        answer = await place.tool(tool, path="/shared/crowd", query="x")
+        assert len(answer) < 100_000
+    place.alice.host.workspace.adopt()
+    await judged(place, Attempt("", bash("rm -rf /shared/crowd")))
+    await place.assert_unharmed()
+
+
+@asynccontextmanager
+async def small_disk(tier: Literal["process", "container"]) -> AsyncIterator[Town]:
+    async with town(tier, disk="size=256m,nr_inodes=60000") as ready:
+        yield ready
+
+
+FILLING = {
+    "bytes": "trap '' TERM; while head -c 65536 /dev/zero >> /shared/full; do :; done",
+    "inodes": """trap '' TERM; mkdir /shared/full; n=0
+        while :; do n=$((n + 1)); : > /shared/full/$n; [ $((n % 40)) = 0 ] && sleep 0.001; done""",
+}
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("tier", TIERS)
+async def test_a_full_disk_leaves_room_for_the_memory(tier: Any) -> None:
+    async with small_disk(tier) as place:
+        for what, command in FILLING.items():
+            ran, text = await place.attempt(Attempt(what, command, {"timeout_ms": 60_000}))
+            assert "oxydra: ended, because the disk is full" in text, (what, ran.exit, text)
+            with pytest.raises(WireError, match="the disk is full") as raised:
+                await place.alice.shell.run(f"refused-{what}", "true")
+            assert raised.value.code is Code.RESOURCE_EXHAUSTED
+            for citizen in (place.alice, place.bob):
+                note = f"written on a disk without {what} by {citizen.host.user_id}"
+                answer = await place.tool("memory_save", content=note)
+                assert "Stored" in answer
+            assert re.search("no command is run", await place.tool("shell_exec", command="true"))
+            full = place.alice.workspace / "shared" / "full"
+            if full.is_dir():
+                for path in full.iterdir():
+                    path.unlink()
+                full.rmdir()
+            else:
+                full.unlink()
+            assert (await place.alice.shell.run(f"again-{what}", "echo fine")).stdout == b"fine\n"
+        await place.assert_unharmed()

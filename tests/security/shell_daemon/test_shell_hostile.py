@@ -1,0 +1,328 @@
+"""Commands that attack the daemon above them. It is started as in a guest: the same
+user as its commands, without capabilities."""
+
+import asyncio
+import os
+import shutil
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+from wire.errors import Code, WireError
+from wire.v1 import shell_pb2
+
+from shell_daemon import tree
+from tests.support.shell_backends import (
+    CANARY,
+    TOKEN,
+    Daemon,
+    Guest,
+    OverGrpc,
+    alive,
+    left_behind,
+    new_root,
+)
+
+MIB = 1024 * 1024
+
+
+class Target(Guest):
+    """A guest and the daemon that serves it."""
+
+    def __init__(self, api: OverGrpc, daemon: Daemon) -> None:
+        super().__init__(api, daemon.root)
+        self.daemon = daemon
+
+    @property
+    def pid(self) -> int:
+        return self.daemon.process.pid
+
+    def ours(self) -> list[int]:
+        """The daemon, its zygote and its supervisors."""
+        return [self.pid] + [
+            pid
+            for pid in tree.descendants(self.pid)
+            if Path(f"/proc/{pid}/comm").read_text().startswith("oxydra-")
+        ]
+
+    def resident(self) -> int:
+        """Bytes of memory that the daemon itself holds."""
+        status = Path(f"/proc/{self.pid}/status").read_text()
+        return int(status.partition("VmRSS:")[2].split()[0]) * 1024
+
+
+@pytest.fixture
+async def target() -> AsyncIterator[Target]:
+    root = new_root()
+    without_capabilities = ["setpriv", "--bounding-set=-all"] if os.geteuid() == 0 else []
+    daemon = Daemon(root, under=without_capabilities)
+    try:
+        async with daemon.channel() as channel:
+            await daemon.ready(channel)
+            target = Target(OverGrpc(channel), daemon)
+            yield target
+            # Whatever was tried: it still works, and stops as it should.
+            assert (await target.run("after", "echo fine")).stdout == b"fine\n"
+        assert daemon.stop() == 0
+        assert left_behind(root) == []
+    finally:
+        daemon.process.kill()
+        daemon.process.wait()
+        shutil.rmtree(root)
+
+
+class TestSecrets:
+    async def test_no_memory_environment_or_descriptor_of_ours_can_be_read(
+        self, target: Target
+    ) -> None:
+        await target.start("a", "echo $$ > pid; sleep 1000")
+        await target.appears("pid")
+        assert len(target.ours()) >= 3
+        script = """
+            import os, sys
+            for pid in sys.argv[1:]:
+                for name in ("environ", "mem", "maps", "auxv", "stack", "io"):
+                    try:
+                        open(f"/proc/{pid}/{name}", "rb").read(1)
+                        print(pid, name, "was read")
+                    except PermissionError:
+                        pass
+                links = [f"/proc/{pid}/{name}" for name in ("cwd", "root", "exe")]
+                links += [f"/proc/{pid}/fd/{number}" for number in range(20)]
+                for link in links:
+                    for way in (os.readlink, os.open):
+                        try:
+                            way(link) if way is os.readlink else way(link, os.O_RDONLY)
+                            print(link, "was followed by", way.__name__)
+                        except (PermissionError, FileNotFoundError):
+                            pass
+            print("tried")
+        """
+        await target.start(
+            "b",
+            f"cat > t.py; python3 t.py {' '.join(map(str, target.ours()))}",
+            stdin=dedented(script),
+        )
+        ran = await target.collect("b")
+        assert (ran.stdout, ran.stderr) == (b"tried\n", b"")
+
+    async def test_none_of_ours_can_be_traced(self, target: Target) -> None:
+        script = """
+            import ctypes, os, sys
+            libc = ctypes.CDLL(None, use_errno=True)
+            for pid in map(int, sys.argv[1:]):
+                for request in (16, 0x4206):
+                    if libc.ptrace(request, pid, None, None) == 0:
+                        print(pid, "was traced")
+                if libc.syscall(438, os.pidfd_open(pid), 0, 0) >= 0:
+                    print(pid, "gave a descriptor")
+                buffer = ctypes.create_string_buffer(8)
+                local = (ctypes.c_void_p * 2)(ctypes.addressof(buffer), 8)
+                if libc.process_vm_readv(pid, local, 1, local, 1, 0) > 0:
+                    print(pid, "was read")
+            print("tried")
+        """
+        await target.start(
+            "b",
+            f"cat > t.py; python3 t.py {' '.join(map(str, target.ours()))}",
+            stdin=dedented(script),
+        )
+        ran = await target.collect("b")
+        assert (ran.stdout, ran.stderr) == (b"tried\n", b"")
+
+    async def test_neither_token_nor_environment_is_in_reach(self, target: Target) -> None:
+        ran = await target.run(
+            "a",
+            f"""
+            id -u; cat /proc/self/environ /proc/$PPID/environ /proc/{target.pid}/environ
+            cat /proc/$PPID/cmdline /proc/{target.pid}/cmdline | tr '\\0' ' '; env; set
+            """,
+        )
+        for secret in (TOKEN, CANARY):
+            assert secret.encode() not in ran.stdout + ran.stderr
+
+    async def test_commands_hold_no_socket_of_ours(self, target: Target) -> None:
+        await target.open_session("s")
+        for exec_id, session in (("a", ""), ("b", "s")):
+            ran = await target.run(
+                exec_id, "ls -l /proc/self/fd /proc/$$/fd; true", session_id=session
+            )
+            assert b"socket:" not in ran.stdout
+
+    async def test_names_keep_pkill_python_from_meaning_us(self, target: Target) -> None:
+        await target.run("a", "true")
+        names = {Path(f"/proc/{pid}/comm").read_text() for pid in target.ours()}
+        assert names == {"oxydra-shell\n", "oxydra-zygote\n", "oxydra-superv\n"}
+
+
+class TestTrees:
+    async def test_killing_the_supervisor_frees_nobody(self, target: Target) -> None:
+        ran = await target.run(
+            "a",
+            "(setsid nohup sleep 1000 & echo $! > one);"
+            "(setsid sh -c 'sleep 1001; :' & echo $! > two);"
+            "kill -9 $PPID; sleep 1002",
+        )
+        assert ran.exit.exit_code == 137
+        for name in ("one", "two"):
+            assert not alive((target.shared / name).read_text().strip())
+
+    async def test_killing_every_supervisor_ends_only_commands(self, target: Target) -> None:
+        await target.start("a", "echo $$ > pid; sleep 1000")
+        await target.appears("pid")
+        pids = [
+            pid
+            for pid in target.ours()
+            if Path(f"/proc/{pid}/comm").read_text() == "oxydra-superv\n"
+        ]
+        ran = await target.run("b", f"kill -9 {' '.join(map(str, pids))} $PPID; sleep 1000")
+        assert ran.exit.exit_code == 137
+        assert (await target.collect("a")).exit.exit_code == 137
+
+    async def test_what_hops_from_pid_to_pid_is_caught(self, target: Target) -> None:
+        """Each of these forks and exits without end, and is never the same process twice."""
+        script = """
+            import os, signal
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            while True:
+                if os.fork():
+                    os._exit(0)
+                os.setsid()
+        """
+        ran = await target.run(
+            "a",
+            "cat > hop.py; for i in 1 2 3; do python3 hop.py & done; sleep 1000",
+            stdin=dedented(script),
+            timeout_ms=1000,
+        )
+        assert ran.exit.timed_out
+        assert left_commands(target) == []
+
+    async def test_a_small_fork_storm_ends_with_its_command(self, target: Target) -> None:
+        script = """
+            import os, time, signal
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+            for _ in range(7):
+                os.fork()
+                if os.getpid() % 2 and os.getsid(0) != os.getpid():
+                    os.setpgid(0, 0)
+            open("up", "a").write("x")
+            time.sleep(1000)
+        """
+        await target.start("a", "cat > storm.py; python3 storm.py", stdin=dedented(script))
+        async with asyncio.timeout(30):
+            while len(await target.appears("up")) < 128:
+                await asyncio.sleep(0.02)
+        assert await target.cancel("a")
+        assert left_commands(target) == []
+
+    async def test_a_nested_subreaper_does_not_shield_its_children(self, target: Target) -> None:
+        script = """
+            import ctypes, os, subprocess, time
+            ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)
+            subprocess.run("(setsid sleep 1000 & echo $! > pid)", shell=True)
+            if os.fork():
+                os._exit(0)
+            time.sleep(1000)
+        """
+        ran = await target.run("a", "cat > t.py; python3 t.py", stdin=dedented(script))
+        assert ran.exit.exit_code == 0
+        assert not alive((target.shared / "pid").read_text().strip())
+        assert left_commands(target) == []
+
+    async def test_a_stranger_who_holds_the_pipe_cannot_delay_the_end(self, target: Target) -> None:
+        await target.start("b", "echo $$ > pid; read go; echo b", keep_stdin_open=True)
+        await target.appears("pid")
+        await target.start("a", "exec 3> /proc/$(cat pid)/fd/1; echo > held; yes >&3")
+        async with asyncio.timeout(20):
+            while not (target.shared / "held").exists():
+                await asyncio.sleep(0.01)
+            await target.write("b", 0, b"go\n")
+            assert (await target.collect("b")).exit.exit_code == 0
+        await target.cancel("a")
+
+
+def dedented(script: str) -> bytes:
+    return dedent(script).encode()
+
+
+def left_commands(target: Target) -> list[int]:
+    ours = set(target.ours())
+    return [pid for pid in tree.descendants(target.pid) if pid not in ours]
+
+
+class TestFloods:
+    async def test_yes_without_a_reader_stays_within_the_buffer(self, target: Target) -> None:
+        await target.run("warm", "yes | head -c 10000000")
+        before = target.resident()
+        ran = await asyncio.gather(
+            *(target.start(f"a{number}", "yes & yes >&2", timeout_ms=1000) for number in range(4))
+        )
+        assert len(ran) == 4
+        highest = 0
+        deadline = time.monotonic() + 2
+        while time.monotonic() < deadline:
+            highest = max(highest, target.resident())
+            await asyncio.sleep(0.05)
+        for number in range(4):
+            ended = await target.collect(f"a{number}")
+            assert ended.exit.timed_out
+            assert ended.exit.stdout_bytes > MIB
+            assert len(ended.stdout) <= 256 * 1024 + 65536
+        assert highest - before < 24 * MIB
+
+    async def test_yes_before_a_reader_that_stalls_is_made_to_wait(self, target: Target) -> None:
+        await target.start("a", "echo $$ > pid; yes", timeout_ms=30_000)
+        events = target.api.output(shell_pb2.ExecOutputRequest(exec_id="a"))
+        await anext(events)
+        before = target.resident()
+        await asyncio.sleep(1)
+        assert target.resident() - before < 16 * MIB
+        assert await target.cancel("a")
+        await events.aclose()
+        assert (await target.collect("a")).exit.stdout_bytes < 32 * MIB
+
+    async def test_standard_input_that_nobody_reads_is_not_hoarded(self, target: Target) -> None:
+        await target.start("a", "echo $$ > pid; sleep 1000", keep_stdin_open=True)
+        await target.appears("pid")
+        before = target.resident()
+        written = await target.write("a", 0, bytes(10 * MIB))
+        written = await target.write("a", written, bytes(MIB))
+        assert written == MIB + 65536
+        waiting = [asyncio.create_task(target.write("a", written, bytes(MIB))) for _ in range(4)]
+        await asyncio.sleep(0.2)
+        assert (await target.hello()).running == 1
+        await target.cancel("a")
+        for task in waiting:
+            with pytest.raises(WireError, match="standard input takes no more"):
+                await task
+        assert target.resident() - before < 40 * MIB
+
+    async def test_a_session_s_state_cannot_be_made_to_grow(self, target: Target) -> None:
+        await target.open_session("s")
+        await target.run("a", "cd /usr; export A=kept", session_id="s")
+        await target.run(
+            "b", "export BIG=$(head -c 400000 /dev/zero | tr '\\0' x); cd /", session_id="s"
+        )
+        ran = await target.run("c", "echo $A ${#BIG} $PWD", session_id="s")
+        assert ran.stdout == b"kept 0 /usr\n"
+
+    async def test_a_session_s_state_may_be_spoilt_only_for_itself(self, target: Target) -> None:
+        await target.open_session("s")
+        await target.open_session("t")
+        spoil = "echo 'cd /; exit 9 $(' > /proc/self/fd/199; exec true"
+        await target.run("a", spoil, session_id="s")
+        for exec_id, session in (("b", "s"), ("c", "t")):
+            ran = await target.run(exec_id, "echo $PWD", session_id=session)
+            assert ran.stdout.decode().strip() == str(target.shared)
+
+    async def test_oversized_requests_are_refused_before_they_are_read(
+        self, target: Target
+    ) -> None:
+        with pytest.raises(WireError) as raised:
+            await target.start("a", "true", stdin=bytes(20 * MIB))
+        assert raised.value.code is Code.RESOURCE_EXHAUSTED
+        with pytest.raises(WireError, match="command: 2000000 characters"):
+            await target.start("a", "x" * 2_000_000)

@@ -1,0 +1,290 @@
+"""A host with two users and everything that a shell guest must not reach, and shell guests on
+it that are started by command lines of this file, so that a test can break any of them."""
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+from wire import transport
+from wire.boundary import CHECKS
+from wire.v1 import control_pb2
+
+from runner.boundary import check_boundary
+from runner.boundary_spec import build_spec
+from runner.config import ContainerSection
+from runner.mounts import Role, bind, workspace_directories
+from runner.tiers.base import Confinement, LaunchSpec, Network, TierDriver
+from runner.tiers.bubblewrap import Bubblewrap
+from runner.tiers.drivers import driver_for
+
+TOKEN = "the_token_of_this_shell_guest_0123456789"
+CANARY = "the-canary-in-the-agents-envelope-0123456789"
+API_KEY = "sk/the key of a provider: 0123456789"
+GUEST_UID = 10_001
+GUEST_PYTHON = "/opt/oxydra/bin/python"
+REPOSITORY = Path(__file__).resolve().parents[2]
+_TEST_IMAGES = "oxydra-boundary-test"
+DOCKER_SOCKET = "/var/run/docker.sock"
+
+Words = list[str]
+Alter = Callable[[Words], Words]
+
+
+class House:
+    """The directories of one runner; `served` are Unix sockets with somebody behind them."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.workspaces = root / "workspaces"
+        self.alice = self.workspaces / "alice"
+        self.bob = self.workspaces / "bob"
+        self.runtime = root / "runtime"
+        self.runtime.mkdir(mode=0o700)
+        self.served: list[socket.socket] = []
+        for user in (self.alice, self.bob):
+            for directory in ("", *workspace_directories()):
+                (user / directory).mkdir(parents=True, exist_ok=True)
+            (user / ".oxydra" / "memory.db").write_text("what is remembered")
+        (self.runtime / "control.token").write_text("secret")
+        self.serve(self.runtime / "control.sock")
+        self.serve(self.alice / "ipc" / "gateway.sock")
+
+    def serve(self, path: Path) -> None:
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind(str(path))
+        listener.listen()
+        self.served.append(listener)
+
+    def give_to_guest(self) -> int:
+        """Let the workspaces belong to whom containers run as; the uid."""
+        if os.geteuid() != 0:
+            return os.geteuid()
+        for path in (self.workspaces, *self.workspaces.rglob("*")):
+            os.chown(path, GUEST_UID, GUEST_UID)
+        return GUEST_UID
+
+    def launch(self, owner: tuple[int, int], network: Network) -> LaunchSpec:
+        return LaunchSpec(
+            role=Role.SHELL,
+            user_id="alice",
+            launch_id="boundary",
+            command=(
+                *(sys.executable, "-P", "-m", "shell_daemon.server"),
+                *("--socket", "/ipc/shell.sock", "--token-stdin", "--exit-with-parent"),
+            ),
+            mounts=bind(Role.SHELL, self.alice),
+            environment={"PATH": "/usr/local/bin:/usr/bin:/bin"},
+            envelope=f"{TOKEN}\n".encode(),
+            log_path=self.alice / "logs" / "shell" / "shell.log",
+            working_directory=Path("/shared"),
+            owner=owner,
+            network=network,
+        )
+
+    async def probe(
+        self, command: Words, launch: LaunchSpec, confinement: Confinement
+    ) -> control_pb2.BoundaryReport:
+        """Start a shell guest, look at the boundary from inside, end it."""
+        with launch.log_path.open("ab") as log:
+            process = subprocess.Popen(
+                command, stdin=subprocess.PIPE, stdout=log, stderr=log, env=_ENVIRONMENT
+            )
+        assert process.stdin is not None
+
+        async def runs() -> bool:
+            return process.poll() is None
+
+        try:
+            process.stdin.write(launch.envelope)
+            process.stdin.flush()
+            return await self.look(launch, confinement, runs)
+        finally:
+            process.stdin.close()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(20)
+            process.kill()
+            process.wait()
+
+    async def probe_with(
+        self, driver: TierDriver, launch: LaunchSpec
+    ) -> control_pb2.BoundaryReport:
+        """The same with a guest that its tier's own driver starts."""
+        handle = await driver.start(launch)
+
+        async def runs() -> bool:
+            return (await driver.inspect(handle)).running
+
+        try:
+            return await self.look(launch, driver.confinement(launch), runs)
+        finally:
+            await driver.stop(handle, 10)
+
+    async def look(
+        self, launch: LaunchSpec, confinement: Confinement, runs: Callable[[], Awaitable[bool]]
+    ) -> control_pb2.BoundaryReport:
+        socket_path = self.alice / "ipc" / "shell" / "shell.sock"
+        async with (
+            asyncio.timeout(90),
+            transport.open_channel(f"unix:{socket_path}", TOKEN) as channel,
+        ):
+            while not socket_path.exists() or not await transport.check_health(channel):
+                assert await runs(), launch.log_path.read_text()
+                await asyncio.sleep(0.02)
+            spec = build_spec(
+                launch,
+                confinement,
+                workspace=self.alice,
+                runtime=self.runtime,
+                secrets={"the shell's token": TOKEN, "the provider's key": API_KEY},
+                canary=CANARY,
+                private=[Path(DOCKER_SOCKET)],
+            )
+            return await check_boundary(channel, spec, [confinement.python])
+
+
+_ENVIRONMENT = {"PATH": os.environ["PATH"]}
+
+
+@asynccontextmanager
+async def new_house() -> AsyncIterator[House]:
+    root = Path(tempfile.mkdtemp(dir="/tmp", prefix="bd-"))
+    house = House(root)
+    try:
+        yield house
+    finally:
+        for listener in house.served:
+            listener.close()
+        shutil.rmtree(root)
+
+
+async def in_process_tier(house: House) -> control_pb2.BoundaryReport:
+    """The report from the shell guest that the process tier's driver starts."""
+    launch = house.launch((os.getuid(), os.getgid()), Network.NONE)
+    return await house.probe_with(driver_for("process"), launch)
+
+
+async def in_container_tier(house: House, network: Network) -> control_pb2.BoundaryReport:
+    """The report from the shell guest that the container tier's driver starts."""
+    shell_image()
+    uid = house.give_to_guest()
+    os.chmod(house.root, 0o755)
+    launch = house.launch((uid, uid), network)
+    launch = replace(launch, command=("oxydra-shell-daemon", *launch.command[4:]))
+    settings = ContainerSection(images=_TEST_IMAGES)
+    return await house.probe_with(driver_for("container", settings), launch)
+
+
+async def in_bubblewrap(
+    house: House, alter: Alter = list, environment: dict[str, str] | None = None
+) -> control_pb2.BoundaryReport:
+    """The report from the process tier's shell, its command line altered. `environment` is
+    what bubblewrap itself starts with."""
+    launch = house.launch((os.getuid(), os.getgid()), Network.NONE)
+    command = Bubblewrap().command(launch)
+    altered = alter(list(command))
+    if environment:
+        given = [f"{name}={value}" for name, value in environment.items()]
+        altered = ["env", *given, *altered]
+    return await house.probe(altered, launch, Bubblewrap().confinement(launch))
+
+
+async def in_container(
+    house: House,
+    alter: Alter = list,
+    *,
+    network: Network = Network.NONE,
+    micro_vm: bool = False,
+) -> control_pb2.BoundaryReport:
+    """The report from a hardened container, its `docker run` command line altered."""
+    uid = house.give_to_guest()
+    launch = house.launch((uid, uid), network)
+    mounts = [f"{bound.host_path}:{bound.mount.virtual}" for bound in launch.mounts]
+    command = [
+        *("docker", "run", "--rm", "--interactive", "--init", "--read-only"),
+        *("--network", "none" if network is Network.NONE else "bridge"),
+        *("--user", f"{uid}:{uid}", "--cap-drop", "ALL"),
+        *("--security-opt", "no-new-privileges", "--pids-limit", "256"),
+        *("--tmpfs", "/run:rw,nosuid,nodev,size=16m"),
+        *(word for mount in mounts for word in ("--volume", mount)),
+        *(shell_image(), "oxydra-shell-daemon", *launch.command[4:]),
+    ]
+    confinement = Confinement(
+        uid, uid, GUEST_PYTHON, seccomp=_engine_has_seccomp(), own_kernel=micro_vm
+    )
+    return await house.probe(alter(command), launch, confinement)
+
+
+def _engine_has_seccomp() -> bool:
+    command = ["docker", "info", "--format", "{{json .SecurityOptions}}"]
+    said = subprocess.run(command, capture_output=True, check=True).stdout
+    return any("seccomp" in option for option in json.loads(said) or [])
+
+
+@cache
+def shell_image() -> str:
+    """The shell's image with this checkout's programs."""
+    base = f"oxydra-shell:{version('oxydra')}"
+    known = subprocess.run(["docker", "image", "inspect", base], capture_output=True, check=False)
+    if known.returncode != 0:
+        pytest.fail(f"no image {base}: runner images build")
+    name = f"{_TEST_IMAGES}-shell:{version('oxydra')}"
+    site = "/opt/oxydra/lib/python3.11/site-packages"
+    steps = ["COPY shell_daemon /new/shell_daemon", "COPY proto/wire /new/wire"]
+    steps.append(
+        f"USER 0\nRUN rm -rf {site}/shell_daemon {site}/wire && mv /new/* {site}/\nUSER {GUEST_UID}"
+    )
+    with tempfile.TemporaryDirectory() as context:
+        for directory in ("shell_daemon", "proto/wire"):
+            shutil.copytree(
+                REPOSITORY / directory,
+                Path(context) / directory,
+                ignore=shutil.ignore_patterns("__pycache__"),
+            )
+        (Path(context) / "Dockerfile").write_text("\n".join([f"FROM {base}", *steps]))
+        build = ["docker", "build", "--quiet", "--tag", name, context]
+        subprocess.run(build, capture_output=True, check=True, env=_CLASSIC_BUILDER)
+    return name
+
+
+_CLASSIC_BUILDER = {**os.environ, "DOCKER_BUILDKIT": "0"}
+
+
+def hits(report: control_pb2.BoundaryReport) -> dict[str, str]:
+    """The failed checks and what they found; every known check must have been answered."""
+    names = [check.name for check in report.checks]
+    assert names == list(CHECKS), {check.name: check.details for check in report.checks}
+    found = {check.name: check.details for check in report.checks if not check.passed}
+    assert report.passed == (not found)
+    return found
+
+
+def with_mounts(words: Words, *further: str) -> Words:
+    """A bubblewrap command line with further options where its mounts are."""
+    place = len(words) - 1 - words[::-1].index("--remount-ro")
+    return [*words[:place], *further, *words[place:]]
+
+
+def with_options(words: Words, *further: str) -> Words:
+    """A `docker run` command line with further options."""
+    return [*words[:2], *further, *words[2:]]
+
+
+def without(words: Words, *removed: str) -> Words:
+    """`words` without the run of words `removed`."""
+    for start in range(len(words)):
+        if tuple(words[start : start + len(removed)]) == removed:
+            return [*words[:start], *words[start + len(removed) :]]
+    raise AssertionError(removed)

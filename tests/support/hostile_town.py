@@ -1,0 +1,358 @@
+"""Two users' real hosts side by side, and a hostile program in the shell of the first.
+
+Everything that must not be found bears a mark of its own. An attempt is a
+command that says WON when it got what it must not get; the judge also looks for
+the marks, plainly and as encoders would write them.
+"""
+
+import asyncio
+import base64
+import json
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import tempfile
+import textwrap
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Literal
+
+import grpc
+from wire.errors import WireError
+from wire.status import from_rpc_error
+from wire.transport import open_channel
+from wire.v1 import gateway_pb2, gateway_pb2_grpc
+
+from runner.config import AgentSection, Config, ContainerSection, EmbedderSection, ShellSection
+from runner.host import Host
+from runner.runtime import Runtime
+from tests.support.boundary_house import shell_image
+from tests.support.shell_backends import Guest, OverGrpc, Ran
+
+WON = "WON:"
+TRIED = "TRIED:"
+MEMORY_MB = 512
+PROCESSES = 128
+_KEY_NAME = "HOSTILE_KEY"
+
+_BASH = 'won() { echo "W""ON: $*"; }\n'
+_PYTHON = """
+import ctypes, errno, os, socket, stat, struct, sys
+libc = ctypes.CDLL(None, use_errno=True)
+def won(*what):
+    print("W" + "ON:", *what, flush=True)
+def call(name, *arguments):
+    result = getattr(libc, name)(*arguments)
+    return result if result >= 0 else -ctypes.get_errno()
+def syscall(number, *arguments):
+    libc.syscall.restype = ctypes.c_long
+    result = libc.syscall(ctypes.c_long(number), *arguments)
+    return result if result >= 0 else -ctypes.get_errno()
+def pids():
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+def mine(pid):
+    # this command's own processes, and the engine's init, which holds nothing
+    if pid == 1 and open("/proc/1/comm").read() == "docker-init\\n":
+        return True
+    seen = os.getpid()
+    while seen > 1:
+        if seen == pid:
+            return True
+        seen = int(open(f"/proc/{seen}/stat").read().rsplit(")", 1)[1].split()[1])
+        if not open(f"/proc/{seen}/comm").read().startswith(("bash", "python3", "sh")):
+            return False
+    return False
+def refused(step, *arguments):
+    try:
+        return step(*arguments), None
+    except (OSError, ValueError) as error:
+        return None, error
+"""
+
+
+def bash(script: str) -> str:
+    """A command that runs `script`; `won WHAT` tells of a success."""
+    return f"{_BASH}{textwrap.dedent(script)}\necho {TRIED[:3]}''{TRIED[3:]}"
+
+
+def python(script: str) -> str:
+    """The same in Python, with `won`, `call` (libc), `syscall` (by number; -errno) and
+    `refused` (a step's result and its error) at hand."""
+    program = f"{_PYTHON}{textwrap.dedent(script)}"
+    return f"python3 -c {_quoted(program)} && echo {TRIED[:3]}''{TRIED[3:]}"
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """One thing that a hostile command tries."""
+
+    name: str
+    command: str
+    fields: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class Citizen:
+    """One user: the host, and ways into both guests."""
+
+    host: Host
+    shell: Guest
+    gateway: "gateway_pb2_grpc.GatewayAsyncStub"
+    secrets: dict[str, str]
+
+    @property
+    def workspace(self) -> Path:
+        return self.host.workspace.path
+
+    async def finds(self, query: str) -> list[str]:
+        """What the agent finds in its memory."""
+        request = gateway_pb2.SearchNotesRequest(query=query, top_k=3)
+        return [note.text for note in (await self.gateway.SearchNotes(request)).notes]
+
+
+_SETTLE_LOOKS = 5
+_SETTLE_PAUSE_S = 0.2
+
+
+class Town:
+    """Both users of one tier. `root` holds their workspaces and the runtime directory."""
+
+    def __init__(self, root: Path, tier: str) -> None:
+        self.root = root
+        self.tier = tier
+        self.alice: Citizen
+        self.bob: Citizen
+        self.port = 0
+        self.secrets: dict[str, str] = {"a file of the host": _mark("host")}
+        self._count = 0
+        self._before: dict[str, Any] = {}
+
+    async def attempt(self, one: Attempt) -> tuple[Ran, str]:
+        """Run it in alice's shell; its output as text too."""
+        self._count += 1
+        command = self.filled(one.command)
+        ran = await self.alice.shell.run(
+            f"hostile-{self._count}", command, **{"timeout_ms": 30_000, **one.fields}
+        )
+        return ran, (ran.stdout + b"\n" + ran.stderr).decode(errors="backslashreplace")
+
+    def filled(self, command: str) -> str:
+        """`command` with what a well informed attacker knows of the host."""
+        places = {
+            "@ALICE@": self.alice.workspace,
+            "@BOB@": self.bob.workspace,
+            "@ROOT@": self.root,
+            "@RUNTIME@": Runtime.locate(self.alice.host.config, "alice").base,
+            "@PORT@": self.port,
+            "@ADDRESSES@": " ".join(host_addresses()),
+        }
+        for name, value in places.items():
+            command = command.replace(name, str(value))
+        return command
+
+    def leaks(self, text: str) -> list[str]:
+        """Which of all secrets of the town stand in `text`, in whatever spelling."""
+        lowered = text.lower()
+        return [
+            name
+            for name, secret in self.secrets.items()
+            if any(form in text or form.lower() in lowered for form in spellings(secret))
+        ]
+
+    async def guests(self) -> dict[str, tuple[str, int]]:
+        """State and pid of all four guests."""
+        found = {}
+        for citizen in (self.alice, self.bob):
+            for guest in (await citizen.host.status()).guests:
+                found[f"{citizen.host.user_id} {guest.role}"] = (guest.state, guest.pid)
+        return found
+
+    async def tool(self, name: str, **arguments: Any) -> str:
+        """What alice's agent answers to its model for one call of a tool."""
+        request = gateway_pb2.CallToolRequest(name=name, arguments_json=json.dumps(arguments))
+        try:
+            return str((await self.alice.gateway.CallTool(request)).text)
+        except grpc.RpcError as error:
+            return from_rpc_error(error).brief
+
+    async def shell_again(self) -> None:
+        """Wait until alice's shell was made ready anew, with all else as it was."""
+        before = self._before["guests"]
+        async with asyncio.timeout(90):
+            while True:
+                now = await self.guests()
+                state, pid = now["alice shell"]
+                if state == "ready" and pid != before["alice shell"][1]:
+                    break
+                await asyncio.sleep(0.1)
+        assert {**now, "alice shell": 0} == {**before, "alice shell": 0}
+        async with asyncio.timeout(30):  # the connection of this test comes back a moment later
+            while not await self._alice_is_answered():
+                await asyncio.sleep(0.1)
+        await self.remember()
+
+    async def settle(self) -> None:
+        """After a bomb: it may have taken alice's own shell along, which then comes back by
+        itself; nobody else may have noticed."""
+        for _ in range(_SETTLE_LOOKS):
+            await asyncio.sleep(_SETTLE_PAUSE_S)
+            if (await self.guests())["alice shell"] != self._before["guests"]["alice shell"]:
+                await self.shell_again()
+                return
+
+    async def _alice_is_answered(self) -> bool:
+        try:
+            await self.alice.shell.run(f"back-{secrets.token_hex(4)}", "echo ok")
+        except WireError:
+            return False
+        return True
+
+    async def remember(self) -> None:
+        """Look at what must be the same afterwards."""
+        self._before = {"guests": await self.guests(), **self._outside()}
+
+    async def assert_unharmed(self) -> None:
+        """Every guest is ready and the same process, both memories answer, and nothing
+        outside of alice's own four directories is another than before."""
+        for citizen in (self.alice, self.bob):
+            note = citizen.secrets["memory"]
+            assert note in await citizen.finds(note)
+            assert (await citizen.shell.run(f"ok-{secrets.token_hex(4)}", "echo ok")).stdout
+        assert {"guests": await self.guests(), **self._outside()} == self._before
+
+    def _outside(self) -> dict[str, Any]:
+        kernel = map(Path, ("/proc/sys/kernel/core_pattern", "/proc/sys/vm/overcommit_memory"))
+        files = {}
+        own = {self.alice.workspace / name for name in ("shared", "tmp", "ipc", "logs")}
+        for directory, names, found in os.walk(self.root):
+            here = Path(directory)
+            names[:] = [name for name in names if here / name not in own and name != "logs"]
+            for name in found:
+                path = here / name
+                if path.is_file() and "memory.db" not in name and path.suffix != ".log":
+                    files[str(path)] = path.read_bytes()
+        return {"files": files, "kernel": [path.read_text() for path in kernel]}
+
+
+def _mark(what: str) -> str:
+    return f"{what}-mark-{secrets.token_hex(8)}"
+
+
+def spellings(secret: str) -> set[str]:
+    """`secret` as it may look when it was sent through an encoder on the way."""
+    raw = secret.encode()
+    shifted = {base64.b64encode(bytes(n) + raw)[4:-4].decode() for n in range(3)}
+    return {secret, raw.hex(), secret[::-1]} | shifted
+
+
+def host_addresses() -> list[str]:
+    """Every address of this host, loopback included."""
+    said = subprocess.run(["hostname", "-I"], capture_output=True, text=True, check=False).stdout
+    return ["127.0.0.1", *(word for word in said.split() if ":" not in word)]
+
+
+@cache
+def container_section() -> ContainerSection:
+    """Images with this checkout's shell."""
+    shell = shell_image()
+    images = shell.rpartition("-shell:")[0]
+    agent = f"oxydra-agent:{version('oxydra')}"
+    subprocess.run(["docker", "tag", agent, f"{images}-agent:{version('oxydra')}"], check=True)
+    return ContainerSection(images=images)
+
+
+@contextmanager
+def service_of_the_host() -> Iterator[int]:
+    """A TCP service on every address of this host; the port."""
+    with socket.create_server(("0.0.0.0", 0), backlog=16) as listener:
+        yield listener.getsockname()[1]
+
+
+@asynccontextmanager
+async def citizen(config: Config, user_id: str) -> AsyncIterator[Citizen]:
+    """A running host of one user, with a note in memory and a deed in the vault."""
+    key = f"sk-{_mark(user_id)}"
+    async with AsyncExitStack() as stack:
+        host = await stack.enter_async_context(Host(config, user_id, environ={_KEY_NAME: key}))
+        endpoint, token = await host.gateway()
+        channel = await stack.enter_async_context(open_channel(endpoint, token))
+        gateway: Any = gateway_pb2_grpc.GatewayStub(channel)
+        link = host._launchers.shell
+        assert link is not None, host.no_shell
+        to_shell = await stack.enter_async_context(
+            open_channel(f"unix:{host.workspace.shell_socket}", link.agent_token)
+        )
+        marks = {"memory": f"the note {_mark(user_id)}", "vault": _mark(f"{user_id}-deed")}
+        marks["own file"] = _mark(f"{user_id}-own")
+        saved = await gateway.CallTool(
+            gateway_pb2.CallToolRequest(
+                name="memory_save", arguments_json=json.dumps({"content": marks["memory"]})
+            )
+        )
+        assert not saved.is_error, saved.text
+        (host.workspace.path / "vault" / "deed.txt").write_text(marks["vault"])
+        (host.workspace.internal / "own.txt").write_text(marks["own file"])
+        shell = Guest(OverGrpc(to_shell), host.workspace.path)
+        runtime = Runtime.locate(config, user_id)
+        marks |= {
+            "key": key,
+            "gateway's token": token,
+            "agent's token for the shell": link.agent_token,
+            "control token": runtime.token.read_text().strip(),
+        }
+        yield Citizen(host, shell, gateway, marks)
+
+
+@asynccontextmanager
+async def town(tier: Literal["process", "container"], disk: str = "") -> AsyncIterator[Town]:
+    """Alice and bob in `tier`, ready. With `disk`, their workspaces lie on a tmpfs of their
+    own with these options."""
+    root = Path(tempfile.mkdtemp(dir="/tmp", prefix="ht-"))
+    root.chmod(0o755)
+    place = Town(root, tier)
+    (root / "host-secret.txt").write_text(place.secrets["a file of the host"])
+    if disk:
+        (root / "ws").mkdir()
+        mount = ["mount", "-t", "tmpfs", "-o", f"{disk},mode=0700", "oxydra-test"]
+        subprocess.run([*mount, root / "ws"], check=True)
+    config = Config(
+        workspace_root=root / "ws",
+        runtime_dir=root / "rt",
+        tier=tier,
+        embedder=EmbedderSection(backend="none"),
+        container=container_section() if tier == "container" else ContainerSection(),
+        agent=AgentSection(
+            provider="openai",
+            model="m",
+            base_url="http://127.0.0.1:9/v1",
+            api_key_env=_KEY_NAME,
+        ),
+        shell=ShellSection(memory_mb=MEMORY_MB, processes=PROCESSES),
+    )
+    try:
+        with service_of_the_host() as place.port:
+            async with citizen(config, "alice") as place.alice, citizen(config, "bob") as place.bob:
+                for one in (place.alice, place.bob):
+                    name = one.host.user_id
+                    place.secrets |= {
+                        f"{name}'s {what}": mark for what, mark in one.secrets.items()
+                    }
+                notes = place.bob.workspace / "shared" / "notes.txt"
+                place.secrets["bob's shared file"] = _mark("bob-shared")
+                notes.write_text(place.secrets["bob's shared file"])
+                await place.remember()
+                yield place
+    finally:
+        if disk:
+            subprocess.run(["umount", root / "ws"], check=True)
+        await asyncio.to_thread(shutil.rmtree, root)

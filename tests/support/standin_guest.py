@@ -1,0 +1,59 @@
+"""A guest that does as little as a guest can: reads its envelope, serves health, ends.
+
+`python standin_guest.py BEHAVIOUR`, one of: serve, obstinate (ignores SIGTERM),
+never_ready, family (leaves a child behind), fail (an operator's error), exit_7,
+report (writes its environment and arguments to its log).
+"""
+
+import asyncio
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+from wire import envelope, logs
+from wire.errors import Code, WireError
+from wire.transport import Server
+
+
+async def serve(behaviour: str) -> None:
+    settings = envelope.read(sys.stdin.buffer)
+    logs.configure("agent", settings.user_id, "info")
+    log = logging.getLogger("standin")
+    if behaviour == "fail":
+        error = WireError(Code.DATA_LOSS, "the database is corrupt", details="w", resolution="f")
+        logs.log_startup_failure(log, error)
+        raise SystemExit(logs.EXIT_OPERATOR)
+    if behaviour == "exit_7":
+        log.error("about to exit")
+        raise SystemExit(7)
+    if behaviour == "family":
+        child = subprocess.Popen(["sleep", "1000"])
+        log.info("child %d", child.pid)
+    if behaviour == "report":
+        log.info(json.dumps({"environ": dict(os.environ), "argv": sys.argv, "cwd": os.getcwd()}))
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(
+        signal.SIGTERM, (lambda: None) if behaviour == "obstinate" else ended.set
+    )
+
+    def until_the_runner_is_gone() -> None:
+        os.read(0, 1)  # the buffer's lock would stop the interpreter from ending
+        loop.call_soon_threadsafe(ended.set)
+
+    if behaviour != "obstinate":
+        threading.Thread(target=until_the_runner_is_gone, daemon=True).start()
+    server = Server(settings.gateway.address, settings.token)
+    await server.start()
+    await server.set_serving(behaviour != "never_ready")
+    log.info("serving")
+    await ended.wait()
+    await server.stop(0)
+
+
+if __name__ == "__main__":
+    asyncio.run(serve(sys.argv[1]))

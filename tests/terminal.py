@@ -1,0 +1,85 @@
+"""A program on a pseudo-terminal, typed at and read as a person would."""
+
+import asyncio
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import termios
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+_SEQUENCES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>78]|\x1b\][^\x07]*\x07")
+
+
+class Terminal:
+    """`command` on a terminal of its own, 40 rows of 100 columns. Use as a context manager."""
+
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str], cwd: Path | None = None
+    ) -> None:
+        self._command = command
+        self._cwd = cwd
+        self._environment = {**environment, "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"}
+        self.raw = b""
+
+    async def __aenter__(self) -> "Terminal":
+        self._master, slave = pty.openpty()
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
+        self.process = subprocess.Popen(
+            self._command,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            env=self._environment,
+            cwd=self._cwd,
+            start_new_session=True,
+        )
+        os.close(slave)
+        self._arrived = asyncio.Event()
+        asyncio.get_running_loop().add_reader(self._master, self._read)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        asyncio.get_running_loop().remove_reader(self._master)
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        os.close(self._master)
+
+    def _read(self) -> None:
+        try:
+            data = os.read(self._master, 65536)
+        except OSError:
+            data = b""
+        if not data:
+            asyncio.get_running_loop().remove_reader(self._master)
+        self.raw += data
+        self._arrived.set()
+
+    @property
+    def text(self) -> str:
+        """All that was ever written, without the terminal's own sequences."""
+        return _SEQUENCES.sub("", self.raw.decode(errors="replace")).replace("\r", "")
+
+    def type(self, text: str) -> None:
+        os.write(self._master, text.encode())
+
+    async def expect(self, text: str, *, after: int = 0, timeout: float = 15) -> int:
+        """Wait until `text` was written behind position `after`; the position behind it."""
+        try:
+            async with asyncio.timeout(timeout):
+                while (found := self.text.find(text, after)) < 0:
+                    self._arrived.clear()
+                    await self._arrived.wait()
+        except TimeoutError:
+            raise AssertionError(
+                f"{text!r} did not come; the terminal shows\n{self.text}"
+            ) from None
+        return found + len(text)
+
+    async def ended(self, timeout: float = 30) -> int:
+        """The exit code, once the program has ended by itself."""
+        return await asyncio.to_thread(self.process.wait, timeout)

@@ -1,0 +1,226 @@
+"""Vectors that come late."""
+
+import asyncio
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+from wire.errors import Code
+
+from guest.embedding.base import Embedded
+from guest.errors import EmbedderError, StorageError
+from guest.memory.database.base import Database
+from guest.memory.indexer import BATCH_MAX, Indexer
+from guest.memory.store import Memory
+from guest.memory.vector_store import VectorStore
+from guest.memory.vectorizer import Vectorizer
+from tests.unit.memory_support import ORIGIN, FakeEmbedder, away, embedded, opened, rows, until
+
+ALICE = "alice"
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "memory.db"
+
+
+async def fill(path: Path, number: int) -> None:
+    """Notes without vectors."""
+    async with opened(path) as memory:
+        for i in range(number):
+            await memory.save(ALICE, f"note number {i}", [], ORIGIN)
+
+
+async def test_what_an_earlier_run_left_is_embedded_in_batches(path: Path) -> None:
+    await fill(path, 2 * BATCH_MAX + 5)
+    embedder = FakeEmbedder()
+    async with opened(path, embedder) as memory:
+        await embedded(memory, ALICE, 2 * BATCH_MAX + 5)
+        assert embedder.calls == 4  # one to learn the model, three batches
+        (hit,) = (await memory.search(ALICE, "number 7", top_k=1)).hits
+        assert hit.text == "note number 7"
+        assert hit.matched_by == "both"
+
+
+async def test_an_empty_store_asks_the_embedder_nothing(path: Path) -> None:
+    embedder = FakeEmbedder()
+    async with opened(path, embedder):
+        await asyncio.sleep(0.05)
+    assert embedder.calls == 0
+
+
+async def test_nothing_is_embedded_twice(path: Path) -> None:
+    embedder = FakeEmbedder()
+    await fill(path, 3)
+    async with opened(path, embedder) as memory:
+        await embedded(memory, ALICE, 3)
+    again = FakeEmbedder()
+    async with opened(path, again) as memory:
+        await until(lambda: again.calls == 1)
+        await asyncio.sleep(0.05)
+        assert len(again.texts) == 1  # only the question which model it is
+
+
+async def test_another_model_replaces_all_vectors_and_old_ones_rank_nothing(path: Path) -> None:
+    async with opened(path, FakeEmbedder("old")) as memory:
+        for i in range(100):
+            await memory.save(ALICE, f"note number {i}", [], ORIGIN)
+    new = FakeEmbedder("new", dimensions=32)
+    new.aliases = {"jotting": "note"}
+    async with opened(path, new) as memory:
+        await until(lambda: len(new.texts) > 1)
+        await embedded(memory, ALICE, 100)
+        found = await memory.search(ALICE, "jotting number 7", top_k=1)
+        assert found.hits[0].text == "note number 7"
+        assert found.warnings == ()
+        assert (await memory.statistics(ALICE)).embedding_model == "new"
+    assert rows(
+        path, "SELECT model_id, length(vector), COUNT(*) FROM chunks_vec GROUP BY 1, 2"
+    ) == [("new", 128, 100)]
+
+
+async def test_vectors_of_the_old_model_are_not_mixed_in_meanwhile(path: Path) -> None:
+    async with opened(path, FakeEmbedder("old")) as memory:
+        await memory.save(ALICE, "physician", [], ORIGIN)
+    new = FakeEmbedder("new")
+    new.refuses = lambda text: text == "physician"
+    new.aliases = {"physician": "doctor"}
+    async with opened(path, new) as memory:
+        found = await memory.search(ALICE, "doctor")
+        assert found.hits == ()
+        assert "1 passage has no vector yet" in found.warnings[0]
+
+
+async def test_a_model_that_changes_while_running_is_noticed(path: Path) -> None:
+    embedder = FakeEmbedder("old")
+    async with opened(path, embedder) as memory:
+        for i in range(5):
+            await memory.save(ALICE, f"note number {i}", [], ORIGIN)
+        embedder.model_id = "new"
+        await memory.search(ALICE, "number")
+        await embedded(memory, ALICE, 5)
+    assert rows(path, "SELECT DISTINCT model_id FROM chunks_vec") == [("new",)]
+
+
+async def test_it_waits_patiently_and_notices_when_the_embedder_is_back(path: Path) -> None:
+    embedder = FakeEmbedder()
+    embedder.error = away()
+    async with opened(path, embedder) as memory:
+        saved = await memory.save(ALICE, "likes tea", [], ORIGIN)
+        assert saved.searchable == "keyword"
+        await asyncio.sleep(0.3)
+        assert embedder.calls < 20, "it hammers on an embedder that is away"
+        embedder.error = None
+        assert (await memory.search(ALICE, "tea")).hits  # someone else's answer wakes it
+        await embedded(memory, ALICE, 1)
+
+
+async def test_retries_space_out(path: Path) -> None:
+    await fill(path, 1)
+    embedder = FakeEmbedder()
+    embedder.error = away()
+    async with opened(path) as memory:
+        indexer = small_indexer(memory, embedder)
+        indexer.start()
+        await until(lambda: embedder.calls >= 4)
+        calls = embedder.calls
+        await asyncio.sleep(0.3)
+        assert embedder.calls - calls < 20, "it hammers on an embedder that is away"
+        embedder.error = None
+        await embedded(memory, ALICE, 1)
+        await indexer.stop()
+
+
+async def test_a_passage_that_cannot_be_embedded_does_not_hold_up_others(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    await fill(path, 50)
+    embedder = FakeEmbedder()
+    embedder.refuses = lambda text: text == "note number 13"
+    with caplog.at_level(logging.WARNING):
+        async with opened(path, embedder) as memory:
+            await embedded(memory, ALICE, 49)
+            assert (await memory.search(ALICE, "13")).hits[0].text == "note number 13"
+    assert "cannot be embedded" in caplog.text
+    assert len(embedder.texts) < 3 * 50
+
+
+async def test_an_embedder_that_refuses_everything_skips_nothing(path: Path) -> None:
+    await fill(path, 3)
+    embedder = FakeEmbedder()
+    embedder.error = EmbedderError(Code.INTERNAL, "broken")
+    async with opened(path) as memory:
+        indexer = small_indexer(memory, embedder)
+        indexer.start()
+        await asyncio.sleep(0.2)
+        embedder.error = None
+        await embedded(memory, ALICE, 3)
+        await indexer.stop()
+
+
+async def test_malformed_vectors_are_not_stored(path: Path) -> None:
+    class Odd(FakeEmbedder):
+        async def embed(self, texts: object, *, timeout: float) -> Embedded:
+            self.calls += 1
+            return Embedded("odd", np.full((1, 4), np.nan, np.float32))
+
+    odd = Odd()
+    async with opened(path, odd) as memory:
+        assert (await memory.save(ALICE, "likes tea", [], ORIGIN)).searchable == "keyword"
+        found = await memory.search(ALICE, "tea")
+        assert "malformed" in found.warnings[0]
+        assert found.hits
+    assert rows(path, "SELECT * FROM chunks_vec") == []
+
+
+async def test_it_survives_a_failing_database(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    await fill(path, 2)
+    async with opened(path) as memory:
+        failures = 3
+        execute = memory._database.execute
+
+        async def sometimes(*args: object) -> object:
+            nonlocal failures
+            if failures:
+                failures -= 1
+                raise StorageError(Code.UNAVAILABLE, "the disk failed")
+            return await execute(*args)  # type: ignore[arg-type]
+
+        indexer = small_indexer(memory, FakeEmbedder())
+        monkeypatch.setattr(memory._database, "execute", sometimes)
+        indexer.start()
+        await until(lambda: failures == 0)
+        await embedded(memory, ALICE, 2)
+        await indexer.stop()
+    assert caplog.text.count("indexing failed") == 3
+
+
+async def test_a_note_deleted_meanwhile_gets_no_vector(path: Path) -> None:
+    embedder = FakeEmbedder()
+    embedder.delay_s = 0.05
+    async with opened(path, embedder, embed_wait_s=0.0) as memory:
+        note = (await memory.save(ALICE, "gone soon", [], ORIGIN)).note
+        await until(lambda: embedder.calls >= 2)
+        await memory.delete(ALICE, note.note_id)
+        kept = (await memory.save(ALICE, "stays", [], ORIGIN)).note
+        await embedded(memory, ALICE, 1)
+        embedder.delay_s = 0
+        hits = (await memory.search(ALICE, "gone soon stays")).hits
+        assert [hit.note_id for hit in hits] == [kept.note_id]
+    assert rows(path, "SELECT COUNT(*) FROM chunks_vec") == [(1,)]
+
+
+async def test_stopping_twice_is_fine(path: Path) -> None:
+    async with opened(path, FakeEmbedder()) as memory:
+        await memory._indexer.stop()
+        await memory._indexer.stop()
+
+
+def small_indexer(memory: Memory, embedder: FakeEmbedder) -> Indexer:
+    """An indexer with short delays, for a memory that has none."""
+    database: Database = memory._database
+    vectorizer = Vectorizer(embedder)
+    return Indexer(database, VectorStore(database), vectorizer, retry_min_s=0.01, retry_max_s=0.08)

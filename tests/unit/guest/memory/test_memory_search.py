@@ -1,0 +1,275 @@
+"""What a search finds, in which order, and what it says about its limits."""
+
+import logging
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from guest.memory import keyword
+from guest.memory.store import Memory
+from guest.memory.types import HIT_TEXT_MAX_CHARS, Hit
+from tests.unit.memory_support import ORIGIN, FakeEmbedder, away, embedded, opened
+
+ALICE, BOB = "alice", "bob"
+
+
+@pytest.fixture
+def embedder() -> FakeEmbedder:
+    return FakeEmbedder()
+
+
+@pytest.fixture
+async def memory(tmp_path: Path, embedder: FakeEmbedder) -> AsyncIterator[Memory]:
+    async with opened(tmp_path / "memory.db", embedder) as memory:
+        yield memory
+
+
+async def save(memory: Memory, text: str, *tags: str, user_id: str = ALICE) -> str:
+    return (await memory.save(user_id, text, tags, ORIGIN)).note.note_id
+
+
+async def say(memory: Memory, text: str, role: str = "user", user_id: str = ALICE) -> None:
+    await memory.conversations.create(user_id, f"session-of-{user_id}")
+    await memory.conversations.append(
+        user_id, f"session-of-{user_id}", turn_id="t", role=role, text=text, payload="[]"
+    )
+
+
+def texts(hits: tuple[Hit, ...]) -> list[str]:
+    return [hit.text for hit in hits]
+
+
+async def test_words_are_joined_with_or_and_stemmed(memory: Memory) -> None:
+    await save(memory, "The user's name is Shantanu")
+    await save(memory, "Rex is a dog")
+    found = await memory.search(ALICE, "what do you know about my names and dogs?")
+    assert sorted(texts(found.hits)) == ["Rex is a dog", "The user's name is Shantanu"]
+
+
+async def test_meaning_finds_what_no_word_does(memory: Memory, embedder: FakeEmbedder) -> None:
+    embedder.aliases = {"physician": "doctor"}
+    note_id = await save(memory, "physician on Monday")
+    (hit,) = (await memory.search(ALICE, "doctor Monday?")).hits
+    assert (hit.note_id, hit.matched_by) == (note_id, "both")
+    (hit,) = (await memory.search(ALICE, "doctor")).hits
+    assert (hit.note_id, hit.matched_by) == (note_id, "semantic")
+    assert hit.source == "user_memory"
+
+
+async def test_scores_fall_from_at_most_one(memory: Memory) -> None:
+    for i in range(12):
+        await save(memory, "tea " * (i + 1) + " ".join(f"word{j}" for j in range(i)))
+    hits = (await memory.search(ALICE, "tea word3 word7", top_k=20)).hits
+    scores = [hit.score for hit in hits]
+    assert len(scores) == 12
+    assert scores == sorted(scores, reverse=True)
+    assert 0 <= scores[-1] < scores[0] <= 1
+
+
+async def test_the_same_search_gives_the_same_order(memory: Memory) -> None:
+    for i in range(10):
+        await save(memory, f"tea number{i}")
+    first = await memory.search(ALICE, "tea", top_k=10)
+    assert await memory.search(ALICE, "tea", top_k=10) == first
+    assert texts(first.hits)[0] == "tea number9"  # a tie: the newer first
+
+
+async def test_top_k_limits_the_notes(memory: Memory) -> None:
+    for i in range(8):
+        await save(memory, f"tea number{i}")
+    assert len((await memory.search(ALICE, "tea")).hits) == 5
+    assert len((await memory.search(ALICE, "tea", top_k=1)).hits) == 1
+
+
+@pytest.mark.parametrize("top_k", [0, -1, 21])
+async def test_a_senseless_top_k_is_refused(memory: Memory, top_k: int) -> None:
+    with pytest.raises(ValueError, match="top_k"):
+        await memory.search(ALICE, "tea", top_k=top_k)
+
+
+async def test_a_note_with_many_matching_passages_is_one_result(memory: Memory) -> None:
+    sentences = [f"Fact {i} is about tea in the morning of day {i}." for i in range(100)]
+    long = " ".join(sentences)
+    note_id = await save(memory, long + " The kettle is vermilion.")
+    other = await save(memory, "tea too")
+    hits = (await memory.search(ALICE, "tea kettle vermilion", top_k=20)).hits
+    assert {hit.note_id for hit in hits} == {note_id, other}
+    assert len(hits) == 2
+    best = next(hit for hit in hits if hit.note_id == note_id)
+    assert "vermilion" in best.text
+    assert len(best.text) < HIT_TEXT_MAX_CHARS < len(long)
+
+
+async def test_a_note_of_moderate_length_is_shown_whole(memory: Memory) -> None:
+    text = " ".join(f"Sentence {i} about tea." for i in range(50))
+    assert 640 < len(text) <= HIT_TEXT_MAX_CHARS
+    await save(memory, text)
+    assert texts((await memory.search(ALICE, "tea")).hits) == [text]
+
+
+async def test_all_tags_must_match_before_ranking(memory: Memory) -> None:
+    for i in range(30):
+        await save(memory, f"tea tea tea {i}", "noise")
+    both = await save(memory, "about coffee and a little tea", "home", "drinks")
+    await save(memory, "tea", "home")
+    await save(memory, "tea tea", "drinks")
+    hits = (await memory.search(ALICE, "tea", top_k=1, tags=["drinks", "home"])).hits
+    assert [hit.note_id for hit in hits] == [both]
+    assert hits[0].tags == ("home", "drinks")
+    assert hits[0].score == 1.0
+    assert not (await memory.search(ALICE, "tea", tags=["hom"])).hits
+    assert not (await memory.search(ALICE, "tea", tags=['home", "drinks'])).hits
+
+
+async def test_users_never_meet(memory: Memory) -> None:
+    mine = await save(memory, "the secret tea is oolong")
+    theirs = await save(memory, "the secret tea is oolong", user_id=BOB)
+    await say(memory, "bob said oolong", user_id=BOB)
+    for user_id, expected in ((ALICE, mine), (BOB, theirs), ("carol", None)):
+        found = await memory.search(user_id, "secret oolong tea", top_k=20)
+        assert [hit.note_id for hit in found.hits] == ([expected] if expected else [])
+    spoken = await memory.search(ALICE, "oolong", top_k=20, include_conversation=True)
+    assert [hit.note_id for hit in spoken.hits] == [mine]
+
+
+async def test_conversations_are_merged_by_score_and_labelled(memory: Memory) -> None:
+    note_id = await save(memory, "prefers window seats on trains")
+    await say(memory, "I booked the window seat for the train to Ulm")
+    await say(memory, "Lunch was good", role="assistant")
+    without = await memory.search(ALICE, "Ulm train window", top_k=10)
+    assert [hit.note_id for hit in without.hits] == [note_id]
+    found = await memory.search(ALICE, "Ulm train window", top_k=10, include_conversation=True)
+    spoken = [hit for hit in found.hits if hit.source == "conversation"]
+    assert [hit.note_id for hit in found.hits].count(note_id) == 1
+    assert len(spoken) == 1
+    assert spoken[0].note_id == ""
+    assert spoken[0].version == 0
+    assert spoken[0].text.startswith("user (")
+    assert spoken[0].text.endswith("): I booked the window seat for the train to Ulm")
+    scores = [hit.score for hit in found.hits]
+    assert scores == sorted(scores, reverse=True)
+
+
+async def test_what_a_note_says_already_is_not_repeated_from_a_conversation(
+    memory: Memory,
+) -> None:
+    note_id = await save(memory, "My name is Shantanu")
+    await say(memory, "my name  is\nShantanu")
+    await say(memory, "my name is not important")
+    await say(memory, "my name is not important")
+    found = await memory.search(ALICE, "my name is Shantanu", include_conversation=True)
+    assert [hit.note_id for hit in found.hits] == [note_id, ""]
+    assert "important" in found.hits[1].text
+
+
+async def test_tags_leave_conversations_out(memory: Memory) -> None:
+    await say(memory, "tea in a conversation")
+    found = await memory.search(ALICE, "tea", tags=["drinks"], include_conversation=True)
+    assert found.hits == ()
+
+
+@pytest.mark.parametrize("broken", ["conversation_fts", "conversation_events"])
+async def test_notes_are_found_when_conversations_fail(
+    memory: Memory, caplog: pytest.LogCaptureFixture, broken: str
+) -> None:
+    note_id = await save(memory, "likes tea")
+    await say(memory, "tea again")
+    if broken == "conversation_fts":
+        await memory._database.execute("DROP TABLE conversation_fts")
+    else:
+        await memory._database.execute("ALTER TABLE conversation_events RENAME TO hidden")
+    with caplog.at_level(logging.WARNING):
+        found = await memory.search(ALICE, "tea", include_conversation=True)
+    assert [hit.note_id for hit in found.hits] == [note_id]
+    assert found.warnings == ("conversations could not be searched; these results are notes only",)
+    assert "searching conversations failed" in caplog.text
+
+
+async def test_a_search_by_keyword_only_says_so_and_why(
+    memory: Memory, embedder: FakeEmbedder
+) -> None:
+    note_id = await save(memory, "likes tea")
+    embedder.error = away()
+    found = await memory.search(ALICE, "tea and other things")
+    assert [(hit.note_id, hit.score) for hit in found.hits] == [(note_id, 1.0)]
+    assert found.warnings == (
+        "semantic search is unavailable (the embedder cannot be reached); "
+        "these results were found by keyword only",
+    )
+
+
+async def test_missing_vectors_are_mentioned(memory: Memory, embedder: FakeEmbedder) -> None:
+    await save(memory, "likes coffee")
+    embedder.refuses = lambda text: "tea" in text
+    await save(memory, "likes tea")
+    found = await memory.search(ALICE, "likes")
+    assert len(found.hits) == 2
+    assert found.warnings == ("1 passage has no vector yet and can be found by keyword only",)
+    embedder.refuses = lambda _: False
+    memory._indexer.rescan()
+    await embedded(memory, ALICE, 2)
+    assert (await memory.search(ALICE, "likes")).warnings == ()
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "",
+        " \n",
+        "\0",
+        "\ud800",
+        '"',
+        "NEAR(a b)",
+        "a* OR ^b",
+        "chunks_fts:x",
+        "'; DROP TABLE notes; --",
+        "?!",
+        "_",
+        "\u0301",
+        "ﷺ 🧠 \u200d",
+        "x" * 10_000,
+        " ".join(str(i) for i in range(3000)),
+    ],
+)
+async def test_any_text_is_a_query(memory: Memory, query: str) -> None:
+    await save(memory, "likes tea")
+    await say(memory, "tea again")
+    found = await memory.search(ALICE, query, include_conversation=True)
+    assert found.warnings == ()
+
+
+async def test_weights_decide(tmp_path: Path) -> None:
+    embedder = FakeEmbedder()
+    embedder.aliases = {"physician": "doctor", "checkup": "appointment"}
+    by_weight = {}
+    for vector, word in ((1.0, 0.0), (0.0, 1.0)):
+        async with opened(
+            tmp_path / f"{vector}.db", embedder, vector_weight=vector, keyword_weight=word
+        ) as memory:
+            await save(memory, "physician checkup")
+            await save(memory, "a doctor of philosophy wrote a very long thesis")
+            by_weight[vector] = texts((await memory.search(ALICE, "doctor appointment")).hits)[0]
+    assert by_weight[1.0] == "physician checkup"
+    assert by_weight[0.0].startswith("a doctor")
+
+
+async def test_a_store_with_few_large_words_stays_exact_beyond_the_match_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With more matches than are scored, rare words keep all theirs."""
+    limit = 20
+    monkeypatch.setattr(keyword, "MATCHES_MAX", limit)
+    monkeypatch.setattr(
+        keyword,
+        "_STATEMENTS",
+        {"chunks_fts": keyword._statements("chunks_fts")},
+    )
+    async with opened(tmp_path / "memory.db") as memory:
+        rare = await save(memory, "tea with cardamom")
+        for i in range(60):
+            await save(memory, f"tea number {i}")
+        found = await memory.search(ALICE, "tea cardamom", top_k=20)
+        assert [hit.note_id for hit in found.hits] == [rare]
+        common = await memory.search(ALICE, "tea", top_k=20)
+        assert sorted(texts(common.hits)) == sorted(f"tea number {i}" for i in range(40, 60))

@@ -1,0 +1,72 @@
+"""Small tools and a pipeline to look into."""
+
+import asyncio
+import json
+from typing import Any
+
+from pydantic import Field
+from wire.errors import Code
+
+from guest.errors import GuestError, ToolError
+from guest.tools.base import Arguments, Excerpt, Safety, Tool, ToolContext, ToolOutput
+from guest.tools.host_paths import HostPaths
+from guest.tools.pipeline import ToolPipeline
+from guest.tools.render import Renderer
+from guest.tools.scrub import Scrubber
+
+SECRET = "launch-token-0123456789"
+ALICE = ToolContext("alice", "session-1", "turn-1", "test")
+
+
+def cut_out(scrubber: Scrubber, excerpt: Excerpt) -> str:
+    """What a result shows of `excerpt`."""
+    renderer = Renderer(scrubber, HostPaths({}), 1_000_000)
+    return str(json.loads(renderer.output(ToolOutput(excerpt))))
+
+
+class EchoArguments(Arguments):
+    text: str = Field(default="", max_length=100_000)
+
+
+async def echo(ctx: ToolContext, arguments: EchoArguments) -> ToolOutput:
+    return ToolOutput({"text": arguments.text, "user": ctx.user_id}, summary=arguments.text)
+
+
+async def sleep(_: ToolContext, __: EchoArguments) -> ToolOutput:
+    await asyncio.sleep(60)
+    return ToolOutput({})
+
+
+async def bug(_: ToolContext, arguments: EchoArguments) -> ToolOutput:
+    raise ZeroDivisionError(arguments.text)
+
+
+async def broken(_: ToolContext, __: EchoArguments) -> ToolOutput:
+    raise GuestError(Code.DATA_LOSS, "the store is corrupt", resolution="restore it")
+
+
+async def mendable(_: ToolContext, arguments: EchoArguments) -> ToolOutput:
+    raise ToolError(f"try another text than {arguments.text}")
+
+
+async def own_timeout(_: ToolContext, __: EchoArguments) -> ToolOutput:
+    raise TimeoutError
+
+
+def tool(name: str, run: Any, safety: Safety = Safety.READ_ONLY, timeout: float = 5.0) -> Tool:
+    return Tool(name, f"{name} for tests", EchoArguments, safety, timeout, run)
+
+
+def pipeline(**options: Any) -> ToolPipeline:
+    tools = [
+        tool("echo", echo),
+        tool("slow_read", sleep, timeout=0.05),
+        tool("slow_write", sleep, Safety.SIDE_EFFECTING, timeout=0.05),
+        tool("bug", bug),
+        tool("broken", broken),
+        tool("mendable", mendable),
+        tool("own_timeout", own_timeout),
+        tool("run", echo, Safety.PRIVILEGED),
+    ]
+    options.setdefault("scrubber", Scrubber([SECRET]))
+    return ToolPipeline(tools, **options)

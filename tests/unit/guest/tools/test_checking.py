@@ -1,0 +1,111 @@
+"""Bad arguments come back as sentences that name field, value and what is accepted."""
+
+from typing import Any
+
+import pytest
+
+from guest.errors import ToolError
+from guest.tools.checking import check
+from guest.tools.memory import memory_tools
+
+TOOLS = {tool.name: tool for tool in memory_tools(None)}  # type: ignore[arg-type]
+
+
+def refusal(name: str, arguments: Any) -> str:
+    with pytest.raises(ToolError) as raised:
+        check(TOOLS[name], arguments, lambda text: text)
+    return str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "sentence"),
+    [
+        ("memory_search", {}, "query is required: text of 1 to 2000 characters"),
+        (
+            "memory_search",
+            {"query": "x", "top_k": 21},
+            "top_k: got 21; accepted is a whole number from 1 to 20",
+        ),
+        (
+            "memory_search",
+            {"query": "x", "top_k": "5"},
+            "top_k: got '5'; accepted is a whole number from 1 to 20",
+        ),
+        (
+            "memory_search",
+            {"query": "x", "include_conversation": "yes"},
+            "include_conversation: got 'yes'; accepted is true or false",
+        ),
+        (
+            "memory_save",
+            {"content": " \n"},
+            "content: got ' \\n'; accepted is not blank, text of 1 to 16000 characters",
+        ),
+        (
+            "memory_save",
+            {"content": "x", "tags": ["t" * 65]},
+            f"tags.0: got {'t' * 60!r}… (65 characters); accepted is a list of at most 16, "
+            "each text of 1 to 64 characters",
+        ),
+        (
+            "memory_save",
+            {"content": "x", "tags": "t"},
+            "tags: got 't'; accepted is a list of at most 16, each text of 1 to 64 characters",
+        ),
+        (
+            "memory_save",
+            {"contents": "x", "content": "x"},
+            "unknown field 'contents': did you mean content? accepted fields are content, tags",
+        ),
+        ("memory_save", "[1]", "arguments must be a JSON object with the fields content, tags"),
+        ("memory_save", {"content": "a\0b"}, "content: must not hold NUL characters"),
+        (
+            "memory_save",
+            '{"content": "\\ud800"}',
+            "content: must be valid Unicode, without lone surrogates",
+        ),
+        (
+            "memory_save",
+            {"content": "x", "tags": ["\ud800"]},
+            "tags.0: must be valid Unicode, without lone surrogates",
+        ),
+    ],
+)
+def test_one_sentence_says_it(name: str, arguments: Any, sentence: str) -> None:
+    assert refusal(name, arguments) == sentence
+
+
+@pytest.mark.parametrize("text", ["{", "nul", '{"query": }', "[" * 100_000, "{'query': 1}"])
+def test_broken_json_is_one_short_sentence(text: str) -> None:
+    message = refusal("memory_search", text)
+    assert message.startswith("arguments are not valid JSON: ")
+    assert len(message) < 200
+
+
+def test_values_that_json_does_not_know_are_refused() -> None:
+    assert "not valid JSON" in refusal("memory_search", {"query": object()})
+
+
+def test_every_wrong_field_has_its_sentence() -> None:
+    lines = refusal("memory_search", {"query": "", "top_k": 0, "limit": 3}).splitlines()
+    assert len(lines) == 3
+
+
+def test_the_value_seen_is_redacted() -> None:
+    with pytest.raises(ToolError) as raised:
+        check(
+            TOOLS["memory_search"],
+            {"query": "x", "top_k": "hunter2-secret"},
+            lambda text: text.replace("hunter2-secret", "[redacted]"),
+        )
+    assert "hunter2" not in str(raised.value)
+
+
+def test_empty_text_means_no_arguments() -> None:
+    assert refusal("memory_search", "  ").startswith("query is required")
+
+
+def test_bounds_are_inclusive() -> None:
+    checked = check(TOOLS["memory_save"], {"content": "x" * 16_000, "tags": []}, str)
+    assert len(checked.model_dump()["content"]) == 16_000
+    assert "16001 characters" in refusal("memory_save", {"content": "x" * 16_001})

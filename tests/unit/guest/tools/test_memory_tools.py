@@ -1,0 +1,191 @@
+"""The four memory tools over a real store: the contract's words, keys and round trip."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from guest.embedding.hashing import HashingEmbedder
+from guest.memory.store import Memory
+from guest.memory.types import MemoryConfig
+from guest.tools.base import ToolContext, ToolResult
+from guest.tools.memory import memory_tools
+from guest.tools.pipeline import ToolPipeline
+from guest.tools.scrub import Scrubber
+
+ALICE = ToolContext("alice", "session-1", "turn-1", "chat")
+BOB = ToolContext("bob", "session-2", "turn-2", "chat")
+
+
+@pytest.fixture
+async def memory(tmp_path: Path) -> AsyncIterator[Memory]:
+    opened = await Memory.open(MemoryConfig(db_path=str(tmp_path / "memory.db")), HashingEmbedder())
+    yield opened
+    await opened.close()
+
+
+@pytest.fixture
+def tools(memory: Memory) -> ToolPipeline:
+    return ToolPipeline(memory_tools(memory), scrubber=Scrubber([]))
+
+
+def data(result: ToolResult) -> Any:
+    assert not result.is_error, result.text
+    return json.loads(result.text.split("\nNote: ")[0])
+
+
+async def save(tools: ToolPipeline, content: str, ctx: ToolContext = ALICE, **more: Any) -> Any:
+    return data(await tools.call(ctx, "memory_save", {"content": content, **more}))
+
+
+async def search(tools: ToolPipeline, query: str, ctx: ToolContext = ALICE, **more: Any) -> Any:
+    return data(await tools.call(ctx, "memory_search", {"query": query, **more}))
+
+
+async def test_the_round_trip_that_must_hold(tools: ToolPipeline) -> None:
+    saved = await save(tools, "User's name is Shantanu")
+    (found,) = await search(tools, "name")
+    assert found["text"] == "User's name is Shantanu"
+    change = {"note_id": saved["note_id"], "content": "User's name: call them SG"}
+    updated = data(await tools.call(ALICE, "memory_update", change))
+    assert (updated["note_id"], updated["version"]) == (saved["note_id"], 2)
+    (found,) = await search(tools, "name")
+    assert found["text"] == "User's name: call them SG"
+    assert found["created_at"] < found["updated_at"]
+    assert await search(tools, "Shantanu") == []
+    data(await tools.call(ALICE, "memory_delete", {"note_id": saved["note_id"]}))
+    assert await search(tools, "name") == []
+
+
+async def test_result_keys_are_the_contracts(tools: ToolPipeline) -> None:
+    saved = await save(tools, "Tea without sugar", tags=["taste"])
+    assert list(saved) == ["note_id", "message", "searchable", "similar"]
+    assert saved["message"].startswith(f"Stored: [id: {saved['note_id']}]")
+    assert saved["note_id"].startswith("note-")
+    assert saved["searchable"] == "semantic"
+    (found,) = await search(tools, "tea")
+    assert list(found) == [
+        "note_id",
+        "text",
+        "score",
+        "source",
+        "matched_by",
+        "tags",
+        "created_at",
+        "updated_at",
+        "version",
+    ]
+    assert (found["source"], found["tags"], found["version"]) == ("user_memory", ["taste"], 1)
+    assert 0 <= found["score"] <= 1
+    change = {"note_id": saved["note_id"], "content": "Tea with milk"}
+    updated = data(await tools.call(ALICE, "memory_update", change))
+    assert list(updated) == ["note_id", "version", "message"]
+    gone = data(await tools.call(ALICE, "memory_delete", {"note_id": saved["note_id"]}))
+    assert list(gone) == ["note_id", "message"]
+
+
+async def test_the_same_text_again_is_the_same_note(tools: ToolPipeline) -> None:
+    first, second = await save(tools, "Tea"), await save(tools, "Tea")
+    assert first["note_id"] == second["note_id"]
+    assert second["message"].startswith(f"Stored: [id: {first['note_id']}]")
+    assert len(await search(tools, "tea")) == 1
+
+
+async def test_near_notes_are_shown_for_an_update(tools: ToolPipeline) -> None:
+    first = await save(tools, "The project deadline is on Friday the 3rd of May")
+    second = await save(tools, "The project deadline is on Friday the 10th of May")
+    (near,) = second["similar"]
+    assert list(near) == ["id", "text", "score"]
+    assert near["id"] == first["note_id"]
+
+
+@pytest.mark.parametrize("name", ["memory_update", "memory_delete"])
+async def test_an_empty_id_is_a_conversation_result(tools: ToolPipeline, name: str) -> None:
+    arguments = {"note_id": ""} | ({"content": "x"} if name == "memory_update" else {})
+    result = await tools.call(ALICE, name, arguments)
+    assert (result.is_error, result.text) == (
+        True,
+        "conversation results cannot be changed; use a note_id from memory_search",
+    )
+
+
+@pytest.mark.parametrize("name", ["memory_update", "memory_delete"])
+async def test_an_unknown_id_and_anothers_id_are_answered_alike(
+    tools: ToolPipeline, name: str
+) -> None:
+    bobs = await save(tools, "Bob's secret plan", BOB)
+    for note_id in ("note-unknown", bobs["note_id"]):
+        arguments = {"note_id": note_id} | ({"content": "x"} if name == "memory_update" else {})
+        result = await tools.call(ALICE, name, arguments)
+        assert (result.is_error, result.text) == (
+            True,
+            f"note not found: {note_id}; call memory_search to find the right one",
+        )
+    (kept,) = await search(tools, "secret plan", BOB)
+    assert kept["text"] == "Bob's secret plan"
+
+
+async def test_users_find_only_their_own(tools: ToolPipeline) -> None:
+    await save(tools, "Alice likes tea")
+    await save(tools, "Bob likes tea", BOB)
+    assert [hit["text"] for hit in await search(tools, "tea")] == ["Alice likes tea"]
+    assert [hit["text"] for hit in await search(tools, "tea", BOB)] == ["Bob likes tea"]
+
+
+async def test_all_tags_must_match_and_absent_tags_are_kept(tools: ToolPipeline) -> None:
+    saved = await save(tools, "Green tea", tags=["drink", "hot"])
+    await save(tools, "Iced tea", tags=["drink"])
+    assert len(await search(tools, "tea", tags=["drink"])) == 2
+    (hot,) = await search(tools, "tea", tags=["drink", "hot"])
+    assert hot["note_id"] == saved["note_id"]
+    change = {"note_id": saved["note_id"], "content": "White tea"}
+    data(await tools.call(ALICE, "memory_update", change))
+    (hot,) = await search(tools, "tea", tags=["hot"])
+    assert hot["tags"] == ["drink", "hot"]
+    data(await tools.call(ALICE, "memory_update", {**change, "content": "Tea", "tags": []}))
+    assert await search(tools, "tea", tags=["hot"]) == []
+
+
+async def test_the_origin_is_the_calls_context(tools: ToolPipeline, memory: Memory) -> None:
+    saved = await save(tools, "Tea")
+    note = await memory.get("alice", saved["note_id"])
+    assert (note.origin.actor, note.origin.channel) == ("agent", "chat")
+    assert (note.origin.session_id, note.origin.turn_id) == ("session-1", "turn-1")
+
+
+async def test_conversation_results_have_no_id_and_are_labelled(
+    tools: ToolPipeline, memory: Memory
+) -> None:
+    await memory.conversations.create("alice", "session-1")
+    await memory.conversations.append(
+        "alice", "session-1", turn_id="t", role="user", text="we talked of walruses", payload="[]"
+    )
+    await save(tools, "Walruses are the user's favourite animal")
+    assert {hit["source"] for hit in await search(tools, "walruses")} == {"user_memory"}
+    hits = await search(tools, "walruses", include_conversation=True)
+    (talk,) = [hit for hit in hits if hit["source"] == "conversation"]
+    assert talk["note_id"] == ""
+    assert "walruses" in talk["text"]
+    scores = [hit["score"] for hit in hits]
+    assert scores == sorted(scores, reverse=True)
+
+
+async def test_what_a_search_lacks_is_a_note(tmp_path: Path) -> None:
+    memory = await Memory.open(MemoryConfig(db_path=str(tmp_path / "m.db")), None)
+    tools = ToolPipeline(memory_tools(memory), scrubber=Scrubber([]))
+    saved = await save(tools, "Tea")
+    assert saved["searchable"] == "keyword"
+    result = await tools.call(ALICE, "memory_search", {"query": "tea"})
+    assert "\nNote: semantic search is unavailable" in result.text
+    assert len(data(result)) == 1
+    await memory.close()
+
+
+async def test_redaction_is_on_the_way_out_only(memory: Memory) -> None:
+    tools = ToolPipeline(memory_tools(memory), scrubber=Scrubber(["launch-token-1"]))
+    saved = await save(tools, "the word is launch-token-1")
+    (found,) = await search(tools, "word")
+    assert found["text"] == "the word is [redacted]"
+    assert (await memory.get("alice", saved["note_id"])).text == "the word is launch-token-1"

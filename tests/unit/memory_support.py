@@ -1,0 +1,118 @@
+"""What tests of memory share: a small deterministic embedder, and a look behind the facade."""
+
+import asyncio
+import hashlib
+import re
+import sqlite3
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from wire.errors import Code
+
+from guest.embedding.base import Embedded, Embedder
+from guest.errors import EmbedderError
+from guest.memory.store import Memory
+from guest.memory.types import MemoryConfig, Origin
+
+ORIGIN = Origin(actor="user", channel="test", session_id="s1", turn_id="t1")
+DIMENSIONS = 64
+
+
+class FakeEmbedder:
+    """An `Embedder` in which texts are similar by the words they share.
+
+    `aliases` maps words to others with the same meaning, so that a test can
+    tell meaning from keywords. Every text embedded is in `texts`.
+    """
+
+    def __init__(self, model_id: str = "fake-1", dimensions: int = DIMENSIONS) -> None:
+        self.model_id = model_id
+        self.dimensions = dimensions
+        self.aliases: dict[str, str] = {}
+        self.error: Exception | None = None
+        self.delay_s = 0.0
+        self.refuses: Callable[[str], bool] = lambda _: False
+        self.texts: list[str] = []
+        self.calls = 0
+        self.closed = False
+
+    async def embed(self, texts: Sequence[str], *, timeout: float) -> Embedded:
+        self.calls += 1
+        if self.delay_s > timeout:
+            await asyncio.sleep(timeout)
+            raise EmbedderError(Code.TIMEOUT, "the embedder did not answer in time")
+        await asyncio.sleep(self.delay_s)
+        if self.error is not None:
+            raise self.error
+        if any(self.refuses(text) for text in texts):
+            raise EmbedderError(Code.INVALID_ARGUMENT, "a text was refused")
+        self.texts += texts
+        return Embedded(self.model_id, np.stack([self.vector(text) for text in texts]))
+
+    def vector(self, text: str) -> np.ndarray[Any, np.dtype[np.float32]]:
+        vector = np.zeros(self.dimensions, np.float32)
+        for word in re.findall(r"\w+", text.lower()):
+            meaning = self.aliases.get(word, word)
+            digest = hashlib.sha256(f"{self.model_id} {meaning}".encode()).digest()
+            vector[int.from_bytes(digest[:4], "big") % self.dimensions] += 1
+        length = float(np.linalg.norm(vector))
+        if not length:
+            vector[0] = length = 1.0
+        return np.asarray(vector / length, np.float32)
+
+    async def state(self) -> str:
+        return "ready" if self.error is None else "away"
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+def away() -> EmbedderError:
+    return EmbedderError(Code.UNAVAILABLE, "the embedder cannot be reached")
+
+
+@asynccontextmanager
+async def opened(
+    path: Path, embedder: Embedder | None = None, **settings: Any
+) -> AsyncIterator[Memory]:
+    """A memory on the database at `path`, closed at the end."""
+    memory = await Memory.open(MemoryConfig(db_path=str(path), **settings), embedder)
+    try:
+        yield memory
+    finally:
+        await memory.close()
+
+
+async def until(condition: Callable[[], bool], timeout: float = 10.0) -> None:
+    """Wait for a condition; a hang is a failure."""
+    async with asyncio.timeout(timeout):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+async def embedded(memory: Memory, user_id: str, passages: int) -> None:
+    """Wait until so many of a user's passages have a vector."""
+    async with asyncio.timeout(10):
+        while (await memory.statistics(user_id)).passages_embedded != passages:
+            await asyncio.sleep(0.005)
+
+
+def rows(path: Path, sql: str, *args: object) -> list[tuple[Any, ...]]:
+    """Query a database that no memory has open.
+
+    Never while one has: closing a file drops this process's locks on it, also
+    those of the other connection.
+    """
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute(sql, args).fetchall()
+
+
+def file_bytes(path: Path) -> bytes:
+    """Every byte of a database: the file, its log and whatever lies beside it.
+
+    Not where other programs use the database too, for the reason `rows` gives.
+    """
+    return b"".join(p.read_bytes() for p in sorted(path.parent.glob(path.name + "*")))

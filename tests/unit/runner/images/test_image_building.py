@@ -1,0 +1,170 @@
+"""Building with an engine that only pretends: what it is asked, what its errors become."""
+
+import os
+import shutil
+import tarfile
+from collections.abc import Iterator
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import docker.errors
+import pytest
+from wire.errors import Code
+
+from runner.errors import TierError
+from runner.images import bootstrap
+from runner.images.build import Progress, Recipe, build_images
+from runner.images.naming import ImageRole
+
+
+class FakeEngine:
+    """Notes what it is asked; builds end as `answer` says."""
+
+    def __init__(self, *answer: dict[str, str], images: tuple[str, ...] = ("base:1",)) -> None:
+        self.answer = answer or ({"stream": "Step 1/1 : FROM base:1\n"},)
+        self.images = images
+        self.built: list[dict[str, Any]] = []
+        self.contents: list[list[str]] = []
+        self.pruned: list[str] = []
+        self.pull_error = "no such host"
+
+    def inspect_image(self, name: str) -> dict[str, str]:
+        if name not in self.images:
+            raise docker.errors.ImageNotFound(name)
+        return {"Id": "sha256:1"}
+
+    def pull(self, name: str, **_: object) -> Iterator[dict[str, str]]:
+        yield {"status": "Pulling"}
+        yield {"error": self.pull_error}
+
+    def build(self, *, fileobj: Any, **options: Any) -> Iterator[dict[str, str]]:
+        with tarfile.open(fileobj=fileobj) as tar:
+            self.contents.append(tar.getnames())
+        self.built.append(options)
+        return iter(self.answer)
+
+    def prune_images(self, filters: dict[str, Any]) -> None:
+        assert filters["dangling"] is True
+        self.pruned += filters["label"]
+
+
+class Noted(Progress):
+    def __init__(self) -> None:
+        self.lines: list[tuple[str, str]] = []
+
+    def step(self, role: str, line: str) -> None:
+        self.lines.append((role, line))
+
+    def done(self, role: str) -> None:
+        self.lines.append((role, "done"))
+
+
+@pytest.fixture
+def wheelhouse(tmp_path: Path) -> Path:
+    (tmp_path / f"oxydra-{version('oxydra')}-py3-none-any.whl").touch()
+    return tmp_path
+
+
+def run(engine: FakeEngine, recipe: Recipe) -> Noted:
+    noted = Noted()
+    build_images(engine, recipe, noted)  # type: ignore[arg-type]
+    return noted
+
+
+def test_a_given_wheelhouse_is_all_that_is_sent(wheelhouse: Path) -> None:
+    engine = FakeEngine()
+    noted = run(engine, Recipe("team/ox", "base:1", [ImageRole.AGENT], wheelhouse))
+    assert engine.contents == [
+        ["Dockerfile", f"wheels/oxydra-{version('oxydra')}-py3-none-any.whl"]
+    ]
+    assert engine.built[0]["tag"] == f"team/ox-agent:{version('oxydra')}"
+    assert engine.built[0]["buildargs"] == {
+        "BASE_IMAGE": "base:1",
+        "OXYDRA_VERSION": version("oxydra"),
+    }
+    assert noted.lines == [("agent", "Step 1/1 : FROM base:1"), ("agent", "done")]
+    assert engine.pruned == ["oxydra.stage=build", "oxydra.role=agent"]
+
+
+def test_build_tools_go_into_the_shell_image_alone(wheelhouse: Path) -> None:
+    engine = FakeEngine()
+    run(engine, Recipe("ox", "base:1", wheelhouse=wheelhouse, build_tools=True))
+    assert len(engine.built) == 3
+    for options in engine.built:
+        asked = "build-essential" in options["buildargs"].get("BUILD_TOOLS", "")
+        assert asked == ("-shell:" in options["tag"])
+
+
+def test_a_failing_step_is_shown_without_what_went_before(wheelhouse: Path) -> None:
+    engine = FakeEngine(
+        {"stream": "Step 1/2 : FROM base:1\n"},
+        {"stream": "an old line\n"},
+        {"stream": "Step 2/2 : RUN false\n"},
+        {"stream": "\x1b[91mno space left\x1b[0m\n"},
+        {"error": "returned a non-zero code: 1"},
+    )
+    with pytest.raises(TierError, match="shell image cannot be built from base:1") as raised:
+        run(engine, Recipe("ox", "base:1", [ImageRole.SHELL], wheelhouse))
+    details = [line.strip() for line in raised.value.details.splitlines()]
+    assert details == ["Step 2/2 : RUN false", "no space left", "returned a non-zero code: 1"]
+    assert "oxydra.stage=build" in engine.pruned
+
+
+def test_a_base_that_is_nowhere_is_refused_before_anything_is_built(wheelhouse: Path) -> None:
+    engine = FakeEngine(images=())
+    with pytest.raises(TierError, match="no base image python:3") as raised:
+        run(engine, Recipe("ox", "python:3", wheelhouse=wheelhouse))
+    assert raised.value.code is Code.UNAVAILABLE
+    assert "no such host" in raised.value.details
+    assert "--bootstrap-base" in raised.value.resolution
+    assert engine.built == []
+
+
+def test_a_bootstrapped_base_is_made_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: pytest.fail("looked for root"))
+    said: list[str] = []
+    engine: Any = FakeEngine(images=(bootstrap.BASE_NAME,))
+    assert bootstrap.bootstrap_base(engine, said.append) == "oxydra-base:bookworm"
+    assert said == ["oxydra-base:bookworm is there already"]
+
+
+@pytest.mark.parametrize(
+    ("uid", "found", "brief", "fix"),
+    [
+        (1000, "/usr/sbin/debootstrap", "only root", "sudo runner images build --bootstrap-base"),
+        (0, None, "debootstrap is not installed", "apt-get install debootstrap"),
+    ],
+)
+def test_bootstrapping_says_what_it_lacks(
+    monkeypatch: pytest.MonkeyPatch, uid: int, found: str | None, brief: str, fix: str
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: uid)
+    monkeypatch.setattr(shutil, "which", lambda _: found)
+    engine: Any = FakeEngine(images=())
+    with pytest.raises(TierError, match=brief) as raised:
+        bootstrap.bootstrap_base(engine, lambda _: None)
+    assert fix in raised.value.resolution
+
+
+def test_a_host_with_another_python_must_give_the_wheels(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bootstrap, "PYTHON", (3, 99))
+    engine: Any = FakeEngine(images=(bootstrap.BASE_NAME,))
+    with pytest.raises(TierError, match=r"do not fit Debian bookworm, which has 3\.99") as raised:
+        bootstrap.bootstrap_base(engine, lambda _: None)
+    assert "--wheelhouse DIR" in raised.value.resolution
+    assert bootstrap.bootstrap_base(engine, lambda _: None, own_wheels=False)
+
+
+def test_debootstraps_last_words_are_passed_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "debootstrap"
+    program.write_text("#!/bin/sh\necho E: no mirror >&2\nexit 1\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    engine: Any = FakeEngine(images=())
+    with pytest.raises(TierError, match="debootstrap failed") as raised:
+        bootstrap.bootstrap_base(engine, lambda _: None)
+    assert raised.value.details == "E: no mirror"

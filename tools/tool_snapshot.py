@@ -1,0 +1,49 @@
+"""What models, MCP clients and scripts may rely on: the tools' frozen contract.
+
+`python tools/tool_snapshot.py` writes `tests/contract/tools.json` anew. Do it
+only for a change that was decided; the diff is what reviewers look at.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, cast
+
+from guest.tools.base import Tool
+from guest.tools.files import file_tools
+from guest.tools.memory import memory_tools
+from guest.tools.shell import shell_tools
+
+SNAPSHOT = Path(__file__).resolve().parent.parent / "tests" / "contract" / "tools.json"
+
+
+def all_tools() -> list[Tool]:
+    """Every tool, over nothing: definitions need no store and no files."""
+    nothing = cast(Any, None)
+    return [*memory_tools(nothing), *file_tools(nothing), *shell_tools(nothing)]
+
+
+def current() -> dict[str, Any]:
+    """Names, arguments with types, defaults and bounds, safety and timeout; no wording."""
+    return {
+        tool.name: {
+            "safety": tool.safety.value,
+            "timeout_s": tool.timeout,
+            "arguments": _without_words(tool.arguments.model_json_schema()),
+        }
+        for tool in all_tools()
+    }
+
+
+def _without_words(schema: Any) -> Any:
+    if isinstance(schema, dict):
+        return {
+            key: _without_words(value)
+            for key, value in sorted(schema.items())
+            if not (key == "description" and isinstance(value, str))
+        }
+    return [_without_words(item) for item in schema] if isinstance(schema, list) else schema
+
+
+if __name__ == "__main__":
+    SNAPSHOT.write_text(json.dumps(current(), indent=1) + "\n")
+    print(f"{len(current())} tools frozen in {SNAPSHOT}")
