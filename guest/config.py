@@ -20,7 +20,7 @@ from wire.v1 import bootstrap_pb2
 
 from guest.agent.settings import PROVIDERS, AgentSettings, Provider
 from guest.errors import GuestError
-from guest.memory.types import MemoryConfig
+from guest.memory.types import MemoryConfig, RemoteConfig
 from guest.tools.command_policy import CommandPolicy
 from guest.tools.policy import APPROVALS, Approval
 from guest.tools.shell_limits import TIMEOUT_DEFAULT_S, TIMEOUT_MAX_S
@@ -98,7 +98,15 @@ class GuestConfig:
         A shorter key is the placeholder that some local servers want ("ollama",
         "none"): redacting it would only damage ordinary text.
         """
-        candidates = (self.token, self.agent.api_key, self.embedder.token, self.shell.token)
+        remote = self.memory.remote
+        candidates = (
+            self.token,
+            self.agent.api_key,
+            self.embedder.token,
+            self.shell.token,
+            self.memory.encryption_key,
+            remote.auth_token if remote else "",
+        )
         return tuple(secret for secret in candidates if len(secret) >= SECRET_MIN_CHARS)
 
 
@@ -156,7 +164,18 @@ def _memory(settings: bootstrap_pb2.MemorySettings) -> MemoryConfig:
         chunk_chars=chunk_chars,
         chunk_overlap=chunk_overlap,
         embed_wait_s=settings.embed_wait_ms / 1000,
+        recency_weight=_fraction("memory.recency_weight", settings.recency_weight),
+        retention_days=settings.retention_days,
+        encryption_key=settings.encryption_key,
+        remote=_remote(settings.remote) if settings.HasField("remote") else None,
     )
+
+
+def _remote(settings: bootstrap_pb2.RemoteMemory) -> RemoteConfig:
+    if not re.match(r"https?://[^/\s@?]", settings.url):
+        raise _bad("memory.remote.url", repr(settings.url), "http://… or https://…")
+    timeout_s = settings.timeout_ms / 1000 or RemoteConfig.timeout_s
+    return RemoteConfig(settings.url, settings.auth_token, settings.ca_pem, timeout_s)
 
 
 def _tools(settings: bootstrap_pb2.ToolSettings) -> ToolSettings:

@@ -13,13 +13,22 @@ from pydantic import (
     AfterValidator,
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     field_validator,
     model_validator,
 )
 from pydantic_core import PydanticCustomError
 
+from runner.config_fields import (
+    INT64_MAX,
+    AbsolutePath,
+    Cpus,
+    EnvName,
+    Section,
+    Text,
+    count,
+)
+from runner.config_memory import MemorySection
 from runner.errors import WorkspaceError
 from runner.user_id import check_user_id
 
@@ -31,65 +40,8 @@ Provider = Literal["offline", "openai", "anthropic", "google"]
 EmbedderBackend = Literal["sentence-transformers", "hashing", "none"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
-_INT64_MAX = 2**63 - 1
 
-
-def _plain(value: str) -> str:
-    if "\0" in value:
-        raise PydanticCustomError("nul", "holds a NUL character")
-    if any("\ud800" <= character <= "\udfff" for character in value):
-        raise PydanticCustomError("unicode", "is not UTF-8 text")
-    return value
-
-
-def _absolute(value: Path) -> Path:
-    if "\0" in str(value) or not value.is_absolute():
-        raise PydanticCustomError("path", "is not an absolute path")
-    return value
-
-
-Text = Annotated[str, AfterValidator(_plain), Field(strict=True)]
-AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
-Fraction = Annotated[
-    float,
-    Field(strict=True, ge=0, le=1, allow_inf_nan=False, description="a number from 0 to 1"),
-]
-
-
-def _count(low: int, high: int) -> Any:
-    return Field(strict=True, ge=low, le=high, description=f"a whole number from {low} to {high}")
-
-
-Cpus = Annotated[
-    float,
-    Field(strict=True, ge=0.1, le=1024, allow_inf_nan=False, description="a number from 0.1 up"),
-]
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class MemorySection(_Section):
-    """`[memory]`: where notes live and how search weighs its two sides."""
-
-    db_path: Annotated[Text, Field(min_length=1, description='"auto" or a path of a file')] = "auto"
-    vector_weight: Fraction = 0.5
-    keyword_weight: Fraction = 0.5
-    min_similarity: Fraction = 0.2
-    embed_wait_ms: Annotated[int, _count(0, 10_000)] = 500
-
-    @model_validator(mode="after")
-    def _some_weight(self) -> Self:
-        if self.vector_weight + self.keyword_weight == 0:
-            raise PydanticCustomError(
-                "weights",
-                "vector_weight and keyword_weight are both 0; at least one must be above 0",
-            )
-        return self
-
-
-class EmbedderSection(_Section):
+class EmbedderSection(Section):
     """`[embedder]`: what turns text into vectors, one process for all users of this host."""
 
     backend: EmbedderBackend = "sentence-transformers"
@@ -98,15 +50,15 @@ class EmbedderSection(_Section):
     ] = "all-MiniLM-L6-v2"
 
 
-class ToolsSection(_Section):
+class ToolsSection(Section):
     """`[tools]`: which tools are off, who approves Privileged ones, how long a result may be."""
 
     disabled: Annotated[tuple[Text, ...], Field(description="a list of tool names")] = ()
     approval: Approval = "auto"
-    max_output_bytes: Annotated[int, _count(256, 1024 * 1024)] = 16 * 1024
+    max_output_bytes: Annotated[int, count(256, 1024 * 1024)] = 16 * 1024
 
 
-class ShellSection(_Section):
+class ShellSection(Section):
     """`[shell]`: whether commands run at all, which, and what they may use.
 
     `allow` and `deny` are globs over one simple command ("git *"); an empty
@@ -123,12 +75,12 @@ class ShellSection(_Section):
         float,
         Field(strict=True, ge=1, le=3600, description="a number of seconds from 1 to 3600"),
     ] = 60
-    memory_mb: Annotated[int, _count(128, 1024 * 1024)] = 1024
-    processes: Annotated[int, _count(32, 32_768)] = 256
+    memory_mb: Annotated[int, count(128, 1024 * 1024)] = 1024
+    processes: Annotated[int, count(32, 32_768)] = 256
     cpus: Cpus = 2.0
 
 
-class ContainerSection(_Section):
+class ContainerSection(Section):
     """`[container]`: the engine, the images and the agent guest's limits in the
     container and micro_vm tiers.
 
@@ -151,14 +103,14 @@ class ContainerSection(_Section):
     runtime: Annotated[
         Text, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="an OCI runtime")
     ] = "kata"
-    guest_uid: Annotated[int, _count(1, 2**31 - 2)] = 10_001
+    guest_uid: Annotated[int, count(1, 2**31 - 2)] = 10_001
     agent_network: AgentNetwork = "auto"
-    agent_memory_mb: Annotated[int, _count(128, 1024 * 1024)] = 1024
-    agent_processes: Annotated[int, _count(32, 32_768)] = 256
+    agent_memory_mb: Annotated[int, count(128, 1024 * 1024)] = 1024
+    agent_processes: Annotated[int, count(32, 32_768)] = 256
     agent_cpus: Cpus = 2.0
 
 
-class AgentSection(_Section):
+class AgentSection(Section):
     """`[agent]`: which model answers, and the budgets of one turn.
 
     `api_key_env` names an environment variable of the runner; the key itself
@@ -168,32 +120,23 @@ class AgentSection(_Section):
     provider: Provider = "offline"
     model: Annotated[Text, Field(max_length=1000, description="the provider's model name")] = ""
     base_url: Annotated[Text, Field(description="http://… or https://…")] = ""
-    api_key_env: Annotated[
-        Text, Field(description="the NAME of an environment variable, not the key itself")
-    ] = ""
+    api_key_env: EnvName = ""
     instructions: Annotated[
         Text, Field(max_length=100_000, description="at most 100000 characters of text")
     ] = ""
-    max_steps: Annotated[int, _count(1, 1000)] = 20
-    max_tokens: Annotated[int, _count(1, _INT64_MAX)] = 200_000
+    max_steps: Annotated[int, count(1, 1000)] = 20
+    max_tokens: Annotated[int, count(1, INT64_MAX)] = 200_000
     turn_timeout_s: Annotated[
         float,
         Field(strict=True, ge=1, le=86_400, description="a number of seconds from 1 to 86400"),
     ] = 300
-    history_turns: Annotated[int, _count(1, 10_000)] = 20
+    history_turns: Annotated[int, count(1, 10_000)] = 20
 
     @field_validator("base_url")
     @classmethod
     def _is_url(cls, value: str) -> str:
         if value and not re.match(r"https?://[^/\s]+", value):
             raise PydanticCustomError("url", "is not a URL")
-        return value
-
-    @field_validator("api_key_env")
-    @classmethod
-    def _is_name(cls, value: str) -> str:
-        if value and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value):
-            raise PydanticCustomError("env_name", "is not a name of an environment variable")
         return value
 
     @model_validator(mode="after")
@@ -216,7 +159,7 @@ class AgentSection(_Section):
         return self
 
 
-class UserSection(_Section):
+class UserSection(Section):
     """What holds for one user: the general sections with that user's own keys on top."""
 
     memory: MemorySection = MemorySection()
@@ -241,7 +184,7 @@ def _known_user(value: str) -> str:
         raise PydanticCustomError("user_id", "is not a user id: " + error.details) from None
 
 
-class Config(_Section):
+class Config(Section):
     """All settings of one runner, immutable. `Config()` is what runs without any file."""
 
     workspace_root: Annotated[AbsolutePath, Field(description="a path of a directory")] = Field(
@@ -261,7 +204,9 @@ class Config(_Section):
     agent: AgentSection = AgentSection()
     shell: ShellSection = ShellSection()
     container: ContainerSection = ContainerSection()
-    users: dict[Annotated[str, AfterValidator(_known_user)], UserSection] = {}
+    users: dict[Annotated[str, AfterValidator(_known_user)], UserSection] = Field(
+        default_factory=dict
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -283,9 +228,15 @@ def _laid_over(general: dict[str, Any], own: Any) -> Any:
         return own
     merged = dict(own)
     for name in UserSection.model_fields:
-        base, top = general.get(name, {}), own.get(name, {})
-        if isinstance(base, BaseModel):
-            base = base.model_dump()
-        if isinstance(base, dict) and isinstance(top, dict):
-            merged[name] = {**base, **top}
+        merged[name] = _merged(general.get(name, {}), own.get(name, {}))
     return merged
+
+
+def _merged(base: Any, top: Any) -> Any:
+    """`top` over `base`, section by section."""
+    if isinstance(base, BaseModel):
+        base = base.model_dump()
+    if not (isinstance(base, dict) and isinstance(top, dict)):
+        return top
+    common = {name: _merged(base[name], value) for name, value in top.items() if name in base}
+    return {**base, **top, **common}

@@ -1,6 +1,6 @@
 """What memory is made of, as the rest of the guest sees it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 HIT_TEXT_MAX_CHARS: Final = 1200
@@ -146,8 +146,22 @@ class Statistics:
 
 
 @dataclass(frozen=True)
+class RemoteConfig:
+    """A libSQL server that holds the memory of one user."""
+
+    url: str
+    auth_token: str = field(default="", repr=False)
+    ca_pem: str = ""
+    timeout_s: float = 10.0
+
+
+@dataclass(frozen=True)
 class MemoryConfig:
-    """Settings of one store; the envelope's `MemorySettings`, already checked."""
+    """Settings of one store; the envelope's `MemorySettings`, already checked.
+
+    With `remote`, the memory is there, and what was fetched for searching lies in
+    `replica.db` beside `db_path`. `encryption_key` is that of all database files.
+    """
 
     db_path: str
     vector_weight: float = 0.5
@@ -156,3 +170,7 @@ class MemoryConfig:
     chunk_chars: int = 640
     chunk_overlap: int = 96
     embed_wait_s: float = 0.5
+    recency_weight: float = 0.05
+    retention_days: int = 0
+    encryption_key: str = field(default="", repr=False)
+    remote: RemoteConfig | None = None

@@ -41,6 +41,7 @@ class BootstrapEnvelope(_message.Message):
     SHELL_FIELD_NUMBER: _builtins.int
     LOG_LEVEL_FIELD_NUMBER: _builtins.int
     CANARY_FIELD_NUMBER: _builtins.int
+    MAINTENANCE_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """wire.limits.ENVELOPE_VERSION; any other is refused"""
     launch_id: _builtins.str
@@ -68,6 +69,10 @@ class BootstrapEnvelope(_message.Message):
     def embedder(self) -> Global___EmbedderLink: ...
     @_builtins.property
     def shell(self) -> Global___ShellLink: ...
+    @_builtins.property
+    def maintenance(self) -> Global___MaintenanceJob:
+        """absent: serve; else do this one job and exit"""
+
     def __init__(
         self,
         *,
@@ -85,10 +90,11 @@ class BootstrapEnvelope(_message.Message):
         shell: Global___ShellLink | None = ...,
         log_level: _builtins.str = ...,
         canary: _builtins.str = ...,
+        maintenance: Global___MaintenanceJob | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "embedder", b"embedder", "gateway", b"gateway", "memory", b"memory", "paths", b"paths", "shell", b"shell", "tools", b"tools"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "embedder", b"embedder", "gateway", b"gateway", "maintenance", b"maintenance", "memory", b"memory", "paths", b"paths", "shell", b"shell", "tools", b"tools"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "canary", b"canary", "embedder", b"embedder", "gateway", b"gateway", "launch_id", b"launch_id", "log_level", b"log_level", "memory", b"memory", "paths", b"paths", "shell", b"shell", "tier", b"tier", "token", b"token", "tools", b"tools", "user_id", b"user_id", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "canary", b"canary", "embedder", b"embedder", "gateway", b"gateway", "launch_id", b"launch_id", "log_level", b"log_level", "maintenance", b"maintenance", "memory", b"memory", "paths", b"paths", "shell", b"shell", "tier", b"tier", "token", b"token", "tools", b"tools", "user_id", b"user_id", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -143,6 +149,10 @@ class MemorySettings(_message.Message):
     CHUNK_CHARS_FIELD_NUMBER: _builtins.int
     CHUNK_OVERLAP_FIELD_NUMBER: _builtins.int
     EMBED_WAIT_MS_FIELD_NUMBER: _builtins.int
+    REMOTE_FIELD_NUMBER: _builtins.int
+    ENCRYPTION_KEY_FIELD_NUMBER: _builtins.int
+    RETENTION_DAYS_FIELD_NUMBER: _builtins.int
+    RECENCY_WEIGHT_FIELD_NUMBER: _builtins.int
     db_path: _builtins.str
     vector_weight: _builtins.float
     keyword_weight: _builtins.float
@@ -150,6 +160,16 @@ class MemorySettings(_message.Message):
     chunk_chars: _builtins.int
     chunk_overlap: _builtins.int
     embed_wait_ms: _builtins.int
+    encryption_key: _builtins.str
+    """of every database file in .oxydra; empty: not encrypted"""
+    retention_days: _builtins.int
+    """conversations unused for longer are forgotten; 0: none"""
+    recency_weight: _builtins.float
+    """how much newer counts among equals; 0 to 1"""
+    @_builtins.property
+    def remote(self) -> Global___RemoteMemory:
+        """absent: the file at db_path is the store"""
+
     def __init__(
         self,
         *,
@@ -160,14 +180,155 @@ class MemorySettings(_message.Message):
         chunk_chars: _builtins.int = ...,
         chunk_overlap: _builtins.int = ...,
         embed_wait_ms: _builtins.int = ...,
+        remote: Global___RemoteMemory | None = ...,
+        encryption_key: _builtins.str = ...,
+        retention_days: _builtins.int = ...,
+        recency_weight: _builtins.float = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["remote", b"remote"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk_chars", b"chunk_chars", "chunk_overlap", b"chunk_overlap", "db_path", b"db_path", "embed_wait_ms", b"embed_wait_ms", "keyword_weight", b"keyword_weight", "min_similarity", b"min_similarity", "vector_weight", b"vector_weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk_chars", b"chunk_chars", "chunk_overlap", b"chunk_overlap", "db_path", b"db_path", "embed_wait_ms", b"embed_wait_ms", "encryption_key", b"encryption_key", "keyword_weight", b"keyword_weight", "min_similarity", b"min_similarity", "recency_weight", b"recency_weight", "remote", b"remote", "retention_days", b"retention_days", "vector_weight", b"vector_weight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___MemorySettings: _TypeAlias = MemorySettings  # noqa: Y015
+
+@_typing.final
+class RemoteMemory(_message.Message):
+    """A libSQL server that holds the memory. What is fetched from it for searching
+    lies in the file at db_path's directory, named replica.db.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    URL_FIELD_NUMBER: _builtins.int
+    AUTH_TOKEN_FIELD_NUMBER: _builtins.int
+    CA_PEM_FIELD_NUMBER: _builtins.int
+    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    url: _builtins.str
+    """http:// or https://, of this user"""
+    auth_token: _builtins.str
+    ca_pem: _builtins.str
+    """certificates to trust besides the system's"""
+    timeout_ms: _builtins.int
+    """of one request"""
+    def __init__(
+        self,
+        *,
+        url: _builtins.str = ...,
+        auth_token: _builtins.str = ...,
+        ca_pem: _builtins.str = ...,
+        timeout_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["auth_token", b"auth_token", "ca_pem", b"ca_pem", "timeout_ms", b"timeout_ms", "url", b"url"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RemoteMemory: _TypeAlias = RemoteMemory  # noqa: Y015
+
+@_typing.final
+class MaintenanceJob(_message.Message):
+    """Work on a user's memory while no guest serves it. The guest's last log event
+    is "maintenance_done" with what it did, or the failure.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REKEY_FIELD_NUMBER: _builtins.int
+    RESTORE_FIELD_NUMBER: _builtins.int
+    MOVE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def rekey(self) -> Global___Rekey: ...
+    @_builtins.property
+    def restore(self) -> Global___Restore: ...
+    @_builtins.property
+    def move(self) -> Global___Move: ...
+    def __init__(
+        self,
+        *,
+        rekey: Global___Rekey | None = ...,
+        restore: Global___Restore | None = ...,
+        move: Global___Move | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "move", b"move", "rekey", b"rekey", "restore", b"restore"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["job", b"job", "move", b"move", "rekey", b"rekey", "restore", b"restore"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_job: _TypeAlias = _typing.Literal["rekey", "restore", "move"]  # noqa: Y015
+    _WhichOneofArgType_job: _TypeAlias = _typing.Literal["job", b"job"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_job) -> _WhichOneofReturnType_job | None: ...
+
+Global___MaintenanceJob: _TypeAlias = MaintenanceJob  # noqa: Y015
+
+@_typing.final
+class Rekey(_message.Message):
+    """Bring the database files from one key to memory.encryption_key; either may be empty."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FROM_KEY_FIELD_NUMBER: _builtins.int
+    from_key: _builtins.str
+    def __init__(
+        self,
+        *,
+        from_key: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["from_key", b"from_key"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Rekey: _TypeAlias = Rekey  # noqa: Y015
+
+@_typing.final
+class Restore(_message.Message):
+    """Put a backup in the place of the memory that is there."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PATH_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    path: _builtins.str
+    """as the guest sees it"""
+    key: _builtins.str
+    """of the backup, where it is not memory.encryption_key"""
+    def __init__(
+        self,
+        *,
+        path: _builtins.str = ...,
+        key: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "path", b"path"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Restore: _TypeAlias = Restore  # noqa: Y015
+
+@_typing.final
+class Move(_message.Message):
+    """Bring the whole memory from the file at db_path to memory.remote, or back."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TO_REMOTE_FIELD_NUMBER: _builtins.int
+    to_remote: _builtins.bool
+    def __init__(
+        self,
+        *,
+        to_remote: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["to_remote", b"to_remote"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Move: _TypeAlias = Move  # noqa: Y015
 
 @_typing.final
 class ToolSettings(_message.Message):

@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
 from wire.v1 import common_pb2 as _common_pb2
+from wire.v1 import gateway_pb2 as _gateway_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -94,6 +95,7 @@ class StatusReply(_message.Message):
     PROVIDER_FIELD_NUMBER: _builtins.int
     NOTICES_FIELD_NUMBER: _builtins.int
     BOUNDARY_FIELD_NUMBER: _builtins.int
+    MEMORY_FIELD_NUMBER: _builtins.int
     user_id: _builtins.str
     tier: _builtins.str
     workspace: _builtins.str
@@ -109,6 +111,10 @@ class StatusReply(_message.Message):
     def boundary(self) -> Global___BoundaryReport:
         """of the shell guest's latest start; absent without one"""
 
+    @_builtins.property
+    def memory(self) -> _gateway_pb2.MemoryStatisticsReply:
+        """absent where the agent guest does not answer"""
+
     def __init__(
         self,
         *,
@@ -122,10 +128,11 @@ class StatusReply(_message.Message):
         provider: _builtins.str = ...,
         notices: _abc.Iterable[_builtins.str] | None = ...,
         boundary: Global___BoundaryReport | None = ...,
+        memory: _gateway_pb2.MemoryStatisticsReply | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["boundary", b"boundary"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["boundary", b"boundary", "memory", b"memory"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boundary", b"boundary", "guests", b"guests", "notices", b"notices", "pid", b"pid", "provider", b"provider", "started_at", b"started_at", "tier", b"tier", "user_id", b"user_id", "version", b"version", "workspace", b"workspace"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boundary", b"boundary", "guests", b"guests", "memory", b"memory", "notices", b"notices", "pid", b"pid", "provider", b"provider", "started_at", b"started_at", "tier", b"tier", "user_id", b"user_id", "version", b"version", "workspace", b"workspace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

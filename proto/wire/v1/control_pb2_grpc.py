@@ -4,6 +4,7 @@ import grpc
 import warnings
 
 from wire.v1 import control_pb2 as wire_dot_v1_dot_control__pb2
+from wire.v1 import gateway_pb2 as wire_dot_v1_dot_gateway__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -60,6 +61,11 @@ class RunnerControlStub:
                 request_serializer=wire_dot_v1_dot_control__pb2.CheckBoundaryRequest.SerializeToString,
                 response_deserializer=wire_dot_v1_dot_control__pb2.CheckBoundaryReply.FromString,
                 _registered_method=True)
+        self.SetMemoryToken = channel.unary_unary(
+                '/wire.v1.RunnerControl/SetMemoryToken',
+                request_serializer=wire_dot_v1_dot_gateway__pb2.SetMemoryTokenRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_gateway__pb2.SetMemoryTokenReply.FromString,
+                _registered_method=True)
 
 
 class RunnerControlServicer:
@@ -100,6 +106,13 @@ class RunnerControlServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetMemoryToken(self, request, context):
+        """A new token for the remote memory, for the guest that runs and those started later.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RunnerControlServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -127,6 +140,11 @@ def add_RunnerControlServicer_to_server(servicer, server):
                     servicer.CheckBoundary,
                     request_deserializer=wire_dot_v1_dot_control__pb2.CheckBoundaryRequest.FromString,
                     response_serializer=wire_dot_v1_dot_control__pb2.CheckBoundaryReply.SerializeToString,
+            ),
+            'SetMemoryToken': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetMemoryToken,
+                    request_deserializer=wire_dot_v1_dot_gateway__pb2.SetMemoryTokenRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_gateway__pb2.SetMemoryTokenReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -265,6 +283,33 @@ class RunnerControl:
             '/wire.v1.RunnerControl/CheckBoundary',
             wire_dot_v1_dot_control__pb2.CheckBoundaryRequest.SerializeToString,
             wire_dot_v1_dot_control__pb2.CheckBoundaryReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetMemoryToken(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.RunnerControl/SetMemoryToken',
+            wire_dot_v1_dot_gateway__pb2.SetMemoryTokenRequest.SerializeToString,
+            wire_dot_v1_dot_gateway__pb2.SetMemoryTokenReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -6,6 +6,7 @@ isort:skip_file
 from collections import abc as _abc
 from grpc import aio as _aio
 from wire.v1 import control_pb2 as _control_pb2
+from wire.v1 import gateway_pb2 as _gateway_pb2
 import abc as _abc_1
 import grpc as _grpc
 import sys
@@ -42,6 +43,8 @@ class RunnerControlStub:
     """Answers at once; the caller waits for the socket to disappear."""
     CheckBoundary: _grpc.UnaryUnaryMultiCallable[_control_pb2.CheckBoundaryRequest, _control_pb2.CheckBoundaryReply]
     """Probes the boundary anew, from inside the shell guest."""
+    SetMemoryToken: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.SetMemoryTokenRequest, _gateway_pb2.SetMemoryTokenReply]
+    """A new token for the remote memory, for the guest that runs and those started later."""
 
 @_typing.type_check_only
 class RunnerControlAsyncStub(RunnerControlStub):
@@ -57,6 +60,8 @@ class RunnerControlAsyncStub(RunnerControlStub):
     """Answers at once; the caller waits for the socket to disappear."""
     CheckBoundary: _aio.UnaryUnaryMultiCallable[_control_pb2.CheckBoundaryRequest, _control_pb2.CheckBoundaryReply]  # type: ignore[assignment]
     """Probes the boundary anew, from inside the shell guest."""
+    SetMemoryToken: _aio.UnaryUnaryMultiCallable[_gateway_pb2.SetMemoryTokenRequest, _gateway_pb2.SetMemoryTokenReply]  # type: ignore[assignment]
+    """A new token for the remote memory, for the guest that runs and those started later."""
 
 class RunnerControlServicer(metaclass=_abc_1.ABCMeta):
     """The runner's own socket, in a directory that no guest mounts."""
@@ -99,5 +104,13 @@ class RunnerControlServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_control_pb2.CheckBoundaryReply, _abc.Awaitable[_control_pb2.CheckBoundaryReply]]:
         """Probes the boundary anew, from inside the shell guest."""
+
+    @_abc_1.abstractmethod
+    def SetMemoryToken(
+        self,
+        request: _gateway_pb2.SetMemoryTokenRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gateway_pb2.SetMemoryTokenReply, _abc.Awaitable[_gateway_pb2.SetMemoryTokenReply]]:
+        """A new token for the remote memory, for the guest that runs and those started later."""
 
 def add_RunnerControlServicer_to_server(servicer: RunnerControlServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -49,6 +49,7 @@ class HelloReply(_message.Message):
     EMBEDDER_FIELD_NUMBER: _builtins.int
     NOTICES_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    MEMORY_FIELD_NUMBER: _builtins.int
     user_id: _builtins.str
     tier: _builtins.str
     provider: _builtins.str
@@ -58,6 +59,8 @@ class HelloReply(_message.Message):
     embedder: _builtins.str
     """"ready", "loading", or why there is none"""
     version: _builtins.str
+    memory: _builtins.str
+    """"ready", or what is wrong with the store"""
     @_builtins.property
     def notices(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """what the user should know at the start"""
@@ -73,10 +76,11 @@ class HelloReply(_message.Message):
         embedder: _builtins.str = ...,
         notices: _abc.Iterable[_builtins.str] | None = ...,
         version: _builtins.str = ...,
+        memory: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["embedder", b"embedder", "model", b"model", "notices", b"notices", "provider", b"provider", "shell", b"shell", "tier", b"tier", "user_id", b"user_id", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["embedder", b"embedder", "memory", b"memory", "model", b"model", "notices", b"notices", "provider", b"provider", "shell", b"shell", "tier", b"tier", "user_id", b"user_id", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -92,6 +96,7 @@ class Session(_message.Message):
     CREATED_AT_FIELD_NUMBER: _builtins.int
     UPDATED_AT_FIELD_NUMBER: _builtins.int
     TURNS_FIELD_NUMBER: _builtins.int
+    ARCHIVED_AT_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     title: _builtins.str
     channel: _builtins.str
@@ -99,6 +104,8 @@ class Session(_message.Message):
     """RFC 3339, UTC"""
     updated_at: _builtins.str
     turns: _builtins.int
+    archived_at: _builtins.str
+    """empty: it is not archived"""
     def __init__(
         self,
         *,
@@ -108,10 +115,11 @@ class Session(_message.Message):
         created_at: _builtins.str = ...,
         updated_at: _builtins.str = ...,
         turns: _builtins.int = ...,
+        archived_at: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "created_at", b"created_at", "session_id", b"session_id", "title", b"title", "turns", b"turns", "updated_at", b"updated_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["archived_at", b"archived_at", "channel", b"channel", "created_at", b"created_at", "session_id", b"session_id", "title", b"title", "turns", b"turns", "updated_at", b"updated_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -148,15 +156,18 @@ class ListSessionsRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     LIMIT_FIELD_NUMBER: _builtins.int
+    INCLUDE_ARCHIVED_FIELD_NUMBER: _builtins.int
     limit: _builtins.int
+    include_archived: _builtins.bool
     def __init__(
         self,
         *,
         limit: _builtins.int = ...,
+        include_archived: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit", b"limit"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["include_archived", b"include_archived", "limit", b"limit"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -227,6 +238,92 @@ class SessionHistory(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SessionHistory: _TypeAlias = SessionHistory  # noqa: Y015
+
+@_typing.final
+class RenameSessionRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    TITLE_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    title: _builtins.str
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        title: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["session_id", b"session_id", "title", b"title"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RenameSessionRequest: _TypeAlias = RenameSessionRequest  # noqa: Y015
+
+@_typing.final
+class ArchiveSessionRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    ARCHIVED_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    archived: _builtins.bool
+    """false: take it out of the archive"""
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        archived: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["archived", b"archived", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ArchiveSessionRequest: _TypeAlias = ArchiveSessionRequest  # noqa: Y015
+
+@_typing.final
+class ForgetSessionRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForgetSessionRequest: _TypeAlias = ForgetSessionRequest  # noqa: Y015
+
+@_typing.final
+class ForgetSessionReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EVENTS_FIELD_NUMBER: _builtins.int
+    PASSAGES_FIELD_NUMBER: _builtins.int
+    events: _builtins.int
+    passages: _builtins.int
+    def __init__(
+        self,
+        *,
+        events: _builtins.int = ...,
+        passages: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "passages", b"passages"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForgetSessionReply: _TypeAlias = ForgetSessionReply  # noqa: Y015
 
 @_typing.final
 class HistoryEvent(_message.Message):
@@ -920,10 +1017,13 @@ class EditNoteRequest(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     TAGS_FIELD_NUMBER: _builtins.int
     REPLACE_TAGS_FIELD_NUMBER: _builtins.int
+    EXPECTED_VERSION_FIELD_NUMBER: _builtins.int
     note_id: _builtins.str
     text: _builtins.str
     replace_tags: _builtins.bool
     """false: tags are kept"""
+    expected_version: _builtins.int
+    """refused where the note has another by now; 0: any"""
     @_builtins.property
     def tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
@@ -933,10 +1033,11 @@ class EditNoteRequest(_message.Message):
         text: _builtins.str = ...,
         tags: _abc.Iterable[_builtins.str] | None = ...,
         replace_tags: _builtins.bool = ...,
+        expected_version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["note_id", b"note_id", "replace_tags", b"replace_tags", "tags", b"tags", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expected_version", b"expected_version", "note_id", b"note_id", "replace_tags", b"replace_tags", "tags", b"tags", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1005,6 +1106,11 @@ class MemoryStatisticsReply(_message.Message):
     EMBEDDING_MODEL_FIELD_NUMBER: _builtins.int
     EMBEDDER_FIELD_NUMBER: _builtins.int
     SCHEMA_VERSION_FIELD_NUMBER: _builtins.int
+    STORE_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    ENCRYPTED_FIELD_NUMBER: _builtins.int
+    REPLICA_SYNCED_AT_FIELD_NUMBER: _builtins.int
+    ARCHIVED_SESSIONS_FIELD_NUMBER: _builtins.int
     notes: _builtins.int
     note_versions: _builtins.int
     passages: _builtins.int
@@ -1015,6 +1121,15 @@ class MemoryStatisticsReply(_message.Message):
     embedding_model: _builtins.str
     embedder: _builtins.str
     schema_version: _builtins.int
+    store: _builtins.str
+    """"local" or "remote" """
+    state: _builtins.str
+    """"ready", or what is wrong with the store"""
+    encrypted: _builtins.bool
+    """the files at rest"""
+    replica_synced_at: _builtins.str
+    """RFC 3339, UTC; empty: there is no replica"""
+    archived_sessions: _builtins.int
     def __init__(
         self,
         *,
@@ -1028,11 +1143,251 @@ class MemoryStatisticsReply(_message.Message):
         embedding_model: _builtins.str = ...,
         embedder: _builtins.str = ...,
         schema_version: _builtins.int = ...,
+        store: _builtins.str = ...,
+        state: _builtins.str = ...,
+        encrypted: _builtins.bool = ...,
+        replica_synced_at: _builtins.str = ...,
+        archived_sessions: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["conversation_events", b"conversation_events", "database_bytes", b"database_bytes", "embedder", b"embedder", "embedding_model", b"embedding_model", "note_versions", b"note_versions", "notes", b"notes", "passages", b"passages", "passages_embedded", b"passages_embedded", "schema_version", b"schema_version", "sessions", b"sessions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["archived_sessions", b"archived_sessions", "conversation_events", b"conversation_events", "database_bytes", b"database_bytes", "embedder", b"embedder", "embedding_model", b"embedding_model", "encrypted", b"encrypted", "note_versions", b"note_versions", "notes", b"notes", "passages", b"passages", "passages_embedded", b"passages_embedded", "replica_synced_at", b"replica_synced_at", "schema_version", b"schema_version", "sessions", b"sessions", "state", b"state", "store", b"store"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___MemoryStatisticsReply: _TypeAlias = MemoryStatisticsReply  # noqa: Y015
+
+@_typing.final
+class BackupMemoryRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BackupMemoryRequest: _TypeAlias = BackupMemoryRequest  # noqa: Y015
+
+@_typing.final
+class BackupMemoryReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    BYTES_FIELD_NUMBER: _builtins.int
+    SHA256_FIELD_NUMBER: _builtins.int
+    NOTES_FIELD_NUMBER: _builtins.int
+    SESSIONS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """of the file in .oxydra/backups"""
+    bytes: _builtins.int
+    sha256: _builtins.str
+    notes: _builtins.int
+    sessions: _builtins.int
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        bytes: _builtins.int = ...,
+        sha256: _builtins.str = ...,
+        notes: _builtins.int = ...,
+        sessions: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes", b"bytes", "name", b"name", "notes", b"notes", "sessions", b"sessions", "sha256", b"sha256"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BackupMemoryReply: _TypeAlias = BackupMemoryReply  # noqa: Y015
+
+@_typing.final
+class ExportMemoryRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExportMemoryRequest: _TypeAlias = ExportMemoryRequest  # noqa: Y015
+
+@_typing.final
+class ExportMemoryReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LINES_FIELD_NUMBER: _builtins.int
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    ENTRIES_TOTAL_FIELD_NUMBER: _builtins.int
+    lines: _builtins.bytes
+    """whole lines, each with its line break"""
+    entries: _builtins.int
+    """so far"""
+    entries_total: _builtins.int
+    def __init__(
+        self,
+        *,
+        lines: _builtins.bytes = ...,
+        entries: _builtins.int = ...,
+        entries_total: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "entries_total", b"entries_total", "lines", b"lines"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExportMemoryReply: _TypeAlias = ExportMemoryReply  # noqa: Y015
+
+@_typing.final
+class ImportMemoryRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LINES_FIELD_NUMBER: _builtins.int
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    lines: _builtins.bytes
+    """whole lines"""
+    dry_run: _builtins.bool
+    """say what would be done, and do nothing"""
+    def __init__(
+        self,
+        *,
+        lines: _builtins.bytes = ...,
+        dry_run: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "lines", b"lines"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ImportMemoryRequest: _TypeAlias = ImportMemoryRequest  # noqa: Y015
+
+@_typing.final
+class ImportMemoryReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CREATED_FIELD_NUMBER: _builtins.int
+    UPDATED_FIELD_NUMBER: _builtins.int
+    UNCHANGED_FIELD_NUMBER: _builtins.int
+    PROBLEMS_FIELD_NUMBER: _builtins.int
+    created: _builtins.int
+    updated: _builtins.int
+    """a newer version than was there"""
+    unchanged: _builtins.int
+    @_builtins.property
+    def problems(self) -> _containers.RepeatedCompositeFieldContainer[Global___ImportProblem]: ...
+    def __init__(
+        self,
+        *,
+        created: _builtins.int = ...,
+        updated: _builtins.int = ...,
+        unchanged: _builtins.int = ...,
+        problems: _abc.Iterable[Global___ImportProblem] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created", b"created", "problems", b"problems", "unchanged", b"unchanged", "updated", b"updated"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ImportMemoryReply: _TypeAlias = ImportMemoryReply  # noqa: Y015
+
+@_typing.final
+class ImportProblem(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LINE_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    line: _builtins.int
+    """from 1, within this request"""
+    problem: _builtins.str
+    def __init__(
+        self,
+        *,
+        line: _builtins.int = ...,
+        problem: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["line", b"line", "problem", b"problem"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ImportProblem: _TypeAlias = ImportProblem  # noqa: Y015
+
+@_typing.final
+class ReembedMemoryRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReembedMemoryRequest: _TypeAlias = ReembedMemoryRequest  # noqa: Y015
+
+@_typing.final
+class ReembedMemoryReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PASSAGES_FIELD_NUMBER: _builtins.int
+    passages: _builtins.int
+    """that get a new vector"""
+    def __init__(
+        self,
+        *,
+        passages: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["passages", b"passages"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReembedMemoryReply: _TypeAlias = ReembedMemoryReply  # noqa: Y015
+
+@_typing.final
+class SetMemoryTokenRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AUTH_TOKEN_FIELD_NUMBER: _builtins.int
+    auth_token: _builtins.str
+    def __init__(
+        self,
+        *,
+        auth_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["auth_token", b"auth_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetMemoryTokenRequest: _TypeAlias = SetMemoryTokenRequest  # noqa: Y015
+
+@_typing.final
+class SetMemoryTokenReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetMemoryTokenReply: _TypeAlias = SetMemoryTokenReply  # noqa: Y015

@@ -56,6 +56,21 @@ class GatewayStub:
                 request_serializer=wire_dot_v1_dot_gateway__pb2.GetSessionRequest.SerializeToString,
                 response_deserializer=wire_dot_v1_dot_gateway__pb2.SessionHistory.FromString,
                 _registered_method=True)
+        self.RenameSession = channel.unary_unary(
+                '/wire.v1.Gateway/RenameSession',
+                request_serializer=wire_dot_v1_dot_gateway__pb2.RenameSessionRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_gateway__pb2.Session.FromString,
+                _registered_method=True)
+        self.ArchiveSession = channel.unary_unary(
+                '/wire.v1.Gateway/ArchiveSession',
+                request_serializer=wire_dot_v1_dot_gateway__pb2.ArchiveSessionRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_gateway__pb2.Session.FromString,
+                _registered_method=True)
+        self.ForgetSession = channel.unary_unary(
+                '/wire.v1.Gateway/ForgetSession',
+                request_serializer=wire_dot_v1_dot_gateway__pb2.ForgetSessionRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_gateway__pb2.ForgetSessionReply.FromString,
+                _registered_method=True)
         self.RunTurn = channel.unary_stream(
                 '/wire.v1.Gateway/RunTurn',
                 request_serializer=wire_dot_v1_dot_gateway__pb2.RunTurnRequest.SerializeToString,
@@ -111,6 +126,31 @@ class GatewayStub:
                 request_serializer=wire_dot_v1_dot_gateway__pb2.MemoryStatisticsRequest.SerializeToString,
                 response_deserializer=wire_dot_v1_dot_gateway__pb2.MemoryStatisticsReply.FromString,
                 _registered_method=True)
+        self.BackupMemory = channel.unary_unary(
+                '/wire.v1.Gateway/BackupMemory',
+                request_serializer=wire_dot_v1_dot_gateway__pb2.BackupMemoryRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_gateway__pb2.BackupMemoryReply.FromString,
+                _registered_method=True)
+        self.ExportMemory = channel.unary_stream(
+                '/wire.v1.Gateway/ExportMemory',
+                request_serializer=wire_dot_v1_dot_gateway__pb2.ExportMemoryRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_gateway__pb2.ExportMemoryReply.FromString,
+                _registered_method=True)
+        self.ImportMemory = channel.unary_unary(
+                '/wire.v1.Gateway/ImportMemory',
+                request_serializer=wire_dot_v1_dot_gateway__pb2.ImportMemoryRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_gateway__pb2.ImportMemoryReply.FromString,
+                _registered_method=True)
+        self.ReembedMemory = channel.unary_unary(
+                '/wire.v1.Gateway/ReembedMemory',
+                request_serializer=wire_dot_v1_dot_gateway__pb2.ReembedMemoryRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_gateway__pb2.ReembedMemoryReply.FromString,
+                _registered_method=True)
+        self.SetMemoryToken = channel.unary_unary(
+                '/wire.v1.Gateway/SetMemoryToken',
+                request_serializer=wire_dot_v1_dot_gateway__pb2.SetMemoryTokenRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_gateway__pb2.SetMemoryTokenReply.FromString,
+                _registered_method=True)
 
 
 class GatewayServicer:
@@ -138,6 +178,25 @@ class GatewayServicer:
 
     def GetSession(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RenameSession(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ArchiveSession(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ForgetSession(self, request, context):
+        """Removes a session with everything that was said in it; no byte of it stays.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -210,6 +269,41 @@ class GatewayServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def BackupMemory(self, request, context):
+        """A consistent copy of this user's memory, as a database file in .oxydra/backups.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ExportMemory(self, request, context):
+        """All of this user's memory as JSON Lines (docs/guide/moving.md).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ImportMemory(self, request, context):
+        """Some lines of an export. Idempotent: what is there already stays as it is.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReembedMemory(self, request, context):
+        """Makes all vectors anew, in the background.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def SetMemoryToken(self, request, context):
+        """A new token for the remote memory; kept only if the server accepts it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_GatewayServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -232,6 +326,21 @@ def add_GatewayServicer_to_server(servicer, server):
                     servicer.GetSession,
                     request_deserializer=wire_dot_v1_dot_gateway__pb2.GetSessionRequest.FromString,
                     response_serializer=wire_dot_v1_dot_gateway__pb2.SessionHistory.SerializeToString,
+            ),
+            'RenameSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.RenameSession,
+                    request_deserializer=wire_dot_v1_dot_gateway__pb2.RenameSessionRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_gateway__pb2.Session.SerializeToString,
+            ),
+            'ArchiveSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.ArchiveSession,
+                    request_deserializer=wire_dot_v1_dot_gateway__pb2.ArchiveSessionRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_gateway__pb2.Session.SerializeToString,
+            ),
+            'ForgetSession': grpc.unary_unary_rpc_method_handler(
+                    servicer.ForgetSession,
+                    request_deserializer=wire_dot_v1_dot_gateway__pb2.ForgetSessionRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_gateway__pb2.ForgetSessionReply.SerializeToString,
             ),
             'RunTurn': grpc.unary_stream_rpc_method_handler(
                     servicer.RunTurn,
@@ -287,6 +396,31 @@ def add_GatewayServicer_to_server(servicer, server):
                     servicer.MemoryStatistics,
                     request_deserializer=wire_dot_v1_dot_gateway__pb2.MemoryStatisticsRequest.FromString,
                     response_serializer=wire_dot_v1_dot_gateway__pb2.MemoryStatisticsReply.SerializeToString,
+            ),
+            'BackupMemory': grpc.unary_unary_rpc_method_handler(
+                    servicer.BackupMemory,
+                    request_deserializer=wire_dot_v1_dot_gateway__pb2.BackupMemoryRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_gateway__pb2.BackupMemoryReply.SerializeToString,
+            ),
+            'ExportMemory': grpc.unary_stream_rpc_method_handler(
+                    servicer.ExportMemory,
+                    request_deserializer=wire_dot_v1_dot_gateway__pb2.ExportMemoryRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_gateway__pb2.ExportMemoryReply.SerializeToString,
+            ),
+            'ImportMemory': grpc.unary_unary_rpc_method_handler(
+                    servicer.ImportMemory,
+                    request_deserializer=wire_dot_v1_dot_gateway__pb2.ImportMemoryRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_gateway__pb2.ImportMemoryReply.SerializeToString,
+            ),
+            'ReembedMemory': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReembedMemory,
+                    request_deserializer=wire_dot_v1_dot_gateway__pb2.ReembedMemoryRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_gateway__pb2.ReembedMemoryReply.SerializeToString,
+            ),
+            'SetMemoryToken': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetMemoryToken,
+                    request_deserializer=wire_dot_v1_dot_gateway__pb2.SetMemoryTokenRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_gateway__pb2.SetMemoryTokenReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -399,6 +533,87 @@ class Gateway:
             '/wire.v1.Gateway/GetSession',
             wire_dot_v1_dot_gateway__pb2.GetSessionRequest.SerializeToString,
             wire_dot_v1_dot_gateway__pb2.SessionHistory.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RenameSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.Gateway/RenameSession',
+            wire_dot_v1_dot_gateway__pb2.RenameSessionRequest.SerializeToString,
+            wire_dot_v1_dot_gateway__pb2.Session.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ArchiveSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.Gateway/ArchiveSession',
+            wire_dot_v1_dot_gateway__pb2.ArchiveSessionRequest.SerializeToString,
+            wire_dot_v1_dot_gateway__pb2.Session.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ForgetSession(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.Gateway/ForgetSession',
+            wire_dot_v1_dot_gateway__pb2.ForgetSessionRequest.SerializeToString,
+            wire_dot_v1_dot_gateway__pb2.ForgetSessionReply.FromString,
             options,
             channel_credentials,
             insecure,
@@ -696,6 +911,141 @@ class Gateway:
             '/wire.v1.Gateway/MemoryStatistics',
             wire_dot_v1_dot_gateway__pb2.MemoryStatisticsRequest.SerializeToString,
             wire_dot_v1_dot_gateway__pb2.MemoryStatisticsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def BackupMemory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.Gateway/BackupMemory',
+            wire_dot_v1_dot_gateway__pb2.BackupMemoryRequest.SerializeToString,
+            wire_dot_v1_dot_gateway__pb2.BackupMemoryReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ExportMemory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/wire.v1.Gateway/ExportMemory',
+            wire_dot_v1_dot_gateway__pb2.ExportMemoryRequest.SerializeToString,
+            wire_dot_v1_dot_gateway__pb2.ExportMemoryReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ImportMemory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.Gateway/ImportMemory',
+            wire_dot_v1_dot_gateway__pb2.ImportMemoryRequest.SerializeToString,
+            wire_dot_v1_dot_gateway__pb2.ImportMemoryReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReembedMemory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.Gateway/ReembedMemory',
+            wire_dot_v1_dot_gateway__pb2.ReembedMemoryRequest.SerializeToString,
+            wire_dot_v1_dot_gateway__pb2.ReembedMemoryReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetMemoryToken(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.Gateway/SetMemoryToken',
+            wire_dot_v1_dot_gateway__pb2.SetMemoryTokenRequest.SerializeToString,
+            wire_dot_v1_dot_gateway__pb2.SetMemoryTokenReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -39,6 +39,10 @@ class GatewayStub:
     CreateSession: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.CreateSessionRequest, _gateway_pb2.Session]
     ListSessions: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.ListSessionsRequest, _gateway_pb2.ListSessionsReply]
     GetSession: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.GetSessionRequest, _gateway_pb2.SessionHistory]
+    RenameSession: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.RenameSessionRequest, _gateway_pb2.Session]
+    ArchiveSession: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.ArchiveSessionRequest, _gateway_pb2.Session]
+    ForgetSession: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.ForgetSessionRequest, _gateway_pb2.ForgetSessionReply]
+    """Removes a session with everything that was said in it; no byte of it stays."""
     RunTurn: _grpc.UnaryStreamMultiCallable[_gateway_pb2.RunTurnRequest, _gateway_pb2.TurnEvent]
     """Runs one turn and streams what happens. A session runs one turn at a time;
     leaving the stream cancels the turn.
@@ -53,6 +57,16 @@ class GatewayStub:
     EditNote: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.EditNoteRequest, _gateway_pb2.Note]
     DeleteNote: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.DeleteNoteRequest, _gateway_pb2.DeleteNoteReply]
     MemoryStatistics: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.MemoryStatisticsRequest, _gateway_pb2.MemoryStatisticsReply]
+    BackupMemory: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.BackupMemoryRequest, _gateway_pb2.BackupMemoryReply]
+    """A consistent copy of this user's memory, as a database file in .oxydra/backups."""
+    ExportMemory: _grpc.UnaryStreamMultiCallable[_gateway_pb2.ExportMemoryRequest, _gateway_pb2.ExportMemoryReply]
+    """All of this user's memory as JSON Lines (docs/guide/moving.md)."""
+    ImportMemory: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.ImportMemoryRequest, _gateway_pb2.ImportMemoryReply]
+    """Some lines of an export. Idempotent: what is there already stays as it is."""
+    ReembedMemory: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.ReembedMemoryRequest, _gateway_pb2.ReembedMemoryReply]
+    """Makes all vectors anew, in the background."""
+    SetMemoryToken: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.SetMemoryTokenRequest, _gateway_pb2.SetMemoryTokenReply]
+    """A new token for the remote memory; kept only if the server accepts it."""
 
 @_typing.type_check_only
 class GatewayAsyncStub(GatewayStub):
@@ -65,6 +79,10 @@ class GatewayAsyncStub(GatewayStub):
     CreateSession: _aio.UnaryUnaryMultiCallable[_gateway_pb2.CreateSessionRequest, _gateway_pb2.Session]  # type: ignore[assignment]
     ListSessions: _aio.UnaryUnaryMultiCallable[_gateway_pb2.ListSessionsRequest, _gateway_pb2.ListSessionsReply]  # type: ignore[assignment]
     GetSession: _aio.UnaryUnaryMultiCallable[_gateway_pb2.GetSessionRequest, _gateway_pb2.SessionHistory]  # type: ignore[assignment]
+    RenameSession: _aio.UnaryUnaryMultiCallable[_gateway_pb2.RenameSessionRequest, _gateway_pb2.Session]  # type: ignore[assignment]
+    ArchiveSession: _aio.UnaryUnaryMultiCallable[_gateway_pb2.ArchiveSessionRequest, _gateway_pb2.Session]  # type: ignore[assignment]
+    ForgetSession: _aio.UnaryUnaryMultiCallable[_gateway_pb2.ForgetSessionRequest, _gateway_pb2.ForgetSessionReply]  # type: ignore[assignment]
+    """Removes a session with everything that was said in it; no byte of it stays."""
     RunTurn: _aio.UnaryStreamMultiCallable[_gateway_pb2.RunTurnRequest, _gateway_pb2.TurnEvent]  # type: ignore[assignment]
     """Runs one turn and streams what happens. A session runs one turn at a time;
     leaving the stream cancels the turn.
@@ -79,6 +97,16 @@ class GatewayAsyncStub(GatewayStub):
     EditNote: _aio.UnaryUnaryMultiCallable[_gateway_pb2.EditNoteRequest, _gateway_pb2.Note]  # type: ignore[assignment]
     DeleteNote: _aio.UnaryUnaryMultiCallable[_gateway_pb2.DeleteNoteRequest, _gateway_pb2.DeleteNoteReply]  # type: ignore[assignment]
     MemoryStatistics: _aio.UnaryUnaryMultiCallable[_gateway_pb2.MemoryStatisticsRequest, _gateway_pb2.MemoryStatisticsReply]  # type: ignore[assignment]
+    BackupMemory: _aio.UnaryUnaryMultiCallable[_gateway_pb2.BackupMemoryRequest, _gateway_pb2.BackupMemoryReply]  # type: ignore[assignment]
+    """A consistent copy of this user's memory, as a database file in .oxydra/backups."""
+    ExportMemory: _aio.UnaryStreamMultiCallable[_gateway_pb2.ExportMemoryRequest, _gateway_pb2.ExportMemoryReply]  # type: ignore[assignment]
+    """All of this user's memory as JSON Lines (docs/guide/moving.md)."""
+    ImportMemory: _aio.UnaryUnaryMultiCallable[_gateway_pb2.ImportMemoryRequest, _gateway_pb2.ImportMemoryReply]  # type: ignore[assignment]
+    """Some lines of an export. Idempotent: what is there already stays as it is."""
+    ReembedMemory: _aio.UnaryUnaryMultiCallable[_gateway_pb2.ReembedMemoryRequest, _gateway_pb2.ReembedMemoryReply]  # type: ignore[assignment]
+    """Makes all vectors anew, in the background."""
+    SetMemoryToken: _aio.UnaryUnaryMultiCallable[_gateway_pb2.SetMemoryTokenRequest, _gateway_pb2.SetMemoryTokenReply]  # type: ignore[assignment]
+    """A new token for the remote memory; kept only if the server accepts it."""
 
 class GatewayServicer(metaclass=_abc_1.ABCMeta):
     """The one door into an agent guest. Every surface (CLI, chat, web, MCP) goes
@@ -112,6 +140,28 @@ class GatewayServicer(metaclass=_abc_1.ABCMeta):
         request: _gateway_pb2.GetSessionRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_gateway_pb2.SessionHistory, _abc.Awaitable[_gateway_pb2.SessionHistory]]: ...
+
+    @_abc_1.abstractmethod
+    def RenameSession(
+        self,
+        request: _gateway_pb2.RenameSessionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gateway_pb2.Session, _abc.Awaitable[_gateway_pb2.Session]]: ...
+
+    @_abc_1.abstractmethod
+    def ArchiveSession(
+        self,
+        request: _gateway_pb2.ArchiveSessionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gateway_pb2.Session, _abc.Awaitable[_gateway_pb2.Session]]: ...
+
+    @_abc_1.abstractmethod
+    def ForgetSession(
+        self,
+        request: _gateway_pb2.ForgetSessionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gateway_pb2.ForgetSessionReply, _abc.Awaitable[_gateway_pb2.ForgetSessionReply]]:
+        """Removes a session with everything that was said in it; no byte of it stays."""
 
     @_abc_1.abstractmethod
     def RunTurn(
@@ -192,5 +242,45 @@ class GatewayServicer(metaclass=_abc_1.ABCMeta):
         request: _gateway_pb2.MemoryStatisticsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_gateway_pb2.MemoryStatisticsReply, _abc.Awaitable[_gateway_pb2.MemoryStatisticsReply]]: ...
+
+    @_abc_1.abstractmethod
+    def BackupMemory(
+        self,
+        request: _gateway_pb2.BackupMemoryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gateway_pb2.BackupMemoryReply, _abc.Awaitable[_gateway_pb2.BackupMemoryReply]]:
+        """A consistent copy of this user's memory, as a database file in .oxydra/backups."""
+
+    @_abc_1.abstractmethod
+    def ExportMemory(
+        self,
+        request: _gateway_pb2.ExportMemoryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_gateway_pb2.ExportMemoryReply], _abc.AsyncIterator[_gateway_pb2.ExportMemoryReply]]:
+        """All of this user's memory as JSON Lines (docs/guide/moving.md)."""
+
+    @_abc_1.abstractmethod
+    def ImportMemory(
+        self,
+        request: _gateway_pb2.ImportMemoryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gateway_pb2.ImportMemoryReply, _abc.Awaitable[_gateway_pb2.ImportMemoryReply]]:
+        """Some lines of an export. Idempotent: what is there already stays as it is."""
+
+    @_abc_1.abstractmethod
+    def ReembedMemory(
+        self,
+        request: _gateway_pb2.ReembedMemoryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gateway_pb2.ReembedMemoryReply, _abc.Awaitable[_gateway_pb2.ReembedMemoryReply]]:
+        """Makes all vectors anew, in the background."""
+
+    @_abc_1.abstractmethod
+    def SetMemoryToken(
+        self,
+        request: _gateway_pb2.SetMemoryTokenRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gateway_pb2.SetMemoryTokenReply, _abc.Awaitable[_gateway_pb2.SetMemoryTokenReply]]:
+        """A new token for the remote memory; kept only if the server accepts it."""
 
 def add_GatewayServicer_to_server(servicer: GatewayServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -21,8 +21,8 @@ from runner.config import (
     Config,
     ContainerSection,
     EmbedderSection,
-    MemorySection,
 )
+from runner.config_memory import MemorySection
 from runner.control import connect_control
 from runner.errors import ConfigError, HostError, TierError, WorkspaceError
 from runner.host import Host

@@ -9,7 +9,8 @@ from wire import envelope
 from wire.errors import Code
 from wire.v1 import bootstrap_pb2
 
-from runner.config import AgentSection, Config, MemorySection, ShellSection, ToolsSection
+from runner.config import AgentSection, Config, ShellSection, ToolsSection
+from runner.config_memory import MemorySection
 from runner.envelope import read_credential
 from runner.errors import ConfigError
 from runner.launch import (

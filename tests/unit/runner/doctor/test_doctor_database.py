@@ -13,7 +13,8 @@ import pytest
 
 from guest.memory.store import Memory
 from guest.memory.types import MemoryConfig, Origin
-from runner.config import Config, MemorySection
+from runner.config import Config
+from runner.config_memory import MemorySection
 from runner.doctor import database as checks
 from runner.doctor.finding import State
 from runner.locks import host_lock

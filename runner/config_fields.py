@@ -1,0 +1,57 @@
+"""The kinds of values that settings have, and what error messages call "accepted"."""
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic_core import PydanticCustomError
+
+INT64_MAX: Final = 2**63 - 1
+
+
+def _plain(value: str) -> str:
+    if "\0" in value:
+        raise PydanticCustomError("nul", "holds a NUL character")
+    if any("\ud800" <= character <= "\udfff" for character in value):
+        raise PydanticCustomError("unicode", "is not UTF-8 text")
+    return value
+
+
+def _absolute(value: Path) -> Path:
+    if "\0" in str(value) or not value.is_absolute():
+        raise PydanticCustomError("path", "is not an absolute path")
+    return value
+
+
+def _env_name(value: str) -> str:
+    if value and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value):
+        raise PydanticCustomError("env_name", "is not a name of an environment variable")
+    return value
+
+
+Text = Annotated[str, AfterValidator(_plain), Field(strict=True)]
+EnvName = Annotated[
+    Text,
+    AfterValidator(_env_name),
+    Field(description="the NAME of an environment variable, not the secret itself"),
+]
+AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
+Fraction = Annotated[
+    float,
+    Field(strict=True, ge=0, le=1, allow_inf_nan=False, description="a number from 0 to 1"),
+]
+
+
+def count(low: int, high: int) -> Any:
+    return Field(strict=True, ge=low, le=high, description=f"a whole number from {low} to {high}")
+
+
+Cpus = Annotated[
+    float,
+    Field(strict=True, ge=0.1, le=1024, allow_inf_nan=False, description="a number from 0.1 up"),
+]
+
+
+class Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
