@@ -4,8 +4,6 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Sequence
-from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Final
 
 from wire.errors import Code
@@ -17,11 +15,10 @@ from guest.memory import namespaces, notes
 from guest.memory.chunking import chunk
 from guest.memory.conversation import Conversations
 from guest.memory.database.base import ConstraintViolated, Database
-from guest.memory.database.local import LocalDatabase
 from guest.memory.database.values import INTEGER_MAX
 from guest.memory.forgetting import Eraser
 from guest.memory.indexer import Indexer
-from guest.memory.migrations import migrate
+from guest.memory.opening import open_store
 from guest.memory.search import Search
 from guest.memory.statistics import statistics
 from guest.memory.types import (
@@ -67,15 +64,9 @@ class Memory:
         Does not wait for the embedder, which stays the caller's to close.
         Raises `StorageError`.
         """
-        async with AsyncExitStack() as stack:
-            database = await LocalDatabase.open(Path(config.db_path))
-            stack.push_async_callback(database.close)
-            await migrate(database)
-            memory = cls(database, Vectorizer(embedder), config)
-            await memory._eraser.finish()
-            if embedder is not None:
-                memory._indexer.start()
-            stack.pop_all()
+        memory = cls(await open_store(config), Vectorizer(embedder), config)
+        if embedder is not None:
+            memory._indexer.start()
         return memory
 
     async def close(self) -> None:
