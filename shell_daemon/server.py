@@ -30,6 +30,9 @@ log = logging.getLogger(__name__)
 
 _TOKEN_MAX_BYTES: Final = 1024
 _EXIT_LOST: Final = 1
+_LAST_WORDS_SECONDS: Final = 0.2
+"""gRPC closes a connection with the last call on it; a client that writes to it at that
+moment, if only an acknowledgement, loses what it has not read yet."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -139,6 +142,7 @@ async def serve(
         code = await stopped
         # Commands end first, so that who reads them still learns their exit.
         await shell.close()
+        await asyncio.sleep(_LAST_WORDS_SECONDS)
     return code
 
 

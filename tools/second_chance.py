@@ -1,0 +1,43 @@
+"""Say whether the tests that failed in a JUnit report may be run once more.
+
+Tests on real processes, engines and clocks fail now and then for reasons of the
+machine. A few of them get a second run, named loudly; a test of a boundary or
+of lost, half-made or unforgotten memory gets none: there, failing once is a fault.
+"""
+
+import re
+import sys
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+from typing import Final
+
+AGAIN_MAX: Final = 3
+_NEVER_AGAIN: Final = re.compile(r"tests\.security|crash|fault|forget|test_database")
+
+
+def failed(report: str) -> list[str]:
+    """The names of the tests that failed or broke."""
+    root = ElementTree.fromstring(report)  # our own test runner wrote it
+    return [
+        f"{case.get('classname')}::{case.get('name')}"
+        for case in root.iter("testcase")
+        if case.find("failure") is not None or case.find("error") is not None
+    ]
+
+
+def refusal(names: list[str]) -> str:
+    """Why these failures stand; empty where they may be tried again."""
+    if not names:
+        return "the report names no failed test"
+    if len(names) > AGAIN_MAX:
+        return f"{len(names)} tests failed; only up to {AGAIN_MAX} are run again"
+    if grave := [name for name in names if _NEVER_AGAIN.search(name)]:
+        return "these must not fail even once:\n" + "\n".join(grave)
+    return ""
+
+
+if __name__ == "__main__":
+    names = failed(Path(sys.argv[1]).read_text())
+    if why := refusal(names):
+        raise SystemExit(f"no second run: {why}")
+    print("UNSTABLE, run once more:", *names, sep="\n")  # noqa: T201
