@@ -13,7 +13,7 @@ import psutil
 from wire.errors import Code, WireError
 from wire.status import from_rpc_error
 from wire.transport import Server, new_token, open_channel, unix_endpoint
-from wire.v1 import common_pb2, control_pb2, control_pb2_grpc
+from wire.v1 import common_pb2, control_pb2, control_pb2_grpc, gateway_pb2
 
 from runner.config import Config
 from runner.errors import HostError
@@ -37,6 +37,7 @@ class Controlled(Protocol):
     async def gateway(self) -> tuple[str, str]: ...
     async def restart(self, role: str) -> None: ...
     async def check_boundary(self) -> control_pb2.BoundaryReport: ...
+    async def set_memory_token(self, token: str) -> None: ...
     def request_stop(self) -> None: ...
 
 
@@ -69,6 +70,12 @@ class _Service(control_pb2_grpc.RunnerControlServicer):
         self, request: control_pb2.CheckBoundaryRequest, context: Any
     ) -> control_pb2.CheckBoundaryReply:
         return control_pb2.CheckBoundaryReply(boundary=await self._host.check_boundary())
+
+    async def SetMemoryToken(
+        self, request: gateway_pb2.SetMemoryTokenRequest, context: Any
+    ) -> gateway_pb2.SetMemoryTokenReply:
+        await self._host.set_memory_token(request.auth_token)
+        return gateway_pb2.SetMemoryTokenReply()
 
 
 class ControlServer:
@@ -125,6 +132,11 @@ class ControlClient:
         request = control_pb2.CheckBoundaryRequest()
         reply = await self._call(self._stub.CheckBoundary(request, timeout=timeout))
         return reply.boundary
+
+    async def set_memory_token(self, token: str, timeout: float = _GUEST_S) -> None:
+        """Use another token for the memory server, if the server accepts it."""
+        request = gateway_pb2.SetMemoryTokenRequest(auth_token=token)
+        await self._call(self._stub.SetMemoryToken(request, timeout=timeout))
 
     async def stop(self, timeout: float = _STOP_S) -> None:
         """End the host and wait until nothing of it is left; a process of its own ends with

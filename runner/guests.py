@@ -183,7 +183,7 @@ class Guests:
         secrets = {
             **self._secrets,
             "the agent's token for the shell": self._launchers.shell.agent_token,
-            "the provider's key": self._launchers.agent.api_key,
+            **self._launchers.agent.credentials.by_name(),
             "the embedder's token": self._embedder().token,
             "the shell's own token": shell.token,
         }
@@ -203,6 +203,24 @@ class Guests:
 
     def _all(self) -> list[Supervisor]:
         return [self.agent] if self.shell is None else [self.agent, self.shell]
+
+
+def not_restartable(role: str, no_shell: str) -> HostError:
+    """Why `role` cannot be restarted; `no_shell` says why there is no shell guest."""
+    if role == Role.SHELL:
+        return HostError(
+            Code.FAILED_PRECONDITION, "there is no shell guest to restart", details=no_shell
+        )
+    if role == "embedder":
+        return HostError(
+            Code.FAILED_PRECONDITION,
+            "the embedder is shared by all users of this host",
+            details="it is started again by itself when it dies or hangs",
+            resolution="runner status",
+        )
+    return HostError(
+        Code.INVALID_ARGUMENT, f"unknown role {role!r}", details="accepted: agent, shell"
+    )
 
 
 async def _together(steps: Iterable[Coroutine[None, None, None]]) -> None:

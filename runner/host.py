@@ -11,6 +11,7 @@ import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -27,11 +28,12 @@ from runner.control import ControlServer
 from runner.directories import check_room
 from runner.embedder_choice import embedder_for
 from runner.errors import HostError
-from runner.guests import ROLES, Guests, Probed
+from runner.guests import ROLES, Guests, Probed, not_restartable
 from runner.host_log import host_log
 from runner.launch import AGENT_COMMAND, EmbedderAt, Launchers, make_launchers
 from runner.leftovers import clear_leftovers
 from runner.locks import host_lock
+from runner.memory_token import renew_token
 from runner.mounts import Role
 from runner.old_database import adopt_old_database
 from runner.runtime import Runtime
@@ -178,13 +180,21 @@ class Host:
     async def restart(self, role: str = "") -> None:
         """Restart guests with the settings that hold now; "" means all of them."""
         if role not in ("", *ROLES) or (role == Role.SHELL and self._guests.shell is None):
-            raise self._not_restartable(role)
+            raise not_restartable(role, self.no_shell)
         if self._starting is not None:
             raise HostError(Code.FAILED_PRECONDITION, "the host is still starting")
         async with self._restart_lock:
             if self._reload is not None:
                 self._take_up(self._reload())
             await self._guests.restart(role, self._launchers)
+
+    async def set_memory_token(self, token: str) -> None:
+        """Let the agent guest, now and after a restart, use another token for its memory
+        server. Raises `WireError` where the server refuses it; then nothing changes."""
+        launcher = self._launchers.agent
+        await renew_token(*await self.gateway(), token)
+        self._environ = {**self._environ, launcher.memory.auth_token_env: token}
+        launcher.credentials = replace(launcher.credentials, memory_token=token)
 
     async def _start_and_unwind(self) -> None:
         async with AsyncExitStack() as stack:
@@ -280,24 +290,6 @@ class Host:
         if notice := adopt_old_database(self._launchers.agent.db_path, self._working_directory):
             log.warning("%s", notice)
             self.notices.append(notice)
-
-    def _not_restartable(self, role: str) -> HostError:
-        if role == Role.SHELL:
-            return HostError(
-                Code.FAILED_PRECONDITION,
-                "there is no shell guest to restart",
-                details=self._launchers.no_shell,
-            )
-        if role == "embedder":
-            return HostError(
-                Code.FAILED_PRECONDITION,
-                "the embedder is shared by all users of this host",
-                details="it is started again by itself when it dies or hangs",
-                resolution="runner status",
-            )
-        return HostError(
-            Code.INVALID_ARGUMENT, f"unknown role {role!r}", details="accepted: agent, shell"
-        )
 
     async def _stop_quietly(self) -> None:
         try:

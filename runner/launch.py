@@ -14,8 +14,9 @@ from wire.transport import new_token, unix_endpoint
 from wire.v1 import bootstrap_pb2, common_pb2
 
 from runner.config import Config, ShellSection
+from runner.credentials import read_credentials
 from runner.database_file import prepare_parent, resolve_db_path
-from runner.envelope import build_envelope, read_credential
+from runner.envelope import build_envelope
 from runner.mounts import BoundMount, Role
 from runner.supervisor import Launch
 from runner.tiers.base import Capabilities, LaunchSpec, Limits, Network
@@ -84,18 +85,22 @@ class AgentLauncher:
         if capabilities.own_programs:
             self._command = ("oxydra-guest", *command[command.index("--bootstrap-stdin") :])
             self._environment = {"HOME": "/.oxydra", "PYTHONUTF8": "1"}
-        self.api_key = read_credential(self._settings.agent, environ)
-        self.db_path = resolve_db_path(
-            self._settings.memory.db_path, workspace, mounted_only=self._own_files
-        )
+        self.memory = self._settings.memory
+        self.credentials = read_credentials(self._settings, environ)
+        self.db_path = resolve_db_path(self.memory.db_path, workspace, mounted_only=self._own_files)
         self.provider = " ".join(
             filter(None, (self._settings.agent.provider, self._settings.agent.model))
         )
 
     def prepare(
-        self, embedder: EmbedderAt, shell: bootstrap_pb2.ShellLink, canary: str = ""
+        self,
+        embedder: EmbedderAt,
+        shell: bootstrap_pb2.ShellLink,
+        canary: str = "",
+        maintenance: bootstrap_pb2.MaintenanceJob | None = None,
     ) -> Launch:
-        """A new launch with a token and an id of its own."""
+        """A new launch with a token and an id of its own; with `maintenance`, of a guest
+        that does this and ends."""
         prepare_parent(self.db_path, self._workspace)
         mounts = self._workspace.mounts(Role.AGENT)
         socket = Path(embedder.endpoint.removeprefix("unix:"))
@@ -116,11 +121,12 @@ class AgentLauncher:
             tier=self._capabilities.tier,
             launch_id=str(uuid.uuid4()),
             db_path=self.db_path,
-            api_key=self.api_key,
+            credentials=self.credentials,
             embedder=link,
             shell=shell,
             log_level=self._config.log_level,
             canary=canary,
+            maintenance=maintenance,
         )
         spec = LaunchSpec(
             role=Role.AGENT,
@@ -143,8 +149,8 @@ class AgentLauncher:
     def _network(self) -> Network:
         chosen = self._config.container.agent_network
         if chosen == "auto":
-            offline = self._settings.agent.provider == "offline"
-            return Network.INTERNAL if offline else Network.OUTBOUND
+            stays = self._settings.agent.provider == "offline" and not self.memory.remote_url
+            return Network.INTERNAL if stays else Network.OUTBOUND
         return Network(chosen)
 
 

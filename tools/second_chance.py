@@ -40,4 +40,4 @@ if __name__ == "__main__":
     names = failed(Path(sys.argv[1]).read_text())
     if why := refusal(names):
         raise SystemExit(f"no second run: {why}")
-    print("UNSTABLE, run once more:", *names, sep="\n")  # noqa: T201
+    print("UNSTABLE, run once more:", *names, sep="\n")

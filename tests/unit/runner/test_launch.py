@@ -11,7 +11,7 @@ from wire.v1 import bootstrap_pb2
 
 from runner.config import AgentSection, Config, ShellSection, ToolsSection
 from runner.config_memory import MemorySection
-from runner.envelope import read_credential
+from runner.credentials import read_api_key
 from runner.errors import ConfigError
 from runner.launch import (
     AgentLauncher,
@@ -169,12 +169,12 @@ def test_a_missing_credential_is_named_before_anything_is_made(
 @pytest.mark.parametrize("value", ["sk-\u00fc", "two\nlines", "\udcff"])
 def test_a_credential_that_no_header_can_carry_is_refused_unseen(value: str) -> None:
     with pytest.raises(ConfigError, match="MY_KEY holds") as raised:
-        read_credential(AGENT, {"MY_KEY": value})
+        read_api_key(AGENT, {"MY_KEY": value})
     assert value not in str(raised.value)
 
 
 def test_no_credential_is_needed_where_none_is_named() -> None:
-    assert read_credential(AgentSection(), {}) == ""
+    assert read_api_key(AgentSection(), {}) == ""
 
 
 def test_a_bad_place_for_the_database_is_refused_before_anything_is_made(
