@@ -5,6 +5,7 @@ written once. `tests/conformance/` runs one suite against every implementation.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -12,9 +13,9 @@ Value = None | int | float | str | bytes
 """What may be bound or comes back. Refusals keep data whole, because the local
 engine would otherwise damage it silently: integers beyond ±(2**53 - 1) (it
 binds large integers as floats), strings that hold NUL (it cuts them there) or
-lone surrogates, and NaN (it becomes NULL) raise `ValueError` before anything is
-executed. An integer of 2**31 and above comes back as one only from a column of
-INTEGER affinity."""
+lone surrogates, NaN (it becomes NULL) and infinities (a server's answer cannot
+hold them) raise `ValueError` before anything is executed. An integer of 2**31
+and above comes back as one only from a column of INTEGER affinity."""
 
 Row = tuple[Value, ...]
 
@@ -44,13 +45,22 @@ class ConstraintViolated(Exception):  # noqa: N818 - a condition that callers ex
     rolled back. Callers use it for compare-and-swap through the `guards` table."""
 
 
+class AnswerLost(Exception):  # noqa: N818 - a condition that callers expect and handle
+    """The batch was applied, once and durably, but its results are lost: a server
+    did it, and its answer never came. Callers read again what they need of it;
+    `apply` is for those that need nothing. Only changes raise it, never queries."""
+
+
 class Database(Protocol):
     """A libSQL database. Safe to call from many tasks at once.
 
     Every method raises `guest.errors.StorageError` when the engine fails
     (locked, full, corrupt, unreachable), with the fix in its resolution, and
     `ConstraintViolated` when a constraint does. After either, nothing of the
-    call has happened.
+    call has happened, unless the error itself says that this is not known: a
+    server that went away in the middle of a change has left that open.
+    `execute` and `batch` raise `AnswerLost` for a change on a server whose
+    answer was lost.
     """
 
     async def execute(self, sql: str, args: Sequence[Value] = ()) -> Result:
@@ -82,3 +92,9 @@ class Database(Protocol):
         """Finish what has begun, release the file and its lock. Idempotent;
         every other call fails with `StorageError` from then on."""
         ...
+
+
+async def apply(database: Database, *statements: Statement) -> None:
+    """Run `statements` as one batch, for a caller who needs none of its results."""
+    with suppress(AnswerLost):
+        await database.batch(statements)

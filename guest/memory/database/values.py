@@ -31,8 +31,8 @@ def _problem(value: Value) -> str:
             if abs(value) > INTEGER_MAX:
                 return f"the integer lies beyond ±{INTEGER_MAX}"
         case float():
-            if math.isnan(value):
-                return "the number is NaN"
+            if not math.isfinite(value):
+                return "the number is NaN or infinite"
         case None | bytes():
             pass
         case _:

@@ -1,7 +1,7 @@
 """The schema's history: numbered, applied in order, each atomic with its record.
 
 A migration is a module with `NAME` and `STATEMENTS`; its version is its place
-in `MIGRATIONS`. A released migration never changes; a new one is appended.
+in `_MODULES`. A released migration never changes; a new one is appended.
 """
 
 from collections.abc import Sequence
@@ -11,9 +11,9 @@ from typing import Final
 from wire.errors import Code
 
 from guest.errors import StorageError
-from guest.memory.database.base import ConstraintViolated, Database, Statement
+from guest.memory.database.base import ConstraintViolated, Database, Statement, apply
 from guest.memory.instant import now
-from guest.memory.migrations import m0001_memory
+from guest.memory.migrations import m0001_memory, m0002_batches
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,11 @@ class Migration:
     statements: Sequence[str]
 
 
-MIGRATIONS: Final = (Migration(1, m0001_memory.NAME, m0001_memory.STATEMENTS),)
+_MODULES: Final = (m0001_memory, m0002_batches)
+MIGRATIONS: Final = tuple(
+    Migration(version, module.NAME, module.STATEMENTS)
+    for version, module in enumerate(_MODULES, start=1)
+)
 
 _HISTORY = """
 CREATE TABLE IF NOT EXISTS memory_migrations (
@@ -42,7 +46,7 @@ async def migrate(database: Database, migrations: Sequence[Migration] = MIGRATIO
     Idempotent; what was interrupted is not there and is done now. Raises
     `StorageError` DATA_LOSS for a schema newer than this program.
     """
-    await database.execute(_HISTORY)
+    await apply(database, Statement(_HISTORY))
     known = migrations[-1].version
     while True:
         version = await schema_version(database)
@@ -74,7 +78,7 @@ async def _apply(database: Database, migration: Migration) -> None:
         (migration.version, migration.name, now()),
     )
     try:
-        await database.batch([record, *map(Statement, migration.statements)])
+        await apply(database, record, *map(Statement, migration.statements))
     except ConstraintViolated:
         if await schema_version(database) < migration.version:
             raise

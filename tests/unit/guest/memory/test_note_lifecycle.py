@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from guest.memory.migrations import MIGRATIONS
 from guest.memory.store import Memory
 from guest.memory.types import NoteNotFound, Origin
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, away, embedded, opened, rows
@@ -315,5 +316,5 @@ async def test_statistics_count_one_user(path: Path) -> None:
         assert (counted.notes, counted.note_versions, counted.passages) == (1, 1, 2)
         assert (counted.sessions, counted.conversation_events) == (1, 1)
         assert counted.embedding_model == "fake-1"
-        assert counted.schema_version == 1
+        assert counted.schema_version == len(MIGRATIONS)
         assert counted.database_bytes > 4096
