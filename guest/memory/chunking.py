@@ -6,6 +6,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
 from typing import Final
 
+from guest.memory.types import MemoryConfig
+
 _SENTENCE_END: Final = re.compile(r"[.!?…][\"'”’»)\]]{0,4}\s+|[。！？｡][」』”’）]{0,4}\s*|\n\s*")
 _WORD_END: Final = re.compile(r"\s+")
 _ZERO_WIDTH_JOINER: Final = "\u200d"
@@ -14,6 +16,12 @@ _SKIN_TONES: Final = range(0x1F3FB, 0x1F3FF + 1)
 _JAMO_AFTER_THE_FIRST: Final = range(0x1160, 0x11FF + 1)
 _TAGS: Final = range(0xE0020, 0xE007F + 1)
 _LONGEST_FLAG_RUN: Final = 256
+
+
+def passages_of(config: MemoryConfig, text: str) -> list[str]:
+    """The pieces of `text` that are stored: those that are not blank."""
+    pieces = chunk(text, config.chunk_chars, config.chunk_overlap)
+    return [piece for piece in pieces if not piece.isspace()]
 
 
 def chunk(text: str, size: int, overlap: int) -> list[str]:

@@ -11,7 +11,7 @@ from wire.limits import SEQUENCE_MAX
 
 from guest.errors import StorageError
 from guest.memory import namespaces
-from guest.memory.chunking import chunk
+from guest.memory.chunking import passages_of
 from guest.memory.database.base import ConstraintViolated, Database, Row, Statement
 from guest.memory.indexer import Indexer
 from guest.memory.instant import now
@@ -55,7 +55,8 @@ INSERT INTO conversation_events (session_id, sequence, turn_id, role, text, payl
 """
 _INDEX: Final = """
 INSERT INTO chunks (namespace, session_id, sequence, position, context, body)
-    SELECT ?1, ?2, (SELECT MAX(sequence) FROM conversation_events WHERE session_id = ?2),
+    SELECT ?1, ?2,
+           COALESCE(?5, (SELECT MAX(sequence) FROM conversation_events WHERE session_id = ?2)),
            passage.key, ?3, passage.value
     FROM json_each(?4) AS passage
     RETURNING chunk_id
@@ -124,20 +125,11 @@ class Conversations:
         if role not in _ROLES:
             raise ValueError(f"role: {role!r} is not one of {', '.join(_ROLES)}")
         text, written = _storable(text), now()
-        passages = self._passages(role, text)
         statements = (
             Statement(_REQUIRE, (session_id, user_id)),
             Statement(_TOUCH, (written, session_id, turn_id)),
             Statement(_APPEND, (session_id, turn_id, role, text, _storable_json(payload), written)),
-            Statement(
-                _INDEX,
-                (
-                    namespaces.conversations_of(user_id),
-                    session_id,
-                    f"{role} ({written[:10]})",
-                    json.dumps(passages, ensure_ascii=False),
-                ),
-            ),
+            indexing(self._config, user_id, session_id, role, text, written),
         )
         return await self._append(user_id, session_id, statements)
 
@@ -163,11 +155,34 @@ class Conversations:
         self._indexer.wake(chunk_ids)
         return cast(int, results[2].rows[0][0])
 
-    def _passages(self, role: str, text: str) -> Sequence[str]:
-        if role == "tool":
-            text = text[:TOOL_INDEX_CHARS]
-        pieces = chunk(text, self._config.chunk_chars, self._config.chunk_overlap)
-        return [piece for piece in pieces if not piece.isspace()]
+
+def indexing(
+    config: MemoryConfig,
+    user_id: str,
+    session_id: str,
+    role: str,
+    text: str,
+    written_at: str,
+    sequence: int | None = None,
+) -> Statement:
+    """Cut an event that the same batch has stored into passages; their ids come back.
+
+    `sequence` says which event; without it, the session's last one.
+    """
+    if role == "tool":
+        text = text[:TOOL_INDEX_CHARS]
+    passages = passages_of(config, text)
+    context = f"{role} ({written_at[:10]})"
+    return Statement(
+        _INDEX,
+        (
+            namespaces.conversations_of(user_id),
+            session_id,
+            context,
+            json.dumps(passages, ensure_ascii=False),
+            sequence,
+        ),
+    )
 
 
 def _session(user_id: str, row: Row) -> Session:

@@ -91,7 +91,7 @@ class Draft:
 
     @property
     def content_hash(self) -> str:
-        return hashlib.sha256(self.text.encode()).hexdigest()
+        return hash_of(self.text)
 
     def as_saved(self, user_id: str, *, embedded: bool) -> Note:
         """The note that storing this as a new one has made."""
@@ -138,9 +138,9 @@ async def insert(database: Database, namespace: str, draft: Draft) -> Change:
     )
     results = await database.batch(
         (
-            Statement(_REQUIRE_NEW, (namespace, content_hash)),
+            require_new(namespace, content_hash),
             Statement(_INSERT, note),
-            _insert_chunks(namespace, draft),
+            insert_passages(namespace, draft.note_id, draft.passages),
         )
     )
     return Change(_in_order(results[2]))
@@ -171,8 +171,8 @@ async def update(database: Database, namespace: str, draft: Draft) -> Change:
                     draft.note_id,
                 ),
             ),
-            Statement(_DELETE_CHUNKS, (namespace, draft.note_id)),
-            _insert_chunks(namespace, draft),
+            delete_passages(namespace, draft.note_id),
+            insert_passages(namespace, draft.note_id, draft.passages),
         )
     )
     return Change(added=_in_order(results[4]), removed=_ids(results[3]))
@@ -186,10 +186,8 @@ async def delete(database: Database, namespace: str, note_id: str) -> Change:
     results = await database.batch(
         (
             Statement(_REQUIRE, (namespace, note_id)),
-            Statement(_DELETE_CHUNKS, (namespace, note_id)),
-            Statement(
-                "DELETE FROM notes WHERE namespace = ? AND note_id = ?", (namespace, note_id)
-            ),
+            delete_passages(namespace, note_id),
+            Statement(_DELETE, (namespace, note_id)),
             Statement("INSERT INTO erasures (requested_at) VALUES (?)", (now(),)),
         )
     )
@@ -228,8 +226,24 @@ async def page(
     return [_note(user_id, row) for row in rows], following
 
 
-def _insert_chunks(namespace: str, draft: Draft) -> Statement:
-    return Statement(_INSERT_CHUNKS, (namespace, draft.note_id, _to_json(draft.passages)))
+def hash_of(text: str) -> str:
+    """What is compared to find a note that says exactly the same."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def require_new(namespace: str, content_hash: str) -> Statement:
+    """Fail the batch where a note, not superseded, says exactly this already."""
+    return Statement(_REQUIRE_NEW, (namespace, content_hash))
+
+
+def insert_passages(namespace: str, note_id: str, passages: Sequence[str]) -> Statement:
+    """Index a note's text; the ids of the passages come back, each with its position."""
+    return Statement(_INSERT_CHUNKS, (namespace, note_id, _to_json(passages)))
+
+
+def delete_passages(namespace: str, note_id: str) -> Statement:
+    """Take a note's text out of the index; the ids of its passages come back."""
+    return Statement(_DELETE_CHUNKS, (namespace, note_id))
 
 
 def _to_json(values: Sequence[object]) -> str:

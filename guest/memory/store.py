@@ -12,7 +12,7 @@ from wire.limits import NOTE_MAX_CHARS, TAG_MAX_CHARS, TAGS_MAX, TOP_K_MAX
 from guest.embedding.base import Embedded, Embedder
 from guest.errors import GuestError, StorageError
 from guest.memory import namespaces, notes
-from guest.memory.chunking import chunk
+from guest.memory.chunking import passages_of
 from guest.memory.conversation import Conversations
 from guest.memory.database.base import ConstraintViolated, Database
 from guest.memory.database.values import INTEGER_MAX
@@ -179,8 +179,7 @@ class Memory:
         _check_text("text", text)
         if len(text) > NOTE_MAX_CHARS:
             raise ValueError(f"text: {len(text)} characters are more than {NOTE_MAX_CHARS}")
-        pieces = chunk(text, self._config.chunk_chars, self._config.chunk_overlap)
-        passages = [piece for piece in pieces if not piece.isspace()]
+        passages = passages_of(self._config, text)
         checked = None if tags is None else _checked_tags(tags)
         return notes.Draft(note_id, text, checked, origin, passages)
 
