@@ -146,6 +146,10 @@ class AgentLauncher:
         )
         return Launch(spec, unix_endpoint(self._workspace.gateway_socket), message.token)
 
+    def guest_path(self, path: Path) -> str:
+        """A place in the workspace as the guest sees it."""
+        return str(View(self._workspace.mounts(Role.AGENT), self._own_files).path(path))
+
     def _network(self) -> Network:
         chosen = self._config.container.agent_network
         if chosen == "auto":

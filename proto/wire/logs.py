@@ -16,7 +16,15 @@ from wire.errors import Code, WireError
 EXIT_OPERATOR: Final = 78
 """EX_CONFIG: starting again will not help before a person has done something."""
 
-_EXTRA = ("session", "turn", "tool", "event", "duration_ms", "outcome", "count", "error")
+MAINTENANCE_PROGRESS: Final = "maintenance_progress"
+"""The event of a guest at maintenance; `progress` is the step, how much is done, of how much."""
+MAINTENANCE_DONE: Final = "maintenance_done"
+"""The last event of a guest whose maintenance succeeded: `result` is what it did."""
+
+_EXTRA = (
+    *("session", "turn", "tool", "event", "duration_ms", "outcome", "count", "error"),
+    *("progress", "result"),
+)
 
 
 class JsonFormatter(logging.Formatter):
