@@ -29,12 +29,12 @@ INSERT INTO sessions (session_id, user_id, title, channel, created_at, updated_a
     VALUES (?1, ?2, ?3, ?4, ?5, ?5) ON CONFLICT (session_id) DO NOTHING
 """
 _GET: Final = """
-SELECT session_id, title, channel, created_at, updated_at, turns FROM sessions
+SELECT session_id, title, channel, created_at, updated_at, turns, archived_at FROM sessions
     WHERE session_id = ? AND user_id = ?
 """
 _LIST: Final = """
-SELECT session_id, title, channel, created_at, updated_at, turns FROM sessions
-    WHERE user_id = ? ORDER BY updated_at DESC, rowid DESC LIMIT ?
+SELECT session_id, title, channel, created_at, updated_at, turns, archived_at FROM sessions
+    WHERE user_id = ? AND (archived_at = '' OR ?) ORDER BY updated_at DESC, rowid DESC LIMIT ?
 """
 _REQUIRE: Final = """
 INSERT INTO guards (ok)
@@ -42,7 +42,7 @@ INSERT INTO guards (ok)
 """
 _TOUCH: Final = """
 UPDATE sessions
-    SET updated_at = ?1,
+    SET updated_at = ?1, archived_at = '',
         turns = turns + NOT EXISTS (SELECT 1 FROM conversation_events
                                     WHERE session_id = ?2 AND turn_id = ?3)
     WHERE session_id = ?2
@@ -106,9 +106,12 @@ class Conversations:
             raise SessionNotFound(session_id)
         return _session(user_id, result.rows[0])
 
-    async def list(self, user_id: str, limit: int = 50) -> Sessions:
+    async def list(
+        self, user_id: str, limit: int = 50, *, include_archived: bool = False
+    ) -> Sessions:
         """Up to `limit` sessions, the latest used first."""
-        result = await self._database.execute(_LIST, (user_id, _positive(limit)))
+        arguments = (user_id, int(include_archived), _positive(limit))
+        result = await self._database.execute(_LIST, arguments)
         return [_session(user_id, row) for row in result.rows]
 
     async def append(
@@ -116,7 +119,8 @@ class Conversations:
     ) -> int:
         """Add one event; durable when it returns its sequence number.
 
-        The text becomes searchable by word at once and by meaning soon after.
+        The text becomes searchable by word at once and by meaning soon after. An
+        archived session is taken out of the archive by it.
         NUL and lone surrogates, which the database cannot hold, become U+2400
         and U+FFFD in `text` and JSON escapes in `payload`. Raises
         `SessionNotFound`; `StorageError` RESOURCE_EXHAUSTED after `SEQUENCE_MAX`
@@ -186,8 +190,8 @@ def indexing(
 
 
 def _session(user_id: str, row: Row) -> Session:
-    session_id, title, channel, created, updated, turns = cast("tuple[Any, ...]", row)
-    return Session(session_id, user_id, title, channel, created, updated, turns)
+    session_id, *others = cast("tuple[Any, ...]", row)
+    return Session(session_id, user_id, *others)
 
 
 def _positive(limit: int) -> int:

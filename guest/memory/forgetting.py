@@ -12,21 +12,22 @@ from typing import Final, cast
 from wire.errors import Code
 
 from guest.errors import StorageError
-from guest.memory.database.base import Database
+from guest.memory.database.base import Database, Statement, apply
+
+_INDEXES: Final = (("chunks_fts", "chunks_terms"), ("conversation_fts", "conversation_terms"))
+"""Both full-text indexes, each with the table of its living terms."""
 
 _SEPARATORS_LEFT: Final = """
 SELECT COUNT(*) FROM (SELECT CAST(substr(term, 2) AS TEXT) AS start
-                      FROM chunks_fts_idx WHERE length(term) > 1) AS separator
-    WHERE NOT EXISTS (SELECT 1 FROM chunks_terms
+                      FROM {index}_idx WHERE length(term) > 1) AS separator
+    WHERE NOT EXISTS (SELECT 1 FROM {terms}
                       WHERE term >= separator.start AND term < separator.start || char(1114111))
 """
 """Separators that no living term begins with. The first byte of a stored term
 names the index, the rest is text."""
 
-_REWRITES: Final = (
-    "INSERT INTO chunks_fts (chunks_fts) VALUES ('optimize')",
-    "INSERT INTO chunks_fts (chunks_fts) VALUES ('rebuild')",
-)
+_REWRITE: Final = "INSERT INTO {index} ({index}) VALUES (?)"
+_REWRITES: Final = ("optimize", "rebuild")
 """The quick way first; it does nothing where the index is in one piece already."""
 
 
@@ -41,25 +42,27 @@ class Eraser:
         """Erase everything deleted so far. Raises `StorageError` if that fails."""
         async with self._lock:
             last = await self._number("SELECT COALESCE(MAX(rowid), 0) FROM erasures")
-            await self._clean_index()
+            for index, terms in _INDEXES:
+                await self._clean(index, _SEPARATORS_LEFT.format(index=index, terms=terms))
             await self._database.checkpoint()
-            await self._database.execute("DELETE FROM erasures WHERE rowid <= ?", (last,))
+            done = Statement("DELETE FROM erasures WHERE rowid <= ?", (last,))
+            await apply(self._database, done)
 
     async def finish(self) -> None:
         """Erase what an interrupted run has deleted and not yet erased."""
         if await self._number("SELECT COUNT(*) FROM erasures"):
             await self.erase()
 
-    async def _clean_index(self) -> None:
+    async def _clean(self, index: str, separators_left: str) -> None:
         for rewrite in _REWRITES:
-            if not await self._number(_SEPARATORS_LEFT):
+            if not await self._number(separators_left):
                 return
-            await self._database.execute(rewrite)
-        if await self._number(_SEPARATORS_LEFT):
+            await apply(self._database, Statement(_REWRITE.format(index=index), (rewrite,)))
+        if await self._number(separators_left):
             raise StorageError(
                 Code.INTERNAL,
                 "deleted words are still in the full-text index",
-                details="rewriting the index did not remove them",
+                details=f"rewriting {index} did not remove them",
                 resolution="report this, with the log, as a bug",
             )
 

@@ -1,9 +1,9 @@
 """Memory as the rest of the guest uses it."""
 
-import asyncio
 import logging
 import uuid
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from wire.errors import Code
@@ -17,9 +17,11 @@ from guest.memory.conversation import Conversations
 from guest.memory.database.base import ConstraintViolated, Database
 from guest.memory.database.values import INTEGER_MAX
 from guest.memory.forgetting import Eraser
+from guest.memory.in_use import InUse
 from guest.memory.indexer import Indexer
 from guest.memory.opening import open_store
 from guest.memory.search import Search
+from guest.memory.session_admin import SessionAdmin
 from guest.memory.statistics import statistics
 from guest.memory.types import (
     Hit,
@@ -29,8 +31,10 @@ from guest.memory.types import (
     Origin,
     SaveOutcome,
     SearchOutcome,
+    StaleVersion,
     Statistics,
 )
+from guest.memory.unbroken import Unbroken
 from guest.memory.vector_store import VectorStore
 from guest.memory.vectorizer import Vectorizer
 
@@ -54,8 +58,17 @@ class Memory:
         self._indexer = Indexer(database, self._vectors, vectorizer)
         self._search = Search(database, self._vectors, vectorizer, config)
         self._eraser = Eraser(database)
-        self._deletions: set[asyncio.Task[None]] = set()
+        self._deletions = Unbroken()
         self.conversations = Conversations(database, self._vectors, self._indexer, config)
+        self.in_use = InUse()
+        self.sessions = SessionAdmin(
+            database,
+            self.conversations,
+            self._vectors,
+            self._eraser,
+            self.in_use,
+            self._deletions,
+        )
 
     @classmethod
     async def open(cls, config: MemoryConfig, embedder: Embedder | None) -> "Memory":
@@ -72,7 +85,7 @@ class Memory:
     async def close(self) -> None:
         """Let running changes finish, and release the database. Idempotent."""
         await self._indexer.stop()
-        await asyncio.gather(*self._deletions, return_exceptions=True)
+        await self._deletions.finish()
         await self._database.close()
 
     async def save(
@@ -103,15 +116,25 @@ class Memory:
         text: str,
         tags: Sequence[str] | None,
         origin: Origin,
+        *,
+        expected_version: int | None = None,
     ) -> Note:
         """Replace a note's text, and its tags unless None, under the same id.
 
         What it said before is kept as a version. Concurrent updates follow each
-        other; the last one stands. Raises `NoteNotFound`.
+        other and the last one stands, unless `expected_version` says which version
+        this one replaces. Raises `NoteNotFound`; `StaleVersion` where the note has
+        another version by now.
         """
         namespace = namespaces.notes_of(user_id)
-        draft = self._draft(note_id, text, tags, origin)
-        change = await self._update(namespace, draft)
+        draft = replace(self._draft(note_id, text, tags, origin), replaces=expected_version)
+        try:
+            change = await self._update(namespace, draft)
+        except NoteNotFound:
+            if expected_version is None:
+                raise
+            current = await notes.get(self._database, namespace, user_id, note_id)
+            raise StaleVersion(current) from None
         await self._embed(namespace, draft, change)
         return await notes.get(self._database, namespace, user_id, note_id)
 
@@ -122,10 +145,7 @@ class Memory:
         comes after the removal says so; the erasure is then finished by the
         next deletion or at the next start.
         """
-        deletion = asyncio.ensure_future(self._delete(namespaces.notes_of(user_id), note_id))
-        self._deletions.add(deletion)
-        deletion.add_done_callback(self._forget_deletion)
-        await asyncio.shield(deletion)
+        await self._deletions.run(self._delete(namespaces.notes_of(user_id), note_id))
 
     async def get(self, user_id: str, note_id: str) -> Note:
         """One note. Raises `NoteNotFound`."""
@@ -219,12 +239,6 @@ class Memory:
                 resolution="report this, with the log, as a bug",
             )
         await self._eraser.erase()
-
-    def _forget_deletion(self, deletion: asyncio.Task[None]) -> None:
-        """Look at the outcome too: the caller may have been cancelled meanwhile."""
-        self._deletions.discard(deletion)
-        if not deletion.cancelled():
-            deletion.exception()
 
     async def _embed(
         self, namespace: str, draft: notes.Draft, change: notes.Change

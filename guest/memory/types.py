@@ -19,12 +19,30 @@ class NoteNotFound(Exception):  # noqa: N818 - a condition that callers expect a
         self.note_id = note_id
 
 
+class StaleVersion(Exception):  # noqa: N818 - a condition that callers expect and handle
+    """The note has changed since the version that was to be updated; `current` is what it
+    says now."""
+
+    def __init__(self, current: "Note") -> None:
+        super().__init__(current.note_id)
+        self.current = current
+
+
 class SessionNotFound(Exception):  # noqa: N818 - a condition that callers expect and handle
     """No session with this id belongs to the user, whether or not another user has one."""
 
     def __init__(self, session_id: str) -> None:
         super().__init__(session_id)
         self.session_id = session_id
+
+
+class SessionBusy(Exception):  # noqa: N818 - a condition that callers expect and handle
+    """The session is in use; `holder` says by what."""
+
+    def __init__(self, session_id: str, holder: str) -> None:
+        super().__init__(session_id)
+        self.session_id = session_id
+        self.holder = holder
 
 
 @dataclass(frozen=True)
@@ -103,7 +121,8 @@ class SaveOutcome:
 
 @dataclass(frozen=True)
 class Session:
-    """One conversation."""
+    """One conversation. `updated_at` is when something was last said in it;
+    `archived_at` is empty unless it was put away since."""
 
     session_id: str
     user_id: str
@@ -112,6 +131,7 @@ class Session:
     created_at: str
     updated_at: str
     turns: int
+    archived_at: str = ""
 
 
 @dataclass(frozen=True)

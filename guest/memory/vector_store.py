@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from guest.embedding.base import Vectors
-from guest.memory.database.base import Database, Row, Statement
+from guest.memory.database.base import AnswerLost, Database, Row, Statement
 from guest.memory.vectors import ResidentVectors, Snapshot
 
 _LOAD_ROWS: Final = 1000
@@ -53,15 +53,15 @@ class VectorStore:
     async def changing(self, namespace: str) -> AsyncIterator[None]:
         """Change a namespace's passages or vectors, one at a time.
 
-        A caller cancelled while its batch runs cannot tell what became of it;
-        then what is resident is dropped, to be loaded again when it is asked for,
-        and `on_unknown_change` is called.
+        A caller that is cancelled while its batch runs, or loses the answer to it,
+        cannot tell what has changed; then what is resident is dropped, to be loaded
+        again when it is asked for, and `on_unknown_change` is called.
         """
         state = self._of(namespace)
         async with state.lock:
             try:
                 yield
-            except asyncio.CancelledError:
+            except (asyncio.CancelledError, AnswerLost):
                 state.resident = None
                 self.on_unknown_change()
                 raise

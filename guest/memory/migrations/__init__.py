@@ -13,7 +13,12 @@ from wire.errors import Code
 from guest.errors import StorageError
 from guest.memory.database.base import ConstraintViolated, Database, Statement, apply
 from guest.memory.instant import now
-from guest.memory.migrations import m0001_memory, m0002_batches, m0003_revisions
+from guest.memory.migrations import (
+    m0001_memory,
+    m0002_batches,
+    m0003_revisions,
+    m0005_session_archive,
+)
 
 
 @dataclass(frozen=True)
@@ -25,7 +30,7 @@ class Migration:
     statements: Sequence[str]
 
 
-_MODULES: Final = (m0001_memory, m0002_batches, m0003_revisions)
+_MODULES: Final = (m0001_memory, m0002_batches, m0003_revisions, m0005_session_archive)
 MIGRATIONS: Final = tuple(
     Migration(version, module.NAME, module.STATEMENTS)
     for version, module in enumerate(_MODULES, start=1)
