@@ -2,12 +2,23 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from wire.errors import Code
 from wire.v1 import gateway_pb2
 
 from guest.errors import GuestError
-from guest.memory.types import Event, Hit, Note, NoteNotFound, Session, SessionNotFound
+from guest.memory.types import (
+    Event,
+    Hit,
+    Note,
+    NoteNotFound,
+    Session,
+    SessionNotFound,
+    StaleVersion,
+)
+
+_SHOWN_CHARS: Final = 1000
 
 
 @contextmanager
@@ -22,6 +33,13 @@ def checked() -> Iterator[None]:
             Code.NOT_FOUND,
             f"note not found: {error.note_id}",
             resolution="list or search the notes to find the right one",
+        ) from None
+    except StaleVersion as error:
+        raise GuestError(
+            Code.CONFLICT,
+            f"the note {error.current.note_id} has version {error.current.version} by now",
+            details=f"nothing was changed; it says: {error.current.text[:_SHOWN_CHARS]}",
+            resolution="read it again, and decide anew",
         ) from None
     except SessionNotFound as error:
         raise GuestError(

@@ -54,6 +54,7 @@ class Notes:
                 text,
                 tags if request.replace_tags else None,
                 Origin(actor="user"),
+                expected_version=request.expected_version or None,
             )
         return convert.note(edited)
 

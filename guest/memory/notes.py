@@ -34,6 +34,11 @@ _REQUIRE: Final = """
 INSERT INTO guards (ok)
     SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM notes WHERE namespace = ? AND note_id = ?)
 """
+_REQUIRE_VERSION: Final = """
+INSERT INTO guards (ok)
+    SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM notes
+                               WHERE namespace = ? AND note_id = ? AND version = ?)
+"""
 _KEEP_VERSION: Final = """
 INSERT INTO note_versions (namespace, note_id, version, content, tags, type, confidence,
                            rationale, importance, source, origin_actor, origin_channel,
@@ -79,13 +84,15 @@ SELECT (SELECT COUNT(*) FROM notes WHERE namespace = ?1 AND note_id = ?2)
 
 @dataclass(frozen=True)
 class Draft:
-    """A note about to be stored, cut into its passages."""
+    """A note about to be stored, cut into its passages. `replaces` is the version that an
+    update follows; None: whichever is there."""
 
     note_id: str
     text: str
     tags: Sequence[str] | None
     origin: Origin
     passages: Sequence[str]
+    replaces: int | None = None
 
     written_at: str = field(default_factory=now)
 
@@ -149,12 +156,13 @@ async def insert(database: Database, namespace: str, draft: Draft) -> Change:
 async def update(database: Database, namespace: str, draft: Draft) -> Change:
     """Replace a note's text, and its tags unless None, keeping what it said before.
 
-    Raises `ConstraintViolated` where the note does not exist.
+    Raises `ConstraintViolated` where the note does not exist or has another version than
+    `draft` replaces.
     """
     origin = draft.origin
     results = await database.batch(
         (
-            Statement(_REQUIRE, (namespace, draft.note_id)),
+            _require(namespace, draft),
             Statement(_KEEP_VERSION, (draft.written_at, namespace, draft.note_id)),
             Statement(
                 _UPDATE,
@@ -244,6 +252,12 @@ def insert_passages(namespace: str, note_id: str, passages: Sequence[str]) -> St
 def delete_passages(namespace: str, note_id: str) -> Statement:
     """Take a note's text out of the index; the ids of its passages come back."""
     return Statement(_DELETE_CHUNKS, (namespace, note_id))
+
+
+def _require(namespace: str, draft: Draft) -> Statement:
+    if draft.replaces is None:
+        return Statement(_REQUIRE, (namespace, draft.note_id))
+    return Statement(_REQUIRE_VERSION, (namespace, draft.note_id, draft.replaces))
 
 
 def _to_json(values: Sequence[object]) -> str:

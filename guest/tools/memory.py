@@ -4,10 +4,25 @@ import logging
 from typing import Annotated, Any, Protocol
 
 from pydantic import AfterValidator, Field
-from wire.limits import NOTE_MAX_CHARS, QUERY_MAX_CHARS, TAG_MAX_CHARS, TAGS_MAX, TOP_K_MAX
+from wire.limits import (
+    NOTE_MAX_CHARS,
+    QUERY_MAX_CHARS,
+    SEQUENCE_MAX,
+    TAG_MAX_CHARS,
+    TAGS_MAX,
+    TOP_K_MAX,
+)
 
 from guest.errors import ToolError
-from guest.memory.types import Hit, Note, NoteNotFound, Origin, SaveOutcome, SearchOutcome
+from guest.memory.types import (
+    Hit,
+    Note,
+    NoteNotFound,
+    Origin,
+    SaveOutcome,
+    SearchOutcome,
+    StaleVersion,
+)
 from guest.tools.base import Arguments, Safety, Tool, ToolContext, ToolOutput
 
 _SEARCH_TIMEOUT_S = 15.0
@@ -41,7 +56,14 @@ class NoteStore(Protocol):
     ) -> SaveOutcome: ...
 
     async def update(
-        self, user_id: str, note_id: str, text: str, tags: list[str] | None, origin: Origin
+        self,
+        user_id: str,
+        note_id: str,
+        text: str,
+        tags: list[str] | None,
+        origin: Origin,
+        *,
+        expected_version: int | None = None,
     ) -> Note: ...
 
     async def delete(self, user_id: str, note_id: str) -> None: ...
@@ -82,6 +104,12 @@ class UpdateArguments(Arguments):
     content: Content
     tags: list[Tag] | None = Field(
         default=None, max_length=TAGS_MAX, description="The new tags; absent: kept as they are."
+    )
+    version: int | None = Field(
+        default=None,
+        ge=1,
+        le=SEQUENCE_MAX,
+        description="The version you have read; refused if the note has changed since.",
     )
 
 
@@ -127,8 +155,8 @@ def memory_tools(memory: NoteStore) -> list[Tool]:
             name="memory_update",
             description=(
                 "Replace the text of a note that is no longer right, under the same note_id. Find "
-                "the note with memory_search first. The old text is kept in its history and is no "
-                "longer found."
+                "the note with memory_search first, and pass its version so that nobody's newer "
+                "change is overwritten. The old text is kept in its history and is no longer found."
             ),
             arguments=UpdateArguments,
             safety=Safety.SIDE_EFFECTING,
@@ -193,10 +221,17 @@ class _MemoryTools:
         note_id = _changeable(arguments.note_id)
         try:
             note = await self._memory.update(
-                context.user_id, note_id, arguments.content, arguments.tags, _origin(context)
+                context.user_id,
+                note_id,
+                arguments.content,
+                arguments.tags,
+                _origin(context),
+                expected_version=arguments.version,
             )
         except NoteNotFound:
             raise _not_found(note_id) from None
+        except StaleVersion as stale:
+            raise _stale(stale.current, arguments.version) from None
         message = f"Updated: [id: {note.note_id}]"
         return ToolOutput(
             data={"note_id": note.note_id, "version": note.version, "message": message},
@@ -244,3 +279,11 @@ def _changeable(note_id: str) -> str:
 
 def _not_found(note_id: str) -> ToolError:
     return ToolError(f"note not found: {note_id}; call memory_search to find the right one")
+
+
+def _stale(current: Note, seen: int | None) -> ToolError:
+    return ToolError(
+        f"the note has changed: it has version {current.version}, not {seen}, and says now: "
+        f"{current.text}\nNothing was changed. Decide again on this text; to replace it, call "
+        f"memory_update with version {current.version}"
+    )

@@ -181,6 +181,13 @@ async def test_notes_are_administered_by_their_user(alice: Client) -> None:
     assert edited.origin.actor == "user"
     kept = await alice.stub.EditNote(pb.EditNoteRequest(note_id=note_id, text="I like cocoa"))
     assert list(kept.tags) == ["drink"]
+    with pytest.raises(grpc.RpcError) as raised:
+        await alice.stub.EditNote(
+            pb.EditNoteRequest(note_id=note_id, text="I like beer", expected_version=2)
+        )
+    refused = from_rpc_error(raised.value)
+    assert refused.code is Code.CONFLICT
+    assert "I like cocoa" in refused.details
     found = await alice.stub.SearchNotes(pb.SearchNotesRequest(query="cocoa", tags=["drink"]))
     assert [(note.note_id, note.text) for note in found.notes] == [(note_id, "I like cocoa")]
     assert found.notes[0].matched_by in ("keyword", "both")

@@ -9,7 +9,7 @@ import pytest
 
 from guest.memory.migrations import MIGRATIONS
 from guest.memory.store import Memory
-from guest.memory.types import NoteNotFound, Origin
+from guest.memory.types import Note, NoteNotFound, Origin, StaleVersion
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, away, embedded, opened, rows
 
 ALICE, BOB = "alice", "bob"
@@ -134,6 +134,26 @@ async def test_concurrent_updates_lose_no_version(path: Path) -> None:
     assert [version for version, _ in kept] == list(range(1, 41))
     assert {content for _, content in kept} | {note.text} == {"text 0", *texts}
     assert rows(path, "SELECT body FROM chunks") == [(note.text,)]
+
+
+async def test_of_concurrent_updates_of_one_version_one_wins(path: Path) -> None:
+    async with opened(path, FakeEmbedder()) as memory:
+        note_id = (await memory.save(ALICE, "text 0", [], ORIGIN)).note.note_id
+        outcomes = await asyncio.gather(
+            *(
+                memory.update(ALICE, note_id, f"text {i}", None, ORIGIN, expected_version=1)
+                for i in range(1, 21)
+            ),
+            return_exceptions=True,
+        )
+        [won] = [outcome for outcome in outcomes if isinstance(outcome, Note)]
+        stale = [outcome for outcome in outcomes if isinstance(outcome, StaleVersion)]
+        assert len(stale) == 19
+        assert {refused.current.text for refused in stale} == {won.text}
+        assert await memory.get(ALICE, note_id) == won
+        with pytest.raises(NoteNotFound):
+            await memory.update(BOB, note_id, "mine", None, ORIGIN, expected_version=2)
+    assert rows(path, "SELECT version, content FROM note_versions") == [(1, "text 0")]
 
 
 async def test_an_update_may_say_what_another_note_says(path: Path) -> None:

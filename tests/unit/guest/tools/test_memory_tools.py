@@ -134,6 +134,22 @@ async def test_users_find_only_their_own(tools: ToolPipeline) -> None:
     assert [hit["text"] for hit in await search(tools, "tea", BOB)] == ["Bob likes tea"]
 
 
+async def test_an_update_of_a_version_that_is_gone_is_refused_with_the_text(
+    tools: ToolPipeline,
+) -> None:
+    note_id = (await save(tools, "Lives in Bonn"))["note_id"]
+    change = {"note_id": note_id, "content": "Lives in Cologne", "version": 1}
+    assert data(await tools.call(ALICE, "memory_update", change))["version"] == 2
+    refused = await tools.call(ALICE, "memory_update", {**change, "content": "Lives in Aachen"})
+    assert refused.is_error
+    for said in ("version 2, not 1", "Lives in Cologne", "memory_update with version 2"):
+        assert said in refused.text
+    (found,) = await search(tools, "lives")
+    assert (found["text"], found["version"]) == ("Lives in Cologne", 2)
+    change = {**change, "content": "Lives in Aachen", "version": 2}
+    assert data(await tools.call(ALICE, "memory_update", change))["version"] == 3
+
+
 async def test_all_tags_must_match_and_absent_tags_are_kept(tools: ToolPipeline) -> None:
     saved = await save(tools, "Green tea", tags=["drink", "hot"])
     await save(tools, "Iced tea", tags=["drink"])
