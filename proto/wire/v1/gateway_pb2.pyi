@@ -1111,6 +1111,7 @@ class MemoryStatisticsReply(_message.Message):
     ENCRYPTED_FIELD_NUMBER: _builtins.int
     REPLICA_SYNCED_AT_FIELD_NUMBER: _builtins.int
     ARCHIVED_SESSIONS_FIELD_NUMBER: _builtins.int
+    VECTORS_FIELD_NUMBER: _builtins.int
     notes: _builtins.int
     note_versions: _builtins.int
     passages: _builtins.int
@@ -1130,6 +1131,11 @@ class MemoryStatisticsReply(_message.Message):
     replica_synced_at: _builtins.str
     """RFC 3339, UTC; empty: there is no replica"""
     archived_sessions: _builtins.int
+    """of `sessions`"""
+    @_builtins.property
+    def vectors(self) -> _containers.RepeatedCompositeFieldContainer[Global___ModelVectors]:
+        """where there are several models' in the store"""
+
     def __init__(
         self,
         *,
@@ -1148,14 +1154,37 @@ class MemoryStatisticsReply(_message.Message):
         encrypted: _builtins.bool = ...,
         replica_synced_at: _builtins.str = ...,
         archived_sessions: _builtins.int = ...,
+        vectors: _abc.Iterable[Global___ModelVectors] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["archived_sessions", b"archived_sessions", "conversation_events", b"conversation_events", "database_bytes", b"database_bytes", "embedder", b"embedder", "embedding_model", b"embedding_model", "encrypted", b"encrypted", "note_versions", b"note_versions", "notes", b"notes", "passages", b"passages", "passages_embedded", b"passages_embedded", "replica_synced_at", b"replica_synced_at", "schema_version", b"schema_version", "sessions", b"sessions", "state", b"state", "store", b"store"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["archived_sessions", b"archived_sessions", "conversation_events", b"conversation_events", "database_bytes", b"database_bytes", "embedder", b"embedder", "embedding_model", b"embedding_model", "encrypted", b"encrypted", "note_versions", b"note_versions", "notes", b"notes", "passages", b"passages", "passages_embedded", b"passages_embedded", "replica_synced_at", b"replica_synced_at", "schema_version", b"schema_version", "sessions", b"sessions", "state", b"state", "store", b"store", "vectors", b"vectors"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___MemoryStatisticsReply: _TypeAlias = MemoryStatisticsReply  # noqa: Y015
+
+@_typing.final
+class ModelVectors(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: _builtins.int
+    VECTORS_FIELD_NUMBER: _builtins.int
+    model: _builtins.str
+    vectors: _builtins.int
+    def __init__(
+        self,
+        *,
+        model: _builtins.str = ...,
+        vectors: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "vectors", b"vectors"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ModelVectors: _TypeAlias = ModelVectors  # noqa: Y015
 
 @_typing.final
 class BackupMemoryRequest(_message.Message):
