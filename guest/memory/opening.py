@@ -16,7 +16,7 @@ async def open_store(config: MemoryConfig) -> Database:
     Erases what an interrupted run has deleted. Raises `StorageError`.
     """
     async with AsyncExitStack() as stack:
-        database = await LocalDatabase.open(Path(config.db_path))
+        database = await LocalDatabase.open(Path(config.db_path), config.encryption_key)
         stack.push_async_callback(database.close)
         await migrate(database)
         await Eraser(database).finish()

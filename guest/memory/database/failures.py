@@ -1,7 +1,7 @@
 """What the engine and the operating system say, as errors a person can act on.
 
 The binding raises `ValueError` with SQLite's own text for everything, so the
-text is all there is to go by.
+text is all there is to go by. Where stored text is no text any more it panics.
 """
 
 import errno
@@ -28,13 +28,8 @@ def from_engine(error: BaseException, path: Path) -> Exception:
     if "is locked" in lower:
         return locked(path, text)
     if "file is not a database" in lower:
-        return StorageError(
-            Code.DATA_LOSS,
-            f"the memory database {path} is not a readable database",
-            details=f"{text}: its first page is damaged, or it is encrypted with another key",
-            resolution=_replace_it(path),
-        )
-    if "malformed" in lower:
+        return no_database(path, f"{text}: its first page is damaged")
+    if "malformed" in lower or "utf8error" in lower:
         return StorageError(
             Code.DATA_LOSS,
             f"the memory database {path} is corrupt",
@@ -62,6 +57,15 @@ def from_system(error: OSError, path: Path) -> StorageError:
     """The `StorageError` for a file that could not be made or opened."""
     reason = error.strerror or str(error)
     return disk_full(path, reason) if error.errno in _FULL else _inaccessible(path, reason)
+
+
+def no_database(path: Path, reason: str) -> StorageError:
+    return StorageError(
+        Code.DATA_LOSS,
+        f"the memory database {path} is not a readable database",
+        details=reason,
+        resolution=_replace_it(path),
+    )
 
 
 def disk_full(path: Path, reason: str) -> StorageError:
@@ -94,7 +98,7 @@ def _inaccessible(path: Path, reason: str) -> StorageError:
 
 def _replace_it(path: Path) -> str:
     return (
-        f"restore {path} from a backup, or start with an empty memory: "
+        "bring back a backup with `runner memory restore`, or start with an empty memory: "
         f"`mv {path} {path}.damaged` (and {path.name}-wal beside it)"
     )
 

@@ -15,23 +15,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-import libsql
 from wire.errors import Code
 
 from guest.errors import StorageError
-from guest.memory.database import failures, scrub, values
+from guest.memory.database import connection, failures, scrub, values
 from guest.memory.database.base import Result, Statement, Value
 from guest.memory.database.owner import FileOwner
 
 log = logging.getLogger(__name__)
 
-_PRAGMAS: Final = (
-    "PRAGMA busy_timeout = 200",
-    "PRAGMA synchronous = FULL",
-    "PRAGMA secure_delete = ON",
-    "PRAGMA foreign_keys = ON",
-    "PRAGMA cache_size = -16384",
-)
 _SCRUB_PAGES: Final = 256
 """Pages per slice, so that other work gets its turn every few milliseconds."""
 
@@ -48,15 +40,16 @@ class LocalDatabase:
         self._closing: asyncio.Task[None] | None = None
 
     @classmethod
-    async def open(cls, path: Path) -> "LocalDatabase":
+    async def open(cls, path: Path, key: str = "") -> "LocalDatabase":
         """Open the database at `path`, or make an empty one with mode 0600.
 
-        Raises `StorageError`: FAILED_PRECONDITION where another process owns it
+        With `key` everything in its files is encrypted. Raises `StorageError`:
+        FAILED_PRECONDITION where another process owns it, `key` does not fit it
         or it cannot be opened, DATA_LOSS where it is no database,
         RESOURCE_EXHAUSTED on a full disk.
         """
         executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="memory-database")
-        opening = asyncio.get_running_loop().run_in_executor(executor, _File.open, path)
+        opening = asyncio.get_running_loop().run_in_executor(executor, _File.open, path, key)
         try:
             file = await asyncio.shield(opening)
         except asyncio.CancelledError:
@@ -141,24 +134,24 @@ def _fail(future: "asyncio.Future[_T]", failure: Exception) -> None:
 class _File:
     """The connection and the ownership behind it, all used on one thread only."""
 
-    def __init__(self, path: Path, owner: FileOwner, connection: Any) -> None:
+    def __init__(self, path: Path, owner: FileOwner, engine: Any) -> None:
         self.path = path
         self._owner = owner
-        self._connection = connection
+        self._engine = engine
 
     @classmethod
-    def open(cls, path: Path) -> "_File":
+    def open(cls, path: Path, key: str) -> "_File":
         path = Path(os.path.realpath(path))
         owner = FileOwner.acquire(path)
         try:
             _make_private(path)
-            return cls(path, owner, _connect(path))
+            return cls(path, owner, connection.connect(path, key))
         except BaseException:
             owner.release()
             raise
 
     def execute(self, statement: Statement) -> Result:
-        cursor = self._connection.execute(statement.sql, tuple(statement.args))
+        cursor = self._engine.execute(statement.sql, tuple(statement.args))
         rows = cursor.fetchall()
         return Result((), cursor.rowcount) if rows is None else Result(tuple(rows), 0)
 
@@ -168,7 +161,7 @@ class _File:
 
     def zero_gaps(self, first: int, last: int) -> None:
         with self._transaction():
-            scrub.zero_gaps(self._connection, first, last)
+            scrub.zero_gaps(self._engine, first, last)
 
     def empty_log(self) -> None:
         busy = self.execute(Statement("PRAGMA wal_checkpoint(TRUNCATE)")).rows[0][0]
@@ -181,37 +174,19 @@ class _File:
         except ValueError as error:
             log.warning("the log of %s was not emptied at closing: %s", self.path, error)
         finally:
-            self._connection.close()
+            self._engine.close()
             self._owner.release()
 
     @contextmanager
     def _transaction(self) -> Iterator[None]:
-        self._connection.execute("BEGIN IMMEDIATE")
+        self._engine.execute("BEGIN IMMEDIATE")
         try:
             yield
-            self._connection.execute("COMMIT")
+            self._engine.execute("COMMIT")
         except BaseException:
-            if self._connection.in_transaction:
-                self._connection.execute("ROLLBACK")
+            if self._engine.in_transaction:
+                self._engine.execute("ROLLBACK")
             raise
-
-
-def _connect(path: Path) -> Any:
-    try:
-        connection = libsql.connect(str(path), isolation_level=None)
-        try:
-            for pragma in _PRAGMAS:
-                connection.execute(pragma).fetchall()
-            mode = connection.execute("PRAGMA journal_mode = WAL").fetchall()
-            if mode != [("wal",)]:
-                raise ValueError(f"unable to open it with a write-ahead log: {mode}")
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-        except BaseException:
-            connection.close()
-            raise
-    except BaseException as error:
-        raise failures.from_engine(error, path) from error
-    return connection
 
 
 def _make_private(path: Path) -> None:
