@@ -22,6 +22,10 @@ def from_wire_error(error: WireError) -> gateway_pb2.TurnFailed:
     return failed(error.code, error.brief, error.resolution)
 
 
+def forgotten() -> gateway_pb2.TurnFailed:
+    return failed(Code.NOT_FOUND, "the session was forgotten meanwhile", "go on in another session")
+
+
 def out_of_time(settings: AgentSettings) -> gateway_pb2.TurnFailed:
     return failed(
         Code.TIMEOUT,

@@ -25,6 +25,7 @@ from guest.agent.settings import AgentSettings
 from guest.agent.toolset import PipelineToolset, TurnDeps
 from guest.agent.turn import Emit, Outcome, Pipeline, TurnRequest
 from guest.errors import GuestError
+from guest.memory.types import SessionNotFound
 from guest.tools.base import Approve
 
 log = logging.getLogger(__name__)
@@ -136,6 +137,8 @@ class TurnLoop:
         if isinstance(error, WireError):
             log.error("turn failed: %s", error)
             return failures.from_wire_error(error)
+        if isinstance(error, SessionNotFound):
+            return failures.forgotten()
         explained = failures.from_model(error, self._settings)
         if explained is not None:
             log.error("turn failed: %s: %s", explained.message, self._redact(str(error)))

@@ -54,8 +54,13 @@ def tags(values: Sequence[str]) -> list[str]:
     return [_text("tags", value, TAG_MAX_CHARS) for value in values]
 
 
-def title(value: str) -> str:
-    return at_most("title", value, TITLE_MAX_CHARS)
+def title(value: str, *, optional: bool = False) -> str:
+    """What a session is called: one line."""
+    if optional and not value:
+        return value
+    if len(value.splitlines()) > 1:
+        raise _bad("title", "it must be one line")
+    return _text("title", value, TITLE_MAX_CHARS)
 
 
 def at_most(field: str, value: str, maximum: int) -> str:

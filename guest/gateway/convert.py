@@ -14,6 +14,7 @@ from guest.memory.types import (
     Note,
     NoteNotFound,
     Session,
+    SessionBusy,
     SessionNotFound,
     StaleVersion,
 )
@@ -47,6 +48,12 @@ def checked() -> Iterator[None]:
             f"session not found: {error.session_id}",
             resolution="list the sessions, or create one",
         ) from None
+    except SessionBusy as error:
+        raise GuestError(
+            Code.CONFLICT,
+            f"session {error.session_id!r} is busy with {error.holder}",
+            resolution="wait for it to end, or cancel it",
+        ) from None
 
 
 def session(value: Session) -> gateway_pb2.Session:
@@ -57,6 +64,7 @@ def session(value: Session) -> gateway_pb2.Session:
         created_at=value.created_at,
         updated_at=value.updated_at,
         turns=value.turns,
+        archived_at=value.archived_at,
     )
 
 

@@ -58,8 +58,8 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         self._pipeline = pipeline
         self._shell_state = shell_state
         self._notes = Notes(user_id, memory)
-        self._sessions = Sessions(user_id, memory.conversations)
-        self._turns = Turns(user_id, loop)
+        self._sessions = Sessions(user_id, memory.conversations, memory.sessions)
+        self._turns = Turns(user_id, loop, memory.in_use)
 
     async def close(self) -> None:
         await self._turns.close()
@@ -102,6 +102,21 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         self, request: gateway_pb2.GetSessionRequest, context: Context
     ) -> gateway_pb2.SessionHistory:
         return await self._sessions.history(request)
+
+    async def RenameSession(
+        self, request: gateway_pb2.RenameSessionRequest, context: Context
+    ) -> gateway_pb2.Session:
+        return await self._sessions.rename(request)
+
+    async def ArchiveSession(
+        self, request: gateway_pb2.ArchiveSessionRequest, context: Context
+    ) -> gateway_pb2.Session:
+        return await self._sessions.archive(request)
+
+    async def ForgetSession(
+        self, request: gateway_pb2.ForgetSessionRequest, context: Context
+    ) -> gateway_pb2.ForgetSessionReply:
+        return await self._sessions.forget(request)
 
     async def RunTurn(
         self, request: gateway_pb2.RunTurnRequest, context: Context

@@ -4,17 +4,19 @@ from wire.v1 import gateway_pb2
 
 from guest.gateway import bounds, convert
 from guest.memory.conversation import Conversations
+from guest.memory.session_admin import SessionAdmin
 
 _LIST_DEFAULT = 50
 _HISTORY_DEFAULT = 100
 
 
 class Sessions:
-    """Create, list, look at; every call is scoped to the user."""
+    """Create, list, look at, tidy up, forget; every call is scoped to the user."""
 
-    def __init__(self, user_id: str, conversations: Conversations) -> None:
+    def __init__(self, user_id: str, conversations: Conversations, admin: SessionAdmin) -> None:
         self._user_id = user_id
         self._conversations = conversations
+        self._admin = admin
 
     async def create(self, request: gateway_pb2.CreateSessionRequest) -> gateway_pb2.Session:
         with convert.checked():
@@ -22,14 +24,16 @@ class Sessions:
                 await self._conversations.create(
                     self._user_id,
                     session_id=bounds.identifier("session_id", request.session_id, optional=True),
-                    title=bounds.title(request.title),
+                    title=bounds.title(request.title, optional=True),
                     channel=bounds.identifier("channel", request.channel, optional=True),
                 )
             )
 
     async def list(self, request: gateway_pb2.ListSessionsRequest) -> gateway_pb2.ListSessionsReply:
         sessions = await self._conversations.list(
-            self._user_id, bounds.limit(request.limit, default=_LIST_DEFAULT)
+            self._user_id,
+            bounds.limit(request.limit, default=_LIST_DEFAULT),
+            include_archived=request.include_archived,
         )
         return gateway_pb2.ListSessionsReply(sessions=map(convert.session, sessions))
 
@@ -42,6 +46,27 @@ class Sessions:
         return gateway_pb2.SessionHistory(
             session=convert.session(session), events=map(convert.event, events)
         )
+
+    async def rename(self, request: gateway_pb2.RenameSessionRequest) -> gateway_pb2.Session:
+        session_id = bounds.identifier("session_id", request.session_id)
+        title = bounds.title(request.title)
+        with convert.checked():
+            return convert.session(await self._admin.rename(self._user_id, session_id, title))
+
+    async def archive(self, request: gateway_pb2.ArchiveSessionRequest) -> gateway_pb2.Session:
+        session_id = bounds.identifier("session_id", request.session_id)
+        with convert.checked():
+            return convert.session(
+                await self._admin.archive(self._user_id, session_id, archived=request.archived)
+            )
+
+    async def forget(
+        self, request: gateway_pb2.ForgetSessionRequest
+    ) -> gateway_pb2.ForgetSessionReply:
+        session_id = bounds.identifier("session_id", request.session_id)
+        with convert.checked():
+            await self._admin.forget(self._user_id, session_id)
+        return gateway_pb2.ForgetSessionReply()
 
     async def require(self, session_id: str) -> str:
         """`session_id`, which must be one of this user's; NOT_FOUND otherwise."""

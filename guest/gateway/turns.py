@@ -15,7 +15,10 @@ from wire.v1 import gateway_pb2
 from guest.agent import failures
 from guest.agent.turn import Emit, Outcome, TurnRequest
 from guest.errors import GuestError
+from guest.gateway import convert
 from guest.gateway.events import EventStream
+from guest.memory.in_use import InUse
+from guest.memory.types import SessionNotFound
 from guest.tools.base import Approve, Tool, ToolContext
 
 log = logging.getLogger(__name__)
@@ -62,9 +65,10 @@ class Turn:
 class Turns:
     """All turns of one user's gateway."""
 
-    def __init__(self, user_id: str, loop: Loop) -> None:
+    def __init__(self, user_id: str, loop: Loop, in_use: InUse) -> None:
         self._user_id = user_id
         self._loop = loop
+        self._in_use = in_use
         self._by_session: dict[str, Turn] = {}
         self._by_id: dict[str, Turn] = {}
         self._seen: OrderedDict[str, None] = OrderedDict()
@@ -74,8 +78,8 @@ class Turns:
     async def start(self, session_id: str, text: str, turn_id: str, channel: str) -> Turn:
         """Begin a turn.
 
-        Raises `WireError`: CONFLICT while the session runs another one,
-        ALREADY_EXISTS for a turn id seen before, UNAVAILABLE after `close`.
+        Raises `WireError`: CONFLICT while the session runs another one or is being
+        forgotten, ALREADY_EXISTS for a turn id seen before, UNAVAILABLE after `close`.
         """
         turn_id = turn_id or f"turn-{uuid.uuid4()}"
         if turn_id in self._seen:
@@ -87,13 +91,8 @@ class Turns:
         await self._wait_for_leaving(session_id)
         if self._closed:
             raise GuestError(Code.UNAVAILABLE, "the agent is shutting down")
-        running = self._by_session.get(session_id)
-        if running is not None:
-            raise GuestError(
-                Code.CONFLICT,
-                f"session {session_id!r} is busy with turn {running.request.context.turn_id!r}",
-                resolution="wait for it to end, or cancel it",
-            )
+        with convert.checked():
+            self._in_use.take(session_id, f"turn {turn_id!r}")
         context = ToolContext(self._user_id, session_id, turn_id, channel)
         turn = Turn(TurnRequest(context, text))
         self._by_session[session_id] = self._by_id[turn_id] = turn
@@ -137,10 +136,13 @@ class Turns:
             return await self._loop.run(turn.request, turn.stream.put, self._approver(turn))
         except WireError as error:
             return failures.from_wire_error(error)
+        except SessionNotFound:
+            return failures.forgotten()
 
     def _ended(self, turn: Turn, task: asyncio.Task[Outcome]) -> None:
         """Close the books on a turn, however it ended, even before its first step."""
         context = turn.request.context
+        self._in_use.release(context.session_id)
         self._by_session.pop(context.session_id, None)
         self._by_id.pop(context.turn_id, None)
         outcome: Outcome

@@ -11,6 +11,7 @@ from guest.agent.turn import Emit, Outcome, TurnRequest
 from guest.errors import GuestError, StorageError
 from guest.gateway import turns as turns_module
 from guest.gateway.turns import Turn, Turns
+from guest.memory.in_use import InUse
 from guest.tools.base import Approve, Arguments, Safety, Tool, ToolContext, ToolOutput
 
 Body = Callable[[TurnRequest, Emit, Approve | None], Awaitable[Outcome]]
@@ -50,7 +51,7 @@ async def refused(turns: Turns, session: str = "s1", turn_id: str = "") -> WireE
 
 
 async def test_a_turn_runs_from_started_to_outcome() -> None:
-    turns = Turns("alice", FakeLoop(done))
+    turns = Turns("alice", FakeLoop(done), InUse())
     turn = await turns.start("s1", "hi", "", "chat")
     context = turn.request.context
     assert (context.user_id, context.session_id, context.channel) == ("alice", "s1", "chat")
@@ -61,7 +62,7 @@ async def test_a_turn_runs_from_started_to_outcome() -> None:
 
 
 async def test_a_session_runs_one_turn_at_a_time_and_others_run_beside_it() -> None:
-    turns = Turns("alice", FakeLoop(forever))
+    turns = Turns("alice", FakeLoop(forever), InUse())
     first = await turns.start("s1", "hi", "t1", "")
     error = await refused(turns)
     assert error.code is Code.CONFLICT
@@ -77,7 +78,7 @@ async def test_a_session_runs_one_turn_at_a_time_and_others_run_beside_it() -> N
 
 
 async def test_a_turn_id_is_never_used_twice() -> None:
-    turns = Turns("alice", FakeLoop(done))
+    turns = Turns("alice", FakeLoop(done), InUse())
     await read(await turns.start("s1", "hi", "t1", ""))
     assert (await refused(turns, turn_id="t1")).code is Code.ALREADY_EXISTS
     assert (await refused(turns, "s2", turn_id="t1")).code is Code.ALREADY_EXISTS
@@ -85,7 +86,7 @@ async def test_a_turn_id_is_never_used_twice() -> None:
 
 async def test_the_memory_of_turn_ids_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(turns_module, "REMEMBERED_TURN_IDS", 3)
-    turns = Turns("alice", FakeLoop(done))
+    turns = Turns("alice", FakeLoop(done), InUse())
     for number in range(5):
         await read(await turns.start("s1", "hi", f"t{number}", ""))
     await read(await turns.start("s1", "hi", "t0", ""))
@@ -93,7 +94,7 @@ async def test_the_memory_of_turn_ids_is_bounded(monkeypatch: pytest.MonkeyPatch
 
 
 async def test_cancelling_before_the_first_step_frees_the_session() -> None:
-    turns = Turns("alice", FakeLoop(forever))
+    turns = Turns("alice", FakeLoop(forever), InUse())
     turn = await turns.start("s1", "hi", "t1", "")
     assert turn.cancel()
     assert (await read(turn))[-1].failed.code == "cancelled"
@@ -114,7 +115,7 @@ async def test_who_left_and_comes_back_waits_for_the_old_turn_to_be_recorded() -
             recorded.append(request.text)
         return gateway_pb2.TurnCompleted()
 
-    turns = Turns("alice", FakeLoop(body))
+    turns = Turns("alice", FakeLoop(body), InUse())
     first = await turns.start("s1", "first", "", "")
     await asyncio.sleep(0)
     first.leave()
@@ -134,13 +135,13 @@ async def test_a_failing_loop_is_an_outcome(failure: Exception, code: str, messa
     async def body(*_: object) -> Outcome:
         raise failure
 
-    turn = await Turns("alice", FakeLoop(body)).start("s1", "hi", "", "")
+    turn = await Turns("alice", FakeLoop(body), InUse()).start("s1", "hi", "", "")
     failed = (await read(turn))[-1].failed
     assert (failed.code, failed.message) == (code, message)
 
 
 async def test_closing_cancels_everything_and_starts_nothing_more() -> None:
-    turns = Turns("alice", FakeLoop(forever))
+    turns = Turns("alice", FakeLoop(forever), InUse())
     running = [await turns.start(f"s{number}", "hi", "", "") for number in range(3)]
     await asyncio.sleep(0)
     await turns.close()
@@ -163,7 +164,7 @@ async def test_an_approval_is_asked_and_answered_once(approved: bool) -> None:
         answer = await approve(request.context, RISKY, '{"command": "ls"}')
         return gateway_pb2.TurnCompleted(text=str(answer))
 
-    turns = Turns("alice", FakeLoop(body))
+    turns = Turns("alice", FakeLoop(body), InUse())
     turn = await turns.start("s1", "hi", "", "")
     events = turn.events()
     await anext(events)
@@ -181,7 +182,7 @@ async def test_an_approval_expires_with_its_turn() -> None:
         await approve(request.context, RISKY, "{}")
         raise AssertionError("unreachable")
 
-    turns = Turns("alice", FakeLoop(body))
+    turns = Turns("alice", FakeLoop(body), InUse())
     turn = await turns.start("s1", "hi", "", "")
     events = turn.events()
     await anext(events)
