@@ -11,6 +11,8 @@ from runner.config_keys import Key, accepted_values, dotted, unknown_key
 from runner.errors import ConfigError
 
 _SHOWN_CHARS = 80
+_OF_SECTIONS = ("weights", "model", "credential", "key")
+"""Kinds of problems that lie between settings, not in one."""
 
 
 def explain(error: ValidationError, sources: Mapping[Key, str]) -> ConfigError:
@@ -53,12 +55,12 @@ def _source(key: Key, sources: Mapping[Key, str]) -> str:
 
 
 def _problem(key: Key, item: ErrorDetails) -> str:
-    if isinstance(item["input"], Mapping) and item["type"] in ("weights", "model", "credential"):
+    if isinstance(item["input"], Mapping) and item["type"] in _OF_SECTIONS:
         return item["msg"]
     if item["type"] == "user_id":
         return f"{_shown(item['input'])} {item['msg']}"
     accepted = accepted_values(key) or item["msg"]
-    if key[-1:] == ("api_key_env",):
+    if key[-1].endswith("_env") or item["type"] == "secret_in_url":
         return f"the value is not shown; accepted: {accepted}"
     return f"{_shown(item['input'])}; accepted: {accepted}"
 

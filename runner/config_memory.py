@@ -36,7 +36,11 @@ class MemorySection(Section):
     recency_weight: Fraction = 0.05
     retention_days: Annotated[int, count(0, 36_500)] = 0
     remote_url: Annotated[
-        Text, Field(description="libsql://…, https://… or http://…, {user_id} where it belongs")
+        Text,
+        Field(
+            description="libsql://…, https://… or http://…, with {user_id} where it belongs and "
+            "without credentials or options"
+        ),
     ] = ""
     auth_token_env: EnvName = ""
     ca_file: Annotated[AbsolutePath | None, Field(description="a path of a PEM file")] = None
@@ -54,9 +58,7 @@ class MemorySection(Section):
         if "{" in rest or "}" in rest:
             raise PydanticCustomError("url", "may hold no braces but {{user_id}}")
         if "@" in value or "?" in value:
-            raise PydanticCustomError(
-                "url", "may hold no credentials and no options; the token goes into auth_token_env"
-            )
+            raise PydanticCustomError("secret_in_url", "may hold no credentials and no options")
         return value
 
     @model_validator(mode="after")

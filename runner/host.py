@@ -33,7 +33,7 @@ from runner.host_log import host_log
 from runner.launch import AGENT_COMMAND, EmbedderAt, Launchers, make_launchers
 from runner.leftovers import clear_leftovers
 from runner.locks import host_lock
-from runner.memory_token import renew_token
+from runner.memory_calls import renew_token
 from runner.mounts import Role
 from runner.old_database import adopt_old_database
 from runner.runtime import Runtime

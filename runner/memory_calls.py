@@ -1,0 +1,40 @@
+"""What a running agent guest is asked about its memory, by the host and by commands."""
+
+from collections.abc import Awaitable
+from typing import Final, TypeVar
+
+import grpc
+from wire.status import from_rpc_error
+from wire.transport import open_channel
+from wire.v1 import gateway_pb2, gateway_pb2_grpc
+
+_TOKEN_S: Final = 60.0
+_BACKUP_S: Final = 3600.0
+
+_T = TypeVar("_T")
+
+
+async def renew_token(endpoint: str, gateway_token: str, memory_token: str) -> None:
+    """The guest proves `memory_token` with its server before it uses it.
+
+    Raises `WireError` where the guest or the server refuses.
+    """
+    async with open_channel(endpoint, gateway_token) as channel:
+        stub = gateway_pb2_grpc.GatewayStub(channel)
+        request = gateway_pb2.SetMemoryTokenRequest(auth_token=memory_token)
+        await _answer(stub.SetMemoryToken(request, timeout=_TOKEN_S))
+
+
+async def make_backup(endpoint: str, gateway_token: str) -> gateway_pb2.BackupMemoryReply:
+    """A consistent, checked copy of the memory in the workspace. Raises `WireError`."""
+    async with open_channel(endpoint, gateway_token) as channel:
+        stub = gateway_pb2_grpc.GatewayStub(channel)
+        request = gateway_pb2.BackupMemoryRequest()
+        return await _answer(stub.BackupMemory(request, timeout=_BACKUP_S))
+
+
+async def _answer(call: Awaitable[_T]) -> _T:
+    try:
+        return await call
+    except grpc.RpcError as error:
+        raise from_rpc_error(error) from None

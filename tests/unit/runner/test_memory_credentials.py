@@ -1,0 +1,161 @@
+"""Tokens, keys and certificates for the memory: read where the configuration says, and
+refused in words that never show them."""
+
+import os
+from pathlib import Path
+
+import pytest
+from wire.errors import Code
+from wire.v1 import bootstrap_pb2
+
+from runner.config import Config
+from runner.config_loading import load_config
+from runner.config_memory import EncryptionSection, MemorySection
+from runner.credentials import Credentials, read_credentials, read_memory_key
+from runner.envelope import remote_url
+from runner.errors import ConfigError
+from runner.launch import AgentLauncher, EmbedderAt
+from runner.mounts import Role
+from runner.tiers.base import Capabilities, Network
+from runner.workspace import Workspace
+
+KEY = "correct horse battery staple 42"
+TOKEN = "eyJhbGciOiJFZERTQSJ9.e30.c2ln"
+PEM = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+
+
+def key_file(path: Path, content: str = KEY, mode: int = 0o600) -> Path:
+    path.write_text(content)
+    path.chmod(mode)
+    return path
+
+
+def test_everything_is_read_from_where_it_is_named(tmp_path: Path) -> None:
+    certificates = tmp_path / "ca.pem"
+    certificates.write_text(PEM)
+    memory = MemorySection(
+        remote_url="libsql://memory.example",
+        auth_token_env="MEMORY_TOKEN",
+        ca_file=certificates,
+        encryption=EncryptionSection(key_file=key_file(tmp_path / "key", f"{KEY}\n")),
+    )
+    settings = Config(memory=memory).for_user("alice")
+    found = read_credentials(settings, {"MEMORY_TOKEN": f" {TOKEN} "})
+    assert found == Credentials("", TOKEN, KEY, PEM)
+    assert TOKEN not in repr(found)
+    assert KEY not in repr(found)
+    assert found.by_name()["the memory's encryption key"] == KEY
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "said"),
+    [
+        (KEY, 0o640, "others can read the key file"),
+        ("", 0o600, "is empty"),
+        ("tiny#", 0o600, "too short"),
+        ("schlüssel-mit-umlaut", 0o600, "no key"),
+        (f"{KEY}\n{KEY}", 0o600, "no key"),
+    ],
+)
+def test_a_bad_key_file_is_refused(tmp_path: Path, content: str, mode: int, said: str) -> None:
+    section = EncryptionSection(key_file=key_file(tmp_path / "key", content, mode))
+    with pytest.raises(ConfigError) as raised:
+        read_memory_key(section, {})
+    assert said in raised.value.brief
+    assert raised.value.resolution
+    if content:
+        assert content not in str(raised.value)
+
+
+def test_a_missing_key_is_refused_by_name(tmp_path: Path) -> None:
+    for section, said in (
+        (EncryptionSection(key_env="MY_KEY"), "MY_KEY is not set"),
+        (EncryptionSection(key_file=tmp_path / "no"), f"cannot read {tmp_path / 'no'}"),
+    ):
+        with pytest.raises(ConfigError, match=said):
+            read_memory_key(section, {})
+    assert read_memory_key(EncryptionSection(), {}) == ""
+
+
+def test_a_file_without_a_certificate_is_refused(tmp_path: Path) -> None:
+    wrong = tmp_path / "ca.pem"
+    wrong.write_text("hello")
+    settings = Config(memory=MemorySection(ca_file=wrong)).for_user("alice")
+    with pytest.raises(ConfigError, match="holds no certificate"):
+        read_credentials(settings, {})
+
+
+@pytest.mark.parametrize(
+    ("url", "meant"),
+    [
+        ("libsql://memory-{user_id}.example.org", "https://memory-alice.example.org"),
+        ("https://example.org/{user_id}", "https://example.org/alice"),
+        ("http://127.0.0.1:8080", "http://127.0.0.1:8080"),
+    ],
+)
+def test_the_address_is_each_users_own(url: str, meant: str) -> None:
+    assert remote_url(MemorySection(remote_url=url).remote_url, "alice") == meant
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["memory.example", "ftp://x", "http://", "https://{name}.x", "https://u:p@x", "http://x?a=b"],
+)
+def test_other_addresses_are_refused(tmp_path: Path, url: str) -> None:
+    file = tmp_path / "runner.toml"
+    file.write_text(f'[memory]\nremote_url = "{url}"\n')
+    with pytest.raises(ConfigError, match=r"memory\.remote_url") as raised:
+        load_config(file, environ={})
+    assert raised.value.code is Code.INVALID_ARGUMENT
+    assert "u:p" not in str(raised.value)
+
+
+def test_a_users_own_key_stands_beside_the_common_settings(tmp_path: Path) -> None:
+    file = tmp_path / "runner.toml"
+    file.write_text(
+        '[memory]\nretention_days = 30\n[memory.encryption]\nkey_env = "COMMON"\n'
+        '[users.alice.memory.encryption]\nkey_env = "HERS"\n'
+        "[users.bob.memory]\nretention_days = 7\n"
+    )
+    config = load_config(file, environ={})
+    alice, bob = config.for_user("alice").memory, config.for_user("bob").memory
+    assert (alice.encryption.key_env, alice.retention_days) == ("HERS", 30)
+    assert (bob.encryption.key_env, bob.retention_days) == ("COMMON", 7)
+
+
+def test_two_sources_of_one_key_are_refused(tmp_path: Path) -> None:
+    file = tmp_path / "runner.toml"
+    file.write_text('[memory.encryption]\nkey_env = "A"\nkey_file = "key"\n')
+    with pytest.raises(ConfigError) as raised:
+        load_config(file, environ={})
+    assert "both set" in str(raised.value)
+
+
+@pytest.mark.parametrize("remote", [True, False])
+def test_the_envelope_carries_what_the_guest_needs(tmp_path: Path, *, remote: bool) -> None:
+    tmp_path.chmod(0o700)
+    memory = MemorySection(
+        remote_url="libsql://{user_id}.example" if remote else "",
+        auth_token_env="MEMORY_TOKEN",
+        retention_days=9,
+        encryption=EncryptionSection(key_env="KEY"),
+    )
+    config = Config(workspace_root=tmp_path, tier="process", memory=memory)
+    workspace = Workspace.locate(config, "alice")
+    workspace.provision()
+    capabilities = Capabilities("process", {}, guests_outlive_runner=False)
+    environ = {**os.environ, "MEMORY_TOKEN": TOKEN, "KEY": KEY}
+    launcher = AgentLauncher(config, workspace, capabilities, environ=environ)
+    spec = launcher.prepare(EmbedderAt(), bootstrap_pb2.ShellLink()).spec
+    assert spec.role is Role.AGENT
+    sent = bootstrap_pb2.BootstrapEnvelope.FromString(spec.envelope[4:]).memory
+    assert (sent.encryption_key, sent.retention_days) == (KEY, 9)
+    assert sent.HasField("remote") is remote
+    if remote:
+        assert (sent.remote.url, sent.remote.auth_token) == ("https://alice.example", TOKEN)
+        assert spec.network is Network.OUTBOUND
+    else:
+        assert spec.network is Network.INTERNAL
+    for secret in (TOKEN, KEY):
+        assert secret not in repr(spec.environment)
+        assert secret not in " ".join(spec.command)
