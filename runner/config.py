@@ -86,7 +86,7 @@ class ContainerSection(Section):
 
     `guest_uid` is whom guests run as where the runner is root; otherwise they
     run as the runner's own user. `agent_network` "auto" opens a way out only
-    where a model provider is configured. `runtime` is the OCI runtime of the
+    where a model provider or a memory server is configured. `runtime` is the OCI runtime of the
     micro_vm tier.
     """
 

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
 INT64_MAX: Final = 2**63 - 1
@@ -37,6 +37,9 @@ EnvName = Annotated[
     Field(description="the NAME of an environment variable, not the secret itself"),
 ]
 AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
+OptionalPath = Annotated[
+    AbsolutePath | None, BeforeValidator(lambda value: None if value == "" else value)
+]
 Fraction = Annotated[
     float,
     Field(strict=True, ge=0, le=1, allow_inf_nan=False, description="a number from 0 to 1"),

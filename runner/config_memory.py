@@ -6,7 +6,7 @@ from typing import Annotated, Self
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from runner.config_fields import AbsolutePath, EnvName, Fraction, Section, Text, count
+from runner.config_fields import EnvName, Fraction, OptionalPath, Section, Text, count
 
 
 class EncryptionSection(Section):
@@ -14,9 +14,9 @@ class EncryptionSection(Section):
     are encrypted. The key itself is in no configuration."""
 
     key_env: EnvName = ""
-    key_file: Annotated[
-        AbsolutePath | None, Field(description="a path of a file that holds the key")
-    ] = None
+    key_file: Annotated[OptionalPath, Field(description="a path of a file that holds the key")] = (
+        None
+    )
 
     @model_validator(mode="after")
     def _one_source(self) -> Self:
@@ -43,10 +43,10 @@ class MemorySection(Section):
         ),
     ] = ""
     auth_token_env: EnvName = ""
-    ca_file: Annotated[AbsolutePath | None, Field(description="a path of a PEM file")] = None
+    ca_file: Annotated[OptionalPath, Field(description="a path of a PEM file")] = None
     remote_timeout_s: Annotated[
         float, Field(strict=True, ge=1, le=300, description="a number of seconds from 1 to 300")
-    ] = 10
+    ] = 10.0
     encryption: EncryptionSection = EncryptionSection()
 
     @field_validator("remote_url")

@@ -17,6 +17,7 @@ from runner.workspace import Workspace
 
 _NAME: Final = "database"
 _LOOK_S: Final = 120.0
+_PLAIN: Final = b"SQLite format 3\0"
 
 
 def database(config: Config, user_id: str, *, look_s: float = _LOOK_S) -> Finding:
@@ -33,6 +34,9 @@ def database(config: Config, user_id: str, *, look_s: float = _LOOK_S) -> Findin
         return ok(_NAME, f"{path} is made at the first start")
     if lock_holder(runtime.lock) is not None:
         return ok(_NAME, f"{path} is in use by the running host; runner status tells how it is")
+    encryption = config.for_user(user_id).memory.encryption
+    if encryption.key_env or encryption.key_file:
+        return _encrypted(path)
     try:
         state, details = _probe(path, look_s)
     except subprocess.TimeoutExpired:
@@ -42,6 +46,20 @@ def database(config: Config, user_id: str, *, look_s: float = _LOOK_S) -> Findin
     if state == "damaged" and lock_holder(runtime.lock) is not None:
         state = "in use"  # a host that started meanwhile writes to it
     return _judged(path, state, details)
+
+
+def _encrypted(path: Path) -> Finding:
+    """Only the agent guest can look into such a file; whether it is one can be seen."""
+    try:
+        with path.open("rb") as file:
+            plain = file.read(len(_PLAIN)) == _PLAIN
+    except OSError as error:
+        return _judged(path, "unreadable", error.strerror or str(error))
+    if plain:
+        return problem(
+            _NAME, f"{path} is not encrypted, and a key is configured", "runner memory rekey"
+        )
+    return ok(_NAME, f"{path} is encrypted; the agent looks into it at its start")
 
 
 def _judged(path: Path, state: str, details: str) -> Finding:

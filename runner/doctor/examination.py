@@ -7,7 +7,7 @@ from pathlib import Path
 from wire.errors import WireError
 
 from runner.config import Config
-from runner.doctor import database, engine, kernel, places, settings
+from runner.doctor import database, engine, kernel, memory, places, settings
 from runner.doctor.finding import Finding, ok, problem, refused
 from runner.runtime import runtime_base
 from runner.user_id import DEFAULT_USER_ID, check_user_id
@@ -60,6 +60,7 @@ def _checks(
         lambda: [places.room("disk", config.workspace_root)],
         lambda: [places.room("runtime disk", base)] if _elsewhere(config, base) else [],
         lambda: [database.database(config, user_id)],
+        lambda: memory.memory(config, user_id, environ),
         lambda: [settings.model(config.embedder, config.tier, environ)],
         lambda: [kernel.user_namespaces()],
         lambda: [kernel.openat2()],

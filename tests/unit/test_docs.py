@@ -21,7 +21,7 @@ _FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _TEST = re.compile(r"(tests/[\w/]+\.py)(?:::(\w+))?")
 _SETTING = re.compile(r"`\[([\w.<>]+)\] (\w+)`")
-_SECTION = re.compile(r"^#+ (?:The top level|`\[(\w+)\]`)", re.MULTILINE)
+_SECTION = re.compile(r"^#+ (?:The top level|`\[([\w.]+)\]`)", re.MULTILINE)
 _ROW = re.compile(r"^\| `(\w+)` \| `?(.*?)`? \|", re.MULTILINE)
 
 
@@ -98,7 +98,7 @@ def documented() -> dict[tuple[str, ...], str]:
     ends = [*(heading.start() for heading in headings[1:]), len(text)]
     found: dict[tuple[str, ...], str] = {}
     for heading, end in zip(headings, ends, strict=True):
-        section = (heading[1],) if heading[1] else ()
+        section = tuple(heading[1].split(".")) if heading[1] else ()
         for key, default in _ROW.findall(text[heading.end() : end]):
             found[*section, key] = default
     return found
@@ -122,7 +122,8 @@ def test_documented_defaults_are_the_defaults() -> None:
     for key, default in settings(Config):
         if key in (("workspace_root",), ("runtime_dir",)):
             continue
-        toml = json.dumps(list(default) if isinstance(default, tuple) else default)
+        written = "" if default is None else default
+        toml = json.dumps(list(written) if isinstance(written, tuple) else written)
         assert shown[key] == toml, key
 
 

@@ -14,7 +14,7 @@ import pytest
 from guest.memory.store import Memory
 from guest.memory.types import MemoryConfig, Origin
 from runner.config import Config
-from runner.config_memory import MemorySection
+from runner.config_memory import EncryptionSection, MemorySection
 from runner.doctor import database as checks
 from runner.doctor.finding import State
 from runner.locks import host_lock
@@ -149,3 +149,18 @@ def test_a_look_that_takes_too_long(config: Config, file: Path) -> None:
     found = checks.database(config, "alice", look_s=0.0)
     assert found.state is State.WARNING
     assert "could not be checked within 0 s" in found.what
+
+
+@pytest.mark.parametrize(
+    ("content", "state"),
+    [(b"SQLite format 3\0 and more", State.PROBLEM), (b"\x8a\x11\xfe" * 40, State.OK)],
+)
+def test_an_encrypted_file_is_told_by_its_beginning(
+    config: Config, content: bytes, state: State
+) -> None:
+    path = config.workspace_root / "alice" / ".oxydra" / "memory.db"
+    path.write_bytes(content)
+    memory = MemorySection(encryption=EncryptionSection(key_env="KEY"))
+    found = checks.database(config.model_copy(update={"memory": memory}), "alice")
+    assert found.state is state, found
+    assert found.fix == ("runner memory rekey" if state is State.PROBLEM else "")
