@@ -10,7 +10,7 @@ import os
 import stat
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -18,7 +18,7 @@ from typing import Any, Final, TypeVar
 from wire.errors import Code
 
 from guest.errors import StorageError
-from guest.memory.database import connection, failures, scrub, values
+from guest.memory.database import connection, copies, failures, scrub, values
 from guest.memory.database.base import Result, Statement, Value
 from guest.memory.database.owner import FileOwner
 
@@ -34,9 +34,12 @@ class LocalDatabase:
     """The `Database` of one file. Open it with `open`."""
 
     def __init__(self, file: "_File", executor: ThreadPoolExecutor) -> None:
-        self._path = file.path
+        self.path = file.path
         self._file = file
         self._executor = executor
+        self._settled = asyncio.Lock()
+        """Held while the main file must not change, or is brought up to date."""
+        self._copyings: set[asyncio.Future[None]] = set()
         self._closing: asyncio.Task[None] | None = None
 
     @classmethod
@@ -71,14 +74,36 @@ class LocalDatabase:
         return await self._run(partial(self._file.batch, statements))
 
     async def checkpoint(self) -> None:
-        pages = (await self.execute("PRAGMA page_count")).rows[0][0]
-        assert isinstance(pages, int)
-        for first in range(1, pages + 1, _SCRUB_PAGES):
-            await self._run(partial(self._file.zero_gaps, first, first + _SCRUB_PAGES - 1))
-        await self._run(self._file.empty_log)
+        async with self._settled:
+            pages = (await self.execute("PRAGMA page_count")).rows[0][0]
+            assert isinstance(pages, int)
+            for first in range(1, pages + 1, _SCRUB_PAGES):
+                await self._run(partial(self._file.zero_gaps, first, first + _SCRUB_PAGES - 1))
+            await self._run(self._file.empty_log)
+            await asyncio.to_thread(copies.erase_automatic, self.path)
+
+    async def copy_to(self, target: Path) -> None:
+        """Make `target` a durable copy of everything stored so far, under the same key.
+
+        The database stays in use meanwhile; changes go to its log. Raises
+        `StorageError` and leaves nothing then, as on a full disk. Goes on to its
+        end even if the caller is cancelled.
+        """
+        copying = asyncio.ensure_future(self._copy_to(target))
+        self._copyings.add(copying)
+        copying.add_done_callback(self._copyings.discard)
+        await asyncio.shield(copying)
+
+    async def _copy_to(self, target: Path) -> None:
+        async with self._settled:
+            try:
+                await self._run(self._file.freeze)
+                await asyncio.to_thread(copies.copy, self._file.descriptor, target)
+            finally:
+                await self._run(self._file.thaw)
 
     async def size_bytes(self) -> int:
-        return _size(self._path) + _size(self._path.with_name(self._path.name + "-wal"))
+        return _size(self.path) + _size(self.path.with_name(self.path.name + "-wal"))
 
     async def close(self) -> None:
         if self._closing is None:
@@ -86,6 +111,7 @@ class LocalDatabase:
         await asyncio.shield(self._closing)
 
     async def _close(self) -> None:
+        await asyncio.gather(*self._copyings, return_exceptions=True)
         try:
             await asyncio.get_running_loop().run_in_executor(self._executor, self._file.close)
         finally:
@@ -96,7 +122,7 @@ class LocalDatabase:
         if self._closing is not None:
             raise StorageError(
                 Code.FAILED_PRECONDITION,
-                f"the memory database {self._path} is closed",
+                f"the memory database {self.path} is closed",
                 resolution="start the guest again",
             )
         loop = asyncio.get_running_loop()
@@ -114,7 +140,7 @@ class LocalDatabase:
         try:
             outcome = partial(_succeed, future, work())
         except BaseException as error:  # the binding's panics are no Exception
-            failure = failures.from_engine(error, self._path)
+            failure = failures.from_engine(error, self.path)
             failure.__cause__ = error
             outcome = partial(_fail, future, failure)
         with suppress(RuntimeError):  # the loop has ended meanwhile
@@ -134,8 +160,9 @@ def _fail(future: "asyncio.Future[_T]", failure: Exception) -> None:
 class _File:
     """The connection and the ownership behind it, all used on one thread only."""
 
-    def __init__(self, path: Path, owner: FileOwner, engine: Any) -> None:
+    def __init__(self, path: Path, owner: FileOwner, descriptor: int, engine: Any) -> None:
         self.path = path
+        self.descriptor = descriptor
         self._owner = owner
         self._engine = engine
 
@@ -143,12 +170,13 @@ class _File:
     def open(cls, path: Path, key: str) -> "_File":
         path = Path(os.path.realpath(path))
         owner = FileOwner.acquire(path)
-        try:
-            _make_private(path)
-            return cls(path, owner, connection.connect(path, key))
-        except BaseException:
-            owner.release()
-            raise
+        with ExitStack() as stack:
+            stack.callback(owner.release)
+            descriptor = _make_private(path)
+            stack.callback(os.close, descriptor)
+            file = cls(path, owner, descriptor, connection.connect(path, key))
+            stack.pop_all()
+        return file
 
     def execute(self, statement: Statement) -> Result:
         cursor = self._engine.execute(statement.sql, tuple(statement.args))
@@ -168,6 +196,14 @@ class _File:
         if busy:
             raise ValueError("the log is locked: another program is reading it")
 
+    def freeze(self) -> None:
+        """Bring the main file up to date, and let it stay so until `thaw`."""
+        self.execute(Statement("PRAGMA wal_autocheckpoint = 0"))
+        self.empty_log()
+
+    def thaw(self) -> None:
+        self.execute(Statement("PRAGMA wal_autocheckpoint = 1000"))
+
     def close(self) -> None:
         try:
             self.empty_log()
@@ -175,6 +211,7 @@ class _File:
             log.warning("the log of %s was not emptied at closing: %s", self.path, error)
         finally:
             self._engine.close()
+            os.close(self.descriptor)  # not before the engine: this drops its locks
             self._owner.release()
 
     @contextmanager
@@ -189,18 +226,23 @@ class _File:
             raise
 
 
-def _make_private(path: Path) -> None:
-    """Make the file, or take others' access away; the log inherits its mode."""
+def _make_private(path: Path) -> int:
+    """Make the file, or take others' access away; the log inherits its mode.
+
+    The descriptor must stay open for as long as the engine has the file open.
+    """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o600)
         try:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise OSError(0, "it is not a regular file")
             os.fchmod(descriptor, 0o600)
-        finally:
+        except BaseException:
             os.close(descriptor)
+            raise
     except OSError as error:
         raise failures.from_system(error, path) from None
+    return descriptor
 
 
 def _abandon(executor: ThreadPoolExecutor, opening: "asyncio.Future[_File]") -> None:

@@ -61,12 +61,19 @@ async def migrate(database: Database, migrations: Sequence[Migration] = MIGRATIO
                 f"the memory database has schema version {version}; this program knows up to "
                 f"{known}",
                 details="a newer version of Oxydra has used it, and an older one could damage it",
-                resolution="start it with that newer version, or restore a backup made before "
-                "the upgrade",
+                resolution="start it with that newer version, or bring back what was kept before "
+                "the upgrade: `runner memory restore` with the file whose name ends in "
+                f".before-v{known + 1}, or with an older backup",
             )
         if version == known:
             return version
         await _apply(database, migrations[version])
+
+
+async def found_version(database: Database) -> int:
+    """The `schema_version` of a database that may have no history yet."""
+    history = "SELECT 1 FROM sqlite_schema WHERE name = 'memory_migrations'"
+    return await schema_version(database) if (await database.execute(history)).rows else 0
 
 
 async def schema_version(database: Database) -> int:
