@@ -13,6 +13,8 @@ from wire.errors import Code
 
 from guest.errors import StorageError
 from guest.memory.database.base import Database, Statement, apply
+from guest.memory.purging import purge
+from guest.memory.vector_store import VectorStore
 
 _INDEXES: Final = (("chunks_fts", "chunks_terms"), ("conversation_fts", "conversation_terms"))
 """Both full-text indexes, each with the table of its living terms."""
@@ -49,7 +51,8 @@ class Eraser:
             await apply(self._database, done)
 
     async def finish(self) -> None:
-        """Erase what an interrupted run has deleted and not yet erased."""
+        """Remove and erase what an interrupted run has left."""
+        await purge(self._database, VectorStore(self._database))
         if await self._number("SELECT COUNT(*) FROM erasures"):
             await self.erase()
 

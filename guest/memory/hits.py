@@ -8,6 +8,7 @@ from typing import Any, Final, cast
 import numpy as np
 
 from guest.memory.database.base import Database
+from guest.memory.purging import HIDDEN
 from guest.memory.types import HIT_TEXT_MAX_CHARS, Hit, MatchedBy
 from guest.memory.vectors import Ids
 
@@ -20,13 +21,13 @@ SELECT chunks.chunk_id, notes.note_id,
     CROSS JOIN notes ON notes.namespace = chunks.namespace AND notes.note_id = chunks.note_id
     WHERE chunks.namespace = ? AND notes.superseded_by IS NULL
 """
-_CONVERSATION: Final = """
+_CONVERSATION: Final = f"""
 SELECT chunks.chunk_id, chunks.context, chunks.body, conversation_events.created_at
     FROM json_each(?) AS wanted
     CROSS JOIN chunks ON chunks.chunk_id = wanted.value
     CROSS JOIN conversation_events USING (session_id, sequence)
-    WHERE chunks.namespace = ?
-"""
+    WHERE chunks.namespace = ? AND NOT {HIDDEN}
+"""  # noqa: S608
 _TAGGED: Final = """
 SELECT json_group_array(chunks.chunk_id)
     FROM notes JOIN chunks USING (namespace, note_id)

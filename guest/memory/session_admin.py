@@ -1,24 +1,22 @@
 """Whole sessions: giving them a name, putting them away, forgetting them."""
 
+import asyncio
 import json
-import logging
 from collections.abc import Sequence
 from typing import Final, cast
 
 from wire.errors import Code
 
 from guest.errors import StorageError
-from guest.memory import namespaces
 from guest.memory.conversation import Conversations
-from guest.memory.database.base import AnswerLost, ConstraintViolated, Database, Statement, apply
+from guest.memory.database.base import ConstraintViolated, Database, Statement, apply
 from guest.memory.forgetting import Eraser
 from guest.memory.in_use import InUse
 from guest.memory.instant import now
+from guest.memory.purging import disown, purge
 from guest.memory.types import Session, SessionBusy, SessionNotFound
 from guest.memory.unbroken import Unbroken
 from guest.memory.vector_store import VectorStore
-
-log = logging.getLogger(__name__)
 
 _FORGETTING: Final = "its removal"
 
@@ -27,25 +25,19 @@ _ARCHIVE: Final = """
 UPDATE sessions SET archived_at = ? WHERE session_id = ? AND user_id = ?
     AND (archived_at = '') = ?
 """
-_REQUIRE: Final = """
-INSERT INTO guards (ok)
-    SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM sessions WHERE session_id = ? AND user_id = ?)
-"""
-_DELETE_CHUNKS: Final = "DELETE FROM chunks WHERE session_id = ? RETURNING chunk_id"
-_DELETES: Final = (
-    "DELETE FROM conversation_events WHERE session_id = ?",
-    "DELETE FROM session_state WHERE session_id = ?",
-    "DELETE FROM sessions WHERE session_id = ?",
-)
 _TRACES: Final = """
-SELECT (SELECT COUNT(*) FROM sessions WHERE session_id = ?1 AND created_at < ?3)
-     + (SELECT COUNT(*) FROM conversation_events WHERE session_id = ?1)
-     + (SELECT COUNT(*) FROM session_state WHERE session_id = ?1)
-     + (SELECT COUNT(*) FROM chunks WHERE session_id = ?1)
-     + (SELECT COUNT(*) FROM chunks_vec WHERE chunk_id IN (SELECT value FROM json_each(?2)))
-     + (SELECT COUNT(*) FROM conversation_fts_docsize
-            WHERE id IN (SELECT value FROM json_each(?2)))
+WITH forgotten (session_id) AS (SELECT value FROM json_each(?1)),
+     passages (chunk_id) AS (SELECT value FROM json_each(?2))
+SELECT (SELECT COUNT(*) FROM sessions JOIN forgotten USING (session_id) WHERE created_at < ?3)
+     + (SELECT COUNT(*) FROM conversation_events JOIN forgotten USING (session_id)
+            WHERE created_at < ?3)
+     + (SELECT COUNT(*) FROM session_state JOIN forgotten USING (session_id)
+            WHERE updated_at < ?3)
+     + (SELECT COUNT(*) FROM chunks JOIN passages USING (chunk_id))
+     + (SELECT COUNT(*) FROM chunks_vec JOIN passages USING (chunk_id))
+     + (SELECT COUNT(*) FROM conversation_fts_docsize JOIN passages ON id = chunk_id)
 """
+"""Rows of sessions that were there before a moment; one may begin anew under its id."""
 
 
 class SessionAdmin:
@@ -66,6 +58,7 @@ class SessionAdmin:
         self._eraser = eraser
         self._in_use = in_use
         self._unbroken = unbroken
+        self._forgetting = asyncio.Lock()
 
     async def rename(self, user_id: str, session_id: str, title: str) -> Session:
         """Give a session another title. Raises `SessionNotFound`."""
@@ -88,67 +81,43 @@ class SessionAdmin:
 
         Notes that were saved in it are the user's and stay. Checked by looking
         again. Raises `SessionNotFound`, and `SessionBusy` while a turn runs in
-        it. A `StorageError` that comes after the removal says so; the erasure is
-        then finished by the next one or at the next start.
+        it. After any other error the session is not found any more; what is left
+        of it goes with the next one that is forgotten, or at the next start.
         """
         await self._conversations.get(user_id, session_id)
-        await self._unbroken.run(self._forget(user_id, session_id))
+        self._in_use.check(session_id)
+        if not await self.forget_all(user_id, [session_id]):
+            raise SessionNotFound(session_id)
 
     async def forget_all(self, user_id: str, session_ids: Sequence[str]) -> int:
-        """Forget several sessions with one erasure, and say how many.
+        """Forget several sessions, and what an earlier attempt has left; how many.
 
         Those that are in use or gone already are left out.
         """
         return await self._unbroken.run(self._forget_all(user_id, session_ids))
 
-    async def _forget(self, user_id: str, session_id: str) -> None:
-        await self._remove(user_id, session_id)
-        await self._eraser.erase()
-
     async def _forget_all(self, user_id: str, session_ids: Sequence[str]) -> int:
-        forgotten = 0
-        try:
-            for session_id in session_ids:
-                try:
-                    await self._remove(user_id, session_id)
-                    forgotten += 1
-                except (SessionBusy, SessionNotFound) as skipped:
-                    log.info("a session was not forgotten: %s", type(skipped).__name__)
-        finally:
-            if forgotten:
-                await self._eraser.erase()
-        return forgotten
-
-    async def _remove(self, user_id: str, session_id: str) -> None:
-        with self._in_use.held(session_id, _FORGETTING):
+        async with self._forgetting:
             began = now()
-            removed = await self._delete(user_id, session_id, began)
-            arguments = (session_id, json.dumps(removed), began)
+            disowned = [each for each in session_ids if await self._disown(user_id, each)]
+            removed = await purge(self._database, self._vectors, user_id)
+            arguments = (json.dumps(disowned), json.dumps(removed), began)
             left = cast(int, (await self._database.execute(_TRACES, arguments)).rows[0][0])
-        if left:
-            raise StorageError(
-                Code.INTERNAL,
-                f"{left} rows of the forgotten session {session_id} are still there",
-                details="the database did not follow its own foreign keys",
-                resolution="report this, with the log, as a bug",
-            )
+            if left:
+                raise StorageError(
+                    Code.INTERNAL,
+                    f"{left} rows of forgotten sessions are still there",
+                    details="the database did not follow its own foreign keys",
+                    resolution="report this, with the log, as a bug",
+                )
+            if disowned or removed:
+                await self._eraser.erase()
+        return len(disowned)
 
-    async def _delete(self, user_id: str, session_id: str, moment: str) -> list[int]:
-        """Remove its rows; the passages that went, as far as they are known."""
-        namespace = namespaces.conversations_of(user_id)
-        statements = (
-            Statement(_REQUIRE, (session_id, user_id)),
-            Statement(_DELETE_CHUNKS, (session_id,)),
-            *(Statement(sql, (session_id,)) for sql in _DELETES),
-            Statement("INSERT INTO erasures (requested_at) VALUES (?)", (moment,)),
-        )
+    async def _disown(self, user_id: str, session_id: str) -> bool:
         try:
-            async with self._vectors.changing(namespace):
-                results = await self._database.batch(statements)
-                removed = [cast(int, row[0]) for row in results[1].rows]
-                self._vectors.removed(namespace, removed)
-        except ConstraintViolated:
-            raise SessionNotFound(session_id) from None
-        except AnswerLost:
-            return []
-        return removed
+            with self._in_use.held(session_id, _FORGETTING):
+                await disown(self._database, user_id, session_id)
+        except (SessionBusy, ConstraintViolated):
+            return False
+        return True

@@ -1,0 +1,105 @@
+"""Removing a session for good, in slices, so that other work gets its turn in between.
+
+One statement takes the session from its user: from then on nobody finds it, not
+even in a search. What is left of it then goes piece by piece; an interrupted
+removal is finished by the next one, or at the next start.
+"""
+
+from collections.abc import Sequence
+from typing import Final, cast
+
+from guest.memory import namespaces
+from guest.memory.database.base import AnswerLost, Database, Statement, apply
+from guest.memory.instant import now
+from guest.memory.vector_store import VectorStore
+
+_SLICE: Final = 100
+"""Taking a passage out of the full-text index costs up to a millisecond."""
+
+_MARK: Final = ":"
+"""Stands before the id of the user who had the session; no user id begins with it."""
+
+_REQUIRE: Final = """
+INSERT INTO guards (ok)
+    SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM sessions WHERE session_id = ? AND user_id = ?)
+"""
+_DISOWN: Final = "UPDATE sessions SET user_id = ? WHERE session_id = ?"
+_OWNERS: Final = "BETWEEN ':' AND ':~'"
+_DISOWNED: Final = f"""
+SELECT session_id, user_id FROM sessions WHERE user_id {_OWNERS} AND ? IN ('', user_id)
+"""  # noqa: S608
+_CHUNKS: Final = """
+DELETE FROM chunks WHERE chunk_id IN (
+    SELECT chunk_id FROM chunks WHERE session_id = ? LIMIT ?)
+    RETURNING chunk_id
+"""
+_EVENTS: Final = """
+DELETE FROM conversation_events WHERE event_id IN (
+    SELECT event_id FROM conversation_events WHERE session_id = ? LIMIT ?)
+    RETURNING 1
+"""
+_REST: Final = (
+    "DELETE FROM session_state WHERE session_id = ?",
+    "DELETE FROM sessions WHERE session_id = ?",
+)
+HIDDEN: Final = f"""
+EXISTS (SELECT 1 FROM sessions
+        WHERE sessions.session_id = chunks.session_id AND sessions.user_id {_OWNERS})
+"""  # noqa: S608
+"""The condition for a passage in `chunks` that is on its way out."""
+
+
+async def disown(database: Database, user_id: str, session_id: str) -> None:
+    """Take a session from its user; nothing of it is found from now on.
+
+    Raises `ConstraintViolated` where the user has no such session.
+    """
+    await apply(
+        database,
+        Statement(_REQUIRE, (session_id, user_id)),
+        Statement(_DISOWN, (_MARK + user_id, session_id)),
+    )
+
+
+async def purge(database: Database, vectors: VectorStore, user_id: str = "") -> list[int]:
+    """Remove what is left of disowned sessions, of one user or of all; it is to be
+    erased afterwards.
+
+    The ids of the passages that went, as far as they are known.
+    """
+    result = await database.execute(_DISOWNED, (user_id and _MARK + user_id,))
+    removed: list[int] = []
+    for session_id, owner in cast("Sequence[tuple[str, str]]", result.rows):
+        namespace = namespaces.conversations_of(owner.removeprefix(_MARK))
+        while (gone := await _remove_passages(database, vectors, namespace, session_id)) != []:
+            removed += gone or ()
+        while await _remove_events(database, session_id):
+            pass
+        await apply(
+            database,
+            *(Statement(sql, (session_id,)) for sql in _REST),
+            Statement("INSERT INTO erasures (requested_at) VALUES (?)", (now(),)),
+        )
+    return removed
+
+
+async def _remove_passages(
+    database: Database, vectors: VectorStore, namespace: str, session_id: str
+) -> list[int] | None:
+    """Remove some; which, or None where that is not known."""
+    try:
+        async with vectors.changing(namespace):
+            result = await database.execute(_CHUNKS, (session_id, _SLICE))
+            removed = [cast(int, row[0]) for row in result.rows]
+            vectors.removed(namespace, removed)
+    except AnswerLost:
+        return None
+    return removed
+
+
+async def _remove_events(database: Database, session_id: str) -> bool:
+    """Remove some; whether there may be more."""
+    try:
+        return bool((await database.execute(_EVENTS, (session_id, _SLICE))).rows)
+    except AnswerLost:
+        return True
