@@ -13,6 +13,7 @@ from wire.v1 import gateway_pb2, gateway_pb2_grpc
 from guest.agent.turn import Pipeline
 from guest.gateway import bounds
 from guest.gateway.notes import Notes
+from guest.gateway.portable import Portable
 from guest.gateway.sessions import Sessions
 from guest.gateway.turns import Loop, Turns
 from guest.memory.store import Memory
@@ -58,6 +59,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         self._pipeline = pipeline
         self._shell_state = shell_state
         self._notes = Notes(user_id, memory)
+        self._portable = Portable(user_id, memory)
         self._sessions = Sessions(user_id, memory.conversations, memory.sessions)
         self._turns = Turns(user_id, loop, memory.in_use)
 
@@ -200,3 +202,14 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         self, request: gateway_pb2.MemoryStatisticsRequest, context: Context
     ) -> gateway_pb2.MemoryStatisticsReply:
         return await self._notes.statistics()
+
+    async def ExportMemory(
+        self, request: gateway_pb2.ExportMemoryRequest, context: Context
+    ) -> AsyncIterator[gateway_pb2.ExportMemoryReply]:
+        async for part in self._portable.export():
+            yield part
+
+    async def ImportMemory(
+        self, request: gateway_pb2.ImportMemoryRequest, context: Context
+    ) -> gateway_pb2.ImportMemoryReply:
+        return await self._portable.import_(request)

@@ -2,7 +2,7 @@
 
 import logging
 import uuid
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -20,6 +20,8 @@ from guest.memory.forgetting import Eraser
 from guest.memory.in_use import InUse
 from guest.memory.indexer import Indexer
 from guest.memory.opening import open_store
+from guest.memory.portable.exporting import Part, export
+from guest.memory.portable.importing import Importer
 from guest.memory.search import Search
 from guest.memory.session_admin import SessionAdmin
 from guest.memory.statistics import statistics
@@ -188,6 +190,14 @@ class Memory:
     async def statistics(self, user_id: str) -> Statistics:
         """Counts for one user."""
         return await statistics(self._database, user_id, self._vectorizer.model_id)
+
+    def export(self, user_id: str) -> AsyncIterator[Part]:
+        """Everything of a user as lines that `importer` takes, here or elsewhere."""
+        return export(self._database, user_id)
+
+    def importer(self, user_id: str) -> Importer:
+        """What stores exported lines for a user."""
+        return Importer(self._database, self._vectors, self._config, user_id, self._indexer.wake)
 
     async def embedder_state(self) -> str:
         """ "ready", "loading", or one sentence that says why there are no vectors."""

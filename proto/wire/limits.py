@@ -28,5 +28,10 @@ binds Python integers of 2**31 and above as 64-bit floats."""
 EMBED_BATCH_MAX_TEXTS: Final = 256
 EMBED_TEXT_MAX_CHARS: Final = 8_000
 
+EXPORT_PART_BYTES: Final = 1024 * 1024
+EXPORT_LINE_MAX_BYTES: Final = 8 * 1024 * 1024
+"""A message of an export or import holds whole lines: up to the first number of bytes of
+them, or one line that is longer."""
+
 TOKEN_METADATA_KEY: Final = "oxydra-token"  # noqa: S105
 ERROR_METADATA_KEY: Final = "oxydra-error-bin"

@@ -1282,7 +1282,7 @@ class ImportMemoryRequest(_message.Message):
     LINES_FIELD_NUMBER: _builtins.int
     DRY_RUN_FIELD_NUMBER: _builtins.int
     lines: _builtins.bytes
-    """whole lines"""
+    """whole lines: the file's header, and some of the others"""
     dry_run: _builtins.bool
     """say what would be done, and do nothing"""
     def __init__(

@@ -1,0 +1,235 @@
+"""The lines of an export: what stands in them, and what is accepted.
+
+`docs/guide/moving.md` describes them for people. Field order is the order in the file,
+so that the same memory always gives the same bytes.
+"""
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from functools import cache
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.functional_validators import AfterValidator
+from wire.limits import NOTE_MAX_CHARS, SEQUENCE_MAX, TAG_MAX_CHARS, TAGS_MAX, USER_ID_PATTERN
+
+FORMAT: Final = "oxydra-memory"
+FORMAT_VERSION: Final = 1
+
+_KINDS: Final = "header, note, history, session, event, end"
+
+
+class BadLine(Exception):  # noqa: N818 - a condition that callers expect and report
+    """A line that is not accepted, with the field and what would be."""
+
+
+def _storable(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("must not hold NUL characters")
+    return text
+
+
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise ValueError("must not be blank")
+    return text
+
+
+def _id(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", text):
+        raise ValueError("must be 1 to 64 of A-Z, a-z, 0-9, dot, underscore and hyphen")
+    return text
+
+
+def _time(text: str) -> str:
+    try:
+        if not re.fullmatch(r"[0-9-]{10}T[0-9:]{8}\.[0-9]{6}Z", text):
+            raise ValueError
+        datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError("must be a time in UTC such as 2026-11-21T09:30:00.000000Z") from None
+    return text
+
+
+def _user_id(text: str) -> str:
+    if not re.fullmatch(USER_ID_PATTERN, text):
+        raise ValueError(f"must match {USER_ID_PATTERN}")
+    return text
+
+
+Text = Annotated[str, AfterValidator(_storable)]
+Id = Annotated[str, AfterValidator(_id)]
+Time = Annotated[str, AfterValidator(_time)]
+Label = Annotated[Text, Field(max_length=200)]
+Count = Annotated[int, Field(ge=0, le=SEQUENCE_MAX)]
+Number = Annotated[int, Field(ge=1, le=SEQUENCE_MAX)]
+Weight = Annotated[float, Field(allow_inf_nan=False)]
+Content = Annotated[Text, Field(max_length=NOTE_MAX_CHARS), AfterValidator(_not_blank)]
+Tag = Annotated[Text, Field(max_length=TAG_MAX_CHARS), AfterValidator(_not_blank)]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class Counts(_Part):
+    """How many of each."""
+
+    notes: Count = 0
+    note_versions: Count = 0
+    sessions: Count = 0
+    events: Count = 0
+
+
+class Header(_Part):
+    """The first line. Its counts are those at the beginning of the export."""
+
+    kind: Literal["header"] = "header"
+    format: Literal["oxydra-memory"] = "oxydra-memory"
+    version: Literal[1] = 1
+    user_id: Annotated[str, AfterValidator(_user_id)]
+    exported_at: Time
+    counts: Counts
+
+
+class Origin(_Part):
+    """How a text came to be."""
+
+    actor: Literal["user", "agent", "automatic", "import"]
+    channel: Label
+    session_id: Label
+    turn_id: Label
+
+
+class Said(_Part):
+    """What a note says in one of its versions."""
+
+    version: Number
+    content: Content
+    tags: Annotated[list[Tag], Field(max_length=TAGS_MAX)]
+    type: Label
+    confidence: Weight
+    rationale: Text
+    importance: Weight
+    source: Label
+    origin: Origin
+
+
+class Version(Said):
+    """A version that another one has replaced."""
+
+    written_at: Time
+    replaced_at: Time
+
+
+class NoteLine(_Part):
+    """A note: what it says now, and the last of its earlier versions, oldest first.
+
+    `repeats_text` says that another note of the same memory says exactly the same.
+    """
+
+    kind: Literal["note"] = "note"
+    note_id: Id
+    key: Label | None
+    created_at: Time
+    updated_at: Time
+    access_count: Count
+    superseded_by: Id | None
+    superseded_reason: Text
+    repeats_text: bool
+    current: Said
+    history: list[Version]
+
+
+class HistoryLine(_Part):
+    """Still earlier versions of a note that stands further up."""
+
+    kind: Literal["history"] = "history"
+    note_id: Id
+    history: Annotated[list[Version], Field(min_length=1)]
+
+
+class State(_Part):
+    """One named value that belongs to a session."""
+
+    name: Label
+    value: Text
+    epoch: Count
+    updated_at: Time
+
+
+class SessionLine(_Part):
+    """A conversation without its events, which follow."""
+
+    kind: Literal["session"] = "session"
+    session_id: Id
+    title: Text
+    channel: Label
+    created_at: Time
+    updated_at: Time
+    turns: Count
+    archived_at: Time | None
+    state: list[State]
+
+
+class EventLine(_Part):
+    """One thing that was said or done in a conversation."""
+
+    kind: Literal["event"] = "event"
+    session_id: Id
+    sequence: Number
+    turn_id: Label
+    role: Literal["user", "assistant", "tool"]
+    text: Text
+    payload: Text
+    created_at: Time
+
+
+class End(_Part):
+    """The last line. `sha256` is that of all bytes between the header and this line."""
+
+    kind: Literal["end"] = "end"
+    lines: Count
+    counts: Counts
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+Entity = NoteLine | HistoryLine | SessionLine | EventLine
+Line = Header | Entity | End
+
+
+def written(line: Line) -> bytes:
+    """The line as it stands in a file, with its line break."""
+    return line.model_dump_json().encode() + b"\n"
+
+
+def read(line: bytes) -> Line:
+    """What a line holds. Raises `BadLine`."""
+    try:
+        return _adapter().validate_json(line)
+    except ValidationError as error:
+        raise BadLine(_explained(error.errors(include_url=False, include_input=False))) from None
+
+
+@cache
+def _adapter() -> TypeAdapter[Line]:
+    return TypeAdapter(Annotated[Line, Field(discriminator="kind")])
+
+
+def _explained(errors: Sequence[Any]) -> str:
+    first = errors[0]
+    match first["type"]:
+        case "json_invalid":
+            return f"not a line of JSON: {first['ctx']['error']}"
+        case "union_tag_not_found":
+            return f"kind: is missing; accepted are {_KINDS}"
+        case "union_tag_invalid":
+            return f"kind: is unknown; accepted are {_KINDS}"
+    field = ".".join(str(part) for part in first["loc"][1:])
+    if not field:
+        return "not a JSON object"
+    if first["type"] == "extra_forbidden":
+        return f"{field}: is not a field of this line in version {FORMAT_VERSION} of the format"
+    message = first["msg"].removeprefix("Value error, ")
+    return f"{field}: {message[:1].lower()}{message[1:]}"

@@ -1,0 +1,141 @@
+"""A group of lines as one transaction, and what will have become of each."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from guest.memory import notes
+from guest.memory.portable import deciding
+from guest.memory.portable.deciding import Conflict, Outcome
+from guest.memory.portable.lines import Entity, EventLine, HistoryLine, NoteLine, SessionLine
+from guest.memory.portable.stored import Stored
+from guest.memory.portable.writing import Batch
+
+GROUP_LINES: Final = 64
+
+Numbered = tuple[int, Entity]
+"""A line with its number."""
+
+
+@dataclass
+class Plan:
+    """What is to be done for some lines. `made` are the ids of what it creates."""
+
+    batch: Batch
+    outcomes: list[Outcome] = field(default_factory=list)
+    problems: list[tuple[int, str]] = field(default_factory=list)
+    made: set[str] = field(default_factory=set)
+
+    @contextmanager
+    def about(self, number: int) -> Iterator[None]:
+        """A conflict is a problem of the line with this number."""
+        try:
+            yield
+        except Conflict as conflict:
+            self.problems.append((number, str(conflict)))
+
+    def settle(self, outcome: Outcome, made: str = "") -> None:
+        self.outcomes.append(outcome)
+        if made and outcome == "created":
+            self.made.add(made)
+
+
+def groups(lines: Sequence[Numbered]) -> Iterator[list[Numbered]]:
+    """Lines in their order, in groups in which no two are about the same thing and all are
+    about notes or all about conversations."""
+    group: list[Numbered] = []
+    subjects: set[object] = set()
+    for number, line in lines:
+        about = _subjects(line)
+        mixed = bool(group) and _is_note(group[0][1]) != _is_note(line)
+        if mixed or len(group) == GROUP_LINES or not subjects.isdisjoint(about):
+            yield group
+            group, subjects = [], set()
+        group.append((number, line))
+        subjects |= about
+    if group:
+        yield group
+
+
+async def plan(group: Sequence[Numbered], stored: Stored, batch: Batch, would_be: set[str]) -> Plan:
+    """`would_be` are ids of what is not stored but is to be taken as if it were."""
+    planned = Plan(batch)
+    if _is_note(group[0][1]):
+        await _notes(planned, group, stored, would_be)
+    else:
+        await _conversations(planned, group, stored, would_be)
+    return planned
+
+
+async def _notes(
+    planned: Plan, group: Sequence[Numbered], stored: Stored, would_be: set[str]
+) -> None:
+    here = await stored.notes(line for _, line in group if isinstance(line, NoteLine | HistoryLine))
+    for number, line in group:
+        with planned.about(number):
+            if isinstance(line, NoteLine):
+                known = here.notes.get(line.note_id)
+                content_hash = notes.hash_of(line.current.content)
+                change = deciding.about_note(line, content_hash, here)
+                if change.outcome != "unchanged":
+                    planned.batch.note(line, change, known)
+                planned.settle(change.outcome, _continued(line))
+            elif isinstance(line, HistoryLine) and line.note_id not in would_be:
+                change = deciding.about_history(line, here)
+                if change.versions:
+                    planned.batch.history(line, change, here.notes[line.note_id])
+
+
+async def _conversations(
+    planned: Plan, group: Sequence[Numbered], stored: Stored, would_be: set[str]
+) -> None:
+    lines = [line for _, line in group if isinstance(line, SessionLine | EventLine)]
+    ids = sorted({line.session_id for line in lines})
+    sessions = await stored.sessions(ids)
+    taken = await stored.taken(ids) if len(sessions) < len(ids) else set()
+    events = await stored.events(
+        [
+            (line.session_id, line.sequence)
+            for line in lines
+            if isinstance(line, EventLine) and line.session_id in sessions
+        ]
+    )
+    for number, line in group:
+        with planned.about(number):
+            if isinstance(line, SessionLine):
+                if line.session_id in taken:
+                    raise Conflict(f"session_id: {line.session_id} is taken by another user here")
+                change = deciding.about_session(line, sessions.get(line.session_id))
+                if change.outcome != "unchanged":
+                    planned.batch.session(line, change)
+                planned.settle(change.outcome, line.session_id)
+            elif isinstance(line, EventLine):
+                if line.session_id not in {*sessions, *planned.made, *would_be}:
+                    raise Conflict(f"session {line.session_id}, whose event this is, is not here")
+                outcome = deciding.about_event(line, events.get((line.session_id, line.sequence)))
+                if outcome == "created":
+                    planned.batch.event(line)
+                planned.settle(outcome)
+
+
+def _continued(line: NoteLine) -> str:
+    """The id of a note of which history lines follow."""
+    return line.note_id if len(line.history) < line.current.version - 1 else ""
+
+
+def _is_note(line: Entity) -> bool:
+    return isinstance(line, NoteLine | HistoryLine)
+
+
+def _subjects(line: Entity) -> set[object]:
+    match line:
+        case NoteLine():
+            told = {("text", line.current.content)} if not line.repeats_text else set()
+            return {("note", line.note_id), ("key", line.key or line.note_id), *told}
+        case HistoryLine():
+            return {("note", line.note_id)}
+        case SessionLine():
+            return {("session", line.session_id)}
+        case EventLine():
+            return {("event", line.session_id, line.sequence)}

@@ -1,0 +1,119 @@
+"""What is stored already of what some lines are about."""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, cast
+
+from guest.memory import namespaces, notes
+from guest.memory.database.base import Database, Result, Statement
+from guest.memory.portable.lines import EventLine, HistoryLine, NoteLine, SessionLine, Version
+from guest.memory.portable.rows import (
+    EVENT,
+    NOTE,
+    SESSION,
+    VERSION,
+    event,
+    note,
+    version,
+    with_state,
+)
+
+_NOTES_BY_ID: Final = f"""
+{NOTE} WHERE namespace = ? AND note_id IN (SELECT value FROM json_each(?))
+"""  # noqa: S608
+_VERSIONS_BY_NUMBER: Final = f"""
+{VERSION} WHERE namespace = ?
+    AND (note_id, version) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?))
+"""  # noqa: S608
+_SESSIONS_BY_ID: Final = f"{SESSION} AND session_id IN (SELECT value FROM json_each(?))"  # noqa: S608
+_TAKEN: Final = """
+SELECT session_id FROM sessions
+    WHERE session_id IN (SELECT value FROM json_each(?)) AND user_id <> ?
+"""
+_EVENTS_BY_NUMBER: Final = f"""
+{EVENT} WHERE (session_id, sequence) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?))
+"""  # noqa: S608
+_BY_TEXT: Final = """
+SELECT content_hash, note_id FROM notes
+    WHERE namespace = ? AND superseded_by IS NULL
+        AND content_hash IN (SELECT value FROM json_each(?))
+"""
+_BY_KEY: Final = """
+SELECT key, note_id FROM notes
+    WHERE namespace = ? AND key IN (SELECT value FROM json_each(?))
+"""
+
+
+@dataclass(frozen=True)
+class StoredNotes:
+    """What bears on some notes: themselves, without history; those of their versions that
+    the lines hold too; and whose text or key theirs would be."""
+
+    notes: Mapping[str, NoteLine]
+    versions: Mapping[tuple[str, int], Version]
+    by_text: Mapping[str, str]
+    by_key: Mapping[str, str]
+
+
+class Stored:
+    """Looks for one user."""
+
+    def __init__(self, database: Database, user_id: str) -> None:
+        self._database = database
+        self._user_id = user_id
+        self._namespace = namespaces.notes_of(user_id)
+
+    async def notes(self, lines: Iterable[NoteLine | HistoryLine]) -> StoredNotes:
+        """What `lines` are about."""
+        ids: list[str] = []
+        numbers: list[tuple[str, int]] = []
+        texts: list[str] = []
+        keys: list[str] = []
+        for line in lines:
+            ids.append(line.note_id)
+            numbers += [(line.note_id, each.version) for each in line.history]
+            if isinstance(line, NoteLine):
+                numbers.append((line.note_id, line.current.version))
+                texts.append(notes.hash_of(line.current.content))
+                if line.key is not None:
+                    keys.append(line.key)
+        sought = ((_NOTES_BY_ID, ids), (_VERSIONS_BY_NUMBER, numbers))
+        found = await self._database.batch(
+            [
+                Statement(sql, (self._namespace, json.dumps(values, ensure_ascii=False)))
+                for sql, values in (*sought, (_BY_TEXT, texts), (_BY_KEY, keys))
+            ]
+        )
+        return StoredNotes(
+            {cast(str, row[0]): note(row, ()) for row in found[0].rows},
+            {(cast(str, row[0]), cast(int, row[3])): version(row) for row in found[1].rows},
+            _pairs(found[2]),
+            _pairs(found[3]),
+        )
+
+    async def sessions(self, session_ids: Iterable[str]) -> dict[str, SessionLine]:
+        """Those of the sessions that the user has."""
+        result = await self._database.execute(
+            _SESSIONS_BY_ID, (self._user_id, json.dumps(list(session_ids)))
+        )
+        lines = await with_state(self._database, result.rows)
+        return {line.session_id: line for line in lines}
+
+    async def taken(self, session_ids: Iterable[str]) -> set[str]:
+        """Those of the ids that are sessions of other users of the same store."""
+        result = await self._database.execute(
+            _TAKEN, (json.dumps(list(session_ids)), self._user_id)
+        )
+        return {cast(str, row[0]) for row in result.rows}
+
+    async def events(self, numbers: Sequence[tuple[str, int]]) -> dict[tuple[str, int], EventLine]:
+        """Those of the events, given by session and sequence number, that there are. The
+        sessions are the user's."""
+        result = await self._database.execute(_EVENTS_BY_NUMBER, (json.dumps(numbers),))
+        events = [event(row) for row in result.rows]
+        return {(each.session_id, each.sequence): each for each in events}
+
+
+def _pairs(result: Result) -> dict[str, str]:
+    return {cast(str, first): cast(str, second) for first, second in result.rows}
