@@ -4,6 +4,7 @@ import json
 import re
 import uuid
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from wire.errors import Code
@@ -12,7 +13,13 @@ from wire.limits import SEQUENCE_MAX
 from guest.errors import StorageError
 from guest.memory import namespaces
 from guest.memory.chunking import passages_of
-from guest.memory.database.base import ConstraintViolated, Database, Row, Statement
+from guest.memory.database.base import (
+    AnswerLost,
+    ConstraintViolated,
+    Database,
+    Row,
+    Statement,
+)
 from guest.memory.indexer import Indexer
 from guest.memory.instant import now
 from guest.memory.types import Event, MemoryConfig, Session, SessionNotFound
@@ -68,8 +75,38 @@ SELECT sequence, turn_id, role, text, payload, created_at FROM conversation_even
 """
 
 
+_REQUIRE_NEW: Final = """
+INSERT INTO guards (ok)
+    SELECT 0 WHERE EXISTS (SELECT 1 FROM conversation_events
+        WHERE session_id = ? AND turn_id = ? AND role = ? AND created_at = ?)
+"""
+_FIND: Final = """
+SELECT sequence, (SELECT json_group_array(chunk_id) FROM chunks
+                  WHERE chunks.session_id = event.session_id AND chunks.sequence = event.sequence)
+    FROM conversation_events AS event
+    WHERE session_id = ? AND turn_id = ? AND role = ? AND created_at = ?
+"""
+
+
 Sessions = list[Session]
 Events = list[Event]
+
+
+@dataclass(frozen=True)
+class Said:
+    """An event on its way into the store; the moment sets it apart within its turn."""
+
+    user_id: str
+    session_id: str
+    turn_id: str
+    role: str
+    text: str
+    payload: str
+    written_at: str
+
+    @property
+    def identity(self) -> tuple[str, str, str, str]:
+        return self.session_id, self.turn_id, self.role, self.written_at
 
 
 class Conversations:
@@ -126,16 +163,7 @@ class Conversations:
         `SessionNotFound`; `StorageError` RESOURCE_EXHAUSTED after `SEQUENCE_MAX`
         events; `ValueError` for an unknown role.
         """
-        if role not in _ROLES:
-            raise ValueError(f"role: {role!r} is not one of {', '.join(_ROLES)}")
-        text, written = _storable(text), now()
-        statements = (
-            Statement(_REQUIRE, (session_id, user_id)),
-            Statement(_TOUCH, (written, session_id, turn_id)),
-            Statement(_APPEND, (session_id, turn_id, role, text, _storable_json(payload), written)),
-            indexing(self._config, user_id, session_id, role, text, written),
-        )
-        return await self._append(user_id, session_id, statements)
+        return await self._store(said(user_id, session_id, turn_id, role, text, payload))
 
     async def history(self, user_id: str, session_id: str, limit: int) -> Events:
         """The last `limit` events, oldest first. Raises `SessionNotFound`."""
@@ -146,18 +174,44 @@ class Conversations:
             await self.get(user_id, session_id)
         return [Event(*cast("tuple[Any, ...]", row)) for row in reversed(result.rows)]
 
-    async def _append(self, user_id: str, session_id: str, statements: Sequence[Statement]) -> int:
-        namespace = namespaces.conversations_of(user_id)
-        async with self._vectors.changing(namespace):
-            try:
-                results = await self._database.batch(statements)
-            except ConstraintViolated:
-                await self.get(user_id, session_id)
-                raise _full(session_id) from None
-            chunk_ids = [cast(int, row[0]) for row in results[3].rows]
-            self._vectors.added(namespace, len(chunk_ids))
+    async def _store(self, event: Said, *, again: bool = False) -> int:
+        """Add an event; with `again` only if an earlier attempt has not."""
+        namespace = namespaces.conversations_of(event.user_id)
+        session_id, written = event.session_id, event.written_at
+        appended = (session_id, event.turn_id, event.role, event.text, event.payload, written)
+        statements = (
+            Statement(_REQUIRE, (session_id, event.user_id)),
+            Statement(_TOUCH, (written, session_id, event.turn_id)),
+            Statement(_APPEND, appended),
+            indexing(self._config, event.user_id, session_id, event.role, event.text, written),
+        )
+        guard = (Statement(_REQUIRE_NEW, event.identity),) if again else ()
+        try:
+            async with self._vectors.changing(namespace):
+                results = await self._database.batch((*guard, *statements))
+                sequence = cast(int, results[-2].rows[0][0])
+                chunk_ids = [cast(int, row[0]) for row in results[-1].rows]
+                self._vectors.added(namespace, len(chunk_ids))
+        except (AnswerLost, ConstraintViolated):
+            sequence, chunk_ids = await self._find(event)
         self._indexer.wake(chunk_ids)
-        return cast(int, results[2].rows[0][0])
+        return sequence
+
+    async def _find(self, event: Said) -> tuple[int, Sequence[int]]:
+        """An event that is stored already, with its passages; why not, where it is not."""
+        found = await self._database.execute(_FIND, event.identity)
+        if not found.rows:
+            await self.get(event.user_id, event.session_id)
+            raise _full(event.session_id)
+        sequence, chunk_ids = cast("tuple[int, str]", found.rows[0])
+        return sequence, json.loads(chunk_ids)
+
+
+def said(user_id: str, session_id: str, turn_id: str, role: str, text: str, payload: str) -> Said:
+    """An event of this moment. Raises `ValueError` for an unknown role."""
+    if role not in _ROLES:
+        raise ValueError(f"role: {role!r} is not one of {', '.join(_ROLES)}")
+    return Said(user_id, session_id, turn_id, role, _storable(text), _storable_json(payload), now())
 
 
 def indexing(

@@ -42,7 +42,7 @@ def _removed(table: str) -> str:
         INSERT INTO revisions (namespace, removals) VALUES (old.namespace, 1)
             ON CONFLICT (namespace) DO UPDATE SET removals = removals + 1;
     END
-    """
+    """  # noqa: S608
 
 
 _TRIGGERS: Final = (

@@ -48,6 +48,7 @@ class VectorStore:
         self._database = database
         self._namespaces: dict[str, _Namespace] = {}
         self.on_unknown_change: Callable[[], None] = lambda: None
+        self.on_change: Callable[[str], None] = lambda _: None
 
     @asynccontextmanager
     async def changing(self, namespace: str) -> AsyncIterator[None]:
@@ -55,16 +56,23 @@ class VectorStore:
 
         A caller that is cancelled while its batch runs, or loses the answer to it,
         cannot tell what has changed; then what is resident is dropped, to be loaded
-        again when it is asked for, and `on_unknown_change` is called.
+        again when it is asked for, and `on_unknown_change` is called. `on_change` is
+        called after everything that may have been a change.
         """
         state = self._of(namespace)
         async with state.lock:
             try:
                 yield
             except (asyncio.CancelledError, AnswerLost):
-                state.resident = None
+                self.drop(namespace)
                 self.on_unknown_change()
                 raise
+            finally:
+                self.on_change(namespace)
+
+    def drop(self, namespace: str) -> None:
+        """Forget what is resident, to load it again when it is asked for."""
+        self._of(namespace).resident = None
 
     def added(self, namespace: str, passages: int) -> None:
         """Passages have been stored, without vectors yet."""
@@ -86,17 +94,25 @@ class VectorStore:
             Statement(_STORE, (model_id, rows[i].tobytes(), chunk_id, namespace))
             for i, chunk_id in enumerate(chunk_ids)
         ]
-        state = self._of(namespace)
         async with self.changing(namespace):
             results = await self._database.batch(statements)
-            resident = state.resident
-            if resident is None or state.model_id != model_id:
-                return
-            if resident.dimensions != rows.shape[1]:
-                state.resident = None
-                return
             stored = [i for i, result in enumerate(results) if result.rows]
-            resident.add([chunk_ids[i] for i in stored], rows[stored])
+            self.stored(namespace, model_id, [chunk_ids[i] for i in stored], rows[stored])
+
+    def stored(
+        self, namespace: str, model_id: str, chunk_ids: Sequence[int], vectors: Vectors
+    ) -> None:
+        """Vectors of passages have been made durable. A passage that had one of another
+        model has only this one from now on."""
+        state = self._of(namespace)
+        if state.resident is None:
+            return
+        if state.model_id != model_id:
+            state.resident.remove(chunk_ids)
+        elif state.resident.dimensions != vectors.shape[1]:
+            state.resident = None
+        else:
+            state.resident.add(chunk_ids, vectors)
 
     async def snapshot(
         self, namespace: str, model_id: str, dimensions: int

@@ -1,0 +1,82 @@
+"""The file that holds a copy of a memory: it may be thrown away at any time."""
+
+import logging
+from pathlib import Path
+from typing import Final
+
+from wire.errors import Code
+
+from guest.errors import StorageError
+from guest.memory import delta
+from guest.memory.database.base import Database, Statement
+from guest.memory.database.local import LocalDatabase
+from guest.memory.database.owner import FileOwner
+from guest.memory.forgetting import Eraser
+from guest.memory.migrations import migrate
+
+log = logging.getLogger(__name__)
+
+_REPLACEABLE: Final = (Code.DATA_LOSS, Code.FAILED_PRECONDITION, Code.INTERNAL)
+
+
+async def open_copy(path: Path, key: str, source: str) -> Database:
+    """The copy of `source` at `path`; an empty one where there is none that fits.
+
+    A file that is damaged, has another key, another version or is a copy of
+    something else is removed. Raises `StorageError` where another process owns
+    it, or the disk does not take it.
+    """
+    try:
+        database = await _open(path, key)
+    except StorageError as error:
+        if error.code not in _REPLACEABLE:
+            raise
+        log.warning("the copy of the memory is fetched anew: %s", error)
+        return await anew(path, key, source)
+    try:
+        sources = await database.execute("SELECT source FROM replica_of")
+        if not sources.rows:
+            await database.execute("INSERT INTO replica_of (source) VALUES (?)", (source,))
+        if sources.rows in ((), ((source,),)):
+            return database
+    except StorageError as error:
+        log.warning("the copy of the memory is fetched anew: %s", error)
+    except BaseException:
+        await database.close()
+        raise
+    await database.close()
+    return await anew(path, key, source)
+
+
+async def _open(path: Path, key: str) -> Database:
+    database = await LocalDatabase.open(path, key)
+    try:
+        await migrate(database)
+        await database.batch([Statement(sql) for sql in delta.TABLES])
+        await Eraser(database).finish()
+    except BaseException:
+        await database.close()
+        raise
+    return database
+
+
+async def anew(path: Path, key: str, source: str) -> Database:
+    """An empty copy in place of the file at `path`, which nobody may have open."""
+    _remove(path)
+    database = await _open(path, key)
+    try:
+        await database.execute("INSERT INTO replica_of (source) VALUES (?)", (source,))
+    except BaseException:
+        await database.close()
+        raise
+    return database
+
+
+def _remove(path: Path) -> None:
+    """Remove a file that nobody has open. Raises `StorageError` where somebody has."""
+    owner = FileOwner.acquire(path)
+    try:
+        for suffix in ("", "-wal", "-shm"):
+            path.with_name(path.name + suffix).unlink(missing_ok=True)
+    finally:
+        owner.release()

@@ -1,0 +1,137 @@
+"""Searching the copy of a memory on a server: up to date if the server is there, and
+else with a word on how old the copy is."""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Final
+
+from wire.errors import Code
+
+from guest.embedding.base import Embedded
+from guest.errors import StorageError
+from guest.memory import namespaces
+from guest.memory.database.base import Database
+from guest.memory.database.watched import WatchedDatabase
+from guest.memory.replica import Replica, Unasked
+from guest.memory.search import Search
+from guest.memory.types import Hit, MemoryConfig, SearchOutcome
+from guest.memory.vectorizer import Vectorizer
+
+log = logging.getLogger(__name__)
+
+WAIT_S: Final = 2.0
+"""How long a search waits for the server before it answers with what is here."""
+
+
+class ReplicaSearch:
+    """`guest.memory.search.Search` over a `Replica`."""
+
+    def __init__(
+        self,
+        replica: Replica,
+        server: WatchedDatabase,
+        vectorizer: Vectorizer,
+        config: MemoryConfig,
+    ) -> None:
+        self._replica = replica
+        self._server = server
+        self._vectorizer = vectorizer
+        self._config = config
+        self._searched: Database | None = None
+
+    async def search(
+        self, user_id: str, query: str, top_k: int, tags: Sequence[str], include_conversation: bool
+    ) -> SearchOutcome:
+        """See `Memory.search`. Raises `StorageError` where there is neither server nor copy."""
+        wanted = [namespaces.notes_of(user_id)]
+        if include_conversation and not tags:
+            wanted.append(namespaces.conversations_of(user_id))
+        for last_attempt in (False, True):
+            database = self._replica.database
+            try:
+                warning = await self._freshen(wanted)
+                outcome = await self._search().search(
+                    user_id, query, top_k, tags, include_conversation
+                )
+            except StorageError as error:
+                if error.code != Code.DATA_LOSS or last_attempt:
+                    raise
+                log.warning("the copy of the memory is damaged and fetched anew: %s", error)
+                await self._replica.replace(database)
+                continue
+            if not warning:
+                return outcome
+            return replace(outcome, warnings=(warning, *outcome.warnings))
+        raise AssertionError("unreachable")
+
+    async def similar(self, user_id: str, note_id: str, embedded: Embedded) -> tuple[Hit, ...]:
+        """See `Search.similar`; answers with what is here."""
+        return await self._search().similar(user_id, note_id, embedded)
+
+    def _search(self) -> Search:
+        """A search over the copy as it is now: a damaged one may have been replaced."""
+        if self._searched is not self._replica.database:
+            self._searched = self._replica.database
+            self._current = Search(
+                self._replica.database, self._replica.vectors, self._vectorizer, self._config
+            )
+        return self._current
+
+    async def _freshen(self, wanted: Sequence[str]) -> str:
+        """Bring the copy up to date; what is to be said where it could not be."""
+        if self._server.problem is not None:
+            return self._without_server(wanted, self._server.problem)
+        if not self._is_stuck():
+            task = self._replica.sync(wanted)
+            await asyncio.wait({task}, timeout=WAIT_S)
+            if task.done():
+                try:
+                    task.result()
+                except Unasked as error:
+                    return self._without_server(wanted, error.problem)
+                return ""
+        if not self._complete(wanted):
+            return (
+                "the copy of the memory on this machine is still being fetched; "
+                "these results are incomplete"
+            )
+        return (
+            "the memory server takes long to answer; these results are from the copy of "
+            f"{self._age(wanted)} ago"
+        )
+
+    def _is_stuck(self) -> bool:
+        since = self._replica.busy_since
+        return since is not None and asyncio.get_running_loop().time() - since > WAIT_S
+
+    def _without_server(self, wanted: Sequence[str], problem: StorageError) -> str:
+        if not self._replica.progress(wanted[0]).begun:
+            raise StorageError(
+                problem.code,
+                "the memory cannot be reached, and there is no copy of it on this machine",
+                details=f"{problem.brief}: {problem.details}",
+                resolution=problem.resolution,
+            )
+        said = f"the memory server cannot be reached ({problem.brief})"
+        if not self._complete(wanted):
+            return f"{said}; these results are from an incomplete copy"
+        return f"{said}; these results are from the copy of {self._age(wanted)} ago"
+
+    def _complete(self, wanted: Sequence[str]) -> bool:
+        return all(self._replica.progress(namespace).complete_once for namespace in wanted)
+
+    def _age(self, wanted: Sequence[str]) -> str:
+        synced = min(self._replica.progress(namespace).synced_at for namespace in wanted)
+        return age(synced, datetime.now(UTC))
+
+
+def age(since: str, at: datetime) -> str:
+    """The time from `since` to `at` as a person would say it."""
+    seconds = max(0, round((at - datetime.fromisoformat(since)).total_seconds()))
+    for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds // size} {unit}s"
+    return "1 second" if seconds == 1 else f"{seconds} seconds"
