@@ -159,6 +159,10 @@ async def _open(settings: config.GuestConfig, stack: AsyncExitStack) -> None:
         _close_later(stack, "embedder", embedder.close)
     memory = await Memory.open(settings.memory, embedder)
     _close_later(stack, "memory", memory.close)
+    if settings.memory.retention_days:
+        retention = memory.retention(settings.user_id)
+        _close_later(stack, "retention", retention.stop)
+        retention.start()
     scrubber = Scrubber(settings.secrets)
     try:
         roots = Roots(settings.paths.virtual, settings.paths.private)

@@ -22,6 +22,7 @@ from guest.memory.indexer import Indexer
 from guest.memory.opening import open_store
 from guest.memory.portable.exporting import Part, export
 from guest.memory.portable.importing import Importer
+from guest.memory.retention import Retention
 from guest.memory.search import Search
 from guest.memory.session_admin import SessionAdmin
 from guest.memory.statistics import statistics
@@ -198,6 +199,10 @@ class Memory:
     def importer(self, user_id: str) -> Importer:
         """What stores exported lines for a user."""
         return Importer(self._database, self._vectors, self._config, user_id, self._indexer.wake)
+
+    def retention(self, user_id: str) -> Retention:
+        """What forgets a user's conversations when they are too old, yet to be started."""
+        return Retention(self._database, self.sessions, user_id, self._config.retention_days)
 
     async def embedder_state(self) -> str:
         """ "ready", "loading", or one sentence that says why there are no vectors."""
