@@ -14,6 +14,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 from typing import Final
@@ -142,6 +143,7 @@ async def _open(settings: config.GuestConfig, stack: AsyncExitStack) -> None:
     from guest.agent.models import build_model
     from guest.embedding.client import RemoteEmbedder
     from guest.gateway.service import GatewayService, GuestInfo
+    from guest.memory.backup import Backups
     from guest.memory.store import Memory
     from guest.shell.client import ShellClient
     from guest.tools.files import file_tools
@@ -214,6 +216,11 @@ async def _open(settings: config.GuestConfig, stack: AsyncExitStack) -> None:
             store=memory.conversations,
             settings=settings.agent,
             redact=scrubber.scrub,
+        ),
+        backups=Backups(
+            settings.paths.internal / "backups",
+            settings.memory.encryption_key,
+            partial(memory.copy_to, settings.user_id),
         ),
         shell_state=shell.state if shell else None,
     )

@@ -12,10 +12,12 @@ from wire.v1 import gateway_pb2, gateway_pb2_grpc
 
 from guest.agent.turn import Pipeline
 from guest.gateway import bounds
+from guest.gateway.backups import back_up
 from guest.gateway.notes import Notes
 from guest.gateway.portable import Portable
 from guest.gateway.sessions import Sessions
 from guest.gateway.turns import Loop, Turns
+from guest.memory.backup import Backups
 from guest.memory.store import Memory
 from guest.tools.base import ToolContext
 
@@ -51,12 +53,14 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         memory: Memory,
         pipeline: Pipeline,
         loop: Loop,
+        backups: Backups,
         shell_state: Callable[[], Awaitable[str]] | None = None,
     ) -> None:
         self._user_id = user_id
         self._info = info
         self._memory = memory
         self._pipeline = pipeline
+        self._backups = backups
         self._shell_state = shell_state
         self._notes = Notes(user_id, memory)
         self._portable = Portable(user_id, memory)
@@ -202,6 +206,11 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         self, request: gateway_pb2.MemoryStatisticsRequest, context: Context
     ) -> gateway_pb2.MemoryStatisticsReply:
         return await self._notes.statistics()
+
+    async def BackupMemory(
+        self, request: gateway_pb2.BackupMemoryRequest, context: Context
+    ) -> gateway_pb2.BackupMemoryReply:
+        return await back_up(self._backups)
 
     async def ExportMemory(
         self, request: gateway_pb2.ExportMemoryRequest, context: Context

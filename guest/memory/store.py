@@ -4,6 +4,7 @@ import logging
 import uuid
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 from wire.errors import Code
@@ -19,7 +20,7 @@ from guest.memory.database.values import INTEGER_MAX
 from guest.memory.forgetting import Eraser
 from guest.memory.in_use import InUse
 from guest.memory.indexer import Indexer
-from guest.memory.opening import open_store
+from guest.memory.opening import copy_store, open_store
 from guest.memory.portable.exporting import Part, export
 from guest.memory.portable.importing import Importer
 from guest.memory.retention import Retention
@@ -203,6 +204,14 @@ class Memory:
     def retention(self, user_id: str) -> Retention:
         """What forgets a user's conversations when they are too old, yet to be started."""
         return Retention(self._database, self.sessions, user_id, self._config.retention_days)
+
+    async def copy_to(self, user_id: str, target: Path) -> None:
+        """Write one user's whole memory, as it is now, to a database file at `target`.
+
+        It has the key of the memory's own files, and may hold other users of the same
+        file. Raises `StorageError`, and leaves nothing then.
+        """
+        await copy_store(self._database, user_id, target)
 
     async def embedder_state(self) -> str:
         """ "ready", "loading", or one sentence that says why there are no vectors."""

@@ -5,6 +5,7 @@ import tempfile
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from guest.agent.settings import AgentSettings
 from guest.embedding.base import Embedder
 from guest.embedding.hashing import HashingEmbedder
 from guest.gateway.service import GatewayService, GuestInfo
+from guest.memory.backup import Backups
 from guest.memory.store import Memory
 from guest.memory.types import MemoryConfig
 from guest.shell.client import ShellClient
@@ -86,6 +88,11 @@ class House:
             memory=self.memory,
             pipeline=self.pipeline,
             loop=self.loop,
+            backups=Backups(
+                self.path / "backups",
+                self.memory._config.encryption_key,
+                partial(self.memory.copy_to, user_id),
+            ),
             shell_state=self.shell.state if self.shell else None,
         )
         self.services[user_id] = service

@@ -1,0 +1,139 @@
+"""A backup through the gateway: consistent while the memory is written to, checked, named last."""
+
+import asyncio
+import hashlib
+import re
+from functools import partial
+from pathlib import Path
+
+import pytest
+from wire.errors import Code
+from wire.v1 import gateway_pb2
+
+from guest.errors import StorageError
+from guest.memory.backup import Backups
+from guest.memory.store import Memory
+from tests.integration.gateway_house import open_house
+from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
+
+ALICE = "alice"
+KEY = "a key that only the tests know"
+BACKUP = gateway_pb2.BackupMemoryRequest()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "memory.db"
+
+
+def of(memory: Memory, path: Path, key: str = "") -> Backups:
+    return Backups(path.parent / "backups", key, partial(memory.copy_to, ALICE))
+
+
+def names(path: Path) -> list[str]:
+    return sorted(p.name for p in (path.parent / "backups").iterdir())
+
+
+async def texts(path: Path, key: str = "") -> list[str]:
+    async with opened(path, encryption_key=key) as memory:
+        return [note.text for note in (await memory.list(ALICE, 1000))[0]]
+
+
+async def test_the_reply_says_what_the_file_holds() -> None:
+    async with open_house() as house:
+        client = await house.serve(ALICE)
+        await house.memory.save(ALICE, "likes tea", ["drink"], ORIGIN)
+        await client.say(await client.session(), "hello")
+        made = await client.stub.BackupMemory(BACKUP)
+        assert re.fullmatch(r"memory-\d{8}T\d{6}Z\.db", made.name)
+        file = house.path / "backups" / made.name
+        content = file.read_bytes()
+        assert made.sha256 == hashlib.sha256(content).hexdigest()
+        assert (made.bytes, made.notes, made.sessions) == (len(content), 1, 1)
+        assert file.stat().st_mode & 0o777 == 0o600
+        assert file.parent.stat().st_mode & 0o777 == 0o700
+        assert (await client.stub.BackupMemory(BACKUP)).name != made.name
+        assert len(names(house.memory._database.path)) == 2  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("key", ["", KEY])
+async def test_a_backup_is_a_moment_of_a_memory_that_never_rests(path: Path, key: str) -> None:
+    """It holds what was acknowledged before, in order, without a gap."""
+    saved = 0
+    resting = asyncio.Event()
+
+    async def write(memory: Memory) -> None:
+        nonlocal saved
+        while not resting.is_set():
+            await memory.save(ALICE, f"note {saved} " + "words " * 200, [], ORIGIN)
+            saved += 1
+            await asyncio.sleep(0)
+
+    async with opened(path, FakeEmbedder(), encryption_key=key) as memory:
+        writing = asyncio.ensure_future(write(memory))
+        backups = of(memory, path, key)
+        moments = []
+        for _ in range(4):
+            await asyncio.sleep(0.05)
+            before = saved
+            made = await backups.make()
+            moments.append((made, before, saved))
+        resting.set()
+        await writing
+        assert moments[-1][1] > 20
+    for made, before, after in moments:
+        file = path.parent / "backups" / made.name
+        assert file.read_bytes().startswith(b"SQLite format") is not bool(key)
+        found = sorted(int(text.split()[1]) for text in await texts(file, key))
+        assert found == list(range(made.notes))
+        assert before <= made.notes <= after + 1
+    assert len(await texts(path, key)) == saved
+
+
+async def test_deleting_meanwhile_still_erases(path: Path) -> None:
+    async with opened(path) as memory:
+        note = (await memory.save(ALICE, "quixotry " * 1000, [], ORIGIN)).note
+        backup = asyncio.ensure_future(of(memory, path).make())
+        await asyncio.sleep(0)
+        await memory.delete(ALICE, note.note_id)
+        await backup
+        assert b"quixotry" not in path.read_bytes() + path.with_name("memory.db-wal").read_bytes()
+
+
+async def test_a_damaged_memory_gives_no_backup(path: Path) -> None:
+    async with opened(path) as memory:
+        for i in range(200):
+            await memory.save(ALICE, f"note {i} " + "words " * 60, [], ORIGIN)
+    content = bytearray(path.read_bytes())
+    for page in range(20, len(content) // 4096, 3):
+        content[page * 4096 : page * 4096 + 64] = b"\xff" * 64
+    path.write_bytes(content)
+    async with opened(path) as memory:
+        with pytest.raises(StorageError) as caught:
+            await of(memory, path).make()
+    assert caught.value.code is Code.DATA_LOSS
+    assert "runner memory restore" in caught.value.resolution
+    assert names(path) == []
+
+
+async def test_a_cancelled_backup_leaves_nothing_for_long(path: Path) -> None:
+    async with opened(path) as memory:
+        await memory.save(ALICE, "likes tea", [], ORIGIN)
+        backups = of(memory, path)
+        for delay in (0.0, 0.002, 0.01, 0.03, 0.06):
+            making = asyncio.ensure_future(backups.make())
+            await asyncio.sleep(delay)
+            making.cancel()
+            await asyncio.gather(making, return_exceptions=True)
+        made = await backups.make()
+        assert [name for name in names(path) if not name.endswith(".db")] == []
+        assert made.notes == 1
+
+
+async def test_a_directory_that_cannot_be_made_is_one_clear_error(path: Path) -> None:
+    (path.parent / "backups").touch()
+    async with opened(path) as memory:
+        with pytest.raises(StorageError) as caught:
+            await of(memory, path).make()
+        assert caught.value.code is Code.FAILED_PRECONDITION
+        assert (await memory.save(ALICE, "likes tea", [], ORIGIN)).created
