@@ -8,8 +8,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from wire.errors import Code
+
+from guest.errors import StorageError
 from guest.memory.database import copies, failures
-from guest.memory.database.inspection import inspect_apart
+from guest.memory.database.inspection import Inspection, inspect_apart
 
 Snapshot = Callable[[Path], Awaitable[None]]
 """Writes a copy of a whole memory to a path at which nothing lies."""
@@ -53,7 +56,7 @@ class Backups:
             draft = self._directory / (name + _UNCHECKED)
             try:
                 await self._snapshot(draft)
-                found = await inspect_apart(draft, self._key)
+                found = await self._inspect(draft)
                 digest = await asyncio.to_thread(_sha256, draft)
                 size = draft.stat().st_size
                 draft.replace(self._directory / name)
@@ -63,6 +66,20 @@ class Backups:
             finally:
                 draft.unlink(missing_ok=True)
             return Backup(name, size, digest, found.notes, found.sessions)
+
+    async def _inspect(self, draft: Path) -> Inspection:
+        try:
+            return await inspect_apart(draft, self._key)
+        except StorageError as error:
+            if error.code is not Code.DATA_LOSS:
+                raise
+            raise StorageError(
+                Code.DATA_LOSS,
+                "the memory is damaged, and no backup of it was made",
+                details=error.details,
+                resolution="bring back an earlier backup: `runner stop`, then "
+                "`runner memory restore FILE`",
+            ) from None
 
     def _prepare(self) -> None:
         """Make the directory, and remove what an interrupted backup has left."""

@@ -2,7 +2,9 @@
 
 import asyncio
 import hashlib
+import os
 import re
+import time
 from functools import partial
 from pathlib import Path
 
@@ -12,12 +14,14 @@ from wire.v1 import gateway_pb2
 
 from guest.errors import StorageError
 from guest.memory.backup import Backups
+from guest.memory.database import copies
 from guest.memory.store import Memory
 from tests.integration.gateway_house import open_house
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
 
 ALICE = "alice"
 KEY = "a key that only the tests know"
+TABLE_LEAF = 13
 BACKUP = gateway_pb2.BackupMemoryRequest()
 
 
@@ -57,8 +61,21 @@ async def test_the_reply_says_what_the_file_holds() -> None:
 
 
 @pytest.mark.parametrize("key", ["", KEY])
-async def test_a_backup_is_a_moment_of_a_memory_that_never_rests(path: Path, key: str) -> None:
-    """It holds what was acknowledged before, in order, without a gap."""
+async def test_a_backup_is_a_moment_of_a_memory_that_never_rests(
+    path: Path, key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It holds what was acknowledged before, in order, without a gap.
+
+    The copying takes so long that the log would be brought into the file meanwhile.
+    """
+    read = os.pread
+
+    def slowly(*arguments: int) -> bytes:
+        time.sleep(0.001)
+        return read(*arguments)
+
+    monkeypatch.setattr(os, "pread", slowly)
+    monkeypatch.setattr(copies, "_BLOCK_BYTES", 4096)
     saved = 0
     resting = asyncio.Event()
 
@@ -73,8 +90,8 @@ async def test_a_backup_is_a_moment_of_a_memory_that_never_rests(path: Path, key
         writing = asyncio.ensure_future(write(memory))
         backups = of(memory, path, key)
         moments = []
-        for _ in range(4):
-            await asyncio.sleep(0.05)
+        for _ in range(3):
+            await asyncio.sleep(0.1)
             before = saved
             made = await backups.make()
             moments.append((made, before, saved))
@@ -105,8 +122,9 @@ async def test_a_damaged_memory_gives_no_backup(path: Path) -> None:
         for i in range(200):
             await memory.save(ALICE, f"note {i} " + "words " * 60, [], ORIGIN)
     content = bytearray(path.read_bytes())
-    for page in range(20, len(content) // 4096, 3):
-        content[page * 4096 : page * 4096 + 64] = b"\xff" * 64
+    for page in range(0, len(content), 4096):
+        if content[page] == TABLE_LEAF and b"words words" in content[page : page + 4096]:
+            content[page + 8 : page + 16] = b"\xff" * 8
     path.write_bytes(content)
     async with opened(path) as memory:
         with pytest.raises(StorageError) as caught:
