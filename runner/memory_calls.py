@@ -10,6 +10,7 @@ from wire.v1 import gateway_pb2, gateway_pb2_grpc
 
 _TOKEN_S: Final = 60.0
 _BACKUP_S: Final = 3600.0
+_STATISTICS_S: Final = 60.0
 
 _T = TypeVar("_T")
 
@@ -31,6 +32,14 @@ async def make_backup(endpoint: str, gateway_token: str) -> gateway_pb2.BackupMe
         stub = gateway_pb2_grpc.GatewayStub(channel)
         request = gateway_pb2.BackupMemoryRequest()
         return await _answer(stub.BackupMemory(request, timeout=_BACKUP_S))
+
+
+async def memory_statistics(
+    agent: "gateway_pb2_grpc.GatewayAsyncStub",
+) -> gateway_pb2.MemoryStatisticsReply:
+    """What the memory holds, and how it is. Raises `WireError`."""
+    request = gateway_pb2.MemoryStatisticsRequest()
+    return await _answer(agent.MemoryStatistics(request, timeout=_STATISTICS_S))
 
 
 async def _answer(call: Awaitable[_T]) -> _T:

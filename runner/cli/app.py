@@ -19,6 +19,7 @@ from runner.cli import doctor as doctor_view
 from runner.cli import lifecycle, log_view, status_view
 from runner.cli import users as users_view
 from runner.cli.images import images
+from runner.cli.memory import memory
 from runner.cli.options import Options, options_first, warn_unconfined
 from runner.control import connect_control
 from runner.errors import HostError
@@ -33,6 +34,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(images, name="images")
+app.add_typer(memory, name="memory")
 
 
 @app.callback(invoke_without_command=True)

@@ -15,9 +15,9 @@ from wire.errors import Code
 from wire.v1 import bootstrap_pb2
 
 from runner import backups
+from runner.cli.memory_agent import running
 from runner.cli.options import Options
 from runner.config_memory import EncryptionSection
-from runner.control import ControlClient, connect_control
 from runner.credentials import read_memory_key, read_memory_token
 from runner.errors import ConfigError, HostError
 from runner.logs import printable
@@ -123,7 +123,7 @@ def token(context: typer.Context) -> None:
 
 async def _backup(options: Options, file: Path | None) -> None:
     workspace = Workspace.locate(options.load(), options.user_id)
-    async with await _running(options) as control:
+    async with await running(options) as control:
         made = await make_backup(*await control.gateway())
     place = backups.path_of(workspace, made.name)
     if file is not None:
@@ -147,20 +147,9 @@ async def _token(options: Options) -> None:
             resolution="set both, then: runner restart",
         )
     new = read_memory_token(memory, os.environ)
-    async with await _running(options) as control:
+    async with await running(options) as control:
         await control.set_memory_token(new)
     typer.echo("the memory server accepts the new token; it is in use")
-
-
-async def _running(options: Options) -> ControlClient:
-    control = await connect_control(options.load(), options.user_id)
-    if control is None:
-        raise HostError(
-            Code.FAILED_PRECONDITION,
-            f"no runner runs for user {options.user_id}",
-            resolution=options.command("start", "--detach"),
-        )
-    return control
 
 
 def _work(
