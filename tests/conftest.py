@@ -8,6 +8,8 @@ from functools import cache
 
 import pytest
 
+from tests.support import sqld
+
 REQUIRED = frozenset(filter(None, os.environ.get("TESTS_REQUIRE", "").split(",")))
 
 
@@ -32,9 +34,14 @@ def _has_docker() -> str:
     return "" if tried.returncode == 0 else f"no engine answers: {tried.stderr[-300:]}"
 
 
+def _has_sqld() -> str:
+    return "" if sqld.BINARY.is_file() else f"no {sqld.BINARY}: tools/get_sqld.sh"
+
+
 _PARTS: dict[str, Callable[[], str]] = {
     "root": _is_root,
     "bubblewrap": _has_bubblewrap,
+    "sqld": _has_sqld,
     "docker": _has_docker,
 }
 

