@@ -1,4 +1,4 @@
-.PHONY: run test check bench proto setup clean
+.PHONY: run test check bench bench-quality proto setup clean
 
 PY := .venv/bin/python
 ARGS ?=
@@ -19,6 +19,9 @@ check: setup
 
 bench: setup
 	$(PY) -m bench $(ARGS)
+
+bench-quality: setup
+	$(PY) -m bench.quality
 
 proto: setup
 	$(PY) tools/generate_proto.py

@@ -1,0 +1,113 @@
+"""The notes, conversations and questions, as they lie in the text files.
+
+A line is `NUMBER text`; in a conversation `NUMBER role text`. A conversation
+begins with `## NAME MOMENT`; notes are named after their file. A question is
+`? KIND ANSWERS | text`, its answers numbers of the same file or conversation,
+or `NAME/NUMBER`.
+"""
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final, Literal, get_args
+
+Kind = Literal["keyword", "paraphrase", "name", "date", "multi"]
+KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
+TODAY: Final = datetime(2026, 11, 21, 12, tzinfo=UTC)
+
+_DIRECTORY: Final = Path(__file__).parent
+_OLDEST: Final = timedelta(days=700)
+_PAUSE: Final = timedelta(minutes=1)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A note, or one turn of the conversation that its name begins with."""
+
+    name: str
+    written: datetime
+    text: str
+    role: str = ""
+
+
+@dataclass(frozen=True)
+class Question:
+    """`answers` are names of entries, all of which belong to a full answer."""
+
+    kind: Kind
+    text: str
+    answers: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Part:
+    """Entries from the oldest to the newest, and what is asked about them."""
+
+    entries: Sequence[Entry]
+    questions: Sequence[Question]
+
+
+def notes() -> Part:
+    """The notes, written in an order that mixes the themes."""
+    part = _read("notes")
+    shuffled = random.Random(1).sample(part.entries, len(part.entries))
+    step = _OLDEST / len(shuffled)
+    dated = [
+        Entry(entry.name, TODAY - _OLDEST + place * step, entry.text)
+        for place, entry in enumerate(shuffled)
+    ]
+    return Part(dated, part.questions)
+
+
+def conversations() -> Part:
+    """All turns of all conversations, in the order in which they were said."""
+    part = _read("conversations")
+    return Part(sorted(part.entries, key=lambda entry: entry.written), part.questions)
+
+
+def _read(directory: str) -> Part:
+    """Raises `ValueError` for a file that does not keep to the format."""
+    entries: list[Entry] = []
+    questions: list[Question] = []
+    for path in sorted((_DIRECTORY / directory).glob("*.txt")):
+        name, written = path.stem, TODAY
+        for line in path.read_text(encoding="utf-8").splitlines():
+            first, _, rest = line.partition(" ")
+            if first == "##":
+                name, _, moment = rest.partition(" ")
+                written = datetime.fromisoformat(moment).replace(tzinfo=UTC)
+            elif first == "?":
+                questions.append(_question(name, rest))
+            else:
+                role, _, said = rest.partition(" ") if written != TODAY else ("", "", rest)
+                moment_said = written + int(first) * _PAUSE
+                entries.append(Entry(f"{name}/{int(first)}", moment_said, said, role))
+    _check(entries, questions)
+    return Part(entries, questions)
+
+
+def _question(name: str, line: str) -> Question:
+    labels, _, text = line.partition(" | ")
+    kind, *answers = labels.split()
+    if kind not in KINDS or not answers or not text:
+        raise ValueError(f"{name}: not a question: {line}")
+    full = (answer if "/" in answer else f"{name}/{answer}" for answer in answers)
+    return Question(kind, text, frozenset(full))
+
+
+def _check(entries: Sequence[Entry], questions: Sequence[Question]) -> None:
+    names = {entry.name for entry in entries}
+    problems = [*_repeated(entry.name for entry in entries)]
+    problems += [f"{q.text}: {answer}" for q in questions for answer in q.answers - names]
+    if problems:
+        raise ValueError(f"names given twice, or asked for and not there: {problems}")
+
+
+def _repeated(names: Iterator[str]) -> Iterator[str]:
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            yield name
+        seen.add(name)
