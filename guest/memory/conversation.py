@@ -22,7 +22,7 @@ from guest.memory.database.base import (
 )
 from guest.memory.indexer import Indexer
 from guest.memory.instant import now
-from guest.memory.types import Event, MemoryConfig, Session, SessionNotFound
+from guest.memory.types import Event, MemoryConfig, Role, Session, SessionNotFound
 from guest.memory.vector_store import VectorStore
 
 TOOL_INDEX_CHARS: Final = 600
@@ -99,7 +99,7 @@ class Said:
     user_id: str
     session_id: str
     turn_id: str
-    role: str
+    role: Role
     text: str
     payload: str
     written_at: str
@@ -107,6 +107,9 @@ class Said:
     @property
     def identity(self) -> tuple[str, str, str, str]:
         return self.session_id, self.turn_id, self.role, self.written_at
+
+    def stored_as(self, sequence: int) -> Event:
+        return Event(sequence, self.turn_id, self.role, self.text, self.payload, self.written_at)
 
 
 class Conversations:
@@ -190,7 +193,7 @@ class Conversations:
             async with self._vectors.changing(namespace):
                 results = await self._database.batch((*guard, *statements))
                 sequence = cast(int, results[-2].rows[0][0])
-                chunk_ids = [cast(int, row[0]) for row in results[-1].rows]
+                chunk_ids: Sequence[int] = [cast(int, row[0]) for row in results[-1].rows]
                 self._vectors.added(namespace, len(chunk_ids))
         except (AnswerLost, ConstraintViolated):
             sequence, chunk_ids = await self._find(event)
@@ -211,7 +214,15 @@ def said(user_id: str, session_id: str, turn_id: str, role: str, text: str, payl
     """An event of this moment. Raises `ValueError` for an unknown role."""
     if role not in _ROLES:
         raise ValueError(f"role: {role!r} is not one of {', '.join(_ROLES)}")
-    return Said(user_id, session_id, turn_id, role, _storable(text), _storable_json(payload), now())
+    return Said(
+        user_id,
+        session_id,
+        turn_id,
+        cast(Role, role),
+        _storable(text),
+        _storable_json(payload),
+        now(),
+    )
 
 
 def indexing(

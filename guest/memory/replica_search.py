@@ -99,7 +99,7 @@ class ReplicaSearch:
                 "these results are incomplete"
             )
         return (
-            "the memory server takes long to answer; these results are from the copy of "
+            "the memory server does not answer; these results are from the copy of "
             f"{self._age(wanted)} ago"
         )
 

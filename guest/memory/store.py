@@ -8,23 +8,21 @@ from pathlib import Path
 from typing import Final
 
 from wire.errors import Code
-from wire.limits import NOTE_MAX_CHARS, TAG_MAX_CHARS, TAGS_MAX, TOP_K_MAX
+from wire.limits import NOTE_MAX_CHARS, TOP_K_MAX
 
 from guest.embedding.base import Embedded, Embedder
 from guest.errors import GuestError, StorageError
-from guest.memory import namespaces, notes
+from guest.memory import arguments, namespaces, notes
 from guest.memory.chunking import passages_of
-from guest.memory.conversation import Conversations
-from guest.memory.database.base import ConstraintViolated, Database
+from guest.memory.database.base import ConstraintViolated
 from guest.memory.database.values import INTEGER_MAX
-from guest.memory.forgetting import Eraser
 from guest.memory.in_use import InUse
-from guest.memory.indexer import Indexer
-from guest.memory.opening import copy_store, open_store
+from guest.memory.opening import copy_store
+from guest.memory.parts import Parts, open_parts
 from guest.memory.portable.exporting import Part, export
 from guest.memory.portable.importing import Importer
+from guest.memory.reembedding import Reembedding
 from guest.memory.retention import Retention
-from guest.memory.search import Search
 from guest.memory.session_admin import SessionAdmin
 from guest.memory.statistics import statistics
 from guest.memory.types import (
@@ -39,8 +37,6 @@ from guest.memory.types import (
     Statistics,
 )
 from guest.memory.unbroken import Unbroken
-from guest.memory.vector_store import VectorStore
-from guest.memory.vectorizer import Vectorizer
 
 log = logging.getLogger(__name__)
 
@@ -54,19 +50,21 @@ class Memory:
     cannot be accepted; `StorageError` says that nothing was done and why.
     """
 
-    def __init__(self, database: Database, vectorizer: Vectorizer, config: MemoryConfig) -> None:
-        self._database = database
+    def __init__(self, parts: Parts, config: MemoryConfig) -> None:
+        self._parts = parts
+        self._database = parts.database
         self._config = config
-        self._vectorizer = vectorizer
-        self._vectors = VectorStore(database)
-        self._indexer = Indexer(database, self._vectors, vectorizer)
-        self._search = Search(database, self._vectors, vectorizer, config)
-        self._eraser = Eraser(database)
+        self._vectorizer = parts.vectorizer
+        self._vectors = parts.vectors
+        self._indexer = parts.indexer
+        self._search = parts.search
+        self._reembedding = Reembedding(self._vectors, self._vectorizer, self._indexer)
+        self._eraser = parts.eraser
         self._deletions = Unbroken()
-        self.conversations = Conversations(database, self._vectors, self._indexer, config)
+        self.conversations = parts.conversations
         self.in_use = InUse()
         self.sessions = SessionAdmin(
-            database,
+            self._database,
             self.conversations,
             self._vectors,
             self._eraser,
@@ -75,22 +73,22 @@ class Memory:
         )
 
     @classmethod
-    async def open(cls, config: MemoryConfig, embedder: Embedder | None) -> "Memory":
+    async def open(
+        cls, config: MemoryConfig, embedder: Embedder | None, user_id: str = ""
+    ) -> "Memory":
         """Open the store, bring its schema up to date and start the indexer.
 
-        Does not wait for the embedder, which stays the caller's to close.
-        Raises `StorageError`.
+        Waits neither for the embedder, which stays the caller's to close, nor for a
+        memory server that is away. `user_id` says whose memory on a server is
+        fetched ahead for searching. Raises `StorageError`.
         """
-        memory = cls(await open_store(config), Vectorizer(embedder), config)
-        if embedder is not None:
-            memory._indexer.start()
-        return memory
+        return cls(await open_parts(config, embedder, user_id), config)
 
     async def close(self) -> None:
         """Let running changes finish, and release the database. Idempotent."""
         await self._indexer.stop()
         await self._deletions.finish()
-        await self._database.close()
+        await self._parts.close()
 
     async def save(
         self, user_id: str, text: str, tags: Sequence[str], origin: Origin
@@ -160,7 +158,7 @@ class Memory:
 
         The cursor is empty at the end. Superseded notes are not listed.
         """
-        _check_range("limit", limit, LIST_MAX)
+        arguments.check_range("limit", limit, LIST_MAX)
         if cursor and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 16):
             raise ValueError("cursor: not one that an earlier list has given")
         before = int(cursor) if cursor else INTEGER_MAX
@@ -184,10 +182,15 @@ class Memory:
         all of them. `include_conversation` adds what was said in the user's
         conversations. What the result lacks is said in its warnings.
         """
-        _check_range("top_k", top_k, TOP_K_MAX)
+        arguments.check_range("top_k", top_k, TOP_K_MAX)
         return await self._search.search(
-            user_id, query, top_k, _checked_tags(tags), include_conversation
+            user_id, query, top_k, arguments.checked_tags(tags), include_conversation
         )
+
+    @property
+    def encrypted(self) -> bool:
+        """Whether the files of this memory are encrypted."""
+        return bool(self._config.encryption_key)
 
     async def statistics(self, user_id: str) -> Statistics:
         """Counts for one user."""
@@ -213,6 +216,14 @@ class Memory:
         """
         await copy_store(self._database, user_id, target)
 
+    async def reembed(self, user_id: str) -> int:
+        """Have all of a user's vectors made anew, in the background; of how many passages.
+
+        Meanwhile searches find by keyword what has none yet. Raises `EmbedderError`
+        where nobody could make them; nothing is changed then.
+        """
+        return await self._reembedding.begin(user_id)
+
     async def embedder_state(self) -> str:
         """ "ready", "loading", or one sentence that says why there are no vectors."""
         return await self._vectorizer.state()
@@ -220,11 +231,11 @@ class Memory:
     def _draft(
         self, note_id: str, text: str, tags: Sequence[str] | None, origin: Origin
     ) -> notes.Draft:
-        _check_text("text", text)
+        arguments.check_text("text", text)
         if len(text) > NOTE_MAX_CHARS:
             raise ValueError(f"text: {len(text)} characters are more than {NOTE_MAX_CHARS}")
         passages = passages_of(self._config, text)
-        checked = None if tags is None else _checked_tags(tags)
+        checked = None if tags is None else arguments.checked_tags(tags)
         return notes.Draft(note_id, text, checked, origin, passages)
 
     async def _insert(self, namespace: str, draft: notes.Draft) -> notes.Change | None:
@@ -290,30 +301,3 @@ class Memory:
         except StorageError as error:
             log.warning("notes similar to %s could not be looked up: %s", note.note_id, error.brief)
             return ()
-
-
-def _check_text(field: str, text: str) -> None:
-    if not text.strip():
-        raise ValueError(f"{field}: must not be blank")
-    if "\0" in text:
-        raise ValueError(f"{field}: must not hold NUL characters")
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ValueError(f"{field}: must be valid Unicode") from None
-
-
-def _checked_tags(tags: Sequence[str]) -> tuple[str, ...]:
-    """`tags` without repetitions."""
-    if len(tags) > TAGS_MAX:
-        raise ValueError(f"tags: {len(tags)} are more than {TAGS_MAX}")
-    for tag in tags:
-        _check_text("tags", tag)
-        if len(tag) > TAG_MAX_CHARS:
-            raise ValueError(f"tags: {len(tag)} characters are more than {TAG_MAX_CHARS}")
-    return tuple(dict.fromkeys(tags))
-
-
-def _check_range(field: str, value: int, maximum: int) -> None:
-    if not 1 <= value <= maximum:
-        raise ValueError(f"{field}: {value} is not from 1 to {maximum}")

@@ -1,5 +1,6 @@
 """What memory is made of, as the rest of the guest sees it."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
@@ -9,6 +10,7 @@ HIT_TEXT_MAX_CHARS: Final = 1200
 MatchedBy = Literal["keyword", "semantic", "both"]
 Source = Literal["user_memory", "conversation"]
 Searchable = Literal["semantic", "keyword"]
+Role = Literal["user", "assistant", "tool"]
 
 
 class NoteNotFound(Exception):  # noqa: N818 - a condition that callers expect and handle
@@ -144,7 +146,7 @@ class Event:
 
     sequence: int
     turn_id: str
-    role: Literal["user", "assistant", "tool"]
+    role: Role
     text: str
     payload: str
     created_at: str
@@ -152,7 +154,13 @@ class Event:
 
 @dataclass(frozen=True)
 class Statistics:
-    """Counts for one user; `database_bytes` covers the file and its WAL."""
+    """Counts for one user.
+
+    `passages_embedded` counts vectors of `embedding_model`, and of any model where
+    that is not known yet. `archived_sessions` are among `sessions`. `database_bytes`
+    covers the file and its WAL. `vectors` has all there are, by model; those set
+    aside are under "".
+    """
 
     notes: int
     note_versions: int
@@ -163,6 +171,8 @@ class Statistics:
     database_bytes: int
     schema_version: int
     embedding_model: str = ""
+    archived_sessions: int = 0
+    vectors: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,218 @@
+"""Conversations that go on while the server that stores them is away.
+
+What is said then waits here, in memory and in order, and is stored when the
+server is back: each event once, also where an earlier attempt was stored and
+its answer lost. When the guest ends before that, it is gone.
+"""
+
+import asyncio
+import logging
+import uuid
+from collections import OrderedDict, deque
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Final
+
+from wire.errors import Code
+
+from guest.errors import StorageError
+from guest.memory import namespaces
+from guest.memory.conversation import Conversations, Events, Said, said
+from guest.memory.database.base import Database
+from guest.memory.database.watched import is_away
+from guest.memory.indexer import Indexer
+from guest.memory.instant import now
+from guest.memory.types import Event, MemoryConfig, Session, SessionNotFound
+from guest.memory.vector_store import VectorStore
+
+log = logging.getLogger(__name__)
+
+WAITING_MAX: Final = 10_000
+_SESSIONS_MAX: Final = 32
+_REMEMBERED_EVENTS: Final = 512
+
+
+@dataclass
+class _Known:
+    """A session as last seen: what a turn needs to go on without the server."""
+
+    session: Session
+    events: "deque[Event]" = field(default_factory=lambda: deque(maxlen=_REMEMBERED_EVENTS))
+
+
+class Outbox(Conversations):
+    """`Conversations` on a server that may be away.
+
+    Sessions used lately go on meanwhile, with what is remembered of them here, and
+    new ones can be made. Everything else fails with `StorageError`.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        vectors: VectorStore,
+        indexer: Indexer,
+        config: MemoryConfig,
+    ) -> None:
+        super().__init__(database, vectors, indexer, config)
+        self._waiting: deque[Session | Said] = deque()
+        self._known: OrderedDict[tuple[str, str], _Known] = OrderedDict()
+        self._delivering = asyncio.Lock()
+        self._delivery: asyncio.Task[None] | None = None
+        self._told: set[str] = set()
+
+    def unstored(self, session_id: str) -> str:
+        """A sentence for whoever talks in a session that is not being stored right now;
+        empty where it is, and where this was said already since the server went away."""
+        if session_id in self._told or session_id not in self._sessions_waiting():
+            return ""
+        self._told.add(session_id)
+        return (
+            "The memory server cannot be reached: this conversation is not being stored right "
+            "now. It will be when the server is back, unless the agent stops before."
+        )
+
+    async def create(
+        self, user_id: str, session_id: str = "", title: str = "", channel: str = ""
+    ) -> Session:
+        session_id = session_id or f"session-{uuid.uuid4()}"
+        try:
+            session = await super().create(user_id, session_id, title, channel)
+        except StorageError as error:
+            if not is_away(error):
+                raise
+            known = self._known.get((user_id, session_id))
+            if known is not None:
+                return known.session
+            namespaces.conversations_of(user_id)
+            moment = now()
+            session = Session(session_id, user_id, title, channel, moment, moment, 0)
+            self._wait(session)
+        return self._remember(session).session
+
+    async def get(self, user_id: str, session_id: str) -> Session:
+        known = self._known.get((user_id, session_id))
+        if known is not None and session_id in self._sessions_waiting():
+            return known.session
+        try:
+            return self._remember(await super().get(user_id, session_id)).session
+        except StorageError as error:
+            if known is None or not is_away(error):
+                raise
+            return known.session
+        except SessionNotFound:
+            self._known.pop((user_id, session_id), None)
+            raise
+
+    async def history(self, user_id: str, session_id: str, limit: int) -> Events:
+        if session_id in self._sessions_waiting():
+            await self._deliver()
+        known = self._known.get((user_id, session_id))
+        if session_id not in self._sessions_waiting():
+            try:
+                events = await super().history(user_id, session_id, limit)
+            except StorageError as error:
+                if known is None or not is_away(error):
+                    raise
+            else:
+                self._remember_events(user_id, session_id, events)
+                return events
+        if known is None:
+            raise SessionNotFound(session_id)
+        return list(known.events)[-limit:]
+
+    async def append(
+        self, user_id: str, session_id: str, *, turn_id: str, role: str, text: str, payload: str
+    ) -> int:
+        """See `Conversations.append`; 0 for an event that waits for the server."""
+        event = said(user_id, session_id, turn_id, role, text, payload)
+        sequence = 0
+        if session_id in self._sessions_waiting():
+            await self._deliver()
+        if session_id in self._sessions_waiting():
+            self._wait(event)
+        else:
+            try:
+                sequence = await self._store(event)
+            except StorageError as error:
+                if (user_id, session_id) not in self._known or not is_away(error):
+                    raise
+                self._wait(event)
+        if (known := self._known.get((user_id, session_id))) is not None:
+            known.events.append(event.stored_as(sequence))
+        return sequence
+
+    def returned(self) -> None:
+        """The server is there again: begin to store what waits."""
+        if self._waiting:
+            self._delivery = asyncio.create_task(self._deliver(), name="memory-outbox")
+
+    async def close(self) -> None:
+        """Give up what still waits, and say how much that is. Idempotent."""
+        if self._delivery is not None:
+            self._delivery.cancel()
+            await asyncio.gather(self._delivery, return_exceptions=True)
+        events = sum(isinstance(entry, Said) for entry in self._waiting)
+        if self._waiting:
+            log.error(
+                "%d events of conversations are lost: the memory server was away until the end",
+                events,
+                extra={"count": events},
+            )
+        self._waiting.clear()
+
+    async def _deliver(self) -> None:
+        """Store what waits, in order, until nothing does or the server is away."""
+        async with self._delivering:
+            stored = 0
+            while self._waiting:
+                entry = self._waiting[0]
+                try:
+                    await self._hand_over(entry)
+                    stored += 1
+                except StorageError as error:
+                    if is_away(error):
+                        return
+                    log.error("an event of a conversation cannot be stored: %s", error)
+                except SessionNotFound:
+                    log.warning("an event is dropped: its session was forgotten meanwhile")
+                self._waiting.popleft()
+            if stored:
+                log.info("%d entries of conversations were stored late", stored)
+            self._told.clear()
+
+    async def _hand_over(self, entry: Session | Said) -> None:
+        if isinstance(entry, Said):
+            await self._store(entry, again=True)
+        else:
+            await super().create(entry.user_id, entry.session_id, entry.title, entry.channel)
+
+    def _wait(self, entry: Session | Said) -> None:
+        if len(self._waiting) >= WAITING_MAX:
+            raise StorageError(
+                Code.RESOURCE_EXHAUSTED,
+                "the memory server is away, and no more of the conversation can be kept until it "
+                "is back",
+                details=f"{WAITING_MAX} events are waiting already",
+                resolution="start the memory server, or wait until it can be reached",
+            )
+        self._waiting.append(entry)
+
+    def _sessions_waiting(self) -> Collection[str]:
+        return {entry.session_id for entry in self._waiting}
+
+    def _remember(self, session: Session) -> _Known:
+        key = session.user_id, session.session_id
+        known = self._known.setdefault(key, _Known(session))
+        known.session = session
+        self._known.move_to_end(key)
+        while len(self._known) > _SESSIONS_MAX + len(self._sessions_waiting()):
+            self._known.popitem(last=False)
+        return known
+
+    def _remember_events(self, user_id: str, session_id: str, events: Events) -> None:
+        """Remember the newest events, and go on remembering those before them."""
+        known = self._known.get((user_id, session_id))
+        if known is not None and events:
+            older = [event for event in known.events if 0 < event.sequence < events[0].sequence]
+            known.events = deque([*older, *events], maxlen=_REMEMBERED_EVENTS)

@@ -1,0 +1,146 @@
+"""What a memory is put together from: on a local file, or on a server with a copy here."""
+
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final, Protocol
+
+from guest.embedding.base import Embedded, Embedder
+from guest.memory import namespaces, revisions
+from guest.memory.conversation import Conversations
+from guest.memory.database.base import Database
+from guest.memory.database.remote import RemoteDatabase
+from guest.memory.database.watched import WatchedDatabase
+from guest.memory.forgetting import Eraser
+from guest.memory.indexer import Indexer
+from guest.memory.migrations import migrate
+from guest.memory.opening import open_store
+from guest.memory.outbox import Outbox
+from guest.memory.replica import Replica
+from guest.memory.replica_erasing import ReplicaEraser
+from guest.memory.replica_search import ReplicaSearch
+from guest.memory.search import Search
+from guest.memory.types import Hit, MemoryConfig, RemoteConfig, SearchOutcome
+from guest.memory.vector_store import VectorStore
+from guest.memory.vectorizer import Vectorizer
+
+_REPLICA: Final = "replica.db"
+
+
+class Finder(Protocol):
+    """`guest.memory.search.Search`, or what stands in for it."""
+
+    async def search(
+        self, user_id: str, query: str, top_k: int, tags: Sequence[str], include_conversation: bool
+    ) -> SearchOutcome: ...
+
+    async def similar(self, user_id: str, note_id: str, embedded: Embedded) -> tuple[Hit, ...]: ...
+
+
+@dataclass(frozen=True)
+class ServerParts:
+    """What only a memory on a server has."""
+
+    watched: WatchedDatabase
+    remote: RemoteDatabase
+    replica: Replica
+    outbox: Outbox
+
+
+@dataclass(frozen=True)
+class Parts:
+    """An open memory. `database` is the one that everything is written to."""
+
+    database: Database
+    vectorizer: Vectorizer
+    vectors: VectorStore
+    indexer: Indexer
+    search: Finder
+    eraser: Eraser
+    conversations: Conversations
+    server: ServerParts | None = None
+
+    async def close(self) -> None:
+        """Release everything. Idempotent."""
+        await self.indexer.stop()
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(self.database.close)
+            if self.server is not None:
+                stack.push_async_callback(self.server.replica.close)
+                stack.push_async_callback(self.server.outbox.close)
+
+
+async def open_parts(config: MemoryConfig, embedder: Embedder | None, user_id: str = "") -> Parts:
+    """Open the store that `config` names; of a server's, with `user_id`, what that user
+    has begins to be copied.
+
+    A server need not be there. Raises `StorageError`.
+    """
+    vectorizer = Vectorizer(embedder)
+    if config.remote is not None:
+        parts = await _on_server(config, config.remote, vectorizer, user_id)
+    else:
+        parts = _on_file(config, await open_store(config), vectorizer)
+    if embedder is not None:
+        parts.indexer.start()
+    return parts
+
+
+async def prepare(database: Database) -> None:
+    """Bring a server's database up to date, and finish what was left undone in it."""
+    await migrate(database)
+    await revisions.count(database)
+    await Eraser(database).finish()
+
+
+def _on_file(config: MemoryConfig, database: Database, vectorizer: Vectorizer) -> Parts:
+    vectors = VectorStore(database)
+    indexer = Indexer(database, vectors, vectorizer)
+    return Parts(
+        database=database,
+        vectorizer=vectorizer,
+        vectors=vectors,
+        indexer=indexer,
+        search=Search(database, vectors, vectorizer, config),
+        eraser=Eraser(database),
+        conversations=Conversations(database, vectors, indexer, config),
+    )
+
+
+async def _on_server(
+    config: MemoryConfig, where: RemoteConfig, vectorizer: Vectorizer, user_id: str
+) -> Parts:
+    async with AsyncExitStack() as stack:
+        remote = await RemoteDatabase.open(where)
+        stack.push_async_callback(remote.close)
+        watched = WatchedDatabase(remote, prepare)
+        stack.push_async_callback(watched.close)
+        path = Path(config.db_path).with_name(_REPLICA)
+        replica = await Replica.open(path, config.encryption_key, where.url, watched)
+        stack.push_async_callback(replica.close)
+        vectors = VectorStore(watched)
+        indexer = Indexer(watched, vectors, vectorizer)
+        outbox = Outbox(watched, vectors, indexer, config)
+        watched.on_return = partial(_returned, replica, outbox)
+        vectors.on_change = lambda namespace: replica.changed([namespace])
+        if user_id:
+            replica.changed([namespaces.notes_of(user_id), namespaces.conversations_of(user_id)])
+        await watched.start()
+        stack.pop_all()
+    return Parts(
+        database=watched,
+        vectorizer=vectorizer,
+        vectors=vectors,
+        indexer=indexer,
+        search=ReplicaSearch(replica, watched, vectorizer, config),
+        eraser=ReplicaEraser(watched, replica),
+        conversations=outbox,
+        server=ServerParts(watched, remote, replica, outbox),
+    )
+
+
+def _returned(replica: Replica, outbox: Outbox) -> None:
+    replica.returned()
+    outbox.returned()
