@@ -34,6 +34,7 @@ from runner.launch import AGENT_COMMAND, EmbedderAt, Launchers, make_launchers
 from runner.leftovers import clear_leftovers
 from runner.locks import host_lock
 from runner.memory_calls import renew_token
+from runner.memory_status import memory_status
 from runner.mounts import Role
 from runner.old_database import adopt_old_database
 from runner.runtime import Runtime
@@ -152,6 +153,7 @@ class Host:
     async def status(self) -> control_pb2.StatusReply:
         """How everything is at this moment; guests are asked."""
         guests, embedder = await asyncio.gather(self._guests.statuses(), self._embedder.status())
+        memory = await memory_status(self._guests.agent, guests)
         return control_pb2.StatusReply(
             user_id=self.user_id,
             tier=self.tier,
@@ -163,6 +165,7 @@ class Host:
             provider=self.provider,
             notices=self.notices,
             boundary=self._guests.boundary,
+            memory=memory,
         )
 
     async def gateway(self) -> tuple[str, str]:

@@ -2,17 +2,16 @@
 
 import asyncio
 import json
-from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
-from google.protobuf.json_format import MessageToDict
 from rich.console import Console
 from rich.table import Table
 from wire.v1 import gateway_pb2
 
 from runner.cli import memory_care, memory_transfer
 from runner.cli.memory_agent import agent_of
+from runner.cli.memory_words import replica_age_s, statistics_json
 from runner.cli.options import Options
 from runner.logs import printable
 from runner.memory_calls import memory_statistics
@@ -28,7 +27,7 @@ def stats(
     """Show how much the agent remembers, where, and how much of it has vectors."""
     found = asyncio.run(_statistics(context.obj))
     if as_json:
-        typer.echo(json.dumps(_for_programs(found), ensure_ascii=False))
+        typer.echo(json.dumps(statistics_json(found), ensure_ascii=False))
         return
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(no_wrap=True, style="bold")
@@ -45,20 +44,6 @@ memory_care.register(memory)
 async def _statistics(options: Options) -> gateway_pb2.MemoryStatisticsReply:
     async with agent_of(options) as agent:
         return await memory_statistics(agent)
-
-
-def _for_programs(found: gateway_pb2.MemoryStatisticsReply) -> dict[str, object]:
-    """Every field under its name in the contract, numbers as numbers."""
-    values: dict[str, object] = MessageToDict(
-        found, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
-    )
-    numbers = {
-        field.name: getattr(found, field.name)
-        for field in found.DESCRIPTOR.fields
-        if isinstance(getattr(found, field.name), int)
-    }
-    vectors = {each.model: each.vectors for each in found.vectors}
-    return values | numbers | {"vectors": vectors}
 
 
 def _in_words(found: gateway_pb2.MemoryStatisticsReply) -> dict[str, str]:
@@ -82,6 +67,5 @@ def _in_words(found: gateway_pb2.MemoryStatisticsReply) -> dict[str, str]:
         each = (f"{one.model} {one.vectors:,}" for one in found.vectors)
         words["vectors"] = "of several models: " + ", ".join(each)
     if found.replica_synced_at:
-        age = datetime.now(UTC) - datetime.fromisoformat(found.replica_synced_at)
-        words["replica"] = f"as it was {max(0, age.total_seconds()):.0f} s ago"
+        words["replica"] = f"as it was {replica_age_s(found):.0f} s ago"
     return words

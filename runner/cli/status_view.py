@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 from wire.v1 import control_pb2
 
+from runner.cli.memory_words import memory_line, statistics_json
 from runner.cli.options import Options
 from runner.config import Config
 from runner.control import connect_control
@@ -29,7 +30,9 @@ async def show_status(options: Options, *, as_json: bool) -> int:
     also `tier`, `pid`, `started_at`, `version`, `provider`, `notices` and
     `guests`, a list of `role`, `state`, `pid`, `restarts`, `reason`, `since`,
     `details` and `resident_bytes`; `boundary` is null without a shell guest, else
-    `passed`, `checked_at` and `checks`, a list of `name`, `passed` and `details`.
+    `passed`, `checked_at` and `checks`, a list of `name`, `passed` and `details`;
+    `memory` is null where the agent does not answer at once, else what
+    `runner memory stats --json` prints.
     """
     config = options.load()
     control = await connect_control(config, options.user_id)
@@ -97,6 +100,7 @@ def _as_json(reply: control_pb2.StatusReply) -> dict[str, Any]:
             for guest in reply.guests
         ],
         "boundary": boundary_json(reply.boundary) if reply.HasField("boundary") else None,
+        "memory": statistics_json(reply.memory) if reply.HasField("memory") else None,
     }
 
 
@@ -142,6 +146,8 @@ def _print_table(reply: control_pb2.StatusReply) -> None:
             Text(printable(remarks)),
         )
     console.print(table)
+    memory = memory_line(reply.memory) if reply.HasField("memory") else "did not answer"
+    console.print(Text(printable(f"memory: {memory}")), soft_wrap=True)
     if reply.HasField("boundary"):
         console.print(_boundary_line(reply.boundary), soft_wrap=True)
     for notice in reply.notices:
