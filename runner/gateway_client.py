@@ -86,9 +86,11 @@ class GatewayClient:
         )
         return await _unary(self._stub.CreateSession(request, timeout=_CALL_TIMEOUT_S))
 
-    async def list_sessions(self, limit: int) -> list[gateway_pb2.Session]:
+    async def list_sessions(
+        self, limit: int, *, include_archived: bool = False
+    ) -> list[gateway_pb2.Session]:
         """The latest `limit` sessions, newest first."""
-        request = gateway_pb2.ListSessionsRequest(limit=limit)
+        request = gateway_pb2.ListSessionsRequest(limit=limit, include_archived=include_archived)
         reply = await _unary(self._stub.ListSessions(request, timeout=_CALL_TIMEOUT_S))
         return list(reply.sessions)
 
@@ -96,6 +98,24 @@ class GatewayClient:
         """A session and its last `limit` events; NOT_FOUND where the user has no such one."""
         request = gateway_pb2.GetSessionRequest(session_id=session_id, limit=limit)
         return await _unary(self._stub.GetSession(request, timeout=_CALL_TIMEOUT_S))
+
+    async def rename_session(self, session_id: str, title: str) -> gateway_pb2.Session:
+        """Give a session another title; NOT_FOUND where the user has no such one."""
+        request = gateway_pb2.RenameSessionRequest(session_id=session_id, title=title)
+        return await _unary(self._stub.RenameSession(request, timeout=_CALL_TIMEOUT_S))
+
+    async def archive_session(self, session_id: str, *, archived: bool) -> gateway_pb2.Session:
+        """Put a session away, or take it out again; NOT_FOUND as above."""
+        request = gateway_pb2.ArchiveSessionRequest(session_id=session_id, archived=archived)
+        return await _unary(self._stub.ArchiveSession(request, timeout=_CALL_TIMEOUT_S))
+
+    async def forget_session(self, session_id: str) -> None:
+        """Remove a session and erase what was said in it, which takes as long as it takes.
+
+        NOT_FOUND as above; CONFLICT while a turn runs in it.
+        """
+        request = gateway_pb2.ForgetSessionRequest(session_id=session_id)
+        await _unary(self._stub.ForgetSession(request))
 
     async def run_turn(
         self, session_id: str, text: str, turn_id: str

@@ -21,6 +21,7 @@ from runner.cli import users as users_view
 from runner.cli.images import images
 from runner.cli.memory import memory
 from runner.cli.options import Options, options_first, warn_unconfined
+from runner.cli.sessions import sessions
 from runner.control import connect_control
 from runner.errors import HostError
 from runner.logs import printable
@@ -34,6 +35,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(images, name="images")
+app.add_typer(sessions, name="sessions")
 app.add_typer(memory, name="memory")
 
 

@@ -63,7 +63,7 @@ def session_table(sessions: list[gateway_pb2.Session], current: str) -> Table:
             one_line(session.session_id),
             one_line(session.title),
             str(session.turns),
-            _to_the_second(session.updated_at),
+            to_the_second(session.updated_at),
         )
     return table
 
@@ -81,7 +81,7 @@ def status_table(
         "model": model_name(hello),
         "session": session_id or "none yet; the first turn opens one",
         "workspace": host.workspace,
-        "host": f"pid {host.pid}, since {_to_the_second(host.started_at)}",
+        "host": f"pid {host.pid}, since {to_the_second(host.started_at)}",
     }
     for guest in host.guests:
         text = f"{guest.state}, pid {guest.pid}" if guest.pid else guest.state
@@ -98,5 +98,6 @@ def model_name(hello: gateway_pb2.HelloReply) -> str:
     return one_line(" ".join(dict.fromkeys((hello.provider, hello.model))))
 
 
-def _to_the_second(timestamp: str) -> str:
+def to_the_second(timestamp: str) -> str:
+    """An RFC 3339 timestamp in UTC, for people."""
     return timestamp[:19].replace("T", " ")

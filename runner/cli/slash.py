@@ -11,6 +11,7 @@ from wire.v1 import control_pb2
 from runner.cli.conversation import Conversation
 from runner.cli.render import one_line, session_table, status_table
 from runner.cli.screen import Screen, Style
+from runner.cli.session_ids import resolve
 
 HostStatus = Callable[[], Awaitable[control_pb2.StatusReply]]
 """What the host says of itself and its guests."""
@@ -88,6 +89,7 @@ class SlashCommands:
                 Code.INVALID_ARGUMENT, "/switch needs a session id", resolution="/sessions"
             )
         await self._conversation.ensure_connected()
+        session_id = await resolve(self._conversation.client, session_id)
         await self._conversation.switch(session_id)
         await self._screen.line(f"session {one_line(session_id)}", Style.NOTICE)
 

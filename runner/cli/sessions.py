@@ -1,0 +1,195 @@
+"""`runner sessions`: the conversations of a user, as a whole."""
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from wire.errors import Code, WireError
+from wire.v1 import gateway_pb2
+
+from runner.cli.chat import CHANNEL
+from runner.cli.memory_agent import running
+from runner.cli.options import Options
+from runner.cli.render import neutralise, one_line, to_the_second
+from runner.cli.session_ids import LISTED_MAX, resolve
+from runner.gateway_client import GatewayClient
+
+sessions = typer.Typer(help="List, name, put away and forget conversations.")
+
+SessionId = Annotated[
+    str, typer.Argument(metavar="ID", help="A session, or how its id begins if that is unique.")
+]
+AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
+
+
+@sessions.command("list")
+def list_(
+    context: typer.Context,
+    everything: Annotated[bool, typer.Option("--all", help="Archived ones too.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List the conversations, the latest used first."""
+
+    async def found() -> list[gateway_pb2.Session]:
+        async with _gateway(context.obj) as gateway:
+            return await gateway.list_sessions(LISTED_MAX, include_archived=everything)
+
+    listed = asyncio.run(found())
+    if as_json:
+        typer.echo(json.dumps([_session_json(each) for each in listed], ensure_ascii=False))
+    elif listed:
+        Console(highlight=False).print(_table(listed))
+    else:
+        typer.echo("no sessions" if everything else "no sessions; --all shows archived ones too")
+
+
+@sessions.command()
+def show(
+    context: typer.Context,
+    session: SessionId,
+    limit: Annotated[int, typer.Option(min=1, max=LISTED_MAX, help="How many events.")] = 50,
+    as_json: AsJson = False,
+) -> None:
+    """Show the end of a conversation."""
+
+    async def found() -> gateway_pb2.SessionHistory:
+        async with _gateway(context.obj) as gateway:
+            return await gateway.get_session(await resolve(gateway, session), limit)
+
+    history = asyncio.run(found())
+    if as_json:
+        content = _session_json(history.session) | {
+            "events": list(map(_event_json, history.events))
+        }
+        typer.echo(json.dumps(content, ensure_ascii=False))
+        return
+    console = Console(highlight=False)
+    console.print(_table([history.session]))
+    for event in history.events:
+        said = Text(f"\n{event.role}  {to_the_second(event.created_at)}\n", style="bold")
+        console.print(said.append(neutralise(event.text), style="not bold"), soft_wrap=True)
+
+
+@sessions.command()
+def rename(context: typer.Context, session: SessionId, title: str) -> None:
+    """Give a conversation another title."""
+
+    async def renamed() -> gateway_pb2.Session:
+        async with _gateway(context.obj) as gateway:
+            return await gateway.rename_session(await resolve(gateway, session), title)
+
+    done = asyncio.run(renamed())
+    typer.echo(f"{one_line(done.session_id)}: {one_line(done.title)}")
+
+
+@sessions.command()
+def archive(context: typer.Context, session: SessionId) -> None:
+    """Put a conversation away: it is not listed any more, and still searched."""
+    typer.echo(f"{_set_archived(context.obj, session, archived=True)} is archived")
+
+
+@sessions.command()
+def unarchive(context: typer.Context, session: SessionId) -> None:
+    """List a conversation again; so does going on in it."""
+    typer.echo(f"{_set_archived(context.obj, session, archived=False)} is not archived")
+
+
+@sessions.command()
+def forget(
+    context: typer.Context,
+    session: SessionId,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Erase a conversation with all that was said in it. Notes saved in it stay."""
+    typer.echo(f"{asyncio.run(_forget(context.obj, session, yes=yes))} is forgotten")
+
+
+async def _forget(options: Options, session: str, *, yes: bool) -> str:
+    async with _gateway(options) as gateway:
+        session_id = await resolve(gateway, session)
+        if not yes:
+            found = (await gateway.get_session(session_id, 1)).session
+            await asyncio.to_thread(_ask, found)
+        await gateway.forget_session(session_id)
+    return one_line(session_id)
+
+
+def _ask(session: gateway_pb2.Session) -> None:
+    if not sys.stdin.isatty():
+        raise WireError(
+            Code.FAILED_PRECONDITION,
+            "nobody can be asked whether to forget this session",
+            details="standard input is no terminal",
+            resolution=f"runner sessions forget {session.session_id} --yes",
+        )
+    called = f" ({one_line(session.title)})" if session.title else ""
+    question = (
+        f"Forget {one_line(session.session_id)}{called}, {session.turns} turns? "
+        "This cannot be undone"
+    )
+    if not typer.confirm(question):
+        raise WireError(Code.CANCELLED, "nothing was forgotten")
+
+
+def _set_archived(options: Options, session: str, *, archived: bool) -> str:
+    async def done() -> gateway_pb2.Session:
+        async with _gateway(options) as gateway:
+            return await gateway.archive_session(await resolve(gateway, session), archived=archived)
+
+    return one_line(asyncio.run(done()).session_id)
+
+
+@asynccontextmanager
+async def _gateway(options: Options) -> AsyncIterator[GatewayClient]:
+    """The agent that runs. Raises `WireError` where none does."""
+    async with await running(options) as control:
+        endpoint, token = await control.gateway()
+    client = await GatewayClient.open(endpoint, token, channel_name=CHANNEL)
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+def _table(listed: Sequence[gateway_pb2.Session]) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("session", "title", "turns", "last used", ""):
+        table.add_column(heading, no_wrap=heading == "session", overflow="fold")
+    for session in listed:
+        table.add_row(
+            one_line(session.session_id),
+            one_line(session.title),
+            str(session.turns),
+            to_the_second(session.updated_at),
+            "archived" if session.archived_at else "",
+        )
+    return table
+
+
+def _session_json(session: gateway_pb2.Session) -> dict[str, Any]:
+    return {
+        "session_id": session.session_id,
+        "title": session.title,
+        "channel": session.channel,
+        "created_at": session.created_at,
+        "updated_at": session.updated_at,
+        "turns": session.turns,
+        "archived_at": session.archived_at or None,
+    }
+
+
+def _event_json(event: gateway_pb2.HistoryEvent) -> dict[str, Any]:
+    return {
+        "sequence": event.sequence,
+        "turn_id": event.turn_id,
+        "role": event.role,
+        "text": event.text,
+        "created_at": event.created_at,
+    }
