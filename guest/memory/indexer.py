@@ -1,6 +1,7 @@
 """Vectors that come late: in the background, after restarts, after a model change."""
 
 import asyncio
+import json
 import logging
 from collections import defaultdict
 from collections.abc import Sequence
@@ -23,10 +24,12 @@ _AWAY: Final = (Code.UNAVAILABLE, Code.TIMEOUT, Code.FAILED_PRECONDITION)
 
 _PENDING: Final = """
 SELECT chunks.chunk_id, chunks.namespace, chunks.context, chunks.body
-    FROM chunks LEFT JOIN chunks_vec USING (chunk_id)
-    WHERE chunks.chunk_id > ? AND (chunks_vec.model_id IS NULL OR chunks_vec.model_id <> ?)
-    ORDER BY chunks.chunk_id LIMIT ?
+    FROM {chunks} LEFT JOIN chunks_vec USING (chunk_id)
+    WHERE chunks.chunk_id > ?1 AND (chunks_vec.model_id IS NULL OR chunks_vec.model_id <> ?2)
+    ORDER BY chunks.chunk_id LIMIT ?3
 """
+_ALL: Final = "chunks"
+_OWN: Final = "json_each(?4) AS own CROSS JOIN chunks ON chunks.namespace = own.value"
 
 
 @dataclass(frozen=True)
@@ -46,7 +49,8 @@ class Indexer:
 
     It sweeps through the passages by id and then sleeps until `wake`. While the
     embedder is away it tries again after `retry_min_s`, doubling up to
-    `retry_max_s`, or as soon as the embedder has answered someone else.
+    `retry_max_s`, or as soon as the embedder has answered someone else. `namespaces`
+    limits it to these, where others have theirs in the same store.
     """
 
     def __init__(
@@ -57,10 +61,13 @@ class Indexer:
         *,
         retry_min_s: float = 0.5,
         retry_max_s: float = 30.0,
+        namespaces: Sequence[str] = (),
     ) -> None:
         self._database = database
         self._vectors = vectors
         self._vectorizer = vectorizer
+        self._own = (json.dumps(namespaces),) if namespaces else ()
+        self._pending_sql = _PENDING.format(chunks=_OWN if namespaces else _ALL)
         self._retry_min_s = retry_min_s
         self._retry_max_s = retry_max_s
         self._done_up_to = 0
@@ -162,8 +169,9 @@ class Indexer:
         return False
 
     async def _pending(self) -> list[_Passage]:
-        arguments = (self._done_up_to, self._model_id, self._batch)
-        result = await self._database.execute(_PENDING, arguments)
+        result = await self._database.execute(
+            self._pending_sql, (self._done_up_to, self._model_id, self._batch, *self._own)
+        )
         return [_Passage(*cast("tuple[int, str, str, str]", row)) for row in result.rows]
 
     async def _embed(self, passages: Sequence[_Passage]) -> int:

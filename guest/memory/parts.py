@@ -73,10 +73,10 @@ class Parts:
 
 
 async def open_parts(config: MemoryConfig, embedder: Embedder | None, user_id: str = "") -> Parts:
-    """Open the store that `config` names; of a server's, with `user_id`, what that user
-    has begins to be copied.
+    """Open the store that `config` names.
 
-    A server need not be there. Raises `StorageError`.
+    A server need not be there. With `user_id`, what that user has on it begins to be
+    copied, and nobody else's passages are given vectors. Raises `StorageError`.
     """
     vectorizer = Vectorizer(embedder)
     if config.remote is not None:
@@ -121,12 +121,14 @@ async def _on_server(
         replica = await Replica.open(path, config.encryption_key, where.url, watched)
         stack.push_async_callback(replica.close)
         vectors = VectorStore(watched)
-        indexer = Indexer(watched, vectors, vectorizer)
+        own = (
+            (namespaces.notes_of(user_id), namespaces.conversations_of(user_id)) if user_id else ()
+        )
+        indexer = Indexer(watched, vectors, vectorizer, namespaces=own)
         outbox = Outbox(watched, vectors, indexer, config)
         watched.on_return = partial(_returned, replica, outbox)
         vectors.on_change = lambda namespace: replica.changed([namespace])
-        if user_id:
-            replica.changed([namespaces.notes_of(user_id), namespaces.conversations_of(user_id)])
+        replica.changed(own)
         await watched.start()
         stack.pop_all()
     return Parts(

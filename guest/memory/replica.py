@@ -93,6 +93,8 @@ class Replica:
     def changed(self, namespaces: Collection[str]) -> None:
         """These have changed on the server, or may have: fetch that soon."""
         self._changed.update(namespaces)
+        if not self._changed:
+            return
         if self._following is None or self._following.done():
             self._following = self._start(self._follow())
 

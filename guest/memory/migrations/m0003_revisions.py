@@ -4,6 +4,7 @@
   is added or altered, `removals` with every one that goes.
 - `revision` of a note, passage or vector: what `changes` was when the row last
   changed, so that a copy asks for the rows above the number it has seen.
+- `chunks_by_namespace`: where many users share a store, the passages of one in order.
 
 `guest.memory.revisions` keeps both, in stores that have copies.
 """
@@ -23,6 +24,7 @@ STATEMENTS: Final = (
     "ALTER TABLE notes ADD COLUMN revision INTEGER NOT NULL DEFAULT 0",
     "ALTER TABLE chunks ADD COLUMN revision INTEGER NOT NULL DEFAULT 0",
     "ALTER TABLE chunks_vec ADD COLUMN revision INTEGER NOT NULL DEFAULT 0",
+    "CREATE INDEX chunks_by_namespace ON chunks (namespace, chunk_id)",
     "CREATE INDEX notes_by_revision ON notes (namespace, revision)",
     "CREATE INDEX chunks_by_revision ON chunks (namespace, revision)",
     "CREATE INDEX vectors_by_revision ON chunks_vec (namespace, revision)",
