@@ -18,6 +18,7 @@ from guest.memory.migrations import (
     m0002_batches,
     m0003_revisions,
     m0005_session_archive,
+    m0006_note_order,
 )
 
 
@@ -30,7 +31,13 @@ class Migration:
     statements: Sequence[str]
 
 
-_MODULES: Final = (m0001_memory, m0002_batches, m0003_revisions, m0005_session_archive)
+_MODULES: Final = (
+    m0001_memory,
+    m0002_batches,
+    m0003_revisions,
+    m0005_session_archive,
+    m0006_note_order,
+)
 MIGRATIONS: Final = tuple(
     Migration(version, module.NAME, module.STATEMENTS)
     for version, module in enumerate(_MODULES, start=1)

@@ -1,0 +1,114 @@
+"""What a user does costs no more because others use the same database, or because
+there is much in it: every statement finds its rows by an index."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from guest.memory import delta, namespaces, revisions
+from guest.memory.database.base import Result, Statement, Value
+from guest.memory.database.local import LocalDatabase
+from guest.memory.store import Memory
+from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
+
+_SCAN: Final = re.compile(r"SCAN (?!CONSTANT ROW|\()(\w+)(?! VIRTUAL TABLE)\b")
+_SORTED: Final = "USE TEMP B-TREE FOR ORDER BY"
+
+EXEMPT: Final = {
+    "SELECT 1 FROM chunks LIMIT 1": "reads one row",
+    "SELECT COUNT(*) FROM erasures": "holds a row for each deletion under way",
+    "FROM chunks_fts_idx": "only for deletions: whether the index still holds deleted words",
+    "FROM conversation_fts_idx": "the same, for forgotten sessions",
+}
+"""Statements that may scan, by a part of them, and why."""
+
+Plans = dict[str, list[str]]
+
+
+class Recorder:
+    """Keeps every statement that local databases are given, each with one set of arguments."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seen: dict[str, Sequence[Value]] = {}
+        execute, batch = LocalDatabase.execute, LocalDatabase.batch
+
+        async def recorded(database: LocalDatabase, sql: str, args: Sequence[Value] = ()) -> Result:
+            self.seen[sql] = args
+            return await execute(database, sql, args)
+
+        async def batch_recorded(
+            database: LocalDatabase, statements: Sequence[Statement]
+        ) -> list[Result]:
+            statements = tuple(statements)
+            self.seen |= {statement.sql: statement.args for statement in statements}
+            return await batch(database, statements)
+
+        monkeypatch.setattr(LocalDatabase, "execute", recorded)
+        monkeypatch.setattr(LocalDatabase, "batch", batch_recorded)
+
+    async def plans(self, database: LocalDatabase) -> Plans:
+        """How the engine carries out each statement on data: one line per table."""
+        found = {}
+        for sql, args in tuple(self.seen.items()):
+            if sql.split()[0].upper() in ("SELECT", "INSERT", "UPDATE", "DELETE", "WITH"):
+                result = await database.execute(f"EXPLAIN QUERY PLAN {sql}", args)
+                found[" ".join(sql.split())] = [str(row[-1]) for row in result.rows]
+        return found
+
+
+async def use(memory: Memory, user_id: str) -> None:
+    """Everything that one user does."""
+    first = (await memory.save(user_id, f"Cats of {user_id}", ("pets",), ORIGIN)).note
+    second = (await memory.save(user_id, f"Dogs of {user_id}", (), ORIGIN)).note
+    await memory.save(user_id, second.text, (), ORIGIN)
+    await memory.update(user_id, first.note_id, "Cats", None, ORIGIN)
+    await memory.update(user_id, first.note_id, "A cat", None, ORIGIN, expected_version=2)
+    await memory.delete(user_id, second.note_id)
+    await memory.get(user_id, first.note_id)
+    await memory.list(user_id, 10)
+    for words in ("cat", "hello"):
+        session_id = (await memory.conversations.create(user_id)).session_id
+        await memory.conversations.append(
+            user_id, session_id, turn_id="t", role="user", text=words, payload="{}"
+        )
+    await memory.conversations.history(user_id, session_id, 10)
+    await memory.conversations.list(user_id)
+    await memory.sessions.rename(user_id, session_id, "Greeting")
+    await memory.sessions.archive(user_id, session_id, archived=True)
+    await memory.sessions.forget(user_id, session_id)
+    await memory.search(user_id, "cat", tags=("pets",))
+    await memory.search(user_id, "cat", include_conversation=True)
+    await memory.statistics(user_id)
+
+
+@pytest.fixture
+async def plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plans:
+    path = tmp_path / "memory.db"
+    recorder = Recorder(monkeypatch)
+    async with opened(path, FakeEmbedder()) as memory:
+        for user_id in ("anna", "bert", "cleo"):
+            await use(memory, user_id)
+    database = await LocalDatabase.open(path)
+    try:
+        await revisions.count(database)
+        recorder.seen = {sql: args for sql, args in recorder.seen.items() if "_schema" not in sql}
+        namespace = namespaces.notes_of("bert")
+        await delta.counters(database, [namespace])
+        await delta.pull(database, namespace, delta.Progress(), kinds=3, ids=True)
+        return await recorder.plans(database)
+    finally:
+        await database.close()
+
+
+async def test_no_table_is_read_from_end_to_end(plans: Plans) -> None:
+    scanning = {sql: lines for sql, lines in plans.items() if any(map(_SCAN.search, lines))}
+    assert {sql for sql in scanning if not any(part in sql for part in EXEMPT)} == set()
+    assert {part for part in EXEMPT if not any(part in sql for sql in scanning)} == set()
+    assert len(plans) > 40
+
+
+async def test_nothing_is_sorted_that_an_index_has_in_order(plans: Plans) -> None:
+    assert {sql: lines for sql, lines in plans.items() if _SORTED in lines} == {}
