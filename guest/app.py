@@ -4,6 +4,7 @@
 keeps open; with `--exit-with-parent` its end means that the runner is gone. A
 guest that cannot start says why in its last log line and exits with
 `EXIT_OPERATOR`. SIGTERM and SIGINT end it within seconds, running turns recorded.
+With a maintenance job in the envelope it does that, and exits instead of serving.
 """
 
 import argparse
@@ -22,7 +23,7 @@ from typing import Final
 from wire import envelope
 from wire.errors import Code, WireError
 from wire.logs import EXIT_OPERATOR, configure, log_startup_failure
-from wire.v1.bootstrap_pb2 import BootstrapEnvelope
+from wire.v1.bootstrap_pb2 import BootstrapEnvelope, MaintenanceJob
 
 from guest import config
 from guest.errors import GuestError
@@ -31,6 +32,8 @@ log = logging.getLogger(__name__)
 
 EXIT_BUG: Final = 70
 """EX_SOFTWARE: a bug; starting again may help."""
+EXIT_STOPPED: Final = 75
+"""EX_TEMPFAIL: maintenance was told to stop; it can be done again."""
 
 _STEP_TIMEOUT_S: Final = 0.9
 """Five parts close one after the other, and all must be done within five seconds."""
@@ -46,9 +49,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     configure("agent", "", "info")
     logging.captureWarnings(True)
     try:
-        settings = config.load(_read_envelope(arguments.bootstrap_file))
-        configure("agent", settings.user_id, settings.log_level)
-        asyncio.run(_serve(settings, with_parent=arguments.exit_with_parent))
+        received = _read_envelope(arguments.bootstrap_file)
+        settings = config.load(received)
+        if received.HasField("maintenance"):
+            configure("agent", settings.user_id, "info")
+            work = _maintain(settings, received.maintenance, with_parent=arguments.exit_with_parent)
+        else:
+            configure("agent", settings.user_id, settings.log_level)
+            work = _serve(settings, with_parent=arguments.exit_with_parent)
+        asyncio.run(work)
     except WireError as error:
         log_startup_failure(log, error)
         return EXIT_OPERATOR
@@ -91,12 +100,7 @@ def _read_envelope(path: Path | None) -> BootstrapEnvelope:
 
 async def _serve(settings: config.GuestConfig, *, with_parent: bool) -> None:
     """Open everything, serve until told to stop, close everything in reverse order."""
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    if with_parent:
-        _stop_at_end_of_stdin(loop, stop)
+    stop = _told_to_stop(with_parent=with_parent)
     async with AsyncExitStack() as stack:
         opening = asyncio.ensure_future(_open(settings, stack))
         stopping = asyncio.ensure_future(stop.wait())
@@ -110,6 +114,34 @@ async def _serve(settings: config.GuestConfig, *, with_parent: bool) -> None:
             return
         await stopping
         log.info("guest stopping")
+
+
+async def _maintain(
+    settings: config.GuestConfig, job: MaintenanceJob, *, with_parent: bool
+) -> None:
+    """Do one job on the memory; told to stop, leave at once, as a job may end at any moment."""
+    from guest import maintenance
+
+    stop = _told_to_stop(with_parent=with_parent)
+    doing = asyncio.ensure_future(maintenance.do(settings, job))
+    stopping = asyncio.ensure_future(stop.wait())
+    await asyncio.wait({doing, stopping}, return_when=asyncio.FIRST_COMPLETED)
+    if not doing.done():
+        log.warning("stopped before the work on the memory was done")
+        os._exit(EXIT_STOPPED)
+    stopping.cancel()
+    await doing
+
+
+def _told_to_stop(*, with_parent: bool) -> asyncio.Event:
+    """Set by SIGTERM and SIGINT, and `with_parent` by the end of standard input."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    if with_parent:
+        _stop_at_end_of_stdin(loop, stop)
+    return stop
 
 
 def _stop_at_end_of_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:

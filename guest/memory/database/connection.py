@@ -75,6 +75,15 @@ def engine(database: str, passphrase: str) -> Any:
     return libsql.connect(database, isolation_level=None, encryption_key=passphrase)
 
 
+def connect_apart(path: Path, key: str) -> Any:
+    """A connection that only reads the file itself and leaves nothing beside it."""
+    return _apart(path, derive(key))
+
+
+def _apart(path: Path, passphrase: str) -> Any:
+    return engine(f"file:{quote(str(path))}?immutable=1", passphrase)
+
+
 def check_key(path: Path, passphrase: str) -> None:
     """Raise `StorageError` where the file at `path` cannot be read with `passphrase`.
 
@@ -84,7 +93,7 @@ def check_key(path: Path, passphrase: str) -> None:
         header = file.read(_HEADER_BYTES)
     if not header:
         return
-    connection = engine(f"file:{quote(str(path))}?immutable=1", passphrase)
+    connection = _apart(path, passphrase)
     try:
         connection.execute("SELECT COUNT(*) FROM sqlite_schema").fetchall()
     except BaseException as error:

@@ -16,8 +16,10 @@ from typing import Final
 from guest.memory.database import failures
 
 _KEPT: Final = 3
-"""So many copies from before migrations stay beside a database."""
+"""So many copies of each kind stay beside a database."""
 _PARTIAL: Final = ".partial"
+_INCOMING: Final = ".incoming"
+_REKEYED: Final = ".before-rekey"
 _BLOCK_BYTES: Final = 1024 * 1024
 
 
@@ -31,6 +33,16 @@ def before_restore(database: Path, time: str) -> Path:
     return database.with_name(f"{database.name}.before-restore-{time}")
 
 
+def before_rekey(database: Path) -> Path:
+    """Where the file with the old key lies for as long as it takes to overwrite it."""
+    return beside_of(database, _REKEYED)
+
+
+def incoming(database: Path) -> Path:
+    """Where a file is prepared that shall take the place of `database`."""
+    return beside_of(database, _INCOMING)
+
+
 def automatic(database: Path) -> list[Path]:
     """All automatic copies of `database`, also unfinished ones, the oldest first."""
     start = f"{database.name}.before-"
@@ -39,11 +51,37 @@ def automatic(database: Path) -> list[Path]:
 
 
 def drop_surplus(database: Path) -> None:
-    """Remove unfinished copies, and those from before all but the latest migrations."""
-    found = automatic(database)
-    migrations = [path for path in found if ".before-v" in path.name and not _partial(path)]
-    for path in [*filter(_partial, found), *migrations[:-_KEPT]]:
-        erase(path)
+    """Remove what interrupted work has left, and all but the latest copies of a kind."""
+    erase_leftovers(database)
+    for kind in ("v", "restore-"):
+        start = f"{database.name}.before-{kind}"
+        for path in [path for path in automatic(database) if path.name.startswith(start)][:-_KEPT]:
+            erase(path)
+
+
+def erase_leftovers(database: Path) -> None:
+    """Remove what interrupted work on `database` or a copy of it has left beside it."""
+    for path in database.parent.iterdir():
+        if path.name.startswith(f"{database.name}.") and _unfinished(path):
+            erase(path)
+
+
+def beside_of(path: Path, suffix: str) -> Path:
+    """A companion of a file, such as its log with the suffix "-wal"."""
+    return path.with_name(path.name + suffix)
+
+
+def replace(new: Path, database: Path, kept_as: Path) -> None:
+    """Put `new` in the place of `database` at once and durably; the old one gets a name.
+
+    At every moment one of them is there, whole. Neither may be in use.
+    """
+    if database.exists():
+        kept_as.unlink(missing_ok=True)
+        kept_as.hardlink_to(database)
+    sync(new)
+    new.replace(database)
+    sync(database.parent)
 
 
 def erase_automatic(database: Path) -> None:
@@ -116,5 +154,5 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
-def _partial(path: Path) -> bool:
-    return path.name.endswith(_PARTIAL)
+def _unfinished(path: Path) -> bool:
+    return path.name.endswith((_PARTIAL, _REKEYED)) or _INCOMING in path.name

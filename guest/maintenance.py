@@ -1,0 +1,162 @@
+"""One job on a user's memory instead of serving: re-keying, restoring, moving.
+
+Whoever started this guest reads its progress and result in the log. Every job
+may be killed at any moment: it leaves the old memory or the new one.
+"""
+
+import asyncio
+import logging
+import os
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from wire.errors import Code
+from wire.logs import MAINTENANCE_DONE, MAINTENANCE_PROGRESS
+from wire.v1.bootstrap_pb2 import MaintenanceJob, Rekey, Restore
+
+from guest.config import GuestConfig
+from guest.errors import GuestError
+from guest.memory.database import copies
+from guest.memory.database.owner import FileOwner
+from guest.memory.database.rekeying import fits, rekey
+from guest.memory.restoring import restore
+from guest.memory.types import MemoryConfig
+
+log = logging.getLogger(__name__)
+
+Progress = Callable[[str, int, int], None]
+
+_EVERY_S: Final = 0.2
+
+
+async def do(settings: GuestConfig, job: MaintenanceJob) -> None:
+    """Do `job` and log what it did. Raises `GuestError`."""
+    memory, progress = settings.memory, _progress_logger()
+    backups = settings.paths.internal / "backups"
+    match job.WhichOneof("job"):
+        case "rekey":
+            result = await asyncio.to_thread(_rekey, memory, backups, job.rekey, progress)
+        case "restore":
+            result = await asyncio.to_thread(_restore, memory, job.restore, progress)
+        case "move":
+            from guest.memory.portable.move import move
+
+            result = await move(memory, settings.user_id, to_remote=job.move.to_remote, progress=progress)
+        case _:
+            raise GuestError(
+                Code.INVALID_ARGUMENT,
+                "the maintenance job is none that this version knows",
+                resolution="use the same version of Oxydra for the runner and its guests",
+            )
+    log.info("maintenance done", extra={"event": MAINTENANCE_DONE, "result": result})
+
+
+def _restore(memory: MemoryConfig, job: Restore, progress: Progress) -> dict[str, Any]:
+    if memory.remote:
+        raise GuestError(
+            Code.FAILED_PRECONDITION,
+            "the memory is on a server, and a backup is restored to a file of this machine",
+            details="memory.remote_url is set",
+            resolution="remove memory.remote_url, restore, set it again, and then: "
+            "runner memory move --to remote",
+        )
+    database = Path(os.path.realpath(memory.db_path))
+    with _owned(database):
+        progress("checking and copying the backup", 0, 1)
+        key = job.key or memory.encryption_key
+        done = restore(database, memory.encryption_key, Path(job.path), key)
+        progress("restored", 1, 1)
+    return {
+        "notes": done.found.notes,
+        "sessions": done.found.sessions,
+        "conversation_events": done.found.events,
+        "schema_version": done.found.schema_version,
+        "replaced_memory": done.kept_as or "there was none",
+    }
+
+
+@contextmanager
+def _owned(database: Path) -> Iterator[None]:
+    owner = FileOwner.acquire(database)
+    try:
+        yield
+    finally:
+        owner.release()
+
+
+def _rekey(memory: MemoryConfig, backups: Path, job: Rekey, progress: Progress) -> dict[str, Any]:
+    if job.from_key == memory.encryption_key:
+        raise GuestError(
+            Code.INVALID_ARGUMENT,
+            "the old and the new key are the same",
+            details="both are empty" if not job.from_key else "nothing would change",
+            resolution="configure the new key in [memory.encryption], and give the old one with "
+            "--old-key-env or --old-key-file (neither: the files are not encrypted yet)",
+        )
+    database = Path(os.path.realpath(memory.db_path))
+    with _owned(database), _owned(database.with_name("replica.db")):
+        return _rekey_all(database, backups, job.from_key, memory.encryption_key, progress)
+
+
+def _rekey_all(
+    database: Path, backups: Path, from_key: str, to_key: str, progress: Progress
+) -> dict[str, Any]:
+    files = [path for path in _files(database, backups) if path.stat().st_size]
+    done: dict[str, list[str]] = {"rekeyed": [], "had_the_new_key": [], "not_rekeyed": []}
+    for number, path in enumerate(files):
+        progress(f"re-keying {path.name}", number, len(files))
+        copies.erase_leftovers(path)
+        if fits(path, from_key):
+            rekey(path, from_key, to_key)
+            done["rekeyed"].append(path.name)
+        elif fits(path, to_key):
+            done["had_the_new_key"].append(path.name)
+        elif path == database:
+            raise GuestError(
+                Code.FAILED_PRECONDITION,
+                f"neither key opens the memory database {database}",
+                details="it is encrypted with a third key, or its first page is damaged; it was "
+                "left as it is",
+                resolution="give the key it was encrypted with (--old-key-env or --old-key-file), "
+                "or bring back a backup with `runner memory restore`",
+            )
+        else:
+            done["not_rekeyed"].append(path.name)
+    replica = database.with_name("replica.db")  # is fetched anew
+    for suffix in ("", "-wal", "-shm"):
+        if (part := copies.beside_of(replica, suffix)).exists():
+            copies.erase(part)
+    progress("re-keyed", len(files), len(files))
+    return dict(done)
+
+
+def _files(database: Path, backups: Path) -> list[Path]:
+    """The memory's own file, its automatic copies and its backups, as far as there are any."""
+    copies.erase_leftovers(database)
+    found = [
+        path for path in copies.automatic(database) if not path.name.endswith(("-wal", "-shm"))
+    ]
+    if database.exists():
+        found.insert(0, database)
+    if backups.is_dir():
+        found += sorted(path for path in backups.glob("*.db") if not path.is_symlink())
+    return found
+
+
+def _progress_logger() -> Progress:
+    """Logs a step when it begins and ends, and in between a few times a second."""
+    last = ("", 0.0)
+
+    def progress(step: str, done: int, total: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if step == last[0] and done < total and now - last[1] < _EVERY_S:
+            return
+        last = (step, now)
+        event = {"event": MAINTENANCE_PROGRESS, "progress": [step, done, total]}
+        log.info("%s: %d of %d", step, done, total, extra=event)
+
+    return progress
