@@ -77,4 +77,14 @@ class Notes:
             embedding_model=counts.embedding_model,
             embedder=await self._memory.embedder_state(),
             schema_version=counts.schema_version,
+            encrypted=self._memory.encrypted,
+            archived_sessions=counts.archived_sessions,
+            vectors=[
+                gateway_pb2.ModelVectors(model=model, vectors=vectors)
+                for model, vectors in counts.vectors.items()
+                if len(counts.vectors) > 1
+            ],
         )
+
+    async def reembed(self) -> gateway_pb2.ReembedMemoryReply:
+        return gateway_pb2.ReembedMemoryReply(passages=await self._memory.reembed(self._user_id))

@@ -207,6 +207,11 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     ) -> gateway_pb2.MemoryStatisticsReply:
         return await self._notes.statistics()
 
+    async def ReembedMemory(
+        self, request: gateway_pb2.ReembedMemoryRequest, context: Context
+    ) -> gateway_pb2.ReembedMemoryReply:
+        return await self._notes.reembed()
+
     async def BackupMemory(
         self, request: gateway_pb2.BackupMemoryRequest, context: Context
     ) -> gateway_pb2.BackupMemoryReply:

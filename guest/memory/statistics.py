@@ -12,11 +12,15 @@ SELECT (SELECT COUNT(*) FROM notes WHERE namespace = ?1 AND superseded_by IS NUL
        (SELECT COUNT(*) FROM note_versions WHERE namespace = ?1),
        (SELECT COUNT(*) FROM chunks WHERE namespace IN (SELECT value FROM json_each(?2))),
        (SELECT COUNT(*) FROM chunks_vec WHERE namespace IN (SELECT value FROM json_each(?2))
-            AND (?4 = '' OR model_id = ?4)),
+            AND model_id > '' AND (?4 = '' OR model_id = ?4)),
        (SELECT COUNT(*) FROM sessions WHERE user_id = ?3),
        (SELECT COUNT(*) FROM conversation_events JOIN sessions USING (session_id)
             WHERE sessions.user_id = ?3),
-       (SELECT MAX(version) FROM memory_migrations)
+       (SELECT MAX(version) FROM memory_migrations),
+       (SELECT COUNT(*) FROM sessions WHERE user_id = ?3 AND archived_at <> ''),
+       (SELECT json_group_object(model_id, vectors) FROM (
+            SELECT model_id, COUNT(*) AS vectors FROM chunks_vec
+                WHERE namespace IN (SELECT value FROM json_each(?2)) GROUP BY model_id))
 """
 
 
@@ -36,4 +40,6 @@ async def statistics(database: Database, user_id: str, model_id: str) -> Statist
         database_bytes=await database.size_bytes(),
         schema_version=counts[6],
         embedding_model=model_id,
+        archived_sessions=counts[7],
+        vectors=json.loads(counts[8]),
     )

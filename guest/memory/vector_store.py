@@ -1,15 +1,16 @@
 """Vectors in the database and, once a search has asked for them, in memory."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, cast
 
 import numpy as np
 
 from guest.embedding.base import Vectors
-from guest.memory.database.base import AnswerLost, Database, Row, Statement
+from guest.memory.database.base import AnswerLost, Database, Row, Statement, apply
 from guest.memory.vectors import ResidentVectors, Snapshot
 
 _LOAD_ROWS: Final = 1000
@@ -20,6 +21,19 @@ INSERT INTO chunks_vec (chunk_id, namespace, model_id, vector)
     SELECT chunk_id, namespace, ?, ? FROM chunks WHERE chunk_id = ? AND namespace = ?
     ON CONFLICT (chunk_id) DO UPDATE SET model_id = excluded.model_id, vector = excluded.vector
     RETURNING chunk_id
+"""
+_SLICE_ROWS: Final = 1000
+"""Rows per statement while setting vectors aside: other threads run between two."""
+
+_SET_ASIDE: Final = """
+UPDATE chunks_vec SET model_id = '' WHERE chunk_id IN (
+    SELECT chunk_id FROM chunks_vec
+        WHERE namespace IN (SELECT value FROM json_each(?)) AND model_id > '' LIMIT ?)
+"""
+_COUNT_BOTH: Final = """
+SELECT (SELECT COUNT(*) FROM chunks_vec
+            WHERE namespace IN (SELECT value FROM json_each(?1)) AND model_id > ''),
+       (SELECT COUNT(*) FROM chunks WHERE namespace IN (SELECT value FROM json_each(?1)))
 """
 _LOAD: Final = """
 SELECT chunk_id, vector FROM chunks_vec
@@ -94,10 +108,12 @@ class VectorStore:
             Statement(_STORE, (model_id, rows[i].tobytes(), chunk_id, namespace))
             for i, chunk_id in enumerate(chunk_ids)
         ]
-        async with self.changing(namespace):
-            results = await self._database.batch(statements)
-            stored = [i for i, result in enumerate(results) if result.rows]
-            self.stored(namespace, model_id, [chunk_ids[i] for i in stored], rows[stored])
+        # after a lost answer the vectors are durable too, and what is resident is loaded again
+        with suppress(AnswerLost):
+            async with self.changing(namespace):
+                results = await self._database.batch(statements)
+                stored = [i for i, result in enumerate(results) if result.rows]
+                self.stored(namespace, model_id, [chunk_ids[i] for i in stored], rows[stored])
 
     def stored(
         self, namespace: str, model_id: str, chunk_ids: Sequence[int], vectors: Vectors
@@ -113,6 +129,23 @@ class VectorStore:
             state.resident = None
         else:
             state.resident.add(chunk_ids, vectors)
+
+    async def set_aside(self, namespaces: Sequence[str]) -> int:
+        """Let no vector of these namespaces count any more, all at once; how many
+        passages they have.
+
+        Each stays where it is, as one of no model, until another takes its place.
+        """
+        names = json.dumps(sorted(namespaces))
+        async with AsyncExitStack() as stack:
+            for namespace in sorted(namespaces):
+                await stack.enter_async_context(self.changing(namespace))
+            vectors, passages = (await self._database.execute(_COUNT_BOTH, (names,))).rows[0]
+            slices = cast(int, vectors) // _SLICE_ROWS + 1
+            await apply(self._database, *[Statement(_SET_ASIDE, (names, _SLICE_ROWS))] * slices)
+            for namespace in namespaces:
+                self._of(namespace).resident = None
+        return cast(int, passages)
 
     async def snapshot(
         self, namespace: str, model_id: str, dimensions: int

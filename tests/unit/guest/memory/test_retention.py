@@ -61,8 +61,12 @@ async def test_old_conversations_go_with_every_byte_and_others_stay(path: Path) 
         await used(memory, "archived", TODAY - 29 * DAY)
         await memory.sessions.archive(ALICE, "archived", archived=True)
         await used(memory, "fresh", TODAY - DAY)
+        await memory.conversations.create(ALICE, "empty")
+        await memory._database.execute(
+            "UPDATE sessions SET updated_at = ? WHERE session_id = 'empty'", (at(TODAY),)
+        )
         assert await retention(memory, Clock()).look() == 2
-        assert await names(memory) == {"archived", "fresh"}
+        assert await names(memory) == {"archived", "fresh", "empty"}
         assert await names(memory, BOB) == {"bobs"}
         assert (await memory.search(ALICE, "long ago")).hits
         content = file_bytes(path)
