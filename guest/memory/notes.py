@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
+from guest.errors import StorageError
 from guest.memory.database.base import Database, Result, Row, Statement
 from guest.memory.instant import now
 from guest.memory.types import Note, NoteNotFound, Origin
@@ -28,6 +29,9 @@ INSERT INTO chunks (namespace, note_id, position, body)
 """
 _DELETE_CHUNKS: Final = """
 DELETE FROM chunks WHERE namespace = ? AND note_id = ? RETURNING chunk_id
+"""
+_FIND_CHUNKS: Final = """
+SELECT chunk_id, body FROM chunks WHERE namespace = ? AND note_id = ? ORDER BY position
 """
 _DELETE: Final = "DELETE FROM notes WHERE namespace = ? AND note_id = ?"
 _REQUIRE: Final = """
@@ -200,6 +204,18 @@ async def delete(database: Database, namespace: str, note_id: str) -> Change:
         )
     )
     return Change(added=(), removed=_ids(results[1]))
+
+
+async def find_change(database: Database, namespace: str, draft: Draft) -> Change:
+    """What a batch did that stored `draft` and whose answer was lost: ids that belong to
+    its passages. None, where that cannot be told: the indexer finds them then."""
+    try:
+        result = await database.execute(_FIND_CHUNKS, (namespace, draft.note_id))
+    except StorageError:
+        return Change(added=())
+    if [row[1] for row in result.rows] != list(draft.passages):
+        return Change(added=())
+    return Change(_ids(result))
 
 
 async def traces(database: Database, namespace: str, note_id: str, chunk_ids: Sequence[int]) -> int:

@@ -14,7 +14,7 @@ from guest.embedding.base import Embedded, Embedder
 from guest.errors import GuestError, StorageError
 from guest.memory import arguments, namespaces, notes
 from guest.memory.chunking import passages_of
-from guest.memory.database.base import ConstraintViolated
+from guest.memory.database.base import AnswerLost, ConstraintViolated
 from guest.memory.database.values import INTEGER_MAX
 from guest.memory.in_use import InUse
 from guest.memory.opening import copy_store
@@ -24,7 +24,6 @@ from guest.memory.portable.importing import Importer
 from guest.memory.reembedding import Reembedding
 from guest.memory.retention import Retention
 from guest.memory.session_admin import SessionAdmin
-from guest.memory.statistics import statistics
 from guest.memory.types import (
     Hit,
     MemoryConfig,
@@ -194,7 +193,25 @@ class Memory:
 
     async def statistics(self, user_id: str) -> Statistics:
         """Counts for one user."""
-        return await statistics(self._database, user_id, self._vectorizer.model_id)
+        return await self._parts.statistics(user_id)
+
+    @property
+    def state(self) -> str:
+        """ "ready", or one sentence that says what is wrong with the store."""
+        return self._parts.state
+
+    async def set_token(self, auth_token: str) -> None:
+        """Use another token with the memory server, once that has accepted it.
+
+        Raises `StorageError`; the token before stays in use then.
+        """
+        if self._parts.server is None:
+            raise StorageError(
+                Code.FAILED_PRECONDITION,
+                "this memory is a local file and has no token",
+                resolution="a token belongs to memory.remote_url in runner.toml",
+            )
+        await self._parts.server.remote.set_token(auth_token)
 
     def export(self, user_id: str) -> AsyncIterator[Part]:
         """Everything of a user as lines that `importer` takes, here or elsewhere."""
@@ -240,31 +257,38 @@ class Memory:
 
     async def _insert(self, namespace: str, draft: notes.Draft) -> notes.Change | None:
         """Store a new note; None where one says the same already."""
-        async with self._vectors.changing(namespace):
-            try:
+        try:
+            async with self._vectors.changing(namespace):
                 change = await notes.insert(self._database, namespace, draft)
-            except ConstraintViolated:
-                return None
-            self._vectors.added(namespace, len(change.added))
-            return change
+                self._vectors.added(namespace, len(change.added))
+                return change
+        except ConstraintViolated:
+            return None
+        except AnswerLost:
+            return await notes.find_change(self._database, namespace, draft)
 
     async def _update(self, namespace: str, draft: notes.Draft) -> notes.Change:
-        async with self._vectors.changing(namespace):
-            try:
+        try:
+            async with self._vectors.changing(namespace):
                 change = await notes.update(self._database, namespace, draft)
-            except ConstraintViolated:
-                raise NoteNotFound(draft.note_id) from None
-            self._vectors.removed(namespace, change.removed)
-            self._vectors.added(namespace, len(change.added))
-            return change
+                self._vectors.removed(namespace, change.removed)
+                self._vectors.added(namespace, len(change.added))
+                return change
+        except ConstraintViolated:
+            raise NoteNotFound(draft.note_id) from None
+        except AnswerLost:
+            return await notes.find_change(self._database, namespace, draft)
 
     async def _delete(self, namespace: str, note_id: str) -> None:
-        async with self._vectors.changing(namespace):
-            try:
+        change = notes.Change(added=())
+        try:
+            async with self._vectors.changing(namespace):
                 change = await notes.delete(self._database, namespace, note_id)
-            except ConstraintViolated:
-                raise NoteNotFound(note_id) from None
-            self._vectors.removed(namespace, change.removed)
+                self._vectors.removed(namespace, change.removed)
+        except ConstraintViolated:
+            raise NoteNotFound(note_id) from None
+        except AnswerLost:
+            log.info("the answer to the deletion of %s was lost; it is gone", note_id)
         left = await notes.traces(self._database, namespace, note_id, change.removed)
         if left:
             raise StorageError(
@@ -282,6 +306,8 @@ class Memory:
 
         The note is stored already, so nothing that goes wrong here is a failure.
         """
+        if not change.added:
+            return None
         stored = False
         try:
             embedded = await self._vectorizer.embed(draft.passages, self._config.embed_wait_s)
