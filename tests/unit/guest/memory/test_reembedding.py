@@ -76,14 +76,15 @@ async def compared(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> tuple[str
     return asked, {asked} if any(ids for _, ids in seen) else set()
 
 
+@pytest.mark.parametrize("dimensions", [96, 64])
 async def test_a_model_that_changes_in_mid_run_meets_no_vector_of_the_other(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch, dimensions: int
 ) -> None:
     embedder = Gated("one", 64)
     async with opened(path, embedder) as memory:
         await fill(memory, 200)
         assert await compared(memory, monkeypatch) == ("one", {"one"})
-        embedder.model_id, embedder.dimensions = "two", 96
+        embedder.model_id, embedder.dimensions = "two", dimensions
         embedder.gate = asyncio.Semaphore(0)
         assert await compared(memory, monkeypatch) == ("two", set())
         found = await memory.search(ALICE, "violins")

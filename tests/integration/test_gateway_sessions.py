@@ -1,0 +1,236 @@
+"""Sessions as wholes, over a real socket: named, put away, forgotten; and vectors made anew."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import grpc
+import pytest
+from pydantic_ai.messages import ModelMessage
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+from wire.errors import Code, WireError
+from wire.status import from_rpc_error
+from wire.v1 import gateway_pb2 as pb
+
+from tests.integration.gateway_house import Client, House, hashing, open_house
+
+TEXT_OF_NOTE = "my locker is number 12"
+
+
+@pytest.fixture
+async def house() -> AsyncIterator[House]:
+    async with open_house(embedder=hashing()) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def alice(house: House) -> Client:
+    return await house.serve("alice")
+
+
+async def refusal(call: Any) -> WireError:
+    with pytest.raises(grpc.RpcError) as raised:
+        await call
+    return from_rpc_error(raised.value)
+
+
+async def listed(client: Client, *, everything: bool = False) -> list[str]:
+    request = pb.ListSessionsRequest(include_archived=everything)
+    return [each.session_id for each in (await client.stub.ListSessions(request)).sessions]
+
+
+async def statistics(client: Client) -> pb.MemoryStatisticsReply:
+    return await client.stub.MemoryStatistics(pb.MemoryStatisticsRequest())
+
+
+async def test_a_session_is_renamed_and_that_is_no_use_of_it(alice: Client) -> None:
+    for session_id in ("first", "second"):
+        await alice.session(session_id)
+    request = pb.RenameSessionRequest(session_id="first", title="Plans für 2027")
+    renamed = await alice.stub.RenameSession(request)
+    assert (renamed.session_id, renamed.title) == ("first", "Plans für 2027")
+    assert await listed(alice) == ["second", "first"]
+
+
+async def test_an_archived_session_is_hidden_searched_and_comes_back_when_used(
+    alice: Client,
+) -> None:
+    await alice.session("old")
+    await alice.answer("old", "the zeppelin leaves at noon")
+    await alice.session("new")
+    away = await alice.stub.ArchiveSession(
+        pb.ArchiveSessionRequest(session_id="old", archived=True)
+    )
+    assert away.archived_at > away.updated_at
+    again = await alice.stub.ArchiveSession(
+        pb.ArchiveSessionRequest(session_id="old", archived=True)
+    )
+    assert again.archived_at == away.archived_at
+    assert await listed(alice) == ["new"]
+    assert await listed(alice, everything=True) == ["new", "old"]
+    counts = await statistics(alice)
+    assert (counts.sessions, counts.archived_sessions) == (2, 1)
+    found = await alice.stub.SearchNotes(
+        pb.SearchNotesRequest(query="zeppelin", include_conversation=True)
+    )
+    assert "zeppelin" in found.notes[0].text
+    await alice.answer("old", "help")
+    assert await listed(alice) == ["old", "new"]
+    await alice.stub.ArchiveSession(pb.ArchiveSessionRequest(session_id="new", archived=True))
+    back = await alice.stub.ArchiveSession(pb.ArchiveSessionRequest(session_id="new"))
+    assert back.archived_at == ""
+    assert await listed(alice) == ["old", "new"]
+
+
+async def test_a_forgotten_session_is_gone_and_its_notes_stay(alice: Client) -> None:
+    await alice.session("gone")
+    await alice.answer("gone", f"remember that {TEXT_OF_NOTE}")
+    await alice.answer("gone", "the zeppelin leaves at noon")
+    await alice.stub.ForgetSession(pb.ForgetSessionRequest(session_id="gone"))
+    for call in (
+        alice.stub.GetSession(pb.GetSessionRequest(session_id="gone")),
+        alice.stub.ForgetSession(pb.ForgetSessionRequest(session_id="gone")),
+        alice.stub.RenameSession(pb.RenameSessionRequest(session_id="gone", title="x")),
+    ):
+        assert (await refusal(call)).code is Code.NOT_FOUND
+    found = await alice.stub.SearchNotes(
+        pb.SearchNotesRequest(query="zeppelin locker", include_conversation=True)
+    )
+    assert [note.text for note in found.notes] == [TEXT_OF_NOTE]
+    counts = await statistics(alice)
+    assert (counts.sessions, counts.conversation_events, counts.notes) == (0, 0, 1)
+    assert await alice.session("gone") == "gone", "the id is free again"
+    history = await alice.stub.GetSession(pb.GetSessionRequest(session_id="gone"))
+    assert not history.events
+
+
+async def test_a_session_is_not_forgotten_while_a_turn_runs_in_it() -> None:
+    go_on = asyncio.Event()
+
+    async def model(_: list[ModelMessage], __: AgentInfo) -> AsyncIterator[Any]:
+        yield "so "
+        await go_on.wait()
+        yield "far"
+
+    async with open_house(with_model=FunctionModel(stream_function=model)) as house:
+        alice = await house.serve("alice")
+        await alice.session("busy")
+        call = alice.stub.RunTurn(pb.RunTurnRequest(session_id="busy", text="hi", turn_id="t1"))
+        stream = aiter(call)
+        await anext(stream)
+        await anext(stream)
+        forget = pb.ForgetSessionRequest(session_id="busy")
+        error = await refusal(alice.stub.ForgetSession(forget))
+        assert error.code is Code.CONFLICT
+        assert error.brief == "session 'busy' is busy with turn 't1'"
+        assert "cancel" in error.resolution
+        go_on.set()
+        *_, last = [event async for event in stream]
+        assert last.completed.text == "so far"
+        await alice.stub.ForgetSession(forget)
+        assert await listed(alice) == []
+
+
+async def test_no_turn_starts_in_a_session_that_is_being_forgotten(house: House) -> None:
+    alice = await house.serve("alice")
+    await alice.session("s")
+    with house.memory.in_use.held("s", "its removal"):
+        call = alice.stub.RunTurn(pb.RunTurnRequest(session_id="s", text="hi"))
+        with pytest.raises(grpc.RpcError) as raised:
+            async for _ in call:
+                pass
+        assert from_rpc_error(raised.value).brief == "session 's' is busy with its removal"
+    assert await alice.answer("s", "help")
+
+
+async def test_a_turn_whose_session_another_guest_forgets_says_so() -> None:
+    vanish = asyncio.Event()
+
+    async def model(_: list[ModelMessage], __: AgentInfo) -> AsyncIterator[Any]:
+        yield "so far"
+        await vanish.wait()
+
+    async with open_house(with_model=FunctionModel(stream_function=model)) as house:
+        alice = await house.serve("alice")
+        await alice.session("s")
+        stream = aiter(alice.stub.RunTurn(pb.RunTurnRequest(session_id="s", text="hi")))
+        await anext(stream)
+        await anext(stream)
+        house.memory.in_use.release("s")  # the other one knows nothing of this turn
+        await house.memory.sessions.forget("alice", "s")
+        vanish.set()
+        *_, last = [event async for event in stream]
+        assert (last.failed.code, last.failed.message) == (
+            "not_found",
+            "the session was forgotten meanwhile",
+        )
+
+
+@pytest.mark.parametrize(
+    ("field", "call"),
+    [
+        ("title", lambda s: s.RenameSession(pb.RenameSessionRequest(session_id="s"))),
+        ("title", lambda s: s.RenameSession(pb.RenameSessionRequest(session_id="s", title=" "))),
+        (
+            "title",
+            lambda s: s.RenameSession(pb.RenameSessionRequest(session_id="s", title="x" * 201)),
+        ),
+        (
+            "title",
+            lambda s: s.RenameSession(pb.RenameSessionRequest(session_id="s", title="a\nb")),
+        ),
+        (
+            "title",
+            lambda s: s.RenameSession(pb.RenameSessionRequest(session_id="s", title="a\0b")),
+        ),
+        ("session_id", lambda s: s.RenameSession(pb.RenameSessionRequest(title="x"))),
+        ("session_id", lambda s: s.ArchiveSession(pb.ArchiveSessionRequest())),
+        ("session_id", lambda s: s.ForgetSession(pb.ForgetSessionRequest(session_id="../x"))),
+    ],
+)
+async def test_bad_input_about_sessions_is_refused_naming_the_field(
+    alice: Client, field: str, call: Callable[[Any], Any]
+) -> None:
+    error = await refusal(call(alice.stub))
+    assert error.code is Code.INVALID_ARGUMENT
+    assert error.brief.startswith(f"bad {field}")
+
+
+async def test_another_users_session_is_neither_named_nor_forgotten(
+    house: House, alice: Client
+) -> None:
+    bob = await house.serve("bob")
+    await bob.session("bobs")
+    await bob.answer("bobs", "help")
+    with house.memory.in_use.held("bobs", "turn 't'"):
+        for call in (
+            alice.stub.RenameSession(pb.RenameSessionRequest(session_id="bobs", title="x")),
+            alice.stub.ArchiveSession(pb.ArchiveSessionRequest(session_id="bobs", archived=True)),
+            alice.stub.ForgetSession(pb.ForgetSessionRequest(session_id="bobs")),
+        ):
+            assert (await refusal(call)).code is Code.NOT_FOUND
+    history = await bob.stub.GetSession(pb.GetSessionRequest(session_id="bobs"))
+    assert (history.session.title, history.session.archived_at) == ("", "")
+    assert len(history.events) == 2
+
+
+async def test_vectors_are_made_anew_on_request(house: House, alice: Client) -> None:
+    session = await alice.session()
+    await alice.answer(session, f"remember that {TEXT_OF_NOTE}")
+    before = await statistics(alice)
+    reply = await alice.stub.ReembedMemory(pb.ReembedMemoryRequest())
+    assert reply.passages == before.passages > 1
+    async with asyncio.timeout(10):
+        while (counts := await statistics(alice)).passages_embedded != counts.passages:
+            await asyncio.sleep(0.01)
+    assert counts.embedding_model.startswith("hashing-")
+    assert not counts.vectors
+    assert not counts.encrypted
+
+
+async def test_without_an_embedder_no_vector_is_touched() -> None:
+    async with open_house() as house:
+        alice = await house.serve("alice")
+        error = await refusal(alice.stub.ReembedMemory(pb.ReembedMemoryRequest()))
+        assert error.code is Code.FAILED_PRECONDITION
+        assert error.brief == "no embedder is configured"
