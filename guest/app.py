@@ -191,7 +191,7 @@ async def _open(settings: config.GuestConfig, stack: AsyncExitStack) -> None:
     if settings.embedder.endpoint:
         embedder = RemoteEmbedder(settings.embedder.endpoint, settings.embedder.token)
         _close_later(stack, "embedder", embedder.close)
-    memory = await Memory.open(settings.memory, embedder)
+    memory = await Memory.open(settings.memory, embedder, settings.user_id)
     _close_later(stack, "memory", memory.close)
     if settings.memory.retention_days:
         retention = memory.retention(settings.user_id)

@@ -43,6 +43,8 @@ class Store(Protocol):
         self, user_id: str, session_id: str, *, turn_id: str, role: str, text: str, payload: str
     ) -> int: ...
 
+    def unstored(self, session_id: str) -> str: ...
+
 
 async def last_turns(store: Store, user_id: str, session_id: str, turns: int) -> list[Event]:
     """The events of the last `turns` whole turns, oldest first.

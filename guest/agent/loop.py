@@ -87,6 +87,7 @@ class TurnLoop:
         )
         run = Run(request, self._store, self._pipeline, self._redact, emit, approve)
         try:
+            await run.tell_if_unstored()
             return await self._to_outcome(run, history.to_messages(events))
         finally:
             await self._keep_what_was_said(run)

@@ -109,6 +109,12 @@ class Run:
         await self.record_call(call_id, tool, result)
         await self._emit(finished(call_id, tool, result))
 
+    async def tell_if_unstored(self) -> None:
+        """Tell the watcher, once, that what is said is not being stored right now."""
+        if sentence := self._store.unstored(self.request.context.session_id):
+            before = "\n\n" if self.answer else ""
+            await self._emit(gateway_pb2.TextDelta(text=f"{before}({sentence})\n\n"))
+
     async def _say(self, text: str) -> None:
         text = history.storable(text)
         self.unrecorded += text
@@ -124,3 +130,4 @@ class Run:
             text=history.storable(text),
             payload=payload,
         )
+        await self.tell_if_unstored()

@@ -77,12 +77,15 @@ class Notes:
             embedding_model=counts.embedding_model,
             embedder=await self._memory.embedder_state(),
             schema_version=counts.schema_version,
+            store=counts.store,
+            state=counts.state,
+            replica_synced_at=counts.replica_synced_at,
             encrypted=self._memory.encrypted,
             archived_sessions=counts.archived_sessions,
             vectors=[
                 gateway_pb2.ModelVectors(model=model, vectors=vectors)
                 for model, vectors in counts.vectors.items()
-                if len(counts.vectors) > 1
+                if counts.vectors.keys() != {counts.embedding_model}
             ],
         )
 

@@ -77,6 +77,10 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         notices = list(self._info.notices)
         if embedder != "ready":
             notices.append(f"memory searches by keyword only for now; the embedder: {embedder}")
+        if (memory := self._memory.state) != "ready":
+            notices.append(
+                f"nothing can be saved right now, and searches answer from a copy: {memory}"
+            )
         return gateway_pb2.HelloReply(
             user_id=self._user_id,
             tier=self._info.tier,
@@ -86,6 +90,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
             embedder=embedder,
             notices=notices,
             version=self._info.version,
+            memory=memory,
         )
 
     async def _embedder(self) -> str:

@@ -177,6 +177,11 @@ class Conversations:
             await self.get(user_id, session_id)
         return [Event(*cast("tuple[Any, ...]", row)) for row in reversed(result.rows)]
 
+    def unstored(self, session_id: str) -> str:  # noqa: ARG002 - for stores that may be away
+        """A sentence for whoever talks in a session that is not being stored right now;
+        empty where it is, and where this was said already."""
+        return ""
+
     async def _store(self, event: Said, *, again: bool = False) -> int:
         """Add an event; with `again` only if an earlier attempt has not."""
         namespace = namespaces.conversations_of(event.user_id)

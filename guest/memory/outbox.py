@@ -62,8 +62,7 @@ class Outbox(Conversations):
         self._told: set[str] = set()
 
     def unstored(self, session_id: str) -> str:
-        """A sentence for whoever talks in a session that is not being stored right now;
-        empty where it is, and where this was said already since the server went away."""
+        """See `Conversations.unstored`; said once until everything is stored again."""
         if session_id in self._told or session_id not in self._sessions_waiting():
             return ""
         self._told.add(session_id)

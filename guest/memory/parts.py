@@ -1,18 +1,22 @@
 """What a memory is put together from: on a local file, or on a server with a copy here."""
 
+import asyncio
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Final, Protocol
 
+from wire.errors import Code
+
 from guest.embedding.base import Embedded, Embedder
+from guest.errors import StorageError
 from guest.memory import namespaces, revisions
 from guest.memory.conversation import Conversations
 from guest.memory.database.base import Database
 from guest.memory.database.remote import RemoteDatabase
-from guest.memory.database.watched import WatchedDatabase
+from guest.memory.database.watched import WatchedDatabase, is_away
 from guest.memory.forgetting import Eraser
 from guest.memory.indexer import Indexer
 from guest.memory.migrations import migrate
@@ -22,11 +26,13 @@ from guest.memory.replica import Replica
 from guest.memory.replica_erasing import ReplicaEraser
 from guest.memory.replica_search import ReplicaSearch
 from guest.memory.search import Search
-from guest.memory.types import Hit, MemoryConfig, RemoteConfig, SearchOutcome
+from guest.memory.statistics import statistics
+from guest.memory.types import Hit, MemoryConfig, RemoteConfig, SearchOutcome, Statistics
 from guest.memory.vector_store import VectorStore
 from guest.memory.vectorizer import Vectorizer
 
 _REPLICA: Final = "replica.db"
+_CATCH_UP_S: Final = 1.0
 
 
 class Finder(Protocol):
@@ -48,6 +54,25 @@ class ServerParts:
     replica: Replica
     outbox: Outbox
 
+    async def statistics(self, user_id: str, model_id: str) -> Statistics:
+        """Counts for one user: of the copy, where the server is away."""
+        try:
+            counts = await statistics(self.watched, user_id, model_id)
+        except StorageError as error:
+            if not is_away(error):
+                raise
+            counts = await statistics(self.replica.database, user_id, model_id)
+        return replace(
+            counts,
+            store="remote",
+            state=self.state,
+            replica_synced_at=self.replica.progress(namespaces.notes_of(user_id)).synced_at,
+        )
+
+    @property
+    def state(self) -> str:
+        return "ready" if self.watched.problem is None else self.watched.problem.brief
+
 
 @dataclass(frozen=True)
 class Parts:
@@ -61,6 +86,37 @@ class Parts:
     eraser: Eraser
     conversations: Conversations
     server: ServerParts | None = None
+
+    @property
+    def state(self) -> str:
+        """ "ready", or what is wrong with the store."""
+        return "ready" if self.server is None else self.server.state
+
+    async def statistics(self, user_id: str) -> Statistics:
+        """Counts for one user."""
+        if self.server is not None:
+            return await self.server.statistics(user_id, self.vectorizer.model_id)
+        return await statistics(self.database, user_id, self.vectorizer.model_id)
+
+    async def set_token(self, auth_token: str) -> None:
+        """See `Memory.set_token`."""
+        if self.server is None:
+            raise StorageError(
+                Code.FAILED_PRECONDITION,
+                "this memory is a local file and has no token",
+                resolution="a token belongs to memory.remote_url in runner.toml",
+            )
+        await self.server.remote.set_token(auth_token)
+
+    @property
+    def following(self) -> "asyncio.Task[None] | None":
+        """The copying of what was written to a server so far; None where all is copied."""
+        return None if self.server is None else self.server.replica.following
+
+    async def caught_up(self, following: "asyncio.Task[None] | None") -> None:
+        """Wait for what `following` has given, though not for long."""
+        if following is not None:
+            await asyncio.wait({following}, timeout=_CATCH_UP_S)
 
     async def close(self) -> None:
         """Release everything. Idempotent."""

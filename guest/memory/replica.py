@@ -26,7 +26,7 @@ from guest.memory.vector_store import VectorStore
 log = logging.getLogger(__name__)
 
 KINDS: Final = 3
-_COALESCE_S: Final = 0.01
+_COALESCE_S: Final = 0.002
 """Changes within this time are fetched together."""
 
 _T = TypeVar("_T")

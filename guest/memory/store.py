@@ -13,6 +13,7 @@ from wire.limits import NOTE_MAX_CHARS, TOP_K_MAX
 from guest.embedding.base import Embedded, Embedder
 from guest.errors import GuestError, StorageError
 from guest.memory import arguments, namespaces, notes
+from guest.memory.afterwards import afterwards
 from guest.memory.chunking import passages_of
 from guest.memory.database.base import AnswerLost, ConstraintViolated
 from guest.memory.database.values import INTEGER_MAX
@@ -100,6 +101,7 @@ class Memory:
         """
         namespace = namespaces.notes_of(user_id)
         draft = self._draft(f"note-{uuid.uuid4()}", text, tags, origin)
+        earlier = self._parts.following
         while (change := await self._insert(namespace, draft)) is None:
             present = await notes.find_by_text(self._database, namespace, user_id, draft)
             if present is not None:
@@ -108,6 +110,7 @@ class Memory:
         note = draft.as_saved(user_id, embedded=embedded is not None)
         if embedded is None:
             return SaveOutcome(note, True, "keyword")
+        await self._parts.caught_up(earlier)
         return SaveOutcome(note, True, "semantic", await self._similar(user_id, note, embedded))
 
     async def update(
@@ -137,7 +140,8 @@ class Memory:
             current = await notes.get(self._database, namespace, user_id, note_id)
             raise StaleVersion(current) from None
         await self._embed(namespace, draft, change)
-        return await notes.get(self._database, namespace, user_id, note_id)
+        with afterwards(f"{note_id} is updated; it could not be read again"):
+            return await notes.get(self._database, namespace, user_id, note_id)
 
     async def delete(self, user_id: str, note_id: str) -> None:
         """Remove a note with its versions, passages and vectors; no byte of it stays.
@@ -201,17 +205,9 @@ class Memory:
         return self._parts.state
 
     async def set_token(self, auth_token: str) -> None:
-        """Use another token with the memory server, once that has accepted it.
-
-        Raises `StorageError`; the token before stays in use then.
-        """
-        if self._parts.server is None:
-            raise StorageError(
-                Code.FAILED_PRECONDITION,
-                "this memory is a local file and has no token",
-                resolution="a token belongs to memory.remote_url in runner.toml",
-            )
-        await self._parts.server.remote.set_token(auth_token)
+        """Use another token with the memory server, once that has accepted it; else
+        the one before stays in use. Raises `StorageError`."""
+        await self._parts.set_token(auth_token)
 
     def export(self, user_id: str) -> AsyncIterator[Part]:
         """Everything of a user as lines that `importer` takes, here or elsewhere."""
@@ -289,15 +285,16 @@ class Memory:
             raise NoteNotFound(note_id) from None
         except AnswerLost:
             log.info("the answer to the deletion of %s was lost; it is gone", note_id)
-        left = await notes.traces(self._database, namespace, note_id, change.removed)
-        if left:
-            raise StorageError(
-                Code.INTERNAL,
-                f"{left} rows of the deleted note {note_id} are still there",
-                details="the database did not follow its own foreign keys",
-                resolution="report this, with the log, as a bug",
-            )
-        await self._eraser.erase()
+        with afterwards(f"{note_id} is deleted; removing every byte is not finished"):
+            left = await notes.traces(self._database, namespace, note_id, change.removed)
+            if left:
+                raise StorageError(
+                    Code.INTERNAL,
+                    f"{left} rows of the deleted note {note_id} are still there",
+                    details="the database did not follow its own foreign keys",
+                    resolution="report this, with the log, as a bug",
+                )
+            await self._eraser.erase()
 
     async def _embed(
         self, namespace: str, draft: notes.Draft, change: notes.Change

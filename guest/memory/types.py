@@ -159,7 +159,8 @@ class Statistics:
     `passages_embedded` counts vectors of `embedding_model`, and of any model where
     that is not known yet. `archived_sessions` are among `sessions`. `database_bytes`
     covers the file and its WAL. `vectors` has all there are, by model; those set
-    aside are under "".
+    aside are under "". `state` is "ready", or what is wrong with the store: while a
+    server is away, what is counted is the copy that `replica_synced_at` dates.
     """
 
     notes: int
@@ -173,6 +174,9 @@ class Statistics:
     embedding_model: str = ""
     archived_sessions: int = 0
     vectors: Mapping[str, int] = field(default_factory=dict)
+    store: Literal["local", "remote"] = "local"
+    state: str = "ready"
+    replica_synced_at: str = ""
 
 
 @dataclass(frozen=True)

@@ -99,6 +99,32 @@ def prompts(messages: Sequence[ModelMessage]) -> list[str]:
     return [str(part.content) for part in parts if isinstance(part, UserPromptPart)]
 
 
+async def test_who_talks_is_told_once_that_nothing_is_being_stored() -> None:
+    house = House(steps("Hello", "Again"))
+    house.store.notices = ["Not stored right now."]
+    outcome = await house.say("hi")
+    assert isinstance(outcome, gateway_pb2.TurnCompleted)
+    assert house.watcher.text == "(Not stored right now.)\n\nHello"
+    assert outcome.text == "Hello"
+    assert house.store.texts("assistant") == ["Hello"]
+    await house.say("hi", "t2")
+    assert house.watcher.text.count("Not stored") == 1
+
+
+async def test_a_store_that_goes_away_in_a_turn_is_told_after_the_answer() -> None:
+    house = House(steps("Hello"))
+    said = house.store.append
+
+    async def leave(*args: Any, **settings: Any) -> int:
+        if settings["role"] == "assistant":
+            house.store.notices = ["Not stored right now."]
+        return await said(*args, **settings)
+
+    house.store.append = leave  # type: ignore[method-assign]
+    await house.say("hi")
+    assert house.watcher.text == "Hello\n\n(Not stored right now.)\n\n"
+
+
 async def test_a_plain_answer_is_streamed_recorded_and_completed() -> None:
     house = House(steps(["Hello", ", ", "Alice."]))
     outcome = await house.say("hi")

@@ -16,11 +16,14 @@ CONTEXT = ToolContext("alice", "s1", "t1", "test")
 
 
 class FakeStore:
-    """Conversation events in a list per session; `fail` raises on the next append."""
+    """Conversation events in a list per session; `fail` raises on the next append.
+
+    Each of `notices` is said once, about a session that is not being stored."""
 
     def __init__(self) -> None:
         self.events: dict[tuple[str, str], list[Event]] = {}
         self.fail: WireError | None = None
+        self.notices: list[str] = []
 
     async def history(self, user_id: str, session_id: str, limit: int) -> list[Event]:
         return self.events.get((user_id, session_id), [])[-limit:]
@@ -33,6 +36,9 @@ class FakeStore:
         lines = self.events.setdefault((user_id, session_id), [])
         lines.append(Event(len(lines) + 1, turn_id, role, text, payload, "now"))
         return len(lines)
+
+    def unstored(self, session_id: str) -> str:
+        return self.notices.pop() if self.notices else ""
 
     def roles(self, session_id: str = "s1", user_id: str = "alice") -> list[str]:
         return [event.role for event in self.events.get((user_id, session_id), [])]
