@@ -8,6 +8,7 @@ from typing import Final, cast
 from wire.errors import Code
 
 from guest.errors import StorageError
+from guest.memory.afterwards import afterwards
 from guest.memory.conversation import Conversations
 from guest.memory.database.base import ConstraintViolated, Database, Statement, apply
 from guest.memory.forgetting import Eraser
@@ -63,7 +64,8 @@ class SessionAdmin:
     async def rename(self, user_id: str, session_id: str, title: str) -> Session:
         """Give a session another title. Raises `SessionNotFound`."""
         await apply(self._database, Statement(_RENAME, (title, session_id, user_id)))
-        return await self._conversations.get(user_id, session_id)
+        with afterwards("the session is renamed; it could not be read again"):
+            return await self._conversations.get(user_id, session_id)
 
     async def archive(self, user_id: str, session_id: str, *, archived: bool) -> Session:
         """Put a session away, or take it out again; it is searched either way.
@@ -74,7 +76,8 @@ class SessionAdmin:
         await apply(
             self._database, Statement(_ARCHIVE, (moment, session_id, user_id, int(archived)))
         )
-        return await self._conversations.get(user_id, session_id)
+        with afterwards("the session was moved; it could not be read again"):
+            return await self._conversations.get(user_id, session_id)
 
     async def forget(self, user_id: str, session_id: str) -> None:
         """Remove a session with everything that was said in it; no byte of it stays.
@@ -100,18 +103,8 @@ class SessionAdmin:
         async with self._forgetting:
             began = now()
             disowned = [each for each in session_ids if await self._disown(user_id, each)]
-            removed = await purge(self._database, self._vectors, user_id)
-            arguments = (json.dumps(disowned), json.dumps(removed), began)
-            left = cast(int, (await self._database.execute(_TRACES, arguments)).rows[0][0])
-            if left:
-                raise StorageError(
-                    Code.INTERNAL,
-                    f"{left} rows of forgotten sessions are still there",
-                    details="the database did not follow its own foreign keys",
-                    resolution="report this, with the log, as a bug",
-                )
-            if disowned or removed:
-                await self._eraser.erase()
+            with afterwards("what was to be forgotten is; removing every byte is not finished"):
+                await self._remove(user_id, disowned, began)
         return len(disowned)
 
     async def _disown(self, user_id: str, session_id: str) -> bool:
@@ -121,3 +114,17 @@ class SessionAdmin:
         except (SessionBusy, ConstraintViolated):
             return False
         return True
+
+    async def _remove(self, user_id: str, disowned: Sequence[str], began: str) -> None:
+        removed = await purge(self._database, self._vectors, user_id)
+        arguments = (json.dumps(disowned), json.dumps(removed), began)
+        left = cast(int, (await self._database.execute(_TRACES, arguments)).rows[0][0])
+        if left:
+            raise StorageError(
+                Code.INTERNAL,
+                f"{left} rows of forgotten sessions are still there",
+                details="the database did not follow its own foreign keys",
+                resolution="report this, with the log, as a bug",
+            )
+        if disowned or removed:
+            await self._eraser.erase()

@@ -1,0 +1,61 @@
+"""An error that comes after a change says that the change was made."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from wire.errors import Code
+
+from guest.errors import StorageError
+from guest.memory.store import Memory
+from tests.unit.memory_support import ORIGIN, opened
+
+ALICE = "alice"
+
+
+def away(*_: Any, **__: Any) -> Any:
+    raise StorageError(Code.UNAVAILABLE, "the server is away", details="nothing was changed there")
+
+
+async def updated(memory: Memory, note_id: str) -> None:
+    await memory.update(ALICE, note_id, "likes coffee", None, ORIGIN)
+
+
+async def deleted(memory: Memory, note_id: str) -> None:
+    await memory.delete(ALICE, note_id)
+
+
+async def forgotten(memory: Memory, _: str) -> None:
+    await memory.sessions.forget(ALICE, "s")
+
+
+@pytest.mark.parametrize(
+    ("change", "part", "sentence"),
+    [
+        (updated, "guest.memory.notes.get", "is updated; it could not be read again"),
+        (deleted, "guest.memory.notes.traces", "is deleted; removing every byte is not finished"),
+        (deleted, "guest.memory.forgetting.Eraser.erase", "is deleted; removing every byte"),
+        (forgotten, "guest.memory.session_admin.purge", "what was to be forgotten is"),
+    ],
+)
+async def test_what_fails_after_a_change_does_not_deny_it(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[Memory, str], Any],
+    part: str,
+    sentence: str,
+) -> None:
+    async with opened(tmp_path / "memory.db") as memory:
+        note = (await memory.save(ALICE, "likes tea", [], ORIGIN)).note
+        await memory.conversations.create(ALICE, "s")
+        with monkeypatch.context() as patched:
+            patched.setattr(part, away)
+            with pytest.raises(StorageError, match=sentence) as caught:
+                await change(memory, note.note_id)
+        assert caught.value.code is Code.UNAVAILABLE
+        assert "nothing was changed" not in str(caught.value)
+        texts = [found.text for found in (await memory.list(ALICE, 10))[0]]
+        sessions = await memory.conversations.list(ALICE)
+    assert texts == {"updated": ["likes coffee"], "deleted": []}.get(change.__name__, ["likes tea"])
+    assert len(sessions) == (change is not forgotten)
