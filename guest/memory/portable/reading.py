@@ -24,7 +24,7 @@ INLINE_VERSIONS: Final = 8
 a mebibyte, whatever the note says."""
 _NOTES_PER_PAGE: Final = 64
 _SESSIONS_PER_PAGE: Final = 256
-_EVENTS_PER_PAGE: Final = 128
+_EVENTS_PER_PAGE: Final = 64
 
 _PAGE: Final = """
     WHERE seq IN (SELECT seq FROM notes WHERE namespace = ? AND seq > ? AND seq <= ?

@@ -1,0 +1,163 @@
+"""Whole memories from a file to a real server and back."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from wire.errors import Code
+
+from guest.errors import GuestError, StorageError
+from guest.memory.database.remote import RemoteDatabase
+from guest.memory.portable.exporting import export
+from guest.memory.portable.move import move
+from guest.memory.types import MemoryConfig, RemoteConfig
+from tests.support.memory_lines import TIME, entities, event, exported, file, note, session
+from tests.support.sqld import connected, running
+from tests.unit.memory_support import ORIGIN, FakeEmbedder, embedded, opened
+
+pytestmark = pytest.mark.sqld
+
+
+@pytest.fixture
+def config(tmp_path: Path) -> Iterator[MemoryConfig]:
+    """A local file, and a server that has nothing yet."""
+    with running() as sqld:
+        yield MemoryConfig(str(tmp_path / "memory.db"), remote=RemoteConfig(sqld.url()))
+
+
+def silent(_step: str, _done: int, _total: int) -> None:
+    pass
+
+
+async def fill(path: Path) -> list[bytes]:
+    """A memory with everything in it; its lines."""
+    notes = [note(f"n{n}", f"tea 👩‍🚀 {n}", 1 + n % 30, key=f"k{n}") for n in range(70)]
+    said = [event("s1", n, f"It was said\u2028{n}.") for n in range(1, 140)]
+    state = {"name": "summary", "value": "short", "epoch": 3, "updated_at": TIME}
+    sessions = (session("s1", title="A", state=[state]), *said, session("s2"))
+    async with opened(path, FakeEmbedder()) as memory:
+        report = await memory.importer("alice").feed(file(*notes, *sessions))
+        assert report.problems == []
+        await memory.save("alice", "the newest note", ["tag"], ORIGIN)
+        await embedded(memory, "alice", 71 + 139)
+        return entities(await exported(memory, "alice"))
+
+
+@asynccontextmanager
+async def on(config: MemoryConfig) -> AsyncIterator[RemoteDatabase]:
+    assert config.remote is not None
+    async with connected(config.remote.url) as database:
+        yield database
+
+
+async def on_server(config: MemoryConfig) -> list[bytes]:
+    """What an export of the server's memory holds."""
+    async with on(config) as database:
+        return entities(b"".join([part.lines async for part in export(database, "alice")]))
+
+
+async def test_a_memory_goes_to_the_server_and_back_and_loses_nothing(
+    config: MemoryConfig, tmp_path: Path
+) -> None:
+    before = await fill(Path(config.db_path))
+    steps: list[tuple[str, int, int]] = []
+    moved = await move(config, "alice", to_remote=True, progress=lambda *step: steps.append(step))
+    assert moved == {
+        "notes": 71,
+        "note_versions": sum(n % 30 for n in range(70)),
+        "sessions": 2,
+        "events": 139,
+        "vectors": 210,
+    }
+    assert {step for step, _, _ in steps} == {"copying", "vectors", "comparing"}
+    assert all(done <= total for _, done, total in steps)
+    assert await on_server(config) == before
+    async with opened(Path(config.db_path)) as memory:
+        assert entities(await exported(memory, "alice")) == before
+    back = replace(config, db_path=str(tmp_path / "back.db"))
+    assert await move(back, "alice", to_remote=False, progress=silent) == moved
+    async with opened(Path(back.db_path), FakeEmbedder()) as memory:
+        assert entities(await exported(memory, "alice")) == before
+        statistics = await memory.statistics("alice")
+        assert statistics.passages_embedded == statistics.passages == 210
+
+
+async def test_a_move_that_was_interrupted_goes_on(
+    config: MemoryConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = await fill(Path(config.db_path))
+    applied, left = RemoteDatabase.batch, 0
+
+    async def failing(self: RemoteDatabase, statements: Any) -> Any:
+        nonlocal left
+        left -= 1
+        if left < 0:
+            raise StorageError(Code.UNAVAILABLE, "the cable was pulled")
+        return await applied(self, statements)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(RemoteDatabase, "batch", failing)
+        for number in (12, 14, 16, 19):
+            left = number
+            with pytest.raises(StorageError, match="the cable was pulled"):
+                await move(config, "alice", to_remote=True, progress=silent)
+    halfway = await on_server(config)
+    assert 0 < len(halfway) < len(before)
+    await move(config, "alice", to_remote=True, progress=silent)
+    assert await on_server(config) == before
+    await move(config, "alice", to_remote=True, progress=silent)
+    assert await on_server(config) == before
+
+
+async def test_what_was_forgotten_on_the_server_does_not_come_back_from_the_old_file(
+    config: MemoryConfig,
+) -> None:
+    await fill(Path(config.db_path))
+    await move(config, "alice", to_remote=True, progress=silent)
+    async with on(config) as server:
+        await server.execute("DELETE FROM chunks WHERE note_id = 'n7'")
+        await server.execute("DELETE FROM notes WHERE note_id = 'n7'")
+    with pytest.raises(StorageError, match="the local file holds 1 notes") as caught:
+        await move(config, "alice", to_remote=False, progress=silent)
+    assert "mv memory.db memory.db.old" in caught.value.resolution
+    Path(config.db_path).rename(Path(config.db_path).with_suffix(".old"))
+    await move(config, "alice", to_remote=False, progress=silent)
+    async with opened(Path(config.db_path)) as memory:
+        assert all(b'"n7"' not in line for line in entities(await exported(memory, "alice")))
+
+
+async def test_different_things_under_one_id_are_not_mixed(config: MemoryConfig) -> None:
+    await fill(Path(config.db_path))
+    await move(config, "alice", to_remote=True, progress=silent)
+    async with opened(Path(config.db_path)) as memory:
+        await memory.update("alice", "n0", "local words", None, ORIGIN)
+    async with on(config) as server:
+        await server.execute(
+            "UPDATE notes SET content = 'server words', version = 2 WHERE note_id = 'n0'"
+        )
+    with pytest.raises(StorageError, match="different things under the same ids") as caught:
+        await move(config, "alice", to_remote=True, progress=silent)
+    assert "version 2 of note n0 says something else here" in caught.value.details
+
+
+async def test_a_difference_that_copying_does_not_see_is_found_by_comparing(
+    config: MemoryConfig,
+) -> None:
+    await fill(Path(config.db_path))
+    await move(config, "alice", to_remote=True, progress=silent)
+    async with on(config) as server:
+        await server.execute("UPDATE notes SET access_count = 9 WHERE note_id = 'n3'")
+    with pytest.raises(StorageError, match="does not hold the same") as caught:
+        await move(config, "alice", to_remote=True, progress=silent)
+    assert "note n3 is not the same in both" in caught.value.details
+
+
+async def test_without_a_server_or_a_file_there_is_nothing_to_move(config: MemoryConfig) -> None:
+    with pytest.raises(GuestError, match="no memory server"):
+        await move(replace(config, remote=None), "alice", to_remote=True, progress=silent)
+    with pytest.raises(GuestError, match="there is no memory to move"):
+        await move(config, "alice", to_remote=True, progress=silent)
+    assert not Path(config.db_path).exists()

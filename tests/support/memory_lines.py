@@ -1,0 +1,97 @@
+"""Exports in tests: taken whole, looked into, and written by hand."""
+
+import json
+from typing import Any
+
+from guest.memory.store import Memory
+
+TIME = "2026-11-21T09:30:00.000000Z"
+
+
+async def exported(memory: Memory, user_id: str) -> bytes:
+    """A whole export."""
+    return b"".join([part.lines async for part in memory.export(user_id)])
+
+
+def entities(export: bytes) -> list[bytes]:
+    """The lines between header and end."""
+    return export.splitlines()[1:-1]
+
+
+def header(user_id: str = "alice", **other: Any) -> bytes:
+    return _line(
+        {"kind": "header", "format": "oxydra-memory", "version": 1, "user_id": user_id}
+        | {"exported_at": TIME, "counts": {}}
+        | other
+    )
+
+
+def note(note_id: str, content: str, version: int = 1, **other: Any) -> dict[str, Any]:
+    """A note with a history in which it said `content` and the number of the version."""
+    earlier = [
+        said(f"{content} {number}", number) | {"written_at": TIME, "replaced_at": TIME}
+        for number in range(1, version)
+    ]
+    return {
+        "kind": "note",
+        "note_id": note_id,
+        "key": None,
+        "created_at": TIME,
+        "updated_at": TIME,
+        "access_count": 0,
+        "superseded_by": None,
+        "superseded_reason": "",
+        "repeats_text": False,
+        "current": said(content, version),
+        "history": earlier,
+    } | other
+
+
+def said(content: str, version: int) -> dict[str, Any]:
+    return {
+        "version": version,
+        "content": content,
+        "tags": [],
+        "type": "fact",
+        "confidence": 1.0,
+        "rationale": "",
+        "importance": 1.0,
+        "source": "user",
+        "origin": {"actor": "user", "channel": "", "session_id": "", "turn_id": ""},
+    }
+
+
+def session(session_id: str, **other: Any) -> dict[str, Any]:
+    return {
+        "kind": "session",
+        "session_id": session_id,
+        "title": "",
+        "channel": "cli",
+        "created_at": TIME,
+        "updated_at": TIME,
+        "turns": 0,
+        "archived_at": None,
+        "state": [],
+    } | other
+
+
+def event(session_id: str, sequence: int, text: str, **other: Any) -> dict[str, Any]:
+    return {
+        "kind": "event",
+        "session_id": session_id,
+        "sequence": sequence,
+        "turn_id": "t1",
+        "role": "user",
+        "text": text,
+        "payload": "{}",
+        "created_at": TIME,
+    } | other
+
+
+def file(*lines: dict[str, Any], user_id: str = "alice") -> bytes:
+    """A header and `lines`, as one request holds them."""
+    return header(user_id) + b"".join(map(_line, lines))
+
+
+def _line(value: dict[str, Any]) -> bytes:
+    return json.dumps(value, ensure_ascii=False).encode() + b"\n"
