@@ -12,7 +12,32 @@ from wire.errors import Code
 
 from guest.errors import StorageError
 from guest.memory.database import copies, failures
+from guest.memory.database.base import Database
 from guest.memory.database.inspection import Inspection, inspect_apart
+from guest.memory.database.local import LocalDatabase
+from guest.memory.migrations import migrate
+from guest.memory.portable.copying import copy_user
+from guest.memory.types import MemoryConfig
+
+async def copy_store(
+    database: Database, config: MemoryConfig, user_id: str, target: Path
+) -> None:
+    """Write the memory in `database` to a file at `target`. Raises `StorageError`.
+
+    A file is copied as it is at one moment, with all its users. From a server comes
+    everything of `user_id`; a note or turn that is written meanwhile is in it whole
+    or not at all.
+    """
+    if isinstance(database, LocalDatabase):
+        await database.copy_to(target)
+        return
+    copy = await LocalDatabase.open(target, config.encryption_key)
+    try:
+        await migrate(copy)
+        await copy_user(database, copy, user_id, config)
+    finally:
+        await copy.close()
+
 
 Snapshot = Callable[[Path], Awaitable[None]]
 """Writes a copy of a whole memory to a path at which nothing lies."""

@@ -4,9 +4,6 @@ import logging
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from wire.errors import Code
-
-from guest.errors import StorageError
 from guest.memory.database import copies
 from guest.memory.database.base import Database
 from guest.memory.database.local import LocalDatabase
@@ -32,18 +29,6 @@ async def open_store(config: MemoryConfig) -> Database:
         await Eraser(database).finish()
         stack.pop_all()
     return database
-
-
-async def copy_store(database: Database, user_id: str, target: Path) -> None:
-    """Write a copy of what `open_store` has opened to `target`. Raises `StorageError`."""
-    if not isinstance(database, LocalDatabase):
-        raise StorageError(
-            Code.FAILED_PRECONDITION,
-            "a memory on a server is not backed up as a file",
-            details=f"the server holds the memory of {user_id}; its own backups cover it",
-            resolution="`runner memory export` writes all of it to a file",
-        )
-    await database.copy_to(target)
 
 
 async def _keep_copy(database: LocalDatabase) -> None:

@@ -14,11 +14,11 @@ from guest.embedding.base import Embedded, Embedder
 from guest.errors import GuestError, StorageError
 from guest.memory import arguments, namespaces, notes
 from guest.memory.afterwards import afterwards
+from guest.memory.backup import copy_store
 from guest.memory.chunking import passages_of
 from guest.memory.database.base import AnswerLost, ConstraintViolated
 from guest.memory.database.values import INTEGER_MAX
 from guest.memory.in_use import InUse
-from guest.memory.opening import copy_store
 from guest.memory.parts import Parts, open_parts
 from guest.memory.portable.exporting import Part, export
 from guest.memory.portable.importing import Importer
@@ -227,7 +227,7 @@ class Memory:
         It has the key of the memory's own files, and may hold other users of the same
         file. Raises `StorageError`, and leaves nothing then.
         """
-        await copy_store(self._database, user_id, target)
+        await copy_store(self._database, self._config, user_id, target)
 
     async def reembed(self, user_id: str) -> int:
         """Have all of a user's vectors made anew, in the background; of how many passages.
