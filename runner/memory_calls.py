@@ -42,6 +42,12 @@ async def memory_statistics(
     return await _answer(agent.MemoryStatistics(request, timeout=_STATISTICS_S))
 
 
+async def reembed_memory(agent: "gateway_pb2_grpc.GatewayAsyncStub") -> int:
+    """Have all vectors made anew, in the background; of how many passages. Raises `WireError`."""
+    request = gateway_pb2.ReembedMemoryRequest()
+    return (await _answer(agent.ReembedMemory(request, timeout=_STATISTICS_S))).passages
+
+
 async def _answer(call: Awaitable[_T]) -> _T:
     try:
         return await call

@@ -14,7 +14,7 @@ from runner.cli.memory_agent import agent_of
 from runner.cli.memory_words import replica_age_s, statistics_json
 from runner.cli.options import Options
 from runner.logs import printable
-from runner.memory_calls import memory_statistics
+from runner.memory_calls import memory_statistics, reembed_memory
 
 memory = typer.Typer(help="Look at, export, import, back up and move what an agent remembers.")
 
@@ -37,6 +37,13 @@ def stats(
     Console(highlight=False).print(table)
 
 
+@memory.command()
+def reembed(context: typer.Context) -> None:
+    """Make all vectors anew, in the background: for a model that changed under its name."""
+    passages = asyncio.run(_reembed(context.obj))
+    typer.echo(f"{passages:,} passages get new vectors; `runner status` shows how far that is")
+
+
 memory_transfer.register(memory)
 memory_care.register(memory)
 
@@ -44,6 +51,11 @@ memory_care.register(memory)
 async def _statistics(options: Options) -> gateway_pb2.MemoryStatisticsReply:
     async with agent_of(options) as agent:
         return await memory_statistics(agent)
+
+
+async def _reembed(options: Options) -> int:
+    async with agent_of(options) as agent:
+        return await reembed_memory(agent)
 
 
 def _in_words(found: gateway_pb2.MemoryStatisticsReply) -> dict[str, str]:
@@ -64,7 +76,7 @@ def _in_words(found: gateway_pb2.MemoryStatisticsReply) -> dict[str, str]:
         "schema": f"version {found.schema_version}",
     }
     if len(found.vectors) > 1:
-        each = (f"{one.model} {one.vectors:,}" for one in found.vectors)
+        each = (f"{one.model or 'set aside'} {one.vectors:,}" for one in found.vectors)
         words["vectors"] = "of several models: " + ", ".join(each)
     if found.replica_synced_at:
         words["replica"] = f"as it was {replica_age_s(found):.0f} s ago"

@@ -1134,7 +1134,7 @@ class MemoryStatisticsReply(_message.Message):
     """of `sessions`"""
     @_builtins.property
     def vectors(self) -> _containers.RepeatedCompositeFieldContainer[Global___ModelVectors]:
-        """where there are several models' in the store"""
+        """empty where all are of embedding_model; set aside: of model "" """
 
     def __init__(
         self,
