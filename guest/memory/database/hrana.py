@@ -10,7 +10,6 @@ import json
 import secrets
 import ssl
 from collections.abc import Callable, Sequence
-from functools import partial
 from http import HTTPStatus
 from typing import Any, Final
 
@@ -40,6 +39,10 @@ class NoAnswer(Exception):  # noqa: N818 - says what is known, not what failed
         self.sent = sent
 
 
+class _Stale(NoAnswer):
+    """The connection still held the answer to an earlier request; others may as well."""
+
+
 class Refused(Exception):  # noqa: N818 - see above
     """The server answered with an HTTP status that says: not done, and not to be tried again."""
 
@@ -64,10 +67,9 @@ class PipelineClient:
         self.token = token
         self._url = url.rstrip("/") + "/v2/pipeline"
         self._places = asyncio.Semaphore(_CONNECTIONS)
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=_CONNECTIONS, keepalive_timeout=_IDLE_S, ssl=tls),
-            timeout=aiohttp.ClientTimeout(total=timeout_s, connect=min(_CONNECT_S, timeout_s)),
-        )
+        self._tls = tls
+        self._timeout = aiohttp.ClientTimeout(total=timeout_s, connect=min(_CONNECT_S, timeout_s))
+        self._session = self._new_session()
 
     async def query(self, statement: Statement) -> Result:
         """Run one statement that changes nothing."""
@@ -87,6 +89,18 @@ class PipelineClient:
     async def close(self) -> None:
         await self._session.close()
 
+    def _new_session(self) -> aiohttp.ClientSession:
+        connector = aiohttp.TCPConnector(
+            limit=_CONNECTIONS, keepalive_timeout=_IDLE_S, ssl=self._tls
+        )
+        return aiohttp.ClientSession(connector=connector, timeout=self._timeout)
+
+    async def _leave(self, session: aiohttp.ClientSession) -> None:
+        """Drop all connections; requests on them are lost, as in any failing network."""
+        if self._session is session:
+            self._session = self._new_session()
+        await session.close()
+
     async def _request(self, request: dict[str, Any], token: str | None) -> Any:
         """The result of `request`, which goes there and back with a word of its own: the
         late answer to an earlier request, left in a connection, is not taken for it."""
@@ -99,15 +113,22 @@ class PipelineClient:
         return _understood(lambda: outcome["response"]["result"])
 
     async def _post(self, body: dict[str, Any], token: str, word: str) -> Any:
-        headers = {"Authorization": f"Bearer {token}"} if token else {}
-        post = partial(self._session.post, json=body, headers=headers, allow_redirects=False)
+        headers = {"Accept-Encoding": "identity"}
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
         try:
-            async with self._places, post(self._url) as response:
-                try:
-                    return _outcome(response.status, await _read(response), word)
-                except BaseException:
-                    response.close()  # whatever else comes on this connection is not wanted
-                    raise
+            async with self._places:
+                session = self._session
+                async with session.post(
+                    self._url, json=body, headers=headers, allow_redirects=False
+                ) as response:
+                    text = await _read(response)
+            if response.status != HTTPStatus.OK and token:
+                text = text.replace(token.encode(), b"[the token]")
+            return _outcome(response.status, text, word)
+        except _Stale:
+            await self._leave(session)
+            raise
         except aiohttp.ClientConnectorCertificateError as error:
             raise Untrusted(str(error)) from None
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
@@ -127,7 +148,7 @@ def _outcome(status: int, text: bytes, word: str) -> dict[str, Any]:
         raise Refused(status, reason)
     echo, outcome = _understood(lambda: json.loads(text)["results"][:2])
     if _understood(lambda: echo["response"]["result"]["rows"][0][0]["value"]) != word:
-        raise NoAnswer("it answers another request", sent=True)
+        raise _Stale("it answers another request", sent=True)
     if not isinstance(outcome, dict) or "type" not in outcome:
         raise NoAnswer("it is not understood", sent=True)
     return outcome

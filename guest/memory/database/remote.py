@@ -196,7 +196,7 @@ class RemoteDatabase:
         lost the same server do not come back all at once."""
         loop = asyncio.get_running_loop()
         until = loop.time() + self._timeout_s
-        attempt = 1
+        attempt, wait_s = 1, _FIRST_WAIT_S
         while True:
             try:
                 return await ask()
@@ -206,8 +206,8 @@ class RemoteDatabase:
                 if attempt == _ATTEMPTS or (attempt > 1 and loop.time() > until):
                     raise
                 log.info("asking %s again: %s", self._where, error)
-            await asyncio.sleep(random.uniform(0, _FIRST_WAIT_S * 2**attempt))  # noqa: S311
-            attempt += 1
+            await asyncio.sleep(random.uniform(0, wait_s))  # noqa: S311
+            attempt, wait_s = attempt + 1, wait_s * 2
 
     async def _run(
         self, work: Callable[[], Coroutine[Any, Any, _T]], *, to_its_end: bool = False
@@ -224,10 +224,16 @@ class RemoteDatabase:
         except asyncio.CancelledError:
             if to_its_end:
                 self._abandoned.add(task)
-                task.add_done_callback(self._abandoned.discard)
+                task.add_done_callback(self._forget_abandoned)
             else:
                 task.cancel()
             raise
+
+    def _forget_abandoned(self, task: asyncio.Task[Any]) -> None:
+        """Look at the outcome too: nobody else does any more."""
+        self._abandoned.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.info("a change whose caller had gone did not succeed: %s", error)
 
     def _pruning(self) -> tuple[Statement, ...]:
         """Now and then a statement that removes keys nobody can ask for any more."""

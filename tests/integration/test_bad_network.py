@@ -1,0 +1,161 @@
+"""A memory server behind a network that fails in every way: nothing is claimed that is
+not there, nothing is there twice, and work goes on when the network is well again."""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import pytest
+
+from guest.errors import StorageError
+from guest.memory.database.base import AnswerLost, Statement
+from guest.memory.database.remote import RemoteDatabase
+from guest.memory.migrations import migrate
+from guest.memory.types import RemoteConfig
+from tests.support import sqld
+from tests.support.bad_network import BadNetwork, Fault, between
+from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
+
+pytestmark = pytest.mark.sqld
+
+TIMEOUT_S = 0.3
+HANGS = (Fault.SWALLOW, Fault.SWALLOW_REQUEST)
+USER = "alice"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[sqld.Sqld]:
+    with sqld.running() as running:
+        yield running
+
+
+@pytest.fixture
+async def network(server: sqld.Sqld) -> AsyncIterator[BadNetwork]:
+    async with between(server.port) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+async def direct(server: sqld.Sqld) -> AsyncIterator[RemoteDatabase]:
+    """A way to the server that is always well."""
+    async with sqld.connected(server.url()) as database:
+        await migrate(database)
+        await database.execute("CREATE TABLE IF NOT EXISTS marks (name TEXT)")
+        yield database
+
+
+def rounds_of(fault: Fault) -> int:
+    return 12 if fault in HANGS else 48
+
+
+@pytest.mark.parametrize("fault", Fault)
+async def test_a_change_is_never_claimed_falsely_and_never_made_twice(
+    fault: Fault, network: BadNetwork, direct: RemoteDatabase
+) -> None:
+    await direct.execute("DELETE FROM marks")
+    claimed, open_, refused = set[str](), set[str](), set[str]()
+    chance = random.Random(4)
+    async with sqld.connected(network.url, timeout_s=TIMEOUT_S) as database:
+
+        async def mark(name: str) -> None:
+            try:
+                await database.batch([Statement("INSERT INTO marks VALUES (?)", (name,))])
+                claimed.add(name)
+            except AnswerLost:
+                claimed.add(name)
+            except StorageError as error:
+                (open_ if "not known" in error.brief else refused).add(name)
+
+        for first in range(0, rounds_of(fault), 6):
+            network.strike(fault, chance.choice((1, 2, 6, 100)))
+            await asyncio.gather(*(mark(f"{number}") for number in range(first, first + 6)))
+        network.strike(None)
+        await mark("well again")
+    found = Counter(name for (name,) in (await direct.execute("SELECT name FROM marks")).rows)
+    assert network.struck[fault] > rounds_of(fault) // 4
+    assert claimed <= set(found), "false success"
+    assert not refused & set(found), "false failure"
+    assert [name for name, times in found.items() if times > 1] == []
+    assert "well again" in claimed
+    print(f"{fault}: {len(claimed)} claimed, {len(open_)} open, {len(refused)} refused")
+    if fault in (Fault.SLOW, Fault.TWICE, Fault.REPEAT):
+        assert not open_
+        assert not refused
+
+
+@pytest.mark.parametrize("fault", Fault)
+async def test_one_fault_per_request_does_not_stop_a_memory(
+    fault: Fault, network: BadNetwork, direct: RemoteDatabase, tmp_path: Path
+) -> None:
+    """Saved, changed, deleted and said: each answered as done, and done once."""
+    config = RemoteConfig(network.url, timeout_s=TIMEOUT_S)
+    count = 2 if fault in HANGS else 4
+    path = tmp_path / "memory.db"
+    async with opened(path, FakeEmbedder(), remote=config, embed_wait_s=2.0) as memory:
+        session = await memory.conversations.create(USER, f"s-{fault.name}")
+        for number in range(count):
+            text = f"{fault.name} note {number}"
+            network.strike(fault, 1)
+            saved = await memory.save(USER, text, [], ORIGIN)
+            assert saved.created
+            network.strike(fault, 1)
+            again = await memory.save(USER, text, [], ORIGIN)
+            assert (again.created, again.note.note_id) == (False, saved.note.note_id)
+            network.strike(fault, 1)
+            changed = await memory.update(USER, saved.note.note_id, f"{text} changed", None, ORIGIN)
+            assert changed.version == 2
+            network.strike(fault, 1)
+            said = await memory.conversations.append(
+                USER, session.session_id, turn_id="t", role="user", text=text, payload="{}"
+            )
+            assert said == number + 1
+            if number % 2:
+                network.strike(fault, 1)
+                await memory.delete(USER, saved.note.note_id)
+        network.strike(None)
+    notes = await direct.execute(
+        "SELECT COUNT(*), COUNT(DISTINCT content) FROM notes WHERE content LIKE ?",
+        (f"{fault.name} note%",),
+    )
+    kept = count - count // 2
+    assert notes.rows == ((kept, kept),)
+    events = await direct.execute(
+        "SELECT COUNT(*) FROM conversation_events WHERE session_id = ?", (session.session_id,)
+    )
+    assert events.rows == ((count,),)
+    left = await direct.execute(
+        "SELECT COUNT(*) FROM chunks WHERE body LIKE ?", (f"{fault.name} note%",)
+    )
+    assert left.rows == ((kept + count,),)
+    assert network.struck[fault] >= count
+
+
+@pytest.mark.parametrize("fault", [Fault.DROP, Fault.LOSE])
+async def test_saves_fail_while_it_lasts_and_go_on_afterwards(
+    fault: Fault, network: BadNetwork, direct: RemoteDatabase, tmp_path: Path
+) -> None:
+    config = RemoteConfig(network.url, timeout_s=TIMEOUT_S)
+    async with opened(tmp_path / "memory.db", remote=config) as memory:
+        network.strike(fault)
+        with pytest.raises(StorageError) as raised:
+            await memory.save(USER, f"while away {fault.name}", [], ORIGIN)
+        assert "not known whether the change was stored" in raised.value.brief
+        with pytest.raises(StorageError):
+            await memory.save(USER, f"still away {fault.name}", [], ORIGIN)
+        network.strike(None)
+        async with asyncio.timeout(20):
+            while True:
+                try:
+                    saved = await memory.save(USER, f"back {fault.name}", [], ORIGIN)
+                    break
+                except StorageError:
+                    await asyncio.sleep(0.05)
+    found = await direct.execute(
+        "SELECT COUNT(*), COUNT(*) FILTER (WHERE note_id = ?) FROM notes WHERE content = ?",
+        (saved.note.note_id, f"back {fault.name}"),
+    )
+    assert found.rows == ((1, 1),)
+    still = await direct.execute("SELECT 1 FROM notes WHERE content LIKE 'still away%'")
+    assert still.rows == ()
