@@ -19,9 +19,8 @@ from guest.memory.migrations import migrate
 from guest.memory.portable.copying import copy_user
 from guest.memory.types import MemoryConfig
 
-async def copy_store(
-    database: Database, config: MemoryConfig, user_id: str, target: Path
-) -> None:
+
+async def copy_store(database: Database, config: MemoryConfig, user_id: str, target: Path) -> None:
     """Write the memory in `database` to a file at `target`. Raises `StorageError`.
 
     A file is copied as it is at one moment, with all its users. From a server comes
