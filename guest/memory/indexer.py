@@ -10,7 +10,7 @@ from typing import Final, cast
 
 from wire.errors import Code
 
-from guest.errors import EmbedderError
+from guest.errors import EmbedderError, StorageError
 from guest.memory.database.base import Database
 from guest.memory.vector_store import VectorStore
 from guest.memory.vectorizer import Vectorizer
@@ -99,6 +99,10 @@ class Indexer:
         self._generation += 1
         self._work.set()
 
+    def retry(self) -> None:
+        """Whatever failed may work again: do not wait."""
+        self._answered.set()
+
     async def stop(self) -> None:
         """Stop at once; what is undone is found again at the next start. Idempotent."""
         task, self._task = self._task, None
@@ -125,6 +129,10 @@ class Indexer:
                 delay = self._retry_min_s
             except EmbedderError as error:
                 log.info("vectors are delayed: %s", error.brief)
+                await self._pause(delay)
+                delay = min(delay * 2, self._retry_max_s)
+            except StorageError as error:
+                log.warning("vectors are delayed: %s", error)
                 await self._pause(delay)
                 delay = min(delay * 2, self._retry_max_s)
             except Exception:

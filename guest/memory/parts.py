@@ -182,7 +182,7 @@ async def _on_server(
         )
         indexer = Indexer(watched, vectors, vectorizer, namespaces=own)
         outbox = Outbox(watched, vectors, indexer, config)
-        watched.on_return = partial(_returned, replica, outbox)
+        watched.on_return = partial(_returned, replica, outbox, indexer)
         vectors.on_change = lambda namespace: replica.changed([namespace])
         replica.changed(own)
         await watched.start()
@@ -199,6 +199,7 @@ async def _on_server(
     )
 
 
-def _returned(replica: Replica, outbox: Outbox) -> None:
+def _returned(replica: Replica, outbox: Outbox, indexer: Indexer) -> None:
     replica.returned()
     outbox.returned()
+    indexer.retry()

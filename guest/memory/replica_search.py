@@ -14,7 +14,7 @@ from guest.embedding.base import Embedded
 from guest.errors import StorageError
 from guest.memory import namespaces
 from guest.memory.database.base import Database
-from guest.memory.database.watched import WatchedDatabase
+from guest.memory.database.watched import WatchedDatabase, is_away
 from guest.memory.replica import Replica, Unasked
 from guest.memory.search import Search
 from guest.memory.types import Hit, MemoryConfig, SearchOutcome
@@ -115,7 +115,8 @@ class ReplicaSearch:
                 details=f"{problem.brief}: {problem.details}",
                 resolution=problem.resolution,
             )
-        said = f"the memory server cannot be reached ({problem.brief})"
+        what = "cannot be reached" if is_away(problem) else "failed"
+        said = f"the memory server {what} ({problem.brief})"
         if not self._complete(wanted):
             return f"{said}; these results are from an incomplete copy"
         return f"{said}; these results are from the copy of {self._age(wanted)} ago"

@@ -4,7 +4,7 @@ import asyncio
 import hashlib
 import re
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
@@ -15,10 +15,13 @@ from wire.errors import Code
 from guest.embedding.base import Embedded, Embedder
 from guest.errors import EmbedderError
 from guest.memory.store import Memory
-from guest.memory.types import MemoryConfig, Origin
+from guest.memory.types import MemoryConfig, Origin, RemoteConfig
 
 ORIGIN = Origin(actor="user", channel="test", session_id="s1", turn_id="t1")
 DIMENSIONS = 64
+
+remote_of: Callable[[Path], Awaitable[RemoteConfig]] | None = None
+"""Set by tests that run others' tests on a server instead of a file."""
 
 
 class FakeEmbedder:
@@ -78,7 +81,10 @@ def away() -> EmbedderError:
 async def opened(
     path: Path, embedder: Embedder | None = None, **settings: Any
 ) -> AsyncIterator[Memory]:
-    """A memory on the database at `path`, closed at the end."""
+    """A memory on the database at `path`, closed at the end; on a server, where
+    `remote_of` says which."""
+    if remote_of is not None:
+        settings["remote"] = await remote_of(path)
     memory = await Memory.open(MemoryConfig(db_path=str(path), **settings), embedder)
     try:
         yield memory

@@ -1,0 +1,30 @@
+"""What memory does on a file it also does on a server, searched in its copy."""
+# ruff: noqa: F403, F811 - the tests of memory itself, run once more
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from guest.memory.types import RemoteConfig
+from tests.support.sqld import running
+from tests.unit import memory_support
+from tests.unit.guest.memory.test_conversations import *
+from tests.unit.guest.memory.test_memory_concurrency import *
+from tests.unit.guest.memory.test_memory_search import *
+
+pytestmark = pytest.mark.sqld
+
+del test_notes_are_found_when_conversations_fail  # it breaks the store's own tables
+del test_any_text_is_a_query  # the same code, which asks the copy only
+
+
+@pytest.fixture(autouse=True)
+def on_a_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with running() as server:
+
+        async def remote_of(_: Path) -> RemoteConfig:
+            return RemoteConfig(server.url())
+
+        monkeypatch.setattr(memory_support, "remote_of", remote_of)
+        yield
