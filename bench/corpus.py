@@ -5,6 +5,7 @@ import random
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -53,10 +54,11 @@ class QueryEmbedder:
         pass
 
 
-def make(size: int, queries: int = 60) -> Corpus:
-    """A corpus of `size` passages of 8 to 40 words; the same for the same size."""
-    numbers = np.random.default_rng(size)
-    words = _COMMON + _vocabulary()
+def make(size: int, queries: int = 60, seed: int | None = None) -> Corpus:
+    """A corpus of `size` passages of 8 to 40 words; the same for the same seed, which is
+    the size unless given."""
+    numbers = np.random.default_rng(size if seed is None else seed)
+    words = [*_COMMON, *_vocabulary()]
     frequency = 1 / (np.arange(len(words)) + 2.7)
     lengths = numbers.integers(8, 40, size)
     drawn = numbers.choice(len(words), int(lengths.sum()), p=frequency / frequency.sum())
@@ -77,32 +79,33 @@ def make(size: int, queries: int = 60) -> Corpus:
     return Corpus(texts, vectors, asked)
 
 
-async def fill(database: Database, corpus: Corpus) -> None:
+async def fill(database: Database, corpus: Corpus, namespace: str = NAMESPACE) -> None:
     """Store the corpus as notes of one passage each, with their vectors."""
     for start in range(0, len(corpus.texts), _BATCH):
         texts = corpus.texts[start : start + _BATCH]
         listed = json.dumps([[f"note-{uuid.uuid4()}", text] for text in texts])
         results = await database.batch(
             (
-                Statement(_NOTES, (NAMESPACE, listed)),
-                Statement(_PASSAGES, (NAMESPACE, listed)),
+                Statement(_NOTES, (namespace, listed)),
+                Statement(_PASSAGES, (namespace, listed)),
             )
         )
         await database.batch(
             [
-                Statement(_VECTOR, (row[0], NAMESPACE, MODEL_ID, vector.tobytes()))
+                Statement(_VECTOR, (row[0], namespace, MODEL_ID, vector.tobytes()))
                 for row, vector in zip(results[1].rows, corpus.vectors[start:], strict=False)
             ]
         )
 
 
-def _vocabulary() -> list[str]:
+@cache
+def _vocabulary() -> tuple[str, ...]:
     chance = random.Random(1)
     syllables = [c + v for c in "bcdfghjklmnprstvwz" for v in ("a", "e", "i", "on", "er", "al")]
     words: dict[str, None] = {}
     while len(words) < _WORDS:
         words["".join(chance.choices(syllables, k=chance.randint(2, 4)))] = None
-    return list(words)
+    return tuple(words)
 
 
 def _clustered(numbers: np.random.Generator, size: int) -> Vectors:

@@ -9,6 +9,16 @@ def percentile(values: Sequence[float], percent: int) -> float:
     return statistics.quantiles(values, n=100, method="inclusive")[percent - 1]
 
 
+def p50(seconds: Sequence[float]) -> float:
+    """The median, in milliseconds."""
+    return statistics.median(seconds) * 1000
+
+
+def p95(seconds: Sequence[float]) -> float:
+    """The 95th percentile of two values or more, in milliseconds."""
+    return percentile(seconds, 95) * 1000
+
+
 def verdict(met: bool) -> str:
     """What a row says of its goal."""
     return "met" if met else "MISSED"

@@ -1,0 +1,108 @@
+"""Requests to a libSQL server with nothing around them: the yardstick for a remote memory."""
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, cast
+
+import aiohttp
+from libsql_client.hrana.convert import _stmt_to_proto
+
+from guest.memory import delta, hits, keyword, notes
+from guest.memory.database.base import Database, Result, Statement, Value
+from guest.memory.types import HIT_TEXT_MAX_CHARS, Origin
+
+_NEAREST = """
+SELECT chunk_id FROM chunks_vec WHERE namespace = ? AND model_id = ?
+    ORDER BY vector_distance_cos(vector, ?) LIMIT 50
+"""
+
+
+class BareClient:
+    """One warm connection pool of the same HTTP library that the memory uses."""
+
+    def __init__(self, session: aiohttp.ClientSession, url: str) -> None:
+        self._session = session
+        self._url = url + "/v2/pipeline"
+
+    async def transaction(self, statements: Sequence[Statement]) -> None:
+        """All of `statements`, in one request."""
+        steps: list[dict[str, Any]] = []
+        for statement in statements:
+            steps.append({"stmt": _encoded(statement)})
+            if len(steps) > 1:
+                steps[-1]["condition"] = {"type": "ok", "step": len(steps) - 2}
+        (answer,) = await self._send({"type": "batch", "batch": {"steps": steps}})
+        if any(answer["response"]["result"]["step_errors"]):
+            raise RuntimeError(f"the server refused: {answer}")
+
+    async def queries(self, *statements: Statement) -> None:
+        """Several queries, in one request."""
+        await self._send(*({"type": "execute", "stmt": _encoded(each)} for each in statements))
+
+    async def _send(self, *requests: dict[str, Any]) -> list[Any]:
+        body = {"requests": [*requests, {"type": "close"}]}
+        async with self._session.post(self._url, json=body) as response:
+            answers: list[Any] = json.loads(await response.read())["results"][:-1]
+        if any(answer["type"] != "ok" for answer in answers):
+            raise RuntimeError(f"the server refused: {answers}")
+        return answers
+
+
+@asynccontextmanager
+async def bare_client(url: str) -> AsyncIterator[BareClient]:
+    """A client for the database at `url`, closed at the end."""
+    async with aiohttp.ClientSession() as session:
+        yield BareClient(session, url)
+
+
+async def saving(namespace: str, note_id: str, text: str) -> list[Statement]:
+    """Everything that the server is told when a note is saved."""
+    draft = notes.Draft(note_id, text, (), Origin("user"), [text])
+    noted = _Noting()
+    await notes.insert(cast(Database, noted), namespace, draft)
+    return [
+        Statement("PRAGMA foreign_keys = ON"),
+        Statement("BEGIN IMMEDIATE"),
+        Statement("INSERT INTO batches (key, applied_at) VALUES (?, unixepoch())", (note_id,)),
+        *noted.statements,
+        Statement("COMMIT"),
+    ]
+
+
+def finding(namespace: str, query: str, model_id: str, vector: bytes) -> list[Statement]:
+    """What a search without a copy would ask first: which passages hold its words, and
+    which lie nearest."""
+    terms = json.dumps(keyword.query_terms(query))
+    return [
+        Statement(keyword._STATEMENTS["chunks_fts"].any_of_them, (terms, namespace)),
+        Statement(_NEAREST, (namespace, model_id, vector)),
+    ]
+
+
+def showing(namespace: str, chunk_ids: Sequence[int]) -> Statement:
+    """What it would ask then: the notes to show."""
+    return Statement(hits._NOTES, (HIT_TEXT_MAX_CHARS, json.dumps(list(chunk_ids)), namespace))
+
+
+def asking(namespace: str) -> Statement:
+    """What a search with a copy asks: whether anything has changed."""
+    return Statement(delta._COUNTERS, (json.dumps([namespace]),))
+
+
+class _Noting:
+    """Notes what it is told, and does nothing."""
+
+    def __init__(self) -> None:
+        self.statements: list[Statement] = []
+
+    async def execute(self, sql: str, args: Sequence[Value] = ()) -> Result:
+        return (await self.batch([Statement(sql, args)]))[0]
+
+    async def batch(self, statements: Sequence[Statement]) -> list[Result]:
+        self.statements += statements
+        return [Result((), 0) for _ in statements]
+
+
+def _encoded(statement: Statement) -> Any:
+    return _stmt_to_proto(statement.sql, tuple(statement.args))

@@ -1,0 +1,148 @@
+"""Many users on one server: saves and searches of 50 at a time, and who sees what.
+
+Run alone: `python -m bench.many_users [--full]`.
+"""
+
+import argparse
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+import psutil
+
+from bench import corpus, server
+from bench.report import p50, p95
+from bench.scratch import scratch
+from guest.memory import namespaces
+from guest.memory.store import Memory
+from guest.memory.types import Origin
+
+_USERS: Final = 100
+_USERS_FULL: Final = 1_000
+_AT_A_TIME: Final = 50
+_NOTES: Final = 20
+_ROUNDS: Final = 4
+
+
+@dataclass
+class _Times:
+    """What was measured, in seconds, and how many hits were looked at."""
+
+    open: list[float] = field(default_factory=list)
+    save: list[float] = field(default_factory=list)
+    search: list[float] = field(default_factory=list)
+    saving: float = 0.0
+    searching: float = 0.0
+    hits: int = 0
+    foreign: int = 0
+
+
+async def run(full: bool = False, users: int = 0) -> list[str]:
+    """Lines of the report; `full` measures 1,000 users."""
+    if missing := server.missing():
+        return ["many users on one server", f"  left out: {missing}"]
+    users = users or (_USERS_FULL if full else _USERS)
+    names = [f"user{number}" for number in range(users)]
+    lines = [
+        f"{users:,} users of {_NOTES} notes on one server (sqld), {min(users, _AT_A_TIME)} at a "
+        "time, all on this machine; each opens, saves, searches, with its own copy"
+    ]
+    with scratch() as place:
+        with server.running() as sqld:
+            async with server.prepared(sqld.url()) as database:
+                for number, name in enumerate(names):
+                    await corpus.fill(database, _notes(number), namespaces.notes_of(name))
+            lines += await _measured("one database", names, lambda _: sqld.url(), place)
+        with server.localhost_names(), server.running(namespaces=True) as sqld:
+            for number, name in enumerate(names):
+                await sqld.create_namespace(name)
+                async with server.prepared(sqld.url(name)) as database:
+                    await corpus.fill(database, _notes(number), namespaces.notes_of(name))
+            lines += await _measured("a namespace each", names, sqld.url, place)
+    return lines
+
+
+def _notes(number: int) -> corpus.Corpus:
+    """The notes of one user: each begins with the user's own word."""
+    made = corpus.make(_NOTES, queries=_ROUNDS, seed=number)
+    texts = [f"{_mark(number)} {text}" for text in made.texts]
+    return corpus.Corpus(texts, made.vectors, made.queries)
+
+
+def _mark(number: int) -> str:
+    return f"owned-by-{number}"
+
+
+async def _measured(
+    label: str, names: Sequence[str], url_of: Callable[[str], str], place: Path
+) -> list[str]:
+    times = _Times()
+    for start in range(0, len(names), _AT_A_TIME):
+        numbers = range(start, min(start + _AT_A_TIME, len(names)))
+        async with AsyncExitStack() as stack:
+            memories = []
+            for number in numbers:
+                name, made = names[number], _notes(number)
+                directory = place / f"{label.replace(' ', '-')}-{name}"
+                opening = server.opened(
+                    directory, url_of(name), corpus.QueryEmbedder(made.queries), name
+                )
+                opened_at = time.perf_counter()
+                memory = await stack.enter_async_context(opening)
+                await server.caught_up(memory, name, next(iter(made.queries)))
+                times.open.append(time.perf_counter() - opened_at)
+                memories.append((number, name, memory))
+            began = time.perf_counter()
+            await asyncio.gather(*(_save(times, *each) for each in memories))
+            middle = time.perf_counter()
+            await asyncio.sleep(0.3)  # the copies follow
+            searching = time.perf_counter()
+            await asyncio.gather(*(_search(times, *each) for each in memories))
+            times.searching += time.perf_counter() - searching
+            times.saving += middle - began
+    resident = max(
+        each.memory_info().rss for each in psutil.Process().children() if each.name() == "sqld"
+    )
+    return [
+        f"  {label}:",
+        f"    open, with the first copy   p50 {p50(times.open):7.1f} ms",
+        _line("save, with vector", times.save, times.saving),
+        _line("search", times.search, times.searching),
+        f"    other users' notes among {times.hits:,} hits: {times.foreign}",
+        f"    the server's resident memory: {resident / 1e6:.0f} MB",
+    ]
+
+
+async def _save(times: _Times, number: int, name: str, memory: Memory) -> None:
+    for each in range(_ROUNDS):
+        text = f"{_mark(number)} says something new about {each} of the many"
+        start = time.perf_counter()
+        await memory.save(name, text, (), Origin("user"))
+        times.save.append(time.perf_counter() - start)
+
+
+async def _search(times: _Times, number: int, name: str, memory: Memory) -> None:
+    for query in _notes(number).queries:
+        start = time.perf_counter()
+        outcome = await memory.search(name, f"{query} says something new")
+        times.search.append(time.perf_counter() - start)
+        times.hits += len(outcome.hits)
+        own = f"{_mark(number)} "
+        times.foreign += sum(not hit.text.startswith(own) for hit in outcome.hits)
+
+
+def _line(label: str, times: Sequence[float], seconds: float) -> str:
+    return (
+        f"    {label:25}   p50 {p50(times):7.1f} ms   p95 {p95(times):7.1f} ms   "
+        f"{len(times) / seconds:6.0f} a second"
+    )
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(prog="python -m bench.many_users")
+    parser.add_argument("--full", action="store_true", help="1,000 users")
+    print("\n".join(asyncio.run(run(parser.parse_args().full))))

@@ -1,0 +1,67 @@
+"""A libSQL server for the parts that measure against one."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from guest.embedding.base import Embedder
+from guest.memory import revisions
+from guest.memory.database.remote import RemoteDatabase
+from guest.memory.migrations import migrate
+from guest.memory.store import Memory
+from guest.memory.types import MemoryConfig, RemoteConfig
+from tests.support import sqld
+from tests.support.sqld import connected, running
+
+__all__ = ["caught_up", "localhost_names", "missing", "opened", "prepared", "running"]
+
+
+def missing() -> str:
+    """Why nothing can be measured on a server here, in one line; "" where it can."""
+    return "" if sqld.BINARY.is_file() else "there is no sqld here (tools/get_sqld.sh)"
+
+
+@asynccontextmanager
+async def prepared(url: str) -> AsyncIterator[RemoteDatabase]:
+    """The database at `url`, with the schema that memories on servers have."""
+    async with connected(url) as database:
+        await migrate(database)
+        await revisions.count(database)
+        yield database
+
+
+@asynccontextmanager
+async def opened(
+    place: Path, url: str, embedder: Embedder | None, user_id: str
+) -> AsyncIterator[Memory]:
+    """A user's memory at `url`, with its copy in the directory `place`, which is made."""
+    place.mkdir()
+    config = MemoryConfig(str(place / "memory.db"), remote=RemoteConfig(url))
+    memory = await Memory.open(config, embedder, user_id)
+    try:
+        yield memory
+    finally:
+        await memory.close()
+
+
+async def caught_up(memory: Memory, user_id: str, query: str) -> None:
+    """Search until all that the server has is in the copy."""
+    while (await memory.search(user_id, query)).warnings:
+        await asyncio.sleep(0.05)
+
+
+@contextmanager
+def localhost_names() -> Iterator[None]:
+    """Let names below localhost, which not every machine knows, lead to this one."""
+    ask = socket.getaddrinfo
+
+    def answer(host: Any, *args: Any, **settings: Any) -> Any:
+        here = isinstance(host, str) and host.endswith(".localhost")
+        return ask("127.0.0.1" if here else host, *args, **settings)
+
+    with patch("socket.getaddrinfo", answer):
+        yield
