@@ -40,7 +40,9 @@ def table() -> dict[Role, dict[str, str]]:
     return {role: {path: cells.get(path, ABSENT) for path in paths} for role, cells in rows.items()}
 
 
-CELLS: Final = [(role, path, cell) for role, row in table().items() for path, cell in row.items()]
+CELLS: Final = [
+    (role, path, cell) for role, row in table().items() for path, cell in sorted(row.items())
+]
 
 
 @pytest.fixture(scope="module")
