@@ -13,7 +13,7 @@ from wire.limits import SEQUENCE_MAX
 from guest.errors import StorageError
 from guest.memory import namespaces
 from guest.memory.chunking import passages_of
-from guest.memory.database.base import (
+from guest.memory.database.base import (, apply
     AnswerLost,
     ConstraintViolated,
     Database,
@@ -136,7 +136,8 @@ class Conversations:
         """
         namespaces.conversations_of(user_id)
         session_id = session_id or f"session-{uuid.uuid4()}"
-        await self._database.execute(_CREATE, (session_id, user_id, title, channel, now()))
+        created = (session_id, user_id, title, channel, now())
+        await apply(self._database, Statement(_CREATE, created))
         return await self.get(user_id, session_id)
 
     async def get(self, user_id: str, session_id: str) -> Session:
