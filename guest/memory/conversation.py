@@ -13,12 +13,13 @@ from wire.limits import SEQUENCE_MAX
 from guest.errors import StorageError
 from guest.memory import namespaces
 from guest.memory.chunking import passages_of
-from guest.memory.database.base import (, apply
+from guest.memory.database.base import (
     AnswerLost,
     ConstraintViolated,
     Database,
     Row,
     Statement,
+    apply,
 )
 from guest.memory.indexer import Indexer
 from guest.memory.instant import now
