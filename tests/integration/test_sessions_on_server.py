@@ -1,0 +1,83 @@
+"""Sessions are forgotten and vectors made anew on a server too, and in the copy of it here."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from guest.memory.types import RemoteConfig, SessionNotFound
+from tests.support.sqld import running
+from tests.unit import memory_support
+from tests.unit.guest.memory.test_retention import names, used
+from tests.unit.memory_support import ORIGIN, FakeEmbedder, embedded, opened
+
+pytestmark = pytest.mark.sqld
+
+ALICE = "alice"
+
+
+@pytest.fixture(autouse=True)
+def on_a_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with running() as server:
+
+        async def remote_of(_: Path) -> RemoteConfig:
+            return RemoteConfig(server.url())
+
+        monkeypatch.setattr(memory_support, "remote_of", remote_of)
+        yield
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "memory.db"
+
+
+def bytes_here(path: Path) -> bytes:
+    return b"".join(each.read_bytes() for each in path.parent.rglob("*") if each.is_file())
+
+
+async def test_a_session_is_forgotten_on_the_server_and_in_the_copy(path: Path) -> None:
+    async with opened(path, FakeEmbedder()) as memory:
+        for session_id, words in (("kept", "the roses"), ("gone", "code word quixotry")):
+            await memory.conversations.create(ALICE, session_id, f"about {words}")
+            await memory.conversations.append(
+                ALICE, session_id, turn_id="t", role="user", text=words * 100, payload="[]"
+            )
+        passages = (await memory.statistics(ALICE)).passages
+        await embedded(memory, ALICE, passages)
+        found = await memory.search(ALICE, "quixotry", include_conversation=True)
+        assert "quixotry" in found.hits[0].text
+        assert b"quixotry" in bytes_here(path), "the test would see nothing"
+        await memory.sessions.forget(ALICE, "gone")
+        with pytest.raises(SessionNotFound):
+            await memory.conversations.history(ALICE, "gone", 10)
+        found = await memory.search(ALICE, "quixotry roses", include_conversation=True)
+        assert found.hits
+        assert all("quixotry" not in hit.text for hit in found.hits)
+        assert b"quixotry" not in bytes_here(path)
+        assert (await memory.statistics(ALICE)).passages < passages
+
+
+async def test_conversations_are_forgotten_for_their_age(path: Path) -> None:
+    now = datetime.now(UTC)
+    async with opened(path, retention_days=30) as memory:
+        await used(memory, "old", now - timedelta(days=40))
+        await used(memory, "fresh", now)
+        assert await memory.retention(ALICE).look() == 1
+        assert await names(memory) == {"fresh"}
+
+
+async def test_vectors_made_anew_never_meet_the_old_ones_in_the_copy(path: Path) -> None:
+    embedder = FakeEmbedder()
+    async with opened(path, embedder) as memory:
+        for word in ("tea", "rain", "trains"):
+            await memory.save(ALICE, f"likes {word}", [], ORIGIN)
+        await embedded(memory, ALICE, 3)
+        assert (await memory.search(ALICE, "tea")).hits[0].matched_by == "both"
+        embedder.refuses = lambda text: text.startswith("likes")
+        assert await memory.reembed(ALICE) == 3
+        assert (await memory.statistics(ALICE)).vectors == {"": 3}
+        found = await memory.search(ALICE, "tea")
+        assert found.hits[0].matched_by == "keyword"
+        assert "3 passages have no vector yet" in found.warnings[0]
