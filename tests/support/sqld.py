@@ -15,6 +15,7 @@ from typing import Any, Final
 from urllib.request import urlopen
 
 import aiohttp
+import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
@@ -132,6 +133,17 @@ async def connected(url: str, token: str = "", **settings: Any) -> AsyncIterator
         yield database
     finally:
         await database.close()
+
+
+def localhost_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let all names below localhost lead to this machine, as they should everywhere."""
+    resolve = socket.getaddrinfo
+
+    def found(host: Any, *args: Any, **kwargs: Any) -> Any:
+        below = isinstance(host, str) and host.endswith(".localhost")
+        return resolve("127.0.0.1" if below else host, *args, **kwargs)
+
+    monkeypatch.setattr(socket, "getaddrinfo", found)
 
 
 def _free_port() -> int:

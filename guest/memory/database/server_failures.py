@@ -98,7 +98,7 @@ def _refused(error: Refused, where: str) -> StorageError:
             f"there is no memory at {where}",
             details=f"{error}; a server also says this where the token is for another database",
             resolution="create the database (in sqld: the namespace) on that server, or mend "
-            "memory.remote_url or the token; see docs/guide/remote.md",
+            "memory.remote_url; for another token: runner memory token",
         )
     return StorageError(
         Code.FAILED_PRECONDITION,
