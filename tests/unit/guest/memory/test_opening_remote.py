@@ -1,0 +1,22 @@
+"""The client of a memory server is loaded only where there is one."""
+
+import subprocess
+import sys
+
+import pytest
+
+from guest.errors import StorageError
+from guest.memory.opening import open_remote
+from guest.memory.types import RemoteConfig
+
+
+def test_a_local_memory_does_not_load_it() -> None:
+    code = "import sys, guest.memory.store; sys.exit('aiohttp' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+async def test_without_it_the_command_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "guest.memory.database.remote", None)
+    with pytest.raises(StorageError, match="is not installed") as raised:
+        await open_remote(RemoteConfig("http://memory.example"))
+    assert "libsql-client" in raised.value.resolution
