@@ -3,13 +3,20 @@
 import logging
 from contextlib import AsyncExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
+from wire.errors import Code
+
+from guest.errors import StorageError
 from guest.memory.database import copies
 from guest.memory.database.base import Database
 from guest.memory.database.local import LocalDatabase
 from guest.memory.forgetting import Eraser
 from guest.memory.migrations import MIGRATIONS, found_version, migrate
-from guest.memory.types import MemoryConfig
+from guest.memory.types import MemoryConfig, RemoteConfig
+
+if TYPE_CHECKING:
+    from guest.memory.database.remote import RemoteDatabase
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +36,23 @@ async def open_store(config: MemoryConfig) -> Database:
         await Eraser(database).finish()
         stack.pop_all()
     return database
+
+
+async def open_remote(config: RemoteConfig) -> "RemoteDatabase":
+    """A database on a server, which may be away. Raises `StorageError`.
+
+    The client is imported here only: it takes time and memory, and few need it.
+    """
+    try:
+        from guest.memory.database.remote import RemoteDatabase
+    except ImportError as error:
+        raise StorageError(
+            Code.FAILED_PRECONDITION,
+            "the client for a memory on a server is not installed",
+            details=str(error),
+            resolution="pip install aiohttp && pip install --no-deps libsql-client==0.3.1",
+        ) from None
+    return await RemoteDatabase.open(config)
 
 
 async def _keep_copy(database: LocalDatabase) -> None:

@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from wire.errors import Code
 
@@ -15,12 +15,11 @@ from guest.errors import StorageError
 from guest.memory import namespaces, revisions
 from guest.memory.conversation import Conversations
 from guest.memory.database.base import Database
-from guest.memory.database.remote import RemoteDatabase
 from guest.memory.database.watched import WatchedDatabase, is_away
 from guest.memory.forgetting import Eraser
 from guest.memory.indexer import Indexer
 from guest.memory.migrations import migrate
-from guest.memory.opening import open_store
+from guest.memory.opening import open_remote, open_store
 from guest.memory.outbox import Outbox
 from guest.memory.replica import Replica
 from guest.memory.replica_erasing import ReplicaEraser
@@ -30,6 +29,9 @@ from guest.memory.statistics import statistics
 from guest.memory.types import Hit, MemoryConfig, RemoteConfig, SearchOutcome, Statistics
 from guest.memory.vector_store import VectorStore
 from guest.memory.vectorizer import Vectorizer
+
+if TYPE_CHECKING:
+    from guest.memory.database.remote import RemoteDatabase
 
 _REPLICA: Final = "replica.db"
 _CATCH_UP_S: Final = 1.0
@@ -50,7 +52,7 @@ class ServerParts:
     """What only a memory on a server has."""
 
     watched: WatchedDatabase
-    remote: RemoteDatabase
+    remote: "RemoteDatabase"
     replica: Replica
     outbox: Outbox
 
@@ -169,7 +171,7 @@ async def _on_server(
     config: MemoryConfig, where: RemoteConfig, vectorizer: Vectorizer, user_id: str
 ) -> Parts:
     async with AsyncExitStack() as stack:
-        remote = await RemoteDatabase.open(where)
+        remote = await open_remote(where)
         stack.push_async_callback(remote.close)
         watched = WatchedDatabase(remote, prepare)
         stack.push_async_callback(watched.close)

@@ -14,8 +14,7 @@ from wire.errors import Code
 
 from guest.errors import GuestError, StorageError
 from guest.memory.database.base import Database
-from guest.memory.database.remote import RemoteDatabase
-from guest.memory.opening import open_store
+from guest.memory.opening import open_remote, open_store
 from guest.memory.parts import prepare
 from guest.memory.portable.comparing import first_difference, surplus
 from guest.memory.portable.copying import Progress, copy_user, vectors_of
@@ -74,7 +73,7 @@ def _check(config: MemoryConfig, *, to_remote: bool) -> None:
 async def _both(config: MemoryConfig) -> AsyncIterator[tuple[Database, Database]]:
     assert config.remote is not None
     async with AsyncExitStack() as stack:
-        server = await RemoteDatabase.open(config.remote)
+        server = await open_remote(config.remote)
         stack.push_async_callback(server.close)
         await prepare(server)
         local = await open_store(replace(config, remote=None))
