@@ -1,0 +1,126 @@
+"""An import killed at random moments: acknowledged lines are there, none is half made."""
+
+import json
+import multiprocessing
+import os
+import random
+import signal
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from guest.memory.chunking import chunk
+from guest.memory.types import MemoryConfig
+from tests.integration import import_child
+from tests.support.memory_lines import entities, event, exported, file, note, session
+from tests.unit.memory_support import opened, rows
+
+ROUNDS = 25
+PARTS = 16
+LONGEST_LIFE_S = 0.25
+
+
+def _parts(chance: random.Random) -> list[list[dict[str, Any]]]:
+    """Parts of a file: notes with versions, and a session with its events."""
+    parts: list[list[dict[str, Any]]] = []
+    for number in range(PARTS):
+        name = f"{number}-{chance.getrandbits(32)}"
+        words = " ".join(f"word{chance.randrange(99)}." for _ in range(150))
+        lines = [note(f"n{name}-{n}", f"{name} {n} {words}", 1 + n % 4) for n in range(8)]
+        said = [event(f"s{name}", n, f"{n} {words}") for n in range(1, 8)]
+        parts.append([*lines, session(f"s{name}", turns=3), *said])
+    return parts
+
+
+async def test_sigkill_loses_no_acknowledged_line_and_leaves_none_half(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([import_child.__name__])
+    chance = random.Random()
+    counts = Counter[str]()
+    for number in range(ROUNDS):
+        path = tmp_path / f"{number}.db"
+        parts = _parts(chance)
+        done = _killed(context, path, [file(*part) for part in parts], chance)
+        counts["acknowledged parts"] += max(done, 0)
+        counts["killed before the end"] += done < PARTS
+        if done >= 0:
+            counts["lines half made or lost"] += await _wrong(path, parts, done)
+            counts["lines imported in the end"] += await _finished(path, parts)
+    with capsys.disabled():
+        print(f"\nimports killed {ROUNDS} times: {dict(counts)}")
+    assert counts["lines half made or lost"] == 0
+    assert counts["killed before the end"]
+    assert counts["acknowledged parts"]
+
+
+def _killed(context: Any, path: Path, parts: list[bytes], chance: random.Random) -> int:
+    """How many parts were acknowledged before the end; -1 where it was not even open."""
+    reader, writer = context.Pipe(duplex=False)
+    child = context.Process(target=_child, args=(str(path), parts, writer))
+    child.start()
+    writer.close()
+    reader.poll(20)
+    time.sleep(chance.uniform(0, LONGEST_LIFE_S))
+    child.kill()
+    child.join()
+    assert child.exitcode in (-signal.SIGKILL, 0)
+    told = b""
+    more: bytes
+    while more := os.read(reader.fileno(), 4096):
+        told += more
+    reader.close()
+    return len(told) - 1
+
+
+def _child(path: str, parts: list[bytes], writer: Any) -> None:
+    import_child.run(path, parts, writer.fileno())
+
+
+async def _wrong(path: Path, parts: list[list[dict[str, Any]]], done: int) -> int:
+    """How many lines are there in another way than whole, or are missing though acknowledged."""
+    assert rows(path, "PRAGMA integrity_check") == [("ok",)]
+    async with opened(path) as memory:
+        found = {
+            _name(line): line for line in map(json.loads, entities(await exported(memory, "alice")))
+        }
+    expected = {_name(line): line for part in parts for line in part}
+    acknowledged = {_name(line) for part in parts[:done] for line in part}
+    wrong = len(acknowledged - found.keys())
+    wrong += sum(found[name] != expected.get(name) for name in found)
+    passages: dict[Any, list[str]] = {}
+    for *subject, body in rows(
+        path, "SELECT note_id, session_id, sequence, body FROM chunks ORDER BY position"
+    ):
+        passages.setdefault(tuple(subject), []).append(body)
+    settings = MemoryConfig(db_path="")
+    for name, line in found.items():
+        text = line.get("text") or line.get("current", {}).get("content")
+        if text is not None:
+            pieces = chunk(text, settings.chunk_chars, settings.chunk_overlap)
+            wrong += passages.pop(name, None) != pieces
+    ids = {row[0] for row in rows(path, "SELECT chunk_id FROM chunks")}
+    for index in ("chunks_fts", "conversation_fts"):
+        ids -= {row[0] for row in rows(path, f"SELECT id FROM {index}_docsize")}
+    return wrong + len(passages) + len(ids)
+
+
+async def _finished(path: Path, parts: list[list[dict[str, Any]]]) -> int:
+    """Import all of it again: how many lines there are then."""
+    async with opened(path) as memory:
+        importer = memory.importer("alice")
+        for part in parts:
+            report = await importer.feed(file(*part))
+            assert report.problems == []
+            assert report.updated == 0
+        found = entities(await exported(memory, "alice"))
+    assert len(found) == sum(map(len, parts))
+    return len(found)
+
+
+def _name(line: dict[str, Any]) -> tuple[str | None, str | None, int | None]:
+    return line.get("note_id"), line.get("session_id"), line.get("sequence")
