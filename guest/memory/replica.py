@@ -81,6 +81,7 @@ class Replica:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._erase_quietly()
         try:
             await self._write_down()
         except StorageError as error:

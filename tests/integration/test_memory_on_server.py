@@ -1,5 +1,5 @@
 """What memory does on a file it also does on a server, searched in its copy."""
-# ruff: noqa: F403, F811 - the tests of memory itself, run once more
+# ruff: noqa: F403, F821 - the tests of memory itself, run once more
 
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,0 +1,261 @@
+"""The copy of a memory on a server: it has what the server has, and nothing else."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from guest.memory import namespaces
+from guest.memory.database.local import LocalDatabase
+from guest.memory.store import Memory
+from guest.memory.types import MemoryConfig, RemoteConfig
+from tests.support.sqld import Sqld, connected, running
+from tests.unit.memory_support import ORIGIN, FakeEmbedder, embedded, file_bytes, rows
+
+pytestmark = pytest.mark.sqld
+
+ALICE, BOB = "alice", "bob"
+KEY = "a key of at least sixteen characters"
+
+
+@pytest.fixture
+def server() -> Iterator[Sqld]:
+    with running() as started:
+        yield started
+
+
+@asynccontextmanager
+async def guest(
+    server: Sqld,
+    place: Path,
+    user_id: str = ALICE,
+    key: str = "",
+    embedder: FakeEmbedder | None = None,
+) -> AsyncIterator[Memory]:
+    """A guest of `user_id` with its copy in `place`."""
+    place.mkdir(exist_ok=True)
+    config = MemoryConfig(
+        db_path=str(place / "memory.db"), encryption_key=key, remote=RemoteConfig(server.url())
+    )
+    memory = await Memory.open(config, embedder or FakeEmbedder(), user_id)
+    try:
+        yield memory
+    finally:
+        await memory.close()
+
+
+async def found(memory: Memory, query: str, user_id: str = ALICE) -> dict[str, str]:
+    """The notes that a search finds, which must be up to date."""
+    outcome = await memory.search(user_id, query, top_k=20, include_conversation=True)
+    assert not [warning for warning in outcome.warnings if "server" in warning or "copy" in warning]
+    return {hit.note_id or "said": hit.text for hit in outcome.hits}
+
+
+async def test_another_guests_changes_are_in_the_next_search(server: Sqld, tmp_path: Path) -> None:
+    async with guest(server, tmp_path / "a") as a, guest(server, tmp_path / "b") as b:
+        note = (await a.save(ALICE, "tea with milk", [], ORIGIN)).note
+        assert await found(b, "tea coffee") == {note.note_id: "tea with milk"}
+        await b.update(ALICE, note.note_id, "coffee with milk", ["hot"], ORIGIN)
+        assert await found(a, "tea coffee") == {note.note_id: "coffee with milk"}
+        assert (await a.search(ALICE, "coffee", tags=["hot"])).hits[0].version == 2
+        await b.conversations.create(ALICE, "s")
+        await b.conversations.append(
+            ALICE, "s", turn_id="t", role="user", text="some coffee grounds", payload="[]"
+        )
+        assert set(await found(a, "coffee grounds")) == {"said", note.note_id}
+        await b.sessions.forget(ALICE, "s")
+        assert set(await found(a, "coffee grounds")) == {note.note_id}
+        await a.delete(ALICE, note.note_id)
+        assert await found(b, "tea coffee milk grounds") == {}
+
+
+async def test_a_save_finds_the_similar_note_saved_just_before(
+    server: Sqld, tmp_path: Path
+) -> None:
+    async with guest(server, tmp_path / "a") as a:
+        first = await a.save(ALICE, "the cat drinks tea", [], ORIGIN)
+        second = await a.save(ALICE, "the cat drinks tea too", [], ORIGIN)
+        assert [hit.note_id for hit in second.similar] == [first.note.note_id]
+
+
+async def test_the_copy_holds_one_users_memory_and_no_more(server: Sqld, tmp_path: Path) -> None:
+    async with guest(server, tmp_path / "a") as a, guest(server, tmp_path / "b", BOB) as b:
+        await a.save(ALICE, "first words of alice", [], ORIGIN)
+        note = (await a.save(ALICE, "alice likes marzipan", [], ORIGIN)).note
+        await a.update(ALICE, note.note_id, "alice likes nougat", None, ORIGIN)
+        await b.save(BOB, "bob hides gingerbread", [], ORIGIN)
+        await a.conversations.create(ALICE, "s", title="about pastries")
+        await a.conversations.append(
+            ALICE, "s", turn_id="t", role="user", text="said once", payload='["nutmeg"]'
+        )
+        assert len(await found(a, "alice")) == 2
+        assert await found(b, "alice gingerbread", BOB) != {}
+    content = file_bytes(tmp_path / "a/replica.db")
+    for absent in (b"gingerbread", b"pastries", b"nutmeg", b"marzipan"):
+        assert absent not in content
+    assert content.count(b"said once") == 1
+
+
+async def test_what_another_guest_deletes_is_erased_from_the_copy(
+    server: Sqld, tmp_path: Path
+) -> None:
+    async with guest(server, tmp_path / "a") as a, guest(server, tmp_path / "b") as b:
+        note = (await a.save(ALICE, "the password is xylophone", [], ORIGIN)).note
+        await found(a, "password")
+        await found(b, "password")
+        await a.delete(ALICE, note.note_id)
+        assert await found(b, "password") == {}
+    for place in ("a", "b"):
+        assert b"xylophone" not in file_bytes(tmp_path / place / "replica.db")
+
+
+async def test_a_long_memory_comes_in_pages_and_vectors_follow_a_new_model(
+    server: Sqld, tmp_path: Path
+) -> None:
+    async with guest(server, tmp_path / "a") as a:
+        texts = [f"fact {i} about item{i}" for i in range(300)]
+        await asyncio.gather(*(a.save(ALICE, text, [], ORIGIN) for text in texts))
+        await embedded(a, ALICE, 300)
+        async with guest(server, tmp_path / "b") as b:
+            for i in (0, 150, 299):
+                outcome = await b.search(ALICE, f"item{i}", top_k=1)
+                assert outcome.hits[0].text == texts[i]
+                assert outcome.hits[0].matched_by == "both"
+    newer = FakeEmbedder("fake-2")
+    async with guest(server, tmp_path / "a", embedder=newer) as a:
+        await a.search(ALICE, "item7")
+        await embedded(a, ALICE, 300)
+        outcome = await a.search(ALICE, "item7", top_k=1)
+        assert (outcome.hits[0].matched_by, outcome.warnings) == ("both", ())
+    assert rows(
+        tmp_path / "a/replica.db", "SELECT model_id, COUNT(*) FROM chunks_vec GROUP BY 1"
+    ) == [("fake-2", 300)]
+
+
+async def test_a_copy_survives_a_restart_and_is_not_fetched_again(
+    server: Sqld, tmp_path: Path
+) -> None:
+    async with guest(server, tmp_path / "a") as a:
+        note = (await a.save(ALICE, "tea with milk", [], ORIGIN)).note
+        await found(a, "tea")
+    server.stop()
+    async with guest(server, tmp_path / "a") as a:
+        outcome = await a.search(ALICE, "tea")
+        assert [hit.note_id for hit in outcome.hits] == [note.note_id]
+        assert "from the copy of" in outcome.warnings[0]
+
+
+@pytest.mark.parametrize("damage", ["text", "head", "body", "key", "plain", "elsewhere", "newer"])
+async def test_a_copy_that_does_not_fit_is_fetched_anew(
+    server: Sqld, tmp_path: Path, damage: str
+) -> None:
+    path = tmp_path / "a/replica.db"
+    before = KEY if damage in ("key", "plain") else ""
+    after = {"key": KEY + " another", "plain": ""}.get(damage, "")
+    async with guest(server, tmp_path / "a", key=before) as a:
+        for i in range(40):
+            await a.save(ALICE, f"tea number {i}", [], ORIGIN)
+        assert len(await found(a, "tea")) == 20
+    match damage:
+        case "text":
+            path.write_text("this is no database")
+        case "head":
+            path.write_bytes(b"\xff" * 4096 + path.read_bytes()[4096:])
+        case "body":
+            path.write_bytes(path.read_bytes()[:4096] + b"\xff" * (path.stat().st_size - 4096))
+        case "elsewhere" | "newer":
+            database = await LocalDatabase.open(path)
+            if damage == "elsewhere":
+                await database.execute("UPDATE replica_of SET source = 'http://elsewhere'")
+                await database.execute("UPDATE notes SET content = 'tea of another'")
+            else:
+                await database.execute("INSERT INTO memory_migrations VALUES (99, 'x', 'x')")
+            await database.close()
+    async with guest(server, tmp_path / "a", key=after) as a:
+        notes = await found(a, "tea")
+        assert len(notes) == 20
+        assert all(text.startswith("tea number") for text in notes.values())
+
+
+async def test_a_copy_damaged_in_use_is_replaced_in_the_same_search(
+    server: Sqld, tmp_path: Path
+) -> None:
+    async with guest(server, tmp_path / "a") as a:
+        note = (await a.save(ALICE, "tea with milk", [], ORIGIN)).note
+        await found(a, "tea")
+        assert a._parts.server is not None
+        copy = a._parts.server.replica.database
+        await copy.execute("PRAGMA writable_schema = ON")
+        await copy.execute("UPDATE sqlite_schema SET rootpage = 99999 WHERE name = 'chunks'")
+        await copy.execute("PRAGMA schema_version = 4711")
+        assert await found(a, "tea") == {note.note_id: "tea with milk"}
+
+
+async def test_a_server_that_went_back_in_time_is_copied_anew(server: Sqld, tmp_path: Path) -> None:
+    async with guest(server, tmp_path / "a") as a:
+        for i in range(5):
+            await a.save(ALICE, f"tea number {i}", [], ORIGIN)
+        assert len(await found(a, "tea")) == 5
+        async with connected(server.url()) as database:
+            await database.execute("DELETE FROM notes WHERE content <> 'tea number 1'")
+            await database.execute("DELETE FROM chunks WHERE body <> 'tea number 1'")
+            await database.execute("UPDATE revisions SET changes = 2, removals = 0")
+        assert list((await found(a, "tea")).values()) == ["tea number 1"]
+
+
+async def test_two_guests_do_not_share_one_copy(server: Sqld, tmp_path: Path) -> None:
+    async with guest(server, tmp_path / "a"):
+        with pytest.raises(Exception, match="in use by process"):
+            async with guest(server, tmp_path / "a"):
+                pass
+
+
+_FETCH = """
+import asyncio, sys
+from guest.memory.store import Memory
+from guest.memory.types import MemoryConfig, RemoteConfig
+async def main():
+    config = MemoryConfig(db_path=sys.argv[1], remote=RemoteConfig(sys.argv[2]))
+    memory = await Memory.open(config, None, "alice")
+    print("open", flush=True)
+    await asyncio.sleep(60)
+asyncio.run(main())
+"""
+
+
+async def test_a_fetch_that_is_killed_goes_on_where_it_was(server: Sqld, tmp_path: Path) -> None:
+    async with guest(server, tmp_path / "a") as a:
+        for start in range(0, 520, 260):
+            await asyncio.gather(
+                *(a.save(ALICE, f"fact {i} item{i}", [], ORIGIN) for i in range(start, start + 260))
+            )
+        await embedded(a, ALICE, 520)
+    (tmp_path / "b").mkdir()
+    command = [sys.executable, "-c", _FETCH, str(tmp_path / "b/memory.db"), server.url()]
+    kept = []
+    for wait in (0.0, 0.03, 0.1):
+        with subprocess.Popen(command, stdout=subprocess.PIPE, env=os.environ) as process:
+            assert process.stdout is not None
+            await asyncio.to_thread(process.stdout.readline)
+            await asyncio.sleep(wait)
+            process.send_signal(signal.SIGKILL)
+        path = tmp_path / "b/replica.db"
+        assert rows(path, "PRAGMA integrity_check") == [("ok",)]
+        assert rows(path, "PRAGMA foreign_key_check") == []
+        kept.append(rows(path, "SELECT COUNT(*) FROM notes")[0][0])
+    assert kept == sorted(kept)
+    async with guest(server, tmp_path / "b") as b:
+        outcome = await b.search(ALICE, "item510", top_k=1)
+        assert outcome.hits[0].text == "fact 510 item510"
+        assert b._parts.server is not None
+        while not b._parts.server.replica.progress(namespaces.notes_of(ALICE)).complete_once:
+            await b.search(ALICE, "item510")
+        assert (await b.search(ALICE, "fact")).warnings == ()
+    for table in ("notes", "chunks", "chunks_vec", "chunks_fts_docsize"):
+        assert rows(path, f"SELECT COUNT(*) FROM {table}") == [(520,)]
