@@ -1,4 +1,4 @@
-.PHONY: run test check bench bench-quality proto setup clean
+.PHONY: run test check bench bench-quality faults proto setup clean
 
 PY := .venv/bin/python
 ARGS ?=
@@ -22,6 +22,10 @@ bench: setup
 
 bench-quality: setup
 	$(PY) -m bench.quality
+
+# Thousands of faults; needs tools/get_sqld.sh.
+faults: setup
+	$(PY) -m tests.faults $(ARGS)
 
 proto: setup
 	$(PY) tools/generate_proto.py

@@ -1,0 +1,1 @@
+"""Faults made on purpose, counted: `python -m tests.faults` prints what memory did in them."""

@@ -1,0 +1,195 @@
+"""What a store was told and has acknowledged, against what is found in it after a fault."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+Line = dict[str, Any]
+"""What a worker says: `will` do something, `did` it, or `failed` at it."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A note as it stands."""
+
+    text: str
+    version: int
+
+
+@dataclass(frozen=True)
+class Found:
+    """What lies in a store: notes by id, the texts of each session, and what is wrong."""
+
+    notes: dict[str, Kept]
+    sessions: dict[str, tuple[str, ...]]
+    half_made: tuple[str, ...] = ()
+    doubles: tuple[str, ...] = ()
+    damage: tuple[str, ...] = ()
+
+
+@dataclass
+class Tally:
+    """The figures of one kind of fault on one store, and a sentence for each that is wrong.
+    `interrupted` are changes that a fault ended or made fail."""
+
+    rounds: int = 0
+    acknowledged: int = 0
+    lost: int = 0
+    half_made: int = 0
+    false_successes: int = 0
+    false_failures: int = 0
+    doubles: int = 0
+    damaged: int = 0
+    interrupted: int = 0
+    wrong: list[str] = field(default_factory=list)
+
+    def note(self, found: Found) -> None:
+        """Count what a store shows to be wrong by itself."""
+        self.half_made += len(found.half_made)
+        self.doubles += len(found.doubles)
+        self.damaged += bool(found.damage)
+        self.wrong += [*found.half_made, *found.doubles, *found.damage]
+
+
+class Ledger:
+    """One store's history. With `failures` changes may fail. `survived` says whether guest
+    and store lived through the faults: an acknowledged change that is missing is then a
+    false success, otherwise a loss."""
+
+    def __init__(self, tally: Tally, *, failures: bool = False, survived: bool = False) -> None:
+        self.tally = tally
+        self.notes: dict[str, Kept] = {}
+        self.sessions: dict[str, tuple[str, ...]] = {}
+        self.removed: set[str] = set()
+        self.imported: Found = Found({}, {})
+        self._failures = failures
+        self._survived = survived
+        self._begun: Line | None = None
+        self._open: list[Line] = []
+        self._denied: list[Line] = []
+
+    def read(self, line: Line) -> None:
+        """Take in what a worker says."""
+        if "will" in line:
+            self._begun = line
+        elif "failed" in line:
+            assert self._begun is not None
+            if not self._failures:
+                self._wrong("false_failures", f"failed without reason: {line['failed']}")
+            (self._denied if line["known"] else self._open).append(self._begun)
+            self.tally.interrupted += 1
+            self._begun = None
+        elif line["did"] == "open":
+            self._begun = None
+        elif self._begun is not None:
+            self._apply(self._begun | line)
+            self.tally.acknowledged += 1
+            self._begun = None
+
+    def settle(self, found: Found) -> None:
+        """Compare with what is found, and go on from there. A change on its way at the end,
+        or one that the guest was not told the end of, may have happened or not."""
+        if self._begun is not None:
+            self.tally.interrupted += 1
+            self._open.append(self._begun)
+            self._begun = None
+        for change in self._open:
+            self._resolve(change, found)
+        for change in self._denied:
+            if self._resolve(change, found):
+                self._wrong("false_failures", f"said to have failed, and done: {_told(change)}")
+        self._open, self._denied = [], []
+        missing = "false_successes" if self._survived else "lost"
+        self._compare(self.notes, found.notes, lambda kept: {kept.text}, missing)
+        self._compare(self.sessions, found.sessions, set, missing)
+        self.tally.note(found)
+        self.notes, self.sessions = dict(found.notes), dict(found.sessions)
+
+    def _apply(self, change: Line) -> None:
+        match change:
+            case {"will": "save", "id": note_id, "text": text}:
+                self.notes[note_id] = Kept(text, 1)
+            case {"will": "update", "id": note_id, "text": text, "version": version}:
+                if version != self.notes[note_id].version + 1:
+                    self._wrong("doubles", f"updated to version {version}: {_told(change)}")
+                self.notes[note_id] = Kept(text, version)
+            case {"will": "delete", "id": note_id}:
+                self.removed.add(self.notes.pop(note_id).text)
+            case {"will": "begin", "session": session_id}:
+                self.sessions[session_id] = ()
+            case {"will": "append", "session": session_id, "text": text}:
+                self.sessions[session_id] = (*self.sessions[session_id], text)
+            case {"will": "forget", "session": session_id}:
+                self.removed.update(self.sessions.pop(session_id))
+            case {"will": "import"}:
+                self.notes |= self.imported.notes
+                self.sessions |= self.imported.sessions
+
+    def _resolve(self, change: Line, found: Found) -> bool:
+        """Apply a change of which the end is not known, if it has happened."""
+        match change:
+            case {"will": "save", "text": text}:
+                made = [i for i, kept in found.notes.items() if kept == Kept(text, 1)]
+                happened = bool(made) and made[0] not in self.notes
+                change = change | {"id": made[0]} if made else change
+            case {"will": "update", "id": note_id, "text": text}:
+                version = self.notes[note_id].version + 1
+                happened = found.notes.get(note_id) == Kept(text, version)
+                change = change | {"version": version}
+            case {"will": "delete", "id": note_id}:
+                happened = note_id not in found.notes
+            case {"will": "begin", "session": session_id}:
+                happened = session_id in found.sessions
+            case {"will": "append", "session": session_id, "text": text}:
+                happened = found.sessions.get(session_id) == (*self.sessions[session_id], text)
+            case {"will": "forget", "session": session_id}:
+                happened = session_id not in found.sessions
+            case {"will": "import"}:
+                return self._import_part(found)
+            case {"will": "open"}:
+                return False
+            case _:
+                raise AssertionError(change)
+        if happened:
+            self._apply(change)
+        return happened
+
+    def _import_part(self, found: Found) -> bool:
+        """Take in what an import that did not come to its end has stored."""
+        part = {i: kept for i, kept in self.imported.notes.items() if i in found.notes}
+        said = {
+            i: texts[: len(found.sessions[i])]
+            for i, texts in self.imported.sessions.items()
+            if i in found.sessions
+        }
+        changed = not (part.items() <= self.notes.items() and said.items() <= self.sessions.items())
+        self.notes |= part
+        self.sessions |= said
+        return changed
+
+    def _compare(
+        self,
+        expected: dict[str, Any],
+        found: dict[str, Any],
+        texts: Callable[[Any], set[str]],
+        missing: str,
+    ) -> None:
+        for key in expected.keys() | found.keys():
+            if expected.get(key) == found.get(key):
+                continue
+            if key not in found:
+                self._wrong(missing, f"{key} is gone: {expected[key]!r:.200}")
+            elif key in expected:
+                self._wrong(missing, f"{key}: {found[key]!r:.200} and not {expected[key]!r:.200}")
+            elif texts(found[key]) & self.removed:
+                self._wrong(missing, f"{key} was removed and is there: {found[key]!r:.200}")
+            else:
+                self._wrong("half_made", f"nobody has stored {key}: {found[key]!r:.200}")
+
+    def _wrong(self, column: str, sentence: str) -> None:
+        setattr(self.tally, column, getattr(self.tally, column) + 1)
+        self.tally.wrong.append(sentence)
+
+
+def _told(change: Line) -> str:
+    return f"{change}"[:200]

@@ -1,0 +1,115 @@
+"""Where the workers' memories lie: in files, and on a server that can be killed."""
+
+import asyncio
+import itertools
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, Protocol
+
+from guest.memory.opening import open_store
+from guest.memory.parts import prepare
+from guest.memory.types import MemoryConfig, RemoteConfig
+from tests.faults.inspection import inspect
+from tests.faults.ledger import Found
+from tests.support import sqld
+
+_PATIENT_S: Final = 30.0
+"""No request takes so long on a machine that has other work too."""
+
+
+class Place(Protocol):
+    """One memory: how a guest opens it, and a look at what it holds when no guest has it."""
+
+    config: MemoryConfig
+
+    def look(self, removed: set[str]) -> Found:
+        """What it holds; `removed` are texts of which nothing may be left."""
+        ...
+
+
+class LocalPlace:
+    """A file, in a directory of its own."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir()
+        self._directory = directory
+        self.config = MemoryConfig(db_path=str(directory / "memory.db"), embed_wait_s=0.005)
+
+    def look(self, removed: set[str]) -> Found:
+        found = asyncio.run(self._look())
+        content = b"".join(file.read_bytes() for file in self._directory.glob("memory.db*"))
+        left = tuple(
+            f"removed, and still in the files: {text:.100}"
+            for text in removed
+            if text.split(". ")[0].encode() in content
+        )
+        return replace(found, half_made=found.half_made + left)
+
+    async def _look(self) -> Found:
+        database = await open_store(self.config)
+        try:
+            return await inspect(database)
+        finally:
+            await database.close()
+
+
+class RemotePlace:
+    """A server. `way` turns its address into the one that the guest uses, as of a proxy."""
+
+    def __init__(self, directory: Path, way: Callable[[str], str], timeout_s: float) -> None:
+        directory.mkdir()
+        self.server = sqld.Sqld(directory / "data")
+        self.server.start()
+        self.config = MemoryConfig(
+            db_path=str(directory / "memory.db"),
+            embed_wait_s=0.005,
+            remote=RemoteConfig(way(self.server.url()), timeout_s=timeout_s),
+        )
+
+    def look(self, removed: set[str]) -> Found:
+        """On a server the bytes are out of reach."""
+        return asyncio.run(self._look())
+
+    async def _look(self) -> Found:
+        async with sqld.connected(self.server.url()) as database:
+            await prepare(database)
+            return await inspect(database)
+
+
+class Stores:
+    """Makes one place after the other; the one before has had its time then."""
+
+    def __init__(self, kind: str, directory: Path) -> None:
+        self._kind = kind
+        self._directory = directory
+        self._numbers = itertools.count()
+        self._server: sqld.Sqld | None = None
+
+    def place(
+        self, way: Callable[[str], str] = str, timeout_s: float = _PATIENT_S
+    ) -> LocalPlace | RemotePlace:
+        directory = self._directory / f"place{next(self._numbers)}"
+        if self._kind == "local":
+            return LocalPlace(directory)
+        self.close()
+        place = RemotePlace(directory, way, timeout_s)
+        self._server = place.server
+        return place
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.kill()
+
+
+@contextmanager
+def opened(kind: str) -> Iterator[Stores]:
+    """Stores of one kind, gone at the end."""
+    with tempfile.TemporaryDirectory(dir="/tmp", prefix="faults-") as scratch:
+        stores = Stores(kind, Path(scratch))
+        try:
+            yield stores
+        finally:
+            stores.close()

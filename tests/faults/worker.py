@@ -1,0 +1,161 @@
+"""The guest that faults are made on: it uses memory and says what it does, until killed.
+
+Before each change it writes what it is about to do, and afterwards that it is done
+or how it failed. Every line is one JSON object.
+"""
+
+import asyncio
+import itertools
+import json
+import logging
+import os
+import random
+import signal
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from guest.embedding.base import Embedder
+from guest.embedding.client import RemoteEmbedder
+from guest.errors import StorageError
+from guest.memory.store import Memory
+from guest.memory.types import MemoryConfig
+from tests.unit.memory_support import ORIGIN, FakeEmbedder
+
+USER: Final = "alice"
+WORK: Final = {
+    "notes": ("save", "save", "save", "update", "update", "delete"),
+    "sessions": ("append", "append", "append", "append", "begin", "save", "forget"),
+    "import": ("import",),
+    "both": ("save", "save", "update", "delete", "append", "append", "begin", "forget"),
+}
+_OPEN: Final = ("not known", " is updated;", " is deleted;", "what was to be forgotten is;")
+"""Parts of errors that do not say that nothing has happened."""
+_AFTER_FAILURE_S: Final = 0.005
+
+
+@dataclass(frozen=True)
+class Task:
+    """One life of a guest. `notes` and `sessions` are those it may change; `embedder` is a
+    socket, or the model of one within the worker; `source` are lines to import."""
+
+    config: MemoryConfig
+    work: str
+    seed: int
+    notes: Sequence[str] = ()
+    sessions: Sequence[str] = ()
+    embedder: str = "fake"
+    source: bytes = b""
+
+
+def run(task: Task, descriptor: int) -> None:
+    """Do what the task says until killed, and write the lines to `descriptor`."""
+    asyncio.run(_Worker(task, descriptor).live())
+
+
+class _Worker:
+    def __init__(self, task: Task, descriptor: int) -> None:
+        self._task = task
+        self._descriptor = descriptor
+        self._chance = random.Random(task.seed)
+        self._notes = list(task.notes)
+        self._sessions = list(task.sessions)
+
+    async def live(self) -> None:
+        """Work until killed, or until SIGTERM asks to end what is begun."""
+        logging.disable(logging.CRITICAL)
+        asked = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, asked.set)
+        embedder = self._embedder()
+        self._say(will="open")
+        memory = await Memory.open(self._task.config, embedder, USER)
+        self._say(did="open")
+        for number in itertools.count():
+            action = self._chance.choice(WORK[self._task.work])
+            try:
+                await self._do(memory, action, number)
+            except StorageError as error:
+                self._say(failed=str(error), known=not any(map(error.brief.count, _OPEN)))
+                await asyncio.sleep(_AFTER_FAILURE_S)
+            if asked.is_set():
+                break
+        await memory.close()
+        await embedder.close()
+        self._say(did="end")
+
+    async def _do(self, memory: Memory, action: str, number: int) -> None:
+        """One change. What it changes is forgotten first: a change that fails leaves it in
+        a state that is not known here."""
+        text = self._text(number)
+        if action in ("update", "delete") and not self._notes:
+            action = "save"
+        if action in ("append", "forget") and not self._sessions:
+            action = "begin"
+        match action:
+            case "save":
+                self._say(will="save", text=text)
+                note = (await memory.save(USER, text, [], ORIGIN)).note
+                self._notes.append(note.note_id)
+                self._say(did="save", id=note.note_id)
+            case "update":
+                note_id = self._take(self._notes)
+                self._say(will="update", id=note_id, text=text)
+                note = await memory.update(USER, note_id, text, None, ORIGIN)
+                self._notes.append(note_id)
+                self._say(did="update", version=note.version)
+            case "delete":
+                note_id = self._take(self._notes)
+                self._say(will="delete", id=note_id)
+                await memory.delete(USER, note_id)
+                self._say(did="delete")
+            case "begin":
+                session_id = f"session-{uuid.UUID(int=self._chance.getrandbits(128))}"
+                self._say(will="begin", session=session_id)
+                await memory.conversations.create(USER, session_id)
+                stored = not memory.conversations.unstored(session_id)
+                self._end("begin", self._sessions, session_id, stored=stored)
+            case "append":
+                session_id = self._take(self._sessions)
+                self._say(will="append", session=session_id, text=text)
+                sequence = await memory.conversations.append(
+                    USER, session_id, turn_id=f"t{number}", role="user", text=text, payload="[]"
+                )
+                self._end("append", self._sessions, session_id, stored=sequence > 0)
+            case "forget":
+                session_id = self._take(self._sessions)
+                self._say(will="forget", session=session_id)
+                await memory.sessions.forget(USER, session_id)
+                self._say(did="forget")
+            case "import":
+                self._say(will="import")
+                await memory.importer(USER).feed(self._task.source)
+                self._say(did="import")
+
+    def _end(self, did: str, keys: list[str], key: str, *, stored: bool) -> None:
+        if stored:
+            keys.append(key)
+            self._say(did=did)
+        else:
+            self._say(failed="it waits for the server", known=False)
+
+    def _take(self, keys: list[str]) -> str:
+        return keys.pop(self._chance.randrange(len(keys)))
+
+    def _embedder(self) -> Embedder:
+        name = self._task.embedder
+        if name.startswith("unix:"):
+            return RemoteEmbedder(name, "token")
+        embedder = FakeEmbedder(name)
+        embedder.delay_s = self._chance.choice([0, 0.001, 0.02])
+        return embedder
+
+    def _say(self, **line: Any) -> None:
+        os.write(self._descriptor, json.dumps(line).encode() + b"\n")
+
+    def _text(self, number: int) -> str:
+        """A text like no other."""
+        words = self._chance.choices(["tea", "quartz", "violin", "harbor", "zebra"], k=40)
+        repeated = " ".join(f"{word.capitalize()} comes {i}." for i, word in enumerate(words))
+        mark = f"Note {number} of {self._chance.getrandbits(64)}."
+        return f"{mark} {repeated * self._chance.choice([0, 1, 3])}".strip()
