@@ -1,5 +1,6 @@
 """Putting a backup in the place of a memory that nobody uses."""
 
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -68,7 +69,7 @@ def _check_readable(backup: Path, key: str) -> None:
 def _make_way(database: Path, key: str) -> Path:
     """Bring the log of the file that goes into it; the name under which it is kept.
 
-    A file that cannot be opened keeps its log beside it, as it is.
+    A log that cannot go in stays with its file: the new one must never meet it.
     """
     moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     kept, number = copies.before_restore(database, moment), 1
@@ -77,13 +78,12 @@ def _make_way(database: Path, key: str) -> Path:
         kept = copies.before_restore(database, f"{moment}-{number}")
     if not database.exists():
         return kept
-    try:
+    with suppress(StorageError):
         connect(database, key).close()
-    except StorageError:
-        log = copies.beside_of(database, "-wal")
-        if log.exists():
-            log.replace(copies.beside_of(kept, "-wal"))
-        copies.beside_of(database, "-shm").unlink(missing_ok=True)
+    log = copies.beside_of(database, "-wal")
+    if log.exists():
+        log.replace(copies.beside_of(kept, "-wal"))
+    copies.beside_of(database, "-shm").unlink(missing_ok=True)
     return kept
 
 

@@ -1,14 +1,20 @@
 """Memory on a file system that runs full: nothing half-made, nothing lost."""
 
 import os
+import shutil
 import subprocess
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
+from schema_fixture import FIXTURES
 from wire.errors import Code
 
 from guest.errors import StorageError
+from guest.memory.backup import Backups
+from guest.memory.database.rekeying import rekey
+from guest.memory.restoring import restore
 from guest.memory.store import Memory
 from guest.memory.types import MemoryConfig
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, embedded, opened, rows
@@ -116,3 +122,54 @@ async def test_notes_can_be_deleted_to_make_space(disk: Path) -> None:
         for i in range(4):
             await memory.save(ALICE, f"another {i} " + "words " * 300, [], ORIGIN)
     assert rows(path, "PRAGMA integrity_check") == [("ok",)]
+
+
+async def test_a_backup_that_does_not_fit_leaves_nothing(disk: Path) -> None:
+    path = disk / "memory.db"
+    async with opened(path) as memory:
+        for i in range(20):
+            await memory.save(ALICE, f"note {i} " + "words " * 300, [], ORIGIN)
+        await memory._database.checkpoint()
+        filler = occupy(disk, 150_000)
+        backups = Backups(disk / "backups", "", partial(memory.copy_to, ALICE))
+        with pytest.raises(StorageError) as caught:
+            await backups.make()
+        check_full(caught.value)
+        assert list((disk / "backups").iterdir()) == []
+        filler.unlink()
+        assert (await backups.make()).notes == 20
+
+
+async def test_a_migration_without_space_for_its_copy_is_not_begun(disk: Path) -> None:
+    path = disk / "memory.db"
+    shutil.copyfile(FIXTURES / "v1.db", path)
+    filler = occupy(disk, 120_000)
+    with pytest.raises(StorageError) as caught:
+        await Memory.open(MemoryConfig(db_path=str(path)), None)
+    check_full(caught.value)
+    assert "before-v2" in caught.value.brief
+    assert [p.name for p in disk.iterdir() if ".before-" in p.name] == []
+    assert rows(path, "SELECT MAX(version) FROM memory_migrations") == [(1,)]
+    filler.unlink()
+    async with opened(path) as memory:
+        assert len((await memory.list(ALICE, 100))[0]) == 5
+
+
+async def test_without_space_nothing_is_restored_or_rekeyed(disk: Path) -> None:
+    path = disk / "memory.db"
+    async with opened(path) as memory:
+        await memory.save(ALICE, "likes tea", [], ORIGIN)
+    before = path.read_bytes()
+    backup = shutil.copyfile(path, disk / "backup.db")
+    filler = occupy(disk, 100_000)
+    for work in (lambda: restore(path, "", backup, ""), lambda: rekey(path, "", "a new key")):
+        with pytest.raises(StorageError) as caught:
+            work()
+        check_full(caught.value)
+        assert path.read_bytes() == before
+        assert sorted(p.name for p in disk.iterdir()) == ["backup.db", "filler", "memory.db"]
+    filler.unlink()
+    restore(path, "", backup, "")
+    rekey(path, "", "a new key")
+    async with opened(path, encryption_key="a new key") as memory:
+        assert len((await memory.list(ALICE, 10))[0]) == 1

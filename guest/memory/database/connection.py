@@ -7,6 +7,7 @@ tried first on the file alone, read-only and without its log.
 
 import hashlib
 from base64 import b64encode
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
@@ -31,6 +32,7 @@ _FRACTIONS: Final = b"\x40\x20\x20"
 """Bytes 21 to 23 of every SQLite file, which encryption leaves as they are."""
 
 
+@lru_cache(maxsize=4)
 def derive(key: str) -> str:
     """What the engine is given for the operator's key: always 32 characters.
 

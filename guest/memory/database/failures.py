@@ -14,6 +14,13 @@ from wire.errors import Code
 from guest.errors import StorageError
 from guest.memory.database.base import ConstraintViolated
 
+_CORRUPT: Final = (
+    "malformed",
+    "utf8error",
+    "corrupt",
+    "vtable constructor failed",
+    "unsupported file format",
+)
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -29,7 +36,7 @@ def from_engine(error: BaseException, path: Path) -> Exception:
         return locked(path, text)
     if "file is not a database" in lower:
         return no_database(path, f"{text}: its first page is damaged")
-    if "malformed" in lower or "utf8error" in lower:
+    if any(sign in lower for sign in _CORRUPT):
         return StorageError(
             Code.DATA_LOSS,
             f"the memory database {path} is corrupt",
@@ -49,7 +56,8 @@ def from_engine(error: BaseException, path: Path) -> Exception:
         Code.INTERNAL,
         f"the memory database {path} failed",
         details=text,
-        resolution="report this, with the log, as a bug",
+        resolution="if the file was damaged, bring back a backup with `runner memory restore`; "
+        "else report this, with the log, as a bug",
     )
 
 

@@ -44,7 +44,9 @@ def rekey(path: Path, from_key: str, to_key: str) -> None:
     """
     try:
         copies.erase_leftovers(path)
-        connect(path, from_key).close()  # its log is in the file now
+        connect(path, from_key).close()
+        if copies.beside_of(path, "-wal").exists():
+            raise failures.locked(path, "its log could not be brought into it")
         draft = copies.incoming(path)
         copy_under(path, from_key, draft, to_key)
         old = copies.before_rekey(path)

@@ -1,0 +1,156 @@
+"""Damaged pages, a read-only disk, a clock set back: a clear error, and restoring helps."""
+
+import asyncio
+import datetime
+import os
+import random
+import subprocess
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+
+import pytest
+from wire.errors import Code
+
+from guest.errors import StorageError
+from guest.memory import instant
+from guest.memory.backup import Backups
+from guest.memory.restoring import restore
+from guest.memory.store import Memory
+from guest.memory.types import MemoryConfig
+from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
+
+ALICE = "alice"
+KEY = "a key that only the tests know"
+CODES = (Code.DATA_LOSS, Code.FAILED_PRECONDITION, Code.INTERNAL)
+"""The last where a flipped letter in the schema looks like a bug of ours."""
+ROUNDS = int(os.environ.get("DAMAGE_ROUNDS", "10"))
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "memory.db"
+
+
+async def filled(path: Path, key: str) -> tuple[list[str], Path]:
+    """The texts of a memory, and a backup of it."""
+    async with opened(path, FakeEmbedder(), encryption_key=key) as memory:
+        for i in range(80):
+            await memory.save(ALICE, f"note {i} " + "words " * 60, [], ORIGIN)
+        listed, _ = await memory.list(ALICE, 1000)
+        backups = Backups(path.parent / "backups", key, partial(memory.copy_to, ALICE))
+        made = await backups.make()
+    return [note.text for note in listed], path.parent / "backups" / made.name
+
+
+async def used(path: Path, key: str) -> tuple[list[str], list[StorageError]]:
+    """What the memory still lists, and the errors with which it met the damage."""
+    texts: list[str] = []
+    errors: list[StorageError] = []
+    try:
+        async with opened(path, encryption_key=key) as memory:
+            for attempt in (
+                memory.list(ALICE, 1000),
+                memory.search(ALICE, "note 7 words"),
+                memory.save(ALICE, "something new", [], ORIGIN),
+            ):
+                try:
+                    result = await attempt
+                    if isinstance(result, tuple):
+                        texts = [note.text for note in result[0]]
+                except StorageError as error:
+                    errors.append(error)
+    except StorageError as error:
+        errors.append(error)
+    return texts, errors
+
+
+@pytest.mark.parametrize("key", ["", KEY])
+async def test_flipped_bytes_anywhere_are_met_with_clear_words_and_restored(
+    path: Path, key: str
+) -> None:
+    texts, backup = await filled(path, key)
+    whole = path.read_bytes()
+    chance = random.Random(3)
+    met = 0
+    for _ in range(ROUNDS):
+        damaged = bytearray(whole)
+        for _ in range(chance.choice([1, 20, 200])):
+            damaged[chance.randrange(len(whole))] ^= chance.randrange(1, 256)
+        path.write_bytes(damaged)
+        _, errors = await used(path, key)
+        for error in errors:
+            assert error.code in CODES, str(error)
+            assert "runner memory restore" in error.resolution
+        met += bool(errors)
+        restore(path, key, backup, key)
+        found, errors = await used(path, key)
+        assert errors == []
+        assert found == texts
+        for beside in path.parent.glob("memory.db.before-*"):
+            beside.unlink()
+    print(f"\n{met} of {ROUNDS} damages met in use; restored every time")
+    assert met > ROUNDS / 4
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Iterator[Path]:
+    mount = tmp_path / "disk"
+    mount.mkdir()
+    if os.geteuid() != 0:
+        if "root" in os.environ.get("TESTS_REQUIRE", ""):
+            pytest.fail("TESTS_REQUIRE asks for the root tests, and this is not root")
+        pytest.skip("mounting needs root")
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=8m", "none", mount], check=True)
+    try:
+        yield mount
+    finally:
+        subprocess.run(["umount", "--lazy", mount], check=True)
+
+
+def remount(disk: Path, mode: str) -> None:
+    subprocess.run(["mount", "-o", f"remount,{mode}", disk], check=True)
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("key", ["", KEY])
+async def test_a_file_system_that_is_read_only(disk: Path, key: str) -> None:
+    path = disk / "memory.db"
+    async with opened(path, encryption_key=key) as memory:
+        await memory.save(ALICE, "likes tea", [], ORIGIN)
+    remount(disk, "ro")
+    with pytest.raises(StorageError) as caught:
+        await Memory.open(MemoryConfig(str(path), encryption_key=key), None)
+    assert caught.value.code is Code.FAILED_PRECONDITION
+    assert "Read-only" in caught.value.details
+    remount(disk, "rw")
+    async with opened(path, encryption_key=key) as memory:
+        assert [note.text for note in (await memory.list(ALICE, 10))[0]] == ["likes tea"]
+
+
+async def test_a_clock_set_back_loses_nothing_and_keeps_the_order(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(path) as memory:
+        first = (await memory.save(ALICE, "first", [], ORIGIN)).note
+        before = datetime.datetime(2001, 1, 1, tzinfo=datetime.UTC)
+
+        class Earlier(datetime.datetime):
+            @classmethod
+            def now(cls, tz: datetime.tzinfo | None = None) -> "Earlier":
+                return cls.fromtimestamp(before.timestamp(), tz)
+
+        monkeypatch.setattr(instant, "datetime", Earlier)
+        await memory.save(ALICE, "second", [], ORIGIN)
+        changed = await memory.update(ALICE, first.note_id, "first, changed", None, ORIGIN)
+        assert changed.version == 2
+        assert changed.created_at == first.created_at
+        assert changed.updated_at.startswith("2001-")
+        await memory.delete(ALICE, (await memory.save(ALICE, "third", [], ORIGIN)).note.note_id)
+        listed, _ = await memory.list(ALICE, 10)
+        assert [note.text for note in listed] == ["second", "first, changed"]
+        backups = Backups(path.parent / "backups", "", partial(memory.copy_to, ALICE))
+        made = await asyncio.gather(*(backups.make() for _ in range(2)))
+        assert len({backup.name for backup in made}) == 2
+    async with opened(path) as memory:
+        assert len((await memory.list(ALICE, 10))[0]) == 2
