@@ -44,7 +44,9 @@ async def do(settings: GuestConfig, job: MaintenanceJob) -> None:
         case "move":
             from guest.memory.portable.move import move
 
-            result = await move(memory, settings.user_id, to_remote=job.move.to_remote, progress=progress)
+            result = await move(
+                memory, settings.user_id, to_remote=job.move.to_remote, progress=progress
+            )
         case _:
             raise GuestError(
                 Code.INVALID_ARGUMENT,

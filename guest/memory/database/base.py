@@ -78,7 +78,8 @@ class Database(Protocol):
 
     async def checkpoint(self) -> None:
         """Bring the main file up to date and empty the log, so that content
-        deleted before the call is in no file any more, unused space included.
+        deleted before the call is in no file any more: neither in unused space nor
+        in copies that were made by themselves.
 
         Raises `StorageError` when that cannot be reached. A no-op where the
         files are not ours to look at."""
