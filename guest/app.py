@@ -254,6 +254,7 @@ async def _open(settings: config.GuestConfig, stack: AsyncExitStack) -> None:
             settings.memory.encryption_key,
             partial(memory.copy_to, settings.user_id),
         ),
+        redact_from_now_on=scrubber.learn,
         shell_state=shell.state if shell else None,
     )
     server = Server(settings.endpoint, settings.token)

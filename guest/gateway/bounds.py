@@ -17,6 +17,7 @@ from guest.errors import GuestError
 
 ID_PATTERN: Final = r"[A-Za-z0-9._-]{1,64}"
 TITLE_MAX_CHARS: Final = 200
+SECRET_MAX_CHARS: Final = 100_000
 CURSOR_MAX_CHARS: Final = 1_000
 ARGUMENTS_MAX_CHARS: Final = 1_000_000
 LIMIT_MAX: Final = 1_000
@@ -61,6 +62,13 @@ def title(value: str, *, optional: bool = False) -> str:
     if len(value.splitlines()) > 1:
         raise _bad("title", "it must be one line")
     return _text("title", value, TITLE_MAX_CHARS)
+
+
+def secret(field: str, value: str) -> str:
+    """A token or key: printable ASCII, never shown in a refusal."""
+    if not value or not value.isascii() or not value.isprintable():
+        raise _bad(field, "it must be one line of printable ASCII characters")
+    return at_most(field, value, SECRET_MAX_CHARS)
 
 
 def at_most(field: str, value: str, maximum: int) -> str:

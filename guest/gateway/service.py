@@ -54,6 +54,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         pipeline: Pipeline,
         loop: Loop,
         backups: Backups,
+        redact_from_now_on: Callable[[str], None],
         shell_state: Callable[[], Awaitable[str]] | None = None,
     ) -> None:
         self._user_id = user_id
@@ -61,6 +62,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         self._memory = memory
         self._pipeline = pipeline
         self._backups = backups
+        self._redact_from_now_on = redact_from_now_on
         self._shell_state = shell_state
         self._notes = Notes(user_id, memory)
         self._portable = Portable(user_id, memory)
@@ -216,6 +218,14 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         self, request: gateway_pb2.ReembedMemoryRequest, context: Context
     ) -> gateway_pb2.ReembedMemoryReply:
         return await self._notes.reembed()
+
+    async def SetMemoryToken(
+        self, request: gateway_pb2.SetMemoryTokenRequest, context: Context
+    ) -> gateway_pb2.SetMemoryTokenReply:
+        token = bounds.secret("auth_token", request.auth_token)
+        self._redact_from_now_on(token)
+        await self._memory.set_token(token)
+        return gateway_pb2.SetMemoryTokenReply()
 
     async def BackupMemory(
         self, request: gateway_pb2.BackupMemoryRequest, context: Context

@@ -46,11 +46,15 @@ def replaced(
 
 
 class Scrubber:
-    """Finds secrets in text. Immutable; time is linear in the text."""
+    """Finds secrets in text; time is linear in the text."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         forms = {form for secret in secrets for form in _forms(secret.strip())}
         self._forms = tuple(sorted(forms))
+
+    def learn(self, secret: str) -> None:
+        """Hide this one too from now on."""
+        self._forms = tuple(sorted({*self._forms, *_forms(secret.strip())}))
 
     def spans(self, text: str) -> list[Span]:
         """Where secrets stand: sorted, and no two touch."""

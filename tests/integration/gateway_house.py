@@ -80,6 +80,7 @@ class House:
     stack: AsyncExitStack
     shell: ShellClient | None = None
     services: dict[str, GatewayService] = field(default_factory=dict)
+    redacted: list[str] = field(default_factory=list)
 
     async def serve(self, user_id: str, info: GuestInfo = INFO) -> Client:
         service = GatewayService(
@@ -93,6 +94,7 @@ class House:
                 self.memory._config.encryption_key,
                 partial(self.memory.copy_to, user_id),
             ),
+            redact_from_now_on=self.redacted.append,
             shell_state=self.shell.state if self.shell else None,
         )
         self.services[user_id] = service
