@@ -2,11 +2,15 @@
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+import uuid
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
+from functools import cache
 from pathlib import Path
 
 import pytest
+from testcontainers.core.config import testcontainers_config
+from testcontainers.core.container import DockerContainer
 
 from guest.errors import StorageError
 from guest.memory.database.base import ConstraintViolated, Database, Statement, Value
@@ -14,7 +18,7 @@ from guest.memory.database.local import LocalDatabase
 from guest.memory.database.remote import RemoteDatabase
 from guest.memory.migrations import migrate
 from guest.memory.types import RemoteConfig
-from tests.support import sqld
+from tests.support import sqld, sqld_image
 
 INTEGER_MAX = 2**53 - 1
 
@@ -34,10 +38,47 @@ async def remote() -> AsyncIterator[Database]:
         yield opened
 
 
-IMPLEMENTATIONS = {"local": local, "remote": remote}
+@cache
+def container() -> DockerContainer:
+    """One server for all tests; each has a namespace of its own in it."""
+    testcontainers_config.ryuk_disabled = True  # its image may not be had; see _stop_container
+    command = ["sqld", "--no-welcome", "--http-listen-addr=0.0.0.0:8080"]
+    command += ["--admin-listen-addr=0.0.0.0:9090", "--enable-namespaces"]
+    server = DockerContainer(sqld_image.build()).with_command(command)
+    return server.with_exposed_ports(8080, 9090).start()
 
 
-@pytest.fixture(params=["local", pytest.param("remote", marks=pytest.mark.sqld)])
+@asynccontextmanager
+async def in_container() -> AsyncIterator[Database]:
+    """On a real server in a container."""
+    port, admin = (int(container().get_exposed_port(inside)) for inside in (8080, 9090))
+    sqld.wait_for(lambda: str(container().get_logs()), port)
+    name = f"n{uuid.uuid4().hex}"
+    await sqld.create_namespace(admin, name)
+    with pytest.MonkeyPatch.context() as patch:
+        sqld.localhost_names(patch)
+        opened = await RemoteDatabase.open(RemoteConfig(f"http://{name}.localhost:{port}"))
+        await migrate(opened)
+        yield opened
+
+
+IMPLEMENTATIONS = {"local": local, "remote": remote, "container": in_container}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _stop_container() -> Iterator[None]:
+    yield
+    if container.cache_info().currsize:
+        container().stop()
+
+
+@pytest.fixture(
+    params=[
+        "local",
+        pytest.param("remote", marks=pytest.mark.sqld),
+        pytest.param("container", marks=[pytest.mark.sqld, pytest.mark.docker]),
+    ]
+)
 async def database(request: pytest.FixtureRequest) -> AsyncIterator[Database]:
     """An empty database of each implementation with one table to play with."""
     async with IMPLEMENTATIONS[request.param]() as opened:

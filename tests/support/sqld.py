@@ -8,7 +8,7 @@ import socket
 import subprocess
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -79,11 +79,7 @@ class Sqld:
             command += ["--auth-jwt-key-file", str(key_file)]
         with self._data.with_name("sqld.log").open("ab") as log:
             self._process = subprocess.Popen(command, stdout=log, stderr=log)
-        until = time.monotonic() + _START_S
-        while not _healthy(self.port):
-            assert self._process.poll() is None, self.log
-            assert time.monotonic() < until, self.log
-            time.sleep(0.01)
+        wait_for(lambda: self.log, self.port)
 
     def kill(self) -> None:
         """End it at once, as a crash does."""
@@ -104,9 +100,7 @@ class Sqld:
                 process.wait()
 
     async def create_namespace(self, name: str) -> None:
-        url = f"http://127.0.0.1:{self._admin_port}/v1/namespaces/{name}/create"
-        async with aiohttp.ClientSession() as session, session.post(url, json={}) as response:
-            assert response.status == 200, await response.text()
+        await create_namespace(self._admin_port, name)
 
     @property
     def log(self) -> str:
@@ -133,6 +127,21 @@ async def connected(url: str, token: str = "", **settings: Any) -> AsyncIterator
         yield database
     finally:
         await database.close()
+
+
+async def create_namespace(admin_port: int, name: str) -> None:
+    """Make an empty database on the server whose admin port this is."""
+    url = f"http://127.0.0.1:{admin_port}/v1/namespaces/{name}/create"
+    async with aiohttp.ClientSession() as session, session.post(url, json={}) as response:
+        assert response.status == 200, await response.text()
+
+
+def wait_for(log: Callable[[], str], port: int) -> None:
+    """Wait until the server on `port` answers; fails with its log if it does not."""
+    until = time.monotonic() + _START_S
+    while not _healthy(port):
+        assert time.monotonic() < until, log()
+        time.sleep(0.01)
 
 
 def localhost_names(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,58 @@
+#!/usr/bin/env bash
+# The users of the memory server of sqld.yaml. Needs openssl and curl.
+#
+#   sqld-users.sh keys              make the pair of keys, once
+#   sqld-users.sh add USER          make a database for a user, and print their token
+#   sqld-users.sh token USER [DAYS] print another token, for 90 days or as many as said
+#
+# sqld-keys/private.pem signs tokens: it belongs to the operator and to no container.
+set -euo pipefail
+
+keys=${SQLD_KEYS:-$(dirname "$0")/sqld-keys}
+admin=${SQLD_ADMIN:-http://127.0.0.1:9090}
+
+scratch=$(mktemp)
+trap 'rm -f "$scratch"' EXIT
+
+base64url() { openssl base64 -A | tr '+/' '-_' | tr -d '='; }
+
+# The name of a database is a part of a host's name, so not every user id can be one.
+check() {
+  [[ ${1:-} =~ ^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$ ]] || {
+    echo "USER must be made of lower-case letters, digits and hyphens, not: ${1:-}" >&2
+    exit 2
+  }
+}
+
+token() {
+  local signed signature
+  signed=$(printf '{"alg":"EdDSA","typ":"JWT"}' | base64url).$(printf \
+    '{"p":{"rw":{"ns":["%s"]}},"exp":%d}' "$1" "$(($(date +%s) + $2 * 86400))" | base64url)
+  printf %s "$signed" >"$scratch" # openssl signs files only
+  signature=$(openssl pkeyutl -sign -rawin -inkey "$keys/private.pem" -in "$scratch" | base64url)
+  printf '%s.%s\n' "$signed" "$signature"
+}
+
+case "${1:-}" in
+keys)
+  [ ! -e "$keys/private.pem" ] || { echo "$keys/private.pem is there already" >&2; exit 1; }
+  mkdir -p "$keys"
+  (umask 077 && openssl genpkey -algorithm ed25519 -out "$keys/private.pem")
+  openssl pkey -in "$keys/private.pem" -pubout -out "$keys/public.pem"
+  chmod 644 "$keys/public.pem"
+  ;;
+add)
+  check "${2:-}"
+  curl --silent --show-error --fail-with-body --output /dev/null \
+    --json '{}' "$admin/v1/namespaces/$2/create"
+  token "$2" 90
+  ;;
+token)
+  check "${2:-}"
+  token "$2" "${3:-90}"
+  ;;
+*)
+  sed -n '2,8p' "$0" >&2
+  exit 2
+  ;;
+esac
