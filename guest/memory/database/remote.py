@@ -133,9 +133,13 @@ class RemoteDatabase:
     async def _prove(self, token: str) -> None:
         """Change nothing in a way for which a server asks for the right to write."""
         change = (Statement("DELETE FROM batches WHERE key = ''"),)
-        await self._reading(
-            partial(self._client.transaction, change, "BEGIN IMMEDIATE", token=token)
-        )
+        try:
+            await self._reading(
+                partial(self._client.transaction, change, "BEGIN IMMEDIATE", token=token)
+            )
+        except StorageError as error:
+            if "no such table: batches" not in error.details:  # a new store: it was let in
+                raise
 
     async def _reading(self, ask: Callable[[], Awaitable[_T]]) -> _T:
         try:

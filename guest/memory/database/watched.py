@@ -18,7 +18,8 @@ from guest.memory.database.base import Database, Result, Statement, Value
 
 log = logging.getLogger(__name__)
 
-AWAY: Final = (Code.UNAVAILABLE, Code.TIMEOUT, Code.UNAUTHENTICATED)
+_REFUSED: Final = (Code.UNAUTHENTICATED, Code.PERMISSION_DENIED)
+AWAY: Final = (Code.UNAVAILABLE, Code.TIMEOUT, *_REFUSED)
 _PROBE_MIN_S: Final = 0.1
 _PROBE_MAX_S: Final = 2.0
 _START_WAIT_S: Final = 3.0
@@ -90,7 +91,7 @@ class WatchedDatabase:
     def _gone(self, error: StorageError) -> None:
         if self.problem is None:
             log.warning("the memory server is away: %s", error)
-            self.problem, self._since = _again(error), time.monotonic()
+            self.problem, self._since = _absence(error), time.monotonic()
             self._probing = asyncio.create_task(self._probe(), name="memory-server-probe")
 
     async def _probe(self, asking: "asyncio.Future[None] | None" = None) -> None:
@@ -101,9 +102,10 @@ class WatchedDatabase:
                 await (asking or self._prepare(self._database))
                 break
             except StorageError as error:
-                if self.problem is None or self.problem.brief != error.brief:
+                problem = _absence(error)
+                if self.problem is None or self.problem.brief != problem.brief:
                     log.warning("the memory server cannot be used yet: %s", error)
-                self.problem = _again(error)
+                self.problem = problem
             except Exception:
                 log.exception("asking for the memory server failed")
             asking = None
@@ -123,6 +125,19 @@ class WatchedDatabase:
 def is_away(error: BaseException) -> bool:
     """Whether this is a server that is not there, or lets nobody in, right now."""
     return isinstance(error, StorageError) and error.code in AWAY
+
+
+def _absence(error: StorageError) -> StorageError:
+    """What is said to those who come after `error`: nothing of theirs was even sent."""
+    if error.code not in (Code.UNAVAILABLE, Code.TIMEOUT):
+        return _again(error)
+    return StorageError(
+        Code.UNAVAILABLE,
+        "the memory server cannot be reached",
+        details=f"{error.details or error.brief}; nothing was changed there",
+        resolution="look whether it runs and whether this machine reaches it; memory continues "
+        "by itself as soon as it does",
+    )
 
 
 def _again(error: StorageError) -> StorageError:
