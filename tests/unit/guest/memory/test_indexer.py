@@ -195,7 +195,7 @@ async def test_it_survives_a_failing_database(
         await until(lambda: failures == 0)
         await embedded(memory, ALICE, 2)
         await indexer.stop()
-    assert caplog.text.count("indexing failed") == 3
+    assert caplog.text.count("vectors are delayed: the disk failed") == 3
 
 
 async def test_a_note_deleted_meanwhile_gets_no_vector(path: Path) -> None:
