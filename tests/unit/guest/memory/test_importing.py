@@ -192,10 +192,12 @@ async def test_a_session_of_another_user_of_the_same_store_is_not_touched(memory
 
 
 async def test_imported_words_are_found_and_get_their_vectors(memory: Memory) -> None:
+    await memory.save("alice", "Tea.", [], ORIGIN)
+    await embedded(memory, "alice", 1)
     await fed(memory, note("n1", "The violin."), session("s1"), event("s1", 5, "A zebra."))
     hits = (await memory.search("alice", "zebra", include_conversation=True)).hits
     assert [hit.source for hit in hits][:1] == ["conversation"]
-    await embedded(memory, "alice", 2)
+    await embedded(memory, "alice", 3)
     (first, *_) = (await memory.search("alice", "violin")).hits
     assert (first.note_id, first.matched_by) == ("n1", "both")
 
@@ -324,6 +326,14 @@ async def test_two_imports_at_once_make_everything_once(memory: Memory) -> None:
     assert first.unchanged + second.unchanged == 300
     assert first.problems + second.problems == []
     assert len(entities(await exported(memory, "alice"))) == 300
+
+
+async def test_a_save_of_the_same_text_at_the_same_moment_makes_one_note(memory: Memory) -> None:
+    lines = [note(f"n{number}", f"tea {number}") for number in range(40)]
+    saves = (memory.save("alice", f"tea {number}", [], ORIGIN) for number in reversed(range(40)))
+    report, *_ = await asyncio.gather(fed(memory, *lines), *saves)
+    assert report.created + len(report.problems) == 40
+    assert (await memory.statistics("alice")).notes == 40
 
 
 async def test_an_import_beside_changes_of_the_same_notes_loses_none(memory: Memory) -> None:
