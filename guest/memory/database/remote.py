@@ -38,10 +38,7 @@ INSERT INTO batches (key, applied_at) VALUES (?, -unixepoch()) ON CONFLICT (key)
 """
 """Keeps a key for a batch that must not be applied; its time is negative."""
 
-_PRUNE: Final = """
-DELETE FROM batches
-    WHERE applied_at > 86400 - unixepoch() AND applied_at < unixepoch() - 86400
-"""
+_PRUNE: Final = "DELETE FROM batches WHERE abs(applied_at) < unixepoch() - 86400"
 _IS_APPLIED: Final = "SELECT applied_at > 0 FROM batches WHERE key = ?"
 _SIZE: Final = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
 

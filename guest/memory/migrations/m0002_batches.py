@@ -17,5 +17,4 @@ STATEMENTS: Final = (
         applied_at INTEGER NOT NULL
     ) WITHOUT ROWID
     """,
-    "CREATE INDEX batches_by_age ON batches (applied_at)",
 )
