@@ -70,8 +70,8 @@ def _killed(context: Any, path: Path, parts: list[bytes], chance: random.Random)
     child.join()
     assert child.exitcode in (-signal.SIGKILL, 0)
     told = b""
-    more: bytes
-    while more := os.read(reader.fileno(), 4096):
+    descriptor: int = reader.fileno()
+    while more := os.read(descriptor, 4096):
         told += more
     reader.close()
     return len(told) - 1
@@ -90,7 +90,7 @@ async def _wrong(path: Path, parts: list[list[dict[str, Any]]], done: int) -> in
         }
     expected = {_name(line): line for part in parts for line in part}
     acknowledged = {_name(line) for part in parts[:done] for line in part}
-    wrong = len(acknowledged - found.keys())
+    wrong: int = len(acknowledged - found.keys())
     wrong += sum(found[name] != expected.get(name) for name in found)
     passages: dict[Any, list[str]] = {}
     for *subject, body in rows(
@@ -103,7 +103,7 @@ async def _wrong(path: Path, parts: list[list[dict[str, Any]]], done: int) -> in
         if text is not None:
             pieces = chunk(text, settings.chunk_chars, settings.chunk_overlap)
             wrong += passages.pop(name, None) != pieces
-    ids = {row[0] for row in rows(path, "SELECT chunk_id FROM chunks")}
+    ids: set[int] = {row[0] for row in rows(path, "SELECT chunk_id FROM chunks")}
     for index in ("chunks_fts", "conversation_fts"):
         ids -= {row[0] for row in rows(path, f"SELECT id FROM {index}_docsize")}
     return wrong + len(passages) + len(ids)
