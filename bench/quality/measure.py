@@ -32,7 +32,7 @@ _WAYS: Final[dict[Way, tuple[float, float]]] = {
 
 _TOP_K: Final = 20
 _BATCH: Final = 32
-_EMBED_TIMEOUT_S: Final = 60.0
+_EMBED_TIMEOUT_S: Final = 300.0
 
 
 @dataclass(frozen=True)

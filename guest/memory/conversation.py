@@ -5,13 +5,14 @@ import re
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final, cast
 
 from wire.errors import Code
 from wire.limits import SEQUENCE_MAX
 
 from guest.errors import StorageError
-from guest.memory import namespaces
+from guest.memory import around, namespaces
 from guest.memory.chunking import passages_of
 from guest.memory.database.base import (
     AnswerLost,
@@ -194,13 +195,14 @@ class Conversations:
             Statement(_TOUCH, (written, session_id, event.turn_id)),
             Statement(_APPEND, appended),
             indexing(self._config, event.user_id, session_id, event.role, event.text, written),
+            around.refresh(session_id),
         )
         guard = (Statement(_REQUIRE_NEW, event.identity),) if again else ()
         try:
             async with self._vectors.changing(namespace):
                 results = await self._database.batch((*guard, *statements))
-                sequence = cast(int, results[-2].rows[0][0])
-                chunk_ids: Sequence[int] = [cast(int, row[0]) for row in results[-1].rows]
+                sequence = cast(int, results[-3].rows[0][0])
+                chunk_ids: Sequence[int] = [cast(int, row[0]) for row in results[-2].rows]
                 self._vectors.added(namespace, len(chunk_ids))
         except (AnswerLost, ConstraintViolated):
             sequence, chunk_ids = await self._find(event)
@@ -248,7 +250,7 @@ def indexing(
     if role == "tool":
         text = text[:TOOL_INDEX_CHARS]
     passages = passages_of(config, text)
-    context = f"{role} ({written_at[:10]})"
+    context = f"{role} ({_date(written_at)})"
     return Statement(
         _INDEX,
         (
@@ -259,6 +261,12 @@ def indexing(
             sequence,
         ),
     )
+
+
+def _date(written_at: str) -> str:
+    """The day in the words that questions use, such as "2026-03-14, Saturday 14 March"."""
+    day = datetime.fromisoformat(written_at)
+    return f"{day:%Y-%m-%d}, {day:%A} {day.day} {day:%B}"
 
 
 def _session(user_id: str, row: Row) -> Session:

@@ -35,7 +35,8 @@ _PULL: Final = (
     """,
     """
     SELECT chunks.revision, chunks.chunk_id, chunks.note_id, chunks.session_id, chunks.sequence,
-           chunks.position, chunks.context, chunks.body, event.role, event.created_at
+           chunks.position, chunks.context, chunks.body, chunks.around, event.role,
+           event.created_at
         FROM chunks LEFT JOIN conversation_events AS event USING (session_id, sequence)
         WHERE chunks.namespace = ? AND (chunks.revision, chunks.chunk_id) > (?, ?)
         ORDER BY chunks.revision, chunks.chunk_id LIMIT ?
@@ -68,10 +69,12 @@ INSERT INTO conversation_events (session_id, sequence, turn_id, role, text, payl
     VALUES (?, ?, '', ?, '', '', ?) ON CONFLICT (session_id, sequence) DO NOTHING
 """
 _PUT_CHUNK: Final = """
-INSERT INTO chunks (namespace, chunk_id, note_id, session_id, sequence, position, context, body)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO chunks (namespace, chunk_id, note_id, session_id, sequence, position, context, body,
+                    around)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (chunk_id) DO UPDATE SET
-        position = excluded.position, context = excluded.context, body = excluded.body
+        position = excluded.position, context = excluded.context, body = excluded.body,
+        around = excluded.around
 """
 _PUT_VECTOR: Final = """
 INSERT INTO chunks_vec (namespace, chunk_id, model_id, vector) VALUES (?, ?, ?, ?)
@@ -258,8 +261,8 @@ def _put_note(namespace: str, row: Row) -> list[Statement]:
 
 
 def _put_passage(namespace: str, row: Row) -> list[Statement]:
-    session_id, sequence, role, created = row[3], row[4], row[8], row[9]
-    passage = Statement(_PUT_CHUNK, (namespace, *row[1:8]))
+    session_id, sequence, role, created = row[3], row[4], row[9], row[10]
+    passage = Statement(_PUT_CHUNK, (namespace, *row[1:9]))
     if session_id is None:
         return [passage]
     user_id = namespace.partition(":")[2]

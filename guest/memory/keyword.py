@@ -5,6 +5,7 @@ those that hold more of them, and rarer ones, first.
 """
 
 import json
+import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ _STOP_WORDS: Final = frozenset(
     """.split()  # noqa: SIM905 - readable as prose
 )
 
+_ORDINAL: Final = re.compile(r"\b([0-9]{1,2})(?:st|nd|rd|th)\b")
+
 Index = Literal["chunks_fts", "conversation_fts"]
 
 _SEARCH: Final = """
@@ -39,13 +42,14 @@ SELECT COUNT(*), json_group_array(id), json_group_array(score) FROM (
     SELECT found.rowid AS id, CAST(-found.rank * {unit} AS INTEGER) AS score
     FROM {index} AS found
     CROSS JOIN chunks ON chunks.chunk_id = found.rowid AND chunks.namespace = ?2
-    WHERE found.{index} MATCH {expression}
+    WHERE found.{index} MATCH {expression}{condition}
     ORDER BY found.rowid DESC LIMIT {limit})
 """
 _SCORE_UNIT: Final = 1e12
 """bm25 comes back as whole numbers, which are faster to write and to read. It is as
 small as a millionth for a word that most passages hold, so the unit is smaller."""
 
+_AMONG: Final = " AND +found.rowid IN (SELECT value FROM json_each(?3))"
 _ANY_OF_THEM: Final = "(SELECT group_concat(value, ' OR ') FROM json_each(?1))"
 _RAREST: Final = """(
     WITH
@@ -66,20 +70,26 @@ a single word matches more, its newest matches are taken."""
 
 @dataclass(frozen=True)
 class _Statements:
-    """For words that match up to `MATCHES_MAX` passages, and for those that match more."""
+    """For words that match up to `MATCHES_MAX` passages, for those that match more, and
+    for matches among given passages only, of which common words count too."""
 
     any_of_them: str
     rarest: str
+    among: str
 
 
 def _statements(index: str) -> _Statements:
-    def search(expression: str) -> str:
+    def search(expression: str, condition: str = "") -> str:
         expression = expression.format(index=index, limit=MATCHES_MAX)
         return _SEARCH.format(
-            index=index, limit=MATCHES_MAX, expression=expression, unit=_SCORE_UNIT
+            index=index,
+            limit=MATCHES_MAX,
+            expression=expression,
+            condition=condition,
+            unit=_SCORE_UNIT,
         )
 
-    return _Statements(search(_ANY_OF_THEM), search(_RAREST))
+    return _Statements(search(_ANY_OF_THEM), search(_RAREST), search(_ANY_OF_THEM, _AMONG))
 
 
 _STATEMENTS: Final[dict[Index, _Statements]] = {
@@ -102,11 +112,13 @@ NO_MATCHES: Final = KeywordMatches(np.zeros(0, np.int64), np.zeros(0, np.float32
 def query_terms(query: str) -> list[str]:
     """The words of `query` worth looking for, quoted for FTS5.
 
-    Stop words are dropped unless there is nothing else. Any text is a valid
-    query, because what stands between quotes cannot be an operator.
+    Stop words are dropped unless there is nothing else; "9th" is also looked for
+    as "9". Any text is a valid query, because what stands between quotes cannot be
+    an operator.
     """
     query = unicodedata.normalize("NFC", query)
-    words = dict.fromkeys("".join(map(_word_character, query)).lower().split())
+    query = "".join(map(_word_character, query)).lower()
+    words = dict.fromkeys(_ORDINAL.sub(r"\g<0> \g<1>", query).split())
     telling = [word for word in words if word not in _STOP_WORDS] or list(words)
     return [f'"{word}"' for word in telling[:_TERMS_MAX]]
 
@@ -118,15 +130,22 @@ def _word_character(character: str) -> str:
 
 
 async def match(
-    database: Database, index: Index, namespace: str, terms: Sequence[str]
+    database: Database,
+    index: Index,
+    namespace: str,
+    terms: Sequence[str],
+    only: Ids | None = None,
 ) -> KeywordMatches:
-    """The passages of one namespace that match any of `terms`."""
+    """The passages of one namespace that match any of `terms`; with `only`, of those."""
     if not terms:
         return NO_MATCHES
     statements, args = _STATEMENTS[index], (json.dumps(terms), namespace)
-    result = await database.execute(statements.any_of_them, args)
-    if result.rows[0][0] == MATCHES_MAX:
-        result = await database.execute(statements.rarest, args)
+    if only is not None:
+        result = await database.execute(statements.among, (*args, json.dumps(only.tolist())))
+    else:
+        result = await database.execute(statements.any_of_them, args)
+        if result.rows[0][0] == MATCHES_MAX:
+            result = await database.execute(statements.rarest, args)
     _, ids, scores = cast("tuple[int, str, str]", result.rows[0])
     return KeywordMatches(_numbers(ids), (_numbers(scores) / _SCORE_UNIT).astype(np.float32))
 

@@ -1,5 +1,6 @@
 """From two kinds of evidence to one order."""
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -14,6 +15,11 @@ from guest.memory.vectors import Ids, Scores, Snapshot
 SEMANTIC_MAX: Final = 256
 """How many passages at most become candidates by their vectors alone."""
 
+_TELLING: Final = 0.6
+"""The share of what its words could yield at most from which on the best match by
+words counts fully. Of a question in other words than the answer's, only the least
+telling words match, and their best match is none."""
+
 
 @dataclass(frozen=True)
 class Similarity:
@@ -25,6 +31,10 @@ class Similarity:
     vectors: Snapshot
     cosines: Scores
     missing: int = 0
+
+    @property
+    def passages(self) -> int:
+        return self.vectors.live + self.missing
 
 
 @dataclass(frozen=True)
@@ -47,11 +57,25 @@ class Weights:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known about one namespace; `only`, if given, limits it to those passages."""
+    """What is known about one namespace; `only`, if given, limits it to those passages.
+
+    `terms` is how many words were looked for.
+    """
 
     keyword: KeywordMatches
     similarity: Similarity | None
     only: Ids | None = None
+    terms: int = 0
+
+    @property
+    def full_bm25(self) -> float:
+        """From what bm25 on words count fully, beside vectors.
+
+        A word that only one passage holds, once, adds about the logarithm of how
+        many passages there are.
+        """
+        passages = 0 if self.similarity is None else self.similarity.passages
+        return _TELLING * self.terms * math.log(max(1.0, (passages - 0.5) / 1.5))
 
 
 @dataclass(frozen=True)
@@ -76,27 +100,27 @@ def rank(parts: Sequence[Evidence], weights: Weights) -> Iterator[Ranked]:
 
     bm25 and cosine are each divided by their highest value and added by weight,
     with the true value of both for every candidate of either. bm25 is compared
-    within a part, cosines across all. Ties go to the earlier part, then to the
-    newer passage.
+    within a part and divided by at least `full_bm25`, cosines across all. Ties go
+    to the earlier part, then to the newer passage.
     """
     candidates = [_candidates(part, weights.min_similarity) for part in parts]
     semantic, keyword = _shares(parts, weights)
     best_cosine = max((float(c.cosine.max(initial=0)) for c in candidates), default=0.0)
     scores = np.concatenate(
         [
-            keyword * _share_of(c.bm25, float(c.bm25.max(initial=0)))
+            keyword * _share_of(c.bm25, max(part.full_bm25, float(c.bm25.max(initial=0))))
             + semantic * _share_of(c.cosine, best_cosine)
-            for c in candidates
+            for part, c in zip(parts, candidates, strict=True)
         ]
     )
     ids = np.concatenate([c.ids for c in candidates])
-    part = np.repeat(np.arange(len(parts)), [len(c.ids) for c in candidates])
+    place = np.repeat(np.arange(len(parts)), [len(c.ids) for c in candidates])
     by_keyword = np.concatenate([c.bm25 for c in candidates]) > 0
     cosine = np.concatenate([c.cosine for c in candidates])
     by_meaning = (cosine >= weights.min_similarity) & (cosine > 0)
-    for i in np.lexsort((-ids, part, -scores)):
+    for i in np.lexsort((-ids, place, -scores)):
         yield Ranked(
-            part=int(part[i]),
+            part=int(place[i]),
             chunk_id=int(ids[i]),
             score=min(1.0, float(scores[i])),
             matched_by=_matched_by(bool(by_keyword[i]), bool(by_meaning[i])),

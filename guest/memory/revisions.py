@@ -15,7 +15,7 @@ _WATCHED: Final = {
         "content, tags, type, confidence, rationale, importance, version, created_at, "
         "updated_at, superseded_by",
     ),
-    "chunks": ("chunk_id", "position, context, body"),
+    "chunks": ("chunk_id", "position, context, body, around"),
     "chunks_vec": ("chunk_id", "model_id, vector"),
 }
 """Each table's key, and the columns whose change counts: setting `revision` is none."""

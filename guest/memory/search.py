@@ -13,6 +13,7 @@ from guest.memory import hits, keyword, namespaces
 from guest.memory.database.base import Database
 from guest.memory.question import Question
 from guest.memory.ranking import Evidence, Ranked, Similarity, Weights, rank
+from guest.memory.recency import NO_RECENCY, Recency
 from guest.memory.types import Hit, MemoryConfig, SearchOutcome
 from guest.memory.vector_store import VectorStore
 from guest.memory.vectorizer import Vectorizer
@@ -44,6 +45,7 @@ class Search:
         self._database = database
         self._vectors = vectors
         self._vectorizer = vectorizer
+        self._recency_weight = config.recency_weight
         self._weights = Weights(
             semantic=config.vector_weight,
             keyword=config.keyword_weight,
@@ -72,7 +74,8 @@ class Search:
         elif similarity := evidence[_NOTES].similarity:
             warnings += _incomplete(similarity.missing)
         ranked = rank(evidence, self._weights)
-        shown = await self._show(user_id, ranked, top_k, warnings)
+        recency = Recency.of_now(self._recency_weight)
+        shown = await self._show(user_id, ranked, top_k, warnings, recency)
         return SearchOutcome(shown, tuple(dict.fromkeys(warnings)))
 
     async def similar(self, user_id: str, note_id: str, embedded: Embedded) -> tuple[Hit, ...]:
@@ -101,12 +104,12 @@ class Search:
         The words go first: the engine looks for them while this thread waits for
         the vector or multiplies.
         """
+        only = await hits.tagged(self._database, namespace, tags) if tags else None
         matches, similarity = await asyncio.gather(
-            keyword.match(self._database, index, namespace, terms),
+            keyword.match(self._database, index, namespace, terms, only),
             self._meaning(namespace, question),
         )
-        only = await hits.tagged(self._database, namespace, tags) if tags else None
-        return Evidence(matches, similarity, only)
+        return Evidence(matches, similarity, only, len(terms))
 
     async def _conversation_evidence(
         self, user_id: str, question: Question, terms: Sequence[str], warnings: list[str]
@@ -139,13 +142,18 @@ class Search:
         ranked: Iterator[Ranked],
         limit: int,
         warnings: list[str],
+        recency: Recency = NO_RECENCY,
         without: str = "",
     ) -> tuple[Hit, ...]:
-        """The first `limit` entries, each with its best passage, without duplicates."""
-        shown: list[Hit] = []
+        """The first `limit` entries, each with its best passage, without duplicates.
+
+        Newness only takes from a score, so an entry has its place as soon as no
+        passage still to come scores as much.
+        """
+        waiting: list[tuple[float, Hit]] = []
         entries = {without}
         said: set[str] = set()
-        while len(shown) < limit and (page := list(itertools.islice(ranked, limit + _SPARE))):
+        while page := list(itertools.islice(ranked, limit + _SPARE)):
             found = await self._fetch(user_id, page, warnings)
             said.update(entry.said for entry in found.values() if entry.note_id)
             for passage in page:
@@ -157,8 +165,12 @@ class Search:
                     if entry.said in said:
                         continue
                     said.add(entry.said)
-                shown.append(entry.hit(passage.score, passage.matched_by))
-        return tuple(shown[:limit])
+                score = recency.adjusted(passage.score, entry.updated_at)
+                waiting.append((score, entry.hit(score, passage.matched_by)))
+            waiting.sort(key=lambda scored: -scored[0])
+            if len(waiting) >= limit and waiting[limit - 1][0] >= page[-1].score:
+                break
+        return tuple(hit for _, hit in waiting[:limit])
 
     async def _fetch(
         self, user_id: str, page: Iterable[Ranked], warnings: list[str]

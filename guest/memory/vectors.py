@@ -22,12 +22,14 @@ class Snapshot:
     """A view of the vectors at one moment; later changes do not move its rows.
 
     A row removed meanwhile reads as zeros, which are similar to nothing.
-    `order` sorts `ids`, where they are not in ascending order already.
+    `order` sorts `ids`, where they are not in ascending order already; `live` of the
+    rows were there at that moment.
     """
 
     ids: Ids
     matrix: Vectors
     order: Ids | None
+    live: int
 
     def rows_of(self, chunk_ids: Ids) -> Ids:
         """The rows of passages; -1 for those without one here."""
@@ -101,7 +103,7 @@ class ResidentVectors:
         if not self._ascending and self._order is None:
             # stable: of an id that was removed and added again, the newer row comes last
             self._order = np.argsort(ids, kind="stable")
-        return Snapshot(ids, self._matrix[: self._count], self._order)
+        return Snapshot(ids, self._matrix[: self._count], self._order, len(self._rows))
 
     def _reorganise(self, needed: int) -> None:
         """Move the live rows, by id, into new arrays with room for `needed` and some more."""

@@ -17,6 +17,7 @@ from guest.memory.migrations import (
     m0001_memory,
     m0002_batches,
     m0003_revisions,
+    m0004_conversation_context,
     m0005_session_archive,
     m0006_note_order,
 )
@@ -35,6 +36,7 @@ _MODULES: Final = (
     m0001_memory,
     m0002_batches,
     m0003_revisions,
+    m0004_conversation_context,
     m0005_session_archive,
     m0006_note_order,
 )

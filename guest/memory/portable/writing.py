@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
-from guest.memory import namespaces, notes
+from guest.memory import around, namespaces, notes
 from guest.memory.chunking import passages_of
 from guest.memory.conversation import indexing
 from guest.memory.database.base import Result, Statement
@@ -141,6 +141,7 @@ class Batch:
                 line.sequence,
             )
         )
+        self._add(around.refresh(line.session_id, line.sequence))
 
     def passages(self, results: Sequence[Result]) -> tuple[list[int], list[int]]:
         """Which passages were added and which removed."""

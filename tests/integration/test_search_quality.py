@@ -1,0 +1,29 @@
+"""Nobody makes search worse unseen: floors a little under what `make bench-quality` prints."""
+
+from pathlib import Path
+
+import pytest
+
+from bench.quality.measure import measure
+from bench.quality.model import InProcess
+
+FLOORS = {
+    "notes": (0.86, 0.91, 0.78),
+    "conversation": (0.57, 0.67, 0.49),
+    "both": (0.66, 0.735, 0.57),
+}
+"""Of the hybrid search, over all kinds of questions: recall@5, recall@10, reciprocal rank."""
+
+
+@pytest.mark.model
+@pytest.mark.timeout(600)
+async def test_search_finds_what_it_found(tmp_path: Path) -> None:
+    embedder = await InProcess.load()
+    table = await measure(tmp_path / "memory.db", embedder)
+    await embedder.close()
+    for scope, floors in FLOORS.items():
+        overall = table[scope]["hybrid"]["all"]  # type: ignore[index]
+        reached = (overall.recall_5, overall.recall_10, overall.reciprocal_rank)
+        assert all(map(float.__ge__, reached, floors)), (scope, reached)
+        keyword = table[scope]["hybrid"]["keyword"]  # type: ignore[index]
+        assert keyword.recall_5 >= 0.99, (scope, keyword)
