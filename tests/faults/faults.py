@@ -27,7 +27,7 @@ _LONGEST_LIFE: Final = 8
 _MOMENT_S: Final = 0.03
 _IMPATIENT_S: Final = 0.3
 """A request's time where answers are kept back: short, so that it often ends."""
-_PATIENCE_S: Final = 60.0
+_PATIENCE_S: Final = 120.0
 
 
 @dataclass
@@ -144,7 +144,8 @@ async def _embedded(place: Place, model: str) -> None:
         async with asyncio.timeout(_PATIENCE_S):
             while True:
                 now = await memory.statistics(USER)
-                if now.embedding_model == model and now.passages_embedded == now.passages:
+                of_model = now.passages_embedded if now.embedding_model == model else 0
+                if of_model == now.passages:
                     return
                 await asyncio.sleep(0.01)
     finally:

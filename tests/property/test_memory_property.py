@@ -1,100 +1,81 @@
-"""Memory against a dictionary, and searches for anything at all."""
+"""Memory against dictionaries: in a file, and on a server that two guests share.
+
+Whatever is done in whatever order, also by guests that crash in between, memory holds
+and finds what plain dictionaries would.
+"""
 
 import asyncio
+import subprocess
 import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from guest.memory.store import Memory
-from guest.memory.types import NoteNotFound
-from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
+from guest.memory.types import (
+    MemoryConfig,
+    NoteNotFound,
+    RemoteConfig,
+    SearchOutcome,
+    SessionNotFound,
+    StaleVersion,
+)
+from tests.support import sqld
+from tests.unit.memory_support import ORIGIN, FakeEmbedder
+
+DEPTH = settings().max_examples / 100
+"""1, and more with the profile `deep`."""
 
 WORDS = ("tea", "quartz", "violin", "harbor", "zebra", "lantern", "meadow", "copper")
 TAGS = ("home", "work")
 USERS = ("alice", "bob")
 
 TEXT = st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(" ".join)
-WHO = st.sampled_from(USERS)
 LABELS = st.lists(st.sampled_from(TAGS), unique=True, max_size=2).map(tuple)
-STEPS = st.lists(
+WHICH = st.integers(0, 9)
+VERSION = st.none() | st.just(0) | WHICH
+STEP = st.tuples(
+    st.sampled_from((0, 1)),
+    st.sampled_from(USERS),
     st.one_of(
-        st.tuples(st.just("save"), WHO, TEXT, LABELS),
-        st.tuples(st.just("update"), WHO, st.integers(0, 9), TEXT, st.none() | LABELS),
-        st.tuples(st.just("delete"), WHO, st.integers(0, 9)),
-        st.tuples(st.just("search"), WHO, TEXT, LABELS),
+        st.tuples(st.just("save"), TEXT, LABELS),
+        st.tuples(st.just("save"), TEXT, LABELS),
+        st.tuples(
+            st.just("update"), WHICH, TEXT, st.none() | LABELS, st.none() | st.just(0) | WHICH
+        ),
+        st.tuples(st.just("delete"), WHICH),
+        st.tuples(st.just("search"), TEXT, LABELS),
+        st.tuples(st.just("append"), WHICH, TEXT),
+        st.tuples(st.just("append"), WHICH, TEXT),
+        st.tuples(st.just("forget"), WHICH),
         st.tuples(st.just("reopen")),
+        st.tuples(st.just("crash")),
     ),
-    max_size=20,
 )
+STEPS = st.lists(STEP, min_size=20, max_size=50)
+
+
+@dataclass(frozen=True)
+class Kept:
+    text: str
+    tags: tuple[str, ...]
+    version: int
 
 
 @dataclass
 class Model:
-    """What memory should hold: per user, notes as (text, tags) by id."""
+    """What one user's memory should hold: notes by id, and what was said by session."""
 
-    notes: dict[str, dict[str, tuple[str, tuple[str, ...]]]] = field(
-        default_factory=lambda: {user: {} for user in USERS}
-    )
-    issued: list[str] = field(default_factory=list)
-
-
-async def step(memory: Memory, model: Model, action: str, *args: object) -> None:
-    user = str(args[0])
-    mine = model.notes[user]
-    match action, args[1:]:
-        case "save", (str(text), tuple(tags)):
-            outcome = await memory.save(user, text, tags, ORIGIN)
-            known = [note_id for note_id, (said, _) in mine.items() if said == text]
-            assert outcome.created == (not known)
-            if outcome.created:
-                mine[outcome.note.note_id] = (text, tags)
-                model.issued.append(outcome.note.note_id)
-            else:
-                assert outcome.note.note_id in known
-        case "update", (int(index), str(text), tags):
-            note_id = (model.issued or ["note-unknown"])[index % max(1, len(model.issued))]
-            labels = tags if isinstance(tags, tuple) else None
-            try:
-                await memory.update(user, note_id, text, labels, ORIGIN)
-            except NoteNotFound:
-                assert note_id not in mine
-            else:
-                mine[note_id] = (text, mine[note_id][1] if labels is None else labels)
-        case "delete", (int(index),):
-            note_id = (model.issued or ["note-unknown"])[index % max(1, len(model.issued))]
-            try:
-                await memory.delete(user, note_id)
-            except NoteNotFound:
-                assert note_id not in mine
-            else:
-                del mine[note_id]
-        case "search", (str(query), tuple(tags)):
-            found = await memory.search(user, query, top_k=20, tags=tags)
-            assert found.warnings == ()
-            expected = {
-                note_id
-                for note_id, (text, labels) in mine.items()
-                if set(query.split()) & set(text.split()) and set(tags) <= set(labels)
-            }
-            assert {hit.note_id for hit in found.hits} == expected
-            for hit in found.hits:
-                assert (hit.text, hit.tags) == mine[hit.note_id]
-                assert 0 <= hit.score <= 1
-
-
-async def check(memory: Memory, model: Model) -> None:
-    for user in USERS:
-        listed, _ = await memory.list(user, 100)
-        assert {note.note_id: (note.text, note.tags) for note in listed} == model.notes[user]
-    for index in ("chunks_fts", "conversation_fts"):
-        await memory._database.execute(
-            f"INSERT INTO {index} ({index}, rank) VALUES ('integrity-check', 1)"
-        )
+    notes: dict[str, Kept] = field(default_factory=dict)
+    sessions: dict[str, list[str]] = field(default_factory=dict)
 
 
 class OwnDirections(FakeEmbedder):
@@ -105,55 +86,207 @@ class OwnDirections(FakeEmbedder):
         return np.asarray(vector / np.linalg.norm(vector), np.float32)
 
 
-@settings(max_examples=60, deadline=None)
-@given(STEPS, st.booleans())
-def test_whatever_is_done_memory_holds_what_a_dictionary_would(
-    steps: list[tuple[object, ...]], semantic: bool
-) -> None:
-    async def run() -> None:
-        with tempfile.TemporaryDirectory(dir="/tmp") as scratch:
-            path, model = Path(scratch) / "memory.db", Model()
-            embedder = OwnDirections()
-            remaining = list(steps)
-            while True:
-                async with opened(path, embedder, vector_weight=0.5 * semantic) as memory:
-                    while remaining and remaining[0][0] != "reopen":
-                        action, *args = remaining.pop(0)
-                        await step(memory, model, str(action), *args)
-                    await check(memory, model)
-                if not remaining:
-                    return
-                remaining.pop(0)
+class Guest:
+    """One guest's memory, with files in a directory of its own."""
 
-    asyncio.run(run())
+    def __init__(self, directory: Path, remote: RemoteConfig | None, **settings: Any) -> None:
+        directory.mkdir()
+        self._directory = directory
+        self._remote = remote
+        self._settings = settings
+        self._crashes = 0
+
+    async def open(self) -> None:
+        path = self._directory / "memory.db"
+        config = MemoryConfig(db_path=str(path), remote=self._remote, **self._settings)
+        self.memory = await Memory.open(config, OwnDirections())
+
+    async def close(self) -> None:
+        await self.memory.close()
+
+    async def reopen(self) -> None:
+        await self.close()
+        await self.open()
+
+    async def crash(self) -> None:
+        """Go on with the files as SIGKILL would leave them at this moment. Another program
+        copies them: closing one here would drop this program's locks on it."""
+        self._crashes += 1
+        left, before = (
+            self._directory.with_name(f"{self._directory.name}{self._crashes}"),
+            self.memory,
+        )
+        subprocess.run(["cp", "-r", self._directory, left], check=True)
+        self._directory = left
+        await self.open()
+        await before.close()
 
 
-QUERY = st.one_of(
-    st.text(max_size=60),
-    st.text(alphabet="\"*^():+-{}'\\ANDORNOTEAR ab\0\ud800\u0301_", max_size=40),
-    st.lists(st.sampled_from(["AND", "OR", "NOT", "NEAR(", '"', "tea", "body:", "*", ")"])).map(
-        " ".join
-    ),
-)
+@dataclass
+class World:
+    """The guests, the users they all act for, and what should be there."""
 
+    guests: Sequence[Guest]
+    models: dict[str, Model]
+    issued: list[str] = field(default_factory=list)
 
-@settings(max_examples=20, deadline=None)
-@given(st.lists(QUERY, min_size=10, max_size=40))
-def test_no_query_makes_a_search_raise(queries: list[str]) -> None:
-    async def run() -> None:
-        with tempfile.TemporaryDirectory(dir="/tmp") as scratch:
-            async with opened(Path(scratch) / "memory.db", FakeEmbedder()) as memory:
-                await memory.save("alice", "tea and a b AND OR NOT", ["x"], ORIGIN)
-                await memory.conversations.create("alice", "s")
-                await memory.conversations.append(
-                    "alice", "s", turn_id="t", role="user", text="tea NEAR a", payload="[]"
+    async def step(self, guest: int, user_id: str, action: tuple[Any, ...]) -> None:
+        acting = self.guests[guest % len(self.guests)]
+        memory, model = acting.memory, self.models[user_id]
+        match action:
+            case "save", text, tags:
+                await self._save(memory, user_id, model, text, tags)
+            case "update", which, text, tags, version:
+                await self._update(memory, user_id, model, (self._note(which), text, tags, version))
+            case "delete", which:
+                note_id = self._note(which)
+                try:
+                    await memory.delete(user_id, note_id)
+                except NoteNotFound:
+                    assert note_id not in model.notes
+                else:
+                    del model.notes[note_id]
+            case "search", query, tags:
+                await self._search(memory, user_id, model, query, tags)
+            case "append", which, text:
+                session_id = f"{user_id}-session-{which % 3}"
+                await memory.conversations.create(user_id, session_id)
+                said = model.sessions.setdefault(session_id, [])
+                said.append(text)
+                sequence = await memory.conversations.append(
+                    user_id, session_id, turn_id="t", role="user", text=text, payload="[]"
                 )
-                for query in queries:
-                    for conversation in (False, True):
-                        found = await memory.search(
-                            "alice", query, include_conversation=conversation
-                        )
-                        assert "could not be searched" not in "".join(found.warnings)
-                        assert all(0 <= hit.score <= 1 for hit in found.hits)
+                assert sequence == len(said)
+            case "forget", which:
+                session_id = f"{user_id}-session-{which % 3}"
+                try:
+                    await memory.sessions.forget(user_id, session_id)
+                except SessionNotFound:
+                    assert session_id not in model.sessions
+                else:
+                    del model.sessions[session_id]
+            case ("reopen",):
+                await acting.reopen()
+            case ("crash",):
+                await acting.crash()
+
+    async def _save(
+        self, memory: Memory, user_id: str, model: Model, text: str, tags: tuple[str, ...]
+    ) -> None:
+        outcome = await memory.save(user_id, text, tags, ORIGIN)
+        known = [note_id for note_id, kept in model.notes.items() if kept.text == text]
+        assert outcome.created == (not known)
+        if outcome.created:
+            model.notes[outcome.note.note_id] = Kept(text, tags, 1)
+            self.issued.append(outcome.note.note_id)
+        else:
+            assert outcome.note.note_id in known
+
+    async def _update(
+        self, memory: Memory, user_id: str, model: Model, change: tuple[Any, ...]
+    ) -> None:
+        """Replace any version, or, with 0, the one that is there."""
+        note_id, text, tags, version = change
+        kept = model.notes.get(note_id)
+        if version == 0 and kept is not None:
+            version = kept.version
+        try:
+            note = await memory.update(
+                user_id, note_id, text, tags, ORIGIN, expected_version=version
+            )
+        except NoteNotFound:
+            assert kept is None
+        except StaleVersion as stale:
+            current = stale.current
+            assert Kept(current.text, current.tags, current.version) == kept
+            assert version != current.version
+        else:
+            assert kept is not None
+            assert version in (None, kept.version)
+            assert note.version == kept.version + 1
+            model.notes[note_id] = Kept(text, kept.tags if tags is None else tags, note.version)
+
+    async def _search(
+        self, memory: Memory, user_id: str, model: Model, query: str, tags: tuple[str, ...]
+    ) -> None:
+        found = await _whole(memory, user_id, query, tags)
+        assert {hit.note_id for hit in found.hits} == {
+            note_id
+            for note_id, kept in model.notes.items()
+            if set(query.split()) & set(kept.text.split()) and set(tags) <= set(kept.tags)
+        }
+        for hit in found.hits:
+            assert Kept(hit.text, hit.tags, hit.version) == model.notes[hit.note_id]
+            assert 0 <= hit.score <= 1
+
+    async def check(self) -> None:
+        """Every guest sees everything, and the indexes are in step with it."""
+        for memory in (guest.memory for guest in self.guests):
+            for user_id, model in self.models.items():
+                listed, _ = await memory.list(user_id, 1000)
+                assert model.notes == {n.note_id: Kept(n.text, n.tags, n.version) for n in listed}
+                sessions = await memory.conversations.list(user_id)
+                assert {session.session_id for session in sessions} == model.sessions.keys()
+                for session_id, said in model.sessions.items():
+                    events = await memory.conversations.history(user_id, session_id, 1000)
+                    assert [event.text for event in events] == said
+            for index in ("chunks_fts", "conversation_fts"):
+                await memory._database.execute(
+                    f"INSERT INTO {index} ({index}, rank) VALUES ('integrity-check', 1)"
+                )
+
+    def _note(self, which: int) -> str:
+        return self.issued[which % len(self.issued)] if self.issued else "note-unknown"
+
+
+async def _whole(memory: Memory, user_id: str, query: str, tags: tuple[str, ...]) -> SearchOutcome:
+    """What a search finds once nothing is missing: on a busy machine a server may be slow."""
+    async with asyncio.timeout(60):
+        while True:
+            found = await memory.search(user_id, query, top_k=20, tags=tags)
+            if not found.warnings:
+                return found
+            await asyncio.sleep(0.05)
+
+
+def play(steps: Sequence[Any], semantic: bool, remotes: Sequence[RemoteConfig | None]) -> None:
+    """Do the steps, with a guest for each of `remotes`, for users that are new."""
+
+    async def run() -> None:
+        async with AsyncExitStack() as stack:
+            scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(dir="/tmp")))
+            guests = []
+            for number, remote in enumerate(remotes):
+                weight = 0.5 * semantic
+                guest = Guest(scratch / f"guest{number}-", remote, vector_weight=weight)
+                await guest.open()
+                stack.push_async_callback(guest.close)
+                guests.append(guest)
+            names = {user: f"{user}{scratch.name.replace('_', '-')}" for user in USERS}
+            world = World(guests, {name: Model() for name in names.values()})
+            for guest_number, user, action in steps:
+                await world.step(guest_number, names[user], action)
+            await world.check()
 
     asyncio.run(run())
+
+
+@settings(max_examples=int(60 * DEPTH), deadline=None)
+@given(STEPS, st.booleans())
+def test_a_file_holds_what_dictionaries_would(steps: Sequence[Any], semantic: bool) -> None:
+    play(steps, semantic, [None])
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[sqld.Sqld]:
+    with sqld.running() as server:
+        yield server
+
+
+@pytest.mark.sqld
+@settings(max_examples=int(25 * DEPTH), deadline=None)
+@given(STEPS, st.booleans())
+def test_a_server_that_two_guests_share_holds_what_dictionaries_would(
+    server: sqld.Sqld, steps: Sequence[Any], semantic: bool
+) -> None:
+    play(steps, semantic, [RemoteConfig(server.url()), RemoteConfig(server.url())])

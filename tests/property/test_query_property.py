@@ -1,0 +1,40 @@
+"""Queries of any kind at all."""
+
+import asyncio
+import tempfile
+from pathlib import Path
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
+
+QUERY = st.one_of(
+    st.text(max_size=60),
+    st.text(alphabet="\"*^():+-{}'\\ANDORNOTEAR ab\0\ud800\u0301_", max_size=40),
+    st.lists(st.sampled_from(["AND", "OR", "NOT", "NEAR(", '"', "tea", "body:", "*", ")"])).map(
+        " ".join
+    ),
+)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(QUERY, min_size=10, max_size=40))
+def test_no_query_makes_a_search_raise(queries: list[str]) -> None:
+    async def run() -> None:
+        with tempfile.TemporaryDirectory(dir="/tmp") as scratch:
+            async with opened(Path(scratch) / "memory.db", FakeEmbedder()) as memory:
+                await memory.save("alice", "tea and a b AND OR NOT", ["x"], ORIGIN)
+                await memory.conversations.create("alice", "s")
+                await memory.conversations.append(
+                    "alice", "s", turn_id="t", role="user", text="tea NEAR a", payload="[]"
+                )
+                for query in queries:
+                    for conversation in (False, True):
+                        found = await memory.search(
+                            "alice", query, include_conversation=conversation
+                        )
+                        assert "could not be searched" not in "".join(found.warnings)
+                        assert all(0 <= hit.score <= 1 for hit in found.hits)
+
+    asyncio.run(run())
