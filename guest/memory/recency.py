@@ -1,5 +1,6 @@
 """Among passages that answer about equally well, the newer one first."""
 
+import math
 from datetime import UTC, datetime
 from typing import Final
 
@@ -32,7 +33,7 @@ class Recency:
         if not self._weight:
             return score
         age = self._today.toordinal() - datetime.fromisoformat(written_at).toordinal()
-        newness = 0.5 ** (max(0, age) / HALF_LIFE_DAYS)
+        newness = math.exp2(-max(0, age) / HALF_LIFE_DAYS)
         return score * (1 - self._weight * (1 - newness))
 
 
