@@ -29,6 +29,9 @@ async def main():
     await database.execute("CREATE TABLE IF NOT EXISTS t (x)")
     await database.execute("INSERT INTO t VALUES (1)")
     print("open", flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
+    await database.execute("INSERT INTO t VALUES (2)")
+    print("written", flush=True)
     await asyncio.sleep(60)
 
 asyncio.run(main())
@@ -52,7 +55,9 @@ def path(tmp_path: Path) -> Path:
 def program(source: str, *arguments: object) -> Iterator[subprocess.Popen[bytes]]:
     """Another process that has said that it is ready."""
     process = subprocess.Popen(
-        [sys.executable, "-c", source, *map(str, arguments)], stdout=subprocess.PIPE
+        [sys.executable, "-c", source, *map(str, arguments)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
     )
     try:
         assert process.stdout is not None
@@ -60,9 +65,7 @@ def program(source: str, *arguments: object) -> Iterator[subprocess.Popen[bytes]
         yield process
     finally:
         process.kill()
-        process.wait()
-        assert process.stdout is not None
-        process.stdout.close()
+        process.communicate()
 
 
 async def refusal(path: Path) -> StorageError:
@@ -112,17 +115,24 @@ async def test_a_file_open_to_others_is_closed_to_them(path: Path) -> None:
         assert path.stat().st_mode & 0o777 == 0o600
 
 
-async def test_a_second_owner_is_refused_by_name(path: Path) -> None:
+async def test_a_second_owner_is_refused_by_name_and_the_first_goes_on(path: Path) -> None:
     with program(OWNER, path) as owner:
         error = await refusal(path)
         assert error.code is Code.FAILED_PRECONDITION
         assert f"in use by process {owner.pid}" in error.brief
         assert "runner stop" in error.resolution
-    async with opened(path):
+        assert owner.stdin is not None
+        assert owner.stdout is not None
+        owner.stdin.write(b"go on\n")
+        owner.stdin.flush()
+        assert owner.stdout.readline() == b"written\n"
+    async with opened(path) as memory:
         second = await refusal(path)
         assert f"process {os.getpid()}" in second.brief
-    async with opened(path):
-        pass
+        assert (await memory.save("alice", "likes tea", [], ORIGIN)).created
+    async with opened(path) as memory:
+        assert len((await memory.list("alice", 10))[0]) == 1
+    assert rows(path, "SELECT x FROM t") == [(1,), (2,)]
 
 
 async def test_a_link_to_a_database_in_use_is_the_same_database(path: Path, tmp_path: Path) -> None:
