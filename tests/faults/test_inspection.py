@@ -1,0 +1,71 @@
+"""The inspection sees what is half-made: a table of zeros means something."""
+
+from pathlib import Path
+
+import pytest
+
+from guest.memory.opening import open_store
+from guest.memory.types import MemoryConfig
+from tests.faults.inspection import inspect
+from tests.faults.ledger import Found, Kept
+from tests.unit.memory_support import ORIGIN, FakeEmbedder, embedded, opened
+
+ALICE = "alice"
+
+
+async def after(tmp_path: Path, *harm: str) -> Found:
+    """What is found in a small memory after something was done behind its back."""
+    path = tmp_path / "memory.db"
+    async with opened(path, FakeEmbedder()) as memory:
+        note = (await memory.save(ALICE, "likes tea", [], ORIGIN)).note
+        await memory.update(ALICE, note.note_id, "likes coffee", None, ORIGIN)
+        await memory.conversations.create(ALICE, "s")
+        for role in ("user", "assistant"):
+            await memory.conversations.append(
+                ALICE, "s", turn_id="t", role=role, text=f"hello from {role}", payload="[]"
+            )
+        await embedded(memory, ALICE, 3)
+    database = await open_store(MemoryConfig(db_path=str(path)))
+    try:
+        for sql in harm:
+            await database.execute(sql)
+        return await inspect(database)
+    finally:
+        await database.close()
+
+
+async def test_a_memory_that_is_whole_shows_nothing(tmp_path: Path) -> None:
+    found = await after(tmp_path)
+    assert list(found.notes.values()) == [Kept("likes coffee", 2)]
+    assert found.sessions == {"s": ("hello from user", "hello from assistant")}
+    assert (found.half_made, found.doubles, found.damage) == ((), (), ())
+
+
+@pytest.mark.parametrize(
+    ("harm", "words"),
+    [
+        ("DELETE FROM note_versions", "before it"),
+        ("DELETE FROM chunks WHERE note_id IS NOT NULL", "other passages than its text"),
+        ("DELETE FROM chunks WHERE sequence = 2", "event 2 of s is not indexed"),
+        ("DELETE FROM conversation_events WHERE sequence = 1", "has the events [2]"),
+        ("UPDATE sessions SET turns = 5", "counts 5 turns of 1"),
+        ("DELETE FROM chunks_fts", "full text of notes"),
+        ("DELETE FROM conversation_fts", "full text of events"),
+        ("UPDATE chunks_vec SET vector = x'00' WHERE chunk_id = 2", "different lengths"),
+    ],
+)
+async def test_what_is_half_made_is_named(tmp_path: Path, harm: str, words: str) -> None:
+    found = await after(tmp_path, harm)
+    assert words in "; ".join(found.half_made)
+
+
+async def test_what_is_there_twice_is_named(tmp_path: Path) -> None:
+    found = await after(tmp_path, "UPDATE conversation_events SET text = 'hello'")
+    assert found.doubles == ("twice: hello",)
+
+
+async def test_an_index_that_is_not_in_step_is_damage(tmp_path: Path) -> None:
+    found = await after(
+        tmp_path, "INSERT INTO chunks_fts (rowid, body) VALUES (999, 'nowhere else')"
+    )
+    assert any("chunks_fts" in sentence for sentence in found.damage)
