@@ -27,7 +27,6 @@ _USERS_FULL: Final = 1_000
 _AT_A_TIME: Final = 50
 _NOTES: Final = 20
 _ROUNDS: Final = 4
-_PREPARED_AT_A_TIME: Final = 8
 _PAUSE_S: Final = 0.3
 """Between saves and searches, for the copies to follow."""
 
@@ -65,15 +64,10 @@ async def run(full: bool = False, users: int = 0) -> list[str]:
 
 async def _in_namespaces(names: Sequence[str], place: Path) -> list[str]:
     with server.localhost_names(), server.running(namespaces=True) as sqld:
-        places = asyncio.Semaphore(_PREPARED_AT_A_TIME)
-
-        async def prepare(number: int, name: str) -> None:
-            async with places:
-                await sqld.create_namespace(name)
-                async with server.prepared(sqld.url(name)) as database:
-                    await corpus.fill(database, _notes(number), namespaces.notes_of(name))
-
-        await asyncio.gather(*map(prepare, range(len(names)), names))
+        for number, name in enumerate(names):
+            await sqld.create_namespace(name)
+            async with server.prepared(sqld.url(name)) as database:
+                await corpus.fill(database, _notes(number), namespaces.notes_of(name))
         return await _measured("a namespace each", names, sqld.url, place)
 
 

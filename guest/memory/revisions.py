@@ -53,6 +53,14 @@ _TRIGGERS: Final = (
 """A vector goes with its passage and is not counted again."""
 
 
+_PRESENT: Final = """
+SELECT COUNT(*) FROM sqlite_schema WHERE type = 'trigger' AND name LIKE '%\\_counted' ESCAPE '\\'
+"""
+
+
 async def count(database: Database) -> None:
-    """Begin to count, or go on; rows written before keep revision 0. Idempotent."""
-    await database.batch([Statement(sql) for sql in _TRIGGERS])
+    """Begin to count, or go on; rows written before keep revision 0. Idempotent, and
+    writes nothing where counting has begun."""
+    present = await database.execute(_PRESENT)
+    if present.rows[0][0] != len(_TRIGGERS):
+        await database.batch([Statement(sql) for sql in _TRIGGERS])

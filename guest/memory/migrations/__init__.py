@@ -57,13 +57,13 @@ CREATE TABLE IF NOT EXISTS memory_migrations (
 async def migrate(database: Database, migrations: Sequence[Migration] = MIGRATIONS) -> int:
     """Bring the schema up to date and return its version.
 
-    Idempotent; what was interrupted is not there and is done now. Raises
+    Idempotent; what was interrupted is not there and is done now. Where nothing is to
+    be done nothing is written: on a server a write waits for everybody else's. Raises
     `StorageError` DATA_LOSS for a schema newer than this program.
     """
-    await apply(database, Statement(_HISTORY))
     known = migrations[-1].version
     while True:
-        version = await schema_version(database)
+        version = await found_version(database)
         if version > known:
             raise StorageError(
                 Code.DATA_LOSS,
@@ -99,7 +99,7 @@ async def _apply(database: Database, migration: Migration) -> None:
         (migration.version, migration.name, now()),
     )
     try:
-        await apply(database, record, *map(Statement, migration.statements))
+        await apply(database, Statement(_HISTORY), record, *map(Statement, migration.statements))
     except ConstraintViolated:
         if await schema_version(database) < migration.version:
             raise

@@ -11,6 +11,8 @@ import pytest
 from guest.memory import delta, namespaces, revisions
 from guest.memory.database.base import Result, Statement, Value
 from guest.memory.database.local import LocalDatabase
+from guest.memory.database.remote import is_query
+from guest.memory.parts import prepare
 from guest.memory.store import Memory
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
 
@@ -115,3 +117,19 @@ async def test_no_table_is_read_from_end_to_end(plans: Plans) -> None:
 async def test_nothing_is_sorted_that_an_index_has_in_order(plans: Plans) -> None:
     sorting = {sql: lines for sql, lines in plans.items() if _SORTED in lines}
     assert {sql for sql in sorting if "SET around" not in sql} == set()  # four turns
+
+
+async def test_opening_a_store_again_writes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a server a write waits for everybody else's, and whoever asks whether it is back
+    must not stand in that queue."""
+    database = await LocalDatabase.open(tmp_path / "memory.db")
+    try:
+        await prepare(database)
+        recorder = Recorder(monkeypatch)
+        await prepare(database)
+        assert [sql for sql in recorder.seen if not is_query(sql)] == []
+        assert recorder.seen
+    finally:
+        await database.close()
