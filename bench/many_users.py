@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 import psutil
+from wire.errors import Code
 
 from bench import corpus, server
 from bench.report import p50, p95
@@ -21,6 +22,7 @@ from guest.errors import StorageError
 from guest.memory import namespaces
 from guest.memory.store import Memory
 from guest.memory.types import Origin
+from tests.support.sqld import Sqld
 
 _USERS: Final = 100
 _USERS_FULL: Final = 1_000
@@ -65,10 +67,25 @@ async def run(full: bool = False, users: int = 0) -> list[str]:
 async def _in_namespaces(names: Sequence[str], place: Path) -> list[str]:
     with server.localhost_names(), server.running(namespaces=True) as sqld:
         for number, name in enumerate(names):
-            await sqld.create_namespace(name)
+            await _create(sqld, name)
             async with server.prepared(sqld.url(name)) as database:
                 await corpus.fill(database, _notes(number), namespaces.notes_of(name))
         return await _measured("a namespace each", names, sqld.url, place)
+
+
+async def _create(sqld: Sqld, name: str) -> None:
+    """Create a namespace and wait for it: while it puts another one out of its memory,
+    sqld does not know for a moment what it has just made."""
+    await sqld.create_namespace(name)
+    async with server.connected(sqld.url(name)) as database:
+        while True:
+            try:
+                await database.execute("SELECT 1")
+                return
+            except StorageError as error:
+                if error.code != Code.FAILED_PRECONDITION:
+                    raise
+                await asyncio.sleep(0.1)
 
 
 async def _in_one_database(names: Sequence[str], place: Path) -> list[str]:

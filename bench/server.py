@@ -17,7 +17,7 @@ from guest.memory.types import MemoryConfig, RemoteConfig
 from tests.support import sqld
 from tests.support.sqld import connected, running
 
-__all__ = ["caught_up", "localhost_names", "missing", "opened", "prepared", "running"]
+__all__ = ["caught_up", "connected", "localhost_names", "missing", "opened", "prepared", "running"]
 
 
 def missing() -> str:
