@@ -8,6 +8,7 @@ from typing import Any, Final, cast
 import numpy as np
 
 from guest.memory.database.base import Database
+from guest.memory.database.damage import noticed
 from guest.memory.purging import HIDDEN
 from guest.memory.types import HIT_TEXT_MAX_CHARS, Hit, MatchedBy
 from guest.memory.vectors import Ids
@@ -71,11 +72,13 @@ async def notes(database: Database, namespace: str, chunk_ids: Sequence[int]) ->
         _NOTES, (HIT_TEXT_MAX_CHARS, json.dumps(list(chunk_ids)), namespace)
     )
     found = {}
-    for row in result.rows:
-        chunk_id, note_id, text, tags, created, updated, version = cast("tuple[Any, ...]", row)
-        found[chunk_id] = Found(
-            note_id, _said(text), note_id, text, tuple(json.loads(tags)), created, updated, version
-        )
+    with noticed("a note"):
+        for row in result.rows:
+            chunk_id, note_id, text, tags, created, updated, version = cast("tuple[Any, ...]", row)
+            labels = tuple(json.loads(tags))
+            found[chunk_id] = Found(
+                note_id, _said(text), note_id, text, labels, created, updated, version
+            )
     return found
 
 
@@ -99,7 +102,8 @@ async def tagged(database: Database, namespace: str, tags: Sequence[str]) -> Ids
     result = await database.execute(
         _TAGGED, (namespace, json.dumps(list(tags), ensure_ascii=False))
     )
-    return np.array(json.loads(cast(str, result.rows[0][0])), np.int64)
+    with noticed("the tags of a note"):
+        return np.array(json.loads(cast(str, result.rows[0][0])), np.int64)
 
 
 def _said(text: str) -> str:

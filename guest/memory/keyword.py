@@ -14,6 +14,7 @@ from typing import Final, Literal, cast
 import numpy as np
 
 from guest.memory.database.base import Database
+from guest.memory.database.damage import noticed
 from guest.memory.vectors import Ids, Scores
 
 _TERMS_MAX: Final = 64
@@ -147,7 +148,8 @@ async def match(
         if result.rows[0][0] == MATCHES_MAX:
             result = await database.execute(statements.rarest, args)
     _, ids, scores = cast("tuple[int, str, str]", result.rows[0])
-    return KeywordMatches(_numbers(ids), (_numbers(scores) / _SCORE_UNIT).astype(np.float32))
+    with noticed("the full-text index"):
+        return KeywordMatches(_numbers(ids), (_numbers(scores) / _SCORE_UNIT).astype(np.float32))
 
 
 def _numbers(array: str) -> Ids:

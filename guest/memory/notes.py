@@ -8,6 +8,7 @@ from typing import Any, Final, cast
 
 from guest.errors import StorageError
 from guest.memory.database.base import Database, Result, Row, Statement
+from guest.memory.database.damage import noticed
 from guest.memory.instant import now
 from guest.memory.types import Note, NoteNotFound, Origin
 
@@ -289,6 +290,11 @@ def _in_order(result: Result) -> list[int]:
 
 
 def _note(user_id: str, row: Row) -> Note:
+    with noticed("a note"):
+        return _read(user_id, row)
+
+
+def _read(user_id: str, row: Row) -> Note:
     note_id, text, tags, version, created, updated, source, actor, channel, session, turn = cast(
         "tuple[Any, ...]", row[:11]
     )

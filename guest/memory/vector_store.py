@@ -11,6 +11,7 @@ import numpy as np
 
 from guest.embedding.base import Vectors
 from guest.memory.database.base import AnswerLost, Database, Row, Statement, apply
+from guest.memory.database.damage import noticed
 from guest.memory.vectors import ResidentVectors, Snapshot
 
 _LOAD_ROWS: Final = 1000
@@ -185,7 +186,8 @@ class VectorStore:
                 _LOAD, (namespace, model_id, last, size, _LOAD_ROWS)
             )
             if result.rows:
-                ids, vectors = _unpack(result.rows, dimensions)
+                with noticed("a vector"):
+                    ids, vectors = _unpack(result.rows, dimensions)
                 resident.add(ids, vectors)
                 last = ids[-1]
             if len(result.rows) < _LOAD_ROWS:

@@ -331,7 +331,7 @@ async def test_two_imports_at_once_make_everything_once(memory: Memory) -> None:
 async def test_a_save_of_the_same_text_at_the_same_moment_makes_one_note(memory: Memory) -> None:
     lines = [note(f"n{number}", f"tea {number}") for number in range(40)]
     saves = (memory.save("alice", f"tea {number}", [], ORIGIN) for number in reversed(range(40)))
-    report, *_ = await asyncio.gather(fed(memory, *lines), *saves)
+    report, _ = await asyncio.gather(fed(memory, *lines), asyncio.gather(*saves))
     assert report.created + len(report.problems) == 40
     assert (await memory.statistics("alice")).notes == 40
 
