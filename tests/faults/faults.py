@@ -46,6 +46,10 @@ class Lane:
         """Any number of seconds up to this one, to stop in the middle of something."""
         return self.chance.random() * longest_s
 
+    def outage(self) -> float:
+        """Some seconds without a server: few that retries bridge, or more."""
+        return self.moment(self.chance.choice([_MOMENT_S, 4 * _IMPATIENT_S]))
+
     def live(self, child: Child) -> None:
         """Let a guest do some of its work, and begin some more."""
         child.listen(_PATIENCE_S, _Acknowledged(self.chance.randrange(_LONGEST_LIFE)))
@@ -112,7 +116,7 @@ def _end_within(lane: Lane, child: Child, longest: float, until: Callable[[Line]
     yet, see how long it takes; that is no round."""
     began = time.monotonic()
     if longest:
-        child.listen(lane.moment(longest))
+        child.listen(lane.moment(1.5 * longest))
         lane.tally.rounds += 1
     else:
         assert child.listen(_PATIENCE_S, until)
@@ -161,7 +165,7 @@ def kill_servers(lane: Lane) -> None:
 
         def fail(child: Child, server: Sqld = server) -> None:
             server.kill()
-            child.listen(lane.moment())
+            child.listen(lane.outage())
             server.start()
 
         _fail_beside(lane, place, Ledger(lane.tally, failures=True), fail)
@@ -195,7 +199,7 @@ def spoil_network(lane: Lane, strikes: Sequence[Strike]) -> None:
 
         def fail(child: Child, network: Network = network) -> None:
             network.strike(lane.chance.choice(strikes), lane.chance.choice([1, 2, 7, None]))
-            child.listen(lane.moment(lane.chance.choice([_MOMENT_S, 2 * _IMPATIENT_S])))
+            child.listen(lane.outage())
             network.strike(None)
 
         try:

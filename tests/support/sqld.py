@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import json
+import secrets
 import signal
 import socket
 import subprocess
@@ -156,10 +157,13 @@ def localhost_names(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+    """A port below those of outgoing connections, which would take it from a server that is
+    away for a moment."""
+    while True:
+        port = 10_000 + secrets.randbelow(22_000)
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
 
 
 def _healthy(port: int) -> bool:
