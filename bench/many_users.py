@@ -24,7 +24,7 @@ from guest.memory import namespaces
 from guest.memory.store import Memory
 from guest.memory.types import Origin
 
-_USERS: Final = 100
+_USERS: Final = 50
 _USERS_FULL: Final = 1_000
 _AT_A_TIME: Final = 50
 _ACTIVE_MAX: Final = 300
