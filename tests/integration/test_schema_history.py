@@ -205,7 +205,7 @@ async def test_a_migration_killed_at_any_moment_is_finished_later(path: Path) ->
         assert "memory.db.before-v2" in beside(path)
     await check_everything(path, content)
     print(f"\n{killed} migrations killed")
-    assert killed > ROUNDS
+    assert killed > ROUNDS / 4
 
 
 def check_copy(copy: Path) -> None:
