@@ -51,10 +51,18 @@ class Sqld:
     """One server process on a free port. It may be stopped, killed and started again, on
     the same data and the same port."""
 
-    def __init__(self, data: Path, keys: Keys | None = None, *, namespaces: bool = False) -> None:
+    def __init__(
+        self,
+        data: Path,
+        keys: Keys | None = None,
+        *,
+        namespaces: bool = False,
+        listen: str = "127.0.0.1",
+    ) -> None:
         self._data = data
         self._keys = keys
         self._namespaces = namespaces
+        self._listen = listen
         self._process: subprocess.Popen[bytes] | None = None
         self.port = _free_port()
         self._admin_port = _free_port()
@@ -69,7 +77,7 @@ class Sqld:
         command = [
             str(BINARY),
             *("--db-path", str(self._data), "--no-welcome"),
-            *("--http-listen-addr", f"127.0.0.1:{self.port}"),
+            *("--http-listen-addr", f"{self._listen}:{self.port}"),
             *("--admin-listen-addr", f"127.0.0.1:{self._admin_port}"),
         ]
         if self._namespaces:
@@ -109,10 +117,12 @@ class Sqld:
 
 
 @contextmanager
-def running(keys: Keys | None = None, *, namespaces: bool = False) -> Iterator[Sqld]:
+def running(
+    keys: Keys | None = None, *, namespaces: bool = False, listen: str = "127.0.0.1"
+) -> Iterator[Sqld]:
     """A server with data of its own, gone at the end."""
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="sqld-") as scratch:
-        server = Sqld(Path(scratch) / "data", keys, namespaces=namespaces)
+        server = Sqld(Path(scratch) / "data", keys, namespaces=namespaces, listen=listen)
         try:
             server.start()
             yield server

@@ -1,0 +1,91 @@
+"""Memory in the container tier: on a server that the agent's network reaches, and in encrypted
+files that only the agent guest works on."""
+
+import ipaddress
+import json
+import subprocess
+from collections.abc import Iterator
+
+import pytest
+
+from tests.e2e.household import Household
+from tests.support import sqld
+
+pytestmark = pytest.mark.docker
+
+KEY = "a key that only this test knows"
+FACT = "my boat is called Albatross"
+QUESTION = "what do you know about my boat?"
+
+
+@pytest.fixture
+def house() -> Iterator[Household]:
+    made = Household(containers=True)
+    made.environment["OXYDRA_EMBEDDER__BACKEND"] = "none"
+    yield made
+    made.run("stop")
+    made.remove()
+
+
+def said(house: Household, *turns: str) -> str:
+    done = house.run("chat", stdin="".join(f"{turn}\n" for turn in turns))
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def works(house: Household, *words: str) -> str:
+    done = house.run(*words)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def bridge_address() -> str:
+    """The engine's host as its containers see it."""
+    shown = subprocess.run(
+        ["docker", "network", "inspect", "bridge"], capture_output=True, check=True
+    )
+    subnet = ipaddress.ip_network(json.loads(shown.stdout)[0]["IPAM"]["Config"][0]["Subnet"])
+    return str(next(iter(subnet.hosts())))
+
+
+@pytest.mark.sqld
+def test_a_memory_on_a_server_outlives_its_containers(house: Household) -> None:
+    keys = sqld.Keys()
+    with sqld.running(keys, listen="0.0.0.0") as server:
+        house.environment |= {
+            "OXYDRA_MEMORY__REMOTE_URL": f"http://{bridge_address()}:{server.port}",
+            "OXYDRA_MEMORY__AUTH_TOKEN_ENV": "MEMORY_TOKEN",
+            "MEMORY_TOKEN": keys.token("default"),
+        }
+        works(house, "start", "--detach")
+        assert "Saved" in said(house, f"remember that {FACT}")
+        status = json.loads(works(house, "status", "--json"))
+        assert status["boundary"]["passed"]
+        assert status["memory"]["store"] == "remote"
+        works(house, "stop")
+        for file in (house.workspaces / "default" / ".oxydra").iterdir():
+            if file.is_file():
+                file.unlink()
+        assert "Albatross" in said(house, QUESTION)
+
+
+def test_files_are_encrypted_backed_up_and_restored_in_the_guest(house: Household) -> None:
+    internal = house.workspaces / "default" / ".oxydra"
+    assert "Saved" in said(house, f"remember that {FACT}")
+    house.environment |= {"OXYDRA_MEMORY__ENCRYPTION__KEY_ENV": "MEMORY_KEY", "MEMORY_KEY": KEY}
+    refused = house.run("start", "--detach")
+    assert refused.returncode == 1
+    assert "runner memory rekey" in refused.stderr
+    works(house, "memory", "rekey")
+    kept = b"".join(file.read_bytes() for file in internal.rglob("*") if file.is_file())
+    assert b"Albatross" not in kept
+
+    works(house, "start", "--detach")
+    assert "Albatross" in said(house, QUESTION)
+    backup = house.path / "saved.db"
+    works(house, "memory", "backup", str(backup))
+    assert "know nothing" in said(house, "forget my boat", QUESTION)
+    works(house, "stop")
+    works(house, "memory", "restore", str(backup), "--yes")
+    assert "Albatross" in said(house, QUESTION)
+    assert house.settles(), house.left_behind()
