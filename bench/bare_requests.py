@@ -8,8 +8,9 @@ from typing import Any, cast
 import aiohttp
 from libsql_client.hrana.convert import _stmt_to_proto
 
-from guest.memory import delta, hits, keyword, notes
+from guest.memory import hits, keyword, notes
 from guest.memory.database.base import Database, Result, Statement, Value
+from guest.memory.replica import delta
 from guest.memory.types import HIT_TEXT_MAX_CHARS, Origin
 
 _NEAREST = """

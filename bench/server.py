@@ -9,9 +9,9 @@ from typing import Any
 from unittest.mock import patch
 
 from guest.embedding.base import Embedder
-from guest.memory import revisions
 from guest.memory.database.remote import RemoteDatabase
 from guest.memory.migrations import migrate
+from guest.memory.replica import revisions
 from guest.memory.store import Memory
 from guest.memory.types import MemoryConfig, RemoteConfig
 from tests.support import sqld

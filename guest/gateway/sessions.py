@@ -4,7 +4,7 @@ from wire.v1 import gateway_pb2
 
 from guest.gateway import bounds, convert
 from guest.memory.conversation import Conversations
-from guest.memory.session_admin import SessionAdmin
+from guest.memory.sessions.admin import SessionAdmin
 
 _LIST_DEFAULT = 50
 _HISTORY_DEFAULT = 100

@@ -17,7 +17,7 @@ from guest.agent.turn import Emit, Outcome, TurnRequest
 from guest.errors import GuestError
 from guest.gateway import convert
 from guest.gateway.events import EventStream
-from guest.memory.in_use import InUse
+from guest.memory.sessions.in_use import InUse
 from guest.memory.types import SessionNotFound
 from guest.tools.base import Approve, Tool, ToolContext
 

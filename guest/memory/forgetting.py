@@ -13,7 +13,7 @@ from wire.errors import Code
 
 from guest.errors import StorageError
 from guest.memory.database.base import Database, Statement, apply
-from guest.memory.purging import purge
+from guest.memory.sessions.purging import purge
 from guest.memory.vector_store import VectorStore
 
 _INDEXES: Final = (("chunks_fts", "chunks_terms"), ("conversation_fts", "conversation_terms"))

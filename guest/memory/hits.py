@@ -9,7 +9,7 @@ import numpy as np
 
 from guest.memory.database.base import Database
 from guest.memory.database.damage import noticed
-from guest.memory.purging import HIDDEN
+from guest.memory.sessions.purging import HIDDEN
 from guest.memory.types import HIT_TEXT_MAX_CHARS, Hit, MatchedBy
 from guest.memory.vectors import Ids
 

@@ -12,7 +12,7 @@ from wire.errors import Code
 
 from guest.embedding.base import Embedded, Embedder
 from guest.errors import StorageError
-from guest.memory import namespaces, revisions
+from guest.memory import namespaces
 from guest.memory.conversation import Conversations
 from guest.memory.database.base import Database
 from guest.memory.database.watched import WatchedDatabase, is_away
@@ -20,10 +20,11 @@ from guest.memory.forgetting import Eraser
 from guest.memory.indexer import Indexer
 from guest.memory.migrations import migrate
 from guest.memory.opening import open_remote, open_store
-from guest.memory.outbox import Outbox
-from guest.memory.replica import Replica
-from guest.memory.replica_erasing import ReplicaEraser
-from guest.memory.replica_search import ReplicaSearch
+from guest.memory.replica import revisions
+from guest.memory.replica.copy import Replica
+from guest.memory.replica.erasing import ReplicaEraser
+from guest.memory.replica.outbox import Outbox
+from guest.memory.replica.search import ReplicaSearch
 from guest.memory.search import Search
 from guest.memory.statistics import statistics
 from guest.memory.types import Hit, MemoryConfig, RemoteConfig, SearchOutcome, Statistics

@@ -18,13 +18,13 @@ from guest.memory.backup import copy_store
 from guest.memory.chunking import passages_of
 from guest.memory.database.base import AnswerLost, ConstraintViolated
 from guest.memory.database.values import INTEGER_MAX
-from guest.memory.in_use import InUse
 from guest.memory.parts import Parts, open_parts
 from guest.memory.portable.exporting import Part, export
 from guest.memory.portable.importing import Importer
 from guest.memory.reembedding import Reembedding
-from guest.memory.retention import Retention
-from guest.memory.session_admin import SessionAdmin
+from guest.memory.sessions.admin import SessionAdmin
+from guest.memory.sessions.in_use import InUse
+from guest.memory.sessions.retention import Retention
 from guest.memory.types import (
     Hit,
     MemoryConfig,

@@ -6,7 +6,7 @@
   changed, so that a copy asks for the rows above the number it has seen.
 - `chunks_by_namespace`: where many users share a store, the passages of one in order.
 
-`guest.memory.revisions` keeps both, in stores that have copies.
+`guest.memory.replica.revisions` keeps both, in stores that have copies.
 """
 
 from typing import Final

@@ -36,7 +36,7 @@ async def forgotten(memory: Memory, _: str) -> None:
         (updated, "guest.memory.notes.get", "is updated; it could not be read again"),
         (deleted, "guest.memory.notes.traces", "is deleted; removing every byte is not finished"),
         (deleted, "guest.memory.forgetting.Eraser.erase", "is deleted; removing every byte"),
-        (forgotten, "guest.memory.session_admin.purge", "what was to be forgotten is"),
+        (forgotten, "guest.memory.sessions.admin.purge", "what was to be forgotten is"),
     ],
 )
 async def test_what_fails_after_a_change_does_not_deny_it(

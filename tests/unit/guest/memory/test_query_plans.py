@@ -8,11 +8,12 @@ from typing import Final
 
 import pytest
 
-from guest.memory import delta, namespaces, revisions
+from guest.memory import namespaces
 from guest.memory.database.base import Result, Statement, Value
 from guest.memory.database.local import LocalDatabase
 from guest.memory.database.remote import is_query
 from guest.memory.parts import prepare
+from guest.memory.replica import delta, revisions
 from guest.memory.store import Memory
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
 

@@ -3,7 +3,7 @@
 from guest.errors import StorageError
 from guest.memory.database.base import Database
 from guest.memory.forgetting import Eraser
-from guest.memory.replica import Replica, Unasked
+from guest.memory.replica.copy import Replica, Unasked
 
 
 class ReplicaEraser(Eraser):

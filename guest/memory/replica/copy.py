@@ -16,11 +16,11 @@ from typing import Final, TypeVar, cast
 import numpy as np
 
 from guest.errors import StorageError
-from guest.memory import copy_file, delta
 from guest.memory.database.base import ConstraintViolated, Database, Row
-from guest.memory.delta import Progress
 from guest.memory.forgetting import Eraser
 from guest.memory.instant import now
+from guest.memory.replica import delta, file
+from guest.memory.replica.delta import Progress
 from guest.memory.vector_store import VectorStore
 
 log = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class Replica:
     async def open(cls, path: Path, key: str, source: str, server: Database) -> "Replica":
         """The copy at `path` of the memory at `source`; asks the server for nothing yet."""
         replica = cls(path, key, source, server)
-        await replica._use(await copy_file.open_copy(path, key, source))
+        await replica._use(await file.open_copy(path, key, source))
         return replica
 
     async def _use(self, database: Database) -> None:
@@ -132,7 +132,7 @@ class Replica:
                 await damaged.close()
             except StorageError as error:
                 log.info("closing the damaged copy failed too: %s", error.brief)
-            await self._use(await copy_file.anew(self._path, self._key, self._source))
+            await self._use(await file.anew(self._path, self._key, self._source))
 
     def _start(self, work: Awaitable[None]) -> asyncio.Task[None]:
         task = asyncio.ensure_future(work)

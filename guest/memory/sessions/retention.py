@@ -22,7 +22,7 @@ from typing import Any, Final, cast
 from guest.memory import namespaces
 from guest.memory.database.base import Database, Statement, apply
 from guest.memory.instant import at
-from guest.memory.session_admin import SessionAdmin
+from guest.memory.sessions.admin import SessionAdmin
 
 log = logging.getLogger(__name__)
 

@@ -7,12 +7,12 @@ from typing import Final
 from wire.errors import Code
 
 from guest.errors import StorageError
-from guest.memory import delta
 from guest.memory.database.base import Database, Statement
 from guest.memory.database.local import LocalDatabase
 from guest.memory.database.owner import FileOwner
 from guest.memory.forgetting import Eraser
 from guest.memory.migrations import migrate
+from guest.memory.replica import delta
 
 log = logging.getLogger(__name__)
 

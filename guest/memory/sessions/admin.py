@@ -12,9 +12,9 @@ from guest.memory.afterwards import afterwards
 from guest.memory.conversation import Conversations
 from guest.memory.database.base import ConstraintViolated, Database, Statement, apply
 from guest.memory.forgetting import Eraser
-from guest.memory.in_use import InUse
 from guest.memory.instant import now
-from guest.memory.purging import disown, purge
+from guest.memory.sessions.in_use import InUse
+from guest.memory.sessions.purging import disown, purge
 from guest.memory.types import Session, SessionBusy, SessionNotFound
 from guest.memory.unbroken import Unbroken
 from guest.memory.vector_store import VectorStore

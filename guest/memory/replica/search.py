@@ -15,7 +15,7 @@ from guest.errors import StorageError
 from guest.memory import namespaces
 from guest.memory.database.base import Database
 from guest.memory.database.watched import WatchedDatabase, is_away
-from guest.memory.replica import Replica, Unasked
+from guest.memory.replica.copy import Replica, Unasked
 from guest.memory.search import Search
 from guest.memory.types import Hit, MemoryConfig, SearchOutcome
 from guest.memory.vectorizer import Vectorizer

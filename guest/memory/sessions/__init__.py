@@ -1,0 +1,1 @@
+"""Whole sessions: in use, put away, forgotten by hand or by age."""
