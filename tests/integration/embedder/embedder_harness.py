@@ -36,6 +36,16 @@ class Settings:
 HASHING = Settings()
 
 
+def own_children() -> list[psutil.Process]:
+    """Processes that this one has started, without those that `multiprocessing` keeps for
+    other tests."""
+    return [
+        child
+        for child in psutil.Process().children()
+        if not any("multiprocessing" in word for word in child.cmdline())
+    ]
+
+
 @dataclass(frozen=True)
 class Place:
     """A runtime directory in one tier, and the embedders that runners share there."""
@@ -71,7 +81,7 @@ class Place:
             not home.is_running()
             and not home.socket.exists()
             and all(file.read_text() == "" for file in files)
-            and not psutil.Process().children()
+            and not own_children()
             and self.containers() == []
         )
 

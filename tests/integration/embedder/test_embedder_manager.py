@@ -18,7 +18,13 @@ from runner.embedder import EmbedderManager, Timing
 from runner.embedder_home import try_lock
 from runner.embedder_process import ProcessEmbedder
 from runner.errors import WorkspaceError
-from tests.integration.embedder.embedder_harness import HASHING, QUICK, Settings, until
+from tests.integration.embedder.embedder_harness import (
+    HASHING,
+    QUICK,
+    Settings,
+    own_children,
+    until,
+)
 
 Make = Callable[..., EmbedderManager]
 
@@ -51,7 +57,7 @@ async def test_a_missing_model_is_told_and_the_runner_lives(make: Make) -> None:
     await asyncio.sleep(0.3)
     assert (await manager.status()).pid == seen.pid
     await manager.stop()
-    assert not psutil.Process().children()
+    assert not own_children()
 
 
 async def test_no_embedder_is_a_setting(short_dir: Path) -> None:

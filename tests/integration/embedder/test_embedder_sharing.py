@@ -24,6 +24,7 @@ from tests.integration.embedder.embedder_harness import (
     Place,
     Settings,
     eventually,
+    own_children,
     until,
     until_state,
 )
@@ -152,7 +153,7 @@ async def test_stop_right_after_start_leaves_nothing(
         await asyncio.sleep(pause)
         await asyncio.wait_for(manager.stop(), LIMIT_S)
         assert not place.home().is_running()
-        assert not psutil.Process().children()
+        assert not own_children()
         assert place.containers() == []
 
 
