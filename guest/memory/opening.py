@@ -25,8 +25,7 @@ async def open_store(config: MemoryConfig) -> Database:
     """The database that holds the memory, with its schema up to date.
 
     Before a file's schema is changed, a copy is made beside it. Erases what an
-    interrupted run has deleted. Raises `StorageError`; nothing was migrated then,
-    or only whole steps.
+    interrupted run has deleted. Raises `StorageError`; nothing was migrated then.
     """
     async with AsyncExitStack() as stack:
         database = await LocalDatabase.open(Path(config.db_path), config.encryption_key)
@@ -56,11 +55,7 @@ async def open_remote(config: RemoteConfig) -> "RemoteDatabase":
 
 
 async def _keep_copy(database: LocalDatabase) -> None:
-    """Copy a file that is about to be migrated.
-
-    Named after the first step to come, so that a start after an interrupted
-    migration does not replace what the version before it can still read.
-    """
+    """Copy a file that is about to be migrated, named after the first step to come."""
     copies.drop_surplus(database.path)
     version = await found_version(database)
     if 0 < version < MIGRATIONS[-1].version:

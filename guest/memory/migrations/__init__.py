@@ -1,4 +1,4 @@
-"""The schema's history: numbered, applied in order, each atomic with its record.
+"""The schema's history: numbered, applied in order, all that are pending in one transaction.
 
 A migration is a module with `NAME` and `STATEMENTS`; its version is its place
 in `_MODULES`. A released migration never changes; a new one is appended.
@@ -52,12 +52,13 @@ CREATE TABLE IF NOT EXISTS memory_migrations (
     applied_at TEXT NOT NULL
 )
 """
+_RECORD = "INSERT INTO memory_migrations (version, name, applied_at) VALUES (?, ?, ?)"
 
 
 async def migrate(database: Database, migrations: Sequence[Migration] = MIGRATIONS) -> int:
     """Bring the schema up to date and return its version.
 
-    Idempotent; what was interrupted is not there and is done now. Where nothing is to
+    Idempotent; what was interrupted has changed nothing. Where nothing is to
     be done nothing is written: on a server a write waits for everybody else's. Raises
     `StorageError` DATA_LOSS for a schema newer than this program.
     """
@@ -76,7 +77,7 @@ async def migrate(database: Database, migrations: Sequence[Migration] = MIGRATIO
             )
         if version == known:
             return version
-        await _apply(database, migrations[version])
+        await _apply(database, migrations[version:])
 
 
 async def found_version(database: Database) -> int:
@@ -93,14 +94,14 @@ async def schema_version(database: Database) -> int:
     return version
 
 
-async def _apply(database: Database, migration: Migration) -> None:
-    record = Statement(
-        "INSERT INTO memory_migrations (version, name, applied_at) VALUES (?, ?, ?)",
-        (migration.version, migration.name, now()),
-    )
+async def _apply(database: Database, pending: Sequence[Migration]) -> None:
+    statements = [Statement(_HISTORY)]
+    for migration in pending:
+        statements.append(Statement(_RECORD, (migration.version, migration.name, now())))
+        statements += map(Statement, migration.statements)
     try:
-        await apply(database, Statement(_HISTORY), record, *map(Statement, migration.statements))
+        await apply(database, *statements)
     except ConstraintViolated:
-        if await schema_version(database) < migration.version:
+        if await schema_version(database) < pending[0].version:
             raise
-        # another program applied it at the same moment
+        # another program applied them at the same moment
