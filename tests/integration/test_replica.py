@@ -13,6 +13,7 @@ import pytest
 
 from guest.memory import namespaces
 from guest.memory.database.local import LocalDatabase
+from guest.memory.sessions.purging import disown
 from guest.memory.store import Memory
 from guest.memory.types import MemoryConfig, RemoteConfig
 from tests.support.sqld import Sqld, connected, running
@@ -113,6 +114,21 @@ async def test_what_another_guest_deletes_is_erased_from_the_copy(
         assert await found(b, "password") == {}
     for place in ("a", "b"):
         assert b"xylophone" not in file_bytes(tmp_path / place / "replica.db")
+
+
+async def test_a_session_on_its_way_out_is_in_no_copy(server: Sqld, tmp_path: Path) -> None:
+    """As after a guest that was killed between the two steps of forgetting."""
+    async with guest(server, tmp_path / "a") as a, guest(server, tmp_path / "b") as b:
+        await a.conversations.create(ALICE, "s")
+        await a.conversations.append(
+            ALICE, "s", turn_id="t", role="user", text="the password is xylophone", payload="[]"
+        )
+        assert await found(b, "password") != {}
+        await disown(a._database, ALICE, "s")
+        assert await found(b, "password") == {}
+    assert b"xylophone" not in file_bytes(tmp_path / "b" / "replica.db")
+    async with guest(server, tmp_path / "c") as c:
+        assert await found(c, "password") == {}
 
 
 async def test_a_long_memory_comes_in_pages_and_vectors_follow_a_new_model(

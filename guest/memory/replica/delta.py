@@ -11,6 +11,7 @@ from typing import Any, Final, cast
 
 from guest.memory.database.base import Database, Result, Row, Statement
 from guest.memory.instant import now
+from guest.memory.sessions.purging import HIDDEN
 
 PAGE_ROWS: Final = 250
 
@@ -23,24 +24,25 @@ _COUNTERS: Final = """
 SELECT namespace, changes, removals FROM revisions
     WHERE namespace IN (SELECT value FROM json_each(?))
 """
-_IDS: Final = """
-SELECT (SELECT json_group_array(chunk_id) FROM chunks WHERE namespace = ?1),
+_IDS: Final = f"""
+SELECT (SELECT json_group_array(chunk_id) FROM chunks WHERE namespace = ?1 AND NOT {HIDDEN}),
        (SELECT json_group_array(seq) FROM notes WHERE namespace = ?1)
-"""
+"""  # noqa: S608
 _PULL: Final = (
     """
     SELECT revision, seq, note_id, content, tags, version, created_at, updated_at, superseded_by
         FROM notes WHERE namespace = ? AND (revision, seq) > (?, ?)
         ORDER BY revision, seq LIMIT ?
     """,
-    """
+    f"""
     SELECT chunks.revision, chunks.chunk_id, chunks.note_id, chunks.session_id, chunks.sequence,
            chunks.position, chunks.context, chunks.body, chunks.around, event.role,
            event.created_at
         FROM chunks LEFT JOIN conversation_events AS event USING (session_id, sequence)
         WHERE chunks.namespace = ? AND (chunks.revision, chunks.chunk_id) > (?, ?)
+            AND NOT {HIDDEN}
         ORDER BY chunks.revision, chunks.chunk_id LIMIT ?
-    """,
+    """,  # noqa: S608
     """
     SELECT revision, chunk_id, model_id, vector
         FROM chunks_vec WHERE namespace = ? AND (revision, chunk_id) > (?, ?)

@@ -24,6 +24,7 @@ INSERT INTO guards (ok)
     SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM sessions WHERE session_id = ? AND user_id = ?)
 """
 _DISOWN: Final = "UPDATE sessions SET user_id = ? WHERE session_id = ?"
+_TELL_COPIES: Final = "UPDATE revisions SET removals = removals + 1 WHERE namespace = ?"
 _OWNERS: Final = "BETWEEN ':' AND ':~'"
 _DISOWNED: Final = f"""
 SELECT session_id, user_id FROM sessions WHERE user_id {_OWNERS} AND ? IN ('', user_id)
@@ -58,6 +59,7 @@ async def disown(database: Database, user_id: str, session_id: str) -> None:
         database,
         Statement(_REQUIRE, (session_id, user_id)),
         Statement(_DISOWN, (_MARK + user_id, session_id)),
+        Statement(_TELL_COPIES, (namespaces.conversations_of(user_id),)),
     )
 
 
