@@ -8,8 +8,9 @@ run: setup
 	@.venv/bin/runner --insecure chat $(ARGS)
 
 # Linters, types and architecture run as tests (tests/unit/test_quality.py).
+# Two at a time; those that load the machine or use its engine one after the other (tests/conftest.py).
 test: setup
-	$(PY) -m pytest $(ARGS)
+	$(PY) -m pytest -n 2 --dist loadgroup $(ARGS)
 
 check: setup
 	$(PY) -m ruff check .

@@ -23,6 +23,8 @@ class Terminal:
         self._command = command
         self._cwd = cwd
         self._environment = {**environment, "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"}
+        for name in ("COLUMNS", "LINES"):  # would hide the size of this terminal
+            self._environment.pop(name, None)
         self.raw = b""
 
     async def __aenter__(self) -> "Terminal":

@@ -86,38 +86,14 @@ def test_from_plain_to_encrypted_to_another_key_and_back(house: Household) -> No
         assert not any(key in text for text in logs)
 
 
-def test_a_wrong_key_harms_nothing(house: Household) -> None:
+def test_a_backup_brings_back_what_was_lost_also_one_of_another_key(house: Household) -> None:
     keyed(house, "MEMORY_KEY", FIRST)
-    said(house, f"remember that {FACT}")
-    before = bytes_at_rest(house)
-    keyed(house, "OTHER_KEY", SECOND)
-    refused(house, "start", "--detach")
-    refused(house, "memory", "rekey", "--old-key-env", "OTHER_KEY")
-    keyed(house, "MEMORY_KEY", FIRST)
-    assert "Albatross" in said(house, "what do you know about my boat?")
-    assert b"Albatross" not in before
-
-
-@pytest.mark.parametrize("key", ["", FIRST])
-def test_a_backup_brings_back_what_was_lost(house: Household, key: str) -> None:
-    if key:
-        keyed(house, "MEMORY_KEY", key)
     said(house, f"remember that {FACT}")
     backup = backed_up(house, "saved.db")
-    assert (b"Albatross" in backup.read_bytes()) is not bool(key)
-    said(house, "forget my boat", "remember that my car is red")
-    assert "know nothing" in said(house, "what do you know about my boat?")
+    assert b"Albatross" not in backup.read_bytes()
+    assert "know nothing" in said(house, "forget my boat", "what do you know about my boat?")
 
     assert "--yes" in refused(house, "memory", "restore", str(backup))
-    works(house, "memory", "restore", str(backup), "--yes")
-    assert "Albatross" in said(house, "what do you know about my boat?")
-    assert "know nothing" in said(house, "what do you know about my car?")
-
-
-def test_a_backup_with_another_key_is_restored_with_it(house: Household) -> None:
-    keyed(house, "MEMORY_KEY", FIRST)
-    said(house, f"remember that {FACT}")
-    backup = backed_up(house, "saved.db")
     keyed(house, "OTHER_KEY", SECOND)
     works(house, "memory", "rekey", "--old-key-env", "MEMORY_KEY")
     refused(house, "memory", "restore", str(backup), "--yes")
