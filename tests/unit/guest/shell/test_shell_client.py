@@ -69,7 +69,7 @@ async def test_many_commands_never_mix(shell: ShellClient) -> None:
 
 
 async def test_an_endless_command_is_kept_small_and_stopped(shell: ShellClient) -> None:
-    ended = await shell.run(command("yes", timeout_s=1, keep_bytes=1000))
+    ended = await shell.run(command("sleep 0.3; yes", timeout_s=2, keep_bytes=1000))
     assert ended.exit.timed_out
     assert len(ended.stdout.head) == 1000 + CONTEXT_BYTES
     assert len(ended.stdout.tail) == 1000 + CONTEXT_BYTES
