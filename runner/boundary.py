@@ -21,7 +21,7 @@ from typing import Any, Final
 import grpc
 from wire.boundary import CHECKS, BoundarySpec
 from wire.errors import Code
-from wire.status import from_rpc_error
+from wire.status import answered, from_rpc_error
 from wire.transport import was_cancelled
 from wire.v1 import control_pb2, shell_pb2, shell_pb2_grpc
 
@@ -81,10 +81,7 @@ def require_passed(report: control_pb2.BoundaryReport) -> None:
 async def admit(channel: grpc.aio.Channel, token: str) -> None:
     """Let the agent in, after the boundary was proven. Raises `WireError`."""
     stub: Any = shell_pb2_grpc.ShellStub(channel)
-    try:
-        await stub.Admit(shell_pb2.AdmitRequest(token=token), timeout=_CONNECTION_S)
-    except grpc.RpcError as error:
-        raise from_rpc_error(error) from None
+    await answered(stub.Admit(shell_pb2.AdmitRequest(token=token), timeout=_CONNECTION_S))
 
 
 @asynccontextmanager

@@ -4,14 +4,13 @@
 import asyncio
 import contextlib
 import os
-from collections.abc import Awaitable
 from pathlib import Path
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol
 
 import grpc
 import psutil
 from wire.errors import Code, WireError
-from wire.status import from_rpc_error
+from wire.status import answered
 from wire.transport import Server, new_token, open_channel, unix_endpoint
 from wire.v1 import common_pb2, control_pb2, control_pb2_grpc, gateway_pb2
 
@@ -26,8 +25,6 @@ _APPEAR_S: Final = 5.0
 _STOP_S: Final = 30.0
 _PAUSE_S: Final = 0.02
 _EXIT_S: Final = 3.0
-
-_T = TypeVar("_T")
 
 
 class Controlled(Protocol):
@@ -116,33 +113,33 @@ class ControlClient:
 
     async def status(self, timeout: float = _ANSWER_S) -> control_pb2.StatusReply:
         """How the host and its guests are now."""
-        return await self._call(self._stub.Status(control_pb2.StatusRequest(), timeout=timeout))
+        return await answered(self._stub.Status(control_pb2.StatusRequest(), timeout=timeout))
 
     async def gateway(self, timeout: float = _GUEST_S) -> tuple[str, str]:
         """Endpoint and token of the agent's gateway; waits while the agent starts."""
-        reply = await self._call(self._stub.Connect(control_pb2.ConnectRequest(), timeout=timeout))
+        reply = await answered(self._stub.Connect(control_pb2.ConnectRequest(), timeout=timeout))
         return reply.gateway.address, reply.token
 
     async def restart(self, role: str = "", timeout: float = _GUEST_S) -> None:
         """Restart guests in place; returns when they are healthy again."""
-        await self._call(self._stub.Restart(control_pb2.RestartRequest(role=role), timeout=timeout))
+        await answered(self._stub.Restart(control_pb2.RestartRequest(role=role), timeout=timeout))
 
     async def check_boundary(self, timeout: float = _GUEST_S) -> control_pb2.BoundaryReport:
         """Probe the boundary anew, from inside the shell guest."""
         request = control_pb2.CheckBoundaryRequest()
-        reply = await self._call(self._stub.CheckBoundary(request, timeout=timeout))
+        reply = await answered(self._stub.CheckBoundary(request, timeout=timeout))
         return reply.boundary
 
     async def set_memory_token(self, token: str, timeout: float = _GUEST_S) -> None:
         """Use another token for the memory server, if the server accepts it."""
         request = gateway_pb2.SetMemoryTokenRequest(auth_token=token)
-        await self._call(self._stub.SetMemoryToken(request, timeout=timeout))
+        await answered(self._stub.SetMemoryToken(request, timeout=timeout))
 
     async def stop(self, timeout: float = _STOP_S) -> None:
         """End the host and wait until nothing of it is left; a process of its own ends with
         it a moment later, and is waited for too."""
         holder = lock_holder(self._runtime.lock)
-        await self._call(self._stub.Stop(control_pb2.StopRequest(), timeout=_ANSWER_S))
+        await answered(self._stub.Stop(control_pb2.StopRequest(), timeout=_ANSWER_S))
         deadline = asyncio.get_running_loop().time() + timeout
         while (now := lock_holder(self._runtime.lock)) is not None and now == holder:
             if asyncio.get_running_loop().time() > deadline:
@@ -153,12 +150,6 @@ class ControlClient:
 
     async def close(self) -> None:
         await self._channel.close()
-
-    async def _call(self, call: Awaitable[_T]) -> _T:
-        try:
-            return await call
-        except grpc.RpcError as error:
-            raise from_rpc_error(error) from None
 
 
 async def _until_ended(pid: int) -> None:

@@ -1,18 +1,14 @@
 """What a running agent guest is asked about its memory, by the host and by commands."""
 
-from collections.abc import Awaitable
-from typing import Final, TypeVar
+from typing import Final
 
-import grpc
-from wire.status import from_rpc_error
+from wire.status import answered
 from wire.transport import open_channel
 from wire.v1 import gateway_pb2, gateway_pb2_grpc
 
 _TOKEN_S: Final = 60.0
 _BACKUP_S: Final = 3600.0
 _STATISTICS_S: Final = 60.0
-
-_T = TypeVar("_T")
 
 
 async def renew_token(endpoint: str, gateway_token: str, memory_token: str) -> None:
@@ -23,7 +19,7 @@ async def renew_token(endpoint: str, gateway_token: str, memory_token: str) -> N
     async with open_channel(endpoint, gateway_token) as channel:
         stub = gateway_pb2_grpc.GatewayStub(channel)
         request = gateway_pb2.SetMemoryTokenRequest(auth_token=memory_token)
-        await _answer(stub.SetMemoryToken(request, timeout=_TOKEN_S))
+        await answered(stub.SetMemoryToken(request, timeout=_TOKEN_S))
 
 
 async def make_backup(endpoint: str, gateway_token: str) -> gateway_pb2.BackupMemoryReply:
@@ -31,7 +27,7 @@ async def make_backup(endpoint: str, gateway_token: str) -> gateway_pb2.BackupMe
     async with open_channel(endpoint, gateway_token) as channel:
         stub = gateway_pb2_grpc.GatewayStub(channel)
         request = gateway_pb2.BackupMemoryRequest()
-        return await _answer(stub.BackupMemory(request, timeout=_BACKUP_S))
+        return await answered(stub.BackupMemory(request, timeout=_BACKUP_S))
 
 
 async def memory_statistics(
@@ -39,17 +35,10 @@ async def memory_statistics(
 ) -> gateway_pb2.MemoryStatisticsReply:
     """What the memory holds, and how it is. Raises `WireError`."""
     request = gateway_pb2.MemoryStatisticsRequest()
-    return await _answer(agent.MemoryStatistics(request, timeout=_STATISTICS_S))
+    return await answered(agent.MemoryStatistics(request, timeout=_STATISTICS_S))
 
 
 async def reembed_memory(agent: "gateway_pb2_grpc.GatewayAsyncStub") -> int:
     """Have all vectors made anew, in the background; of how many passages. Raises `WireError`."""
     request = gateway_pb2.ReembedMemoryRequest()
-    return (await _answer(agent.ReembedMemory(request, timeout=_STATISTICS_S))).passages
-
-
-async def _answer(call: Awaitable[_T]) -> _T:
-    try:
-        return await call
-    except grpc.RpcError as error:
-        raise from_rpc_error(error) from None
+    return (await answered(agent.ReembedMemory(request, timeout=_STATISTICS_S))).passages

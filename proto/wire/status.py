@@ -5,8 +5,8 @@ neighbours), so the full error travels as an `ErrorDetail` in the trailing
 metadata; the status code is for proxies, retries and foreign clients.
 """
 
-from collections.abc import Iterable
-from typing import Any, NoReturn
+from collections.abc import Awaitable, Iterable
+from typing import Any, NoReturn, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError
@@ -14,6 +14,8 @@ from google.protobuf.message import DecodeError
 from wire.errors import Code, WireError
 from wire.limits import ERROR_METADATA_KEY
 from wire.v1 import common_pb2
+
+_T = TypeVar("_T")
 
 STATUS_OF: dict[Code, grpc.StatusCode] = {
     Code.INVALID_ARGUMENT: grpc.StatusCode.INVALID_ARGUMENT,
@@ -47,6 +49,14 @@ async def abort(context: grpc.aio.ServicerContext[Any, Any], error: WireError) -
         ((ERROR_METADATA_KEY, detail.SerializeToString()),),
     )
     raise AssertionError("unreachable: abort raises")
+
+
+async def answered(call: Awaitable[_T]) -> _T:
+    """The reply to a call; raises the `WireError` of the other side, or of the transport."""
+    try:
+        return await call
+    except grpc.RpcError as error:
+        raise from_rpc_error(error) from None
 
 
 def from_rpc_error(error: grpc.RpcError) -> WireError:

@@ -56,6 +56,16 @@ class Household:
             check=False,
         )
 
+    def works(self, *arguments: str, stdin: str = "") -> str:
+        """What a command that must succeed says."""
+        done = self.run(*arguments, stdin=stdin)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def said(self, *turns: str) -> str:
+        """The transcript of a chat."""
+        return self.works("chat", stdin="".join(f"{turn}\n" for turn in turns))
+
     def begin(self, *arguments: str) -> subprocess.Popen[str]:
         """Start a command whose input and output the test holds."""
         process = subprocess.Popen(

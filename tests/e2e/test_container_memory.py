@@ -27,18 +27,6 @@ def house() -> Iterator[Household]:
     made.remove()
 
 
-def said(house: Household, *turns: str) -> str:
-    done = house.run("chat", stdin="".join(f"{turn}\n" for turn in turns))
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-def works(house: Household, *words: str) -> str:
-    done = house.run(*words)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 def bridge_address() -> str:
     """The engine's host as its containers see it."""
     shown = subprocess.run(
@@ -57,35 +45,35 @@ def test_a_memory_on_a_server_outlives_its_containers(house: Household) -> None:
             "OXYDRA_MEMORY__AUTH_TOKEN_ENV": "MEMORY_TOKEN",
             "MEMORY_TOKEN": keys.token("default"),
         }
-        works(house, "start", "--detach")
-        assert "Saved" in said(house, f"remember that {FACT}")
-        status = json.loads(works(house, "status", "--json"))
+        house.works("start", "--detach")
+        assert "Saved" in house.said(f"remember that {FACT}")
+        status = json.loads(house.works("status", "--json"))
         assert status["boundary"]["passed"]
         assert status["memory"]["store"] == "remote"
-        works(house, "stop")
+        house.works("stop")
         for file in (house.workspaces / "default" / ".oxydra").iterdir():
             if file.is_file():
                 file.unlink()
-        assert "Albatross" in said(house, QUESTION)
+        assert "Albatross" in house.said(QUESTION)
 
 
 def test_files_are_encrypted_backed_up_and_restored_in_the_guest(house: Household) -> None:
     internal = house.workspaces / "default" / ".oxydra"
-    assert "Saved" in said(house, f"remember that {FACT}")
+    assert "Saved" in house.said(f"remember that {FACT}")
     house.environment |= {"OXYDRA_MEMORY__ENCRYPTION__KEY_ENV": "MEMORY_KEY", "MEMORY_KEY": KEY}
     refused = house.run("start", "--detach")
     assert refused.returncode == 1
     assert "runner memory rekey" in refused.stderr
-    works(house, "memory", "rekey")
+    house.works("memory", "rekey")
     kept = b"".join(file.read_bytes() for file in internal.rglob("*") if file.is_file())
     assert b"Albatross" not in kept
 
-    works(house, "start", "--detach")
-    assert "Albatross" in said(house, QUESTION)
+    house.works("start", "--detach")
+    assert "Albatross" in house.said(QUESTION)
     backup = house.path / "saved.db"
-    works(house, "memory", "backup", str(backup))
-    assert "know nothing" in said(house, "forget my boat", QUESTION)
-    works(house, "stop")
-    works(house, "memory", "restore", str(backup), "--yes")
-    assert "Albatross" in said(house, QUESTION)
+    house.works("memory", "backup", str(backup))
+    assert "know nothing" in house.said("forget my boat", QUESTION)
+    house.works("stop")
+    house.works("memory", "restore", str(backup), "--yes")
+    assert "Albatross" in house.said(QUESTION)
     assert house.settles(), house.left_behind()

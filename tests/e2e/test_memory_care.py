@@ -27,18 +27,6 @@ def keyed(house: Household, name: str, key: str) -> None:
     house.environment["OXYDRA_MEMORY__ENCRYPTION__KEY_ENV"] = name
 
 
-def said(house: Household, *turns: str) -> str:
-    done = house.run("chat", stdin="".join(f"{turn}\n" for turn in turns))
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-def works(house: Household, *words: str) -> str:
-    done = house.run(*words)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
 def refused(house: Household, *words: str, stdin: str = "") -> str:
     done = house.run(*words, stdin=stdin)
     assert done.returncode == 1, done.stdout + done.stderr
@@ -53,34 +41,34 @@ def bytes_at_rest(house: Household) -> bytes:
 
 def backed_up(house: Household, name: str) -> Path:
     file = house.path / name
-    works(house, "start", "--detach")
-    told = works(house, "memory", "backup", str(file))
-    works(house, "stop")
+    house.works("start", "--detach")
+    told = house.works("memory", "backup", str(file))
+    house.works("stop")
     assert re.search(r"\d+ notes, \d+ sessions, .* sha256 [0-9a-f]{64}", told), told
     assert file.stat().st_mode & 0o777 == 0o600
     return file
 
 
 def test_from_plain_to_encrypted_to_another_key_and_back(house: Household) -> None:
-    assert "Saved" in said(house, f"remember that {FACT}")
+    assert "Saved" in house.said(f"remember that {FACT}")
     assert b"Albatross" in bytes_at_rest(house)
 
     keyed(house, "MEMORY_KEY", FIRST)
     assert "runner memory rekey" in refused(house, "start", "--detach")
-    works(house, "memory", "rekey")
+    house.works("memory", "rekey")
     assert b"Albatross" not in bytes_at_rest(house)
-    assert "Albatross" in said(house, "what do you know about my boat?")
+    assert "Albatross" in house.said("what do you know about my boat?")
 
     keyed(house, "OTHER_KEY", SECOND)
     assert "key" in refused(house, "start", "--detach")
-    works(house, "memory", "rekey", "--old-key-env", "MEMORY_KEY")
-    assert "Albatross" in said(house, "what do you know about my boat?")
+    house.works("memory", "rekey", "--old-key-env", "MEMORY_KEY")
+    assert "Albatross" in house.said("what do you know about my boat?")
     assert b"Albatross" not in bytes_at_rest(house)
 
     del house.environment["OXYDRA_MEMORY__ENCRYPTION__KEY_ENV"]
     assert "key" in refused(house, "start", "--detach")
-    works(house, "memory", "rekey", "--old-key-env", "OTHER_KEY")
-    assert "Albatross" in said(house, "what do you know about my boat?")
+    house.works("memory", "rekey", "--old-key-env", "OTHER_KEY")
+    assert "Albatross" in house.said("what do you know about my boat?")
     for key in (FIRST, SECOND):
         logs = (path.read_text() for path in house.path.rglob("*.log"))
         assert not any(key in text for text in logs)
@@ -88,37 +76,37 @@ def test_from_plain_to_encrypted_to_another_key_and_back(house: Household) -> No
 
 def test_a_backup_brings_back_what_was_lost_also_one_of_another_key(house: Household) -> None:
     keyed(house, "MEMORY_KEY", FIRST)
-    said(house, f"remember that {FACT}")
+    house.said(f"remember that {FACT}")
     backup = backed_up(house, "saved.db")
     assert b"Albatross" not in backup.read_bytes()
-    assert "know nothing" in said(house, "forget my boat", "what do you know about my boat?")
+    assert "know nothing" in house.said("forget my boat", "what do you know about my boat?")
 
     assert "--yes" in refused(house, "memory", "restore", str(backup))
     keyed(house, "OTHER_KEY", SECOND)
-    works(house, "memory", "rekey", "--old-key-env", "MEMORY_KEY")
+    house.works("memory", "rekey", "--old-key-env", "MEMORY_KEY")
     refused(house, "memory", "restore", str(backup), "--yes")
-    works(house, "memory", "restore", str(backup), "--key-env", "MEMORY_KEY", "--yes")
-    assert "Albatross" in said(house, "what do you know about my boat?")
+    house.works("memory", "restore", str(backup), "--key-env", "MEMORY_KEY", "--yes")
+    assert "Albatross" in house.said("what do you know about my boat?")
 
 
 def test_a_damaged_backup_is_refused_and_harms_nothing(house: Household) -> None:
-    said(house, f"remember that {FACT}")
+    house.said(f"remember that {FACT}")
     backup = backed_up(house, "saved.db")
     content = bytearray(backup.read_bytes())
     content[len(content) // 2 : len(content) // 2 + 4096] = b"\x5a" * 4096
     backup.write_bytes(content)
     assert "restore" in refused(house, "memory", "restore", str(backup), "--yes").lower()
-    assert "Albatross" in said(house, "what do you know about my boat?")
+    assert "Albatross" in house.said("what do you know about my boat?")
 
 
 def test_nothing_is_done_to_a_memory_that_is_in_use(house: Household) -> None:
-    said(house, f"remember that {FACT}")
+    house.said(f"remember that {FACT}")
     backup = backed_up(house, "saved.db")
-    works(house, "start", "--detach")
+    house.works("start", "--detach")
     for words in (("rekey",), ("restore", str(backup), "--yes")):
         assert "runner stop" in refused(house, "memory", *words)
     assert "is there already" in refused(house, "memory", "backup", str(backup))
-    status = json.loads(works(house, "status", "--json"))
+    status = json.loads(house.works("status", "--json"))
     assert {guest["state"] for guest in status["guests"] if guest["role"] == "agent"} == {"ready"}
 
 
