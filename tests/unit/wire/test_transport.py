@@ -2,6 +2,7 @@
 
 import asyncio
 import shutil
+import socket
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -41,9 +42,15 @@ def socket_dir() -> Iterator[Path]:
     shutil.rmtree(path)
 
 
+def free_address() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"tcp:127.0.0.1:{probe.getsockname()[1]}"
+
+
 @pytest.fixture(params=["unix", "tcp"])
 async def endpoint(request: pytest.FixtureRequest, socket_dir: Path) -> AsyncIterator[str]:
-    address = f"unix:{socket_dir}/s.sock" if request.param == "unix" else "tcp:127.0.0.1:49371"
+    address = f"unix:{socket_dir}/s.sock" if request.param == "unix" else free_address()
     server = transport.Server(address, "right-token")
     gateway_pb2_grpc.add_GatewayServicer_to_server(Gateway(), server.grpc)  # type: ignore[abstract]
     await server.start()
