@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 HIT_TEXT_MAX_CHARS: Final = 1200
 """Longest note that a search shows whole; of a longer one it shows the best passage."""
@@ -11,6 +11,19 @@ MatchedBy = Literal["keyword", "semantic", "both"]
 Source = Literal["user_memory", "conversation"]
 Searchable = Literal["semantic", "keyword"]
 Role = Literal["user", "assistant", "tool"]
+Change = Literal["save", "update", "replace", "append", "undo"]
+NoteType = Literal[
+    "fact",
+    "assumption",
+    "hypothesis",
+    "discovery",
+    "risk",
+    "unknown",
+    "decision",
+    "convention",
+    "lesson_learned",
+]
+NOTE_TYPES: Final[tuple[NoteType, ...]] = get_args(NoteType)
 
 
 class NoteNotFound(Exception):  # noqa: N818 - a condition that callers expect and handle
@@ -47,19 +60,58 @@ class SessionBusy(Exception):  # noqa: N818 - a condition that callers expect an
         self.holder = holder
 
 
+class MemoryFull(Exception):  # noqa: N818 - a condition that callers expect and handle
+    """A change would go over what one user may keep; the message says of what, how much
+    there is and how much there may be. Nothing was changed."""
+
+
 @dataclass(frozen=True)
 class Origin:
-    """How a note came to be. Empty strings where there is nothing to say."""
+    """How a note came to be. Empty strings where there is nothing to say.
+
+    `actor`: the user said so, the agent decided, the runtime did it by itself, or it was
+    imported. `link` is where the text comes from: a virtual path, a command, a URL.
+    `material` marks what was read (a file, a page, a command's output) and nobody
+    vouched for.
+    """
 
     actor: Literal["user", "agent", "automatic", "import"]
     channel: str = ""
     session_id: str = ""
     turn_id: str = ""
+    link: str = ""
+    material: bool = False
+
+
+@dataclass(frozen=True)
+class Details:
+    """What is known of a note besides its text. `confidence` lies in [0, 1];
+    `scope_session` is the only session that sees it, empty where all of the user's do."""
+
+    type: NoteType = "fact"
+    confidence: float = 1.0
+    rationale: str = ""
+    importance: float = 1.0
+    scope_session: str = ""
+
+
+@dataclass(frozen=True)
+class Superseded:
+    """A note that counts no more: `by` is the note that replaces it, empty where none does."""
+
+    by: str
+    reason: str
+    at: str
 
 
 @dataclass(frozen=True)
 class Note:
-    """One note as stored. Times are RFC 3339 in UTC with microseconds."""
+    """One note as stored. Times are RFC 3339 in UTC with microseconds.
+
+    `key` is its fixed name in working memory, empty where it has none. `change` says
+    how this version came to be, `restores` which version's text an undo brought back
+    (else 0). `accessed_at` is when it was last recalled, empty: never.
+    """
 
     note_id: str
     user_id: str
@@ -71,6 +123,13 @@ class Note:
     source: str
     origin: Origin
     embedded: bool
+    details: Details = field(default_factory=Details)
+    key: str = ""
+    change: Change = "save"
+    restores: int = 0
+    access_count: int = 0
+    accessed_at: str = ""
+    superseded: Superseded | None = None
 
 
 @dataclass(frozen=True)
@@ -79,7 +138,9 @@ class Hit:
 
     `text` is the whole note, or its best passage where it is longer than
     `HIT_TEXT_MAX_CHARS`; for a conversation the passage with who said it and
-    when. `note_id` is empty for a conversation. `score` lies in [0, 1].
+    when. `note_id` is empty for a conversation. `score` lies in [0, 1]. `actor`,
+    `link` and `material` are those of a note's origin; what a tool gave in a conversation
+    is material, too. `session_id` and `sequence` say where in a conversation it was said.
     """
 
     note_id: str
@@ -91,6 +152,26 @@ class Hit:
     created_at: str
     updated_at: str
     version: int
+    key: str = ""
+    type: NoteType = "fact"
+    confidence: float = 1.0
+    actor: str = ""
+    link: str = ""
+    material: bool = False
+    superseded: bool = False
+    session_id: str = ""
+    sequence: int = 0
+
+
+@dataclass(frozen=True)
+class Only:
+    """Which notes a search may give. `session_id` is the session that asks: notes of
+    another session's scope are never given. Empty `types`: every type."""
+
+    session_id: str = ""
+    types: tuple[NoteType, ...] = ()
+    min_confidence: float = 0.0
+    superseded: bool = False
 
 
 @dataclass(frozen=True)
@@ -124,7 +205,8 @@ class SaveOutcome:
 @dataclass(frozen=True)
 class Session:
     """One conversation. `updated_at` is when something was last said in it;
-    `archived_at` is empty unless it was put away since."""
+    `archived_at` is empty unless it was put away since; `parent_id` is the session that its
+    work was delegated from, empty where a person began it."""
 
     session_id: str
     user_id: str
@@ -134,6 +216,7 @@ class Session:
     updated_at: str
     turns: int
     archived_at: str = ""
+    parent_id: str = ""
 
 
 @dataclass(frozen=True)
@@ -195,6 +278,7 @@ class MemoryConfig:
 
     With `remote`, the memory is there, and what was fetched for searching lies in
     `replica.db` beside `db_path`. `encryption_key` is that of all database files.
+    `max_notes` and `max_text_bytes` (UTF-8, without history) bound one user's notes.
     """
 
     db_path: str
@@ -206,5 +290,9 @@ class MemoryConfig:
     embed_wait_s: float = 0.5
     recency_weight: float = 0.05
     retention_days: int = 0
+    max_notes: int = 100_000
+    max_text_bytes: int = 256 * 1024 * 1024
+    typed_scope: Literal["user", "session"] = "user"
+    context_tokens: int = 1000
     encryption_key: str = field(default="", repr=False)
     remote: RemoteConfig | None = None

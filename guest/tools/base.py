@@ -4,7 +4,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict
 
@@ -30,12 +30,21 @@ class ToolContext:
     """Who calls, passed to every call. There is no other way to know.
 
     Immutable and never stored, so two users' turns in flight cannot meet.
+    `actor` is who decided on the call: a person through the gateway, the model, or
+    the runtime by itself. `asked` are the user's words of this turn. `material` is
+    what the model has before its eyes that nobody vouched for: virtual paths,
+    commands, notes that came from such. `link` is where a person says that a text
+    comes from.
     """
 
     user_id: str
     session_id: str
     turn_id: str
     channel: str
+    actor: Literal["user", "agent", "automatic"] = "agent"
+    asked: str = ""
+    material: tuple[str, ...] = ()
+    link: str = ""
 
 
 def _plain(schema: dict[str, Any]) -> None:
@@ -98,13 +107,14 @@ class ToolOutput:
     `data` is made of dicts, lists, tuples, strings, `Excerpt`s, `Spliced`,
     numbers, booleans and None. `summary` is one line for a person who watches, such as
     "Stored: [id: note-...]". `count` is the number of results of a search, for
-    the log.
+    the log. `material` names what was read that nobody vouched for.
     """
 
     data: Any
     notes: tuple[str, ...] = ()
     summary: str = ""
     count: int | None = None
+    material: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -112,12 +122,14 @@ class ToolResult:
     """What the pipeline hands back: final text, bounded, virtual paths, redacted.
 
     `is_error` marks a message that the model can act on. `summary` is one line.
+    `material` is that of the tool's `ToolOutput`.
     """
 
     text: str
     is_error: bool
     summary: str
     duration_ms: int
+    material: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

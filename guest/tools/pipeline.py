@@ -107,7 +107,9 @@ class ToolPipeline:
             ) from None
         text = self._render.output(output)
         self._account(ctx, tool, began, "ok", output.count)
-        return ToolResult(text, False, self._render.line(output.summary or "done"), _ms(began))
+        summary = self._render.line(output.summary or "done")
+        material = tuple(map(self._render.line, output.material))
+        return ToolResult(text, False, summary, _ms(began), material)
 
     async def _run(
         self,

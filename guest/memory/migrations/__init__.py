@@ -20,6 +20,7 @@ from guest.memory.migrations import (
     m0004_conversation_context,
     m0005_session_archive,
     m0006_note_order,
+    m0007_kinds,
 )
 
 
@@ -39,6 +40,7 @@ _MODULES: Final = (
     m0004_conversation_context,
     m0005_session_archive,
     m0006_note_order,
+    m0007_kinds,
 )
 MIGRATIONS: Final = tuple(
     Migration(version, module.NAME, module.STATEMENTS)

@@ -153,6 +153,10 @@ class MemorySettings(_message.Message):
     ENCRYPTION_KEY_FIELD_NUMBER: _builtins.int
     RETENTION_DAYS_FIELD_NUMBER: _builtins.int
     RECENCY_WEIGHT_FIELD_NUMBER: _builtins.int
+    MAX_NOTES_FIELD_NUMBER: _builtins.int
+    MAX_TEXT_BYTES_FIELD_NUMBER: _builtins.int
+    TYPED_SCOPE_FIELD_NUMBER: _builtins.int
+    CONTEXT_TOKENS_FIELD_NUMBER: _builtins.int
     db_path: _builtins.str
     vector_weight: _builtins.float
     keyword_weight: _builtins.float
@@ -166,6 +170,14 @@ class MemorySettings(_message.Message):
     """conversations unused for longer are forgotten; 0: none"""
     recency_weight: _builtins.float
     """how much newer counts among equals; 0 to 1"""
+    max_notes: _builtins.int
+    """0: the default"""
+    max_text_bytes: _builtins.int
+    """of all notes in UTF-8, without their history; 0: the default"""
+    typed_scope: _builtins.str
+    """"user" or "session": who sees what `remember` keeps"""
+    context_tokens: _builtins.int
+    """of memory that comes into a prompt by itself; 0: none"""
     @_builtins.property
     def remote(self) -> Global___RemoteMemory:
         """absent: the file at db_path is the store"""
@@ -184,10 +196,14 @@ class MemorySettings(_message.Message):
         encryption_key: _builtins.str = ...,
         retention_days: _builtins.int = ...,
         recency_weight: _builtins.float = ...,
+        max_notes: _builtins.int = ...,
+        max_text_bytes: _builtins.int = ...,
+        typed_scope: _builtins.str = ...,
+        context_tokens: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["remote", b"remote"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk_chars", b"chunk_chars", "chunk_overlap", b"chunk_overlap", "db_path", b"db_path", "embed_wait_ms", b"embed_wait_ms", "encryption_key", b"encryption_key", "keyword_weight", b"keyword_weight", "min_similarity", b"min_similarity", "recency_weight", b"recency_weight", "remote", b"remote", "retention_days", b"retention_days", "vector_weight", b"vector_weight"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk_chars", b"chunk_chars", "chunk_overlap", b"chunk_overlap", "context_tokens", b"context_tokens", "db_path", b"db_path", "embed_wait_ms", b"embed_wait_ms", "encryption_key", b"encryption_key", "keyword_weight", b"keyword_weight", "max_notes", b"max_notes", "max_text_bytes", b"max_text_bytes", "min_similarity", b"min_similarity", "recency_weight", b"recency_weight", "remote", b"remote", "retention_days", b"retention_days", "typed_scope", b"typed_scope", "vector_weight", b"vector_weight"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -338,13 +354,20 @@ class ToolSettings(_message.Message):
     APPROVAL_FIELD_NUMBER: _builtins.int
     MAX_OUTPUT_BYTES_FIELD_NUMBER: _builtins.int
     SHELL_FIELD_NUMBER: _builtins.int
+    ENABLED_FIELD_NUMBER: _builtins.int
     approval: _builtins.str
     """for Privileged tools: "auto", "ask" or "deny" """
     max_output_bytes: _builtins.int
     @_builtins.property
-    def disabled(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def disabled(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """tools or families"""
+
     @_builtins.property
     def shell(self) -> Global___ShellPolicy: ...
+    @_builtins.property
+    def enabled(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """tools or families that are off by default (wire.tools)"""
+
     def __init__(
         self,
         *,
@@ -352,10 +375,11 @@ class ToolSettings(_message.Message):
         approval: _builtins.str = ...,
         max_output_bytes: _builtins.int = ...,
         shell: Global___ShellPolicy | None = ...,
+        enabled: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["shell", b"shell"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval", "disabled", b"disabled", "max_output_bytes", b"max_output_bytes", "shell", b"shell"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval", "disabled", b"disabled", "enabled", b"enabled", "max_output_bytes", b"max_output_bytes", "shell", b"shell"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -412,6 +436,10 @@ class AgentSettings(_message.Message):
     MAX_TOKENS_FIELD_NUMBER: _builtins.int
     TURN_TIMEOUT_S_FIELD_NUMBER: _builtins.int
     HISTORY_TURNS_FIELD_NUMBER: _builtins.int
+    CONTEXT_WINDOW_FIELD_NUMBER: _builtins.int
+    SUMMARY_TRIGGER_FIELD_NUMBER: _builtins.int
+    SUMMARY_TARGET_FIELD_NUMBER: _builtins.int
+    SUMMARY_MIN_TURNS_FIELD_NUMBER: _builtins.int
     provider: _builtins.str
     """"offline", "openai", "anthropic" or "google" """
     model: _builtins.str
@@ -424,7 +452,15 @@ class AgentSettings(_message.Message):
     """tokens in one turn, in and out"""
     turn_timeout_s: _builtins.float
     history_turns: _builtins.int
-    """earlier turns the model is shown"""
+    """earlier turns the model is shown word by word"""
+    context_window: _builtins.int
+    """tokens that fit into one request"""
+    summary_trigger: _builtins.float
+    """share of the window at which earlier turns are summarised"""
+    summary_target: _builtins.float
+    """share of the window that is left then"""
+    summary_min_turns: _builtins.int
+    """turns that are never summarised"""
     def __init__(
         self,
         *,
@@ -437,10 +473,14 @@ class AgentSettings(_message.Message):
         max_tokens: _builtins.int = ...,
         turn_timeout_s: _builtins.float = ...,
         history_turns: _builtins.int = ...,
+        context_window: _builtins.int = ...,
+        summary_trigger: _builtins.float = ...,
+        summary_target: _builtins.float = ...,
+        summary_min_turns: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["api_key", b"api_key", "base_url", b"base_url", "history_turns", b"history_turns", "instructions", b"instructions", "max_steps", b"max_steps", "max_tokens", b"max_tokens", "model", b"model", "provider", b"provider", "turn_timeout_s", b"turn_timeout_s"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["api_key", b"api_key", "base_url", b"base_url", "context_window", b"context_window", "history_turns", b"history_turns", "instructions", b"instructions", "max_steps", b"max_steps", "max_tokens", b"max_tokens", "model", b"model", "provider", b"provider", "summary_min_turns", b"summary_min_turns", "summary_target", b"summary_target", "summary_trigger", b"summary_trigger", "turn_timeout_s", b"turn_timeout_s"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

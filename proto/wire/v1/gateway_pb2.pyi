@@ -97,6 +97,7 @@ class Session(_message.Message):
     UPDATED_AT_FIELD_NUMBER: _builtins.int
     TURNS_FIELD_NUMBER: _builtins.int
     ARCHIVED_AT_FIELD_NUMBER: _builtins.int
+    PARENT_SESSION_ID_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     title: _builtins.str
     channel: _builtins.str
@@ -106,6 +107,8 @@ class Session(_message.Message):
     turns: _builtins.int
     archived_at: _builtins.str
     """empty: it is not archived"""
+    parent_session_id: _builtins.str
+    """of delegated or scheduled work; empty: a person began it"""
     def __init__(
         self,
         *,
@@ -116,10 +119,11 @@ class Session(_message.Message):
         updated_at: _builtins.str = ...,
         turns: _builtins.int = ...,
         archived_at: _builtins.str = ...,
+        parent_session_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["archived_at", b"archived_at", "channel", b"channel", "created_at", b"created_at", "session_id", b"session_id", "title", b"title", "turns", b"turns", "updated_at", b"updated_at"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["archived_at", b"archived_at", "channel", b"channel", "created_at", b"created_at", "parent_session_id", b"parent_session_id", "session_id", b"session_id", "title", b"title", "turns", b"turns", "updated_at", b"updated_at"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -132,20 +136,23 @@ class CreateSessionRequest(_message.Message):
     SESSION_ID_FIELD_NUMBER: _builtins.int
     TITLE_FIELD_NUMBER: _builtins.int
     CHANNEL_FIELD_NUMBER: _builtins.int
+    PARENT_SESSION_ID_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     """empty: the gateway makes one; known: resumed"""
     title: _builtins.str
     channel: _builtins.str
+    parent_session_id: _builtins.str
     def __init__(
         self,
         *,
         session_id: _builtins.str = ...,
         title: _builtins.str = ...,
         channel: _builtins.str = ...,
+        parent_session_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "session_id", b"session_id", "title", b"title"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "parent_session_id", b"parent_session_id", "session_id", b"session_id", "title", b"title"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -825,6 +832,18 @@ class Note(_message.Message):
     MATCHED_BY_FIELD_NUMBER: _builtins.int
     ORIGIN_FIELD_NUMBER: _builtins.int
     EMBEDDED_FIELD_NUMBER: _builtins.int
+    TYPE_FIELD_NUMBER: _builtins.int
+    CONFIDENCE_FIELD_NUMBER: _builtins.int
+    RATIONALE_FIELD_NUMBER: _builtins.int
+    IMPORTANCE_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    ACCESS_COUNT_FIELD_NUMBER: _builtins.int
+    ACCESSED_AT_FIELD_NUMBER: _builtins.int
+    SUPERSEDED_FIELD_NUMBER: _builtins.int
+    SUPERSEDED_BY_FIELD_NUMBER: _builtins.int
+    SUPERSEDED_REASON_FIELD_NUMBER: _builtins.int
+    SUPERSEDED_AT_FIELD_NUMBER: _builtins.int
+    SCOPE_SESSION_FIELD_NUMBER: _builtins.int
     note_id: _builtins.str
     text: _builtins.str
     version: _builtins.int
@@ -836,6 +855,23 @@ class Note(_message.Message):
     matched_by: _builtins.str
     embedded: _builtins.bool
     """found by meaning as well as by keyword"""
+    type: _builtins.str
+    """"fact", "decision", ..."""
+    confidence: _builtins.float
+    rationale: _builtins.str
+    importance: _builtins.float
+    key: _builtins.str
+    """of working memory; empty: it has none"""
+    access_count: _builtins.int
+    """how often recall has given it"""
+    accessed_at: _builtins.str
+    superseded: _builtins.bool
+    superseded_by: _builtins.str
+    """empty where nothing replaces it"""
+    superseded_reason: _builtins.str
+    superseded_at: _builtins.str
+    scope_session: _builtins.str
+    """the only session that sees it; empty: all do"""
     @_builtins.property
     def tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -854,10 +890,22 @@ class Note(_message.Message):
         matched_by: _builtins.str = ...,
         origin: Global___NoteOrigin | None = ...,
         embedded: _builtins.bool = ...,
+        type: _builtins.str = ...,
+        confidence: _builtins.float = ...,
+        rationale: _builtins.str = ...,
+        importance: _builtins.float = ...,
+        key: _builtins.str = ...,
+        access_count: _builtins.int = ...,
+        accessed_at: _builtins.str = ...,
+        superseded: _builtins.bool = ...,
+        superseded_by: _builtins.str = ...,
+        superseded_reason: _builtins.str = ...,
+        superseded_at: _builtins.str = ...,
+        scope_session: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["origin", b"origin"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "embedded", b"embedded", "matched_by", b"matched_by", "note_id", b"note_id", "origin", b"origin", "score", b"score", "source", b"source", "tags", b"tags", "text", b"text", "updated_at", b"updated_at", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["access_count", b"access_count", "accessed_at", b"accessed_at", "confidence", b"confidence", "created_at", b"created_at", "embedded", b"embedded", "importance", b"importance", "key", b"key", "matched_by", b"matched_by", "note_id", b"note_id", "origin", b"origin", "rationale", b"rationale", "scope_session", b"scope_session", "score", b"score", "source", b"source", "superseded", b"superseded", "superseded_at", b"superseded_at", "superseded_by", b"superseded_by", "superseded_reason", b"superseded_reason", "tags", b"tags", "text", b"text", "type", b"type", "updated_at", b"updated_at", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -871,10 +919,16 @@ class NoteOrigin(_message.Message):
     CHANNEL_FIELD_NUMBER: _builtins.int
     SESSION_ID_FIELD_NUMBER: _builtins.int
     TURN_ID_FIELD_NUMBER: _builtins.int
+    LINK_FIELD_NUMBER: _builtins.int
+    MATERIAL_FIELD_NUMBER: _builtins.int
     actor: _builtins.str
     channel: _builtins.str
     session_id: _builtins.str
     turn_id: _builtins.str
+    link: _builtins.str
+    """where the text comes from: a virtual path, a command, a URL"""
+    material: _builtins.bool
+    """it comes from what was read, and nobody vouched for it"""
     def __init__(
         self,
         *,
@@ -882,10 +936,12 @@ class NoteOrigin(_message.Message):
         channel: _builtins.str = ...,
         session_id: _builtins.str = ...,
         turn_id: _builtins.str = ...,
+        link: _builtins.str = ...,
+        material: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor", "channel", b"channel", "session_id", b"session_id", "turn_id", b"turn_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor", "channel", b"channel", "link", b"link", "material", b"material", "session_id", b"session_id", "turn_id", b"turn_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -897,17 +953,35 @@ class ListNotesRequest(_message.Message):
 
     LIMIT_FIELD_NUMBER: _builtins.int
     CURSOR_FIELD_NUMBER: _builtins.int
+    INCLUDE_SUPERSEDED_FIELD_NUMBER: _builtins.int
+    TYPE_FIELD_NUMBER: _builtins.int
+    ACTOR_FIELD_NUMBER: _builtins.int
+    MATERIAL_ONLY_FIELD_NUMBER: _builtins.int
+    TAG_FIELD_NUMBER: _builtins.int
     limit: _builtins.int
     cursor: _builtins.str
+    include_superseded: _builtins.bool
+    type: _builtins.str
+    """empty: every type"""
+    actor: _builtins.str
+    """empty: everybody"""
+    material_only: _builtins.bool
+    tag: _builtins.str
+    """empty: with any tags or none"""
     def __init__(
         self,
         *,
         limit: _builtins.int = ...,
         cursor: _builtins.str = ...,
+        include_superseded: _builtins.bool = ...,
+        type: _builtins.str = ...,
+        actor: _builtins.str = ...,
+        material_only: _builtins.bool = ...,
+        tag: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cursor", b"cursor", "limit", b"limit"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor", "cursor", b"cursor", "include_superseded", b"include_superseded", "limit", b"limit", "material_only", b"material_only", "tag", b"tag", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1076,6 +1150,320 @@ class DeleteNoteReply(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DeleteNoteReply: _TypeAlias = DeleteNoteReply  # noqa: Y015
+
+@_typing.final
+class SaveNoteRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: _builtins.int
+    TAGS_FIELD_NUMBER: _builtins.int
+    LINK_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    link: _builtins.str
+    """where a person says that it comes from"""
+    @_builtins.property
+    def tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        text: _builtins.str = ...,
+        tags: _abc.Iterable[_builtins.str] | None = ...,
+        link: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["link", b"link", "tags", b"tags", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SaveNoteRequest: _TypeAlias = SaveNoteRequest  # noqa: Y015
+
+@_typing.final
+class SaveNoteReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NOTE_ID_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    SEARCHABLE_FIELD_NUMBER: _builtins.int
+    SIMILAR_FIELD_NUMBER: _builtins.int
+    note_id: _builtins.str
+    message: _builtins.str
+    searchable: _builtins.str
+    """"semantic" or "keyword" """
+    @_builtins.property
+    def similar(self) -> _containers.RepeatedCompositeFieldContainer[Global___Note]:
+        """note_id, text and score"""
+
+    def __init__(
+        self,
+        *,
+        note_id: _builtins.str = ...,
+        message: _builtins.str = ...,
+        searchable: _builtins.str = ...,
+        similar: _abc.Iterable[Global___Note] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "note_id", b"note_id", "searchable", b"searchable", "similar", b"similar"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SaveNoteReply: _TypeAlias = SaveNoteReply  # noqa: Y015
+
+@_typing.final
+class Change(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NOTE_ID_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    CHANGE_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    ORIGIN_FIELD_NUMBER: _builtins.int
+    AT_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    TYPE_FIELD_NUMBER: _builtins.int
+    CURRENT_FIELD_NUMBER: _builtins.int
+    SUPERSEDED_BY_FIELD_NUMBER: _builtins.int
+    TAGS_FIELD_NUMBER: _builtins.int
+    note_id: _builtins.str
+    version: _builtins.int
+    change: _builtins.str
+    """"save", "update", "replace", "append", "undo" or "supersede" """
+    text: _builtins.str
+    """what the note says since; of "supersede" the reason"""
+    at: _builtins.str
+    key: _builtins.str
+    type: _builtins.str
+    current: _builtins.bool
+    """nothing has changed the note since"""
+    superseded_by: _builtins.str
+    @_builtins.property
+    def origin(self) -> Global___NoteOrigin: ...
+    @_builtins.property
+    def tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        note_id: _builtins.str = ...,
+        version: _builtins.int = ...,
+        change: _builtins.str = ...,
+        text: _builtins.str = ...,
+        origin: Global___NoteOrigin | None = ...,
+        at: _builtins.str = ...,
+        key: _builtins.str = ...,
+        type: _builtins.str = ...,
+        current: _builtins.bool = ...,
+        superseded_by: _builtins.str = ...,
+        tags: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["origin", b"origin"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["at", b"at", "change", b"change", "current", b"current", "key", b"key", "note_id", b"note_id", "origin", b"origin", "superseded_by", b"superseded_by", "tags", b"tags", "text", b"text", "type", b"type", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Change: _TypeAlias = Change  # noqa: Y015
+
+@_typing.final
+class ListChangesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NOTE_ID_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    CURSOR_FIELD_NUMBER: _builtins.int
+    ACTOR_FIELD_NUMBER: _builtins.int
+    MATERIAL_ONLY_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    note_id: _builtins.str
+    """empty: of all notes"""
+    limit: _builtins.int
+    cursor: _builtins.str
+    actor: _builtins.str
+    """empty: everybody"""
+    material_only: _builtins.bool
+    session_id: _builtins.str
+    """what was written in it; empty: anywhere"""
+    def __init__(
+        self,
+        *,
+        note_id: _builtins.str = ...,
+        limit: _builtins.int = ...,
+        cursor: _builtins.str = ...,
+        actor: _builtins.str = ...,
+        material_only: _builtins.bool = ...,
+        session_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor", "cursor", b"cursor", "limit", b"limit", "material_only", b"material_only", "note_id", b"note_id", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListChangesRequest: _TypeAlias = ListChangesRequest  # noqa: Y015
+
+@_typing.final
+class ListChangesReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHANGES_FIELD_NUMBER: _builtins.int
+    NEXT_CURSOR_FIELD_NUMBER: _builtins.int
+    next_cursor: _builtins.str
+    """empty: that was all"""
+    @_builtins.property
+    def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___Change]: ...
+    def __init__(
+        self,
+        *,
+        changes: _abc.Iterable[Global___Change] | None = ...,
+        next_cursor: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "next_cursor", b"next_cursor"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListChangesReply: _TypeAlias = ListChangesReply  # noqa: Y015
+
+@_typing.final
+class UndoChangeRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NOTE_ID_FIELD_NUMBER: _builtins.int
+    EXPECTED_VERSION_FIELD_NUMBER: _builtins.int
+    MAY_FORGET_FIELD_NUMBER: _builtins.int
+    note_id: _builtins.str
+    expected_version: _builtins.int
+    """refused where the note has another by now; 0: any"""
+    may_forget: _builtins.bool
+    """false: a first version is left, and the call refused"""
+    def __init__(
+        self,
+        *,
+        note_id: _builtins.str = ...,
+        expected_version: _builtins.int = ...,
+        may_forget: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expected_version", b"expected_version", "may_forget", b"may_forget", "note_id", b"note_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UndoChangeRequest: _TypeAlias = UndoChangeRequest  # noqa: Y015
+
+@_typing.final
+class UndoChangeReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DONE_FIELD_NUMBER: _builtins.int
+    NOTE_FIELD_NUMBER: _builtins.int
+    done: _builtins.str
+    """"restored", "current_again" or "forgotten" """
+    @_builtins.property
+    def note(self) -> Global___Note:
+        """as it is now; empty where it is forgotten"""
+
+    def __init__(
+        self,
+        *,
+        done: _builtins.str = ...,
+        note: Global___Note | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["note", b"note"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["done", b"done", "note", b"note"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UndoChangeReply: _TypeAlias = UndoChangeReply  # noqa: Y015
+
+@_typing.final
+class ReviewMemoryRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    STALE_DAYS_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    stale_days: _builtins.int
+    """0: 180"""
+    limit: _builtins.int
+    """of each list; 0: 50"""
+    def __init__(
+        self,
+        *,
+        stale_days: _builtins.int = ...,
+        limit: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit", b"limit", "stale_days", b"stale_days"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReviewMemoryRequest: _TypeAlias = ReviewMemoryRequest  # noqa: Y015
+
+@_typing.final
+class NearPair(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OLDER_FIELD_NUMBER: _builtins.int
+    NEWER_FIELD_NUMBER: _builtins.int
+    SIMILARITY_FIELD_NUMBER: _builtins.int
+    MAY_CONTRADICT_FIELD_NUMBER: _builtins.int
+    similarity: _builtins.float
+    """cosine; 0 where it was found by words"""
+    may_contradict: _builtins.bool
+    @_builtins.property
+    def older(self) -> Global___Note: ...
+    @_builtins.property
+    def newer(self) -> Global___Note: ...
+    def __init__(
+        self,
+        *,
+        older: Global___Note | None = ...,
+        newer: Global___Note | None = ...,
+        similarity: _builtins.float = ...,
+        may_contradict: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["newer", b"newer", "older", b"older"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["may_contradict", b"may_contradict", "newer", b"newer", "older", b"older", "similarity", b"similarity"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NearPair: _TypeAlias = NearPair  # noqa: Y015
+
+@_typing.final
+class ReviewMemoryReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NEAR_FIELD_NUMBER: _builtins.int
+    STALE_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def near(self) -> _containers.RepeatedCompositeFieldContainer[Global___NearPair]:
+        """nearest first"""
+
+    @_builtins.property
+    def stale(self) -> _containers.RepeatedCompositeFieldContainer[Global___Note]:
+        """oldest first"""
+
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        near: _abc.Iterable[Global___NearPair] | None = ...,
+        stale: _abc.Iterable[Global___Note] | None = ...,
+        warnings: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["near", b"near", "stale", b"stale", "warnings", b"warnings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReviewMemoryReply: _TypeAlias = ReviewMemoryReply  # noqa: Y015
 
 @_typing.final
 class MemoryStatisticsRequest(_message.Message):

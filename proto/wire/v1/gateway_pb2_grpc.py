@@ -121,6 +121,26 @@ class GatewayStub:
                 request_serializer=wire_dot_v1_dot_gateway__pb2.DeleteNoteRequest.SerializeToString,
                 response_deserializer=wire_dot_v1_dot_gateway__pb2.DeleteNoteReply.FromString,
                 _registered_method=True)
+        self.SaveNote = channel.unary_unary(
+                '/wire.v1.Gateway/SaveNote',
+                request_serializer=wire_dot_v1_dot_gateway__pb2.SaveNoteRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_gateway__pb2.SaveNoteReply.FromString,
+                _registered_method=True)
+        self.ListChanges = channel.unary_unary(
+                '/wire.v1.Gateway/ListChanges',
+                request_serializer=wire_dot_v1_dot_gateway__pb2.ListChangesRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_gateway__pb2.ListChangesReply.FromString,
+                _registered_method=True)
+        self.UndoChange = channel.unary_unary(
+                '/wire.v1.Gateway/UndoChange',
+                request_serializer=wire_dot_v1_dot_gateway__pb2.UndoChangeRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_gateway__pb2.UndoChangeReply.FromString,
+                _registered_method=True)
+        self.ReviewMemory = channel.unary_unary(
+                '/wire.v1.Gateway/ReviewMemory',
+                request_serializer=wire_dot_v1_dot_gateway__pb2.ReviewMemoryRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_gateway__pb2.ReviewMemoryReply.FromString,
+                _registered_method=True)
         self.MemoryStatistics = channel.unary_unary(
                 '/wire.v1.Gateway/MemoryStatistics',
                 request_serializer=wire_dot_v1_dot_gateway__pb2.MemoryStatisticsRequest.SerializeToString,
@@ -263,6 +283,34 @@ class GatewayServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SaveNote(self, request, context):
+        """Saves, searches, edits and deletions by a person run the memory tools, in their pipeline.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListChanges(self, request, context):
+        """What was written, superseded and taken back, newest first: of one note or of all.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def UndoChange(self, request, context):
+        """Takes the last change of a note back. Of a note's first version that means forgetting it.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReviewMemory(self, request, context):
+        """Notes that say nearly the same, and notes that nobody needed for long.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def MemoryStatistics(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -391,6 +439,26 @@ def add_GatewayServicer_to_server(servicer, server):
                     servicer.DeleteNote,
                     request_deserializer=wire_dot_v1_dot_gateway__pb2.DeleteNoteRequest.FromString,
                     response_serializer=wire_dot_v1_dot_gateway__pb2.DeleteNoteReply.SerializeToString,
+            ),
+            'SaveNote': grpc.unary_unary_rpc_method_handler(
+                    servicer.SaveNote,
+                    request_deserializer=wire_dot_v1_dot_gateway__pb2.SaveNoteRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_gateway__pb2.SaveNoteReply.SerializeToString,
+            ),
+            'ListChanges': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListChanges,
+                    request_deserializer=wire_dot_v1_dot_gateway__pb2.ListChangesRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_gateway__pb2.ListChangesReply.SerializeToString,
+            ),
+            'UndoChange': grpc.unary_unary_rpc_method_handler(
+                    servicer.UndoChange,
+                    request_deserializer=wire_dot_v1_dot_gateway__pb2.UndoChangeRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_gateway__pb2.UndoChangeReply.SerializeToString,
+            ),
+            'ReviewMemory': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReviewMemory,
+                    request_deserializer=wire_dot_v1_dot_gateway__pb2.ReviewMemoryRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_gateway__pb2.ReviewMemoryReply.SerializeToString,
             ),
             'MemoryStatistics': grpc.unary_unary_rpc_method_handler(
                     servicer.MemoryStatistics,
@@ -884,6 +952,114 @@ class Gateway:
             '/wire.v1.Gateway/DeleteNote',
             wire_dot_v1_dot_gateway__pb2.DeleteNoteRequest.SerializeToString,
             wire_dot_v1_dot_gateway__pb2.DeleteNoteReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SaveNote(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.Gateway/SaveNote',
+            wire_dot_v1_dot_gateway__pb2.SaveNoteRequest.SerializeToString,
+            wire_dot_v1_dot_gateway__pb2.SaveNoteReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListChanges(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.Gateway/ListChanges',
+            wire_dot_v1_dot_gateway__pb2.ListChangesRequest.SerializeToString,
+            wire_dot_v1_dot_gateway__pb2.ListChangesReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UndoChange(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.Gateway/UndoChange',
+            wire_dot_v1_dot_gateway__pb2.UndoChangeRequest.SerializeToString,
+            wire_dot_v1_dot_gateway__pb2.UndoChangeReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReviewMemory(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.Gateway/ReviewMemory',
+            wire_dot_v1_dot_gateway__pb2.ReviewMemoryRequest.SerializeToString,
+            wire_dot_v1_dot_gateway__pb2.ReviewMemoryReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -56,6 +56,14 @@ class GatewayStub:
     GetNote: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.GetNoteRequest, _gateway_pb2.Note]
     EditNote: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.EditNoteRequest, _gateway_pb2.Note]
     DeleteNote: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.DeleteNoteRequest, _gateway_pb2.DeleteNoteReply]
+    SaveNote: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.SaveNoteRequest, _gateway_pb2.SaveNoteReply]
+    """Saves, searches, edits and deletions by a person run the memory tools, in their pipeline."""
+    ListChanges: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.ListChangesRequest, _gateway_pb2.ListChangesReply]
+    """What was written, superseded and taken back, newest first: of one note or of all."""
+    UndoChange: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.UndoChangeRequest, _gateway_pb2.UndoChangeReply]
+    """Takes the last change of a note back. Of a note's first version that means forgetting it."""
+    ReviewMemory: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.ReviewMemoryRequest, _gateway_pb2.ReviewMemoryReply]
+    """Notes that say nearly the same, and notes that nobody needed for long."""
     MemoryStatistics: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.MemoryStatisticsRequest, _gateway_pb2.MemoryStatisticsReply]
     BackupMemory: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.BackupMemoryRequest, _gateway_pb2.BackupMemoryReply]
     """A consistent copy of this user's memory, as a database file in .oxydra/backups."""
@@ -96,6 +104,14 @@ class GatewayAsyncStub(GatewayStub):
     GetNote: _aio.UnaryUnaryMultiCallable[_gateway_pb2.GetNoteRequest, _gateway_pb2.Note]  # type: ignore[assignment]
     EditNote: _aio.UnaryUnaryMultiCallable[_gateway_pb2.EditNoteRequest, _gateway_pb2.Note]  # type: ignore[assignment]
     DeleteNote: _aio.UnaryUnaryMultiCallable[_gateway_pb2.DeleteNoteRequest, _gateway_pb2.DeleteNoteReply]  # type: ignore[assignment]
+    SaveNote: _aio.UnaryUnaryMultiCallable[_gateway_pb2.SaveNoteRequest, _gateway_pb2.SaveNoteReply]  # type: ignore[assignment]
+    """Saves, searches, edits and deletions by a person run the memory tools, in their pipeline."""
+    ListChanges: _aio.UnaryUnaryMultiCallable[_gateway_pb2.ListChangesRequest, _gateway_pb2.ListChangesReply]  # type: ignore[assignment]
+    """What was written, superseded and taken back, newest first: of one note or of all."""
+    UndoChange: _aio.UnaryUnaryMultiCallable[_gateway_pb2.UndoChangeRequest, _gateway_pb2.UndoChangeReply]  # type: ignore[assignment]
+    """Takes the last change of a note back. Of a note's first version that means forgetting it."""
+    ReviewMemory: _aio.UnaryUnaryMultiCallable[_gateway_pb2.ReviewMemoryRequest, _gateway_pb2.ReviewMemoryReply]  # type: ignore[assignment]
+    """Notes that say nearly the same, and notes that nobody needed for long."""
     MemoryStatistics: _aio.UnaryUnaryMultiCallable[_gateway_pb2.MemoryStatisticsRequest, _gateway_pb2.MemoryStatisticsReply]  # type: ignore[assignment]
     BackupMemory: _aio.UnaryUnaryMultiCallable[_gateway_pb2.BackupMemoryRequest, _gateway_pb2.BackupMemoryReply]  # type: ignore[assignment]
     """A consistent copy of this user's memory, as a database file in .oxydra/backups."""
@@ -235,6 +251,38 @@ class GatewayServicer(metaclass=_abc_1.ABCMeta):
         request: _gateway_pb2.DeleteNoteRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_gateway_pb2.DeleteNoteReply, _abc.Awaitable[_gateway_pb2.DeleteNoteReply]]: ...
+
+    @_abc_1.abstractmethod
+    def SaveNote(
+        self,
+        request: _gateway_pb2.SaveNoteRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gateway_pb2.SaveNoteReply, _abc.Awaitable[_gateway_pb2.SaveNoteReply]]:
+        """Saves, searches, edits and deletions by a person run the memory tools, in their pipeline."""
+
+    @_abc_1.abstractmethod
+    def ListChanges(
+        self,
+        request: _gateway_pb2.ListChangesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gateway_pb2.ListChangesReply, _abc.Awaitable[_gateway_pb2.ListChangesReply]]:
+        """What was written, superseded and taken back, newest first: of one note or of all."""
+
+    @_abc_1.abstractmethod
+    def UndoChange(
+        self,
+        request: _gateway_pb2.UndoChangeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gateway_pb2.UndoChangeReply, _abc.Awaitable[_gateway_pb2.UndoChangeReply]]:
+        """Takes the last change of a note back. Of a note's first version that means forgetting it."""
+
+    @_abc_1.abstractmethod
+    def ReviewMemory(
+        self,
+        request: _gateway_pb2.ReviewMemoryRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gateway_pb2.ReviewMemoryReply, _abc.Awaitable[_gateway_pb2.ReviewMemoryReply]]:
+        """Notes that say nearly the same, and notes that nobody needed for long."""
 
     @_abc_1.abstractmethod
     def MemoryStatistics(

@@ -1,0 +1,59 @@
+"""The catalogue of tools: their families, and which of them are offered by default."""
+
+from collections.abc import Collection, Mapping
+from typing import Final
+
+FAMILIES: Final[Mapping[str, tuple[str, ...]]] = {
+    "memory": (
+        "memory_search",
+        "memory_save",
+        "memory_update",
+        "memory_delete",
+        "memory_context",
+    ),
+    "files": (
+        "file_read",
+        "file_list",
+        "file_search",
+        "file_write",
+        "file_edit",
+        "file_delete",
+    ),
+    "shell": ("shell_exec",),
+    "typed_memory": ("remember", "recall", "forget"),
+    "working_memory": (
+        "search_memory",
+        "write_memory",
+        "write_session_handoff",
+        "scratch_note",
+    ),
+}
+
+OFF_BY_DEFAULT: Final = frozenset(
+    {"memory_context", "remember", "recall", "forget", "search_memory", "write_memory"}
+)
+
+TOOLS: Final = tuple(tool for tools in FAMILIES.values() for tool in tools)
+
+NAMES: Final = frozenset(FAMILIES) | frozenset(TOOLS)
+"""What a configuration may name: a family stands for all of its tools."""
+
+
+def offered(enabled: Collection[str], disabled: Collection[str]) -> frozenset[str]:
+    """The tools that are on. A tool's own name counts more than its family's, and
+    `disabled` more than `enabled` where both say the same."""
+    return frozenset(
+        tool
+        for family, tools in FAMILIES.items()
+        for tool in tools
+        if _is_on(tool, family, enabled, disabled)
+    )
+
+
+def _is_on(tool: str, family: str, enabled: Collection[str], disabled: Collection[str]) -> bool:
+    for name in (tool, family):
+        if name in disabled:
+            return False
+        if name in enabled:
+            return True
+    return tool not in OFF_BY_DEFAULT
