@@ -21,7 +21,7 @@ _TERMS_MAX: Final = 64
 MATCHES_MAX: Final = 4000
 """How many matches are scored; bounds the time of a search for common words."""
 
-_STOP_WORDS: Final = frozenset(
+STOP_WORDS: Final = frozenset(
     """
     a about above after again all am an and any are as at be because been before being below
     between both but by can could did do does doing don down during each few for from further
@@ -120,7 +120,7 @@ def query_terms(query: str) -> list[str]:
     query = unicodedata.normalize("NFC", query)
     query = "".join(map(_word_character, query)).lower()
     words = dict.fromkeys(_ORDINAL.sub(r"\g<0> \g<1>", query).split())
-    telling = [word for word in words if word not in _STOP_WORDS] or list(words)
+    telling = [word for word in words if word not in STOP_WORDS] or list(words)
     return [f'"{word}"' for word in telling[:_TERMS_MAX]]
 
 
