@@ -7,7 +7,7 @@ WireError
 ToolError                 the model can mend it: one short, actionable message
 """
 
-from wire.errors import WireError
+from wire.errors import Code, WireError
 
 
 class GuestError(WireError):
@@ -23,4 +23,11 @@ class EmbedderError(GuestError):
 
 
 class ToolError(Exception):
-    """A tool call the model can correct; the message goes to the model as it is."""
+    """A tool call the model can correct; the message goes to the model as it is.
+
+    `code` says the same to a program that has made the call for a person.
+    """
+
+    def __init__(self, message: str, code: Code = Code.INVALID_ARGUMENT) -> None:
+        super().__init__(message)
+        self.code = code

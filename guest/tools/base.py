@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any, Final, Literal
 
 from pydantic import BaseModel, ConfigDict
+from wire.errors import Code
 
 EXCERPT_CONTEXT_CHARS: Final = 8192
 """How much of its surroundings an `Excerpt` brings along on either side: more
@@ -121,8 +122,8 @@ class ToolOutput:
 class ToolResult:
     """What the pipeline hands back: final text, bounded, virtual paths, redacted.
 
-    `is_error` marks a message that the model can act on. `summary` is one line.
-    `material` is that of the tool's `ToolOutput`.
+    `is_error` marks a message that the model can act on, and `code` says what kind of
+    refusal it is. `summary` is one line. `material` is that of the tool's `ToolOutput`.
     """
 
     text: str
@@ -130,6 +131,7 @@ class ToolResult:
     summary: str
     duration_ms: int
     material: tuple[str, ...] = ()
+    code: Code | None = None
 
 
 @dataclass(frozen=True)
