@@ -4,6 +4,7 @@ import logging
 from typing import Annotated, Any, Protocol
 
 from pydantic import AfterValidator, Field
+from wire.errors import Code
 from wire.limits import (
     NOTE_MAX_CHARS,
     QUERY_MAX_CHARS,
@@ -278,12 +279,15 @@ def _changeable(note_id: str) -> str:
 
 
 def _not_found(note_id: str) -> ToolError:
-    return ToolError(f"note not found: {note_id}; call memory_search to find the right one")
+    return ToolError(
+        f"note not found: {note_id}; call memory_search to find the right one", Code.NOT_FOUND
+    )
 
 
 def _stale(current: Note, seen: int | None) -> ToolError:
     return ToolError(
         f"the note has changed: it has version {current.version}, not {seen}, and says now: "
         f"{current.text}\nNothing was changed. Decide again on this text; to replace it, call "
-        f"memory_update with version {current.version}"
+        f"memory_update with version {current.version}",
+        Code.CONFLICT,
     )
