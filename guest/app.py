@@ -183,6 +183,7 @@ async def _open(settings: config.GuestConfig, stack: AsyncExitStack) -> None:
     from guest.tools.host_paths import HostPaths
     from guest.tools.memory import memory_tools
     from guest.tools.pipeline import ToolPipeline
+    from guest.tools.registry import Registry
     from guest.tools.scrub import Scrubber
     from guest.tools.shell import shell_tools
 
@@ -221,7 +222,7 @@ async def _open(settings: config.GuestConfig, stack: AsyncExitStack) -> None:
     sees_host = settings.tier == "process"
     host_paths = HostPaths(settings.paths.virtual, settings.paths.private) if sees_host else None
     pipeline = ToolPipeline(
-        tools,
+        Registry(tools),
         disabled=settings.tools.disabled,
         approval=settings.tools.approval,
         max_output_bytes=settings.tools.max_output_bytes,

@@ -12,7 +12,7 @@ import json
 import logging
 import time
 import traceback
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from opentelemetry import metrics
@@ -25,6 +25,7 @@ from guest.tools.checking import check
 from guest.tools.command_policy import CommandPolicy
 from guest.tools.host_paths import HostPaths
 from guest.tools.policy import Approval, Gate, check_paths
+from guest.tools.registry import Registry
 from guest.tools.render import Renderer
 from guest.tools.scrub import Scrubber
 
@@ -34,11 +35,14 @@ OUTPUT_MIN_BYTES: Final = 512
 
 
 class ToolPipeline:
-    """All tools of a guest behind one entry point. Safe for any number of calls at once."""
+    """All tools of a guest behind one entry point. Safe for any number of calls at once.
+
+    What is `disabled` is neither listed nor callable.
+    """
 
     def __init__(
         self,
-        tools: Sequence[Tool],
+        registry: Registry,
         *,
         scrubber: Scrubber,
         disabled: Collection[str] = (),
@@ -47,10 +51,8 @@ class ToolPipeline:
         host_paths: HostPaths | None = None,
         commands: CommandPolicy | None = None,
     ) -> None:
-        self._tools = {tool.name: tool for tool in tools}
-        if len(self._tools) < len(tools):
-            raise ValueError("two tools have the same name")
-        if unknown := set(disabled) - set(self._tools):
+        self._registry = registry
+        if unknown := set(disabled) - registry.known:
             log.warning("tools.disabled names no tool: %s", ", ".join(sorted(unknown)))
         self._gate = Gate(disabled, approval)
         self._commands = commands or CommandPolicy()
@@ -65,7 +67,7 @@ class ToolPipeline:
 
     def tools(self) -> list[Tool]:
         """The tools on offer."""
-        return [tool for tool in self._tools.values() if self._gate.offers(tool)]
+        return [tool for tool in self._registry.all() if self._gate.offers(tool)]
 
     async def call(
         self,
@@ -80,13 +82,14 @@ class ToolPipeline:
         `WireError` where an operator must act; it has been logged then.
         """
         began = time.monotonic()
-        tool = self._tools.get(name)
+        tool = self._registry.get(name)
         try:
             output = await self._run(ctx, name, arguments, approve)
         except ToolError as error:
             self._account(ctx, tool, began, "refused")
             text = self._render.error(str(error))
-            return ToolResult(text, True, self._render.line(text.split("\n", 1)[0]), _ms(began))
+            summary = self._render.line(text.split("\n", 1)[0])
+            return ToolResult(text, True, summary, _ms(began), code=error.code)
         except WireError as error:
             self._account(ctx, tool, began, "failed")
             log.error("%s: %s", name, self._render.text(str(error)), extra=_who(ctx, name))
@@ -140,10 +143,10 @@ class ToolPipeline:
         message = f"{tool.name} took longer than {seconds:g} s and was stopped"
         if tool.safety is not Safety.READ_ONLY:
             message += "; it may or may not have taken effect: check before trying again"
-        raise ToolError(message)
+        raise ToolError(message, Code.TIMEOUT)
 
     def _look_up(self, name: str) -> Tool:
-        if (tool := self._tools.get(name)) is not None:
+        if (tool := self._registry.get(name)) is not None:
             return tool
         offered = [tool.name for tool in self.tools()]
         near = difflib.get_close_matches(name, offered, n=2) or offered

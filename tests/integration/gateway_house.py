@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic_ai.models import Model
+from wire.tools import FAMILIES
 from wire.transport import Server, open_channel
 from wire.v1 import gateway_pb2, gateway_pb2_grpc
 
@@ -29,6 +30,7 @@ from guest.tools.files import file_tools
 from guest.tools.files.roots import Roots
 from guest.tools.memory import memory_tools
 from guest.tools.pipeline import ToolPipeline
+from guest.tools.registry import Registry
 from guest.tools.scrub import Scrubber
 from guest.tools.shell import shell_tools
 
@@ -135,7 +137,10 @@ async def open_house(
         roots = Roots({name: path / name for name in ("shared", "tmp", "vault")})
         stack.callback(roots.close)
         pipeline = ToolPipeline(
-            [*memory_tools(memory), *file_tools(roots), *tools, *commands_of(shell)],
+            Registry(
+                [*memory_tools(memory), *file_tools(roots), *tools, *commands_of(shell)],
+                {**FAMILIES, "test": [tool.name for tool in tools]},
+            ),
             disabled=(),
             approval=approval,
             max_output_bytes=16_384,

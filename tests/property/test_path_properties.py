@@ -23,6 +23,7 @@ from guest.tools.files import file_tools
 from guest.tools.files.beneath import Beneath, KernelBeneath, OutsideError, WalkingBeneath
 from guest.tools.files.roots import Roots
 from guest.tools.pipeline import ToolPipeline
+from guest.tools.registry import Registry
 from guest.tools.scrub import Scrubber
 
 ALICE = ToolContext("alice", "session-1", "turn-1", "test")
@@ -167,7 +168,7 @@ async def ask(
     roots = Roots(
         {name: base / name for name in ("shared", "tmp", "vault")}, [base / ".oxydra"], kind()
     )
-    pipeline = ToolPipeline(file_tools(roots), scrubber=Scrubber())
+    pipeline = ToolPipeline(Registry(file_tools(roots)), scrubber=Scrubber())
     try:
         return [(await pipeline.call(ALICE, *call)).text for call in calls]
     finally:

@@ -21,6 +21,7 @@ from guest.tools.base import Arguments, Excerpt, Safety, Tool, ToolContext, Tool
 from guest.tools.files import file_tools
 from guest.tools.files.roots import Roots
 from guest.tools.pipeline import ToolPipeline
+from guest.tools.registry import Registry
 from guest.tools.scrub import REDACTED, Scrubber
 
 ALICE = ToolContext("alice", "session-1", "turn-1", "test")
@@ -127,7 +128,11 @@ def _pipeline(secret: str, output: Any = None, error: str = "") -> ToolPipeline:
         return output
 
     tool = Tool("probe", "a probe", _Arguments, Safety.READ_ONLY, 5, run)
-    return ToolPipeline([tool], scrubber=Scrubber([secret]), max_output_bytes=MAX_BYTES)
+    return ToolPipeline(
+        Registry([tool], {"test": ["probe"]}),
+        scrubber=Scrubber([secret]),
+        max_output_bytes=MAX_BYTES,
+    )
 
 
 def _call(pipeline: ToolPipeline, arguments: Any = None) -> tuple[str, str]:
@@ -189,7 +194,7 @@ def test_no_range_of_a_file_shows_half_a_secret(
 
 async def _look(base: Path, secret: str) -> list[str]:
     roots = Roots({name: base / name for name in ("shared", "tmp", "vault")})
-    pipeline = ToolPipeline(file_tools(roots), scrubber=Scrubber([secret]))
+    pipeline = ToolPipeline(Registry(file_tools(roots)), scrubber=Scrubber([secret]))
     try:
         read = await pipeline.call(ALICE, "file_read", {"path": "/shared/read"})
         found = await pipeline.call(ALICE, "file_search", {"path": "/shared", "query": "needle"})

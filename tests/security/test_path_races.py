@@ -21,6 +21,7 @@ from guest.tools.files import file_tools
 from guest.tools.files.beneath import Beneath, KernelBeneath, WalkingBeneath
 from guest.tools.files.roots import Roots
 from guest.tools.pipeline import ToolPipeline
+from guest.tools.registry import Registry
 from guest.tools.scrub import Scrubber
 
 ALICE = ToolContext("alice", "session-1", "turn-1", "test")
@@ -44,7 +45,7 @@ class Workspace:
         self.roots = Roots(
             {name: base / name for name in ("shared", "tmp", "vault")}, [base / ".oxydra"], kind()
         )
-        self.pipeline = ToolPipeline(file_tools(self.roots), scrubber=Scrubber())
+        self.pipeline = ToolPipeline(Registry(file_tools(self.roots)), scrubber=Scrubber())
 
     async def call(self, name: str, path: str, **arguments: Any) -> str:
         result = await self.pipeline.call(ALICE, name, {"path": path, **arguments})

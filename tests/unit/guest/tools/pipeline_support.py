@@ -11,6 +11,7 @@ from guest.errors import GuestError, ToolError
 from guest.tools.base import Arguments, Excerpt, Safety, Tool, ToolContext, ToolOutput
 from guest.tools.host_paths import HostPaths
 from guest.tools.pipeline import ToolPipeline
+from guest.tools.registry import Registry
 from guest.tools.render import Renderer
 from guest.tools.scrub import Scrubber
 
@@ -57,6 +58,11 @@ def tool(name: str, run: Any, safety: Safety = Safety.READ_ONLY, timeout: float 
     return Tool(name, f"{name} for tests", EchoArguments, safety, timeout, run)
 
 
+def registry(*tools: Tool) -> Registry:
+    """A registry of tools that only tests have."""
+    return Registry(tools, {"test": [tool.name for tool in tools]})
+
+
 def pipeline(**options: Any) -> ToolPipeline:
     tools = [
         tool("echo", echo),
@@ -69,4 +75,4 @@ def pipeline(**options: Any) -> ToolPipeline:
         tool("run", echo, Safety.PRIVILEGED),
     ]
     options.setdefault("scrubber", Scrubber([SECRET]))
-    return ToolPipeline(tools, **options)
+    return ToolPipeline(registry(*tools), **options)

@@ -15,6 +15,7 @@ from guest.tools.files import change, file_tools
 from guest.tools.files.beneath import KernelBeneath, WalkingBeneath, best_beneath
 from guest.tools.files.roots import Roots
 from guest.tools.pipeline import ToolPipeline
+from guest.tools.registry import Registry
 from guest.tools.scrub import Scrubber
 
 ALICE = ToolContext("alice", "session-1", "turn-1", "test")
@@ -26,7 +27,7 @@ class Files:
 
     def __init__(self, base: Path, roots: Roots) -> None:
         self.base = base
-        self.pipeline = ToolPipeline(file_tools(roots), scrubber=Scrubber([]))
+        self.pipeline = ToolPipeline(Registry(file_tools(roots)), scrubber=Scrubber([]))
 
     async def __call__(self, name: str, path: str, **arguments: Any) -> Any:
         """The data of a result, or the text of a refusal."""

@@ -13,6 +13,7 @@ from guest.memory.types import MemoryConfig
 from guest.tools.base import ToolContext, ToolResult
 from guest.tools.memory import memory_tools
 from guest.tools.pipeline import ToolPipeline
+from guest.tools.registry import Registry
 from guest.tools.scrub import Scrubber
 
 ALICE = ToolContext("alice", "session-1", "turn-1", "chat")
@@ -28,7 +29,7 @@ async def memory(tmp_path: Path) -> AsyncIterator[Memory]:
 
 @pytest.fixture
 def tools(memory: Memory) -> ToolPipeline:
-    return ToolPipeline(memory_tools(memory), scrubber=Scrubber([]))
+    return ToolPipeline(Registry(memory_tools(memory)), scrubber=Scrubber([]))
 
 
 def data(result: ToolResult) -> Any:
@@ -190,7 +191,7 @@ async def test_conversation_results_have_no_id_and_are_labelled(
 
 async def test_what_a_search_lacks_is_a_note(tmp_path: Path) -> None:
     memory = await Memory.open(MemoryConfig(db_path=str(tmp_path / "m.db")), None)
-    tools = ToolPipeline(memory_tools(memory), scrubber=Scrubber([]))
+    tools = ToolPipeline(Registry(memory_tools(memory)), scrubber=Scrubber([]))
     saved = await save(tools, "Tea")
     assert saved["searchable"] == "keyword"
     result = await tools.call(ALICE, "memory_search", {"query": "tea"})
@@ -200,7 +201,7 @@ async def test_what_a_search_lacks_is_a_note(tmp_path: Path) -> None:
 
 
 async def test_redaction_is_on_the_way_out_only(memory: Memory) -> None:
-    tools = ToolPipeline(memory_tools(memory), scrubber=Scrubber(["launch-token-1"]))
+    tools = ToolPipeline(Registry(memory_tools(memory)), scrubber=Scrubber(["launch-token-1"]))
     saved = await save(tools, "the word is launch-token-1")
     (found,) = await search(tools, "word")
     assert found["text"] == "the word is [redacted]"

@@ -6,7 +6,7 @@ import logging
 from typing import Any
 
 import pytest
-from pipeline_support import ALICE, SECRET, echo, pipeline, tool
+from pipeline_support import ALICE, SECRET, pipeline, registry, tool
 from wire.errors import Code, WireError
 
 from guest.tools.base import Excerpt, Safety, Tool, ToolContext, ToolOutput, ToolResult
@@ -165,7 +165,7 @@ async def test_notes_follow_the_result_and_survive_the_cut() -> None:
     async def noted(_: ToolContext, __: Any) -> ToolOutput:
         return ToolOutput("x" * 50_000, notes=("search was by keyword only", f"see {SECRET}"))
 
-    bounded = ToolPipeline([tool("noted", noted)], scrubber=Scrubber([SECRET]))
+    bounded = ToolPipeline(registry(tool("noted", noted)), scrubber=Scrubber([SECRET]))
     result = await bounded.call(ALICE, "noted", {})
     assert result.text.endswith("Note: search was by keyword only\nNote: see [redacted]")
     assert len(result.text.encode()) <= 16 * 1024
@@ -182,7 +182,7 @@ async def test_an_excerpt_cut_through_a_secret_shows_no_part_of_it() -> None:
     async def excerpt(_: ToolContext, __: Any) -> ToolOutput:
         return ToolOutput({"text": Excerpt("-0123456789 end", before="token: launch-token")})
 
-    cut = ToolPipeline([tool("excerpt", excerpt)], scrubber=Scrubber([SECRET]))
+    cut = ToolPipeline(registry(tool("excerpt", excerpt)), scrubber=Scrubber([SECRET]))
     result = await cut.call(ALICE, "excerpt", {})
     assert json.loads(result.text) == {"text": "[redacted] end"}
 
@@ -200,7 +200,7 @@ async def test_named_secrets_in_data_are_redacted_whatever_they_look_like() -> N
     async def named(_: ToolContext, __: Any) -> ToolOutput:
         return ToolOutput({"api_key": "swordfish", "tokens": 3, "path": "/shared/x"})
 
-    result = await ToolPipeline([tool("named", named)], scrubber=Scrubber([])).call(
+    result = await ToolPipeline(registry(tool("named", named)), scrubber=Scrubber([])).call(
         ALICE, "named", {}
     )
     assert json.loads(result.text) == {"api_key": "[redacted]", "tokens": 3, "path": "/shared/x"}
@@ -229,7 +229,7 @@ async def test_two_users_calls_in_flight_keep_their_contexts() -> None:
         await asyncio.sleep(0.001 * (hash(arguments.text) % 5))
         return ToolOutput({"user": ctx.user_id, "text": arguments.text})
 
-    shared = ToolPipeline([tool("late", late)], scrubber=Scrubber([]))
+    shared = ToolPipeline(registry(tool("late", late)), scrubber=Scrubber([]))
 
     async def one(number: int) -> None:
         user = f"user{number % 7}"
@@ -238,11 +238,6 @@ async def test_two_users_calls_in_flight_keep_their_contexts() -> None:
         assert json.loads(result.text) == {"user": user, "text": f"{user}-{number}"}
 
     await asyncio.gather(*(one(number) for number in range(300)))
-
-
-def test_two_tools_of_one_name_are_refused() -> None:
-    with pytest.raises(ValueError, match="same name"):
-        ToolPipeline([tool("a", echo), tool("a", echo)], scrubber=Scrubber([]))
 
 
 def test_safety_levels_are_what_the_contract_calls_them() -> None:

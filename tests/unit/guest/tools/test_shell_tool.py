@@ -14,6 +14,7 @@ from guest.tools.base import Safety, ToolResult
 from guest.tools.command_policy import CommandPolicy
 from guest.tools.host_paths import HostPaths
 from guest.tools.pipeline import ToolPipeline
+from guest.tools.registry import Registry
 from guest.tools.scrub import Scrubber
 from guest.tools.shell import shell_tools
 from guest.tools.shell_text import readable
@@ -48,7 +49,7 @@ class Shell:
     def pipeline(self, max_output_bytes: int = LIMIT, **options: Any) -> ToolPipeline:
         root = self.daemon.root
         return ToolPipeline(
-            shell_tools(self.client, max_output_bytes=max_output_bytes),
+            Registry(shell_tools(self.client, max_output_bytes=max_output_bytes)),
             scrubber=Scrubber([SECRET]),
             host_paths=HostPaths({"shared": root / "shared", "tmp": root / "tmp"}),
             max_output_bytes=max_output_bytes,
@@ -89,7 +90,7 @@ async def test_a_timeout_ends_the_whole_tree(shell: Shell) -> None:
 
 
 async def test_the_operators_timeout_is_the_default(shell: Shell) -> None:
-    pipeline = ToolPipeline(shell_tools(shell.client, timeout_s=1), scrubber=Scrubber())
+    pipeline = ToolPipeline(Registry(shell_tools(shell.client, timeout_s=1)), scrubber=Scrubber())
     result = await shell.call("sleep 1007", pipeline)
     assert json.loads(result.text.split("\n")[0])["timed_out"]
 

@@ -1,0 +1,49 @@
+"""The registry of tools: discovery, families, and what it refuses."""
+
+import pytest
+from pipeline_support import echo, pipeline, registry, tool
+from wire.tools import FAMILIES
+
+from guest.tools.registry import Registry
+from tools import tool_snapshot
+
+
+def test_tools_are_found_by_name_and_all_together() -> None:
+    """typed memory: discovery by `all` and `get(name)`."""
+    tools = Registry(tool_snapshot.all_tools())
+    assert len(tools.all()) == sum(map(len, FAMILIES.values()))
+    for name in ("remember", "recall", "forget"):
+        found = tools.get(name)
+        assert found is not None
+        assert found.name == name
+        assert found in tools.all()
+    assert tools.get("memorise") is None
+
+
+def test_families_are_those_of_the_catalogue() -> None:
+    tools = Registry(tool_snapshot.all_tools())
+    named = {family: {each.name for each in found} for family, found in tools.families().items()}
+    assert named == {family: set(names) for family, names in FAMILIES.items()}
+    assert list(Registry([tools.all()[0]]).families()) == ["memory"]
+
+
+def test_two_tools_of_one_name_are_refused() -> None:
+    with pytest.raises(ValueError, match="two tools have the same name: a"):
+        registry(tool("a", echo), tool("a", echo))
+
+
+def test_a_tool_of_no_family_is_refused() -> None:
+    with pytest.raises(ValueError, match="echo belongs to no family of tools"):
+        Registry([tool("echo", echo)])
+
+
+def test_definitions_and_dispatch_are_of_the_same_registry() -> None:
+    assert [each.name for each in pipeline(disabled=["echo"]).tools()] == [
+        "slow_read",
+        "slow_write",
+        "bug",
+        "broken",
+        "mendable",
+        "own_timeout",
+        "run",
+    ]
