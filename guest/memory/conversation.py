@@ -34,16 +34,16 @@ _SURROGATES: Final = re.compile("[\ud800-\udfff]")
 _ROLES: Final = ("user", "assistant", "tool")
 
 _CREATE: Final = """
-INSERT INTO sessions (session_id, user_id, title, channel, created_at, updated_at)
-    VALUES (?1, ?2, ?3, ?4, ?5, ?5) ON CONFLICT (session_id) DO NOTHING
+INSERT INTO sessions (session_id, user_id, title, channel, created_at, updated_at, parent_id)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6) ON CONFLICT (session_id) DO NOTHING
 """
 _GET: Final = """
-SELECT session_id, title, channel, created_at, updated_at, turns, archived_at FROM sessions
-    WHERE session_id = ? AND user_id = ?
+SELECT session_id, title, channel, created_at, updated_at, turns, archived_at, parent_id
+    FROM sessions WHERE session_id = ? AND user_id = ?
 """
 _LIST: Final = """
-SELECT session_id, title, channel, created_at, updated_at, turns, archived_at FROM sessions
-    WHERE user_id = ? AND (archived_at = '' OR ?) ORDER BY updated_at DESC, rowid DESC LIMIT ?
+SELECT session_id, title, channel, created_at, updated_at, turns, archived_at, parent_id
+    FROM sessions WHERE user_id = ? AND (archived_at = '' OR ?) ORDER BY updated_at DESC, rowid DESC LIMIT ?
 """
 _REQUIRE: Final = """
 INSERT INTO guards (ok)
@@ -130,15 +130,20 @@ class Conversations:
         self._config = config
 
     async def create(
-        self, user_id: str, session_id: str = "", title: str = "", channel: str = ""
+        self,
+        user_id: str,
+        session_id: str = "",
+        title: str = "",
+        channel: str = "",
+        parent_id: str = "",
     ) -> Session:
-        """A new session, or the one with this id if it is the user's already.
+        """A new session, or the one with this id, as it is, if it is the user's already.
 
         Raises `SessionNotFound` where the id is another user's.
         """
         namespaces.conversations_of(user_id)
         session_id = session_id or f"session-{uuid.uuid4()}"
-        created = (session_id, user_id, title, channel, now())
+        created = (session_id, user_id, title, channel, now(), parent_id)
         await apply(self._database, Statement(_CREATE, created))
         return await self.get(user_id, session_id)
 

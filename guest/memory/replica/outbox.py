@@ -72,11 +72,16 @@ class Outbox(Conversations):
         )
 
     async def create(
-        self, user_id: str, session_id: str = "", title: str = "", channel: str = ""
+        self,
+        user_id: str,
+        session_id: str = "",
+        title: str = "",
+        channel: str = "",
+        parent_id: str = "",
     ) -> Session:
         session_id = session_id or f"session-{uuid.uuid4()}"
         try:
-            session = await super().create(user_id, session_id, title, channel)
+            session = await super().create(user_id, session_id, title, channel, parent_id)
         except StorageError as error:
             if not is_away(error):
                 raise
@@ -85,7 +90,9 @@ class Outbox(Conversations):
                 return known.session
             namespaces.conversations_of(user_id)
             moment = now()
-            session = Session(session_id, user_id, title, channel, moment, moment, 0)
+            session = Session(
+                session_id, user_id, title, channel, moment, moment, turns=0, parent_id=parent_id
+            )
             self._wait(session)
         return self._remember(session).session
 
@@ -184,7 +191,9 @@ class Outbox(Conversations):
         if isinstance(entry, Said):
             await self._store(entry, again=True)
         else:
-            await super().create(entry.user_id, entry.session_id, entry.title, entry.channel)
+            await super().create(
+                entry.user_id, entry.session_id, entry.title, entry.channel, entry.parent_id
+            )
 
     def _wait(self, entry: Session | Said) -> None:
         if len(self._waiting) >= WAITING_MAX:
