@@ -8,6 +8,7 @@ from typing import Final, cast
 from wire.errors import Code
 
 from guest.errors import StorageError
+from guest.memory import namespaces
 from guest.memory.afterwards import afterwards
 from guest.memory.conversation import Conversations
 from guest.memory.database.base import ConstraintViolated, Database, Statement, apply
@@ -34,9 +35,12 @@ SELECT (SELECT COUNT(*) FROM sessions JOIN forgotten USING (session_id) WHERE cr
             WHERE created_at < ?3)
      + (SELECT COUNT(*) FROM session_state JOIN forgotten USING (session_id)
             WHERE updated_at < ?3)
+     + (SELECT COUNT(*) FROM notes JOIN forgotten ON scope_session = forgotten.session_id
+            WHERE scope_session <> '' AND namespace = ?4 AND updated_at < ?3)
      + (SELECT COUNT(*) FROM chunks JOIN passages USING (chunk_id))
      + (SELECT COUNT(*) FROM chunks_vec JOIN passages USING (chunk_id))
      + (SELECT COUNT(*) FROM conversation_fts_docsize JOIN passages ON id = chunk_id)
+     + (SELECT COUNT(*) FROM chunks_fts_docsize JOIN passages ON id = chunk_id)
 """
 """Rows of sessions that were there before a moment; one may begin anew under its id."""
 
@@ -80,9 +84,10 @@ class SessionAdmin:
             return await self._conversations.get(user_id, session_id)
 
     async def forget(self, user_id: str, session_id: str) -> None:
-        """Remove a session with everything that was said in it; no byte of it stays.
+        """Remove a session with everything that was said in it, and the notes that only
+        it sees; no byte of it stays.
 
-        Notes that were saved in it are the user's and stay. Checked by looking
+        Other notes that were saved in it are the user's and stay. Checked by looking
         again. Raises `SessionNotFound`, and `SessionBusy` while a turn runs in
         it. After any other error the session is not found any more; what is left
         of it goes with the next one that is forgotten, or at the next start.
@@ -117,7 +122,8 @@ class SessionAdmin:
 
     async def _remove(self, user_id: str, disowned: Sequence[str], began: str) -> None:
         removed = await purge(self._database, self._vectors, user_id)
-        arguments = (json.dumps(disowned), json.dumps(removed), began)
+        namespace = namespaces.notes_of(user_id)
+        arguments = (json.dumps(disowned), json.dumps(removed), began, namespace)
         left = cast(int, (await self._database.execute(_TRACES, arguments)).rows[0][0])
         if left:
             raise StorageError(

@@ -1,11 +1,13 @@
 """Removing a session for good, in slices, so that other work gets its turn in between.
 
-One statement takes the session from its user: from then on nobody finds it, not
-even in a search. What is left of it then goes piece by piece; an interrupted
-removal is finished by the next one, or at the next start.
+One transaction takes the session from its user, and the notes that only it sees out
+of every list and search: from then on nobody finds it. What is left of it then goes
+piece by piece; an interrupted removal is finished by the next one, or at the next
+start. A note that one of those notes has replaced stays superseded, by nothing.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final, cast
 
 from guest.memory import namespaces
@@ -24,6 +26,9 @@ INSERT INTO guards (ok)
     SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM sessions WHERE session_id = ? AND user_id = ?)
 """
 _DISOWN: Final = "UPDATE sessions SET user_id = ? WHERE session_id = ?"
+_SCOPED: Final = "namespace = ? AND scope_session = ? AND scope_session <> ''"
+"""The notes that only one session sees. The last condition is that of their index."""
+_HIDE: Final = f"UPDATE notes SET superseded_by = '' WHERE {_SCOPED}"  # noqa: S608
 _TELL_COPIES: Final = "UPDATE revisions SET removals = removals + 1 WHERE namespace = ?"
 _OWNERS: Final = "BETWEEN ':' AND ':~'"
 _DISOWNED: Final = f"""
@@ -34,6 +39,19 @@ DELETE FROM chunks WHERE chunk_id IN (
     SELECT chunk_id FROM chunks WHERE session_id = ? LIMIT ?)
     RETURNING chunk_id
 """
+_NOTE_CHUNKS: Final = f"""
+DELETE FROM chunks WHERE chunk_id IN (
+    SELECT chunk_id FROM notes JOIN chunks USING (namespace, note_id)
+        WHERE {_SCOPED} LIMIT ?)
+    RETURNING chunk_id
+"""  # noqa: S608
+_UNREPLACE: Final = f"""
+UPDATE notes SET superseded_by = ''
+    WHERE namespace = ? AND superseded_by IN (SELECT note_id FROM notes WHERE {_SCOPED})
+"""  # noqa: S608
+_NOTES: Final = f"""
+DELETE FROM notes WHERE seq IN (SELECT seq FROM notes WHERE {_SCOPED} LIMIT ?) RETURNING 1
+"""  # noqa: S608
 _EVENTS: Final = """
 DELETE FROM conversation_events WHERE event_id IN (
     SELECT event_id FROM conversation_events WHERE session_id = ? LIMIT ?)
@@ -59,6 +77,7 @@ async def disown(database: Database, user_id: str, session_id: str) -> None:
         database,
         Statement(_REQUIRE, (session_id, user_id)),
         Statement(_DISOWN, (_MARK + user_id, session_id)),
+        Statement(_HIDE, (namespaces.notes_of(user_id), session_id)),
         Statement(_TELL_COPIES, (namespaces.conversations_of(user_id),)),
     )
 
@@ -71,12 +90,15 @@ async def purge(database: Database, vectors: VectorStore, user_id: str = "") -> 
     """
     result = await database.execute(_DISOWNED, (user_id and _MARK + user_id,))
     removed: list[int] = []
-    for session_id, owner in cast("Sequence[tuple[str, str]]", result.rows):
-        namespace = namespaces.conversations_of(owner.removeprefix(_MARK))
-        while (gone := await _remove_passages(database, vectors, namespace, session_id)) != []:
-            removed += gone or ()
-        while await _remove_events(database, session_id):
-            pass
+    for session_id, marked in cast("Sequence[tuple[str, str]]", result.rows):
+        owner = marked.removeprefix(_MARK)
+        scoped = (namespaces.notes_of(owner), session_id)
+        said = namespaces.conversations_of(owner)
+        removed += await _remove_passages(database, vectors, scoped[0], _NOTE_CHUNKS, scoped)
+        await apply(database, Statement(_UNREPLACE, (scoped[0], *scoped)))
+        await _remove_rows(database, _NOTES, scoped)
+        removed += await _remove_passages(database, vectors, said, _CHUNKS, (session_id,))
+        await _remove_rows(database, _EVENTS, (session_id,))
         await apply(
             database,
             *(Statement(sql, (session_id,)) for sql in _REST),
@@ -86,22 +108,28 @@ async def purge(database: Database, vectors: VectorStore, user_id: str = "") -> 
 
 
 async def _remove_passages(
-    database: Database, vectors: VectorStore, namespace: str, session_id: str
-) -> list[int] | None:
-    """Remove some; which, or None where that is not known."""
-    try:
-        async with vectors.changing(namespace):
-            result = await database.execute(_CHUNKS, (session_id, _SLICE))
-            removed = [cast(int, row[0]) for row in result.rows]
-            vectors.removed(namespace, removed)
-    except AnswerLost:
-        return None
-    return removed
+    database: Database,
+    vectors: VectorStore,
+    namespace: str,
+    sql: str,
+    which: tuple[str, ...],
+) -> list[int]:
+    """Remove all, slice by slice; those of them that are known."""
+    removed: list[int] = []
+    while True:
+        with suppress(AnswerLost):
+            async with vectors.changing(namespace):
+                result = await database.execute(sql, (*which, _SLICE))
+                gone = [cast(int, row[0]) for row in result.rows]
+                vectors.removed(namespace, gone)
+            if not gone:
+                return removed
+            removed += gone
 
 
-async def _remove_events(database: Database, session_id: str) -> bool:
-    """Remove some; whether there may be more."""
-    try:
-        return bool((await database.execute(_EVENTS, (session_id, _SLICE))).rows)
-    except AnswerLost:
-        return True
+async def _remove_rows(database: Database, sql: str, which: tuple[str, ...]) -> None:
+    """Remove all, slice by slice."""
+    while True:
+        with suppress(AnswerLost):
+            if not (await database.execute(sql, (*which, _SLICE))).rows:
+                return
