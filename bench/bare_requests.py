@@ -8,10 +8,11 @@ from typing import Any, cast
 import aiohttp
 from libsql_client.hrana.convert import _stmt_to_proto
 
-from guest.memory import hits, keyword, notes
+from guest.memory import hits, keyword, note_batches, notes
 from guest.memory.database.base import Database, Result, Statement, Value
+from guest.memory.quota import Quota
 from guest.memory.replica import delta
-from guest.memory.types import HIT_TEXT_MAX_CHARS, Origin
+from guest.memory.types import HIT_TEXT_MAX_CHARS, MemoryConfig, Origin
 
 _NEAREST = """
 SELECT chunk_id FROM chunks_vec WHERE namespace = ? AND model_id = ?
@@ -61,7 +62,7 @@ async def saving(namespace: str, note_id: str, text: str) -> list[Statement]:
     """Everything that the server is told when a note is saved."""
     draft = notes.Draft(note_id, text, (), Origin("user"), [text])
     noted = _Noting()
-    await notes.insert(cast(Database, noted), namespace, draft)
+    await note_batches.insert(cast(Database, noted), namespace, draft, Quota.of(MemoryConfig("")))
     return [
         Statement("PRAGMA foreign_keys = ON"),
         Statement("BEGIN IMMEDIATE"),

@@ -43,7 +43,8 @@ SELECT session_id, title, channel, created_at, updated_at, turns, archived_at, p
 """
 _LIST: Final = """
 SELECT session_id, title, channel, created_at, updated_at, turns, archived_at, parent_id
-    FROM sessions WHERE user_id = ? AND (archived_at = '' OR ?) ORDER BY updated_at DESC, rowid DESC LIMIT ?
+    FROM sessions WHERE user_id = ? AND (archived_at = '' OR ?)
+    ORDER BY updated_at DESC, rowid DESC LIMIT ?
 """
 _REQUIRE: Final = """
 INSERT INTO guards (ok)

@@ -27,7 +27,7 @@ from guest.memory.replica.outbox import Outbox
 from guest.memory.replica.search import ReplicaSearch
 from guest.memory.search import Search
 from guest.memory.statistics import statistics
-from guest.memory.types import Hit, MemoryConfig, RemoteConfig, SearchOutcome, Statistics
+from guest.memory.types import Hit, MemoryConfig, Only, RemoteConfig, SearchOutcome, Statistics
 from guest.memory.vector_store import VectorStore
 from guest.memory.vectorizer import Vectorizer
 
@@ -42,10 +42,18 @@ class Finder(Protocol):
     """`guest.memory.search.Search`, or what stands in for it."""
 
     async def search(
-        self, user_id: str, query: str, top_k: int, tags: Sequence[str], include_conversation: bool
+        self,
+        user_id: str,
+        query: str,
+        top_k: int,
+        tags: Sequence[str],
+        include_conversation: bool,
+        only: Only,
     ) -> SearchOutcome: ...
 
-    async def similar(self, user_id: str, note_id: str, embedded: Embedded) -> tuple[Hit, ...]: ...
+    async def similar(
+        self, user_id: str, note_id: str, embedded: Embedded, session_id: str = ""
+    ) -> tuple[Hit, ...]: ...
 
 
 @dataclass(frozen=True)

@@ -1,23 +1,14 @@
 """Memory as the rest of the guest uses it."""
 
-import logging
-import uuid
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from wire.errors import Code
-from wire.limits import NOTE_MAX_CHARS, TOP_K_MAX
-
-from guest.embedding.base import Embedded, Embedder
-from guest.errors import GuestError, StorageError
-from guest.memory import arguments, namespaces, notes
-from guest.memory.afterwards import afterwards
+from guest.embedding.base import Embedder
+from guest.memory import arguments, listing, namespaces, notes
 from guest.memory.backup import copy_store
-from guest.memory.chunking import passages_of
-from guest.memory.database.base import AnswerLost, ConstraintViolated
 from guest.memory.database.values import INTEGER_MAX
+from guest.memory.keyed import KeyedNotes
 from guest.memory.parts import Parts, open_parts
 from guest.memory.portable.exporting import Part, export
 from guest.memory.portable.importing import Importer
@@ -26,21 +17,20 @@ from guest.memory.sessions.admin import SessionAdmin
 from guest.memory.sessions.in_use import InUse
 from guest.memory.sessions.retention import Retention
 from guest.memory.types import (
-    Hit,
+    Details,
     MemoryConfig,
     Note,
-    NoteNotFound,
+    Only,
     Origin,
     SaveOutcome,
     SearchOutcome,
-    StaleVersion,
     Statistics,
 )
 from guest.memory.unbroken import Unbroken
-
-log = logging.getLogger(__name__)
+from guest.memory.writer import NoteWriter
 
 LIST_MAX: Final = 1000
+SEARCH_MAX: Final = 50
 
 
 class Memory:
@@ -54,20 +44,19 @@ class Memory:
         self._parts = parts
         self._database = parts.database
         self._config = config
-        self._vectorizer = parts.vectorizer
         self._vectors = parts.vectors
         self._indexer = parts.indexer
-        self._search = parts.search
-        self._reembedding = Reembedding(self._vectors, self._vectorizer, self._indexer)
-        self._eraser = parts.eraser
+        self._reembedding = Reembedding(self._vectors, parts.vectorizer, self._indexer)
         self._deletions = Unbroken()
+        self._writer = NoteWriter(parts, config, self._deletions)
+        self.keyed = KeyedNotes(self._database, self._writer)
         self.conversations = parts.conversations
         self.in_use = InUse()
         self.sessions = SessionAdmin(
             self._database,
             self.conversations,
             self._vectors,
-            self._eraser,
+            parts.eraser,
             self.in_use,
             self._deletions,
         )
@@ -91,27 +80,21 @@ class Memory:
         await self._parts.close()
 
     async def save(
-        self, user_id: str, text: str, tags: Sequence[str], origin: Origin
+        self,
+        user_id: str,
+        text: str,
+        tags: Sequence[str],
+        origin: Origin,
+        details: Details = Details(),  # noqa: B008 - it cannot change
     ) -> SaveOutcome:
         """Store a note, durably, and then wait briefly for its vector.
 
-        The same text again, also at the same moment, answers with the note that
-        holds it. Without a vector in time the note is found by keyword and the
-        vector follows.
+        The same text again, also at the same moment, answers with the note that holds
+        it, unless that has a key, another scope or counts no more. Without a vector in
+        time the note is found by keyword and the vector follows. Raises `MemoryFull`.
         """
-        namespace = namespaces.notes_of(user_id)
-        draft = self._draft(f"note-{uuid.uuid4()}", text, tags, origin)
-        earlier = self._parts.following
-        while (change := await self._insert(namespace, draft)) is None:
-            present = await notes.find_by_text(self._database, namespace, user_id, draft)
-            if present is not None:
-                return SaveOutcome(present, False, "semantic" if present.embedded else "keyword")
-        embedded = await self._embed(namespace, draft, change)
-        note = draft.as_saved(user_id, embedded=embedded is not None)
-        if embedded is None:
-            return SaveOutcome(note, True, "keyword")
-        await self._parts.caught_up(earlier)
-        return SaveOutcome(note, True, "semantic", await self._similar(user_id, note, embedded))
+        draft = self._writer.draft(text, tags, origin, details=details)
+        return await self._writer.save(user_id, draft)
 
     async def update(
         self,
@@ -128,20 +111,12 @@ class Memory:
         What it said before is kept as a version. Concurrent updates follow each
         other and the last one stands, unless `expected_version` says which version
         this one replaces. Raises `NoteNotFound`; `StaleVersion` where the note has
-        another version by now.
+        another version by now; `MemoryFull` where it grows and there is no room.
         """
-        namespace = namespaces.notes_of(user_id)
-        draft = replace(self._draft(note_id, text, tags, origin), replaces=expected_version)
-        try:
-            change = await self._update(namespace, draft)
-        except NoteNotFound:
-            if expected_version is None:
-                raise
-            current = await notes.get(self._database, namespace, user_id, note_id)
-            raise StaleVersion(current) from None
-        await self._embed(namespace, draft, change)
-        with afterwards(f"{note_id} is updated; it could not be read again"):
-            return await notes.get(self._database, namespace, user_id, note_id)
+        draft = self._writer.draft(
+            text, tags, origin, note_id=note_id, replaces=expected_version, change="update"
+        )
+        return await self._writer.update(user_id, draft)
 
     async def delete(self, user_id: str, note_id: str) -> None:
         """Remove a note with its versions, passages and vectors; no byte of it stays.
@@ -150,23 +125,37 @@ class Memory:
         comes after the removal says so; the erasure is then finished by the
         next deletion or at the next start.
         """
-        await self._deletions.run(self._delete(namespaces.notes_of(user_id), note_id))
+        await self._writer.delete(user_id, note_id)
 
     async def get(self, user_id: str, note_id: str) -> Note:
         """One note. Raises `NoteNotFound`."""
         return await notes.get(self._database, namespaces.notes_of(user_id), user_id, note_id)
 
-    async def list(self, user_id: str, limit: int, cursor: str = "") -> tuple[list[Note], str]:
+    async def list(
+        self,
+        user_id: str,
+        limit: int,
+        cursor: str = "",
+        *,
+        include_superseded: bool = False,
+        type: str = "",  # noqa: A002 - what it is called everywhere
+        actor: str = "",
+        material_only: bool = False,
+        tag: str = "",
+    ) -> tuple[list[Note], str]:
         """Up to `limit` notes, newest first, and the cursor of the next page.
 
-        The cursor is empty at the end. Superseded notes are not listed.
+        The cursor is empty at the end. `type`, `actor` and `tag` limit the list where
+        they are not empty, `material_only` to what was read. Notes of every session's
+        scope are listed; superseded ones only where they are asked for.
         """
         arguments.check_range("limit", limit, LIST_MAX)
         if cursor and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 16):
             raise ValueError("cursor: not one that an earlier list has given")
         before = int(cursor) if cursor else INTEGER_MAX
-        page, following = await notes.page(
-            self._database, namespaces.notes_of(user_id), user_id, limit, before
+        only = listing.Filter(include_superseded, type, actor, material_only, tag)
+        page, following = await listing.page(
+            self._database, namespaces.notes_of(user_id), user_id, limit, before, only
         )
         return page, str(following) if following else ""
 
@@ -178,16 +167,18 @@ class Memory:
         top_k: int = 5,
         tags: Sequence[str] = (),
         include_conversation: bool = False,
+        only: Only = Only(),  # noqa: B008 - it cannot change
     ) -> SearchOutcome:
         """The notes that answer `query` best, each once, by its best passage.
 
         Any text is a valid query. `tags` limits the search to notes that carry
-        all of them. `include_conversation` adds what was said in the user's
-        conversations. What the result lacks is said in its warnings.
+        all of them, `only` to those it describes. `include_conversation` adds what was
+        said in the user's conversations. What the result lacks is said in its warnings.
         """
-        arguments.check_range("top_k", top_k, TOP_K_MAX)
-        return await self._search.search(
-            user_id, query, top_k, arguments.checked_tags(tags), include_conversation
+        arguments.check_range("top_k", top_k, SEARCH_MAX)
+        checked = arguments.checked_tags(tags)
+        return await self._parts.search.search(
+            user_id, query, top_k, checked, include_conversation, only
         )
 
     @property
@@ -239,88 +230,4 @@ class Memory:
 
     async def embedder_state(self) -> str:
         """ "ready", "loading", or one sentence that says why there are no vectors."""
-        return await self._vectorizer.state()
-
-    def _draft(
-        self, note_id: str, text: str, tags: Sequence[str] | None, origin: Origin
-    ) -> notes.Draft:
-        arguments.check_text("text", text)
-        if len(text) > NOTE_MAX_CHARS:
-            raise ValueError(f"text: {len(text)} characters are more than {NOTE_MAX_CHARS}")
-        passages = passages_of(self._config, text)
-        checked = None if tags is None else arguments.checked_tags(tags)
-        return notes.Draft(note_id, text, checked, origin, passages)
-
-    async def _insert(self, namespace: str, draft: notes.Draft) -> notes.Change | None:
-        """Store a new note; None where one says the same already."""
-        try:
-            async with self._vectors.changing(namespace):
-                change = await notes.insert(self._database, namespace, draft)
-                self._vectors.added(namespace, len(change.added))
-                return change
-        except ConstraintViolated:
-            return None
-        except AnswerLost:
-            return await notes.find_change(self._database, namespace, draft)
-
-    async def _update(self, namespace: str, draft: notes.Draft) -> notes.Change:
-        try:
-            async with self._vectors.changing(namespace):
-                change = await notes.update(self._database, namespace, draft)
-                self._vectors.removed(namespace, change.removed)
-                self._vectors.added(namespace, len(change.added))
-                return change
-        except ConstraintViolated:
-            raise NoteNotFound(draft.note_id) from None
-        except AnswerLost:
-            return await notes.find_change(self._database, namespace, draft)
-
-    async def _delete(self, namespace: str, note_id: str) -> None:
-        change = notes.Change(added=())
-        try:
-            async with self._vectors.changing(namespace):
-                change = await notes.delete(self._database, namespace, note_id)
-                self._vectors.removed(namespace, change.removed)
-        except ConstraintViolated:
-            raise NoteNotFound(note_id) from None
-        except AnswerLost:
-            log.info("the answer to the deletion of %s was lost; it is gone", note_id)
-        with afterwards(f"{note_id} is deleted; removing every byte is not finished"):
-            left = await notes.traces(self._database, namespace, note_id, change.removed)
-            if left:
-                raise StorageError(
-                    Code.INTERNAL,
-                    f"{left} rows of the deleted note {note_id} are still there",
-                    details="the database did not follow its own foreign keys",
-                    resolution="report this, with the log, as a bug",
-                )
-            await self._eraser.erase()
-
-    async def _embed(
-        self, namespace: str, draft: notes.Draft, change: notes.Change
-    ) -> Embedded | None:
-        """Give fresh passages their vectors if they come in time, else leave it to the indexer.
-
-        The note is stored already, so nothing that goes wrong here is a failure.
-        """
-        if not change.added:
-            return None
-        stored = False
-        try:
-            embedded = await self._vectorizer.embed(draft.passages, self._config.embed_wait_s)
-            await self._vectors.store(namespace, embedded.model_id, change.added, embedded.vectors)
-            stored = True
-        except GuestError as error:
-            log.info("the vector of %s will follow: %s", draft.note_id, error.brief)
-            return None
-        finally:
-            if not stored:
-                self._indexer.wake(change.added)
-        return embedded
-
-    async def _similar(self, user_id: str, note: Note, embedded: Embedded) -> tuple[Hit, ...]:
-        try:
-            return await self._search.similar(user_id, note.note_id, embedded)
-        except StorageError as error:
-            log.warning("notes similar to %s could not be looked up: %s", note.note_id, error.brief)
-            return ()
+        return await self._parts.vectorizer.state()

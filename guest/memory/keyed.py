@@ -1,0 +1,123 @@
+"""Working memory: notes with a fixed name, of which a user has one each."""
+
+from dataclasses import dataclass
+from datetime import date, timedelta
+from typing import Any, Final, Literal, cast
+
+from wire.limits import NOTE_MAX_CHARS
+
+from guest.memory import arguments, namespaces, notes
+from guest.memory.database.base import Database
+from guest.memory.database.damage import noticed
+from guest.memory.types import Change, Note, NoteNotFound, Origin, StaleVersion
+from guest.memory.writer import NoteWriter
+
+HANDOFF: Final = "session-handoff"
+SCRATCHPAD: Final = "scratchpad"
+
+_SILENT: Final = (HANDOFF, SCRATCHPAD)
+_ACTIVITY: Final = f"""
+SELECT notes.updated_at, notes.key, notes.change, notes.version FROM notes
+    WHERE notes.namespace = ?1 AND notes.updated_at >= ?2 AND notes.updated_at < ?3
+        AND notes.key IS NOT NULL AND notes.key NOT IN {_SILENT}
+UNION ALL
+SELECT before.written_at, notes.key, before.change, before.version
+    FROM note_versions AS before JOIN notes USING (namespace, note_id)
+    WHERE before.namespace = ?1 AND before.written_at >= ?2 AND before.written_at < ?3
+        AND notes.key IS NOT NULL AND notes.key NOT IN {_SILENT}
+ORDER BY 1, 2, 4
+"""  # noqa: S608
+
+Mode = Literal["replace", "append"]
+
+
+@dataclass(frozen=True)
+class Activity:
+    """A keyed note was written: when (RFC 3339), which one, how, as which version."""
+
+    at: str
+    key: str
+    change: Change
+    version: int
+
+
+class KeyedNotes:
+    """The notes of all users that have a name; every method sees only those of its `user_id`.
+
+    They are notes like all others, found by every search, with versions and passages.
+    """
+
+    def __init__(self, database: Database, writer: NoteWriter) -> None:
+        self._database = database
+        self._writer = writer
+
+    async def write(self, user_id: str, key: str, text: str, mode: Mode, origin: Origin) -> Note:
+        """Replace what the note says, or append lines to it; the first write makes it.
+
+        Whoever writes at the same time, nothing appended is lost: an append that meets
+        another write is made again after it. Raises `ValueError` where the note would
+        be too long, which says how long it may be; `MemoryFull`, `StorageError`.
+        """
+        arguments.check_key(key)
+        arguments.check_text("text", text)
+        while True:
+            before = await self.read(user_id, key)
+            whole = text
+            if before is not None and mode == "append":
+                whole = f"{before.text}\n{text}"
+                _check_room(key, before.text, whole)
+            try:
+                return await self._store(user_id, key, whole, mode, origin, before)
+            except (_Overtaken, StaleVersion, NoteNotFound):
+                continue
+
+    async def read(self, user_id: str, key: str) -> Note | None:
+        """The note of this name; None where it was never written, or was cleared."""
+        namespace = namespaces.notes_of(user_id)
+        return await notes.find_by_key(self._database, namespace, user_id, key)
+
+    async def clear(self, user_id: str, key: str) -> bool:
+        """Delete the note for good, with its versions; false where there is none."""
+        note = await self.read(user_id, key)
+        if note is None:
+            return False
+        try:
+            await self._writer.delete(user_id, note.note_id)
+        except NoteNotFound:
+            return False
+        return True
+
+    async def activity(self, user_id: str, day: date) -> list[Activity]:
+        """What was written on this day in UTC, in order, except to the handoff note and the
+        scratchpad. Derived from the notes: what is forgotten leaves no line."""
+        until = day + timedelta(days=1)
+        arguments_ = (namespaces.notes_of(user_id), day.isoformat(), until.isoformat())
+        result = await self._database.execute(_ACTIVITY, arguments_)
+        with noticed("what was written to working memory"):
+            return [Activity(*cast("tuple[Any, ...]", row)) for row in result.rows]
+
+    async def _store(
+        self, user_id: str, key: str, text: str, mode: Mode, origin: Origin, before: Note | None
+    ) -> Note:
+        if before is None:
+            draft = self._writer.draft(text, (), origin, key=key, change=mode)
+            outcome = await self._writer.save(user_id, draft)
+            if not outcome.created:
+                raise _Overtaken
+            return outcome.note
+        draft = self._writer.draft(
+            text, None, origin, note_id=before.note_id, replaces=before.version, change=mode
+        )
+        return await self._writer.update(user_id, draft)
+
+
+class _Overtaken(Exception):  # noqa: N818 - a condition that `write` expects and handles
+    """Another write has made the note meanwhile."""
+
+
+def _check_room(key: str, before: str, whole: str) -> None:
+    if len(whole) > NOTE_MAX_CHARS:
+        raise ValueError(
+            f"text: the note {key} has {len(before)} characters and would have {len(whole)}; "
+            f"at most {NOTE_MAX_CHARS} are accepted; replace it with a shorter text"
+        )

@@ -1,0 +1,206 @@
+"""Writing notes: stored first, then found by meaning, and erased to the last byte."""
+
+import logging
+import uuid
+from collections.abc import Sequence
+
+from wire.errors import Code
+from wire.limits import NOTE_MAX_CHARS
+
+from guest.embedding.base import Embedded
+from guest.errors import GuestError, StorageError
+from guest.memory import arguments, namespaces, note_batches, notes
+from guest.memory.afterwards import afterwards
+from guest.memory.chunking import passages_of
+from guest.memory.database.base import AnswerLost, ConstraintViolated
+from guest.memory.note_batches import Passages
+from guest.memory.notes import Draft
+from guest.memory.parts import Parts
+from guest.memory.quota import Quota
+from guest.memory.types import (
+    Change,
+    Details,
+    Hit,
+    MemoryConfig,
+    Note,
+    NoteNotFound,
+    Origin,
+    SaveOutcome,
+    StaleVersion,
+)
+from guest.memory.unbroken import Unbroken
+
+log = logging.getLogger(__name__)
+
+
+class NoteWriter:
+    """What all families write notes through, so that each finds what the others wrote."""
+
+    def __init__(self, parts: Parts, config: MemoryConfig, deletions: Unbroken) -> None:
+        self._parts = parts
+        self._database = parts.database
+        self._vectors = parts.vectors
+        self._config = config
+        self._quota = Quota.of(config)
+        self._deletions = deletions
+
+    def draft(
+        self,
+        text: str,
+        tags: Sequence[str] | None,
+        origin: Origin,
+        *,
+        note_id: str = "",
+        replaces: int | None = None,
+        details: Details | None = None,
+        key: str = "",
+        change: Change = "save",
+        restores: int = 0,
+    ) -> Draft:
+        """A checked draft; of a new note where no `note_id` is given.
+
+        Raises `ValueError`, which names the argument that cannot be accepted.
+        """
+        arguments.check_text("text", text)
+        arguments.check_length("text", text, NOTE_MAX_CHARS)
+        if details is not None:
+            arguments.check_details(details)
+        return Draft(
+            note_id=note_id or f"note-{uuid.uuid4()}",
+            text=text,
+            tags=None if tags is None else arguments.checked_tags(tags),
+            origin=origin,
+            passages=passages_of(self._config, text),
+            replaces=replaces,
+            details=details,
+            key=key,
+            change=change,
+            restores=restores,
+        )
+
+    async def save(self, user_id: str, draft: Draft) -> SaveOutcome:
+        """Store a new note, durably, and then wait briefly for its vector.
+
+        `created` is false where a note with this text, or this key, is there already: it
+        is the one given, as it is. Raises `MemoryFull`, `StorageError`.
+        """
+        namespace = namespaces.notes_of(user_id)
+        earlier = self._parts.following
+        while (passages := await self._insert(namespace, draft)) is None:
+            present = await self._present(namespace, user_id, draft)
+            if present is not None:
+                return SaveOutcome(present, False, "semantic" if present.embedded else "keyword")
+            await self._check_quota(namespace, draft)
+        embedded = await self._embed(namespace, draft, passages)
+        note = draft.as_saved(user_id, embedded=embedded is not None)
+        if embedded is None:
+            return SaveOutcome(note, True, "keyword")
+        await self._parts.caught_up(earlier)
+        return SaveOutcome(note, True, "semantic", await self._similar(user_id, note, embedded))
+
+    async def update(self, user_id: str, draft: Draft) -> Note:
+        """Store the next version of a note, keeping the one before.
+
+        Raises `NoteNotFound`; `StaleVersion` where the note has another version than
+        the draft replaces; `MemoryFull` where it grows too much; `StorageError`.
+        """
+        namespace = namespaces.notes_of(user_id)
+        while (passages := await self._update(namespace, draft)) is None:
+            current = await notes.get(self._database, namespace, user_id, draft.note_id)
+            if draft.replaces not in (None, current.version):
+                raise StaleVersion(current)
+            await self._check_quota(namespace, draft, current)
+        await self._embed(namespace, draft, passages)
+        with afterwards(f"{draft.note_id} is updated; it could not be read again"):
+            return await notes.get(self._database, namespace, user_id, draft.note_id)
+
+    async def delete(self, user_id: str, note_id: str) -> None:
+        """See `Memory.delete`."""
+        await self._deletions.run(self._delete(namespaces.notes_of(user_id), note_id))
+
+    async def _insert(self, namespace: str, draft: Draft) -> Passages | None:
+        """Store a new note; None where one says the same already, or there is no room."""
+        try:
+            async with self._vectors.changing(namespace):
+                passages = await note_batches.insert(self._database, namespace, draft, self._quota)
+                self._vectors.added(namespace, len(passages.added))
+                return passages
+        except ConstraintViolated:
+            return None
+        except AnswerLost:
+            return await note_batches.find_passages(self._database, namespace, draft)
+
+    async def _update(self, namespace: str, draft: Draft) -> Passages | None:
+        """Change a note; None where it is not what it should be, or there is no room."""
+        try:
+            async with self._vectors.changing(namespace):
+                passages = await note_batches.update(self._database, namespace, draft, self._quota)
+                self._vectors.removed(namespace, passages.removed)
+                self._vectors.added(namespace, len(passages.added))
+                return passages
+        except ConstraintViolated:
+            return None
+        except AnswerLost:
+            return await note_batches.find_passages(self._database, namespace, draft)
+
+    async def _present(self, namespace: str, user_id: str, draft: Draft) -> Note | None:
+        """The note that is there in place of one that could not be added."""
+        if draft.key:
+            return await notes.find_by_key(self._database, namespace, user_id, draft.key)
+        return await notes.find_by_text(self._database, namespace, user_id, draft)
+
+    async def _check_quota(self, namespace: str, draft: Draft, before: Note | None = None) -> None:
+        size = len(draft.text.encode())
+        more, added = (1, size) if before is None else (0, size - len(before.text.encode()))
+        await self._quota.check(self._database, namespace, notes=more, text_bytes=added)
+
+    async def _delete(self, namespace: str, note_id: str) -> None:
+        passages = Passages(added=())
+        try:
+            async with self._vectors.changing(namespace):
+                passages = await note_batches.delete(self._database, namespace, note_id)
+                self._vectors.removed(namespace, passages.removed)
+        except ConstraintViolated:
+            raise NoteNotFound(note_id) from None
+        except AnswerLost:
+            log.info("the answer to the deletion of %s was lost; it is gone", note_id)
+        with afterwards(f"{note_id} is deleted; removing every byte is not finished"):
+            left = await note_batches.traces(self._database, namespace, note_id, passages.removed)
+            if left:
+                raise StorageError(
+                    Code.INTERNAL,
+                    f"{left} rows of the deleted note {note_id} are still there",
+                    details="the database did not follow its own foreign keys",
+                    resolution="report this, with the log, as a bug",
+                )
+            await self._parts.eraser.erase()
+
+    async def _embed(self, namespace: str, draft: Draft, passages: Passages) -> Embedded | None:
+        """Give fresh passages their vectors if they come in time, else leave it to the indexer.
+
+        The note is stored already, so nothing that goes wrong here is a failure.
+        """
+        added = passages.added
+        if not added:
+            return None
+        stored = False
+        try:
+            embedded = await self._parts.vectorizer.embed(draft.passages, self._config.embed_wait_s)
+            await self._vectors.store(namespace, embedded.model_id, added, embedded.vectors)
+            stored = True
+        except GuestError as error:
+            log.info("the vector of %s will follow: %s", draft.note_id, error.brief)
+            return None
+        finally:
+            if not stored:
+                self._parts.indexer.wake(added)
+        return embedded
+
+    async def _similar(self, user_id: str, note: Note, embedded: Embedded) -> tuple[Hit, ...]:
+        """Notes nearly the same, of those that the session sees which saves this one."""
+        session_id = note.details.scope_session or note.origin.session_id
+        try:
+            return await self._parts.search.similar(user_id, note.note_id, embedded, session_id)
+        except StorageError as error:
+            log.warning("notes similar to %s could not be looked up: %s", note.note_id, error.brief)
+            return ()
