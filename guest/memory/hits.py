@@ -1,7 +1,7 @@
 """From ranked passages to what a search shows: their notes, or who said them when."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
@@ -10,47 +10,55 @@ import numpy as np
 from guest.memory.database.base import Database
 from guest.memory.database.damage import noticed
 from guest.memory.sessions.purging import HIDDEN
-from guest.memory.types import HIT_TEXT_MAX_CHARS, Hit, MatchedBy
+from guest.memory.types import HIT_TEXT_MAX_CHARS, Hit, MatchedBy, Only
 from guest.memory.vectors import Ids
 
 _NOTES: Final = """
 SELECT chunks.chunk_id, notes.note_id,
        CASE WHEN length(notes.content) > ? THEN chunks.body ELSE notes.content END,
-       notes.tags, notes.created_at, notes.updated_at, notes.version
+       notes.tags, notes.created_at, notes.updated_at, notes.version,
+       COALESCE(notes.key, ''), notes.type, notes.confidence, notes.origin_actor,
+       notes.origin_link, notes.origin_material, notes.superseded_by IS NOT NULL
     FROM json_each(?) AS wanted
     CROSS JOIN chunks ON chunks.chunk_id = wanted.value
     CROSS JOIN notes ON notes.namespace = chunks.namespace AND notes.note_id = chunks.note_id
-    WHERE chunks.namespace = ? AND notes.superseded_by IS NULL
+    WHERE chunks.namespace = ? AND notes.scope_session IN ('', ?)
+        AND (notes.superseded_by IS NULL OR ?)
 """
 _CONVERSATION: Final = f"""
-SELECT chunks.chunk_id, chunks.context, chunks.body, conversation_events.created_at
+SELECT chunks.chunk_id, chunks.context, chunks.body, event.created_at, event.session_id,
+       event.sequence, event.role
     FROM json_each(?) AS wanted
     CROSS JOIN chunks ON chunks.chunk_id = wanted.value
-    CROSS JOIN conversation_events USING (session_id, sequence)
+    CROSS JOIN conversation_events AS event USING (session_id, sequence)
     WHERE chunks.namespace = ? AND NOT {HIDDEN}
 """  # noqa: S608
-_TAGGED: Final = """
+_ALLOWED: Final = """
 SELECT json_group_array(chunks.chunk_id)
     FROM notes JOIN chunks USING (namespace, note_id)
-    WHERE notes.namespace = ? AND notes.tags <> '[]' AND NOT EXISTS (
-        SELECT 1 FROM json_each(?) AS wanted
-        WHERE wanted.value NOT IN (SELECT value FROM json_each(notes.tags)))
+    WHERE notes.namespace = ?1 AND notes.scope_session IN ('', ?2)
+        AND (notes.superseded_by IS NULL OR ?3) AND notes.confidence >= ?4
+        AND (?5 = '[]' OR notes.type IN (SELECT value FROM json_each(?5)))
+        AND (?6 = '[]' OR notes.tags <> '[]' AND NOT EXISTS (
+            SELECT 1 FROM json_each(?6) AS wanted
+            WHERE wanted.value NOT IN (SELECT value FROM json_each(notes.tags))))
 """
 
 
 @dataclass(frozen=True)
 class Found:
     """One passage as it would be shown. `said` tells duplicates apart; `entry` is
-    the note, or the passage itself where it belongs to none."""
+    the note, or the passage itself where it belongs to none. `rest` is what a `Hit`
+    says besides."""
 
     entry: str
     said: str
     note_id: str
+    key: str
     text: str
-    tags: tuple[str, ...]
     created_at: str
     updated_at: str
-    version: int
+    rest: Mapping[str, Any]
 
     def hit(self, score: float, matched_by: MatchedBy) -> Hit:
         return Hit(
@@ -59,25 +67,53 @@ class Found:
             score=round(score, 4),
             source="user_memory" if self.note_id else "conversation",
             matched_by=matched_by,
-            tags=self.tags,
             created_at=self.created_at,
             updated_at=self.updated_at,
-            version=self.version,
+            key=self.key,
+            **self.rest,
         )
 
 
-async def notes(database: Database, namespace: str, chunk_ids: Sequence[int]) -> dict[int, Found]:
-    """The notes of passages; those superseded or gone are left out."""
+def narrows(tags: Sequence[str], only: Only) -> bool:
+    """Whether most notes may have to be left out; nothing said in a conversation has
+    tags, a type or a confidence, so none of that is searched then."""
+    return bool(tags or only.types) or only.min_confidence > 0
+
+
+async def notes(
+    database: Database, namespace: str, chunk_ids: Sequence[int], only: Only
+) -> dict[int, Found]:
+    """The notes of passages; those gone are left out, and those that `only` hides
+    because they are superseded or another session's."""
     result = await database.execute(
-        _NOTES, (HIT_TEXT_MAX_CHARS, json.dumps(list(chunk_ids)), namespace)
+        _NOTES,
+        (
+            HIT_TEXT_MAX_CHARS,
+            json.dumps(list(chunk_ids)),
+            namespace,
+            only.session_id,
+            only.superseded,
+        ),
     )
     found = {}
     with noticed("a note"):
         for row in result.rows:
-            chunk_id, note_id, text, tags, created, updated, version = cast("tuple[Any, ...]", row)
-            labels = tuple(json.loads(tags))
+            chunk_id, note_id, text, tags, created, updated, version, key = cast(
+                "tuple[Any, ...]", row[:8]
+            )
+            kind, confidence, actor, link, material, superseded = cast("tuple[Any, ...]", row[8:])
+            rest = {
+                "tags": tuple(json.loads(tags)),
+                "version": version,
+                "type": kind,
+                "confidence": confidence,
+                "actor": actor,
+                "link": link,
+                "material": bool(material),
+                "superseded": bool(superseded),
+            }
             found[chunk_id] = Found(
-                note_id, _said(text), note_id, text, labels, created, updated, version
+                note_id, _said(text), note_id, key, text, created, updated, rest
             )
     return found
 
@@ -85,22 +121,35 @@ async def notes(database: Database, namespace: str, chunk_ids: Sequence[int]) ->
 async def conversation(
     database: Database, namespace: str, chunk_ids: Sequence[int]
 ) -> dict[int, Found]:
-    """Passages of conversations; those gone are left out."""
+    """Passages of conversations; those gone are left out. What a tool gave is material."""
     result = await database.execute(_CONVERSATION, (json.dumps(list(chunk_ids)), namespace))
     found = {}
     for row in result.rows:
-        chunk_id, context, body, created = cast("tuple[Any, ...]", row)
-        text = f"{context}: {body}"
-        found[chunk_id] = Found(
-            f"passage {chunk_id}", _said(body), "", text, (), created, created, 0
-        )
+        chunk_id, context, body, created, session_id, sequence, role = cast("tuple[Any, ...]", row)
+        rest = {
+            "tags": (),
+            "version": 0,
+            "material": role == "tool",
+            "session_id": session_id,
+            "sequence": sequence,
+        }
+        entry, text = f"passage {chunk_id}", f"{context}: {body}"
+        found[chunk_id] = Found(entry, _said(body), "", "", text, created, created, rest)
     return found
 
 
-async def tagged(database: Database, namespace: str, tags: Sequence[str]) -> Ids:
-    """The passages of all notes that carry every one of `tags`."""
+async def allowed(database: Database, namespace: str, tags: Sequence[str], only: Only) -> Ids:
+    """The passages of all notes that `only` allows and that carry every one of `tags`."""
     result = await database.execute(
-        _TAGGED, (namespace, json.dumps(list(tags), ensure_ascii=False))
+        _ALLOWED,
+        (
+            namespace,
+            only.session_id,
+            only.superseded,
+            only.min_confidence,
+            json.dumps(list(only.types)),
+            json.dumps(list(tags), ensure_ascii=False),
+        ),
     )
     with noticed("the tags of a note"):
         return np.array(json.loads(cast(str, result.rows[0][0])), np.int64)

@@ -6,25 +6,21 @@ from typing import Any, Final, Literal, cast
 
 from wire.limits import NOTE_MAX_CHARS
 
-from guest.memory import arguments, namespaces, notes
+from guest.memory import arguments, keys, namespaces, notes
 from guest.memory.database.base import Database
 from guest.memory.database.damage import noticed
 from guest.memory.types import Change, Note, NoteNotFound, Origin, StaleVersion
 from guest.memory.writer import NoteWriter
 
-HANDOFF: Final = "session-handoff"
-SCRATCHPAD: Final = "scratchpad"
-
-_SILENT: Final = (HANDOFF, SCRATCHPAD)
 _ACTIVITY: Final = f"""
 SELECT notes.updated_at, notes.key, notes.change, notes.version FROM notes
     WHERE notes.namespace = ?1 AND notes.updated_at >= ?2 AND notes.updated_at < ?3
-        AND notes.key IS NOT NULL AND notes.key NOT IN {_SILENT}
+        AND notes.key IS NOT NULL AND notes.key NOT IN {keys.FIXED}
 UNION ALL
 SELECT before.written_at, notes.key, before.change, before.version
     FROM note_versions AS before JOIN notes USING (namespace, note_id)
     WHERE before.namespace = ?1 AND before.written_at >= ?2 AND before.written_at < ?3
-        AND notes.key IS NOT NULL AND notes.key NOT IN {_SILENT}
+        AND notes.key IS NOT NULL AND notes.key NOT IN {keys.FIXED}
 ORDER BY 1, 2, 4
 """  # noqa: S608
 

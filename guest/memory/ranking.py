@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from guest.memory.keyword import KeywordMatches
+from guest.memory.keyword import MATCHES_MAX, KeywordMatches
 from guest.memory.types import MatchedBy
 from guest.memory.vectors import Ids, Scores, Snapshot
 
@@ -125,6 +125,15 @@ def rank(parts: Sequence[Evidence], weights: Weights) -> Iterator[Ranked]:
             score=min(1.0, float(scores[i])),
             matched_by=_matched_by(bool(by_keyword[i]), bool(by_meaning[i])),
         )
+
+
+def crowded(part: Evidence, weights: Weights) -> bool:
+    """Whether passages that match may be no candidates, because there are too many."""
+    if len(part.keyword.ids) >= MATCHES_MAX:
+        return True
+    if part.similarity is None:
+        return False
+    return int(np.count_nonzero(part.similarity.cosines >= weights.min_similarity)) > SEMANTIC_MAX
 
 
 def _candidates(part: Evidence, min_similarity: float) -> _Candidates:

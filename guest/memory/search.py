@@ -3,22 +3,26 @@
 import asyncio
 import itertools
 import logging
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
 
 from guest.embedding.base import Embedded
-from guest.memory import hits, keyword, namespaces
+from guest.memory import hits, keys, keyword, namespaces
 from guest.memory.database.base import Database
 from guest.memory.question import Question
-from guest.memory.ranking import Evidence, Ranked, Similarity, Weights, rank
+from guest.memory.ranking import Evidence, Ranked, Similarity, Weights, crowded, rank
 from guest.memory.recency import NO_RECENCY, Recency
-from guest.memory.types import Hit, MemoryConfig, SearchOutcome
+from guest.memory.types import Hit, MemoryConfig, Only, SearchOutcome
 from guest.memory.vector_store import VectorStore
 from guest.memory.vectorizer import Vectorizer
+from guest.memory.vectors import Ids
 
 log = logging.getLogger(__name__)
+
+ALL: Final = Only()
+"""All current notes that every session sees."""
 
 SIMILAR_MIN: Final = 0.6
 SIMILAR_MAX: Final = 3
@@ -53,19 +57,31 @@ class Search:
         )
 
     async def search(
-        self, user_id: str, query: str, top_k: int, tags: Sequence[str], include_conversation: bool
+        self,
+        user_id: str,
+        query: str,
+        top_k: int,
+        tags: Sequence[str],
+        include_conversation: bool,
+        only: Only = ALL,
     ) -> SearchOutcome:
         """See `Memory.search`."""
         question = Question(query, self._vectorizer)
-        terms = keyword.query_terms(question.text)
         warnings: list[str] = []
-        in_notes = self._evidence("chunks_fts", namespaces.notes_of(user_id), question, terms, tags)
-        # passages of conversations carry no tags, so none can match
-        if include_conversation and not tags:
-            spoken = self._conversation_evidence(user_id, question, terms, warnings)
-            evidence = list(await asyncio.gather(in_notes, spoken))
-        else:
-            evidence = [await in_notes]
+        narrowed = hits.narrows(tags, only)
+        among = await self._allowed(user_id, tags, only) if narrowed else None
+        spoken = include_conversation and not narrowed
+        while True:
+            evidence = await self._evidence_of(user_id, question, among, spoken, warnings)
+            ranked = rank(evidence, self._weights)
+            recency = Recency.of_now(self._recency_weight)
+            shown = await self._show(user_id, ranked, top_k, warnings, only, recency)
+            if len(shown) >= top_k or among is not None:
+                break
+            if not crowded(evidence[_NOTES], self._weights):
+                break
+            # hidden notes may have taken the places of others
+            among = await self._allowed(user_id, tags, only)
         if question.problem:
             warnings.append(
                 f"semantic search is unavailable ({question.problem}); "
@@ -73,13 +89,13 @@ class Search:
             )
         elif similarity := evidence[_NOTES].similarity:
             warnings += _incomplete(similarity.missing)
-        ranked = rank(evidence, self._weights)
-        recency = Recency.of_now(self._recency_weight)
-        shown = await self._show(user_id, ranked, top_k, warnings, recency)
         return SearchOutcome(shown, tuple(dict.fromkeys(warnings)))
 
-    async def similar(self, user_id: str, note_id: str, embedded: Embedded) -> tuple[Hit, ...]:
-        """Other notes whose passages are near `embedded`, by cosine, nearest first."""
+    async def similar(
+        self, user_id: str, note_id: str, embedded: Embedded, session_id: str = ""
+    ) -> tuple[Hit, ...]:
+        """Other notes whose passages are near `embedded`, by cosine, nearest first, as the
+        session sees them; never the two with a fixed name."""
         namespace = namespaces.notes_of(user_id)
         similarity = await self._similarity(namespace, embedded)
         vectors, cosines = similarity.vectors, similarity.cosines
@@ -89,7 +105,31 @@ class Search:
             Ranked(_NOTES, int(vectors.ids[row]), min(1.0, float(cosines[row])), "semantic")
             for row in near
         )
-        return await self._show(user_id, ranked, SIMILAR_MAX, [], without=note_id)
+        only = Only(session_id=session_id)
+        return await self._show(
+            user_id, ranked, SIMILAR_MAX, [], only, without=note_id, without_keys=keys.FIXED
+        )
+
+    async def _allowed(self, user_id: str, tags: Sequence[str], only: Only) -> Ids:
+        return await hits.allowed(self._database, namespaces.notes_of(user_id), tags, only)
+
+    async def _evidence_of(
+        self,
+        user_id: str,
+        question: Question,
+        among: Ids | None,
+        spoken: bool,
+        warnings: list[str],
+    ) -> list[Evidence]:
+        """What speaks for notes, of `among` if given, and with `spoken` for conversations."""
+        terms = keyword.query_terms(question.text)
+        in_notes = self._evidence(
+            "chunks_fts", namespaces.notes_of(user_id), question, terms, among
+        )
+        if not spoken:
+            return [await in_notes]
+        in_conversations = self._conversation_evidence(user_id, question, terms, warnings)
+        return list(await asyncio.gather(in_notes, in_conversations))
 
     async def _evidence(
         self,
@@ -97,19 +137,18 @@ class Search:
         namespace: str,
         question: Question,
         terms: Sequence[str],
-        tags: Sequence[str] = (),
+        among: Ids | None = None,
     ) -> Evidence:
         """What speaks for each passage.
 
         The words go first: the engine looks for them while this thread waits for
         the vector or multiplies.
         """
-        only = await hits.tagged(self._database, namespace, tags) if tags else None
         matches, similarity = await asyncio.gather(
-            keyword.match(self._database, index, namespace, terms, only),
+            keyword.match(self._database, index, namespace, terms, among),
             self._meaning(namespace, question),
         )
-        return Evidence(matches, similarity, only, len(terms))
+        return Evidence(matches, similarity, among, len(terms))
 
     async def _conversation_evidence(
         self, user_id: str, question: Question, terms: Sequence[str], warnings: list[str]
@@ -142,23 +181,28 @@ class Search:
         ranked: Iterator[Ranked],
         limit: int,
         warnings: list[str],
+        only: Only,
         recency: Recency = NO_RECENCY,
         without: str = "",
+        without_keys: Collection[str] = (),
     ) -> tuple[Hit, ...]:
         """The first `limit` entries, each with its best passage, without duplicates.
 
         Newness only takes from a score, so an entry has its place as soon as no
-        passage still to come scores as much.
+        passage still to come scores as much. Pages grow, so that many hidden notes
+        cost few questions.
         """
         waiting: list[tuple[float, Hit]] = []
         entries = {without}
         said: set[str] = set()
-        while page := list(itertools.islice(ranked, limit + _SPARE)):
-            found = await self._fetch(user_id, page, warnings)
+        size = limit + _SPARE
+        while page := list(itertools.islice(ranked, size)):
+            size *= 2
+            found = await self._fetch(user_id, page, warnings, only)
             said.update(entry.said for entry in found.values() if entry.note_id)
             for passage in page:
                 entry = found.get(passage.chunk_id)
-                if entry is None or entry.entry in entries:
+                if entry is None or entry.entry in entries or entry.key in without_keys:
                     continue
                 entries.add(entry.entry)
                 if not entry.note_id:
@@ -173,11 +217,11 @@ class Search:
         return tuple(hit for _, hit in waiting[:limit])
 
     async def _fetch(
-        self, user_id: str, page: Iterable[Ranked], warnings: list[str]
+        self, user_id: str, page: Iterable[Ranked], warnings: list[str], only: Only
     ) -> dict[int, hits.Found]:
         notes = [passage.chunk_id for passage in page if passage.part == _NOTES]
         conversation = [passage.chunk_id for passage in page if passage.part == _CONVERSATION]
-        found = await hits.notes(self._database, namespaces.notes_of(user_id), notes)
+        found = await hits.notes(self._database, namespaces.notes_of(user_id), notes, only)
         if conversation:
             try:
                 found |= await hits.conversation(

@@ -15,9 +15,10 @@ from guest.errors import StorageError
 from guest.memory import namespaces
 from guest.memory.database.base import Database
 from guest.memory.database.watched import WatchedDatabase, is_away
+from guest.memory.hits import narrows
 from guest.memory.replica.copy import Replica, Unasked
-from guest.memory.search import Search
-from guest.memory.types import Hit, MemoryConfig, SearchOutcome
+from guest.memory.search import ALL, Search
+from guest.memory.types import Hit, MemoryConfig, Only, SearchOutcome
 from guest.memory.vectorizer import Vectorizer
 
 log = logging.getLogger(__name__)
@@ -43,18 +44,24 @@ class ReplicaSearch:
         self._searched: Database | None = None
 
     async def search(
-        self, user_id: str, query: str, top_k: int, tags: Sequence[str], include_conversation: bool
+        self,
+        user_id: str,
+        query: str,
+        top_k: int,
+        tags: Sequence[str],
+        include_conversation: bool,
+        only: Only = ALL,
     ) -> SearchOutcome:
         """See `Memory.search`. Raises `StorageError` where there is neither server nor copy."""
         wanted = [namespaces.notes_of(user_id)]
-        if include_conversation and not tags:
+        if include_conversation and not narrows(tags, only):
             wanted.append(namespaces.conversations_of(user_id))
         for last_attempt in (False, True):
             database = self._replica.database
             try:
                 warning = await self._freshen(wanted)
                 outcome = await self._search().search(
-                    user_id, query, top_k, tags, include_conversation
+                    user_id, query, top_k, tags, include_conversation, only
                 )
             except StorageError as error:
                 if error.code != Code.DATA_LOSS or last_attempt:
@@ -67,9 +74,11 @@ class ReplicaSearch:
             return replace(outcome, warnings=(warning, *outcome.warnings))
         raise AssertionError("unreachable")
 
-    async def similar(self, user_id: str, note_id: str, embedded: Embedded) -> tuple[Hit, ...]:
+    async def similar(
+        self, user_id: str, note_id: str, embedded: Embedded, session_id: str = ""
+    ) -> tuple[Hit, ...]:
         """See `Search.similar`; answers with what is here."""
-        return await self._search().similar(user_id, note_id, embedded)
+        return await self._search().similar(user_id, note_id, embedded, session_id)
 
     def _search(self) -> Search:
         """A search over the copy as it is now: a damaged one may have been replaced."""
