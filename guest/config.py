@@ -10,11 +10,12 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Final, cast
+from typing import Final, Literal, cast, get_args
 
 from wire.errors import Code, WireError
 from wire.limits import TOOL_OUTPUT_MAX_BYTES, USER_ID_PATTERN
 from wire.paths import VIRTUAL_ROOTS
+from wire.tools import FAMILIES, NAMES, TOOLS, offered
 from wire.transport import grpc_target
 from wire.v1 import bootstrap_pb2
 
@@ -25,9 +26,12 @@ from guest.tools.command_policy import CommandPolicy
 from guest.tools.policy import APPROVALS, Approval
 from guest.tools.shell_limits import TIMEOUT_DEFAULT_S, TIMEOUT_MAX_S
 
+Scope = Literal["user", "session"]
 TIERS: Final = ("process", "container", "micro_vm")
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 SECRET_MIN_CHARS: Final = 12
+WINDOW_TOKENS: Final = (4_000, 10_000_000)
+CONTEXT_TOKENS_MAX: Final = 16_000
 _RESOLUTION = "correct the setting in runner.toml, then: runner restart"
 
 
@@ -64,14 +68,20 @@ class Paths:
 
 @dataclass(frozen=True)
 class ToolSettings:
-    """Which tools are off, who approves Privileged ones, how long a result may be,
+    """Which tools are on or off, who approves Privileged ones, how long a result may be,
     which commands may run and for how many seconds unless they say otherwise."""
 
+    enabled: tuple[str, ...] = ()
     disabled: tuple[str, ...] = ()
     approval: Approval = "auto"
     max_output_bytes: int = TOOL_OUTPUT_MAX_BYTES
     commands: CommandPolicy = field(default_factory=CommandPolicy)
     command_timeout_s: float = TIMEOUT_DEFAULT_S
+
+    @property
+    def off(self) -> frozenset[str]:
+        """The tools that are not offered."""
+        return frozenset(TOOLS) - offered(self.enabled, self.disabled)
 
 
 @dataclass(frozen=True)
@@ -166,6 +176,14 @@ def _memory(settings: bootstrap_pb2.MemorySettings) -> MemoryConfig:
         embed_wait_s=settings.embed_wait_ms / 1000,
         recency_weight=_fraction("memory.recency_weight", settings.recency_weight),
         retention_days=settings.retention_days,
+        max_notes=settings.max_notes or defaults.max_notes,
+        max_text_bytes=settings.max_text_bytes or defaults.max_text_bytes,
+        typed_scope=cast(
+            Scope, _one_of("memory.typed_scope", settings.typed_scope or "user", get_args(Scope))
+        ),
+        context_tokens=_at_most(
+            "memory.context_tokens", settings.context_tokens, CONTEXT_TOKENS_MAX
+        ),
         encryption_key=settings.encryption_key,
         remote=_remote(settings.remote) if settings.HasField("remote") else None,
     )
@@ -183,7 +201,8 @@ def _tools(settings: bootstrap_pb2.ToolSettings) -> ToolSettings:
     if not 1 <= timeout <= TIMEOUT_MAX_S:
         raise _bad("tools.shell.timeout_s", str(timeout), f"seconds from 1 to {TIMEOUT_MAX_S:g}")
     return ToolSettings(
-        disabled=tuple(settings.disabled),
+        enabled=_names("tools.enabled", settings.enabled),
+        disabled=_names("tools.disabled", settings.disabled),
         approval=cast(Approval, _one_of("tools.approval", settings.approval or "auto", APPROVALS)),
         max_output_bytes=settings.max_output_bytes or TOOL_OUTPUT_MAX_BYTES,
         commands=CommandPolicy(
@@ -193,6 +212,13 @@ def _tools(settings: bootstrap_pb2.ToolSettings) -> ToolSettings:
         ),
         command_timeout_s=timeout,
     )
+
+
+def _names(name: str, values: Sequence[str]) -> tuple[str, ...]:
+    for value in values:
+        if value not in NAMES:
+            raise _bad(name, repr(value), ", ".join((*FAMILIES, *TOOLS)))
+    return tuple(values)
 
 
 def _globs(name: str, patterns: Sequence[str]) -> tuple[str, ...]:
@@ -209,6 +235,18 @@ def _agent(settings: bootstrap_pb2.AgentSettings) -> AgentSettings:
         raise _bad("agent.turn_timeout_s", str(timeout), "a positive number of seconds")
     if settings.base_url and not re.match(r"https?://[^/]", settings.base_url):
         raise _bad("agent.base_url", repr(settings.base_url), "http://… or https://…")
+    window = settings.context_window or defaults.context_window
+    if not WINDOW_TOKENS[0] <= window <= WINDOW_TOKENS[1]:
+        accepted = "tokens from {} to {}".format(*WINDOW_TOKENS)
+        raise _bad("agent.context_window", str(window), accepted)
+    trigger = settings.summary_trigger or defaults.summary_trigger
+    target = settings.summary_target or defaults.summary_target
+    if not 0 < target < trigger < 1:
+        raise _bad(
+            "agent.summary_target",
+            f"{target} with agent.summary_trigger {trigger}",
+            "shares of the window, summary_target less than summary_trigger",
+        )
     return AgentSettings(
         provider=cast(
             Provider, _one_of("agent.provider", settings.provider or "offline", PROVIDERS)
@@ -221,6 +259,10 @@ def _agent(settings: bootstrap_pb2.AgentSettings) -> AgentSettings:
         max_tokens=settings.max_tokens or defaults.max_tokens,
         turn_timeout_s=timeout,
         history_turns=settings.history_turns or defaults.history_turns,
+        context_window=window,
+        summary_trigger=trigger,
+        summary_target=target,
+        summary_min_turns=settings.summary_min_turns or defaults.summary_min_turns,
     )
 
 
@@ -247,6 +289,12 @@ def _directory(name: str, path: str) -> Path:
 def _one_of(name: str, value: str, accepted: Sequence[str]) -> str:
     if value not in accepted:
         raise _bad(name, repr(value), "one of " + ", ".join(accepted))
+    return value
+
+
+def _at_most(name: str, value: int, maximum: int) -> int:
+    if value > maximum:
+        raise _bad(name, str(value), f"at most {maximum}")
     return value
 
 

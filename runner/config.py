@@ -26,6 +26,7 @@ from runner.config_fields import (
     EnvName,
     Section,
     Text,
+    ToolNames,
     count,
 )
 from runner.config_memory import MemorySection
@@ -37,6 +38,9 @@ Approval = Literal["auto", "ask", "deny"]
 ShellNetwork = Literal["none", "outbound"]
 AgentNetwork = Literal["auto", "internal", "outbound"]
 Provider = Literal["offline", "openai", "anthropic", "google"]
+WindowShare = Annotated[
+    float, Field(strict=True, ge=0.1, le=0.95, description="a number from 0.1 to 0.95")
+]
 EmbedderBackend = Literal["sentence-transformers", "hashing", "none"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
@@ -51,9 +55,11 @@ class EmbedderSection(Section):
 
 
 class ToolsSection(Section):
-    """`[tools]`: which tools are off, who approves Privileged ones, how long a result may be."""
+    """`[tools]`: which tools are on or off, who approves Privileged ones, how long a result
+    may be. A tool's own name counts more than that of its family; see `wire.tools`."""
 
-    disabled: Annotated[tuple[Text, ...], Field(description="a list of tool names")] = ()
+    enabled: ToolNames = ()
+    disabled: ToolNames = ()
     approval: Approval = "auto"
     max_output_bytes: Annotated[int, count(256, 1024 * 1024)] = 16 * 1024
 
@@ -114,7 +120,8 @@ class AgentSection(Section):
     """`[agent]`: which model answers, and the budgets of one turn.
 
     `api_key_env` names an environment variable of the runner; the key itself
-    is in no file and reaches the guest in its envelope only.
+    is in no file and reaches the guest in its envelope only. `summary_trigger` and
+    `summary_target` are shares of `context_window`.
     """
 
     provider: Provider = "offline"
@@ -131,6 +138,10 @@ class AgentSection(Section):
         Field(strict=True, ge=1, le=86_400, description="a number of seconds from 1 to 86400"),
     ] = 300
     history_turns: Annotated[int, count(1, 10_000)] = 20
+    context_window: Annotated[int, count(4_000, 10_000_000)] = 64_000
+    summary_trigger: WindowShare = 0.7
+    summary_target: WindowShare = 0.4
+    summary_min_turns: Annotated[int, count(1, 1_000)] = 4
 
     @field_validator("base_url")
     @classmethod
@@ -138,6 +149,16 @@ class AgentSection(Section):
         if value and not re.match(r"https?://[^/\s]+", value):
             raise PydanticCustomError("url", "is not a URL")
         return value
+
+    @model_validator(mode="after")
+    def _summaries_shorten(self) -> Self:
+        if self.summary_target >= self.summary_trigger:
+            raise PydanticCustomError(
+                "summary",
+                "summary_target {target} must be less than summary_trigger {trigger}",
+                {"target": self.summary_target, "trigger": self.summary_trigger},
+            )
+        return self
 
     @model_validator(mode="after")
     def _complete(self) -> Self:

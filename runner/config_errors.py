@@ -11,7 +11,7 @@ from runner.config_keys import Key, accepted_values, dotted, unknown_key
 from runner.errors import ConfigError
 
 _SHOWN_CHARS = 80
-_OF_SECTIONS = ("weights", "model", "credential", "key")
+_OF_SECTIONS = ("weights", "model", "credential", "key", "summary")
 """Kinds of problems that lie between settings, not in one."""
 
 

@@ -6,6 +6,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_core import PydanticCustomError
+from wire.tools import FAMILIES, NAMES, TOOLS
 
 INT64_MAX: Final = 2**63 - 1
 
@@ -30,11 +31,23 @@ def _env_name(value: str) -> str:
     return value
 
 
+def _tool_name(value: str) -> str:
+    if value not in NAMES:
+        raise PydanticCustomError("tool_name", "is neither a tool nor a family of tools")
+    return value
+
+
 Text = Annotated[str, AfterValidator(_plain), Field(strict=True)]
 EnvName = Annotated[
     Text,
     AfterValidator(_env_name),
     Field(description="the NAME of an environment variable, not the secret itself"),
+]
+ToolNames = Annotated[
+    tuple[Annotated[Text, AfterValidator(_tool_name)], ...],
+    Field(
+        description=f"a list of tool names ({', '.join(TOOLS)}) or families ({', '.join(FAMILIES)})"
+    ),
 ]
 AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
 OptionalPath = Annotated[

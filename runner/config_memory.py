@@ -1,12 +1,14 @@
 """`[memory]`: where notes live, how they are kept and how search weighs its two sides."""
 
 import re
-from typing import Annotated, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from runner.config_fields import EnvName, Fraction, OptionalPath, Section, Text, count
+
+TypedScope = Literal["user", "session"]
 
 
 class EncryptionSection(Section):
@@ -26,7 +28,8 @@ class EncryptionSection(Section):
 
 
 class MemorySection(Section):
-    """`[memory]`: where notes live and how search weighs its two sides."""
+    """`[memory]`: where notes live, how many there may be, how search weighs its two sides
+    and how much of them comes into a prompt by itself."""
 
     db_path: Annotated[Text, Field(min_length=1, description='"auto" or a path of a file')] = "auto"
     vector_weight: Fraction = 0.5
@@ -47,6 +50,10 @@ class MemorySection(Section):
     remote_timeout_s: Annotated[
         float, Field(strict=True, ge=1, le=300, description="a number of seconds from 1 to 300")
     ] = 10.0
+    max_notes: Annotated[int, count(1, 10_000_000)] = 100_000
+    max_text_mb: Annotated[int, count(1, 1024 * 1024)] = 256
+    typed_scope: TypedScope = "user"
+    context_tokens: Annotated[int, count(0, 16_000)] = 1000
     encryption: EncryptionSection = EncryptionSection()
 
     @field_validator("remote_url")

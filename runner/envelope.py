@@ -48,6 +48,7 @@ def build_envelope(
         paths=bootstrap_pb2.GuestPaths(**paths),
         memory=_memory(settings.memory, workspace.user_id, view.path(db_path), credentials),
         tools=bootstrap_pb2.ToolSettings(
+            enabled=tools.enabled,
             disabled=tools.disabled,
             approval=tools.approval,
             max_output_bytes=tools.max_output_bytes,
@@ -68,6 +69,10 @@ def build_envelope(
             max_tokens=agent.max_tokens,
             turn_timeout_s=agent.turn_timeout_s,
             history_turns=agent.history_turns,
+            context_window=agent.context_window,
+            summary_trigger=agent.summary_trigger,
+            summary_target=agent.summary_target,
+            summary_min_turns=agent.summary_min_turns,
         ),
         embedder=embedder,
         shell=shell,
@@ -106,4 +111,8 @@ def _memory(
         encryption_key=credentials.memory_key,
         retention_days=memory.retention_days,
         recency_weight=memory.recency_weight,
+        max_notes=memory.max_notes,
+        max_text_bytes=memory.max_text_mb * 1024 * 1024,
+        typed_scope=memory.typed_scope,
+        context_tokens=memory.context_tokens,
     )

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from wire.errors import Code
+from wire.tools import FAMILIES, NAMES, OFF_BY_DEFAULT
 from wire.v1.bootstrap_pb2 import BootstrapEnvelope
 from wire.v1.common_pb2 import Endpoint
 
@@ -30,6 +31,8 @@ def test_absent_settings_take_their_defaults() -> None:
     assert checked.tools == config.ToolSettings()
     assert checked.memory.vector_weight == checked.memory.keyword_weight == 0.5
     assert (checked.memory.chunk_chars, checked.memory.chunk_overlap) == (640, 96)
+    assert (checked.memory.max_notes, checked.memory.max_text_bytes) == (100_000, 256 * 2**20)
+    assert checked.memory.typed_scope == "user"
     assert checked.embedder == config.Link(unavailable_reason="no embedder was configured")
     assert checked.log_level == "info"
 
@@ -53,6 +56,41 @@ def test_settings_arrive() -> None:
     assert checked.embedder.endpoint == "unix:/run/e.sock"
     assert checked.memory.embed_wait_s == 0.25
     assert set(checked.secrets) == {"launch-t0ken-1", "a-long-api-k3y", "embedder-t0ken"}
+
+
+def test_settings_of_memory_and_of_the_window_arrive() -> None:
+    sample = envelope()
+    sample.memory.max_notes, sample.memory.max_text_bytes = 7, 1000
+    sample.memory.typed_scope, sample.memory.context_tokens = "session", 250
+    sample.agent.context_window, sample.agent.summary_min_turns = 8_000, 2
+    sample.agent.summary_trigger, sample.agent.summary_target = 0.9, 0.2
+    checked = config.load(sample)
+    assert (checked.memory.max_notes, checked.memory.max_text_bytes) == (7, 1000)
+    assert (checked.memory.typed_scope, checked.memory.context_tokens) == ("session", 250)
+    assert (checked.agent.context_window, checked.agent.summary_min_turns) == (8_000, 2)
+    assert (checked.agent.summary_trigger, checked.agent.summary_target) == (0.9, 0.2)
+
+
+def test_no_memory_comes_into_a_prompt_where_the_envelope_says_none() -> None:
+    assert config.load(envelope()).memory.context_tokens == 0
+
+
+def test_what_is_off_follows_from_families_and_tools() -> None:
+    sample = envelope()
+    assert config.load(sample).tools.off == OFF_BY_DEFAULT
+    sample.tools.enabled.extend(["typed_memory", "memory_context"])
+    sample.tools.disabled.extend(["files", "recall"])
+    off = config.load(sample).tools.off
+    assert off == {*FAMILIES["files"], "recall", "search_memory", "write_memory"}
+
+
+@pytest.mark.parametrize("kind", ["enabled", "disabled"])
+def test_an_unknown_tool_is_refused_with_the_known_ones(kind: str) -> None:
+    sample = envelope()
+    getattr(sample.tools, kind).append("no_such_tool")
+    with pytest.raises(GuestError, match=rf"bad setting tools\.{kind}: 'no_such_tool'") as raised:
+        config.load(sample)
+    assert set(raised.value.details.removeprefix("accepted: ").split(", ")) == NAMES
 
 
 def test_the_operators_word_on_commands_arrives() -> None:
@@ -115,11 +153,18 @@ def test_secrets_do_not_show() -> None:
         ("memory.keyword_weight", float("nan")),
         ("memory.min_similarity", -0.1),
         ("memory.chunk_overlap", 640),
+        ("memory.typed_scope", "everyone"),
+        ("memory.context_tokens", 16_001),
         ("tools.approval", "maybe"),
         ("agent.provider", "magic"),
         ("agent.base_url", "localhost:11434"),
         ("agent.turn_timeout_s", -1.0),
         ("agent.turn_timeout_s", float("inf")),
+        ("agent.context_window", 3_999),
+        ("agent.context_window", 10_000_001),
+        ("agent.summary_target", 0.7),
+        ("agent.summary_target", -0.1),
+        ("agent.summary_target", float("nan")),
         ("embedder.endpoint.address", "http://x"),
         ("shell.endpoint.address", "unix:relative"),
         ("log_level", "loud"),

@@ -111,6 +111,20 @@ def test_users_lay_their_keys_over_the_general_ones(tmp_path: Path) -> None:
     assert carol.tools.disabled == ()
 
 
+def test_a_users_list_of_tools_stands_instead_of_the_general_one(tmp_path: Path) -> None:
+    text = """
+    [tools]
+    enabled = ["typed_memory", "memory_context"]
+    disabled = ["forget"]
+    [users.bob.tools]
+    enabled = ["working_memory"]
+    """
+    config = load(tmp_path, text)
+    alice, bob = config.for_user("alice").tools, config.for_user("bob").tools
+    assert (alice.enabled, alice.disabled) == (("typed_memory", "memory_context"), ("forget",))
+    assert (bob.enabled, bob.disabled) == (("working_memory",), ("forget",))
+
+
 def test_the_general_section_may_change_what_a_user_inherits(tmp_path: Path) -> None:
     text = "[users.bob.memory]\nvector_weight = 1"
     config = load(tmp_path, text, {"OXYDRA_MEMORY__KEYWORD_WEIGHT": "0.25"})
@@ -209,8 +223,35 @@ def test_broken_toml_is_told_with_file_line_and_column(
         ("[agent]\nmax_steps = 0", "agent.max_steps", "0", "a whole number from 1 to 1000"),
         ("[agent]\nmax_steps = 2.0", "agent.max_steps", "2.0", "a whole number from 1 to 1000"),
         ("[agent]\nbase_url = 'ftp://x'", "agent.base_url", "'ftp://x'", "http://"),
-        ("[tools]\ndisabled = 'x'", "tools.disabled", "'x'", "a list of tool names"),
-        ("[tools]\ndisabled = [1]", "tools.disabled", "1", "a list of tool names"),
+        (
+            "[tools]\ndisabled = 'x'",
+            "tools.disabled",
+            "'x'",
+            "a list of tool names (memory_search, ",
+        ),
+        ("[tools]\ndisabled = [1]", "tools.disabled", "1", "a list of tool names (memory_search, "),
+        (
+            "[tools]\ndisabled = ['rm']",
+            "tools.disabled",
+            "'rm'",
+            "families (memory, files, shell, ",
+        ),
+        ("[tools]\nenabled = ['Recall']", "tools.enabled", "'Recall'", "remember, recall, forget"),
+        (
+            "[users.bob.tools]\nenabled = ['typed']",
+            "users.bob.tools.enabled",
+            "'typed'",
+            "typed_memory, working_memory",
+        ),
+        ("[memory]\nmax_notes = 0", "memory.max_notes", "0", "from 1 to 10000000"),
+        ("[memory]\nmax_text_mb = 0", "memory.max_text_mb", "0", "from 1 to 1048576"),
+        ("[memory]\ntyped_scope = 'all'", "memory.typed_scope", "'all'", "one of user, session"),
+        ("[memory]\ncontext_tokens = 16001", "memory.context_tokens", "16001", "from 0 to 16000"),
+        ("[agent]\ncontext_window = 3999", "agent.context_window", "3999", "4000 to 10000000"),
+        ("[agent]\nsummary_trigger = 0.96", "agent.summary_trigger", "0.96", "from 0.1 to 0.95"),
+        ("[agent]\nsummary_target = 0.09", "agent.summary_target", "0.09", "from 0.1 to 0.95"),
+        ("[agent]\nsummary_target = nan", "agent.summary_target", "nan", "from 0.1 to 0.95"),
+        ("[agent]\nsummary_min_turns = 0", "agent.summary_min_turns", "0", "from 1 to 1000"),
         ("[embedder]\nbackend = 'x'", "embedder.backend", "'x'", "sentence-transformers"),
         ("memory = 3", "memory", "3", "a table of settings"),
         ("users = 3", "users", "3", "a table of settings"),
@@ -261,6 +302,14 @@ def test_all_wrong_values_are_told_at_once_and_inherited_ones_once(tmp_path: Pat
         ("[agent]\nprovider = 'anthropic'", "needs a model"),
         ("[agent]\nprovider = 'openai'\nmodel = 'm'", "needs a credential"),
         ("[users.bob.agent]\nprovider = 'google'", "needs a model"),
+        (
+            "[agent]\nsummary_target = 0.7",
+            "bad setting agent: summary_target 0.7 must be less than summary_trigger 0.7",
+        ),
+        (
+            "[users.bob.agent]\nsummary_trigger = 0.3",
+            "bad setting users.bob.agent: summary_target 0.4 must be less than summary_trigger 0.3",
+        ),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(

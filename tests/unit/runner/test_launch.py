@@ -66,8 +66,18 @@ def opened(made: Launch) -> bootstrap_pb2.BootstrapEnvelope:
 def test_the_envelope_holds_everything_the_guest_needs(workspace: Workspace) -> None:
     config = Config(
         agent=AGENT,
-        memory=MemorySection(vector_weight=0.25, keyword_weight=0.75, embed_wait_ms=7),
-        tools=ToolsSection(disabled=("recall",), approval="ask", max_output_bytes=512),
+        memory=MemorySection(
+            vector_weight=0.25,
+            keyword_weight=0.75,
+            embed_wait_ms=7,
+            max_notes=9,
+            max_text_mb=2,
+            typed_scope="session",
+            context_tokens=0,
+        ),
+        tools=ToolsSection(
+            enabled=("typed_memory",), disabled=("recall",), approval="ask", max_output_bytes=512
+        ),
         log_level="debug",
     )
     made = launch(launcher(workspace, config))
@@ -87,12 +97,17 @@ def test_the_envelope_holds_everything_the_guest_needs(workspace: Workspace) -> 
     assert (memory.vector_weight, memory.keyword_weight) == (0.25, 0.75)
     assert (memory.chunk_chars, memory.chunk_overlap, memory.embed_wait_ms) == (640, 96, 7)
     assert memory.min_similarity == 0.2
+    assert (memory.max_notes, memory.max_text_bytes) == (9, 2 * 1024 * 1024)
+    assert (memory.typed_scope, memory.context_tokens) == ("session", 0)
+    assert list(message.tools.enabled) == ["typed_memory"]
     assert list(message.tools.disabled) == ["recall"]
     assert (message.tools.approval, message.tools.max_output_bytes) == ("ask", 512)
     agent = message.agent
     assert (agent.provider, agent.model, agent.api_key) == ("openai", "m", SECRET)
     assert (agent.instructions, agent.max_steps, agent.max_tokens) == ("be kind", 20, 200_000)
     assert (agent.turn_timeout_s, agent.history_turns) == (300, 20)
+    assert (agent.context_window, agent.summary_min_turns) == (64_000, 4)
+    assert (agent.summary_trigger, agent.summary_target) == (0.7, 0.4)
     assert message.embedder.endpoint.address == "unix:/run/e/embedder.sock"
     assert message.embedder.token == "et"
     assert not message.shell.endpoint.address
