@@ -8,9 +8,13 @@
 - `superseded_by`: NULL while a note is current; empty where it was superseded by
   nothing; else the id of the note that replaces it.
 - `accessed_at`: when `recall` last gave the note; empty: never.
+- `notes_by_age` has superseded notes, too, for lists that show them.
 - `usage`: how many notes a namespace has, and the bytes of their text, kept by
   triggers so that a quota costs one look.
 - `sessions.parent_id`: the session that work was delegated from; empty: none.
+
+Where changes of notes are counted for copies, the trigger goes that does not know the
+new columns; `guest.memory.replica.revisions` makes it anew.
 """
 
 from typing import Final
@@ -32,6 +36,9 @@ STATEMENTS: Final = (
     "UPDATE notes SET change = 'update' WHERE version > 1",
     "UPDATE note_versions SET change = 'update' WHERE version > 1",
     "UPDATE notes SET superseded_at = updated_at WHERE superseded_by IS NOT NULL",
+    "DROP TRIGGER IF EXISTS notes_update_counted",
+    "DROP INDEX notes_by_age",
+    "CREATE INDEX notes_by_age ON notes (namespace, seq, superseded_by)",
     "CREATE INDEX notes_by_scope ON notes (scope_session) WHERE scope_session <> ''",
     "CREATE INDEX notes_by_replacement ON notes (namespace, superseded_by) "
     "WHERE superseded_by IS NOT NULL",

@@ -18,7 +18,10 @@ PAGE_ROWS: Final = 250
 TABLES: Final = (
     "CREATE TABLE IF NOT EXISTS replica_of (source TEXT NOT NULL)",
     "CREATE TABLE IF NOT EXISTS replica_progress (namespace TEXT PRIMARY KEY, state TEXT NOT NULL)",
+    "DROP INDEX IF EXISTS notes_by_key",
 )
+"""What a copy has besides the schema, and has not: a note may come before the one of the
+same name goes that it replaces."""
 
 _COUNTERS: Final = """
 SELECT namespace, changes, removals FROM revisions
@@ -28,12 +31,21 @@ _IDS: Final = f"""
 SELECT (SELECT json_group_array(chunk_id) FROM chunks WHERE namespace = ?1 AND NOT {HIDDEN}),
        (SELECT json_group_array(seq) FROM notes WHERE namespace = ?1)
 """  # noqa: S608
+_NOTE: Final = (
+    *("note_id", "content", "tags", "type", "confidence", "rationale", "importance", "key"),
+    *("scope_session", "source", "origin_actor", "origin_channel", "origin_session"),
+    *("origin_turn", "origin_link", "origin_material", "change", "restores", "version"),
+    *("created_at", "updated_at", "superseded_by", "superseded_reason", "superseded_at"),
+)
+"""What a copy has of a note: all but how often and when it was recalled, which changes
+with every look and which no search needs."""
+
 _PULL: Final = (
-    """
-    SELECT revision, seq, note_id, content, tags, version, created_at, updated_at, superseded_by
+    f"""
+    SELECT revision, seq, {", ".join(_NOTE)}
         FROM notes WHERE namespace = ? AND (revision, seq) > (?, ?)
         ORDER BY revision, seq LIMIT ?
-    """,
+    """,  # noqa: S608
     f"""
     SELECT chunks.revision, chunks.chunk_id, chunks.note_id, chunks.session_id, chunks.sequence,
            chunks.position, chunks.context, chunks.body, chunks.around, event.role,
@@ -52,16 +64,12 @@ _PULL: Final = (
 """Notes, passages, vectors: each stands on the one before, so a page of one kind
 counts only if the kinds before it are complete."""
 
-_PUT_NOTE: Final = """
-INSERT INTO notes (namespace, seq, note_id, content, tags, version, created_at, updated_at,
-                   superseded_by, content_hash, source, origin_actor, origin_channel,
-                   origin_session, origin_turn)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, '', '', '', '', '', '')
-    ON CONFLICT (seq) DO UPDATE SET
-        namespace = excluded.namespace, note_id = excluded.note_id, content = excluded.content,
-        tags = excluded.tags, version = excluded.version, created_at = excluded.created_at,
-        updated_at = excluded.updated_at, superseded_by = excluded.superseded_by
-"""
+_PUT_NOTE: Final = f"""
+INSERT INTO notes (namespace, seq, {", ".join(_NOTE)}, content_hash)
+    VALUES (?, ?, {", ".join("?" * len(_NOTE))}, '')
+    ON CONFLICT (seq) DO UPDATE SET namespace = excluded.namespace,
+        {", ".join(f"{column} = excluded.{column}" for column in _NOTE)}
+"""  # noqa: S608
 _PUT_SESSION: Final = """
 INSERT INTO sessions (session_id, user_id, title, channel, created_at, updated_at)
     VALUES (?, ?, '', '', '', '') ON CONFLICT (session_id) DO NOTHING

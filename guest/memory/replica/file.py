@@ -11,7 +11,7 @@ from guest.memory.database.base import Database, Statement
 from guest.memory.database.local import LocalDatabase
 from guest.memory.database.owner import FileOwner
 from guest.memory.forgetting import Eraser
-from guest.memory.migrations import migrate
+from guest.memory.migrations import MIGRATIONS, found_version, migrate
 from guest.memory.replica import delta
 
 log = logging.getLogger(__name__)
@@ -51,6 +51,7 @@ async def open_copy(path: Path, key: str, source: str) -> Database:
 async def _open(path: Path, key: str) -> Database:
     database = await LocalDatabase.open(path, key)
     try:
+        await _require_current(database)
         await migrate(database)
         await database.batch([Statement(sql) for sql in delta.TABLES])
         await Eraser(database).finish()
@@ -58,6 +59,18 @@ async def _open(path: Path, key: str) -> Database:
         await database.close()
         raise
     return database
+
+
+async def _require_current(database: Database) -> None:
+    """Raise `StorageError` for a copy that an older version has made: it lacks columns whose
+    values only the server knows."""
+    version = await found_version(database)
+    if 0 < version < MIGRATIONS[-1].version:
+        raise StorageError(
+            Code.FAILED_PRECONDITION,
+            f"the copy has schema version {version}; this program keeps one of version "
+            f"{MIGRATIONS[-1].version}",
+        )
 
 
 async def anew(path: Path, key: str, source: str) -> Database:

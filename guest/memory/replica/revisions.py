@@ -12,13 +12,16 @@ from guest.memory.database.base import Database, Statement
 _WATCHED: Final = {
     "notes": (
         "seq",
-        "content, tags, type, confidence, rationale, importance, version, created_at, "
-        "updated_at, superseded_by",
+        "content, tags, type, confidence, rationale, importance, key, scope_session, source, "
+        "origin_actor, origin_channel, origin_session, origin_turn, origin_link, "
+        "origin_material, change, restores, version, created_at, updated_at, superseded_by, "
+        "superseded_reason, superseded_at",
     ),
     "chunks": ("chunk_id", "position, context, body, around"),
     "chunks_vec": ("chunk_id", "model_id, vector"),
 }
-"""Each table's key, and the columns whose change counts: setting `revision` is none."""
+"""Each table's key, and the columns whose change counts: setting `revision` is none, and
+neither is that a note was recalled."""
 
 
 def _changed(table: str, event: str) -> str:
