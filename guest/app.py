@@ -15,8 +15,6 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
-from functools import partial
-from importlib import metadata
 from pathlib import Path
 from typing import Final
 
@@ -37,10 +35,6 @@ EXIT_STOPPED: Final = 75
 
 _STEP_TIMEOUT_S: Final = 0.9
 """Five parts close one after the other, and all must be done within five seconds."""
-_OFFLINE_NOTICE = (
-    "the built-in offline model answers: it understands only a few commands (say help); for a "
-    "real one set provider, model and api_key_env in the [agent] section of runner.toml"
-)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -166,26 +160,17 @@ def _stop_at_end_of_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) 
 
 
 async def _open(settings: config.GuestConfig, stack: AsyncExitStack) -> None:
-    """Compose the guest; whatever was opened is on `stack` before the next step can fail."""
+    """Open the guest's parts; each is on `stack` before the next step can fail."""
     # Imported here so that a bad envelope is answered at once, and nothing is imported for --help.
     from wire.transport import Server
     from wire.v1 import gateway_pb2_grpc
 
-    from guest.agent.loop import TurnLoop
+    from guest import composition
     from guest.agent.models import build_model
     from guest.embedding.client import RemoteEmbedder
-    from guest.gateway.service import GatewayService, GuestInfo
-    from guest.memory.backup import Backups
     from guest.memory.store import Memory
     from guest.shell.client import ShellClient
-    from guest.tools.files import file_tools
     from guest.tools.files.roots import Roots
-    from guest.tools.host_paths import HostPaths
-    from guest.tools.memory import memory_tools
-    from guest.tools.pipeline import ToolPipeline
-    from guest.tools.registry import Registry
-    from guest.tools.scrub import Scrubber
-    from guest.tools.shell import shell_tools
 
     model = build_model(settings.agent, no_shell_reason=settings.shell.unavailable_reason)
     embedder = None
@@ -198,7 +183,6 @@ async def _open(settings: config.GuestConfig, stack: AsyncExitStack) -> None:
         retention = memory.retention(settings.user_id)
         _close_later(stack, "retention", retention.stop)
         retention.start()
-    scrubber = Scrubber(settings.secrets)
     try:
         roots = Roots(settings.paths.virtual, settings.paths.private)
     except OSError as error:
@@ -209,55 +193,11 @@ async def _open(settings: config.GuestConfig, stack: AsyncExitStack) -> None:
             resolution="runner restart sets the workspace up again",
         ) from None
     stack.callback(roots.close)
-    tools = [*memory_tools(memory), *file_tools(roots)]
     shell = None
     if settings.shell.endpoint:
         shell = ShellClient(settings.shell.endpoint, settings.shell.token)
         _close_later(stack, "shell", shell.close)
-        tools += shell_tools(
-            shell,
-            timeout_s=settings.tools.command_timeout_s,
-            max_output_bytes=settings.tools.max_output_bytes,
-        )
-    sees_host = settings.tier == "process"
-    host_paths = HostPaths(settings.paths.virtual, settings.paths.private) if sees_host else None
-    pipeline = ToolPipeline(
-        Registry(tools),
-        disabled=settings.tools.disabled,
-        approval=settings.tools.approval,
-        max_output_bytes=settings.tools.max_output_bytes,
-        scrubber=scrubber,
-        host_paths=host_paths,
-        commands=settings.tools.commands,
-    )
-    service = GatewayService(
-        user_id=settings.user_id,
-        info=GuestInfo(
-            tier=settings.tier,
-            provider=settings.agent.provider,
-            model=model.model_name,
-            shell=settings.shell.unavailable_reason,
-            version=metadata.version("oxydra"),
-            embedder_reason=settings.embedder.unavailable_reason,
-            notices=[_OFFLINE_NOTICE] if settings.agent.provider == "offline" else [],
-        ),
-        memory=memory,
-        pipeline=pipeline,
-        loop=TurnLoop(
-            model=model,
-            pipeline=pipeline,
-            store=memory.conversations,
-            settings=settings.agent,
-            redact=scrubber.scrub,
-        ),
-        backups=Backups(
-            settings.paths.internal / "backups",
-            settings.memory.encryption_key,
-            partial(memory.copy_to, settings.user_id),
-        ),
-        redact_from_now_on=scrubber.learn,
-        shell_state=shell.state if shell else None,
-    )
+    service = composition.gateway(settings, model=model, memory=memory, roots=roots, shell=shell)
     server = Server(settings.endpoint, settings.token)
     gateway_pb2_grpc.add_GatewayServicer_to_server(service, server.grpc)
     _close_later(stack, "server", server.stop)

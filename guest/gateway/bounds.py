@@ -8,19 +8,24 @@ from wire.errors import Code
 from wire.limits import (
     NOTE_MAX_CHARS,
     QUERY_MAX_CHARS,
+    SEQUENCE_MAX,
     TAG_MAX_CHARS,
     TAGS_MAX,
     TURN_TEXT_MAX_CHARS,
 )
 
 from guest.errors import GuestError
+from guest.memory.types import NOTE_TYPES
 
 ID_PATTERN: Final = r"[A-Za-z0-9._-]{1,64}"
 TITLE_MAX_CHARS: Final = 200
+LINK_MAX_CHARS: Final = 1_000
 SECRET_MAX_CHARS: Final = 100_000
 CURSOR_MAX_CHARS: Final = 1_000
 ARGUMENTS_MAX_CHARS: Final = 1_000_000
 LIMIT_MAX: Final = 1_000
+STALE_DAYS_MAX: Final = 36_500
+ACTORS: Final = ("user", "agent", "automatic", "import")
 
 
 def identifier(field: str, value: str, *, optional: bool = False) -> str:
@@ -55,6 +60,39 @@ def tags(values: Sequence[str]) -> list[str]:
     return [_text("tags", value, TAG_MAX_CHARS) for value in values]
 
 
+def tag(value: str) -> str:
+    """One tag to look for; empty: any."""
+    return value and _text("tag", value, TAG_MAX_CHARS)
+
+
+def actor(value: str) -> str:
+    """Who has written a note; empty: anybody."""
+    return _one_of("actor", value, ACTORS)
+
+
+def note_type(value: str) -> str:
+    """What kind of note; empty: any."""
+    return _one_of("type", value, NOTE_TYPES)
+
+
+def version(field: str, value: int) -> int | None:
+    """The version that a note is expected to have; None for 0: any."""
+    if value > SEQUENCE_MAX:
+        raise _bad(field, f"{value} is over the maximum of {SEQUENCE_MAX}")
+    return value or None
+
+
+def cursor(value: str) -> str:
+    return at_most("cursor", value, CURSOR_MAX_CHARS)
+
+
+def link(value: str) -> str:
+    """Where a text comes from: one line, or nothing."""
+    if len(value.splitlines()) > 1:
+        raise _bad("link", "it must be one line")
+    return at_most("link", value, LINK_MAX_CHARS)
+
+
 def title(value: str, *, optional: bool = False) -> str:
     """What a session is called: one line."""
     if optional and not value:
@@ -78,6 +116,12 @@ def at_most(field: str, value: str, maximum: int) -> str:
     if "\0" in value:
         raise _bad(field, "it must not hold NUL characters")
     return value
+
+
+def _one_of(field: str, value: str, accepted: Sequence[str]) -> str:
+    if not value or value in accepted:
+        return value
+    raise _bad(field, f"{_seen(value)} is none of {', '.join(accepted)}")
 
 
 def _text(field: str, value: str, maximum: int) -> str:

@@ -10,9 +10,10 @@ from wire.v1 import gateway_pb2
 from guest.errors import GuestError
 from guest.memory.types import (
     Event,
-    Hit,
+    MemoryFull,
     Note,
     NoteNotFound,
+    Origin,
     Session,
     SessionBusy,
     SessionNotFound,
@@ -42,6 +43,14 @@ def checked() -> Iterator[None]:
             details=f"nothing was changed; it says: {error.current.text[:_SHOWN_CHARS]}",
             resolution="read it again, and decide anew",
         ) from None
+    except MemoryFull as error:
+        raise GuestError(
+            Code.RESOURCE_EXHAUSTED,
+            str(error),
+            details="nothing was changed",
+            resolution="forget notes that nobody needs (runner memory review shows some), or raise "
+            "memory.max_notes or memory.max_text_mb in runner.toml, then: runner restart",
+        ) from None
     except SessionNotFound as error:
         raise GuestError(
             Code.NOT_FOUND,
@@ -65,6 +74,7 @@ def session(value: Session) -> gateway_pb2.Session:
         updated_at=value.updated_at,
         turns=value.turns,
         archived_at=value.archived_at,
+        parent_session_id=value.parent_id,
     )
 
 
@@ -87,25 +97,29 @@ def note(value: Note) -> gateway_pb2.Note:
         created_at=value.created_at,
         updated_at=value.updated_at,
         source=value.source,
-        origin=gateway_pb2.NoteOrigin(
-            actor=value.origin.actor,
-            channel=value.origin.channel,
-            session_id=value.origin.session_id,
-            turn_id=value.origin.turn_id,
-        ),
+        origin=origin(value.origin),
         embedded=value.embedded,
+        type=value.details.type,
+        confidence=value.details.confidence,
+        rationale=value.details.rationale,
+        importance=value.details.importance,
+        key=value.key,
+        access_count=value.access_count,
+        accessed_at=value.accessed_at,
+        superseded=value.superseded is not None,
+        superseded_by=value.superseded.by if value.superseded else "",
+        superseded_reason=value.superseded.reason if value.superseded else "",
+        superseded_at=value.superseded.at if value.superseded else "",
+        scope_session=value.details.scope_session,
     )
 
 
-def hit(value: Hit) -> gateway_pb2.Note:
-    return gateway_pb2.Note(
-        note_id=value.note_id,
-        text=value.text,
-        tags=value.tags,
-        version=value.version,
-        created_at=value.created_at,
-        updated_at=value.updated_at,
-        source=value.source,
-        score=value.score,
-        matched_by=value.matched_by,
+def origin(value: Origin) -> gateway_pb2.NoteOrigin:
+    return gateway_pb2.NoteOrigin(
+        actor=value.actor,
+        channel=value.channel,
+        session_id=value.session_id,
+        turn_id=value.turn_id,
+        link=value.link,
+        material=value.material,
     )

@@ -1,11 +1,16 @@
-"""Memory administration by a person: straight on memory, with the user as actor."""
+"""One user's notes behind the gateway: changes by the memory tools, everything else by asking."""
 
+from collections.abc import Mapping
+
+from wire.errors import Code
 from wire.limits import TOP_K_MAX
 from wire.v1 import gateway_pb2
 
+from guest.agent.turn import Pipeline
 from guest.gateway import bounds, convert
+from guest.gateway.person import Person, Refused
 from guest.memory.store import Memory
-from guest.memory.types import Origin
+from guest.memory.types import NoteNotFound, StaleVersion
 
 _LIST_DEFAULT = 50
 _TOP_K_DEFAULT = 5
@@ -14,29 +19,53 @@ _TOP_K_DEFAULT = 5
 class Notes:
     """One user's notes behind the gateway."""
 
-    def __init__(self, user_id: str, memory: Memory) -> None:
+    def __init__(self, user_id: str, memory: Memory, administration: Pipeline) -> None:
         self._user_id = user_id
         self._memory = memory
+        self._person = Person(user_id, administration)
+
+    async def save(self, request: gateway_pb2.SaveNoteRequest) -> gateway_pb2.SaveNoteReply:
+        arguments = {"content": bounds.note_text(request.text), "tags": bounds.tags(request.tags)}
+        link = bounds.link(request.link)
+        with convert.checked():
+            saved, warnings = await self._person.call("memory_save", arguments, link=link)
+        return gateway_pb2.SaveNoteReply(
+            note_id=saved["note_id"],
+            message="\n".join([saved["message"], *warnings]),
+            searchable=saved["searchable"],
+            similar=[
+                gateway_pb2.Note(note_id=near["id"], text=near["text"], score=near["score"])
+                for near in saved["similar"]
+            ],
+        )
 
     async def list(self, request: gateway_pb2.ListNotesRequest) -> gateway_pb2.ListNotesReply:
-        limit = bounds.limit(request.limit, default=_LIST_DEFAULT)
-        cursor = bounds.at_most("cursor", request.cursor, bounds.CURSOR_MAX_CHARS)
         with convert.checked():
-            notes, following = await self._memory.list(self._user_id, limit, cursor)
+            notes, following = await self._memory.list(
+                self._user_id,
+                bounds.limit(request.limit, default=_LIST_DEFAULT),
+                bounds.cursor(request.cursor),
+                include_superseded=request.include_superseded,
+                type=bounds.note_type(request.type),
+                actor=bounds.actor(request.actor),
+                material_only=request.material_only,
+                tag=bounds.tag(request.tag),
+            )
         return gateway_pb2.ListNotesReply(notes=map(convert.note, notes), next_cursor=following)
 
     async def search(self, request: gateway_pb2.SearchNotesRequest) -> gateway_pb2.SearchNotesReply:
-        outcome = await self._memory.search(
-            self._user_id,
-            bounds.query(request.query),
-            top_k=bounds.limit(
+        arguments = {
+            "query": bounds.query(request.query),
+            "top_k": bounds.limit(
                 request.top_k, default=_TOP_K_DEFAULT, maximum=TOP_K_MAX, field="top_k"
             ),
-            tags=bounds.tags(request.tags),
-            include_conversation=request.include_conversation,
-        )
+            "tags": bounds.tags(request.tags),
+            "include_conversation": request.include_conversation,
+        }
+        with convert.checked():
+            found, warnings = await self._person.call("memory_search", arguments)
         return gateway_pb2.SearchNotesReply(
-            notes=map(convert.hit, outcome.hits), warnings=outcome.warnings
+            notes=[gateway_pb2.Note(**hit) for hit in found], warnings=warnings
         )
 
     async def get(self, request: gateway_pb2.GetNoteRequest) -> gateway_pb2.Note:
@@ -46,22 +75,21 @@ class Notes:
 
     async def edit(self, request: gateway_pb2.EditNoteRequest) -> gateway_pb2.Note:
         note_id = bounds.identifier("note_id", request.note_id)
-        text, tags = bounds.note_text(request.text), bounds.tags(request.tags)
+        arguments: dict[str, object] = {
+            "note_id": note_id,
+            "content": bounds.note_text(request.text),
+        }
+        if request.replace_tags:
+            arguments["tags"] = bounds.tags(request.tags)
+        if version := bounds.version("expected_version", request.expected_version):
+            arguments["version"] = version
+        await self._change("memory_update", arguments, note_id)
         with convert.checked():
-            edited = await self._memory.update(
-                self._user_id,
-                note_id,
-                text,
-                tags if request.replace_tags else None,
-                Origin(actor="user"),
-                expected_version=request.expected_version or None,
-            )
-        return convert.note(edited)
+            return convert.note(await self._memory.get(self._user_id, note_id))
 
     async def delete(self, request: gateway_pb2.DeleteNoteRequest) -> gateway_pb2.DeleteNoteReply:
         note_id = bounds.identifier("note_id", request.note_id)
-        with convert.checked():
-            await self._memory.delete(self._user_id, note_id)
+        await self._change("memory_delete", {"note_id": note_id}, note_id)
         return gateway_pb2.DeleteNoteReply()
 
     async def statistics(self) -> gateway_pb2.MemoryStatisticsReply:
@@ -91,3 +119,15 @@ class Notes:
 
     async def reembed(self) -> gateway_pb2.ReembedMemoryReply:
         return gateway_pb2.ReembedMemoryReply(passages=await self._memory.reembed(self._user_id))
+
+    async def _change(self, tool: str, arguments: Mapping[str, object], note_id: str) -> None:
+        """Have a note changed; a refusal is told in the words of every other call on notes."""
+        with convert.checked():
+            try:
+                await self._person.call(tool, arguments)
+            except Refused as refused:
+                if refused.code is Code.NOT_FOUND:
+                    raise NoteNotFound(note_id) from None
+                if refused.code is Code.CONFLICT:
+                    raise StaleVersion(await self._memory.get(self._user_id, note_id)) from None
+                raise

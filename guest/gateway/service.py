@@ -13,6 +13,7 @@ from wire.v1 import gateway_pb2, gateway_pb2_grpc
 from guest.agent.turn import Pipeline
 from guest.gateway import bounds
 from guest.gateway.backups import back_up
+from guest.gateway.history import History
 from guest.gateway.notes import Notes
 from guest.gateway.portable import Portable
 from guest.gateway.sessions import Sessions
@@ -41,7 +42,9 @@ class GuestInfo:
 class GatewayService(gateway_pb2_grpc.GatewayServicer):
     """Serves `user_id` and nobody else: the user is fixed here and never read from a request.
 
-    Several of these for different users may share one memory, pipeline and loop.
+    `pipeline` has the tools that are on; `administration` the memory tools, on or not,
+    because a person looks after their notes with them. Several of these services for
+    different users may share one memory, both pipelines and one loop.
     `close` cancels the running turns and waits until they are recorded.
     """
 
@@ -52,6 +55,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         info: GuestInfo,
         memory: Memory,
         pipeline: Pipeline,
+        administration: Pipeline,
         loop: Loop,
         backups: Backups,
         redact_from_now_on: Callable[[str], None],
@@ -64,7 +68,8 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         self._backups = backups
         self._redact_from_now_on = redact_from_now_on
         self._shell_state = shell_state
-        self._notes = Notes(user_id, memory)
+        self._notes = Notes(user_id, memory, administration)
+        self._history = History(user_id, memory)
         self._portable = Portable(user_id, memory)
         self._sessions = Sessions(user_id, memory.conversations, memory.sessions)
         self._turns = Turns(user_id, loop, memory.in_use)
@@ -184,6 +189,11 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         result = await self._pipeline.call(caller, name, arguments or "{}")
         return gateway_pb2.CallToolReply(text=result.text, is_error=result.is_error)
 
+    async def SaveNote(
+        self, request: gateway_pb2.SaveNoteRequest, context: Context
+    ) -> gateway_pb2.SaveNoteReply:
+        return await self._notes.save(request)
+
     async def ListNotes(
         self, request: gateway_pb2.ListNotesRequest, context: Context
     ) -> gateway_pb2.ListNotesReply:
@@ -208,6 +218,21 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         self, request: gateway_pb2.DeleteNoteRequest, context: Context
     ) -> gateway_pb2.DeleteNoteReply:
         return await self._notes.delete(request)
+
+    async def ListChanges(
+        self, request: gateway_pb2.ListChangesRequest, context: Context
+    ) -> gateway_pb2.ListChangesReply:
+        return await self._history.changes(request)
+
+    async def UndoChange(
+        self, request: gateway_pb2.UndoChangeRequest, context: Context
+    ) -> gateway_pb2.UndoChangeReply:
+        return await self._history.undo(request)
+
+    async def ReviewMemory(
+        self, request: gateway_pb2.ReviewMemoryRequest, context: Context
+    ) -> gateway_pb2.ReviewMemoryReply:
+        return await self._history.review(request)
 
     async def MemoryStatistics(
         self, request: gateway_pb2.MemoryStatisticsRequest, context: Context

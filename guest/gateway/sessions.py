@@ -1,7 +1,9 @@
 """One user's conversations behind the gateway."""
 
+from wire.errors import Code
 from wire.v1 import gateway_pb2
 
+from guest.errors import GuestError
 from guest.gateway import bounds, convert
 from guest.memory.conversation import Conversations
 from guest.memory.sessions.admin import SessionAdmin
@@ -26,6 +28,7 @@ class Sessions:
                     session_id=bounds.identifier("session_id", request.session_id, optional=True),
                     title=bounds.title(request.title, optional=True),
                     channel=bounds.identifier("channel", request.channel, optional=True),
+                    parent_id=await self._parent(request),
                 )
             )
 
@@ -67,6 +70,17 @@ class Sessions:
         with convert.checked():
             await self._admin.forget(self._user_id, session_id)
         return gateway_pb2.ForgetSessionReply()
+
+    async def _parent(self, request: gateway_pb2.CreateSessionRequest) -> str:
+        """The session that the new one is delegated from; "" for none."""
+        if not request.parent_session_id:
+            return ""
+        parent = bounds.identifier("parent_session_id", request.parent_session_id)
+        if parent == request.session_id:
+            raise GuestError(
+                Code.INVALID_ARGUMENT, "bad parent_session_id: a session cannot be its own parent"
+            )
+        return await self.require(parent)
 
     async def require(self, session_id: str) -> str:
         """`session_id`, which must be one of this user's; NOT_FOUND otherwise."""

@@ -93,7 +93,7 @@ class Turns:
             raise GuestError(Code.UNAVAILABLE, "the agent is shutting down")
         with convert.checked():
             self._in_use.take(session_id, f"turn {turn_id!r}")
-        context = ToolContext(self._user_id, session_id, turn_id, channel)
+        context = ToolContext(self._user_id, session_id, turn_id, channel, asked=text)
         turn = Turn(TurnRequest(context, text))
         self._by_session[session_id] = self._by_id[turn_id] = turn
         self._seen[turn_id] = None

@@ -2,7 +2,7 @@
 
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 from pydantic_ai.models import Model
-from wire.tools import FAMILIES
+from wire.tools import FAMILIES, TOOLS, offered
 from wire.transport import Server, open_channel
 from wire.v1 import gateway_pb2, gateway_pb2_grpc
 
+from guest import composition
 from guest.agent.loop import TurnLoop
 from guest.agent.models import build_model
 from guest.agent.settings import AgentSettings
@@ -28,7 +29,6 @@ from guest.tools.base import Tool
 from guest.tools.command_policy import CommandPolicy
 from guest.tools.files import file_tools
 from guest.tools.files.roots import Roots
-from guest.tools.memory import memory_tools
 from guest.tools.pipeline import ToolPipeline
 from guest.tools.registry import Registry
 from guest.tools.scrub import Scrubber
@@ -78,6 +78,7 @@ class House:
     path: Path
     memory: Memory
     pipeline: ToolPipeline
+    administration: ToolPipeline
     loop: TurnLoop
     stack: AsyncExitStack
     shell: ShellClient | None = None
@@ -90,6 +91,7 @@ class House:
             info=info,
             memory=self.memory,
             pipeline=self.pipeline,
+            administration=self.administration,
             loop=self.loop,
             backups=Backups(
                 self.path / "backups",
@@ -120,9 +122,15 @@ async def open_house(
     approval: Any = "auto",
     shell: ShellClient | None = None,
     commands: CommandPolicy | None = None,
+    enabled: Sequence[str] = (),
+    keeping: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> AsyncIterator[House]:
-    """A house at `path` (a fresh one, removed afterwards, where none is given)."""
+    """A house at `path` (a fresh one, removed afterwards, where none is given).
+
+    `enabled` are families and tools that are off by default, `keeping` settings of its
+    memory and `settings` those of its agent.
+    """
     async with AsyncExitStack() as stack:
         if path is None:
             path = Path(tempfile.mkdtemp(dir="/tmp"))
@@ -130,7 +138,7 @@ async def open_house(
         for name in ("shared", "tmp", "vault"):
             (path / name).mkdir(exist_ok=True)
         agent = AgentSettings(**settings)
-        config = MemoryConfig(db_path=str(path / "memory.db"))
+        config = MemoryConfig(db_path=str(path / "memory.db"), **(keeping or {}))
         memory = await Memory.open(config, embedder)
         stack.push_async_callback(memory.close)
         scrubber = Scrubber(["s3cret-t0ken"])
@@ -138,10 +146,15 @@ async def open_house(
         stack.callback(roots.close)
         pipeline = ToolPipeline(
             Registry(
-                [*memory_tools(memory), *file_tools(roots), *tools, *commands_of(shell)],
+                [
+                    *composition.tools_of_memory(memory, config),
+                    *file_tools(roots),
+                    *tools,
+                    *commands_of(shell),
+                ],
                 {**FAMILIES, "test": [tool.name for tool in tools]},
             ),
-            disabled=(),
+            disabled=set(TOOLS) - offered(enabled, ()),
             approval=approval,
             max_output_bytes=16_384,
             scrubber=scrubber,
@@ -154,7 +167,8 @@ async def open_house(
             settings=agent,
             redact=scrubber.scrub,
         )
-        yield House(path, memory, pipeline, loop, stack, shell)
+        administration = composition.administration(memory, scrubber)
+        yield House(path, memory, pipeline, administration, loop, stack, shell)
 
 
 def commands_of(shell: ShellClient | None) -> list[Tool]:

@@ -84,7 +84,7 @@ async def test_the_whole_life_of_a_note_through_turns(alice: Client) -> None:
     assert "Shantanu" not in found
     note = await alice.stub.GetNote(pb.GetNoteRequest(note_id=note_id))
     assert note.version == 2
-    assert (note.origin.actor, note.origin.channel) == ("agent", "test")
+    assert (note.origin.actor, note.origin.channel) == ("user", "test")
     assert note.origin.session_id == session
     denied = await alice.answer(session, "read /../.oxydra/memory.db")
     assert "path is outside /shared, /tmp and /vault" in denied

@@ -1,0 +1,122 @@
+"""From opened parts to the gateway of one agent guest: which tools, behind which pipelines.
+
+Nothing is opened here, so nothing has to be closed.
+"""
+
+from functools import partial
+from importlib import metadata
+from typing import Final
+
+from pydantic_ai.models import Model
+
+from guest.agent.loop import TurnLoop
+from guest.config import GuestConfig
+from guest.gateway.service import GatewayService, GuestInfo
+from guest.memory.backup import Backups
+from guest.memory.store import Memory
+from guest.memory.types import MemoryConfig
+from guest.shell.client import ShellClient
+from guest.tools.base import Tool
+from guest.tools.files import file_tools
+from guest.tools.files.roots import Roots
+from guest.tools.host_paths import HostPaths
+from guest.tools.memory import memory_tools
+from guest.tools.pipeline import ToolPipeline
+from guest.tools.registry import Registry
+from guest.tools.scrub import Scrubber
+from guest.tools.shell import shell_tools
+
+ADMINISTRATION_MAX_BYTES: Final = 1024 * 1024
+"""A person gets the whole answer of a memory tool, and a cut one could not be read back."""
+
+_OFFLINE_NOTICE: Final = (
+    "the built-in offline model answers: it understands only a few commands (say help); for a "
+    "real one set provider, model and api_key_env in the [agent] section of runner.toml"
+)
+
+
+def gateway(
+    settings: GuestConfig,
+    *,
+    model: Model,
+    memory: Memory,
+    roots: Roots,
+    shell: ShellClient | None,
+) -> GatewayService:
+    """What serves the user; `close` it before the parts that it was given."""
+    scrubber = Scrubber(settings.secrets)
+    pipeline = offered(settings, registry(settings, memory, roots, shell), scrubber)
+    offline = settings.agent.provider == "offline"
+    return GatewayService(
+        user_id=settings.user_id,
+        info=GuestInfo(
+            tier=settings.tier,
+            provider=settings.agent.provider,
+            model=model.model_name,
+            shell=settings.shell.unavailable_reason,
+            version=metadata.version("oxydra"),
+            embedder_reason=settings.embedder.unavailable_reason,
+            notices=[_OFFLINE_NOTICE] if offline else [],
+        ),
+        memory=memory,
+        pipeline=pipeline,
+        administration=administration(memory, scrubber),
+        loop=TurnLoop(
+            model=model,
+            pipeline=pipeline,
+            store=memory.conversations,
+            settings=settings.agent,
+            redact=scrubber.scrub,
+        ),
+        backups=Backups(
+            settings.paths.internal / "backups",
+            settings.memory.encryption_key,
+            partial(memory.copy_to, settings.user_id),
+        ),
+        redact_from_now_on=scrubber.learn,
+        shell_state=shell.state if shell else None,
+    )
+
+
+def registry(
+    settings: GuestConfig, memory: Memory, roots: Roots, shell: ShellClient | None
+) -> Registry:
+    """Every tool that this guest could offer: those that run commands only with a `shell`."""
+    tools = [*tools_of_memory(memory, settings.memory), *file_tools(roots)]
+    if shell is not None:
+        tools += shell_tools(
+            shell,
+            timeout_s=settings.tools.command_timeout_s,
+            max_output_bytes=settings.tools.max_output_bytes,
+        )
+    return Registry(tools)
+
+
+def tools_of_memory(memory: Memory, config: MemoryConfig) -> list[Tool]:
+    """All families that work on notes."""
+    return memory_tools(memory)
+
+
+def offered(settings: GuestConfig, tools: Registry, scrubber: Scrubber) -> ToolPipeline:
+    """The tools that are on, for the model and for whoever calls tools by name."""
+    sees_host = settings.tier == "process"
+    return ToolPipeline(
+        tools,
+        disabled=settings.tools.off,
+        approval=settings.tools.approval,
+        max_output_bytes=settings.tools.max_output_bytes,
+        scrubber=scrubber,
+        host_paths=(
+            HostPaths(settings.paths.virtual, settings.paths.private) if sees_host else None
+        ),
+        commands=settings.tools.commands,
+    )
+
+
+def administration(memory: Memory, scrubber: Scrubber) -> ToolPipeline:
+    """The memory tools for a person, whatever the model is offered."""
+    return ToolPipeline(
+        Registry(memory_tools(memory)),
+        max_output_bytes=ADMINISTRATION_MAX_BYTES,
+        scrubber=scrubber,
+    )

@@ -1,0 +1,69 @@
+"""What has happened to a user's notes, taking it back, and what deserves a second look."""
+
+from wire.v1 import gateway_pb2
+
+from guest.gateway import bounds, convert
+from guest.gateway.person import CHANNEL
+from guest.memory.store import Memory
+
+_CHANGES_DEFAULT = 50
+_REVIEW_DEFAULT = 50
+_STALE_DAYS_DEFAULT = 180
+
+
+class History:
+    """One user's changes behind the gateway."""
+
+    def __init__(self, user_id: str, memory: Memory) -> None:
+        self._user_id = user_id
+        self._memory = memory
+
+    async def changes(
+        self, request: gateway_pb2.ListChangesRequest
+    ) -> gateway_pb2.ListChangesReply:
+        with convert.checked():
+            changes, following = await self._memory.history.changes(
+                self._user_id,
+                note_id=bounds.identifier("note_id", request.note_id, optional=True),
+                limit=bounds.limit(request.limit, default=_CHANGES_DEFAULT),
+                cursor=bounds.cursor(request.cursor),
+                actor=bounds.actor(request.actor),
+                material_only=request.material_only,
+                session_id=bounds.identifier("session_id", request.session_id, optional=True),
+            )
+        return gateway_pb2.ListChangesReply(
+            changes=map(convert.change, changes), next_cursor=following
+        )
+
+    async def undo(self, request: gateway_pb2.UndoChangeRequest) -> gateway_pb2.UndoChangeReply:
+        note_id = bounds.identifier("note_id", request.note_id)
+        expected = bounds.version("expected_version", request.expected_version)
+        with convert.checked():
+            undone = await self._memory.history.undo(
+                self._user_id,
+                note_id,
+                expected_version=expected,
+                may_forget=request.may_forget,
+                channel=CHANNEL,
+            )
+        return gateway_pb2.UndoChangeReply(
+            done=undone.done, note=undone.note and convert.note(undone.note)
+        )
+
+    async def review(
+        self, request: gateway_pb2.ReviewMemoryRequest
+    ) -> gateway_pb2.ReviewMemoryReply:
+        stale_days = bounds.limit(
+            request.stale_days,
+            default=_STALE_DAYS_DEFAULT,
+            maximum=bounds.STALE_DAYS_MAX,
+            field="stale_days",
+        )
+        limit = bounds.limit(request.limit, default=_REVIEW_DEFAULT)
+        with convert.checked():
+            reviewed = await self._memory.review(self._user_id, stale_days=stale_days, limit=limit)
+        return gateway_pb2.ReviewMemoryReply(
+            near=map(convert.near, reviewed.near),
+            stale=map(convert.note, reviewed.stale),
+            warnings=reviewed.warnings,
+        )
