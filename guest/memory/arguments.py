@@ -28,13 +28,17 @@ def check_length(field: str, text: str, maximum: int) -> None:
 
 
 def check_details(details: Details) -> None:
-    if details.type not in NOTE_TYPES:
-        raise ValueError(f"type: {details.type!r} is not one of {', '.join(NOTE_TYPES)}")
+    check_type(details.type)
     check_fraction("confidence", details.confidence)
     check_fraction("importance", details.importance)
     if details.rationale:
         check_text("rationale", details.rationale)
         check_length("rationale", details.rationale, RATIONALE_MAX_CHARS)
+
+
+def check_type(type_: str) -> None:
+    if type_ not in NOTE_TYPES:
+        raise ValueError(f"type: {type_!r} is not one of {', '.join(NOTE_TYPES)}")
 
 
 def check_fraction(field: str, value: float) -> None:

@@ -15,12 +15,12 @@ from guest.memory.writer import NoteWriter
 _ACTIVITY: Final = f"""
 SELECT notes.updated_at, notes.key, notes.change, notes.version FROM notes
     WHERE notes.namespace = ?1 AND notes.updated_at >= ?2 AND notes.updated_at < ?3
-        AND notes.key IS NOT NULL AND notes.key NOT IN {keys.FIXED}
+        AND notes.key NOT IN {keys.FIXED} AND notes.superseded_by IS NULL
 UNION ALL
 SELECT before.written_at, notes.key, before.change, before.version
     FROM note_versions AS before JOIN notes USING (namespace, note_id)
     WHERE before.namespace = ?1 AND before.written_at >= ?2 AND before.written_at < ?3
-        AND notes.key IS NOT NULL AND notes.key NOT IN {keys.FIXED}
+        AND notes.key NOT IN {keys.FIXED} AND notes.superseded_by IS NULL
 ORDER BY 1, 2, 4
 """  # noqa: S608
 
@@ -57,9 +57,9 @@ class KeyedNotes:
         arguments.check_key(key)
         arguments.check_text("text", text)
         while True:
-            before = await self.read(user_id, key)
+            before = await self._find(user_id, key)
             whole = text
-            if before is not None and mode == "append":
+            if mode == "append" and before is not None and before.superseded is None:
                 whole = f"{before.text}\n{text}"
                 _check_room(key, before.text, whole)
             try:
@@ -68,13 +68,14 @@ class KeyedNotes:
                 continue
 
     async def read(self, user_id: str, key: str) -> Note | None:
-        """The note of this name; None where it was never written, or was cleared."""
-        namespace = namespaces.notes_of(user_id)
-        return await notes.find_by_key(self._database, namespace, user_id, key)
+        """The note of this name; None where it was never written, was cleared or was
+        superseded since."""
+        note = await self._find(user_id, key)
+        return None if note is None or note.superseded else note
 
     async def clear(self, user_id: str, key: str) -> bool:
         """Delete the note for good, with its versions; false where there is none."""
-        note = await self.read(user_id, key)
+        note = await self._find(user_id, key)
         if note is None:
             return False
         try:
@@ -86,11 +87,14 @@ class KeyedNotes:
     async def activity(self, user_id: str, day: date) -> list[Activity]:
         """What was written on this day in UTC, in order, except to the handoff note and the
         scratchpad. Derived from the notes: what is forgotten leaves no line."""
-        until = day + timedelta(days=1)
-        arguments_ = (namespaces.notes_of(user_id), day.isoformat(), until.isoformat())
-        result = await self._database.execute(_ACTIVITY, arguments_)
+        days = (day.isoformat(), (day + timedelta(days=1)).isoformat())
+        result = await self._database.execute(_ACTIVITY, (namespaces.notes_of(user_id), *days))
         with noticed("what was written to working memory"):
             return [Activity(*cast("tuple[Any, ...]", row)) for row in result.rows]
+
+    async def _find(self, user_id: str, key: str) -> Note | None:
+        namespace = namespaces.notes_of(user_id)
+        return await notes.find_by_key(self._database, namespace, user_id, key)
 
     async def _store(
         self, user_id: str, key: str, text: str, mode: Mode, origin: Origin, before: Note | None

@@ -50,6 +50,7 @@ UPDATE notes SET content = ?, content_hash = ?, tags = COALESCE(?, tags),
                  rationale = COALESCE(?, rationale), importance = COALESCE(?, importance),
                  origin_actor = ?, origin_channel = ?, origin_session = ?, origin_turn = ?,
                  origin_link = ?, origin_material = ?, change = ?, restores = ?,
+                 superseded_by = NULL, superseded_reason = '', superseded_at = '',
                  version = version + 1, updated_at = ?
     WHERE namespace = ? AND note_id = ?
 """
@@ -92,6 +93,7 @@ async def insert(database: Database, namespace: str, draft: Draft, quota: Quota)
 async def update(database: Database, namespace: str, draft: Draft, quota: Quota) -> Passages:
     """Replace a note's text, and its tags and details unless None, keeping what it said before.
 
+    A superseded note counts again: who writes it anew means what it says.
     Raises `ConstraintViolated` where the note does not exist or has another version than
     `draft` replaces, and where it would grow beyond `quota`.
     """

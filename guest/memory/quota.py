@@ -6,7 +6,8 @@ Triggers keep the table `usage`, so that a change pays for one row of it.
 from dataclasses import dataclass
 from typing import Final, cast
 
-from guest.memory.database.base import Database, Statement
+from guest.memory.database.base import Database, Result, Statement
+from guest.memory.database.values import INTEGER_MAX
 from guest.memory.types import MemoryConfig, MemoryFull
 
 _KEEP: Final = """
@@ -19,7 +20,21 @@ INSERT INTO guards (ok)
         WHERE namespace = ?1 AND note_id = ?2 AND ?3 > length(CAST(content AS BLOB))
             AND bytes + ?3 - length(CAST(content AS BLOB)) > ?4
 """
-_USED: Final = "SELECT notes, bytes FROM usage WHERE namespace = ?"
+USED: Final = "SELECT notes, bytes FROM usage WHERE namespace = ?"
+
+
+@dataclass(frozen=True)
+class Used:
+    """How many notes there are, and the UTF-8 bytes of their text; or how much more."""
+
+    notes: int = 0
+    text_bytes: int = 0
+
+    def __add__(self, more: "Used") -> "Used":
+        return Used(self.notes + more.notes, self.text_bytes + more.text_bytes)
+
+
+_ONE: Final = Used(1, 1)
 
 
 @dataclass(frozen=True)
@@ -34,9 +49,12 @@ class Quota:
     def of(cls, config: MemoryConfig) -> "Quota":
         return cls(config.max_notes, config.max_text_bytes)
 
-    def keep(self, namespace: str) -> Statement:
-        """Fail the batch that has added notes before this statement, if they are too many."""
-        return Statement(_KEEP, (namespace, self.notes, self.text_bytes))
+    def keep(self, namespace: str, more: Used = _ONE) -> Statement:
+        """Fail the batch that has added `more` before this statement, if there is too much
+        now of what it has added."""
+        notes = self.notes if more.notes > 0 else INTEGER_MAX
+        text_bytes = self.text_bytes if more.text_bytes > 0 else INTEGER_MAX
+        return Statement(_KEEP, (namespace, notes, text_bytes))
 
     def keep_growing(self, namespace: str, note_id: str, text: str) -> Statement:
         """Fail the batch that is about to give a note a longer text, if that is too much."""
@@ -47,16 +65,24 @@ class Quota:
         self, database: Database, namespace: str, *, notes: int, text_bytes: int
     ) -> None:
         """Raise `MemoryFull` where so much more does not fit, with the numbers."""
-        result = await database.execute(_USED, (namespace,))
-        used, size = cast("tuple[int, int]", result.rows[0]) if result.rows else (0, 0)
-        if notes > 0 and used + notes > self.notes:
+        result = await database.execute(USED, (namespace,))
+        self.refuse(used_of(result), Used(notes, text_bytes))
+
+    def refuse(self, used: Used, more: Used) -> None:
+        """Raise `MemoryFull` where `more` does not fit beside `used`, with the numbers."""
+        if more.notes > 0 and used.notes + more.notes > self.notes:
             raise MemoryFull(
-                f"the memory is full: {used:,} notes of at most {self.notes:,}; forget notes "
-                "that are not needed, or raise memory.max_notes"
+                f"the memory is full: {used.notes:,} notes of at most {self.notes:,}; forget "
+                "notes that are not needed, or raise memory.max_notes"
             )
-        if text_bytes > 0 and size + text_bytes > self.text_bytes:
+        if more.text_bytes > 0 and used.text_bytes + more.text_bytes > self.text_bytes:
             raise MemoryFull(
-                f"the memory is full: {size:,} bytes of text of at most {self.text_bytes:,}, and "
-                f"this needs {text_bytes:,} more; forget notes that are not needed, or raise "
-                "memory.max_text_bytes"
+                f"the memory is full: {used.text_bytes:,} bytes of text of at most "
+                f"{self.text_bytes:,}, and this needs {more.text_bytes:,} more; forget notes "
+                "that are not needed, or raise memory.max_text_bytes"
             )
+
+
+def used_of(result: Result) -> Used:
+    """What `USED` has given."""
+    return Used(*cast("tuple[int, int]", result.rows[0])) if result.rows else Used()

@@ -110,7 +110,8 @@ class Memory:
 
         What it said before is kept as a version. Concurrent updates follow each
         other and the last one stands, unless `expected_version` says which version
-        this one replaces. Raises `NoteNotFound`; `StaleVersion` where the note has
+        this one replaces. A note that counted no more counts again. Raises
+        `NoteNotFound`; `StaleVersion` where the note has
         another version by now; `MemoryFull` where it grows and there is no room.
         """
         draft = self._writer.draft(
@@ -152,6 +153,8 @@ class Memory:
         arguments.check_range("limit", limit, LIST_MAX)
         if cursor and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 16):
             raise ValueError("cursor: not one that an earlier list has given")
+        if type:
+            arguments.check_type(type)
         before = int(cursor) if cursor else INTEGER_MAX
         only = listing.Filter(include_superseded, type, actor, material_only, tag)
         page, following = await listing.page(
@@ -176,6 +179,9 @@ class Memory:
         said in the user's conversations. What the result lacks is said in its warnings.
         """
         arguments.check_range("top_k", top_k, SEARCH_MAX)
+        arguments.check_fraction("min_confidence", only.min_confidence)
+        for wanted in only.types:
+            arguments.check_type(wanted)
         checked = arguments.checked_tags(tags)
         return await self._parts.search.search(
             user_id, query, top_k, checked, include_conversation, only
