@@ -12,6 +12,8 @@ from guest.tools.base import Tool
 from guest.tools.files import file_tools
 from guest.tools.memory import memory_tools
 from guest.tools.shell import shell_tools
+from guest.tools.typed_memory import typed_memory_tools
+from guest.tools.working_memory import working_memory_tools
 
 SNAPSHOT = Path(__file__).resolve().parent.parent / "tests" / "contract" / "tools.json"
 
@@ -19,7 +21,13 @@ SNAPSHOT = Path(__file__).resolve().parent.parent / "tests" / "contract" / "tool
 def all_tools() -> list[Tool]:
     """Every tool, over nothing: definitions need no store and no files."""
     nothing = cast(Any, None)
-    return [*memory_tools(nothing), *file_tools(nothing), *shell_tools(nothing)]
+    return [
+        *memory_tools(nothing),
+        *file_tools(nothing),
+        *shell_tools(nothing),
+        *typed_memory_tools(nothing),
+        *working_memory_tools(nothing),
+    ]
 
 
 def current() -> dict[str, Any]:

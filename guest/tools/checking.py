@@ -92,21 +92,28 @@ def _accepted(schema: dict[str, Any]) -> str:
     choices = [option for option in schema.get("anyOf", ()) if option.get("type") != "null"]
     if choices:
         schema = choices[0]
-    low, high = schema.get("minimum"), schema.get("maximum")
+    if "enum" in schema:
+        return f"one of {', '.join(schema['enum'])}"
     match schema.get("type"):
+        case "string" if "pattern" in schema:
+            return f"text of the form {schema['pattern'].strip('^$')}"
         case "string":
             least, most = schema.get("minLength", 0), schema.get("maxLength")
             return f"text of {least} to {most} characters" if most else "text"
         case "integer":
-            return f"a whole number from {low} to {high}"
+            return f"a whole number{_bounds(schema)}"
         case "number":
-            return f"a number from {low} to {high}"
+            return f"a number{_bounds(schema)}"
         case "boolean":
             return "true or false"
         case "array":
             return f"a list of at most {schema.get('maxItems')}, each {_accepted(schema['items'])}"
         case _:
             return "a value of the type in the tool's schema"
+
+
+def _bounds(schema: dict[str, Any]) -> str:
+    return f" from {schema['minimum']} to {schema['maximum']}" if "minimum" in schema else ""
 
 
 def _fields(tool: Tool) -> str:

@@ -30,8 +30,8 @@ _FUNCTION_WORDS: Final = STOP_WORDS | frozenset(
     utente usuário usuária gebruiker пользователь пользователя użytkownik kullanıcı
     der die das den dem des ein eine einen einem einer und oder ist sind war ich du er sie es wir
     ihr mein meine meinen dein sein seine nicht kein mit von zu im am auf für dass als auch hat
-    le la les l d j à un une des du de et ou est sont je tu il elle nous vous mon ma mes son sa ses ne
-    pas que qui avec pour dans sur au aux
+    le la les l d j à un une des du de et ou est sont je tu il elle nous vous mon ma mes son sa ses
+    ne pas que qui avec pour dans sur au aux
     el los las una unos y o es son yo él ella mi mis su sus no con por para en del al se lo
     il lo gli uno e è sono io lui lei mio mia suo sua non che di da in per
     os as um uma meu minha seu sua não com em na ao

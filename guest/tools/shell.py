@@ -1,5 +1,6 @@
 """The shell family: one tool, over one shell guest."""
 
+from dataclasses import replace
 from typing import Annotated, Any, Final
 
 from pydantic import Field
@@ -15,6 +16,7 @@ _BACKSTOP_S: Final = REACH_S + RESUME_S + 15.0
 """The shell ends a command at its timeout, and is given this long to say so."""
 _FRAME_BYTES: Final = 768
 """What a result takes besides the two streams: the other fields and the notes."""
+_COMMAND_SHOWN_CHARS: Final = 80
 
 _DESCRIPTION: Final = (
     "Run a shell command (bash) in the user's shell and wait for its end. It sees /shared and "
@@ -68,7 +70,8 @@ def shell_tools(
             )
         )
         budget = max(max_output_bytes - _FRAME_BYTES, max_output_bytes // 4)
-        return _output(ended, *both(ended.stdout, ended.stderr, budget), limit)
+        stdout, stderr = both(ended.stdout, ended.stderr, budget)
+        return replace(_output(ended, stdout, stderr, limit), material=(_source(arguments),))
 
     return [
         Tool(
@@ -83,6 +86,10 @@ def shell_tools(
             command="command",
         )
     ]
+
+
+def _source(arguments: ShellArguments) -> str:
+    return f"shell: {' '.join(arguments.command.split())[:_COMMAND_SHOWN_CHARS]}"
 
 
 def _output(ended: Ended, stdout: Shown, stderr: Shown, limit: float) -> ToolOutput:

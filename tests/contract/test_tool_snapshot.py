@@ -20,6 +20,7 @@ def test_all_tools_are_there() -> None:
         "memory_save",
         "memory_update",
         "memory_delete",
+        "memory_context",
         "file_read",
         "file_list",
         "file_search",
@@ -27,6 +28,13 @@ def test_all_tools_are_there() -> None:
         "file_edit",
         "file_delete",
         "shell_exec",
+        "remember",
+        "recall",
+        "forget",
+        "search_memory",
+        "write_memory",
+        "write_session_handoff",
+        "scratch_note",
     ]
 
 

@@ -84,7 +84,11 @@ def list_files(roots: Roots, arguments: ListArguments) -> ToolOutput:
         more = "at least " if total == _WALK_MAX_ENTRIES else ""
         notes.append(f"{len(shown)} of {more}{total} entries are shown; list a subdirectory")
     return ToolOutput(
-        {"path": location.virtual, "entries": shown}, tuple(notes), f"{total} entries", total
+        {"path": location.virtual, "entries": shown},
+        tuple(notes),
+        f"{total} entries",
+        total,
+        material=(location.virtual,),
     )
 
 
@@ -152,7 +156,13 @@ def search_files(roots: Roots, arguments: SearchArguments) -> ToolOutput:
         notes.append(f"of {search.large} large files only the first 4 MiB were searched")
     count = len(search.matches)
     data = {"matches": search.matches, "files_searched": search.searched}
-    return ToolOutput(data, tuple(notes), f"{count} match{'' if count == 1 else 'es'}", count)
+    return ToolOutput(
+        data,
+        tuple(notes),
+        f"{count} match{'' if count == 1 else 'es'}",
+        count,
+        material=tuple(dict.fromkeys(match["path"] for match in search.matches)),
+    )
 
 
 def _match(path: str, number: int, line: str, found: int, text: str, place: int) -> dict[str, Any]:

@@ -62,7 +62,8 @@ def read(roots: Roots, arguments: ReadArguments) -> ToolOutput:
         if not is_text(head):
             kind = kind_of(head)
             data = {"path": location.virtual, "binary": True, "kind": kind, "size_bytes": size}
-            return ToolOutput(data=data, summary=f"binary file: {kind}, {size} bytes")
+            summary = f"binary file: {kind}, {size} bytes"
+            return ToolOutput(data=data, summary=summary, material=(location.virtual,))
         file.seek(0)
         found = _lines(file, arguments.offset, arguments.limit)
     if found.last == 0 and arguments.offset > 1:
@@ -79,7 +80,12 @@ def read(roots: Roots, arguments: ReadArguments) -> ToolOutput:
         "next_offset": found.last + 1 if found.more else None,
         "size_bytes": size,
     }
-    return ToolOutput(data, _notes(found), _summary(arguments.offset, found))
+    return ToolOutput(
+        data,
+        _notes(found),
+        _summary(arguments.offset, found),
+        material=(location.virtual,),
+    )
 
 
 def is_text(head: bytes) -> bool:

@@ -1,11 +1,11 @@
 """The registry of tools: discovery, families, and what it refuses."""
 
 import pytest
+import tool_snapshot
 from pipeline_support import echo, pipeline, registry, tool
 from wire.tools import FAMILIES
 
 from guest.tools.registry import Registry
-from tools import tool_snapshot
 
 
 def test_tools_are_found_by_name_and_all_together() -> None:
