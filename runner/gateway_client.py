@@ -16,6 +16,8 @@ from wire.transport import open_channel
 from wire.v1 import gateway_pb2, gateway_pb2_grpc
 
 _CALL_TIMEOUT_S = 30.0
+_REVIEW_S = 300.0
+_PAGE = 100
 _TRANSPORT_FAILURES = frozenset(
     {grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.UNKNOWN}
 )
@@ -158,6 +160,75 @@ class GatewayClient:
             channel=self._channel_name,
         )
         return await _unary(self._stub.CallTool(request))
+
+    async def notes(
+        self, request: gateway_pb2.ListNotesRequest
+    ) -> AsyncGenerator[gateway_pb2.Note, None]:
+        """All notes that `request` asks for, the latest first, fetched as they are taken.
+
+        Its limit and its cursor are set here.
+        """
+        while True:
+            request.limit = _PAGE
+            reply = await _unary(self._stub.ListNotes(request, timeout=_CALL_TIMEOUT_S))
+            for note in reply.notes:
+                yield note
+            if not reply.next_cursor:
+                return
+            request.cursor = reply.next_cursor
+
+    async def search_notes(
+        self, request: gateway_pb2.SearchNotesRequest
+    ) -> gateway_pb2.SearchNotesReply:
+        """The notes that fit best, and what went wrong while they were looked for."""
+        return await _unary(self._stub.SearchNotes(request, timeout=_CALL_TIMEOUT_S))
+
+    async def get_note(self, note_id: str) -> gateway_pb2.Note:
+        """A note as it is stored; NOT_FOUND where the user has no such one."""
+        request = gateway_pb2.GetNoteRequest(note_id=note_id)
+        return await _unary(self._stub.GetNote(request, timeout=_CALL_TIMEOUT_S))
+
+    async def save_note(self, text: str, tags: list[str], link: str) -> gateway_pb2.SaveNoteReply:
+        """Keep `text`. It is kept where the reply has a note id."""
+        request = gateway_pb2.SaveNoteRequest(text=text, tags=tags, link=link)
+        return await _unary(self._stub.SaveNote(request, timeout=_CALL_TIMEOUT_S))
+
+    async def edit_note(self, request: gateway_pb2.EditNoteRequest) -> gateway_pb2.Note:
+        """A note as it is then; NOT_FOUND as above, CONFLICT where it has another version."""
+        return await _unary(self._stub.EditNote(request, timeout=_CALL_TIMEOUT_S))
+
+    async def delete_note(self, note_id: str) -> None:
+        """Erase a note with all its versions; NOT_FOUND as above."""
+        request = gateway_pb2.DeleteNoteRequest(note_id=note_id)
+        await _unary(self._stub.DeleteNote(request, timeout=_CALL_TIMEOUT_S))
+
+    async def changes(
+        self, request: gateway_pb2.ListChangesRequest
+    ) -> AsyncGenerator[gateway_pb2.Change, None]:
+        """All changes that `request` asks for, in the way of `notes`."""
+        while True:
+            request.limit = _PAGE
+            reply = await _unary(self._stub.ListChanges(request, timeout=_CALL_TIMEOUT_S))
+            for change in reply.changes:
+                yield change
+            if not reply.next_cursor:
+                return
+            request.cursor = reply.next_cursor
+
+    async def undo_change(
+        self, note_id: str, expected_version: int, *, may_forget: bool
+    ) -> gateway_pb2.UndoChangeReply:
+        """Take the last change of a note back. NOT_FOUND and CONFLICT as above;
+        FAILED_PRECONDITION where that means to forget it and `may_forget` is false."""
+        request = gateway_pb2.UndoChangeRequest(
+            note_id=note_id, expected_version=expected_version, may_forget=may_forget
+        )
+        return await _unary(self._stub.UndoChange(request, timeout=_CALL_TIMEOUT_S))
+
+    async def review_memory(self, stale_days: int, limit: int) -> gateway_pb2.ReviewMemoryReply:
+        """Up to `limit` pairs of notes that say nearly the same, and as many stale notes."""
+        request = gateway_pb2.ReviewMemoryRequest(stale_days=stale_days, limit=limit)
+        return await _unary(self._stub.ReviewMemory(request, timeout=_REVIEW_S))
 
     async def answer_approval(self, approval_id: str, approved: bool) -> bool:
         """Whether the turn still waited for this answer."""

@@ -1,4 +1,4 @@
-"""The running agent of a user, for a command that asks it about its memory."""
+"""The running agent of a user, for a command that asks it something."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -8,9 +8,11 @@ from wire.errors import Code
 from wire.transport import open_channel
 from wire.v1 import gateway_pb2_grpc
 
+from runner.cli.chat import CHANNEL
 from runner.cli.options import Options
 from runner.control import ControlClient, connect_control
 from runner.errors import HostError
+from runner.gateway_client import GatewayClient
 
 if TYPE_CHECKING:
     from wire.v1.gateway_pb2_grpc import GatewayAsyncStub
@@ -36,3 +38,15 @@ async def agent_of(options: Options) -> "AsyncIterator[GatewayAsyncStub]":
         endpoint, token = await control.gateway()
     async with open_channel(endpoint, token) as channel:
         yield gateway_pb2_grpc.GatewayStub(channel)
+
+
+@asynccontextmanager
+async def gateway_of(options: Options) -> AsyncIterator[GatewayClient]:
+    """The same agent as surfaces see it. Raises `WireError` where it does not run."""
+    async with await running(options) as control:
+        endpoint, token = await control.gateway()
+    client = await GatewayClient.open(endpoint, token, channel_name=CHANNEL)
+    try:
+        yield client
+    finally:
+        await client.close()

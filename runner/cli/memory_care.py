@@ -35,12 +35,6 @@ KeyFile = Annotated[
 ]
 
 
-def register(group: typer.Typer) -> None:
-    """Add the commands to `runner memory`."""
-    for command in (backup, restore, rekey, move, token):
-        group.command()(command)
-
-
 def backup(
     context: typer.Context,
     file: Annotated[

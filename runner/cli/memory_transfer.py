@@ -28,12 +28,6 @@ _PROBLEMS_SHOWN: Final = 50
 File = Annotated[str, typer.Argument(metavar="FILE|-", help="The file; - is the pipe.")]
 
 
-def register(group: typer.Typer) -> None:
-    """Add the commands to `runner memory`."""
-    group.command("export")(export)
-    group.command("import")(import_)
-
-
 def export(
     context: typer.Context,
     file: File = _PIPE,

@@ -4,7 +4,11 @@ Answers and tool results are written by models and by whoever wrote the files
 and pages they read. A terminal obeys control sequences, so none gets through.
 """
 
+import json
+from typing import Any
+
 from rich.cells import cell_len, set_cell_size
+from rich.console import Console
 from rich.table import Table
 from wire.v1 import control_pb2, gateway_pb2
 
@@ -16,6 +20,17 @@ _VISIBLE = {
     **dict.fromkeys(_BIDI_OVERRIDES, 0xFFFD),
     **dict.fromkeys(range(0xD800, 0xE000), 0xFFFD),
 }
+
+
+def plain_console(**settings: Any) -> Console:
+    """A console that takes text as it is: `[red]` and `:smile:` in it mean nothing."""
+    return Console(highlight=False, markup=False, emoji=False, **settings)
+
+
+def json_line(value: object) -> str:
+    """`value` as JSON for programs, on one line; what a terminal would obey is escaped."""
+    text = json.dumps(value, ensure_ascii=False)
+    return "".join(f"\\u{ord(c):04x}" if ord(c) in _VISIBLE else c for c in text)
 
 
 def neutralise(text: str) -> str:

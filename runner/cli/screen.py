@@ -5,9 +5,9 @@ from enum import Enum
 from io import StringIO
 from typing import Protocol, TextIO
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 
-from runner.cli.render import neutralise
+from runner.cli.render import neutralise, plain_console
 
 _PLAIN_WIDTH = 200
 """No terminal, no width: wide enough that ids and messages stay whole."""
@@ -99,7 +99,7 @@ class PlainScreen:
         return
 
     async def table(self, table: RenderableType) -> None:
-        console = Console(file=StringIO(), width=self.width, color_system=None)
+        console = plain_console(file=StringIO(), width=self.width, color_system=None)
         with console.capture() as captured:
             console.print(table)
         rows = (row.rstrip() for row in captured.get().splitlines())

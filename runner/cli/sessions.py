@@ -1,25 +1,20 @@
 """`runner sessions`: the conversations of a user, as a whole."""
 
 import asyncio
-import json
 import sys
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 from wire.errors import Code, WireError
 from wire.v1 import gateway_pb2
 
-from runner.cli.chat import CHANNEL
-from runner.cli.memory_agent import running
+from runner.cli.memory_agent import gateway_of
 from runner.cli.options import Options
-from runner.cli.render import neutralise, one_line, to_the_second
+from runner.cli.render import json_line, neutralise, one_line, plain_console, to_the_second
 from runner.cli.session_ids import LISTED_MAX, resolve
-from runner.gateway_client import GatewayClient
 
 sessions = typer.Typer(help="List, name, put away and forget conversations.")
 
@@ -38,14 +33,14 @@ def list_(
     """List the conversations, the latest used first."""
 
     async def found() -> list[gateway_pb2.Session]:
-        async with _gateway(context.obj) as gateway:
+        async with gateway_of(context.obj) as gateway:
             return await gateway.list_sessions(LISTED_MAX, include_archived=everything)
 
     listed = asyncio.run(found())
     if as_json:
-        typer.echo(json.dumps([_session_json(each) for each in listed], ensure_ascii=False))
+        typer.echo(json_line([_session_json(each) for each in listed]))
     elif listed:
-        Console(highlight=False).print(_table(listed))
+        plain_console().print(_table(listed))
     else:
         typer.echo("no sessions" if everything else "no sessions; --all shows archived ones too")
 
@@ -60,7 +55,7 @@ def show(
     """Show the end of a conversation."""
 
     async def found() -> gateway_pb2.SessionHistory:
-        async with _gateway(context.obj) as gateway:
+        async with gateway_of(context.obj) as gateway:
             return await gateway.get_session(await resolve(gateway, session), limit)
 
     history = asyncio.run(found())
@@ -68,9 +63,9 @@ def show(
         content = _session_json(history.session) | {
             "events": list(map(_event_json, history.events))
         }
-        typer.echo(json.dumps(content, ensure_ascii=False))
+        typer.echo(json_line(content))
         return
-    console = Console(highlight=False)
+    console = plain_console()
     console.print(_table([history.session]))
     for event in history.events:
         said = Text(f"\n{event.role}  {to_the_second(event.created_at)}\n", style="bold")
@@ -82,7 +77,7 @@ def rename(context: typer.Context, session: SessionId, title: str) -> None:
     """Give a conversation another title."""
 
     async def renamed() -> gateway_pb2.Session:
-        async with _gateway(context.obj) as gateway:
+        async with gateway_of(context.obj) as gateway:
             return await gateway.rename_session(await resolve(gateway, session), title)
 
     done = asyncio.run(renamed())
@@ -112,7 +107,7 @@ def forget(
 
 
 async def _forget(options: Options, session: str, *, yes: bool) -> str:
-    async with _gateway(options) as gateway:
+    async with gateway_of(options) as gateway:
         session_id = await resolve(gateway, session)
         if not yes:
             found = (await gateway.get_session(session_id, 1)).session
@@ -140,22 +135,10 @@ def _ask(session: gateway_pb2.Session) -> None:
 
 def _set_archived(options: Options, session: str, *, archived: bool) -> str:
     async def done() -> gateway_pb2.Session:
-        async with _gateway(options) as gateway:
+        async with gateway_of(options) as gateway:
             return await gateway.archive_session(await resolve(gateway, session), archived=archived)
 
     return one_line(asyncio.run(done()).session_id)
-
-
-@asynccontextmanager
-async def _gateway(options: Options) -> AsyncIterator[GatewayClient]:
-    """The agent that runs. Raises `WireError` where none does."""
-    async with await running(options) as control:
-        endpoint, token = await control.gateway()
-    client = await GatewayClient.open(endpoint, token, channel_name=CHANNEL)
-    try:
-        yield client
-    finally:
-        await client.close()
 
 
 def _table(listed: Sequence[gateway_pb2.Session]) -> Table:

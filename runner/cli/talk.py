@@ -3,11 +3,10 @@
 from typing import TextIO
 
 from prompt_toolkit.output.defaults import create_output
-from rich.console import Console
 
 from runner.cli.conversation import Connect, Conversation
 from runner.cli.piped import run_piped
-from runner.cli.render import model_name, one_line
+from runner.cli.render import model_name, one_line, plain_console
 from runner.cli.screen import PlainScreen, Screen, discard
 from runner.cli.slash import HostStatus, SlashCommands
 from runner.cli.terminal import TerminalChat, TerminalScreen, TypedAhead
@@ -45,7 +44,7 @@ async def _in_terminal(
     stdin: TextIO,
     stdout: TextIO,
 ) -> int:
-    screen = TerminalScreen(Console(file=stdout))
+    screen = TerminalScreen(plain_console(file=stdout))
     async with Conversation(connect, screen) as conversation:
         await _begin(conversation, screen, session)
         await screen.status("/help lists the commands, Ctrl-D ends the chat")

@@ -1,0 +1,130 @@
+"""Notes and changes for people: tables, marks and origins in words."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from rich.table import Table
+from rich.text import Text
+from wire.v1 import gateway_pb2
+
+from runner.cli.note_ids import short_id
+from runner.cli.render import clip, neutralise, one_line, to_the_second
+
+_TEXT_CELLS: Final = 200
+_DATE_CHARS: Final = 10
+_MARK_STYLE: Final = "yellow"
+_ACTORS: Final = {
+    "user": "the user said so",
+    "agent": "the agent decided to keep it",
+    "automatic": "the runtime kept it by itself",
+    "import": "it was imported",
+}
+_BRIEF_ACTORS: Final = {"agent": "agent", "automatic": "automatic", "import": "imported"}
+_CHANGES: Final = {
+    "save": "saved",
+    "update": "updated",
+    "replace": "replaced",
+    "append": "appended",
+    "undo": "undone",
+    "supersede": "superseded",
+}
+
+
+def note_table(notes: Sequence[gateway_pb2.Note], *, scores: bool = False) -> Table:
+    """Notes, one a row. A text that does not fit ends with an ellipsis; `show` has it all."""
+    columns: dict[str, Callable[[gateway_pb2.Note], Text]] = {
+        "id": lambda note: Text(short_id(note.note_id) or "(said)"),
+        "text": lambda note: Text(brief(note.text)),
+        "score": lambda note: Text(f"{note.score:.2f}"),
+        "tags": lambda note: Text(one_line(", ".join(note.tags))),
+        "updated": lambda note: Text(one_line(note.updated_at[:_DATE_CHARS])),
+        "mark": lambda note: Text(", ".join(marks(note)), style=_MARK_STYLE),
+    }
+    if not scores:
+        del columns["score"]
+    table = plain_table(*columns)
+    for note in notes:
+        table.add_row(*(cell(note) for cell in columns.values()))
+    return table
+
+
+def change_table(changes: Sequence[gateway_pb2.Change]) -> Table:
+    """Changes, one a row, each with the beginning of what the note says since."""
+    table = plain_table("when", "what", "note", "who", "text")
+    for change in changes:
+        table.add_row(
+            Text(one_line(to_the_second(change.at))),
+            Text(change_in_words(change)),
+            Text(short_id(change.note_id)),
+            Text(origin_in_brief(change.origin), style=_MARK_STYLE),
+            Text(brief(first_line(change.text))),
+        )
+    return table
+
+
+def plain_table(*headings: str) -> Table:
+    """A table whose cells fold where the terminal is narrow; the text takes what is left."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in headings:
+        table.add_column(heading, overflow="fold")
+    return table
+
+
+def marks(note: gateway_pb2.Note) -> list[str]:
+    """What sets a note apart from a plain fact of the user's own."""
+    found = ["superseded"] if note.superseded else []
+    if note.type not in ("", "fact"):
+        found.append(note.type.replace("_", " "))
+    if note.key:
+        found.append(f"key {note.key}")
+    if note.scope_session:
+        found.append("of one session")
+    if note.source == "conversation":
+        found.append("conversation")
+    if note.origin.material or note.origin.actor in _BRIEF_ACTORS:
+        found.append(origin_in_brief(note.origin))
+    return [one_line(mark) for mark in found]
+
+
+def origin_in_brief(origin: gateway_pb2.NoteOrigin) -> str:
+    """Who has written it, or where it was read."""
+    if origin.material:
+        return f"read in {one_line(origin.link)}" if origin.link else "read somewhere"
+    return one_line(_BRIEF_ACTORS.get(origin.actor, origin.actor))
+
+
+def origin_in_words(origin: gateway_pb2.NoteOrigin) -> str:
+    """How a text came to be: who, where, and whether anybody vouches for it."""
+    who = _ACTORS.get(origin.actor, origin.actor or "not known")
+    places = {
+        "through": origin.channel,
+        "in": origin.session_id,
+        "turn": origin.turn_id,
+    }
+    where = ", ".join(f"{name} {place}" for name, place in places.items() if place)
+    words = f"{who} ({where})" if where else who
+    if origin.material:
+        words += "; from what was read, and nobody vouched for it"
+    return one_line(words)
+
+
+def change_in_words(change: gateway_pb2.Change) -> str:
+    """`updated, version 3`."""
+    done = _CHANGES.get(change.change, one_line(change.change))
+    return done if change.change == "supersede" else f"{done}, version {change.version}"
+
+
+def first_line(text: str) -> str:
+    """The first line that is not blank; an ellipsis stands for the others."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    return f"{lines[0]} …" if len(lines) > 1 else "".join(lines)
+
+
+def brief(text: str) -> str:
+    """`text` on one line of a bounded length; an ellipsis marks the cut."""
+    return clip(one_line(text), _TEXT_CELLS)
+
+
+def whole(text: str) -> Text:
+    """All of a text, line by line, harmless."""
+    return Text(neutralise(text))
