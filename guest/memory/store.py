@@ -16,6 +16,7 @@ from guest.memory.reembedding import Reembedding
 from guest.memory.sessions.admin import SessionAdmin
 from guest.memory.sessions.in_use import InUse
 from guest.memory.sessions.retention import Retention
+from guest.memory.sessions.state import SessionState
 from guest.memory.types import (
     Details,
     MemoryConfig,
@@ -50,6 +51,7 @@ class Memory:
         self._deletions = Unbroken()
         self._writer = NoteWriter(parts, config, self._deletions)
         self.keyed = KeyedNotes(self._database, self._writer)
+        self.state_of = SessionState(self._database)
         self.conversations = parts.conversations
         self.in_use = InUse()
         self.sessions = SessionAdmin(
