@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
+from opentelemetry import metrics
 from wire.errors import Code
 
 from guest.embedding.base import Embedded, Embedder
@@ -22,20 +23,33 @@ class Vectorizer:
 
     `model_id` is the model that answered last, empty before the first answer.
     `on_answer` is called after every answer, so that work which waits for the
-    embedder learns that it is back, or that its model has changed.
+    embedder learns that it is back, or that its model has changed. Every failure of
+    an embedder counts in the metric `oxydra.embedding.failures`, by its code.
     """
 
     def __init__(self, embedder: Embedder | None) -> None:
         self._embedder = embedder
         self.model_id = ""
         self.on_answer: Callable[[], None] = lambda: None
+        meter = metrics.get_meter("oxydra.memory")
+        self._failures = meter.create_counter("oxydra.embedding.failures")
 
     async def embed(self, texts: Sequence[str], timeout: float) -> Embedded:
         if self._embedder is None:
             raise EmbedderError(Code.FAILED_PRECONDITION, "no embedder is configured")
         try:
+            answer = await self._ask(self._embedder, texts, timeout)
+        except EmbedderError as error:
+            self._failures.add(1, {"code": error.code.value})
+            raise
+        self.model_id = answer.model_id
+        self.on_answer()
+        return answer
+
+    async def _ask(self, embedder: Embedder, texts: Sequence[str], timeout: float) -> Embedded:
+        try:
             async with asyncio.timeout(timeout + _GRACE_S):
-                answer = await self._embedder.embed(texts, timeout=timeout)
+                answer = await embedder.embed(texts, timeout=timeout)
         except EmbedderError:
             raise
         except TimeoutError:
@@ -44,8 +58,6 @@ class Vectorizer:
             log.exception("the embedder failed")
             raise EmbedderError(Code.INTERNAL, "the embedder failed", details=str(error)) from error
         _check(answer, len(texts))
-        self.model_id = answer.model_id
-        self.on_answer()
         return answer
 
     async def state(self) -> str:
