@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Final, Literal, cast, get_args
+from typing import Final, cast, get_args
 
 from wire.errors import Code, WireError
 from wire.limits import TOOL_OUTPUT_MAX_BYTES, USER_ID_PATTERN
@@ -21,12 +21,11 @@ from wire.v1 import bootstrap_pb2
 
 from guest.agent.settings import PROVIDERS, AgentSettings, Provider
 from guest.errors import GuestError
-from guest.memory.types import MemoryConfig, RemoteConfig
+from guest.memory.types import MemoryConfig, RemoteConfig, Scope
 from guest.tools.command_policy import CommandPolicy
 from guest.tools.policy import APPROVALS, Approval
 from guest.tools.shell_limits import TIMEOUT_DEFAULT_S, TIMEOUT_MAX_S
 
-Scope = Literal["user", "session"]
 TIERS: Final = ("process", "container", "micro_vm")
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 SECRET_MIN_CHARS: Final = 12

@@ -24,6 +24,8 @@ NoteType = Literal[
     "lesson_learned",
 ]
 NOTE_TYPES: Final[tuple[NoteType, ...]] = get_args(NoteType)
+Scope = Literal["user", "session"]
+"""Who sees what `remember` keeps: all of a user's sessions, or the one it was kept in."""
 
 
 class NoteNotFound(Exception):  # noqa: N818 - a condition that callers expect and handle
@@ -292,7 +294,7 @@ class MemoryConfig:
     retention_days: int = 0
     max_notes: int = 100_000
     max_text_bytes: int = 256 * 1024 * 1024
-    typed_scope: Literal["user", "session"] = "user"
+    typed_scope: Scope = "user"
     context_tokens: int = 1000
     encryption_key: str = field(default="", repr=False)
     remote: RemoteConfig | None = None

@@ -13,7 +13,7 @@ from guest.memory.arguments import RATIONALE_MAX_CHARS
 from guest.memory.contradiction import contradictions
 from guest.memory.supersession import SupersedeRefused
 from guest.memory.typed import Recalled
-from guest.memory.types import Details, Note, NoteNotFound, NoteType, Origin, SaveOutcome
+from guest.memory.types import Details, Note, NoteNotFound, NoteType, Origin, SaveOutcome, Scope
 from guest.tools.base import Arguments, Safety, Tool, ToolContext, ToolOutput
 from guest.tools.memory import SEARCH_TIMEOUT_S, WRITE_TIMEOUT_S
 from guest.tools.memory_answers import (
@@ -29,9 +29,6 @@ from guest.tools.provenance import origin_of
 CONTENT_MAX_CHARS: Final = 2_000
 _REASON_MAX_CHARS: Final = 500
 _LIMIT_MAX: Final = 50
-
-Scope = Literal["user", "session"]
-"""Who sees what is remembered: all sessions of the user, or only the one it was said in."""
 
 Confidence = Annotated[
     float,
