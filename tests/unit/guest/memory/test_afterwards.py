@@ -34,7 +34,7 @@ async def forgotten(memory: Memory, _: str) -> None:
     ("change", "part", "sentence"),
     [
         (updated, "guest.memory.notes.get", "is updated; it could not be read again"),
-        (deleted, "guest.memory.note_batches.traces", "is deleted; removing every byte is not finished"),
+        (deleted, "guest.memory.note_batches.traces", "is deleted; removing every byte"),
         (deleted, "guest.memory.forgetting.Eraser.erase", "is deleted; removing every byte"),
         (forgotten, "guest.memory.sessions.admin.purge", "what was to be forgotten is"),
     ],

@@ -3,8 +3,9 @@ there is much in it: every statement finds its rows by an index."""
 
 import re
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Final, get_args
 
 import pytest
 
@@ -12,9 +13,11 @@ from guest.memory import namespaces
 from guest.memory.database.base import Result, Statement, Value
 from guest.memory.database.local import LocalDatabase
 from guest.memory.database.remote import is_query
+from guest.memory.keyed import Mode
 from guest.memory.parts import prepare
 from guest.memory.replica import delta, revisions
 from guest.memory.store import Memory
+from guest.memory.types import MemoryFull
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
 
 _SCAN: Final = re.compile(r"SCAN (?!CONSTANT ROW|\()(\w+)(?! VIRTUAL TABLE)\b")
@@ -27,6 +30,10 @@ EXEMPT: Final = {
     "FROM conversation_fts_idx": "the same, for forgotten sessions",
     "UPDATE chunks SET around = fresh.around": "no table, but the five turns it has found",
     "UPDATE chunks SET around = ( SELECT": "a migration: all passages, once",
+    "UPDATE notes SET change = 'update'": "a migration: all notes, once",
+    "UPDATE note_versions SET change = 'update'": "the same, for their versions",
+    "UPDATE notes SET superseded_at = updated_at": "the same, for those superseded",
+    "INSERT INTO usage": "the same: what there is is counted",
 }
 """Statements that may scan, by a part of them, and why."""
 
@@ -74,6 +81,16 @@ async def use(memory: Memory, user_id: str) -> None:
     await memory.delete(user_id, second.note_id)
     await memory.get(user_id, first.note_id)
     await memory.list(user_id, 10)
+    await memory.list(user_id, 10, include_superseded=True)
+    await memory.list(user_id, 10, type="fact", actor="user", material_only=True, tag="pets")
+    for mode in get_args(Mode):
+        await memory.keyed.write(user_id, "plan", "Feed the cat", mode, ORIGIN)
+    await memory.keyed.activity(user_id, datetime.now(UTC).date())
+    await memory.keyed.clear(user_id, "plan")
+    with pytest.raises(MemoryFull):
+        await memory.save(user_id, "x" * 300, (), ORIGIN)
+    with pytest.raises(MemoryFull):
+        await memory.update(user_id, first.note_id, "x" * 300, None, ORIGIN)
     for words in ("cat", "hello"):
         session_id = (await memory.conversations.create(user_id)).session_id
         await memory.conversations.append(
@@ -93,7 +110,7 @@ async def use(memory: Memory, user_id: str) -> None:
 async def plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plans:
     path = tmp_path / "memory.db"
     recorder = Recorder(monkeypatch)
-    async with opened(path, FakeEmbedder()) as memory:
+    async with opened(path, FakeEmbedder(), max_text_bytes=200) as memory:
         for user_id in ("anna", "bert", "cleo"):
             await use(memory, user_id)
     database = await LocalDatabase.open(path)

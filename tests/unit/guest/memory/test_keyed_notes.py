@@ -1,0 +1,216 @@
+"""Working memory: one note per name and user, of which nothing appended is ever lost."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from wire.limits import NOTE_MAX_CHARS
+
+from guest.memory import keys
+from guest.memory.store import Memory
+from guest.memory.types import Origin
+from guest.memory.writer import NoteWriter
+from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
+
+ALICE, BOB = "alice", "bob"
+AGENT = Origin("agent", "test", "s2", "t2", "/shared/plan.md", material=True)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "memory.db"
+
+
+def today() -> date:
+    return datetime.now(UTC).date()
+
+
+async def test_the_first_write_makes_the_note_and_the_next_replaces_it(path: Path) -> None:
+    async with opened(path, FakeEmbedder()) as memory:
+        assert await memory.keyed.read(ALICE, "plan") is None
+        first = await memory.keyed.write(ALICE, "plan", "sow beans", "append", AGENT)
+        assert (first.key, first.version, first.change) == ("plan", 1, "append")
+        assert await memory.keyed.read(ALICE, "plan") == first
+        second = await memory.keyed.write(ALICE, "plan", "water beans", "replace", ORIGIN)
+        assert (second.note_id, second.text) == (first.note_id, "water beans")
+        assert (second.version, second.change, second.origin) == (2, "replace", ORIGIN)
+        assert await memory.keyed.read(ALICE, "plan") == second
+        assert (await memory.statistics(ALICE)).note_versions == 1
+
+
+async def test_what_is_appended_follows_in_a_new_line(path: Path) -> None:
+    async with opened(path, FakeEmbedder()) as memory:
+        for text in ("one", "two\nthree"):
+            note = await memory.keyed.write(ALICE, "plan", text, "append", AGENT)
+        assert (note.text, note.version, note.change) == ("one\ntwo\nthree", 2, "append")
+        assert note.origin == AGENT
+
+
+async def test_every_search_finds_it_and_a_save_never_takes_it_for_a_duplicate(path: Path) -> None:
+    async with opened(path, FakeEmbedder()) as memory:
+        keyed = await memory.keyed.write(ALICE, "plan", "the gate code is 4711", "replace", ORIGIN)
+        fact = await memory.save(ALICE, "the gate code is 4711", [], ORIGIN)
+        assert fact.created
+        assert fact.note.key == ""
+        again = await memory.save(ALICE, "the gate code is 4711", [], ORIGIN)
+        assert (again.created, again.note.note_id) == (False, fact.note.note_id)
+        other = await memory.keyed.write(ALICE, "gate", "the gate code is 4711", "replace", ORIGIN)
+        hits = (await memory.search(ALICE, "gate code")).hits
+        assert {(hit.note_id, hit.key) for hit in hits} == {
+            (keyed.note_id, "plan"),
+            (fact.note.note_id, ""),
+            (other.note_id, "gate"),
+        }
+        assert await memory.keyed.clear(ALICE, "plan")
+        assert (await memory.get(ALICE, fact.note.note_id)).text == "the gate code is 4711"
+
+
+async def test_what_is_cleared_is_gone_for_good(path: Path) -> None:
+    async with opened(path, FakeEmbedder()) as memory:
+        for text in ("a first plan", "a second plan"):
+            await memory.keyed.write(ALICE, keys.SCRATCHPAD, text, "replace", ORIGIN)
+        assert await memory.keyed.clear(ALICE, keys.SCRATCHPAD)
+        assert not await memory.keyed.clear(ALICE, keys.SCRATCHPAD)
+        assert await memory.keyed.read(ALICE, keys.SCRATCHPAD) is None
+        assert not (await memory.search(ALICE, "plan")).hits
+        assert (await memory.statistics(ALICE)).note_versions == 0
+        note = await memory.keyed.write(ALICE, keys.SCRATCHPAD, "anew", "append", ORIGIN)
+        assert (note.text, note.version) == ("anew", 1)
+
+
+async def test_users_have_the_same_names_and_never_meet(path: Path) -> None:
+    async with opened(path, FakeEmbedder()) as memory:
+        for user_id in (ALICE, BOB):
+            for mode in ("replace", "append"):
+                await memory.keyed.write(user_id, "plan", f"of {user_id}", mode, ORIGIN)
+        for user_id in (ALICE, BOB):
+            note = await memory.keyed.read(user_id, "plan")
+            assert note is not None
+            assert (note.user_id, note.text) == (user_id, f"of {user_id}\nof {user_id}")
+        assert await memory.keyed.clear(ALICE, "plan")
+        assert await memory.keyed.read(BOB, "plan") is not None
+        assert await memory.keyed.activity(ALICE, today()) == []
+        assert len(await memory.keyed.activity(BOB, today())) == 2
+
+
+async def test_everybody_appends_at_once_and_no_line_is_lost(path: Path) -> None:
+    lines = [f"line {i}" for i in range(12)]
+    async with opened(path, FakeEmbedder()) as memory:
+        await asyncio.gather(
+            *(memory.keyed.write(ALICE, "plan", line, "append", ORIGIN) for line in lines)
+        )
+        note = await memory.keyed.read(ALICE, "plan")
+        assert note is not None
+        assert sorted(note.text.split("\n")) == sorted(lines)
+        assert note.version == len(lines)
+        assert len((await memory.list(ALICE, 10))[0]) == 1
+
+
+async def test_a_write_that_another_one_overtakes_is_made_after_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another has made the note, changed it, or cleared it between the look and the write."""
+    async with opened(path, FakeEmbedder()) as memory:
+        overtaken_by(monkeypatch, memory, "save", "append")
+        made = await memory.keyed.write(ALICE, "plan", "mine", "append", ORIGIN)
+        assert (made.text, made.version) == ("theirs\nmine", 2)
+        overtaken_by(monkeypatch, memory, "update", "append")
+        changed = await memory.keyed.write(ALICE, "plan", "mine again", "append", ORIGIN)
+        assert changed.text == "theirs\nmine\ntheirs\nmine again"
+        overtaken_by(monkeypatch, memory, "update", "clear")
+        anew = await memory.keyed.write(ALICE, "plan", "mine", "append", ORIGIN)
+        assert (anew.text, anew.version) == ("mine", 1)
+
+
+def overtaken_by(monkeypatch: pytest.MonkeyPatch, memory: Memory, writing: str, doing: str) -> None:
+    """Let somebody else write the note, or clear it, just before the next `writing`."""
+    original: Callable[..., Awaitable[object]] = getattr(NoteWriter, writing)
+
+    async def overtaken(writer: NoteWriter, *arguments: object) -> object:
+        monkeypatch.setattr(NoteWriter, writing, original)
+        if doing == "clear":
+            await memory.keyed.clear(ALICE, "plan")
+        else:
+            await memory.keyed.write(ALICE, "plan", "theirs", "append", ORIGIN)
+        return await original(writer, *arguments)
+
+    monkeypatch.setattr(NoteWriter, writing, overtaken)
+
+
+async def test_a_note_that_would_be_too_long_stays_as_it_is(path: Path) -> None:
+    async with opened(path) as memory:
+        await memory.keyed.write(ALICE, "plan", "x" * (NOTE_MAX_CHARS - 4), "replace", ORIGIN)
+        full = await memory.keyed.write(ALICE, "plan", "yyy", "append", ORIGIN)
+        assert len(full.text) == NOTE_MAX_CHARS
+        with pytest.raises(ValueError, match=r"text: the note plan has 16000 .* have 16002; at mo"):
+            await memory.keyed.write(ALICE, "plan", "z", "append", ORIGIN)
+        with pytest.raises(ValueError, match="text: 16001 characters are more than 16000"):
+            await memory.keyed.write(ALICE, "plan", "z" * 16_001, "replace", ORIGIN)
+        assert await memory.keyed.read(ALICE, "plan") == full
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "problem"),
+    [
+        ("", "text", "key: must not be blank"),
+        ("two\nlines", "text", "key: must be one line"),
+        (" plan", "text", "key: must be one line"),
+        ("k" * 129, "text", "key: 129 characters are more than 128"),
+        ("plan", " ", "text: must not be blank"),
+        ("plan", "a\0b", "text: must not hold NUL"),
+    ],
+)
+async def test_what_is_no_name_or_text_is_refused(
+    path: Path, key: str, text: str, problem: str
+) -> None:
+    async with opened(path) as memory:
+        with pytest.raises(ValueError, match=problem):
+            await memory.keyed.write(ALICE, key, text, "append", ORIGIN)
+        assert (await memory.list(ALICE, 10))[0] == []
+
+
+async def test_a_superseded_note_is_not_read_and_a_write_begins_it_anew(path: Path) -> None:
+    async with opened(path, FakeEmbedder()) as memory:
+        note = await memory.keyed.write(ALICE, "plan", "old", "replace", ORIGIN)
+        await supersede(memory, note.note_id)
+        assert await memory.keyed.read(ALICE, "plan") is None
+        assert await memory.keyed.activity(ALICE, today()) == []
+        anew = await memory.keyed.write(ALICE, "plan", "new", "append", ORIGIN)
+        assert (anew.text, anew.version, anew.superseded) == ("new", 2, None)
+        assert await memory.keyed.read(ALICE, "plan") == anew
+
+
+async def supersede(memory: Memory, note_id: str) -> None:
+    await memory._database.execute(
+        "UPDATE notes SET superseded_by = '', superseded_reason = 'old', superseded_at = ? "
+        "WHERE note_id = ?",
+        ("2026-11-21T08:00:00.000000Z", note_id),
+    )
+
+
+async def test_the_days_activity_has_a_line_for_every_write_in_order(path: Path) -> None:
+    async with opened(path) as memory:
+        write = memory.keyed.write
+        before = today()
+        await write(ALICE, "plan", "one", "replace", ORIGIN)
+        await write(ALICE, "garden", "beans", "append", replace(ORIGIN, session_id="s2"))
+        await write(ALICE, "plan", "two", "append", ORIGIN)
+        for key in keys.FIXED:
+            await write(ALICE, key, "says nothing", "replace", ORIGIN)
+        await memory.save(ALICE, "a fact has no name", [], ORIGIN)
+        days = dict.fromkeys((before, today()))
+        found = [line for day in days for line in await memory.keyed.activity(ALICE, day)]
+        assert [(line.key, line.change, line.version) for line in found] == [
+            ("plan", "replace", 1),
+            ("garden", "append", 1),
+            ("plan", "append", 2),
+        ]
+        assert [line.at for line in found] == sorted(line.at for line in found)
+        for other in (before - timedelta(days=1), today() + timedelta(days=1)):
+            assert await memory.keyed.activity(ALICE, other) == []
+        await memory.keyed.clear(ALICE, "plan")
+        left = [line for day in days for line in await memory.keyed.activity(ALICE, day)]
+        assert [line.key for line in left] == ["garden"]
