@@ -1,6 +1,6 @@
 """Working memory: notes with a fixed name, of which a user has one each."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from typing import Any, Final, Literal, cast
 
@@ -51,19 +51,21 @@ class KeyedNotes:
         """Replace what the note says, or append lines to it; the first write makes it.
 
         Whoever writes at the same time, nothing appended is lost: an append that meets
-        another write is made again after it. Raises `ValueError` where the note would
-        be too long, which says how long it may be; `MemoryFull`, `StorageError`.
+        another write is made again after it. What was read stays marked, whoever appends to
+        it. Raises `ValueError` where the note would be too long, which says how long it
+        may be; `MemoryFull`, `StorageError`.
         """
         arguments.check_key(key)
         arguments.check_text("text", text)
         while True:
             before = await self._find(user_id, key)
-            whole = text
+            whole, made_by = text, origin
             if mode == "append" and before is not None and before.superseded is None:
                 whole = f"{before.text}\n{text}"
                 _check_room(key, before.text, whole)
+                made_by = _of_both(before.origin, origin)
             try:
-                return await self._store(user_id, key, whole, mode, origin, before)
+                return await self._store(user_id, key, whole, mode, made_by, before)
             except (_Overtaken, StaleVersion, NoteNotFound):
                 continue
 
@@ -113,6 +115,13 @@ class KeyedNotes:
 
 class _Overtaken(Exception):  # noqa: N818 - a condition that `write` expects and handles
     """Another write has made the note meanwhile."""
+
+
+def _of_both(before: Origin, appended: Origin) -> Origin:
+    """The origin of a text that was there and what is appended to it."""
+    if not before.material or appended.material:
+        return appended
+    return replace(appended, actor=before.actor, material=True, link=before.link)
 
 
 def _check_room(key: str, before: str, whole: str) -> None:

@@ -1,0 +1,70 @@
+"""All tools over memory on a real store, as two users and two sessions call them."""
+
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from guest.memory.store import Memory
+from guest.tools.base import ToolContext, ToolResult
+from guest.tools.memory import memory_tools
+from guest.tools.pipeline import ToolPipeline
+from guest.tools.registry import Registry
+from guest.tools.scrub import Scrubber
+from guest.tools.typed_memory import Scope, typed_memory_tools
+from guest.tools.working_memory import working_memory_tools
+from tests.unit.memory_support import FakeEmbedder, opened
+
+ALICE = ToolContext("alice", "session-1", "turn-1", "chat")
+ALICE_ELSEWHERE = replace(ALICE, session_id="session-2", turn_id="turn-2")
+BOB = ToolContext("bob", "session-3", "turn-3", "chat")
+READ = replace(ALICE, material=("/shared/page.md",))
+
+
+@dataclass(frozen=True)
+class Tools:
+    """Calls tools by name, as Alice in her first session where nobody else is named."""
+
+    memory: Memory
+    pipeline: ToolPipeline
+
+    async def call(self, name: str, ctx: ToolContext = ALICE, **arguments: Any) -> ToolResult:
+        return await self.pipeline.call(ctx, name, arguments)
+
+    async def ok(self, name: str, ctx: ToolContext = ALICE, **arguments: Any) -> Any:
+        """The data of a call that went well."""
+        return data_of(await self.call(name, ctx, **arguments))
+
+    async def notes(self, name: str, ctx: ToolContext = ALICE, **arguments: Any) -> list[str]:
+        """The `Note:` lines of a call that went well."""
+        result = await self.call(name, ctx, **arguments)
+        assert not result.is_error, result.text
+        return result.text.split("\nNote: ")[1:]
+
+    async def refusal(self, name: str, ctx: ToolContext = ALICE, **arguments: Any) -> str:
+        """What a refused call says."""
+        result = await self.call(name, ctx, **arguments)
+        assert result.is_error, result.text
+        return result.text
+
+
+def data_of(result: ToolResult) -> Any:
+    assert not result.is_error, result.text
+    return json.loads(result.text.split("\nNote: ")[0])
+
+
+@asynccontextmanager
+async def all_tools(
+    path: Path, scope: Scope = "user", embedder: FakeEmbedder | None = None, **settings: Any
+) -> AsyncIterator[Tools]:
+    async with opened(path, embedder or FakeEmbedder(), **settings) as memory:
+        registry = Registry(
+            [
+                *memory_tools(memory),
+                *typed_memory_tools(memory, scope),
+                *working_memory_tools(memory),
+            ]
+        )
+        yield Tools(memory, ToolPipeline(registry, scrubber=Scrubber([])))
