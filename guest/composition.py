@@ -9,7 +9,9 @@ from typing import Final
 
 from pydantic_ai.models import Model
 
+from guest.agent.context import ContextBuilder
 from guest.agent.loop import TurnLoop
+from guest.agent.settings import AgentSettings
 from guest.config import GuestConfig
 from guest.gateway.service import GatewayService, GuestInfo
 from guest.memory.backup import Backups
@@ -25,6 +27,8 @@ from guest.tools.pipeline import ToolPipeline
 from guest.tools.registry import Registry
 from guest.tools.scrub import Scrubber
 from guest.tools.shell import shell_tools
+from guest.tools.typed_memory import typed_memory_tools
+from guest.tools.working_memory import working_memory_tools
 
 ADMINISTRATION_MAX_BYTES: Final = 1024 * 1024
 """A person gets the whole answer of a memory tool, and a cut one could not be read back."""
@@ -61,13 +65,7 @@ def gateway(
         memory=memory,
         pipeline=pipeline,
         administration=administration(memory, scrubber),
-        loop=TurnLoop(
-            model=model,
-            pipeline=pipeline,
-            store=memory.conversations,
-            settings=settings.agent,
-            redact=scrubber.scrub,
-        ),
+        loop=turn_loop(model, memory, pipeline, settings.agent, settings.memory, scrubber),
         backups=Backups(
             settings.paths.internal / "backups",
             settings.memory.encryption_key,
@@ -75,6 +73,33 @@ def gateway(
         ),
         redact_from_now_on=scrubber.learn,
         shell_state=shell.state if shell else None,
+    )
+
+
+def turn_loop(
+    model: Model,
+    memory: Memory,
+    pipeline: ToolPipeline,
+    agent: AgentSettings,
+    config: MemoryConfig,
+    scrubber: Scrubber,
+) -> TurnLoop:
+    """What runs turns, with prompts made from `memory`."""
+    context = ContextBuilder(
+        memory=memory,
+        pipeline=pipeline,
+        settings=agent,
+        model=model,
+        context_tokens=config.context_tokens,
+        redact=scrubber.scrub,
+    )
+    return TurnLoop(
+        model=model,
+        pipeline=pipeline,
+        store=memory.conversations,
+        context=context,
+        settings=agent,
+        redact=scrubber.scrub,
     )
 
 
@@ -94,7 +119,11 @@ def registry(
 
 def tools_of_memory(memory: Memory, config: MemoryConfig) -> list[Tool]:
     """All families that work on notes."""
-    return memory_tools(memory)
+    return [
+        *memory_tools(memory),
+        *typed_memory_tools(memory, config.typed_scope),
+        *working_memory_tools(memory),
+    ]
 
 
 def offered(settings: GuestConfig, tools: Registry, scrubber: Scrubber) -> ToolPipeline:

@@ -123,13 +123,14 @@ async def open_house(
     shell: ShellClient | None = None,
     commands: CommandPolicy | None = None,
     enabled: Sequence[str] = (),
+    disabled: Sequence[str] = (),
     keeping: Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> AsyncIterator[House]:
     """A house at `path` (a fresh one, removed afterwards, where none is given).
 
-    `enabled` are families and tools that are off by default, `keeping` settings of its
-    memory and `settings` those of its agent.
+    `enabled` and `disabled` are families and tools, `keeping` settings of its memory and
+    `settings` those of its agent.
     """
     async with AsyncExitStack() as stack:
         if path is None:
@@ -154,19 +155,14 @@ async def open_house(
                 ],
                 {**FAMILIES, "test": [tool.name for tool in tools]},
             ),
-            disabled=set(TOOLS) - offered(enabled, ()),
+            disabled=set(TOOLS) - offered(enabled, disabled),
             approval=approval,
             max_output_bytes=16_384,
             scrubber=scrubber,
             commands=commands,
         )
-        loop = TurnLoop(
-            model=with_model or build_model(agent),
-            pipeline=pipeline,
-            store=memory.conversations,
-            settings=agent,
-            redact=scrubber.scrub,
-        )
+        model = with_model or build_model(agent)
+        loop = composition.turn_loop(model, memory, pipeline, agent, config, scrubber)
         administration = composition.administration(memory, scrubber)
         yield House(path, memory, pipeline, administration, loop, stack, shell)
 
