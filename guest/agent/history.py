@@ -7,7 +7,7 @@ cancelled turn left half-done is closed here, on the way back in.
 
 import itertools
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import Any, Literal, Protocol, cast
 
@@ -46,24 +46,28 @@ class Store(Protocol):
     def unstored(self, session_id: str) -> str: ...
 
 
-async def last_turns(store: Store, user_id: str, session_id: str, turns: int) -> list[Event]:
-    """The events of the last `turns` whole turns, oldest first.
+async def recent(
+    store: Store, user_id: str, session_id: str, turns: int, after: int
+) -> list[Event]:
+    """The events of whole turns, oldest first: all since the event `after`, and of those
+    before it as many as make `turns` turns.
 
-    A turn of more than `_LAST_WINDOW` events does not fit and is left out.
+    Of more than `_LAST_WINDOW` events the oldest are left out.
     """
     window = _FIRST_WINDOW
     while True:
         events = await store.history(user_id, session_id, window)
-        whole = _whole_turns(events, complete=len(events) < window)
-        if len(events) < window or len(whole) > turns or window >= _LAST_WINDOW:
-            return list(itertools.chain.from_iterable(whole[-turns:] if turns else []))
+        all_there = len(events) < window
+        whole = by_turn(events) if all_there else by_turn(events)[1:]
+        reached = bool(whole) and 0 < whole[0][0].sequence <= after + 1
+        if all_there or window >= _LAST_WINDOW or (reached and len(whole) >= turns):
+            return list(itertools.chain.from_iterable(whole))
         window *= 4
 
 
-def _whole_turns(events: Sequence[Event], *, complete: bool) -> list[list[Event]]:
-    """`events` by turn; where the window may have cut into the first, without it."""
-    turns = [list(group) for _, group in itertools.groupby(events, key=lambda e: e.turn_id)]
-    return turns if complete else turns[1:]
+def by_turn(events: Iterable[Event]) -> list[list[Event]]:
+    """`events`, which are in order, by turn."""
+    return [list(group) for _, group in itertools.groupby(events, key=lambda e: e.turn_id)]
 
 
 def to_messages(events: Iterable[Event]) -> list[ModelMessage]:

@@ -9,23 +9,24 @@ next turn can stand on; a turn ends in exactly one outcome.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pydantic_ai
 from pydantic_ai import Agent, UsageLimitExceeded, UsageLimits
-from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 from wire.errors import Code, WireError
 from wire.v1 import gateway_pb2
 
 from guest.agent import failures, history
-from guest.agent.instructions import instructions
+from guest.agent.context import ContextBuilder, Prepared
+from guest.agent.fitting import FitToWindow
 from guest.agent.run import Run
 from guest.agent.settings import AgentSettings
+from guest.agent.summary import Rolled
 from guest.agent.toolset import PipelineToolset, TurnDeps
 from guest.agent.turn import Emit, Outcome, Pipeline, TurnRequest
 from guest.errors import GuestError
-from guest.memory.types import SessionNotFound
+from guest.memory.types import Event, SessionNotFound
 from guest.tools.base import Approve
 
 log = logging.getLogger(__name__)
@@ -43,12 +44,14 @@ class TurnLoop:
         model: Model,
         pipeline: Pipeline,
         store: history.Store,
+        context: ContextBuilder,
         settings: AgentSettings,
         redact: Callable[[str], str],
     ) -> None:
         pydantic_ai.BANNER_ENABLED = False  # it would land among the JSON lines of the log
         self._pipeline = pipeline
         self._store = store
+        self._context = context
         self._settings = settings
         self._redact = redact
         self._agent: Agent[TurnDeps, str] = Agent(
@@ -70,7 +73,10 @@ class TurnLoop:
         """
         context = request.context
         user, session = context.user_id, context.session_id
-        events = await history.last_turns(self._store, user, session, self._settings.history_turns)
+        latest = await self._context.summary_of(user, session)
+        events = await history.recent(
+            self._store, user, session, self._settings.history_turns, latest.through
+        )
         if any(event.turn_id == context.turn_id for event in events):
             raise GuestError(
                 Code.ALREADY_EXISTS,
@@ -88,15 +94,16 @@ class TurnLoop:
         run = Run(request, self._store, self._pipeline, self._redact, emit, approve)
         try:
             await run.tell_if_unstored()
-            return await self._to_outcome(run, history.to_messages(events))
+            return await self._to_outcome(run, events, latest)
         finally:
             await self._keep_what_was_said(run)
 
-    async def _to_outcome(self, run: Run, earlier: list[ModelMessage]) -> Outcome:
+    async def _to_outcome(self, run: Run, events: Sequence[Event], latest: Rolled) -> Outcome:
         clock = asyncio.timeout(self._settings.turn_timeout_s)
         try:
             async with clock:
-                return await self._converse(run, earlier)
+                prepared = await self._context.build(run.request, events, latest)
+                return await self._converse(run, prepared)
         except TimeoutError as error:
             if clock.expired():
                 return failures.out_of_time(self._settings)
@@ -106,12 +113,15 @@ class TurnLoop:
         except Exception as error:
             return self._explain(error)
 
-    async def _converse(self, run: Run, earlier: list[ModelMessage]) -> Outcome:
+    async def _converse(self, run: Run, prepared: Prepared) -> Outcome:
+        asked = run.request.text
         async with self._agent.iter(
-            run.request.text,
-            message_history=earlier,
-            instructions=instructions(self._settings.instructions),
+            asked,
+            message_history=prepared.messages,
+            instructions=prepared.instructions,
             deps=run.deps,
+            usage=prepared.usage,
+            capabilities=[FitToWindow(prepared, asked, self._settings.context_window)],
             usage_limits=UsageLimits(
                 request_limit=self._settings.max_steps,
                 total_tokens_limit=self._settings.max_tokens,

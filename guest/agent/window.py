@@ -62,7 +62,7 @@ def of_messages(messages: Iterable[ModelMessage]) -> int:
 
 def of_part(part: ModelRequestPart | ModelResponsePart) -> int:
     """What one part of a message takes."""
-    return _PER_MESSAGE + tokens_of(_text_of(part))
+    return _PER_MESSAGE + tokens_of(text_of(part))
 
 
 def of_tools(tools: Sequence[ToolDefinition]) -> int:
@@ -74,7 +74,8 @@ def of_tools(tools: Sequence[ToolDefinition]) -> int:
     )
 
 
-def _text_of(part: ModelRequestPart | ModelResponsePart) -> str:
+def text_of(part: ModelRequestPart | ModelResponsePart) -> str:
+    """All that a provider is sent of a part, as one text."""
     if isinstance(part, TextPart):
         return part.content
     if isinstance(part, ThinkingPart):
@@ -83,7 +84,8 @@ def _text_of(part: ModelRequestPart | ModelResponsePart) -> str:
         return f"{part.tool_name}{part.tool_call_id}{part.model_response_str()}"
     if isinstance(part, ToolCallPart):
         call = cast("ToolCallPart[Any]", part)
-        return f"{call.tool_name}{call.tool_call_id}{call.args_as_json_str()}"
+        args = call.args if isinstance(call.args, str) else json.dumps(call.args, default=str)
+        return f"{call.tool_name}{call.tool_call_id}{args}"
     if isinstance(part, RetryPromptPart):
         return part.model_response()
     content = getattr(part, "content", None)

@@ -22,6 +22,7 @@ from guest.agent.settings import AgentSettings
 from guest.agent.turn import Outcome, TurnRequest
 from guest.errors import StorageError
 from guest.tools.base import Safety, Tool, ToolContext
+from tests.unit.guest.agent.context_fakes import FakeMemory, builder
 from tests.unit.guest.agent.turn_fakes import (
     CONTEXT,
     FakePipeline,
@@ -32,6 +33,7 @@ from tests.unit.guest.agent.turn_fakes import (
     tool,
 )
 
+AWAY = StorageError(Code.UNAVAILABLE, "the memory server is away", resolution="wait")
 Script = Callable[[list[ModelMessage], AgentInfo], AsyncIterator[Any]]
 
 
@@ -58,11 +60,14 @@ class House:
             async for piece in script(messages, info):
                 yield piece
 
+        self.memory = FakeMemory()
+        speaker, configured = FunctionModel(stream_function=model), AgentSettings(**settings)
         self.loop = TurnLoop(
-            model=FunctionModel(stream_function=model),
+            model=speaker,
             pipeline=self.pipeline,
             store=self.store,
-            settings=AgentSettings(**settings),
+            context=builder(self.pipeline, speaker, configured, self.memory),
+            settings=configured,
             redact=lambda text: text.replace("s3cret", "[redacted]"),
         )
 
@@ -267,8 +272,9 @@ async def test_the_model_sees_earlier_turns_with_their_tools() -> None:
 
 
 @pytest.mark.parametrize("kept", [1, 3])
-async def test_only_the_last_turns_are_shown(kept: int) -> None:
+async def test_without_a_summary_only_the_last_turns_are_shown(kept: int) -> None:
     house = House(steps(*("ok" for _ in range(10))), history_turns=kept)
+    house.memory.state_of.fail = AWAY
     for number in range(10):
         await house.say(f"say {number}", f"t{number}")
     assert prompts(house.seen[-1]) == [f"say {number}" for number in range(9 - kept, 10)]
@@ -276,6 +282,7 @@ async def test_only_the_last_turns_are_shown(kept: int) -> None:
 
 async def test_long_sessions_are_read_in_growing_windows() -> None:
     house = House(steps(*("ok" for _ in range(60))), history_turns=50)
+    house.memory.state_of.fail = AWAY
     for number in range(60):
         await house.say(f"say {number}", f"t{number}")
     assert len(house.seen[-1]) == 2 * 50 + 1

@@ -15,6 +15,7 @@ from guest.agent.settings import AgentSettings
 from guest.agent.turn import TurnRequest
 from guest.errors import StorageError
 from guest.tools.base import Arguments, Safety, Tool, ToolContext, ToolOutput
+from tests.unit.guest.agent.context_fakes import builder
 from tests.unit.guest.agent.turn_fakes import CONTEXT, FakePipeline, FakeStore, Watcher, tool
 
 
@@ -41,11 +42,14 @@ async def answer(said: str, *replies: Any, tools: list[Tool]) -> tuple[str, Fake
         yield waiting.pop(0)
 
     store = FakeStore()
+    pipeline, settings = FakePipeline(tools), AgentSettings()
+    speaker = FunctionModel(stream_function=model)
     loop = TurnLoop(
-        model=FunctionModel(stream_function=model),
-        pipeline=FakePipeline(tools),
+        model=speaker,
+        pipeline=pipeline,
         store=store,
-        settings=AgentSettings(),
+        context=builder(pipeline, speaker, settings),
+        settings=settings,
         redact=str,
     )
     watcher = Watcher()

@@ -1,0 +1,136 @@
+"""A memory of lists for building prompts, and the builder on it."""
+
+from collections.abc import Sequence
+from datetime import date
+
+from pydantic_ai.models import Model
+
+from guest.agent.context import ContextBuilder
+from guest.agent.settings import AgentSettings
+from guest.agent.turn import Pipeline
+from guest.errors import StorageError
+from guest.memory.keyed import Activity
+from guest.memory.types import Hit, Note, Only, Origin, SearchOutcome
+
+Key = tuple[str, str, str]
+
+
+class FakeState:
+    """Session state in a dict; `fail` raises on every call."""
+
+    def __init__(self) -> None:
+        self.values: dict[Key, tuple[str, int]] = {}
+        self.fail: StorageError | None = None
+
+    async def read(self, user_id: str, session_id: str, name: str) -> tuple[str, int] | None:
+        if self.fail is not None:
+            raise self.fail
+        return self.values.get((user_id, session_id, name))
+
+    async def swap(
+        self, user_id: str, session_id: str, name: str, value: str, expected_epoch: int
+    ) -> bool:
+        if self.fail is not None:
+            raise self.fail
+        key = user_id, session_id, name
+        if self.values.get(key, ("", 0))[1] != expected_epoch:
+            return False
+        self.values[key] = value, expected_epoch + 1
+        return True
+
+
+class FakeKeyed:
+    """Keyed notes in a dict, and the day's activity."""
+
+    def __init__(self) -> None:
+        self.notes: dict[str, Note] = {}
+        self.done: list[Activity] = []
+        self.fail: Exception | None = None
+
+    async def read(self, user_id: str, key: str) -> Note | None:
+        if self.fail is not None:
+            raise self.fail
+        note = self.notes.get(key)
+        return note if note is not None and note.user_id == user_id else None
+
+    async def activity(self, user_id: str, day: date) -> list[Activity]:
+        return [entry for entry in self.done if entry.at.startswith(day.isoformat())]
+
+
+class FakeMemory:
+    """Finds `hits` for whatever is asked; `fail` raises instead."""
+
+    def __init__(self, hits: Sequence[Hit] = ()) -> None:
+        self.hits = tuple(hits)
+        self.warnings: tuple[str, ...] = ()
+        self.fail: Exception | None = None
+        self.asked: list[tuple[str, str, Only]] = []
+        self.keyed = FakeKeyed()
+        self.state_of = FakeState()
+
+    async def search(
+        self,
+        user_id: str,
+        query: str,
+        *,
+        top_k: int = 5,
+        include_conversation: bool = False,
+        only: Only = Only(),  # noqa: B008 - immutable
+    ) -> SearchOutcome:
+        self.asked.append((user_id, query, only))
+        if self.fail is not None:
+            raise self.fail
+        return SearchOutcome(self.hits[:top_k], self.warnings)
+
+
+def builder(
+    pipeline: Pipeline,
+    model: Model,
+    settings: AgentSettings,
+    memory: FakeMemory | None = None,
+    context_tokens: int = 1000,
+) -> ContextBuilder:
+    """A builder as the guest makes it, on a memory that is empty unless one is given."""
+    return ContextBuilder(
+        memory=memory or FakeMemory(),
+        pipeline=pipeline,
+        settings=settings,
+        model=model,
+        context_tokens=context_tokens,
+        redact=lambda text: text.replace("s3cret", "[redacted]"),
+    )
+
+
+def note(key: str, text: str, *, session_id: str = "s0", **origin: object) -> Note:
+    """A keyed note of alice."""
+    return Note(
+        note_id=f"note-{key}",
+        user_id="alice",
+        text=text,
+        tags=(),
+        version=1,
+        created_at="2026-11-20T08:00:00.000000Z",
+        updated_at="2026-11-20T09:30:00.000000Z",
+        source="user_memory",
+        origin=Origin(**{"actor": "agent", "session_id": session_id, **origin}),  # type: ignore[arg-type]
+        embedded=True,
+        key=key,
+    )
+
+
+def hit(text: str, note_id: str = "note-1", **others: object) -> Hit:
+    """A note found with a good score; a passage of a conversation where `note_id` is empty."""
+    values: dict[str, object] = {
+        "note_id": note_id,
+        "text": text,
+        "score": 0.9,
+        "source": "user_memory" if note_id else "conversation",
+        "matched_by": "both",
+        "tags": (),
+        "created_at": "2026-11-19T08:00:00.000000Z",
+        "updated_at": "2026-11-19T08:00:00.000000Z",
+        "version": 1,
+        "actor": "user" if note_id else "",
+        **others,
+    }
+    return Hit(**values)  # type: ignore[arg-type]
