@@ -71,8 +71,7 @@ def may_contradict(first: str, second: str) -> bool:
 def contradictions(hits: Iterable[Hit], text: str) -> list[str]:
     """What is to be said of notes similar to `text` that may contradict it, one line each."""
     return [
-        f"{hit.note_id} may say something else on the same matter; "
-        "if it is out of date, update it"
+        f"{hit.note_id} may say something else on the same matter; if it is out of date, update it"
         for hit in hits
         if hit.note_id and may_contradict(hit.text, text)
     ]

@@ -100,7 +100,7 @@ async def update(database: Database, namespace: str, draft: Draft, quota: Quota)
     details = draft.details
     results = await database.batch(
         (
-            _require(namespace, draft),
+            _require(namespace, draft.note_id, draft.replaces),
             quota.keep_growing(namespace, draft.note_id, draft.text),
             Statement(_KEEP_VERSION, (draft.written_at, namespace, draft.note_id)),
             Statement(
@@ -123,14 +123,16 @@ async def update(database: Database, namespace: str, draft: Draft, quota: Quota)
     return Passages(added=_in_order(results[5]), removed=_ids(results[4]))
 
 
-async def delete(database: Database, namespace: str, note_id: str) -> Passages:
+async def delete(
+    database: Database, namespace: str, note_id: str, version: int | None = None
+) -> Passages:
     """Remove a note with everything of it; its content is to be erased afterwards.
 
-    Raises `ConstraintViolated` where the note does not exist.
+    Raises `ConstraintViolated` where the note does not exist, or not in this version.
     """
     results = await database.batch(
         (
-            Statement(_REQUIRE, (namespace, note_id)),
+            _require(namespace, note_id, version),
             notes.delete_passages(namespace, note_id),
             Statement(_DELETE, (namespace, note_id)),
             Statement("INSERT INTO erasures (requested_at) VALUES (?)", (now(),)),
@@ -182,10 +184,10 @@ def _origin(draft: Draft) -> tuple[str | int, ...]:
     return *who, origin.link, int(origin.material), draft.change, draft.restores
 
 
-def _require(namespace: str, draft: Draft) -> Statement:
-    if draft.replaces is None:
-        return Statement(_REQUIRE, (namespace, draft.note_id))
-    return Statement(_REQUIRE_VERSION, (namespace, draft.note_id, draft.replaces))
+def _require(namespace: str, note_id: str, version: int | None) -> Statement:
+    if version is None:
+        return Statement(_REQUIRE, (namespace, note_id))
+    return Statement(_REQUIRE_VERSION, (namespace, note_id, version))
 
 
 def _ids(result: Result) -> list[int]:

@@ -8,15 +8,18 @@ from guest.embedding.base import Embedder
 from guest.memory import arguments, listing, namespaces, notes
 from guest.memory.backup import copy_store
 from guest.memory.database.values import INTEGER_MAX
+from guest.memory.history import NoteHistory
 from guest.memory.keyed import KeyedNotes
 from guest.memory.parts import Parts, open_parts
 from guest.memory.portable.exporting import Part, export
 from guest.memory.portable.importing import Importer
 from guest.memory.reembedding import Reembedding
+from guest.memory.review import Reviewed, review
 from guest.memory.sessions.admin import SessionAdmin
 from guest.memory.sessions.in_use import InUse
 from guest.memory.sessions.retention import Retention
 from guest.memory.sessions.state import SessionState
+from guest.memory.typed import TypedNotes
 from guest.memory.types import (
     Details,
     MemoryConfig,
@@ -51,6 +54,8 @@ class Memory:
         self._deletions = Unbroken()
         self._writer = NoteWriter(parts, config, self._deletions)
         self.keyed = KeyedNotes(self._database, self._writer)
+        self.typed = TypedNotes(parts)
+        self.history = NoteHistory(self._database, self._vectors, self._writer)
         self.state_of = SessionState(self._database)
         self.conversations = parts.conversations
         self.in_use = InUse()
@@ -188,6 +193,15 @@ class Memory:
         return await self._parts.search.search(
             user_id, query, top_k, checked, include_conversation, only
         )
+
+    async def review(self, user_id: str, *, stale_days: int = 180, limit: int = 50) -> Reviewed:
+        """Notes that say nearly the same, nearest first, and notes that for so many days
+        were neither written nor recalled, oldest first; up to `limit` of each.
+
+        Only notes without a key that every one of the same sessions sees are compared.
+        What was not compared is said in its warnings. Nothing is changed.
+        """
+        return await review(self._parts, user_id, stale_days=stale_days, limit=limit)
 
     @property
     def encrypted(self) -> bool:

@@ -114,9 +114,18 @@ class NoteWriter:
         with afterwards(f"{draft.note_id} is updated; it could not be read again"):
             return await notes.get(self._database, namespace, user_id, draft.note_id)
 
-    async def delete(self, user_id: str, note_id: str) -> None:
-        """See `Memory.delete`."""
-        await self._deletions.run(self._delete(namespaces.notes_of(user_id), note_id))
+    async def delete(self, user_id: str, note_id: str, version: int | None = None) -> None:
+        """See `Memory.delete`. Raises `StaleVersion` where a version is given and the note
+        has another one by now."""
+        try:
+            await self._deletions.run(self._delete(namespaces.notes_of(user_id), note_id, version))
+        except NoteNotFound:
+            if version is None:
+                raise
+            namespace = namespaces.notes_of(user_id)
+            raise StaleVersion(
+                await notes.get(self._database, namespace, user_id, note_id)
+            ) from None
 
     async def _insert(self, namespace: str, draft: Draft) -> Passages | None:
         """Store a new note; None where one says the same already, or there is no room."""
@@ -154,11 +163,11 @@ class NoteWriter:
         more, added = (1, size) if before is None else (0, size - len(before.text.encode()))
         await self._quota.check(self._database, namespace, notes=more, text_bytes=added)
 
-    async def _delete(self, namespace: str, note_id: str) -> None:
+    async def _delete(self, namespace: str, note_id: str, version: int | None) -> None:
         passages = Passages(added=())
         try:
             async with self._vectors.changing(namespace):
-                passages = await note_batches.delete(self._database, namespace, note_id)
+                passages = await note_batches.delete(self._database, namespace, note_id, version)
                 self._vectors.removed(namespace, passages.removed)
         except ConstraintViolated:
             raise NoteNotFound(note_id) from None

@@ -92,7 +92,7 @@ class ReplicaSearch:
     async def _freshen(self, wanted: Sequence[str]) -> str:
         """Bring the copy up to date; what is to be said where it could not be."""
         if self._server.problem is not None:
-            return self._without_server(wanted, self._server.problem)
+            return instead_of_server(self._replica, wanted, self._server.problem)
         if not self._is_stuck():
             task = self._replica.sync(wanted)
             await asyncio.wait({task}, timeout=WAIT_S)
@@ -100,42 +100,49 @@ class ReplicaSearch:
                 try:
                     task.result()
                 except Unasked as error:
-                    return self._without_server(wanted, error.problem)
+                    return instead_of_server(self._replica, wanted, error.problem)
                 return ""
-        if not self._complete(wanted):
+        if not _complete(self._replica, wanted):
             return (
                 "the copy of the memory on this machine is still being fetched; "
                 "these results are incomplete"
             )
         return (
             "the memory server does not answer; these results are from the copy of "
-            f"{self._age(wanted)} ago"
+            f"{_age(self._replica, wanted)} ago"
         )
 
     def _is_stuck(self) -> bool:
         since = self._replica.busy_since
         return since is not None and asyncio.get_running_loop().time() - since > WAIT_S
 
-    def _without_server(self, wanted: Sequence[str], problem: StorageError) -> str:
-        if not self._replica.progress(wanted[0]).begun:
-            raise StorageError(
-                problem.code,
-                "the memory cannot be reached, and there is no copy of it on this machine",
-                details=f"{problem.brief}: {problem.details}",
-                resolution=problem.resolution,
-            )
-        what = "cannot be reached" if is_away(problem) else "failed"
-        said = f"the memory server {what} ({problem.brief})"
-        if not self._complete(wanted):
-            return f"{said}; these results are from an incomplete copy"
-        return f"{said}; these results are from the copy of {self._age(wanted)} ago"
 
-    def _complete(self, wanted: Sequence[str]) -> bool:
-        return all(self._replica.progress(namespace).complete_once for namespace in wanted)
+def instead_of_server(replica: Replica, wanted: Sequence[str], problem: StorageError) -> str:
+    """What is to be said of answers from the copy while the server cannot be used.
 
-    def _age(self, wanted: Sequence[str]) -> str:
-        synced = min(self._replica.progress(namespace).synced_at for namespace in wanted)
-        return age(synced, datetime.now(UTC))
+    Raises `StorageError` where there is no copy.
+    """
+    if not replica.progress(wanted[0]).begun:
+        raise StorageError(
+            problem.code,
+            "the memory cannot be reached, and there is no copy of it on this machine",
+            details=f"{problem.brief}: {problem.details}",
+            resolution=problem.resolution,
+        )
+    what = "cannot be reached" if is_away(problem) else "failed"
+    said = f"the memory server {what} ({problem.brief})"
+    if not _complete(replica, wanted):
+        return f"{said}; these results are from an incomplete copy"
+    return f"{said}; these results are from the copy of {_age(replica, wanted)} ago"
+
+
+def _complete(replica: Replica, wanted: Sequence[str]) -> bool:
+    return all(replica.progress(namespace).complete_once for namespace in wanted)
+
+
+def _age(replica: Replica, wanted: Sequence[str]) -> str:
+    synced = min(replica.progress(namespace).synced_at for namespace in wanted)
+    return age(synced, datetime.now(UTC))
 
 
 def age(since: str, at: datetime) -> str:

@@ -1,0 +1,214 @@
+"""Notes that deserve a second look: nearly the same ones, and ones nobody needed for long.
+
+It only shows; what is to be merged, updated or forgotten is for a person to say.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final, cast
+
+import numpy as np
+
+from guest.memory import arguments, instant, keys, namespaces, near, notes
+from guest.memory.contradiction import may_contradict
+from guest.memory.database.base import Database, Row, Value
+from guest.memory.database.values import INTEGER_MAX
+from guest.memory.near import Pair
+from guest.memory.parts import Parts
+from guest.memory.replica.copy import Replica, Unasked
+from guest.memory.replica.search import WAIT_S
+from guest.memory.types import Note
+from guest.memory.vectors import Snapshot
+
+REVIEW_MAX: Final = 1000
+STALE_DAYS_MAX: Final = 36_500
+PASSAGES_MAX: Final = 20_000
+"""The newest passages, or notes, that are compared with each other."""
+
+_ROWS: Final = 1000
+"""Rows per query, so that other work gets its turn in between."""
+
+_PASSAGES: Final = """
+SELECT chunks.chunk_id, notes.note_id, notes.scope_session FROM chunks CROSS JOIN notes
+    ON notes.namespace = chunks.namespace AND notes.note_id = chunks.note_id
+    WHERE chunks.namespace = ? AND chunks.chunk_id < ?
+        AND notes.superseded_by IS NULL AND notes.key IS NULL
+    ORDER BY chunks.chunk_id DESC LIMIT ?
+"""
+_TEXTS: Final = """
+SELECT seq, note_id, scope_session, content FROM notes
+    WHERE namespace = ? AND seq < ? AND superseded_by IS NULL AND key IS NULL
+    ORDER BY seq DESC LIMIT ?
+"""
+_MODELS: Final = """
+SELECT model_id FROM chunks_vec WHERE namespace = ? AND model_id > ''
+    GROUP BY model_id ORDER BY COUNT(*) DESC LIMIT 1
+"""
+_DIMENSIONS: Final = """
+SELECT length(vector) / 4 FROM chunks_vec WHERE namespace = ? AND model_id = ? LIMIT 1
+"""
+_STALE: Final = f"""
+SELECT {notes.COLUMNS} FROM notes
+    WHERE namespace = ?1 AND updated_at < ?2 AND accessed_at < ?2 AND superseded_by IS NULL
+        AND (key IS NULL OR key NOT IN {keys.FIXED})
+    ORDER BY updated_at, seq LIMIT ?3
+"""  # noqa: S608
+
+
+@dataclass(frozen=True)
+class Near:
+    """Two notes that say nearly the same. `similarity` is their cosine, 0 where they were
+    compared by their words."""
+
+    older: Note
+    newer: Note
+    similarity: float
+    may_contradict: bool
+
+
+@dataclass(frozen=True)
+class Reviewed:
+    """Pairs, nearest first; notes neither written nor recalled for long, oldest first; and
+    what was not looked at."""
+
+    near: tuple[Near, ...]
+    stale: tuple[Note, ...]
+    warnings: tuple[str, ...] = ()
+
+
+async def review(parts: Parts, user_id: str, *, stale_days: int, limit: int) -> Reviewed:
+    """See `Memory.review`."""
+    arguments.check_range("limit", limit, REVIEW_MAX)
+    arguments.check_range("stale_days", stale_days, STALE_DAYS_MAX)
+    warnings: list[str] = []
+    pairs = await _near(parts, user_id, limit, warnings)
+    before = instant.at(datetime.now(UTC) - timedelta(days=stale_days))
+    namespace = namespaces.notes_of(user_id)
+    result = await parts.database.execute(_STALE, (namespace, before, limit + 1))
+    stale = [notes.note_of(user_id, row) for row in result.rows]
+    if len(stale) > limit:
+        warnings.append(f"more notes than these {limit} were not needed for {stale_days} days")
+    return Reviewed(pairs, tuple(stale[:limit]), tuple(warnings))
+
+
+async def _near(parts: Parts, user_id: str, limit: int, warnings: list[str]) -> tuple[Near, ...]:
+    namespace = namespaces.notes_of(user_id)
+    snapshot = await _vectors(parts, namespace)
+    if snapshot is None:
+        note_ids, pairs = await _by_words(parts.database, namespace, limit + 1, warnings)
+    else:
+        note_ids, pairs = await _by_vectors(
+            parts.database, namespace, snapshot, limit + 1, warnings
+        )
+    if len(pairs) > limit:
+        warnings.append(f"more than these {limit} pairs of notes say nearly the same")
+        pairs = pairs[:limit]
+    numbers = sorted({number for pair in pairs for number in (pair.first, pair.second)})
+    wanted = [note_ids[number] for number in numbers]
+    found = {
+        note.note_id: note
+        for note in await notes.get_many(parts.database, namespace, user_id, wanted)
+    }
+    shown = []
+    for pair in pairs:
+        both = [found.get(note_ids[number]) for number in (pair.first, pair.second)]
+        present = [note for note in both if note is not None and note.superseded is None]
+        if len(present) == len(both):
+            older, newer = sorted(present, key=lambda note: (note.created_at, note.note_id))
+            similarity = 0.0 if snapshot is None else pair.similarity
+            shown.append(Near(older, newer, similarity, may_contradict(older.text, newer.text)))
+    return tuple(shown)
+
+
+async def _by_vectors(
+    database: Database, namespace: str, snapshot: Snapshot, limit: int, warnings: list[str]
+) -> tuple[list[str], list[Pair]]:
+    """The ids of notes, and pairs of their places among them."""
+    passages = await _newest(database, _PASSAGES, namespace)
+    if len(passages) > PASSAGES_MAX:
+        warnings.append(f"only the newest {PASSAGES_MAX:,} passages were compared")
+    passages = passages[:PASSAGES_MAX]
+    note_ids = list(dict.fromkeys(str(note_id) for _, note_id, _ in passages))
+    number = {note_id: i for i, note_id in enumerate(note_ids)}
+    rows = snapshot.rows_of(np.array([chunk_id for chunk_id, _, _ in passages], np.int64))
+    if missing := int(np.count_nonzero(rows < 0)):
+        warnings.append(f"{missing:,} passages have no vector yet and were not compared")
+    compared = [passage for passage, row in zip(passages, rows, strict=True) if row >= 0]
+    numbers = np.array([number[str(note_id)] for _, note_id, _ in compared], np.int64)
+    scopes = np.array(_numbered([scope for _, _, scope in compared]), np.int64)
+
+    def compare() -> list[Pair]:
+        return near.by_vectors(snapshot.matrix[rows[rows >= 0]], numbers, scopes, limit)
+
+    return note_ids, await asyncio.to_thread(compare)
+
+
+async def _by_words(
+    database: Database, namespace: str, limit: int, warnings: list[str]
+) -> tuple[list[str], list[Pair]]:
+    """See `_by_vectors`."""
+    rows = await _newest(database, _TEXTS, namespace)
+    if not rows:
+        return [], []
+    warnings.append("there are no vectors of these notes; they were compared by their words")
+    if len(rows) > PASSAGES_MAX:
+        warnings.append(f"only the newest {PASSAGES_MAX:,} notes were compared")
+    rows = rows[:PASSAGES_MAX]
+    texts, scopes = [str(row[3]) for row in rows], _numbered([row[2] for row in rows])
+    pairs, complete = await asyncio.to_thread(near.by_words, texts, scopes, limit)
+    if not complete:
+        warnings.append(
+            f"so many notes share words that only {near.COMPARISONS_MAX:,} pairs were compared"
+        )
+    return [str(row[1]) for row in rows], pairs
+
+
+async def _vectors(parts: Parts, namespace: str) -> Snapshot | None:
+    """The vectors that searches use; None where there are none."""
+    if parts.server is None:
+        database, vectors = parts.database, parts.vectors
+    else:
+        replica = parts.server.replica
+        await _freshened(replica, namespace)
+        database, vectors = replica.database, replica.vectors
+    model_id = parts.vectorizer.model_id
+    if not model_id:
+        models = (await database.execute(_MODELS, (namespace,))).rows
+        model_id = str(models[0][0]) if models else ""
+    sizes = (await database.execute(_DIMENSIONS, (namespace, model_id))).rows
+    if not sizes:
+        return None
+    snapshot, _ = await vectors.snapshot(namespace, model_id, cast(int, sizes[0][0]))
+    return snapshot
+
+
+async def _freshened(replica: Replica, namespace: str) -> None:
+    """Wait for the copy to follow the server, though not for long: what it lacks is said."""
+    task = replica.sync([namespace])
+    await asyncio.wait({task}, timeout=WAIT_S)
+    if task.done():
+        try:
+            task.result()
+        except Unasked as error:
+            raise error.problem from None
+
+
+async def _newest(database: Database, sql: str, namespace: str) -> list[Row]:
+    """One row more than are compared, by the number in the first column, highest first."""
+    rows: list[Row] = []
+    before = INTEGER_MAX
+    while len(rows) <= PASSAGES_MAX:
+        page = (await database.execute(sql, (namespace, before, _ROWS))).rows
+        rows += page
+        if len(page) < _ROWS:
+            break
+        before = cast(int, page[-1][0])
+    return rows
+
+
+def _numbered(values: Sequence[Value]) -> list[int]:
+    """A number for each value, the same for the same."""
+    numbers: dict[Value, int] = {}
+    return [numbers.setdefault(value, len(numbers)) for value in values]
