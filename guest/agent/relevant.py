@@ -18,8 +18,8 @@ from guest.tools.base import ToolContext
 log = logging.getLogger(__name__)
 
 TIMEOUT_S: Final = 1.5
-_TOP_K: Final = 20
-_FLOOR: Final = 0.35
+_TOP_K: Final = 12
+_FLOOR: Final = 0.4
 """What was measured is in docs/design/2026-11-21-prompt-and-summaries.md."""
 
 _HEADING: Final = (

@@ -87,8 +87,9 @@ def shortened(text: str, max_bytes: int, mark: str = _SHORTENED) -> str:
     room = max_bytes - len(mark.encode())
     if room <= 0:
         return ""
-    words = encoded[: room + 1].decode(errors="ignore")
-    kept = _LAST_WORD.sub("", words).rstrip()
+    ends_with_word = encoded[room : room + 1].isspace()
+    words = encoded[:room].decode(errors="ignore")
+    kept = (words if ends_with_word else _LAST_WORD.sub("", words)).rstrip()
     return kept + mark if kept else ""
 
 
