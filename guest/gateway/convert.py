@@ -8,6 +8,8 @@ from wire.errors import Code
 from wire.v1 import gateway_pb2
 
 from guest.errors import GuestError
+from guest.memory.history import ChangeEntry
+from guest.memory.review import Near
 from guest.memory.types import (
     Event,
     MemoryFull,
@@ -19,6 +21,7 @@ from guest.memory.types import (
     SessionNotFound,
     StaleVersion,
 )
+from guest.memory.undo import UndoRefused
 
 _SHOWN_CHARS: Final = 1000
 
@@ -42,6 +45,13 @@ def checked() -> Iterator[None]:
             f"the note {error.current.note_id} has version {error.current.version} by now",
             details=f"nothing was changed; it says: {error.current.text[:_SHOWN_CHARS]}",
             resolution="read it again, and decide anew",
+        ) from None
+    except UndoRefused as error:
+        raise GuestError(
+            Code.FAILED_PRECONDITION,
+            str(error),
+            details="nothing was changed",
+            resolution="to forget the note with its history: runner memory forget <note id>",
         ) from None
     except MemoryFull as error:
         raise GuestError(
@@ -122,4 +132,29 @@ def origin(value: Origin) -> gateway_pb2.NoteOrigin:
         turn_id=value.turn_id,
         link=value.link,
         material=value.material,
+    )
+
+
+def change(value: ChangeEntry) -> gateway_pb2.Change:
+    return gateway_pb2.Change(
+        note_id=value.note_id,
+        version=value.version,
+        change=value.change,
+        text=value.text,
+        origin=origin(value.origin),
+        at=value.at,
+        key=value.key,
+        type=value.type,
+        current=value.current,
+        superseded_by=value.superseded_by,
+        tags=value.tags,
+    )
+
+
+def near(value: Near) -> gateway_pb2.NearPair:
+    return gateway_pb2.NearPair(
+        older=note(value.older),
+        newer=note(value.newer),
+        similarity=value.similarity,
+        may_contradict=value.may_contradict,
     )

@@ -21,10 +21,13 @@ class History:
     async def changes(
         self, request: gateway_pb2.ListChangesRequest
     ) -> gateway_pb2.ListChangesReply:
+        note_id = bounds.identifier("note_id", request.note_id, optional=True)
         with convert.checked():
+            if note_id:
+                await self._memory.get(self._user_id, note_id)
             changes, following = await self._memory.history.changes(
                 self._user_id,
-                note_id=bounds.identifier("note_id", request.note_id, optional=True),
+                note_id=note_id,
                 limit=bounds.limit(request.limit, default=_CHANGES_DEFAULT),
                 cursor=bounds.cursor(request.cursor),
                 actor=bounds.actor(request.actor),
@@ -47,7 +50,7 @@ class History:
                 channel=CHANNEL,
             )
         return gateway_pb2.UndoChangeReply(
-            done=undone.done, note=undone.note and convert.note(undone.note)
+            done=undone.done, note=convert.note(undone.note) if undone.note else None
         )
 
     async def review(

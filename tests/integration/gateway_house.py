@@ -1,5 +1,6 @@
 """Gateways of any number of users over one memory and one pipeline, on real sockets."""
 
+import json
 import shutil
 import tempfile
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -9,7 +10,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import grpc
+import pytest
 from pydantic_ai.models import Model
+from wire.errors import WireError
+from wire.status import from_rpc_error
 from wire.tools import FAMILIES, TOOLS, offered
 from wire.transport import Server, open_channel
 from wire.v1 import gateway_pb2, gateway_pb2_grpc
@@ -69,6 +74,53 @@ class Client:
         request = gateway_pb2.CreateSessionRequest(session_id=session_id, channel="test")
         created = await self.stub.CreateSession(request)
         return created.session_id
+
+    async def save(self, text: str, *tags: str) -> str:
+        """Keep a note as a person does; its id."""
+        saved = await self.stub.SaveNote(gateway_pb2.SaveNoteRequest(text=text, tags=tags))
+        return saved.note_id
+
+    async def note(self, note_id: str) -> gateway_pb2.Note:
+        return await self.stub.GetNote(gateway_pb2.GetNoteRequest(note_id=note_id))
+
+    async def notes(self, **only: Any) -> list[gateway_pb2.Note]:
+        listed = await self.stub.ListNotes(gateway_pb2.ListNotesRequest(**only))
+        return list(listed.notes)
+
+    async def texts(self, **only: Any) -> list[str]:
+        return [note.text for note in await self.notes(**only)]
+
+    async def changes(self, **only: Any) -> list[gateway_pb2.Change]:
+        listed = await self.stub.ListChanges(gateway_pb2.ListChangesRequest(**only))
+        return list(listed.changes)
+
+    async def call(self, tool: str, session_id: str = "", **arguments: Any) -> Any:
+        """What a tool answers to a call by its name, as an MCP client makes it."""
+        reply = await self.stub.CallTool(
+            gateway_pb2.CallToolRequest(
+                name=tool,
+                arguments_json=json.dumps(arguments),
+                session_id=session_id,
+                channel="mcp",
+            )
+        )
+        assert not reply.is_error, reply.text
+        return json.loads(reply.text.split("\nNote: ")[0])
+
+
+async def refusal(call: Any) -> WireError:
+    """What the other side says of a call, of one reply or of many, that must fail."""
+    with pytest.raises(grpc.RpcError) as raised:
+        await _drain(call)
+    return from_rpc_error(raised.value)
+
+
+async def _drain(call: Any) -> None:
+    if not hasattr(call, "__aiter__"):
+        await call
+        return
+    async for _ in call:
+        pass
 
 
 @dataclass

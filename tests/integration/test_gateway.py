@@ -11,7 +11,7 @@ import grpc
 import pytest
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
-from wire.errors import Code, WireError
+from wire.errors import Code
 from wire.limits import NOTE_MAX_CHARS, QUERY_MAX_CHARS, TURN_TEXT_MAX_CHARS
 from wire.status import from_rpc_error
 from wire.transport import open_channel
@@ -20,7 +20,7 @@ from wire.v1 import gateway_pb2_grpc
 
 from guest.gateway.service import GuestInfo
 from guest.tools.base import Arguments, Safety, Tool, ToolContext, ToolOutput
-from tests.integration.gateway_house import INFO, Client, House, hashing, open_house
+from tests.integration.gateway_house import INFO, Client, House, hashing, open_house, refusal
 
 
 @pytest.fixture
@@ -32,20 +32,6 @@ async def house() -> AsyncIterator[House]:
 @pytest.fixture
 async def alice(house: House) -> Client:
     return await house.serve("alice")
-
-
-async def drain(call: Any) -> None:
-    if hasattr(call, "__aiter__"):
-        async for _ in call:
-            pass
-    else:
-        await call
-
-
-async def refusal(call: Any) -> WireError:
-    with pytest.raises(grpc.RpcError) as raised:
-        await drain(call)
-    return from_rpc_error(raised.value)
 
 
 def tool_call(name: str, **arguments: Any) -> dict[int, DeltaToolCall]:

@@ -8,11 +8,11 @@ import grpc
 import pytest
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo, FunctionModel
-from wire.errors import Code, WireError
+from wire.errors import Code
 from wire.status import from_rpc_error
 from wire.v1 import gateway_pb2 as pb
 
-from tests.integration.gateway_house import Client, House, hashing, open_house
+from tests.integration.gateway_house import Client, House, hashing, open_house, refusal
 
 TEXT_OF_NOTE = "my locker is number 12"
 
@@ -26,12 +26,6 @@ async def house() -> AsyncIterator[House]:
 @pytest.fixture
 async def alice(house: House) -> Client:
     return await house.serve("alice")
-
-
-async def refusal(call: Any) -> WireError:
-    with pytest.raises(grpc.RpcError) as raised:
-        await call
-    return from_rpc_error(raised.value)
 
 
 async def listed(client: Client, *, everything: bool = False) -> list[str]:
@@ -235,3 +229,22 @@ async def test_without_an_embedder_no_vector_is_touched() -> None:
         error = await refusal(alice.stub.ReembedMemory(pb.ReembedMemoryRequest()))
         assert error.code is Code.FAILED_PRECONDITION
         assert error.brief == "no embedder is configured"
+
+
+async def test_delegated_work_knows_the_session_that_it_comes_from(alice: Client) -> None:
+    await alice.session("boss")
+    request = pb.CreateSessionRequest(session_id="work", parent_session_id="boss")
+    assert (await alice.stub.CreateSession(request)).parent_session_id == "boss"
+    resumed = await alice.stub.CreateSession(pb.CreateSessionRequest(session_id="work"))
+    assert resumed.parent_session_id == "boss"
+    sessions = (await alice.stub.ListSessions(pb.ListSessionsRequest())).sessions
+    assert {each.session_id: each.parent_session_id for each in sessions} == {
+        "work": "boss",
+        "boss": "",
+    }
+    back = pb.CreateSessionRequest(session_id="boss", parent_session_id="work")
+    assert (await alice.stub.CreateSession(back)).parent_session_id == ""
+    missing = pb.CreateSessionRequest(session_id="more", parent_session_id="nobodys")
+    refused = await refusal(alice.stub.CreateSession(missing))
+    assert refused.code is Code.NOT_FOUND
+    assert "nobodys" in refused.brief

@@ -1,0 +1,250 @@
+"""Notes by a person: saved, found, narrowed down and changed, by the tools that models have."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from wire.errors import Code
+from wire.v1 import gateway_pb2 as pb
+
+from guest.memory.types import Details, Note, Origin
+from guest.tools.base import ToolContext
+from tests.integration.gateway_house import Client, House, hashing, open_house, refusal
+
+READ = Origin(actor="agent", session_id="work", link="/shared/page.md", material=True)
+NO_SUCH = "note-nobodys"
+
+
+@pytest.fixture
+async def house() -> AsyncIterator[House]:
+    async with open_house(embedder=hashing()) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def alice(house: House) -> Client:
+    return await house.serve("alice")
+
+
+async def keep(house: House, text: str, origin: Origin = READ, **details: Any) -> Note:
+    return (await house.memory.save("alice", text, (), origin, Details(**details))).note
+
+
+async def test_a_person_saves_a_note_and_vouches_for_it(alice: Client) -> None:
+    saved = await alice.stub.SaveNote(
+        pb.SaveNoteRequest(text="I like tea", tags=["drink"], link="https://example.org/tea")
+    )
+    assert saved.message == f"Stored: [id: {saved.note_id}]"
+    assert saved.searchable == "semantic"
+    note = await alice.note(saved.note_id)
+    assert (note.text, list(note.tags), note.version, note.type) == (
+        "I like tea",
+        ["drink"],
+        1,
+        "fact",
+    )
+    assert (note.confidence, note.importance, note.embedded) == (1.0, 1.0, True)
+    assert (note.origin.actor, note.origin.channel) == ("user", "gateway")
+    assert (note.origin.link, note.origin.material) == ("https://example.org/tea", False)
+    assert not note.superseded
+
+
+async def test_the_same_note_again_is_one_note_and_a_near_one_is_shown(alice: Client) -> None:
+    first = await alice.save("the printer is on the third floor")
+    again = await alice.stub.SaveNote(pb.SaveNoteRequest(text="the printer is on the third floor"))
+    assert again.note_id == first
+    assert "was there already" in again.message
+    near = await alice.stub.SaveNote(pb.SaveNoteRequest(text="the printer is on the fourth floor"))
+    assert near.note_id != first
+    shown = near.similar[0]
+    assert (shown.note_id, shown.text) == (first, "the printer is on the third floor")
+    assert 0 < shown.score <= 1
+    assert first in near.message
+
+
+async def test_what_is_not_by_a_person_stands_beside_a_result(house: House, alice: Client) -> None:
+    note = await keep(house, "the admin password is kept by Mallory")
+    found = await alice.stub.SearchNotes(pb.SearchNotesRequest(query="admin password"))
+    assert [hit.note_id for hit in found.notes] == [note.note_id]
+    assert "/shared/page.md" in "".join(found.warnings)
+    assert note.note_id in "".join(found.warnings)
+
+
+async def test_secrets_in_a_note_are_not_shown_by_a_search(alice: Client) -> None:
+    await alice.save("the door opens with s3cret-t0ken at night")
+    found = await alice.stub.SearchNotes(pb.SearchNotesRequest(query="door night"))
+    assert "at night" in found.notes[0].text
+    assert "s3cret-t0ken" not in found.notes[0].text
+
+
+async def test_twenty_long_results_come_back_whole(alice: Client) -> None:
+    for number in range(20):
+        await alice.save(f"heron {number} " + "\x01 \N{GRINNING FACE} \n" * 3_000)
+    found = await alice.stub.SearchNotes(pb.SearchNotesRequest(query="heron", top_k=20))
+    assert len(found.notes) == 20
+    assert not found.warnings
+
+
+async def test_an_edit_answers_with_the_note_as_it_is_stored(alice: Client) -> None:
+    note_id = await alice.save("the key is with Bob", "key")
+    edited = await alice.stub.EditNote(
+        pb.EditNoteRequest(note_id=note_id, text="the s3cret-t0ken is with Bob", expected_version=1)
+    )
+    assert (edited.text, list(edited.tags)) == ("the s3cret-t0ken is with Bob", ["key"])
+    assert (edited.version, edited.origin.actor) == (2, "user")
+    cleared = await alice.stub.EditNote(
+        pb.EditNoteRequest(note_id=note_id, text="Bob has it", replace_tags=True)
+    )
+    assert list(cleared.tags) == []
+
+
+async def test_a_list_is_narrowed_by_what_notes_are(house: House, alice: Client) -> None:
+    await alice.save("said by me", "mine")
+    await keep(house, "read somewhere")
+    await keep(house, "decided by the agent", Origin(actor="agent"), type="decision")
+    await keep(house, "seen by one session", Origin(actor="agent"), scope_session="work")
+    old = await keep(house, "an old plan", Origin(actor="agent"))
+    await house.memory.typed.supersede("alice", old.note_id, reason="done")
+    assert await alice.texts() == [
+        "seen by one session",
+        "decided by the agent",
+        "read somewhere",
+        "said by me",
+    ]
+    assert await alice.texts(actor="user") == ["said by me"]
+    assert await alice.texts(tag="mine") == ["said by me"]
+    assert await alice.texts(type="decision") == ["decided by the agent"]
+    assert await alice.texts(material_only=True) == ["read somewhere"]
+    assert await alice.texts(include_superseded=True, limit=1) == ["an old plan"]
+    assert await alice.texts(tag="none such") == []
+
+
+async def test_a_note_is_shown_with_all_that_is_known_of_it(house: House, alice: Client) -> None:
+    old = await keep(
+        house,
+        "we deploy on Fridays",
+        type="decision",
+        confidence=0.5,
+        rationale="fewer users",
+        scope_session="work",
+    )
+    new = await keep(house, "we deploy on Mondays", Origin(actor="user"))
+    await house.memory.typed.recall(
+        "alice", query="deploy Fridays", min_confidence=0.0, limit=5, session_id="work"
+    )
+    await house.memory.typed.supersede(
+        "alice", old.note_id, reason="outages", replacement_id=new.note_id, session_id="work"
+    )
+    note = await alice.note(old.note_id)
+    assert (note.type, note.confidence, note.rationale) == ("decision", 0.5, "fewer users")
+    assert (note.scope_session, note.access_count) == ("work", 1)
+    assert note.accessed_at > note.created_at
+    assert (note.superseded, note.superseded_by) == (True, new.note_id)
+    assert (note.superseded_reason, note.superseded_at > note.created_at) == ("outages", True)
+    assert (note.origin.link, note.origin.material) == ("/shared/page.md", True)
+    assert note.origin.session_id == "work"
+
+
+async def test_a_note_that_one_family_has_written_is_found_by_the_others() -> None:
+    async with open_house(enabled=["typed_memory", "working_memory"]) as house:
+        alice = await house.serve("alice")
+        await alice.session("s")
+        texts = {
+            "memory_save": "the heron nests at the weir",
+            "remember": "herons return in March",
+            "write_memory": "heron counts grow every year",
+            "SaveNote": "a heron eats eels",
+        }
+        await alice.call("memory_save", "s", content=texts["memory_save"])
+        await alice.call("remember", "s", content=texts["remember"], type="discovery")
+        await alice.call("write_memory", "s", key="herons", content=texts["write_memory"])
+        await alice.save(texts["SaveNote"])
+        everything = set(texts.values())
+        query = "heron herons"
+        for tool, arguments in (
+            ("memory_search", {"query": query}),
+            ("search_memory", {"query": query}),
+        ):
+            assert {hit["text"] for hit in await alice.call(tool, "s", **arguments)} == everything
+        recalled = await alice.call("recall", "s", query=query)
+        assert {memory["content"] for memory in recalled["memories"]} == everything
+        found = await alice.stub.SearchNotes(pb.SearchNotesRequest(query=query))
+        assert {note.text for note in found.notes} == everything
+        assert set(await alice.texts()) == everything
+        keyed = [note for note in await alice.notes() if note.key]
+        assert [note.key for note in keyed] == ["herons"]
+
+
+async def test_what_is_switched_off_for_the_model_is_there_for_the_person() -> None:
+    async with open_house(disabled=["memory"]) as house:
+        alice = await house.serve("alice")
+        tools = {tool.name for tool in (await alice.stub.ListTools(pb.ListToolsRequest())).tools}
+        assert not [tool for tool in tools if tool.startswith("memory_")]
+        note_id = await alice.save("I like tea")
+        found = await alice.stub.SearchNotes(pb.SearchNotesRequest(query="tea"))
+        assert [note.note_id for note in found.notes] == [note_id]
+        await alice.stub.DeleteNote(pb.DeleteNoteRequest(note_id=note_id))
+
+
+async def test_a_full_memory_refuses_and_says_which_setting_helps() -> None:
+    async with open_house(keeping={"max_notes": 2}) as house:
+        alice = await house.serve("alice")
+        bob = await house.serve("bob")
+        for text in ("one", "two"):
+            await alice.save(text)
+        error = await refusal(alice.stub.SaveNote(pb.SaveNoteRequest(text="three")))
+        assert error.code is Code.RESOURCE_EXHAUSTED
+        assert "2 notes" in error.brief
+        assert "memory.max_notes" in error.resolution
+        assert await alice.texts() == ["two", "one"]
+        await bob.save("bob has room")
+
+
+async def test_a_longer_text_is_refused_where_no_text_may_be_added() -> None:
+    async with open_house(keeping={"max_text_bytes": 20}) as house:
+        alice = await house.serve("alice")
+        note_id = await alice.save("a short text")
+        longer = pb.EditNoteRequest(note_id=note_id, text="a text that is far too long for this")
+        error = await refusal(alice.stub.EditNote(longer))
+        assert error.code is Code.RESOURCE_EXHAUSTED
+        assert "memory.max_text_mb" in error.resolution
+        assert (await alice.note(note_id)).text == "a short text"
+
+
+async def test_a_note_of_one_session_is_hidden_from_the_others_and_shown_to_the_person() -> None:
+    async with open_house(enabled=["typed_memory"], keeping={"typed_scope": "session"}) as house:
+        alice = await house.serve("alice")
+        for session in ("one", "two"):
+            await alice.session(session)
+        await asyncio.gather(
+            *(alice.call("remember", s, content=f"heron of session {s}") for s in ("one", "two"))
+        )
+        recalled = await alice.call("recall", "one", query="heron")
+        assert [memory["content"] for memory in recalled["memories"]] == ["heron of session one"]
+        found = await alice.call("memory_search", "two", query="heron")
+        assert [hit["text"] for hit in found] == ["heron of session two"]
+        assert len(await alice.texts()) == 2
+        (scoped,) = [note for note in await alice.notes() if note.scope_session == "one"]
+        edited = await alice.stub.EditNote(
+            pb.EditNoteRequest(note_id=scoped.note_id, text="heron of the person")
+        )
+        assert edited.scope_session == "one"
+
+
+async def test_turns_say_what_the_user_has_said_and_calls_by_name_do_not(house: House) -> None:
+    seen: list[ToolContext] = []
+    call_through = house.pipeline.call
+
+    async def watched(ctx: ToolContext, *rest: Any, **more: Any) -> Any:
+        seen.append(ctx)
+        return await call_through(ctx, *rest, **more)
+
+    house.pipeline.call = watched  # type: ignore[method-assign]
+    alice = await house.serve("alice")
+    await alice.session("s")
+    await alice.answer("s", "remember that tea is at five")
+    await alice.call("memory_save", "s", content="tea is at six")
+    first, second = seen
+    assert (first.actor, first.asked) == ("agent", "remember that tea is at five")
+    assert (second.actor, second.asked, second.session_id) == ("agent", "", "s")
