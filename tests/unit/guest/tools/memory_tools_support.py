@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from guest.memory.store import Memory
+from guest.memory.types import Scope
 from guest.tools.base import ToolContext, ToolResult
 from guest.tools.memory import memory_tools
 from guest.tools.pipeline import ToolPipeline
 from guest.tools.registry import Registry
 from guest.tools.scrub import Scrubber
-from guest.tools.typed_memory import Scope, typed_memory_tools
+from guest.tools.typed_memory import typed_memory_tools
 from guest.tools.working_memory import working_memory_tools
 from tests.unit.memory_support import FakeEmbedder, opened
 
@@ -21,6 +22,8 @@ ALICE = ToolContext("alice", "session-1", "turn-1", "chat")
 ALICE_ELSEWHERE = replace(ALICE, session_id="session-2", turn_id="turn-2")
 BOB = ToolContext("bob", "session-3", "turn-3", "chat")
 READ = replace(ALICE, material=("/shared/page.md",))
+
+DEFAULT = FakeEmbedder()
 
 
 @dataclass(frozen=True)
@@ -57,9 +60,14 @@ def data_of(result: ToolResult) -> Any:
 
 @asynccontextmanager
 async def all_tools(
-    path: Path, scope: Scope = "user", embedder: FakeEmbedder | None = None, **settings: Any
+    path: Path,
+    scope: Scope = "user",
+    embedder: FakeEmbedder | None = DEFAULT,
+    **settings: Any,
 ) -> AsyncIterator[Tools]:
-    async with opened(path, embedder or FakeEmbedder(), **settings) as memory:
+    """The tools on a memory of their own; with an embedder unless None is given."""
+    chosen = FakeEmbedder() if embedder is DEFAULT else embedder
+    async with opened(path, chosen, **settings) as memory:
         registry = Registry(
             [
                 *memory_tools(memory),

@@ -49,8 +49,9 @@ async def test_search_memory_wants_a_query_that_is_not_blank(tools: Tools, query
 async def test_search_memory_limits_to_10_and_clamps_to_1_and_50(tools: Tools) -> None:
     for number in range(55):
         await tools.memory.save("alice", f"cactus {number}", (), ORIGIN)
-    for given, shown in (({}, 10), ({"limit": 0}, 1), ({"limit": -5}, 1), ({"limit": 900}, 50)):
-        assert len(await tools.ok("search_memory", query="cactus", **given)) == shown
+    assert len(await tools.ok("search_memory", query="cactus")) == 10
+    for limit, shown in ((0, 1), (-5, 1), (7, 7), (900, 50)):
+        assert len(await tools.ok("search_memory", query="cactus", limit=limit)) == shown
 
 
 async def test_write_memory_keeps_one_note_under_its_key(tools: Tools) -> None:
@@ -249,12 +250,12 @@ async def test_a_line_of_the_users_own_does_not_vouch_for_what_was_read(tools: T
 async def test_a_full_memory_refuses_and_says_that_nothing_was_saved(tmp_path: Path) -> None:
     async with all_tools(tmp_path / "small.db", max_notes=1) as tools:
         await tools.ok("write_memory", key="plan", content="one")
-        for name, arguments in (
-            ("write_memory", {"key": "other", "content": "two"}),
-            ("write_session_handoff", {"content": "two"}),
-            ("scratch_note", {"mode": "replace", "content": "two"}),
-        ):
-            result = await tools.call(name, **arguments)
+        calls = [
+            tools.call("write_memory", key="other", content="two"),
+            tools.call("write_session_handoff", content="two"),
+            tools.call("scratch_note", mode="replace", content="two"),
+        ]
+        for result in [await call for call in calls]:
             assert (result.is_error, result.code) == (True, Code.RESOURCE_EXHAUSTED)
             assert result.text.startswith("not saved: the memory is full: 1 notes of at most 1; ")
         assert len(await activity(tools)) == 1

@@ -1,0 +1,93 @@
+"""Every operation on memory counts: calls, failures, duration, and failures of the embedder."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from memory_tools_support import ALICE, all_tools
+from opentelemetry import metrics
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from wire.tools import FAMILIES
+
+from tests.unit.memory_support import FakeEmbedder, away
+
+RIGHT: dict[str, dict[str, Any]] = {
+    "memory_save": {"content": "Tea"},
+    "memory_search": {"query": "tea"},
+    "memory_context": {"query": "tea"},
+    "memory_update": {"note_id": "note-1", "content": "x"},
+    "memory_delete": {"note_id": "note-1"},
+    "remember": {"content": "Tea with milk"},
+    "recall": {},
+    "forget": {"memory_id": "note-1"},
+    "search_memory": {"query": "tea"},
+    "write_memory": {"key": "plan", "content": "x"},
+    "write_session_handoff": {"content": "x"},
+    "scratch_note": {"mode": "read"},
+}
+OF_AN_UNKNOWN_NOTE = ("memory_update", "memory_delete", "forget")
+
+
+@pytest.fixture
+def reader(monkeypatch: pytest.MonkeyPatch) -> Iterator[InMemoryMetricReader]:
+    reader = InMemoryMetricReader()
+    provider = MeterProvider([reader], shutdown_on_exit=False)
+    monkeypatch.setattr(metrics, "get_meter", provider.get_meter)
+    yield reader
+    provider.shutdown()
+
+
+def points(reader: InMemoryMetricReader, metric: str) -> list[tuple[dict[str, Any], Any]]:
+    """The attributes and values of one metric."""
+    data = reader.get_metrics_data()
+    return [
+        (dict(point.attributes or {}), getattr(point, "value", getattr(point, "count", None)))
+        for resource in (data.resource_metrics if data else ())
+        for scope in resource.scope_metrics
+        for found in scope.metrics
+        if found.name == metric
+        for point in found.data.data_points
+    ]
+
+
+async def test_each_operation_counts_calls_failures_and_duration(
+    reader: InMemoryMetricReader, tmp_path: Path
+) -> None:
+    families = ("memory", "typed_memory", "working_memory")
+    assert set(RIGHT) == {name for family in families for name in FAMILIES[family]}
+    async with all_tools(tmp_path / "memory.db") as tools:
+        for name, arguments in RIGHT.items():
+            await tools.pipeline.call(ALICE, name, arguments)
+            await tools.refusal(name, nonsense=1)
+    expected = dict.fromkeys(RIGHT, 2)
+    assert {each["tool"]: count for each, count in points(reader, "oxydra.tool.calls")} == expected
+    timed = {each["tool"]: count for each, count in points(reader, "oxydra.tool.duration")}
+    assert timed == expected
+    failed = points(reader, "oxydra.tool.failures")
+    assert {each["outcome"] for each, _ in failed} == {"refused"}
+    assert {each["tool"]: count for each, count in failed} == {
+        name: 2 if name in OF_AN_UNKNOWN_NOTE else 1 for name in RIGHT
+    }
+
+
+async def test_failures_of_the_embedder_are_counted_by_their_code(
+    reader: InMemoryMetricReader, tmp_path: Path
+) -> None:
+    embedder = FakeEmbedder()
+    async with all_tools(tmp_path / "memory.db", embedder=embedder) as tools:
+        await tools.ok("memory_save", content="Tea")
+        assert points(reader, "oxydra.embedding.failures") == []
+        embedder.error = away()
+        await tools.ok("memory_search", query="tea")
+    ((attributes, count),) = points(reader, "oxydra.embedding.failures")
+    assert (attributes, count) == ({"code": "unavailable"}, 1)
+
+
+async def test_a_memory_without_an_embedder_has_no_failures_of_one(
+    reader: InMemoryMetricReader, tmp_path: Path
+) -> None:
+    async with all_tools(tmp_path / "memory.db", embedder=None) as tools:
+        await tools.ok("memory_search", query="tea")
+    assert points(reader, "oxydra.embedding.failures") == []
