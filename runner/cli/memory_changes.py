@@ -17,7 +17,7 @@ from runner.cli.memory_notes import LIMIT_MAX, AsJson, From, FromMaterial, first
 from runner.cli.memory_tables import (
     brief,
     change_in_words,
-    change_table,
+    change_rows,
     origin_in_words,
     whole,
 )
@@ -59,7 +59,7 @@ def history(
         if note and not brief_:
             _print_versions(console, changes, earlier)
         else:
-            console.print(change_table(changes))
+            console.print(change_rows(changes))
         say_more(bool(earlier), limit)
 
 
@@ -165,25 +165,28 @@ def _print_versions(
     earlier: Sequence[gateway_pb2.Change],
 ) -> None:
     """Each change with what it changed; of a version whose predecessor is not listed, its text."""
-    texts = {each.version: each.text for each in (*changes, *earlier) if each.change != _SUPERSEDE}
+    versions = {each.version: each for each in (*changes, *earlier) if each.change != _SUPERSEDE}
     for change in changes:
         head = Text(f"{change_in_words(change)}  {one_line(to_the_second(change.at))}  ", "bold")
         console.print(head.append(origin_in_words(change.origin), "not bold"), soft_wrap=True)
         if change.origin.link:
             console.print(Text(f"from {one_line(change.origin.link)}"), soft_wrap=True)
-        before = texts.get(change.version - 1)
+        before = versions.get(change.version - 1)
         if change.change == _SUPERSEDE or before is None:
             console.print(whole(change.text), soft_wrap=True)
         else:
-            _print_difference(console, before, change.text)
+            _print_difference(console, before, change)
         console.print()
 
 
-def _print_difference(console: Console, before: str, after: str) -> None:
-    if before == after:
-        console.print("(the same text)")
-    lines = difflib.unified_diff(
-        neutralise(before).splitlines(), neutralise(after).splitlines(), n=1, lineterm=""
-    )
-    for line in list(lines)[2:]:
+def _print_difference(
+    console: Console, before: gateway_pb2.Change, after: gateway_pb2.Change
+) -> None:
+    if list(before.tags) != list(after.tags):
+        tags = (one_line(", ".join(each.tags)) or "none" for each in (before, after))
+        console.print(Text("tags: " + " → ".join(tags)), soft_wrap=True)
+    elif before.text == after.text:
+        console.print(Text("(the same text)"))
+    old, new = (neutralise(each.text).splitlines() for each in (before, after))
+    for line in list(difflib.unified_diff(old, new, n=1, lineterm=""))[2:]:
         console.print(Text(line, _DIFF_STYLES.get(line[0], "dim")), soft_wrap=True)

@@ -11,7 +11,7 @@ from runner.cli.asking import confirm
 from runner.cli.memory_agent import gateway_of
 from runner.cli.memory_json import note_json, saved_json
 from runner.cli.memory_notes import AsJson
-from runner.cli.memory_tables import brief, note_table
+from runner.cli.memory_tables import brief, note_rows
 from runner.cli.note_ids import find_note
 from runner.cli.note_text import PIPE, kept_if_refused, text_of
 from runner.cli.options import Options
@@ -61,7 +61,7 @@ def save(
     typer.echo(one_line(reply.message))
     if reply.similar:
         typer.echo("similar notes, of which one may be out of date now:")
-        plain_console().print(note_table(reply.similar, scores=True))
+        plain_console().print(note_rows(reply.similar, scores=True))
 
 
 def edit(

@@ -31,7 +31,8 @@ def note_json(note: gateway_pb2.Note) -> dict[str, Any]:
 
 
 def hit_json(note: gateway_pb2.Note) -> dict[str, Any]:
-    """What a search has found; `note_id` is null for what was said in a conversation."""
+    """What a search has found; `note_id` is null for what was said in a conversation, and
+    `origin` where the search does not tell."""
     return {**_text_json(note), "score": note.score, "matched_by": note.matched_by or None}
 
 
@@ -93,7 +94,7 @@ def _text_json(note: gateway_pb2.Note) -> dict[str, Any]:
         "source": note.source or None,
         "type": note.type or None,
         "key": note.key or None,
-        "origin": _origin_json(note.origin),
+        "origin": _origin_json(note.origin) if note.HasField("origin") else None,
     }
 
 

@@ -1,8 +1,10 @@
 """Notes and changes for people: tables, marks and origins in words."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 from wire.v1 import gateway_pb2
@@ -11,6 +13,10 @@ from runner.cli.note_ids import short_id
 from runner.cli.render import clip, neutralise, one_line, to_the_second
 
 _TEXT_CELLS: Final = 200
+_TEXT_MIN_CELLS: Final = 40
+_TABLE_CELLS: Final = 100
+_INDENT: Final = (0, 0, 0, 2)
+_ID_STYLE: Final = "bold"
 _DATE_CHARS: Final = 10
 _MARK_STYLE: Final = "yellow"
 _ACTORS: Final = {
@@ -30,44 +36,61 @@ _CHANGES: Final = {
 }
 
 
-def note_table(notes: Sequence[gateway_pb2.Note], *, scores: bool = False) -> Table:
+class Rows:
+    """Rows of cells, the last of which is a long text.
+
+    A table where there is room for one; on a narrow terminal each text on lines of its own.
+    """
+
+    def __init__(self, headings: Sequence[str], rows: Iterable[Sequence[Text]]) -> None:
+        self._headings = headings
+        self._rows = rows
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if options.max_width < _TABLE_CELLS:
+            for *head, text in self._rows:
+                yield Text("  ").join(cell for cell in head if cell)
+                yield Padding(text, _INDENT, expand=False)
+            return
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for heading in self._headings[:-1]:
+            table.add_column(heading, overflow="fold")
+        table.add_column(self._headings[-1], overflow="fold", min_width=_TEXT_MIN_CELLS)
+        for row in self._rows:
+            table.add_row(*row)
+        yield table
+
+
+def note_rows(notes: Iterable[gateway_pb2.Note], *, scores: bool = False) -> Rows:
     """Notes, one a row. A text that does not fit ends with an ellipsis; `show` has it all."""
     columns: dict[str, Callable[[gateway_pb2.Note], Text]] = {
-        "id": lambda note: Text(short_id(note.note_id) or "(said)"),
-        "text": lambda note: Text(brief(note.text)),
+        "id": lambda note: Text(short_id(note.note_id) or "(said)", _ID_STYLE),
         "score": lambda note: Text(f"{note.score:.2f}"),
-        "tags": lambda note: Text(one_line(", ".join(note.tags))),
         "updated": lambda note: Text(one_line(note.updated_at[:_DATE_CHARS])),
-        "mark": lambda note: Text(", ".join(marks(note)), style=_MARK_STYLE),
+        "tags": lambda note: Text(one_line(", ".join(note.tags))),
+        "mark": lambda note: Text(", ".join(marks(note)), _MARK_STYLE),
+        "text": lambda note: Text(brief(note.text)),
     }
     if not scores:
         del columns["score"]
-    table = plain_table(*columns)
-    for note in notes:
-        table.add_row(*(cell(note) for cell in columns.values()))
-    return table
+    return Rows(list(columns), ([cell(note) for cell in columns.values()] for note in notes))
 
 
-def change_table(changes: Sequence[gateway_pb2.Change]) -> Table:
+def change_rows(changes: Iterable[gateway_pb2.Change]) -> Rows:
     """Changes, one a row, each with the beginning of what the note says since."""
-    table = plain_table("when", "what", "note", "who", "text")
-    for change in changes:
-        table.add_row(
-            Text(one_line(to_the_second(change.at))),
-            Text(change_in_words(change)),
-            Text(short_id(change.note_id)),
-            Text(origin_in_brief(change.origin), style=_MARK_STYLE),
-            Text(brief(first_line(change.text))),
-        )
-    return table
-
-
-def plain_table(*headings: str) -> Table:
-    """A table whose cells fold where the terminal is narrow; the text takes what is left."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
-    return table
+    return Rows(
+        ["when", "what", "note", "who", "text"],
+        (
+            [
+                Text(one_line(to_the_second(change.at))),
+                Text(change_in_words(change)),
+                Text(short_id(change.note_id), _ID_STYLE),
+                Text(origin_in_brief(change.origin), _MARK_STYLE),
+                Text(brief(first_line(change.text))),
+            ]
+            for change in changes
+        ),
+    )
 
 
 def marks(note: gateway_pb2.Note) -> list[str]:

@@ -6,9 +6,10 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from wire.errors import Code, WireError
-from wire.v1 import control_pb2
+from wire.v1 import control_pb2, gateway_pb2
 
 from runner.cli.conversation import Conversation
+from runner.cli.memory_tables import note_rows
 from runner.cli.render import one_line, session_table, status_table
 from runner.cli.screen import Screen, Style
 from runner.cli.session_ids import resolve
@@ -17,6 +18,7 @@ HostStatus = Callable[[], Awaitable[control_pb2.StatusReply]]
 """What the host says of itself and its guests."""
 
 _LISTED_SESSIONS = 50
+_FOUND_NOTES = 10
 _COMMAND = re.compile(r"/([A-Za-z]+)(?:\s+(.*))?", re.DOTALL)
 
 
@@ -38,6 +40,7 @@ class SlashCommands:
             "new": _Command("/new [title]", "begin a new session", self._new),
             "sessions": _Command("/sessions", "list your sessions", self._sessions),
             "switch": _Command("/switch ID", "go on in another session", self._switch),
+            "memory": _Command("/memory WORDS", "find notes", self._memory),
             "cancel": _Command("/cancel", "cancel the running turn (also Ctrl-C)", self._cancel),
             "status": _Command("/status", "what this chat runs on", self._status),
             "help": _Command("/help", "this list", self._help),
@@ -92,6 +95,24 @@ class SlashCommands:
         session_id = await resolve(self._conversation.client, session_id)
         await self._conversation.switch(session_id)
         await self._screen.line(f"session {one_line(session_id)}", Style.NOTICE)
+
+    async def _memory(self, query: str) -> None:
+        if not query:
+            raise WireError(
+                Code.INVALID_ARGUMENT,
+                "/memory needs words to look for",
+                resolution="/memory WORDS; `runner memory list` lists all notes",
+            )
+        await self._conversation.ensure_connected()
+        reply = await self._conversation.client.search_notes(
+            gateway_pb2.SearchNotesRequest(query=query, top_k=_FOUND_NOTES)
+        )
+        for warning in reply.warnings:
+            await self._screen.status(f"warning: {one_line(warning)}")
+        if reply.notes:
+            await self._screen.table(note_rows(reply.notes, scores=True))
+        else:
+            await self._screen.line("nothing found", Style.NOTICE)
 
     async def _cancel(self, _: str) -> None:
         if not await self._conversation.cancel():

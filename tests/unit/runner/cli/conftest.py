@@ -1,13 +1,32 @@
-"""A fake gateway under a path short enough for a socket."""
+"""Fake gateways under a path short enough for a socket, and the command that talks to one."""
 
+import io
 import shutil
+import sys
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from runner.cli import app as app_module
+from runner.cli import memory_agent
 from tests.unit.runner.cli.fake_gateway import FakeGateway
+from tests.unit.runner.cli.fake_memory import FakeMemory
+
+
+@dataclass
+class Done:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+RunMemory = Callable[..., Done]
 
 
 @pytest.fixture
@@ -18,3 +37,71 @@ async def gateway() -> AsyncIterator[FakeGateway]:
     yield fake
     await fake.stop()
     shutil.rmtree(directory)
+
+
+@pytest.fixture
+def memory() -> Iterator[FakeMemory]:
+    directory = Path(tempfile.mkdtemp(dir="/tmp"))
+    fake = FakeMemory(f"unix:{directory}/g.sock")  # type: ignore[abstract]
+    fake.start()
+    yield fake
+    fake.stop()
+    shutil.rmtree(directory)
+
+
+@pytest.fixture
+def run_memory(
+    memory: FakeMemory,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> RunMemory:
+    """Runs `runner memory …`; with `typed`, on a terminal where that is typed."""
+    for name in ("VISUAL", "EDITOR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("OXYDRA_WORKSPACE_ROOT", str(tmp_path / "ws"))
+    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+    async def connect(*_: object) -> _Control:
+        return _Control(memory.endpoint)
+
+    monkeypatch.setattr(memory_agent, "connect_control", connect)
+
+    def command(*words: str, stdin: bytes = b"", typed: str | None = None) -> Done:
+        data = stdin if typed is None else typed.encode()
+        monkeypatch.setattr(sys, "stdin", _Stdin(data, terminal=typed is not None))
+        monkeypatch.setattr(sys, "argv", ["runner", "memory", *words])
+        with pytest.raises(SystemExit) as raised:
+            app_module.main()
+        captured = capsys.readouterr()
+        assert isinstance(raised.value.code, int)
+        assert "Traceback" not in captured.err
+        return Done(raised.value.code, captured.out, captured.err)
+
+    return command
+
+
+class _Stdin(io.TextIOWrapper):
+    def __init__(self, data: bytes, *, terminal: bool) -> None:
+        super().__init__(io.BytesIO(data), encoding="utf-8")
+        self._terminal = terminal
+
+    def isatty(self) -> bool:
+        return self._terminal
+
+
+class _Control:
+    def __init__(self, endpoint: str) -> None:
+        self._endpoint = endpoint
+
+    async def gateway(self) -> tuple[str, str]:
+        return self._endpoint, "token"
+
+    async def __aenter__(self) -> "_Control":
+        return self
+
+    async def __aexit__(self, *_: Any) -> None:
+        return

@@ -56,6 +56,7 @@ class FakeGateway(gateway_pb2_grpc.GatewayServicer):
         self.left: list[str] = []
         self.approvals: dict[str, asyncio.Future[bool]] = {}
         self.notices: list[str] = []
+        self.found = gateway_pb2.SearchNotesReply()
         self._server: Server | None = None
 
     async def start(self) -> None:
@@ -120,6 +121,11 @@ class FakeGateway(gateway_pb2_grpc.GatewayServicer):
     async def CancelTurn(self, request: Any, context: Any) -> gateway_pb2.CancelTurnReply:
         self.cancelled.append(request.turn_id)
         return gateway_pb2.CancelTurnReply(cancelled=True)
+
+    async def SearchNotes(self, request: Any, context: Any) -> gateway_pb2.SearchNotesReply:
+        """What `found` holds, where its text has the words in it."""
+        notes = [note for note in self.found.notes if request.query in note.text]
+        return gateway_pb2.SearchNotesReply(notes=notes, warnings=self.found.warnings)
 
     async def until_cancelled(self, turn_id: str) -> Event:
         """What a turn that waits for its cancellation ends with."""

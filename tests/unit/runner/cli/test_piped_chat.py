@@ -186,10 +186,23 @@ async def test_slash_commands_work_from_a_pipe(gateway: FakeGateway) -> None:
     assert listing[3].split() == ["*", "s1", "2", "2026-11-20", "10:00:01"]
 
 
+async def test_notes_are_found_from_the_chat(gateway: FakeGateway) -> None:
+    hostile = gateway_pb2.Note(note_id="note-1", text="my boat [/b] \x1b[2J", score=0.5)
+    gateway.found = gateway_pb2.SearchNotesReply(notes=[hostile], warnings=["by words only"])
+    code, out, err = await chat(gateway, "/memory my boat\n/memory car\n/memory\n")
+    assert code == 1
+    assert out.splitlines()[2].split() == ["note-1", "0.50", *["my", "boat", "[/b]", "␛[2J"]]
+    assert "> /memory car\nnothing found\n" in out
+    assert "✗ /memory needs words to look for\n" in out
+    assert "warning: by words only\n" in err
+    assert gateway.turns == []
+
+
 async def test_help_and_status(gateway: FakeGateway) -> None:
     code, out, _ = await chat(gateway, "/help\n/status\n/cancel\n/quit\nnever\n")
     assert code == 0
-    for command in ("/new [title]", "/sessions", "/switch ID", "/cancel", "/status", "/quit"):
+    names = ("/new [title]", "/sessions", "/switch ID", "/memory WORDS", "/cancel", "/status")
+    for command in (*names, "/quit"):
         assert f"\n{command} " in out
     assert "/w/alice" in out
     assert "ready, pid 4242, 2 restarts" in out

@@ -1,0 +1,337 @@
+"""`runner memory search|list|show|review`, and the ids that all of them take."""
+
+import json
+from typing import Any
+
+import pytest
+from wire.errors import Code, WireError
+from wire.v1 import gateway_pb2
+
+from runner.cli import note_ids
+from tests.unit.runner.cli.conftest import RunMemory
+from tests.unit.runner.cli.fake_memory import FakeMemory, Note, Origin, refuse
+
+PAGE = Origin(actor="agent", session_id="s1", turn_id="t1", link="/shared/page.md", material=True)
+HOSTILE = "red \x1b[31m [/b] :smile: \x9b2J \u202egnp"
+
+
+def written(run_memory: RunMemory, *words: str) -> Any:
+    done = run_memory(*words, "--json")
+    assert (done.code, done.err) == (0, "")
+    return json.loads(done.out)
+
+
+def test_a_search_shows_what_fits_and_warns_apart(
+    memory: FakeMemory, run_memory: RunMemory
+) -> None:
+    memory.holds("note-1", "my boat is Albatross", score=0.873, tags=["boat", "name"])
+    memory.holds("", "a boat", score=0.5, source="conversation", type="")
+    memory.warnings = ["the embedder is\x1b away"]
+    done = run_memory("search", "boat", "--limit", "3", "--tag", "boat", "--conversations")
+    assert done.code == 0
+    heading, said, note = done.out.splitlines()
+    assert heading.split() == ["id", "score", "updated", "tags", "mark", "text"]
+    assert said.split() == ["(said)", "0.50", "conversation", "a", "boat"]
+    assert note.split() == ["note-1", *["0.87", "boat,", "name", "my", "boat", "is", "Albatross"]]
+    assert done.err == "warning: the embedder is␛ away\n"
+    (request,) = memory.seen
+    assert (request.query, request.top_k, list(request.tags)) == ("boat", 3, ["boat"])
+    assert request.include_conversation
+
+
+def test_a_search_for_programs(memory: FakeMemory, run_memory: RunMemory) -> None:
+    memory.holds("note-1", "one two", score=0.5, matched_by="both", source="user_memory")
+    memory.warnings = ["slow"]
+    done = run_memory("search", "one", "two", "--json")
+    assert done.err == "warning: slow\n"
+    assert json.loads(done.out) == {
+        "notes": [
+            {
+                "note_id": "note-1",
+                "text": "one two",
+                "tags": [],
+                "version": 1,
+                "created_at": "",
+                "updated_at": "",
+                "source": "user_memory",
+                "type": "fact",
+                "key": None,
+                "origin": None,
+                "score": 0.5,
+                "matched_by": "both",
+            }
+        ],
+        "warnings": ["slow"],
+    }
+    assert run_memory("search", "nowhere").out == "nothing found\n"
+
+
+def test_a_list_goes_from_page_to_page_and_says_that_it_goes_on(
+    memory: FakeMemory, run_memory: RunMemory
+) -> None:
+    memory.page = 2
+    for number in range(5, 0, -1):
+        memory.holds(f"note-{number}")
+    done = run_memory("list", "--limit", "3")
+    assert [line.split()[0] for line in done.out.splitlines()[1:]] == ["note-1", "note-2", "note-3"]
+    assert done.err == "these are the first 3; --limit shows more\n"
+    assert run_memory("list", "--limit", "5").err == ""
+    everything = written(run_memory, "list", "--limit", "1", "--all")
+    assert [len(everything["notes"]), everything["more"]] == [5, False]
+    first = written(run_memory, "list", "--limit", "1")
+    assert [len(first["notes"]), first["more"]] == [1, True]
+
+
+def test_a_list_is_narrowed_by_where_notes_come_from(
+    memory: FakeMemory, run_memory: RunMemory
+) -> None:
+    memory.holds("note-user", origin=Origin(actor="user"), tags=["x"])
+    memory.holds("note-page", origin=PAGE, type="decision")
+    memory.holds("note-old", superseded=True, key="scratchpad", scope_session="s1")
+
+    def ids(*words: str) -> list[str]:
+        return [note["note_id"] for note in written(run_memory, "list", *words)["notes"]]
+
+    assert ids() == ["note-page", "note-user"]
+    assert ids("--from-material") == ["note-page"]
+    assert ids("--from", "agent") == ["note-page"]
+    assert ids("--type", "decision") == ["note-page"]
+    assert ids("--tag", "x") == ["note-user"]
+    assert ids("--superseded") == ["note-old", "note-page", "note-user"]
+    shown = run_memory("list", "--superseded").out
+    assert "decision, read in /shared/page.md" in shown
+    assert "superseded, key scratchpad, of one session" in shown
+    assert run_memory("list", "--tag", "none").out == "no notes\n"
+    assert run_memory("list", "--from", "nobody").code == 2
+
+
+def test_everything_of_a_note_is_shown_in_words(memory: FakeMemory, run_memory: RunMemory) -> None:
+    memory.holds(
+        "note-1",
+        "first line\nsecond line",
+        version=3,
+        tags=["a", "b"],
+        created_at="2026-11-20T08:00:00.000000Z",
+        updated_at="2026-11-21T09:00:00.000000Z",
+        type="lesson_learned",
+        confidence=0.8,
+        rationale="it went wrong twice",
+        key="plan",
+        access_count=2,
+        accessed_at="2026-11-21T10:00:00.000000Z",
+        superseded=True,
+        superseded_by="note-2",
+        superseded_reason="no longer so",
+        superseded_at="2026-11-21T11:00:00.000000Z",
+        scope_session="s9",
+        origin=Origin(
+            actor="agent", channel="cli", session_id="s1", turn_id="t1", link="/p", material=True
+        ),
+    )
+    done = run_memory("show", "note-1")
+    assert done.code == 0
+    for line in (
+        "superseded  by note-2, 2026-11-21 11:00:00: no longer so",
+        "type        lesson learned",
+        "confidence  0.8",
+        "rationale   it went wrong twice",
+        "key         plan",
+        "tags        a, b",
+        "version     3, of 2026-11-21 09:00:00; the first one of 2026-11-20 08:00:00: "
+        "runner memory history note-1",
+        "origin      the agent decided to keep it (through cli, in s1, turn t1); from what was "
+        "read, and nobody vouched for it",
+        "link        /p",
+        "seen by     session s9 only",
+        "recalled    2 times, last 2026-11-21 10:00:00",
+        "found by    words only, until its vectors are made",
+    ):
+        assert line in done.out
+    assert done.out.endswith("\n\nfirst line\nsecond line\n")
+
+
+def test_a_note_for_programs(memory: FakeMemory, run_memory: RunMemory) -> None:
+    memory.holds("note-1", "x", origin=PAGE, rationale="why", embedded=True, importance=1.0)
+    memory.holds("note-2", "y", superseded=True, superseded_reason="gone")
+    shown = written(run_memory, "show", "note-1")
+    assert shown == {
+        "note_id": "note-1",
+        "text": "x",
+        "tags": [],
+        "version": 1,
+        "created_at": "",
+        "updated_at": "",
+        "source": None,
+        "type": "fact",
+        "key": None,
+        "origin": {
+            "actor": "agent",
+            "channel": None,
+            "session_id": "s1",
+            "turn_id": "t1",
+            "link": "/shared/page.md",
+            "material": True,
+        },
+        "confidence": 1.0,
+        "rationale": "why",
+        "importance": 1.0,
+        "access_count": 0,
+        "accessed_at": None,
+        "scope_session": None,
+        "embedded": True,
+        "superseded": None,
+    }
+    gone = written(run_memory, "show", "note-2")["superseded"]
+    assert gone == {"by": None, "reason": "gone", "at": None}
+
+
+@pytest.mark.parametrize(
+    ("actor", "words"),
+    [
+        ("user", "the user said so"),
+        ("automatic", "the runtime kept it by itself"),
+        ("import", "it was imported"),
+        ("", "not known"),
+    ],
+)
+def test_who_has_written_a_note(
+    memory: FakeMemory, run_memory: RunMemory, actor: str, words: str
+) -> None:
+    memory.holds("note-1", origin=Origin(actor=actor))
+    assert f"origin      {words}\n" in "\n".join(
+        line.rstrip() for line in run_memory("show", "note-1").out.splitlines()
+    )
+
+
+def test_what_is_in_a_note_neither_drives_the_terminal_nor_the_layout(
+    memory: FakeMemory, run_memory: RunMemory
+) -> None:
+    origin = Origin(actor="agent", link=HOSTILE, material=True, session_id=HOSTILE)
+    memory.holds("note-1", HOSTILE, tags=[HOSTILE], origin=origin, key=HOSTILE, rationale=HOSTILE)
+    pair = gateway_pb2.NearPair(older=memory.notes["note-1"], newer=memory.notes["note-1"])
+    memory.reviewed = gateway_pb2.ReviewMemoryReply(near=[pair], warnings=[HOSTILE])
+    for words in (
+        ["list"],
+        ["search", "red"],
+        ["show", "note-1"],
+        ["history"],
+        ["history", "note-1"],
+        ["review"],
+        ["list", "--json"],
+    ):
+        done = run_memory(*words)
+        assert done.code == 0
+        for character in "\x1b\x9b\u202e":
+            assert character not in done.out + done.err
+        assert "[/b] :smile:" in " ".join(done.out.split())
+    assert json.loads(done.out)["notes"][0]["text"] == HOSTILE
+
+
+def test_a_narrow_terminal_folds_and_loses_nothing(
+    memory: FakeMemory, run_memory: RunMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    words = " ".join(f"word{number}" for number in range(20))
+    memory.holds("note-12345678-9", words, tags=["important"], origin=PAGE)
+    lines = run_memory("list").out.splitlines()
+    assert max(map(len, lines)) <= 40
+    shown = " ".join(" ".join(lines).split())
+    assert shown == f"note-12345678 important read in /shared/page.md {words}"
+
+
+def test_a_long_text_ends_with_an_ellipsis(memory: FakeMemory, run_memory: RunMemory) -> None:
+    memory.holds("note-1", "x" * 500)
+    assert "x…" in run_memory("list").out
+    assert "x" * 500 in run_memory("show", "note-1").out.replace("\n", "")
+
+
+@pytest.mark.parametrize("given", ["note-1a2b", "note-1a", "1a2", "old", "old-1"])
+def test_a_unique_beginning_of_an_id_is_enough(
+    memory: FakeMemory, run_memory: RunMemory, given: str
+) -> None:
+    memory.page = 1
+    for note_id in ("note-1a2b", "note-1c", "old-1"):
+        memory.holds(note_id, superseded=note_id == "old-1")
+    meant = "old-1" if given.startswith("old") else "note-1a2b"
+    assert written(run_memory, "show", given)["note_id"] == meant
+
+
+def test_an_ambiguous_beginning_names_the_notes(memory: FakeMemory, run_memory: RunMemory) -> None:
+    for number in range(7):
+        memory.holds(f"note-1{number}", f"text {number}")
+    done = run_memory("show", "1")
+    assert done.code == 1
+    assert "7 notes begin with 1\n" in done.err
+    assert "note-16 (text 6), note-15 (text 5)" in done.err
+    assert "and 2 more" in done.err
+    missing = run_memory("show", "x")
+    assert missing.code == 1
+    assert "note not found: x\n  why: no id begins so" in missing.err
+
+
+def test_of_too_many_notes_only_whole_ids_are_found(
+    memory: FakeMemory, run_memory: RunMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(note_ids, "LOOKED_THROUGH_MAX", 2)
+    for number in range(3):
+        memory.holds(f"note-{number}")
+    assert "only a whole id is found" in run_memory("show", "note-").err
+    assert run_memory("show", "note-1").code == 0
+
+
+def test_a_failure_that_is_no_absence_is_passed_on(
+    memory: FakeMemory, run_memory: RunMemory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(request: Any, context: Any) -> Note:
+        refuse(context, WireError(Code.DATA_LOSS, "the file is damaged", resolution="restore it"))
+        raise AssertionError
+
+    monkeypatch.setattr(memory, "_note", lambda note_id, context: broken(note_id, context))
+    done = run_memory("show", "note-1")
+    assert (done.code, done.err) == (1, "the file is damaged\n  fix: restore it\n")
+
+
+def test_a_review_names_the_command_that_mends(memory: FakeMemory, run_memory: RunMemory) -> None:
+    older = memory.holds("note-1", "the boat is red", updated_at="2026-01-01T00:00:00.000000Z")
+    newer = memory.holds("note-2", "the boat is blue", origin=PAGE)
+    memory.reviewed = gateway_pb2.ReviewMemoryReply(
+        near=[
+            gateway_pb2.NearPair(older=older, newer=newer, similarity=0.934, may_contradict=True),
+            gateway_pb2.NearPair(older=older, newer=newer),
+        ],
+        stale=[older, Note(note_id="note-3", accessed_at="2026-02-02T00:00:00.000000Z")],
+        warnings=["only 10,000 notes were compared"],
+    )
+    done = run_memory("review", "--stale-days", "30", "--limit", "7")
+    assert (done.code, done.err) == (0, "warning: only 10,000 notes were compared\n")
+    assert done.out.startswith("93% alike, may contradict\n  older  2026-01-01  the boat is red\n")
+    assert "the boat is blue  [read in /shared/page.md]\n" in done.out
+    assert "alike by their words\n" in done.out
+    assert "  only the newer holds  runner memory forget note-1\n" in done.out
+    assert "  only the older holds  runner memory forget note-2\n" in done.out
+    assert "  both in one           runner memory edit note-2\n" in done.out
+    assert "last written, and never recalled, 2026-01-01\n" in done.out
+    assert "last recalled 2026-02-02\n" in done.out
+    assert "  it does not     runner memory forget note-3\n" in done.out
+    (request,) = memory.seen
+    assert (request.stale_days, request.limit) == (30, 7)
+
+
+def test_a_review_for_programs(memory: FakeMemory, run_memory: RunMemory) -> None:
+    nothing: dict[str, Any] = {"near": [], "stale": [], "warnings": []}
+    assert written(run_memory, "review") == nothing
+    assert run_memory("review").out.startswith("nothing to review")
+    note = memory.holds("note-1")
+    pair = gateway_pb2.NearPair(older=note, newer=note)
+    memory.reviewed = gateway_pb2.ReviewMemoryReply(near=[pair], stale=[note])
+    found = written(run_memory, "review")
+    assert found["near"][0].keys() == {"older", "newer", "similarity", "may_contradict"}
+    assert found["near"][0]["similarity"] is None
+    assert found["stale"] == [written(run_memory, "show", "note-1")]
+
+
+def test_the_help_names_every_command_in_a_sensible_order(run_memory: RunMemory) -> None:
+    out = run_memory("--help").out
+    order = ["search", "list", "show", "save", "edit", "forget", "history", "undo", "review"]
+    places = [out.index(f"│ {name} ") for name in [*order, "stats", "export", "token"]]
+    assert places == sorted(places)
