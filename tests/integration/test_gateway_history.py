@@ -11,7 +11,6 @@ from guest.memory.types import Details, Note, Origin
 from tests.integration.gateway_house import Client, House, hashing, open_house, refusal
 
 READ = Origin(actor="agent", session_id="work", link="/shared/page.md", material=True)
-NO_SUCH = "note-nobodys"
 
 
 @pytest.fixture

@@ -13,7 +13,6 @@ from guest.tools.base import ToolContext
 from tests.integration.gateway_house import Client, House, hashing, open_house, refusal
 
 READ = Origin(actor="agent", session_id="work", link="/shared/page.md", material=True)
-NO_SUCH = "note-nobodys"
 
 
 @pytest.fixture

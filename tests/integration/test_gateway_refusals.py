@@ -8,10 +8,8 @@ from wire.errors import Code
 from wire.limits import NOTE_MAX_CHARS, SEQUENCE_MAX
 from wire.v1 import gateway_pb2 as pb
 
-from guest.memory.types import Details, Note, Origin
 from tests.integration.gateway_house import Client, House, hashing, open_house, refusal
 
-READ = Origin(actor="agent", session_id="work", link="/shared/page.md", material=True)
 NO_SUCH = "note-nobodys"
 
 
@@ -24,10 +22,6 @@ async def house() -> AsyncIterator[House]:
 @pytest.fixture
 async def alice(house: House) -> Client:
     return await house.serve("alice")
-
-
-async def keep(house: House, text: str, origin: Origin = READ, **details: Any) -> Note:
-    return (await house.memory.save("alice", text, (), origin, Details(**details))).note
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,161 @@
+"""Families of tools from the configuration file to what each user's model is offered."""
+
+import io
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from wire import envelope
+from wire.tools import FAMILIES, OFF_BY_DEFAULT, TOOLS
+from wire.v1 import bootstrap_pb2
+from wire.v1 import gateway_pb2 as pb
+
+from guest import composition
+from guest import config as guest_config
+from guest.agent.models import build_model
+from guest.gateway.service import Context, GatewayService
+from guest.memory.store import Memory
+from guest.shell.client import ShellClient
+from guest.tools.files.roots import Roots
+from runner.config import Config
+from runner.launch import AgentLauncher, EmbedderAt
+from runner.tiers.base import Capabilities
+from runner.workspace import Workspace
+
+TIER = Capabilities(tier="process", unsupported={}, guests_outlive_runner=False)
+DEFAULT = set(TOOLS) - OFF_BY_DEFAULT
+WITHOUT_SHELL = DEFAULT - {"shell_exec"}
+NOBODY = cast("Context", None)
+
+
+class Town:
+    """Several users' guests, composed as their launches say, over one memory."""
+
+    def __init__(self, place: Path, settings: Mapping[str, Any], stack: AsyncExitStack) -> None:
+        self.config = Config.model_validate(settings)
+        self._place = place
+        self._stack = stack
+        self._memory: Memory | None = None
+
+    async def guest(self, user: str, *, shell: bool = False) -> GatewayService:
+        settings = guest_config.load(self._envelope(user))
+        if self._memory is None:
+            one = replace(settings.memory, db_path=str(self._place / "memory.db"))
+            self._memory = await Memory.open(one, None)
+            self._stack.push_async_callback(self._memory.close)
+        for directory in settings.paths.virtual.values():
+            directory.mkdir(parents=True, exist_ok=True)
+        roots = Roots(settings.paths.virtual)
+        self._stack.callback(roots.close)
+        client = ShellClient(f"unix:{self._place}/none.sock", "shell-t0ken-1234") if shell else None
+        if client is not None:
+            self._stack.push_async_callback(client.close)
+        service = composition.gateway(
+            settings,
+            model=build_model(settings.agent, no_shell_reason="no shell in this test"),
+            memory=self._memory,
+            roots=roots,
+            shell=client,
+        )
+        self._stack.push_async_callback(service.close)
+        return service
+
+    def _envelope(self, user: str) -> bootstrap_pb2.BootstrapEnvelope:
+        workspace = Workspace(self._place / "ws", user)
+        launcher = AgentLauncher(self.config, workspace, TIER, environ={})
+        launch = launcher.prepare(
+            EmbedderAt(), bootstrap_pb2.ShellLink(unavailable_reason="none here")
+        )
+        return envelope.read(io.BytesIO(launch.spec.envelope))
+
+
+@asynccontextmanager
+async def town(place: Path, **settings: Any) -> AsyncIterator[Town]:
+    async with AsyncExitStack() as stack:
+        yield Town(place, {"embedder": {"backend": "none"}, **settings}, stack)
+
+
+async def tools_of(guest: GatewayService) -> set[str]:
+    listed = await guest.ListTools(pb.ListToolsRequest(), NOBODY)
+    return {tool.name for tool in listed.tools}
+
+
+async def call(guest: GatewayService, tool: str, **arguments: Any) -> pb.CallToolReply:
+    request = pb.CallToolRequest(name=tool, arguments_json=json.dumps(arguments))
+    return await guest.CallTool(request, NOBODY)
+
+
+async def test_each_user_has_the_families_that_their_section_names(tmp_path: Path) -> None:
+    tools = {"enabled": ["typed_memory"], "disabled": ["forget", "files"]}
+    users = {
+        "bob": {"tools": {"enabled": ["working_memory", "file_read"]}},
+        "carol": {"tools": {"enabled": [], "disabled": ["memory", "working_memory"]}},
+        "dave": {"tools": {"enabled": list(FAMILIES), "disabled": []}},
+    }
+    async with town(tmp_path, tools=tools, users=users) as houses:
+        files = set(FAMILIES["files"])
+        assert await tools_of(await houses.guest("alice")) == (
+            WITHOUT_SHELL - files | {"remember", "recall"}
+        )
+        assert await tools_of(await houses.guest("bob")) == (
+            WITHOUT_SHELL - files | {"file_read", *FAMILIES["working_memory"]}
+        )
+        assert await tools_of(await houses.guest("carol")) == files
+        assert await tools_of(await houses.guest("dave")) == set(TOOLS) - {"shell_exec"}
+
+
+async def test_what_is_off_by_default_is_not_offered(tmp_path: Path) -> None:
+    async with town(tmp_path) as houses:
+        assert await tools_of(await houses.guest("alice")) == WITHOUT_SHELL
+        assert await tools_of(await houses.guest("bob", shell=True)) == DEFAULT
+
+
+async def test_commands_are_off_where_their_family_is(tmp_path: Path) -> None:
+    async with town(tmp_path, tools={"disabled": ["shell"]}) as houses:
+        assert await tools_of(await houses.guest("alice", shell=True)) == WITHOUT_SHELL
+
+
+@pytest.mark.parametrize("tool", ["recall", "memory_context", "write_memory"])
+async def test_a_tool_that_is_off_cannot_be_called_by_its_name(tmp_path: Path, tool: str) -> None:
+    async with town(tmp_path, users={"bob": {"tools": {"enabled": [tool]}}}) as houses:
+        alice, bob = await houses.guest("alice"), await houses.guest("bob")
+        arguments = {"recall": {}, "memory_context": {"query": "tea"}}.get(
+            tool, {"key": "k", "content": "tea"}
+        )
+        refused = await call(alice, tool, **arguments)
+        assert (refused.is_error, refused.text) == (True, f"{tool} is switched off by the operator")
+        assert not (await call(bob, tool, **arguments)).is_error
+
+
+async def test_typed_memory_has_the_scope_of_the_users_section(tmp_path: Path) -> None:
+    tools = {"enabled": ["typed_memory"]}
+    users = {"bob": {"memory": {"typed_scope": "session"}}}
+    async with town(tmp_path, tools=tools, users=users) as houses:
+        alice, bob = await houses.guest("alice"), await houses.guest("bob")
+        assert not (await call(alice, "remember", content="tea is at five")).is_error
+        without = await call(bob, "remember", content="tea is at five")
+        assert (without.is_error, without.text) == (True, "session context is not available")
+
+
+async def test_users_with_other_families_share_one_memory_and_see_only_their_own(
+    tmp_path: Path,
+) -> None:
+    users = {
+        "alice": {"tools": {"enabled": ["typed_memory"]}},
+        "bob": {"tools": {"enabled": ["working_memory"]}},
+    }
+    async with town(tmp_path, users=users) as houses:
+        alice, bob = await houses.guest("alice"), await houses.guest("bob")
+        assert not (await call(alice, "remember", content="the heron nests at the weir")).is_error
+        written = await call(bob, "write_memory", key="herons", content="herons return in March")
+        assert not written.is_error
+        for guest, own in ((alice, "the heron nests at the weir"), (bob, "herons return in March")):
+            listed = await guest.ListNotes(pb.ListNotesRequest(), NOBODY)
+            assert [note.text for note in listed.notes] == [own]
+            answer = (await call(guest, "memory_search", query="heron herons")).text
+            found = json.loads(answer.split("\nNote: ")[0])
+            assert [hit["text"] for hit in found] == [own]
