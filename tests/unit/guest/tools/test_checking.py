@@ -3,12 +3,12 @@
 from typing import Any
 
 import pytest
+import tool_snapshot
 
 from guest.errors import ToolError
 from guest.tools.checking import check
-from guest.tools.memory import memory_tools
 
-TOOLS = {tool.name: tool for tool in memory_tools(None)}  # type: ignore[arg-type]
+TOOLS = {tool.name: tool for tool in tool_snapshot.all_tools()}
 
 
 def refusal(name: str, arguments: Any) -> str:
@@ -56,6 +56,26 @@ def refusal(name: str, arguments: Any) -> str:
             "memory_save",
             {"contents": "x", "content": "x"},
             "unknown field 'contents': did you mean content? accepted fields are content, tags",
+        ),
+        (
+            "scratch_note",
+            {},
+            "mode is required: one of replace, append, clear, read",
+        ),
+        (
+            "write_memory",
+            {"key": "A", "content": "x"},
+            "key: got 'A'; accepted is text of the form [a-z0-9][a-z0-9._-]{0,63}",
+        ),
+        (
+            "search_memory",
+            {"query": "x", "limit": 1.5},
+            "limit: got 1.5; accepted is a whole number",
+        ),
+        (
+            "remember",
+            {"content": "x", "confidence": "high"},
+            "confidence: got 'high'; accepted is a number",
         ),
         ("memory_save", "[1]", "arguments must be a JSON object with the fields content, tags"),
         ("memory_save", {"content": "a\0b"}, "content: must not hold NUL characters"),

@@ -81,6 +81,12 @@ async def test_a_result(shell: Shell) -> None:
     assert (result.is_error, result.summary) == (False, "exit code 3")
 
 
+async def test_what_a_command_gave_is_material_by_its_beginning(shell: Shell) -> None:
+    assert (await shell.call("echo  tea\necho milk")).material == ("shell: echo tea echo milk",)
+    (named,) = (await shell.call(f"true {'x' * 200}")).material
+    assert named == f"shell: true {'x' * 75}"
+
+
 async def test_a_timeout_ends_the_whole_tree(shell: Shell) -> None:
     ran = await shell.run("sleep 1005 & echo $!; sleep 1006", timeout_s=1)
     assert ran["timed_out"]
