@@ -20,7 +20,7 @@ def entities(export: bytes) -> list[bytes]:
 
 def header(user_id: str = "alice", **other: Any) -> bytes:
     return _line(
-        {"kind": "header", "format": "oxydra-memory", "version": 1, "user_id": user_id}
+        {"kind": "header", "format": "oxydra-memory", "version": 2, "user_id": user_id}
         | {"exported_at": TIME, "counts": {}}
         | other
     )
@@ -36,11 +36,14 @@ def note(note_id: str, content: str, version: int = 1, **other: Any) -> dict[str
         "kind": "note",
         "note_id": note_id,
         "key": None,
+        "scope_session": None,
         "created_at": TIME,
         "updated_at": TIME,
         "access_count": 0,
+        "accessed_at": None,
         "superseded_by": None,
         "superseded_reason": "",
+        "superseded_at": None,
         "repeats_text": False,
         "current": said(content, version),
         "history": earlier,
@@ -57,7 +60,10 @@ def said(content: str, version: int) -> dict[str, Any]:
         "rationale": "",
         "importance": 1.0,
         "source": "user",
-        "origin": {"actor": "user", "channel": "", "session_id": "", "turn_id": ""},
+        "origin": {"actor": "user", "channel": "", "session_id": "", "turn_id": ""}
+        | {"link": "", "material": False},
+        "change": "save" if version == 1 else "update",
+        "restores": 0,
     }
 
 
@@ -71,6 +77,7 @@ def session(session_id: str, **other: Any) -> dict[str, Any]:
         "updated_at": TIME,
         "turns": 0,
         "archived_at": None,
+        "parent_id": None,
         "state": [],
     } | other
 

@@ -63,8 +63,7 @@ async def _different(lines: Sequence[Entity], stored: Stored) -> str:
     if about_notes:
         here = await stored.notes(about_notes)
         for line in about_notes:
-            bare = line.model_copy(update={"history": []})
-            if isinstance(line, NoteLine) and here.notes.get(line.note_id) != bare:
+            if isinstance(line, NoteLine) and _bare(here.notes.get(line.note_id)) != _bare(line):
                 return f"note {line.note_id}"
             for version in line.history:
                 if here.versions.get((line.note_id, version.version)) != version:
@@ -81,6 +80,12 @@ async def _different(lines: Sequence[Entity], stored: Stored) -> str:
         if events.get((event.session_id, event.sequence)) != event:
             return f"event {event.sequence} of session {event.session_id}"
     return ""
+
+
+def _bare(line: NoteLine | None) -> NoteLine | None:
+    """Without its history, and without what recalling alone changes."""
+    alike = {"history": [], "access_count": 0, "accessed_at": None}
+    return None if line is None else line.model_copy(update=alike)
 
 
 async def _some(lines: AsyncIterator[Entity]) -> AsyncIterator[list[Entity]]:

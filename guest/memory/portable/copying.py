@@ -5,6 +5,7 @@ both gets the vector it had, of whatever model.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Final, cast
 
 from wire.errors import Code
@@ -12,6 +13,7 @@ from wire.errors import Code
 from guest.errors import StorageError
 from guest.memory import namespaces
 from guest.memory.database.base import Database, Row, Statement, apply
+from guest.memory.database.values import INTEGER_MAX
 from guest.memory.portable.exporting import export
 from guest.memory.portable.importing import Importer
 from guest.memory.types import MemoryConfig
@@ -47,12 +49,14 @@ async def copy_user(
     config: MemoryConfig,
     progress: Progress = lambda _step, _done, _total: None,
 ) -> None:
-    """Bring everything of `user_id` into `target`, which has the current schema.
+    """Bring everything of `user_id` into `target`, which has the current schema, however
+    much it is.
 
     May be repeated: what is there already stays, what is missing is added. Raises
     `StorageError`, CONFLICT where `target` has something else under the same id.
     """
-    importer = Importer(target, VectorStore(target), config, user_id, lambda _: None)
+    unbounded = replace(config, max_notes=INTEGER_MAX, max_text_bytes=INTEGER_MAX)
+    importer = Importer(target, VectorStore(target), unbounded, user_id, lambda _: None)
     header = b""
     async for part in export(source, user_id):
         lines = header + part.lines

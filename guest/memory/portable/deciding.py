@@ -1,7 +1,7 @@
 """What becomes of a line, from what it says and what is stored: nothing is done here."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from guest.memory.portable.lines import (
@@ -13,7 +13,7 @@ from guest.memory.portable.lines import (
     State,
     Version,
 )
-from guest.memory.portable.stored import StoredNotes
+from guest.memory.portable.stored import Owner, StoredNotes
 
 Outcome = Literal["created", "updated", "unchanged"]
 
@@ -28,7 +28,10 @@ class NoteChange:
 
     `text`: it gets what the line says. `keep`: what it says now becomes a version,
     replaced at this time. `versions`: are added to its history, or get the time at which
-    they were replaced. `supersede`: another note takes its place.
+    they were replaced. `supersede`: another note takes its place, or none does.
+    `accesses`: it was recalled more often, or later, where the line comes from. `key` is
+    the one that it gets, `release` the note that has it so far, and `told` says what
+    became of a key that two notes have.
     """
 
     outcome: Outcome
@@ -36,6 +39,10 @@ class NoteChange:
     keep: str | None = None
     versions: Sequence[Version] = ()
     supersede: bool = False
+    accesses: bool = False
+    key: str | None = None
+    release: Owner | None = None
+    told: str = ""
 
 
 @dataclass(frozen=True)
@@ -50,34 +57,50 @@ class SessionChange:
 def about_note(line: NoteLine, content_hash: str, stored: StoredNotes) -> NoteChange:
     """Raises `Conflict`."""
     known = stored.notes.get(line.note_id)
-    owner = stored.by_key.get(line.key, line.note_id) if line.key is not None else line.note_id
-    if owner != line.note_id:
-        raise Conflict(f"key: {line.key!r} is the key of note {owner} here")
     if known is None:
-        twin = stored.by_text.get(content_hash)
-        if twin is not None and line.superseded_by is None and not line.repeats_text:
+        twin = stored.by_text.get((content_hash, line.scope_session or ""))
+        if twin is not None and is_kept_once(line):
             raise Conflict(f"note {twin} says exactly the same here, under that id")
-        return NoteChange("created", text=True, versions=line.history)
+        return _keyed(line, stored, NoteChange("created", text=True, versions=line.history))
     if known.created_at != line.created_at:
         raise Conflict(f"another note has the id {line.note_id} here, made at {known.created_at}")
+    if known.scope_session != line.scope_session:
+        raise Conflict(f"scope_session: another session sees note {line.note_id} here")
     versions = _missing(line.note_id, line.history, known, stored)
+    accesses = (
+        line.access_count > known.access_count
+        or (line.accessed_at or "") > (known.accessed_at or "")
+    )  # fmt: skip
     if line.current.version > known.current.version:
         covered = {version.version for version in line.history}
         keep = None
         if known.current.version not in covered:
             keep = line.history[0].written_at if line.history else line.updated_at
-        return NoteChange("updated", text=True, keep=keep, versions=versions)
+        change = NoteChange("updated", text=True, keep=keep, versions=versions, accesses=accesses)
+        return _keyed(line, stored, change)
     _agree(line.note_id, line.current, known, stored)
-    supersede = False
-    if line.superseded_by is not None and line.current.version == known.current.version:
-        if known.superseded_by not in (None, line.superseded_by):
+    supersede = line.current.version == known.current.version and _takes_place(line, known)
+    outcome: Outcome = "updated" if versions or supersede else "unchanged"
+    return NoteChange(outcome, versions=versions, supersede=supersede, accesses=accesses)
+
+
+def is_kept_once(line: NoteLine) -> bool:
+    """Whether no other note may say the same, unless the line says that one does."""
+    return line.key is None and line.superseded_by is None and not line.repeats_text
+
+
+def refuse_circle(line: NoteLine, replaced: Mapping[str, str]) -> None:
+    """Raises `Conflict` where the notes that replace each other would lead back to the
+    line's; `replaced` says by which each of them was."""
+    replacement, seen = line.superseded_by, set[str]()
+    while replacement and replacement not in seen:
+        seen.add(replacement)
+        if replacement == line.note_id:
             raise Conflict(
-                f"superseded_by: note {known.superseded_by} has taken its place here, and "
-                f"{line.superseded_by} in the file"
+                f"superseded_by: {line.superseded_by} was itself replaced by note "
+                f"{line.note_id}, at once or by others in between"
             )
-        supersede = known.superseded_by is None
-    changed = bool(versions) or supersede
-    return NoteChange("updated" if changed else "unchanged", versions=versions, supersede=supersede)
+        replacement = replaced.get(replacement)
 
 
 def about_history(line: HistoryLine, stored: StoredNotes) -> NoteChange:
@@ -117,6 +140,31 @@ def about_event(line: EventLine, known: EventLine | None) -> Outcome:
             f"{known.created_at}"
         )
     return "unchanged"
+
+
+def _keyed(line: NoteLine, stored: StoredNotes, change: NoteChange) -> NoteChange:
+    """`change` with what becomes of the line's key: of two notes that have it, the one
+    that was written later keeps it."""
+    owner = None if line.key is None else stored.by_key.get(line.key)
+    if owner is None or owner.note_id == line.note_id:
+        return replace(change, key=line.key)
+    if (line.updated_at, line.note_id) > (owner.updated_at, owner.note_id):
+        told = f"key: {line.key!r} was the key of note {owner.note_id} here, which is older "
+        return replace(change, key=line.key, release=owner, told=f"{told}and has none now")
+    told = f"key: {line.key!r} is the key of note {owner.note_id} here, which is newer; "
+    return replace(change, told=f"{told}note {line.note_id} is stored without a key")
+
+
+def _takes_place(line: NoteLine, known: NoteLine) -> bool:
+    """Whether the line says more than is known of what has taken the note's place."""
+    if line.superseded_by and known.superseded_by not in (None, "", line.superseded_by):
+        raise Conflict(
+            f"superseded_by: note {known.superseded_by} has taken its place here, and "
+            f"{line.superseded_by} in the file"
+        )
+    if line.superseded_by is None:
+        return False
+    return known.superseded_by is None or (line.superseded_by > known.superseded_by)
 
 
 def _missing(

@@ -15,8 +15,18 @@ from guest.errors import GuestError
 from guest.memory import namespaces
 from guest.memory.database.base import AnswerLost, ConstraintViolated, Database
 from guest.memory.portable.deciding import Outcome
-from guest.memory.portable.lines import BadLine, End, Entity, Header, HistoryLine, NoteLine, read
-from guest.memory.portable.planning import Numbered, groups, plan
+from guest.memory.portable.lines import (
+    FORMAT_VERSION,
+    BadLine,
+    End,
+    Entity,
+    Header,
+    HistoryLine,
+    NoteLine,
+    read,
+    upgraded,
+)
+from guest.memory.portable.planning import Foreseen, Numbered, groups, plan
 from guest.memory.portable.stored import Stored
 from guest.memory.portable.writing import Batch
 from guest.memory.types import MemoryConfig
@@ -62,7 +72,7 @@ class Importer:
         self._user_id = user_id
         self._stored = Stored(database, user_id)
         self._wake = wake
-        self._rehearsals: dict[bytes, set[str]] = {}
+        self._rehearsals: dict[bytes, Foreseen] = {}
 
     async def feed(self, lines: bytes, *, dry_run: bool = False) -> Report:
         """Store some lines of a file, the first of which is the file's header.
@@ -74,30 +84,30 @@ class Importer:
         can be fed again.
         """
         header, *rest = lines.removesuffix(b"\n").split(b"\n")
-        _check(header)
+        version = _version(header)
         report = Report()
         would_be = self._rehearsal(header) if dry_run else None
-        for group in groups(list(_parsed(rest, report))):
+        for group in groups(list(_parsed(rest, version, report))):
             await self._store(group, report, would_be)
         report.problems.sort()
         return report
 
-    def _rehearsal(self, header: bytes) -> set[str]:
-        """Ids that importing the file with this header would have made by now."""
-        would_be = self._rehearsals.pop(header, set())
+    def _rehearsal(self, header: bytes) -> Foreseen:
+        """What importing the file with this header would have changed by now."""
+        would_be = self._rehearsals.pop(header, Foreseen())
         self._rehearsals[header] = would_be
         if len(self._rehearsals) > _REHEARSALS:
             del self._rehearsals[next(iter(self._rehearsals))]
         return would_be
 
     async def _store(
-        self, group: Sequence[Numbered], report: Report, would_be: set[str] | None
+        self, group: Sequence[Numbered], report: Report, would_be: Foreseen | None
     ) -> None:
         for _ in range(_ATTEMPTS):
             batch = Batch(self._config, self._user_id)
-            planned = await plan(group, self._stored, batch, would_be or set())
+            planned = await plan(group, self._stored, batch, would_be or Foreseen())
             if would_be is not None:
-                would_be |= planned.made
+                would_be.add(planned.changes)
             elif not await self._apply(batch, group[0][1]):
                 continue
             for outcome in planned.outcomes:
@@ -132,11 +142,13 @@ class Importer:
         return True
 
 
-def _check(line: bytes) -> None:
-    """Raises `GuestError` where `line` is no header of a format that this program knows."""
+def _version(line: bytes) -> int:
+    """That of the format. Raises `GuestError` where `line` is no header of one that this
+    program knows."""
     try:
-        if isinstance(read(line), Header):
-            return
+        header = read(line)
+        if isinstance(header, Header):
+            return header.version
         problem = "kind: must be header"
     except BadLine as error:
         problem = str(error)
@@ -149,7 +161,7 @@ def _check(line: bytes) -> None:
     )
 
 
-def _parsed(lines: Sequence[bytes], report: Report) -> Iterator[Numbered]:
+def _parsed(lines: Sequence[bytes], version: int, report: Report) -> Iterator[Numbered]:
     for number, text in enumerate(lines, start=2):
         try:
             line = read(text)
@@ -159,4 +171,4 @@ def _parsed(lines: Sequence[bytes], report: Report) -> Iterator[Numbered]:
         if isinstance(line, Header):
             report.problems.append((number, "kind: a header stands in the first line only"))
         elif not isinstance(line, End):
-            yield number, line
+            yield number, line if version == FORMAT_VERSION else upgraded(line)

@@ -1,21 +1,23 @@
 """The lines of an export: what stands in them, and what is accepted.
 
 `docs/guide/moving.md` describes them for people. Field order is the order in the file,
-so that the same memory always gives the same bytes.
+so that the same memory always gives the same bytes. Version 1 of the format knew one
+kind of memory only: what its lines lack has a default here.
 """
 
 import re
 from collections.abc import Sequence
 from datetime import datetime
 from functools import cache
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.functional_validators import AfterValidator
 from wire.limits import NOTE_MAX_CHARS, SEQUENCE_MAX, TAG_MAX_CHARS, TAGS_MAX, USER_ID_PATTERN
 
-FORMAT: Final = "oxydra-memory"
-FORMAT_VERSION: Final = 1
+from guest.memory.types import Change, NoteType
+
+FORMAT_VERSION: Final = 2
 
 _KINDS: Final = "header, note, history, session, event, end"
 
@@ -65,6 +67,8 @@ Label = Annotated[Text, Field(max_length=200)]
 Count = Annotated[int, Field(ge=0, le=SEQUENCE_MAX)]
 Number = Annotated[int, Field(ge=1, le=SEQUENCE_MAX)]
 Weight = Annotated[float, Field(allow_inf_nan=False)]
+Confidence = Annotated[float, Field(ge=0, le=1)]
+Link = Annotated[Text, Field(max_length=2000)]
 Content = Annotated[Text, Field(max_length=NOTE_MAX_CHARS), AfterValidator(_not_blank)]
 Tag = Annotated[Text, Field(max_length=TAG_MAX_CHARS), AfterValidator(_not_blank)]
 
@@ -87,33 +91,38 @@ class Header(_Part):
 
     kind: Literal["header"] = "header"
     format: Literal["oxydra-memory"] = "oxydra-memory"
-    version: Literal[1] = 1
+    version: Literal[1, 2] = FORMAT_VERSION
     user_id: Annotated[str, AfterValidator(_user_id)]
     exported_at: Time
     counts: Counts
 
 
 class Origin(_Part):
-    """How a text came to be."""
+    """How a text came to be: `link` is where it was read, `material` that nobody vouched
+    for it."""
 
     actor: Literal["user", "agent", "automatic", "import"]
     channel: Label
     session_id: Label
     turn_id: Label
+    link: Link = ""
+    material: bool = False
 
 
 class Said(_Part):
-    """What a note says in one of its versions."""
+    """What a note says in one of its versions, and how that came to be."""
 
     version: Number
     content: Content
     tags: Annotated[list[Tag], Field(max_length=TAGS_MAX)]
-    type: Label
-    confidence: Weight
+    type: NoteType
+    confidence: Confidence
     rationale: Text
     importance: Weight
     source: Label
     origin: Origin
+    change: Change = "save"
+    restores: Count = 0
 
 
 class Version(Said):
@@ -123,20 +132,28 @@ class Version(Said):
     replaced_at: Time
 
 
+_S = TypeVar("_S", bound=Said)
+
+
 class NoteLine(_Part):
     """A note: what it says now, and the last of its earlier versions, oldest first.
 
-    `repeats_text` says that another note of the same memory says exactly the same.
+    `superseded_by` is null for a note that counts, and empty where nothing has taken its
+    place. `repeats_text` says that another note without a key, seen by the same sessions,
+    says exactly the same.
     """
 
     kind: Literal["note"] = "note"
     note_id: Id
     key: Label | None
+    scope_session: Id | None = None
     created_at: Time
     updated_at: Time
     access_count: Count
-    superseded_by: Id | None
+    accessed_at: Time | None = None
+    superseded_by: Id | Literal[""] | None
     superseded_reason: Text
+    superseded_at: Time | None = None
     repeats_text: bool
     current: Said
     history: list[Version]
@@ -170,6 +187,7 @@ class SessionLine(_Part):
     updated_at: Time
     turns: Count
     archived_at: Time | None
+    parent_id: Id | None = None
     state: list[State]
 
 
@@ -210,6 +228,21 @@ def read(line: bytes) -> Line:
         return _adapter().validate_json(line)
     except ValidationError as error:
         raise BadLine(_explained(error.errors(include_url=False, include_input=False))) from None
+
+
+def upgraded(line: Entity) -> Entity:
+    """A line of version 1 with what its fields meant without being said."""
+    if isinstance(line, NoteLine | HistoryLine):
+        line = line.model_copy(update={"history": [_with_change(each) for each in line.history]})
+    if isinstance(line, NoteLine):
+        superseded_at = None if line.superseded_by is None else line.updated_at
+        now = {"current": _with_change(line.current), "superseded_at": superseded_at}
+        line = line.model_copy(update=now)
+    return line
+
+
+def _with_change(said: _S) -> _S:
+    return said if said.version == 1 else said.model_copy(update={"change": "update"})
 
 
 @cache

@@ -11,6 +11,8 @@ from guest.memory.portable.deciding import Conflict, Outcome
 from guest.memory.portable.lines import Entity, EventLine, HistoryLine, NoteLine, SessionLine
 from guest.memory.portable.stored import Stored
 from guest.memory.portable.writing import Batch
+from guest.memory.quota import Quota, Used
+from guest.memory.types import MemoryFull
 
 GROUP_LINES: Final = 64
 
@@ -19,26 +21,41 @@ Numbered = tuple[int, Entity]
 
 
 @dataclass
+class Foreseen:
+    """What some lines change, or would change: the ids of what they create, which note
+    replaces which, as far as that bears on them, and how much more there is."""
+
+    made: set[str] = field(default_factory=set)
+    replaced: dict[str, str] = field(default_factory=dict)
+    used: Used = field(default_factory=Used)
+
+    def add(self, other: "Foreseen") -> None:
+        self.made |= other.made
+        self.replaced |= other.replaced
+        self.used += other.used
+
+
+@dataclass
 class Plan:
-    """What is to be done for some lines. `made` are the ids of what it creates."""
+    """What is to be done for some lines, and what will have changed then."""
 
     batch: Batch
     outcomes: list[Outcome] = field(default_factory=list)
     problems: list[tuple[int, str]] = field(default_factory=list)
-    made: set[str] = field(default_factory=set)
+    changes: Foreseen = field(default_factory=Foreseen)
 
     @contextmanager
     def about(self, number: int) -> Iterator[None]:
         """A conflict is a problem of the line with this number."""
         try:
             yield
-        except Conflict as conflict:
+        except (Conflict, MemoryFull) as conflict:
             self.problems.append((number, str(conflict)))
 
     def settle(self, outcome: Outcome, made: str = "") -> None:
         self.outcomes.append(outcome)
         if made and outcome == "created":
-            self.made.add(made)
+            self.changes.made.add(made)
 
 
 def groups(lines: Sequence[Numbered]) -> Iterator[list[Numbered]]:
@@ -58,33 +75,52 @@ def groups(lines: Sequence[Numbered]) -> Iterator[list[Numbered]]:
         yield group
 
 
-async def plan(group: Sequence[Numbered], stored: Stored, batch: Batch, would_be: set[str]) -> Plan:
-    """`would_be` are ids of what is not stored but is to be taken as if it were."""
+async def plan(group: Sequence[Numbered], stored: Stored, batch: Batch, before: Foreseen) -> Plan:
+    """`before` is not stored, and is to be taken as if it were."""
     planned = Plan(batch)
     if _is_note(group[0][1]):
-        await _notes(planned, group, stored, would_be)
+        await _notes(planned, group, stored, before)
     else:
-        await _conversations(planned, group, stored, would_be)
+        await _conversations(planned, group, stored, before.made)
     return planned
 
 
 async def _notes(
-    planned: Plan, group: Sequence[Numbered], stored: Stored, would_be: set[str]
+    planned: Plan, group: Sequence[Numbered], stored: Stored, before: Foreseen
 ) -> None:
     here = await stored.notes(line for _, line in group if isinstance(line, NoteLine | HistoryLine))
+    replaced = planned.changes.replaced = {**here.replaced, **before.replaced}
+    quota = Quota.of(planned.batch.config)
+    used = here.used + before.used
     for number, line in group:
         with planned.about(number):
             if isinstance(line, NoteLine):
                 known = here.notes.get(line.note_id)
                 content_hash = notes.hash_of(line.current.content)
                 change = deciding.about_note(line, content_hash, here)
-                if change.outcome != "unchanged":
-                    planned.batch.note(line, change, known)
+                if (change.text or change.supersede) and line.superseded_by:
+                    deciding.refuse_circle(line, replaced)
+                    replaced[line.note_id] = line.superseded_by
+                if change.text:
+                    more = _growth(line, known)
+                    quota.refuse(used + planned.changes.used, more)
+                    planned.changes.used += more
+                planned.batch.note(line, change, known)
                 planned.settle(change.outcome, _continued(line))
-            elif isinstance(line, HistoryLine) and line.note_id not in would_be:
+                if change.told:
+                    planned.problems.append((number, change.told))
+            elif isinstance(line, HistoryLine) and line.note_id not in before.made:
                 change = deciding.about_history(line, here)
                 if change.versions:
                     planned.batch.history(line, change, here.notes[line.note_id])
+    planned.batch.keep(quota, planned.changes.used)
+
+
+def _growth(line: NoteLine, known: NoteLine | None) -> Used:
+    size = len(line.current.content.encode())
+    if known is None:
+        return Used(1, size)
+    return Used(0, size - len(known.current.content.encode()))
 
 
 async def _conversations(
@@ -111,7 +147,7 @@ async def _conversations(
                     planned.batch.session(line, change)
                 planned.settle(change.outcome, line.session_id)
             elif isinstance(line, EventLine):
-                if line.session_id not in {*sessions, *planned.made, *would_be}:
+                if line.session_id not in {*sessions, *planned.changes.made, *would_be}:
                     raise Conflict(f"session {line.session_id}, whose event this is, is not here")
                 outcome = deciding.about_event(line, events.get((line.session_id, line.sequence)))
                 if outcome == "created":

@@ -92,7 +92,7 @@ class Reader:
         histories = _histories(versions.rows)
         notes = [note(row, histories.get(cast(str, row[0]), ())) for row in found.rows]
         full = len(found.rows) == _NOTES_PER_PAGE
-        return notes, cast(int, found.rows[-1][8]) if full else 0
+        return notes, cast(int, found.rows[-1][1]) if full else 0
 
     async def earlier(self, note_id: str, before: int) -> list[Version]:
         """The last versions before version `before`, oldest first."""
@@ -107,7 +107,7 @@ class Reader:
         )
         full = len(result.rows) == _SESSIONS_PER_PAGE
         return await with_state(self._database, result.rows), cast(
-            int, result.rows[-1][7]
+            int, result.rows[-1][8]
         ) if full else 0
 
     async def events(self, session_id: str, after: int, last: int) -> tuple[list[EventLine], int]:

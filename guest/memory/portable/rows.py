@@ -17,20 +17,24 @@ from guest.memory.portable.lines import (
 
 SAID: Final = (
     "version, content, tags, type, confidence, rationale, importance, source, "
-    "origin_actor, origin_channel, origin_session, origin_turn"
+    "origin_actor, origin_channel, origin_session, origin_turn, origin_link, origin_material, "
+    "change, restores"
 )
 NOTE: Final = f"""
-SELECT note_id, key, created_at, updated_at, access_count, superseded_by, superseded_reason,
+SELECT note_id, seq, key, scope_session, created_at, updated_at, access_count, accessed_at,
+       superseded_by, superseded_reason, superseded_at,
        EXISTS (SELECT 1 FROM notes AS other
                WHERE other.namespace = notes.namespace AND other.seq <> notes.seq
                    AND other.content_hash = notes.content_hash
+                   AND other.key IS NULL AND notes.key IS NULL
+                   AND other.scope_session = notes.scope_session
                    AND other.superseded_by IS NULL AND notes.superseded_by IS NULL),
-       seq, {SAID}
+       {SAID}
     FROM notes
 """  # noqa: S608
 VERSION: Final = f"SELECT note_id, written_at, replaced_at, {SAID} FROM note_versions"  # noqa: S608
 SESSION: Final = """
-SELECT session_id, title, channel, created_at, updated_at, turns, archived_at, rowid
+SELECT session_id, title, channel, created_at, updated_at, turns, archived_at, parent_id, rowid
     FROM sessions WHERE user_id = ?
 """
 STATE: Final = """
@@ -56,17 +60,21 @@ async def with_state(database: Database, rows: Sequence[Row]) -> list[SessionLin
 
 def note(row: Row, history: Sequence[Version]) -> NoteLine:
     values = cast("tuple[Any, ...]", row)
-    note_id, key, created, updated, accesses, by, reason, repeats = values[:8]
+    note_id, _, key, scope, created, updated, accesses, accessed = values[:8]
+    by, reason, superseded, repeats = values[8:12]
     return NoteLine.model_construct(
         note_id=note_id,
         key=key,
+        scope_session=scope or None,
         created_at=created,
         updated_at=updated,
         access_count=accesses,
+        accessed_at=accessed or None,
         superseded_by=by,
         superseded_reason=reason,
+        superseded_at=superseded or None,
         repeats_text=bool(repeats),
-        current=Said.model_construct(**_said(values[9:])),
+        current=Said.model_construct(**_said(values[12:])),
         history=list(history),
     )
 
@@ -79,13 +87,23 @@ def version(row: Row) -> Version:
 def _said(values: Sequence[Any]) -> dict[str, Any]:
     names = ("version", "content", "tags", "type", "confidence", "rationale", "importance")
     said = dict(zip((*names, "source"), values, strict=False))
-    actor, channel, session, turn = values[8:]
-    origin = Origin.model_construct(actor=actor, channel=channel, session_id=session, turn_id=turn)
-    return said | {"tags": json.loads(said["tags"]), "origin": origin}
+    actor, channel, session, turn, link, material, change, restores = values[8:]
+    origin = Origin.model_construct(
+        actor=actor,
+        channel=channel,
+        session_id=session,
+        turn_id=turn,
+        link=link,
+        material=bool(material),
+    )
+    tags = json.loads(said["tags"])
+    return said | {"tags": tags, "origin": origin, "change": change, "restores": restores}
 
 
 def _session(row: Row, state: Sequence[State]) -> SessionLine:
-    session_id, title, channel, created, updated, turns, archived, _ = cast("tuple[Any, ...]", row)
+    session_id, title, channel, created, updated, turns, archived, parent, _ = cast(
+        "tuple[Any, ...]", row
+    )
     return SessionLine.model_construct(
         session_id=session_id,
         title=title,
@@ -94,6 +112,7 @@ def _session(row: Row, state: Sequence[State]) -> SessionLine:
         updated_at=updated,
         turns=turns,
         archived_at=archived or None,
+        parent_id=parent or None,
         state=list(state),
     )
 

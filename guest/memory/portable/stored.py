@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from guest.memory import namespaces, notes
 from guest.memory.database.base import Database, Result, Statement
@@ -18,6 +18,7 @@ from guest.memory.portable.rows import (
     version,
     with_state,
 )
+from guest.memory.quota import USED, Used, used_of
 
 _NOTES_BY_ID: Final = f"""
 {NOTE} WHERE namespace = ? AND note_id IN (SELECT value FROM json_each(?))
@@ -35,25 +36,45 @@ _EVENTS_BY_NUMBER: Final = f"""
 {EVENT} WHERE (session_id, sequence) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?))
 """  # noqa: S608
 _BY_TEXT: Final = """
-SELECT content_hash, note_id FROM notes
-    WHERE namespace = ? AND superseded_by IS NULL
+SELECT content_hash, scope_session, note_id FROM notes
+    WHERE namespace = ? AND superseded_by IS NULL AND key IS NULL
         AND content_hash IN (SELECT value FROM json_each(?))
 """
 _BY_KEY: Final = """
-SELECT key, note_id FROM notes
+SELECT key, note_id, updated_at FROM notes
     WHERE namespace = ? AND key IN (SELECT value FROM json_each(?))
 """
+_REPLACED: Final = """
+WITH RECURSIVE chain (note_id) AS (
+    SELECT value FROM json_each(?2)
+    UNION
+    SELECT superseded_by FROM chain CROSS JOIN notes USING (note_id)
+        WHERE namespace = ?1 AND superseded_by <> '')
+SELECT note_id, superseded_by FROM chain CROSS JOIN notes USING (note_id)
+    WHERE namespace = ?1 AND superseded_by <> ''
+"""
+
+
+@dataclass(frozen=True)
+class Owner:
+    """The note that has a key here."""
+
+    note_id: str
+    updated_at: str
 
 
 @dataclass(frozen=True)
 class StoredNotes:
     """What bears on some notes: themselves, without history; those of their versions that
-    the lines hold too; and whose text or key theirs would be."""
+    the lines hold too; whose text, in which scope, or key theirs would be; which note has
+    replaced which, as far as that leads on from the lines; and how much there is."""
 
     notes: Mapping[str, NoteLine]
     versions: Mapping[tuple[str, int], Version]
-    by_text: Mapping[str, str]
-    by_key: Mapping[str, str]
+    by_text: Mapping[tuple[str, str], str]
+    by_key: Mapping[str, Owner]
+    replaced: Mapping[str, str]
+    used: Used
 
 
 class Stored:
@@ -70,6 +91,7 @@ class Stored:
         numbers: list[tuple[str, int]] = []
         texts: list[str] = []
         keys: list[str] = []
+        replacements: list[str] = []
         for line in lines:
             ids.append(line.note_id)
             numbers += [(line.note_id, each.version) for each in line.history]
@@ -78,18 +100,28 @@ class Stored:
                 texts.append(notes.hash_of(line.current.content))
                 if line.key is not None:
                     keys.append(line.key)
-        sought = ((_NOTES_BY_ID, ids), (_VERSIONS_BY_NUMBER, numbers))
+                if line.superseded_by:
+                    replacements.append(line.superseded_by)
+        sought: Sequence[tuple[str, Sequence[object]]] = (
+            (_NOTES_BY_ID, ids),
+            (_VERSIONS_BY_NUMBER, numbers),
+            (_BY_TEXT, texts),
+            (_BY_KEY, keys),
+            (_REPLACED, replacements),
+        )
         found = await self._database.batch(
             [
-                Statement(sql, (self._namespace, json.dumps(values, ensure_ascii=False)))
-                for sql, values in (*sought, (_BY_TEXT, texts), (_BY_KEY, keys))
+                *(Statement(sql, (self._namespace, notes.to_json(each))) for sql, each in sought),
+                Statement(USED, (self._namespace,)),
             ]
         )
         return StoredNotes(
             {cast(str, row[0]): note(row, ()) for row in found[0].rows},
             {(cast(str, row[0]), cast(int, row[3])): version(row) for row in found[1].rows},
-            _pairs(found[2]),
-            _pairs(found[3]),
+            {(text, scope): note_id for text, scope, note_id in _strings(found[2])},
+            {key: Owner(note_id, updated) for key, note_id, updated in _strings(found[3])},
+            dict(_strings(found[4])),
+            used_of(found[5]),
         )
 
     async def sessions(self, session_ids: Iterable[str]) -> dict[str, SessionLine]:
@@ -115,5 +147,5 @@ class Stored:
         return {(each.session_id, each.sequence): each for each in events}
 
 
-def _pairs(result: Result) -> dict[str, str]:
-    return {cast(str, first): cast(str, second) for first, second in result.rows}
+def _strings(result: Result) -> Sequence[Any]:
+    return cast("Sequence[Any]", result.rows)

@@ -1,6 +1,5 @@
 """The statements that store what lines say, exactly as it was, and what they do to passages."""
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
@@ -9,7 +8,7 @@ from guest.memory import around, namespaces, notes
 from guest.memory.chunking import passages_of
 from guest.memory.conversation import indexing
 from guest.memory.database.base import Result, Statement
-from guest.memory.portable.deciding import NoteChange, SessionChange
+from guest.memory.portable.deciding import NoteChange, SessionChange, is_kept_once
 from guest.memory.portable.lines import (
     EventLine,
     HistoryLine,
@@ -18,6 +17,8 @@ from guest.memory.portable.lines import (
     SessionLine,
     Version,
 )
+from guest.memory.portable.rows import SAID
+from guest.memory.quota import Quota, Used
 from guest.memory.types import MemoryConfig
 
 _REQUIRE_SAME: Final = """
@@ -26,40 +27,53 @@ INSERT INTO guards (ok)
                                    AND version = ? AND updated_at = ?
                                    AND superseded_by IS ?)
 """
-_NOTE: Final = """
-INSERT INTO notes (namespace, note_id, created_at, content_hash, key, updated_at, access_count,
-                   superseded_by, superseded_reason, version, content, tags, type, confidence,
-                   rationale, importance, source, origin_actor, origin_channel, origin_session,
-                   origin_turn)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-"""
-_REPLACE: Final = """
+_PLACES: Final = ", ".join("?" * len(SAID.split(",")))
+_NOTE: Final = f"""
+INSERT INTO notes (namespace, note_id, created_at, scope_session, content_hash, key, updated_at,
+                   access_count, accessed_at, superseded_by, superseded_reason, superseded_at,
+                   {SAID})
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {_PLACES})
+"""  # noqa: S608
+_REPLACE: Final = f"""
 UPDATE notes
-    SET content_hash = ?, key = ?, updated_at = ?, access_count = MAX(access_count, ?),
-        superseded_by = COALESCE(?, superseded_by),
-        superseded_reason = COALESCE(NULLIF(?, ''), superseded_reason),
-        version = ?, content = ?, tags = ?, type = ?, confidence = ?, rationale = ?,
-        importance = ?, source = ?, origin_actor = ?, origin_channel = ?, origin_session = ?,
-        origin_turn = ?
+    SET ({SAID}) = ({_PLACES}), content_hash = ?, key = COALESCE(?, key), updated_at = ?
+    WHERE namespace = ? AND note_id = ?
+"""  # noqa: S608
+_ACCESSED: Final = """
+UPDATE notes SET access_count = MAX(access_count, ?), accessed_at = MAX(accessed_at, ?)
     WHERE namespace = ? AND note_id = ?
 """
 _SUPERSEDE: Final = """
-UPDATE notes SET superseded_by = ?, superseded_reason = ? WHERE namespace = ? AND note_id = ?
+UPDATE notes SET superseded_by = COALESCE(NULLIF(?1, ''), superseded_by, ?1),
+                 superseded_reason = COALESCE(NULLIF(?2, ''), superseded_reason),
+                 superseded_at = COALESCE(NULLIF(?3, ''), superseded_at)
+    WHERE namespace = ?4 AND note_id = ?5
 """
-_VERSION: Final = """
-INSERT INTO note_versions (namespace, note_id, version, content, tags, type, confidence,
-                           rationale, importance, source, origin_actor, origin_channel,
-                           origin_session, origin_turn, written_at, replaced_at)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+_REQUIRE_NO_CIRCLE: Final = """
+INSERT INTO guards (ok)
+    WITH RECURSIVE chain (note_id) AS (
+        SELECT ?3
+        UNION
+        SELECT superseded_by FROM chain CROSS JOIN notes USING (note_id)
+            WHERE namespace = ?1 AND superseded_by <> '')
+    SELECT 0 FROM chain WHERE note_id = ?2
+"""
+_RELEASE: Final = """
+UPDATE notes SET key = NULL WHERE namespace = ? AND note_id = ? AND key = ? AND updated_at = ?
+"""
+_VERSION: Final = f"""
+INSERT INTO note_versions (namespace, note_id, written_at, replaced_at, {SAID})
+    VALUES (?, ?, ?, ?, {_PLACES})
     ON CONFLICT (namespace, note_id, version) DO UPDATE SET replaced_at = excluded.replaced_at
-"""
+"""  # noqa: S608
 _SESSION: Final = """
 INSERT INTO sessions (session_id, user_id, title, channel, created_at, updated_at, turns,
-                      archived_at)
-    VALUES (?, ?, ?, ?, ?, ?, ?, ?)
+                      archived_at, parent_id)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (session_id) DO UPDATE
         SET title = excluded.title, channel = excluded.channel, turns = excluded.turns,
-            updated_at = excluded.updated_at, archived_at = excluded.archived_at
+            updated_at = excluded.updated_at, archived_at = excluded.archived_at,
+            parent_id = COALESCE(NULLIF(excluded.parent_id, ''), parent_id)
         WHERE excluded.user_id = user_id
 """
 _REQUIRE_SESSION: Final = """
@@ -91,19 +105,30 @@ class Batch:
     def note(self, line: NoteLine, change: NoteChange, known: NoteLine | None) -> None:
         """Do `change`; the batch fails where `known` is no longer what is stored."""
         namespace = namespaces.notes_of(self.user_id)
+        if change.release is not None:
+            owner = change.release
+            self._add(Statement(_RELEASE, (namespace, owner.note_id, line.key, owner.updated_at)))
         if known is None:
-            if line.superseded_by is None and not line.repeats_text:
-                self._add(notes.require_new(namespace, notes.hash_of(line.current.content)))
-            self._add(Statement(_NOTE, (namespace, line.note_id, line.created_at, *_note(line))))
+            if is_kept_once(line):
+                same = (notes.hash_of(line.current.content), line.scope_session or "")
+                self._add(notes.require_new(namespace, *same))
+            self._add(Statement(_NOTE, (namespace, *_note(line, change.key))))
             self._index(namespace, line)
-        else:
+        elif change.outcome == "updated":
             self._require(namespace, known)
             if change.text:
                 self._replace(namespace, line, change, known)
-            elif change.supersede:
-                reason = (line.superseded_by, line.superseded_reason, namespace, line.note_id)
-                self._add(Statement(_SUPERSEDE, reason))
+        if change.supersede or (change.text and line.superseded_by is not None):
+            self._supersede(namespace, line)
+        if change.accesses:
+            accesses = (line.access_count, line.accessed_at or "", namespace, line.note_id)
+            self._add(Statement(_ACCESSED, accesses))
         self._history(namespace, line.note_id, change.versions)
+
+    def keep(self, quota: Quota, more: Used) -> None:
+        """Let the batch fail where it adds `more`, and that is too much by now."""
+        if more.notes > 0 or more.text_bytes > 0:
+            self._add(quota.keep(namespaces.notes_of(self.user_id), more))
 
     def history(self, line: HistoryLine, change: NoteChange, known: NoteLine) -> None:
         """Add versions; the batch fails where `known` is no longer what is stored."""
@@ -115,7 +140,8 @@ class Batch:
         """Do `change`; the batch fails where the session is another user's."""
         if change.fields:
             values = (line.title, line.channel, line.created_at, line.updated_at, line.turns)
-            session = (line.session_id, self.user_id, *values, line.archived_at or "")
+            put_away, parent = line.archived_at or "", line.parent_id or ""
+            session = (line.session_id, self.user_id, *values, put_away, parent)
             self._add(Statement(_SESSION, session))
         self._add(Statement(_REQUIRE_SESSION, (line.session_id, self.user_id)))
         for each in change.state:
@@ -153,11 +179,18 @@ class Batch:
                 None, **dict(known.current), written_at=known.updated_at, replaced_at=change.keep
             )
             self._history(namespace, line.note_id, [kept])
-        self._add(Statement(_REPLACE, (*_note(line), namespace, line.note_id)))
+        new = (notes.hash_of(line.current.content), change.key, line.updated_at)
+        self._add(Statement(_REPLACE, (*_said(line.current), *new, namespace, line.note_id)))
         if line.current.content != known.current.content:
             self.removing.append(len(self.statements))
             self._add(notes.delete_passages(namespace, line.note_id))
             self._index(namespace, line)
+
+    def _supersede(self, namespace: str, line: NoteLine) -> None:
+        said = (line.superseded_by, line.superseded_reason, line.superseded_at or "")
+        self._add(Statement(_SUPERSEDE, (*said, namespace, line.note_id)))
+        chain = (namespace, line.note_id, line.superseded_by)
+        self._add(Statement(_REQUIRE_NO_CIRCLE, chain))
 
     def _index(self, namespace: str, line: NoteLine) -> None:
         passages = passages_of(self.config, line.current.content)
@@ -167,7 +200,7 @@ class Batch:
     def _history(self, namespace: str, note_id: str, versions: Sequence[Version]) -> None:
         for version in versions:
             times = (version.written_at, version.replaced_at)
-            self._add(Statement(_VERSION, (namespace, note_id, *_said(version), *times)))
+            self._add(Statement(_VERSION, (namespace, note_id, *times, *_said(version))))
 
     def _require(self, namespace: str, known: NoteLine) -> None:
         same = (known.current.version, known.updated_at, known.superseded_by)
@@ -177,25 +210,22 @@ class Batch:
         self.statements.append(statement)
 
 
-def _note(line: NoteLine) -> tuple[Any, ...]:
+def _note(line: NoteLine, key: str | None) -> tuple[Any, ...]:
     return (
-        notes.hash_of(line.current.content),
-        line.key,
-        line.updated_at,
-        line.access_count,
-        line.superseded_by,
-        line.superseded_reason,
-        *_said(line.current),
+        *(line.note_id, line.created_at, line.scope_session or ""),
+        *(notes.hash_of(line.current.content), key, line.updated_at),
+        *(line.access_count, line.accessed_at or "", line.superseded_by),
+        *(line.superseded_reason, line.superseded_at or "", *_said(line.current)),
     )
 
 
 def _said(said: Said) -> tuple[Any, ...]:
-    tags = json.dumps(said.tags, ensure_ascii=False)
     origin = said.origin
     return (
-        *(said.version, said.content, tags, said.type, said.confidence, said.rationale),
-        *(said.importance, said.source),
+        *(said.version, said.content, notes.to_json(said.tags), said.type, said.confidence),
+        *(said.rationale, said.importance, said.source),
         *(origin.actor, origin.channel, origin.session_id, origin.turn_id),
+        *(origin.link, origin.material, said.change, said.restores),
     )
 
 

@@ -119,7 +119,7 @@ async def test_history_lines_complete_a_note(memory: Memory) -> None:
         (note("n1", "x", 1), "version 1 of note n1 says something else here"),
         (note("n1", "tea", 2, created_at=LATER), "another note has the id n1 here"),
         (note("n2", "tea"), "note n1 says exactly the same here, under that id"),
-        (note("n2", "x", key="k"), "key: 'k' is the key of note n1 here"),
+        (note("n1", "tea", 2, scope_session="s1"), "scope_session: another session sees note n1"),
         (event("s1", 1, "bye"), "event 1 of session s1 is another one here"),
         (event("s9", 1, "bye"), "session s9, whose event this is, is not here"),
         (session("s1", created_at=LATER), "another session has the id s1 here"),
@@ -128,7 +128,7 @@ async def test_history_lines_complete_a_note(memory: Memory) -> None:
 async def test_nothing_is_ever_overwritten(
     memory: Memory, line: dict[str, Any], problem: str
 ) -> None:
-    await fed(memory, note("n1", "tea", 2, key="k"), session("s1"), event("s1", 1, "hello"))
+    await fed(memory, note("n1", "tea", 2), session("s1"), event("s1", 1, "hello"))
     before = entities(await exported(memory, "alice"))
     for dry_run in (True, False):
         report = await fed(memory, note("n5", "milk"), line, dry_run=dry_run)
@@ -249,7 +249,7 @@ async def test_a_bad_line_is_named_and_stops_no_other(
         ({"created_at": "yesterday"}, "created_at: must be a time in UTC such as"),
         ({"created_at": "2026-13-21T09:30:00.000000Z"}, "created_at: must be a time in UTC"),
         ({"session_id": "../x"}, "session_id: must be 1 to 64 of"),
-        ({"colour": "red"}, "colour: is not a field of this line in version 1"),
+        ({"colour": "red"}, "colour: is not a field of this line in version 2"),
     ],
 )
 async def test_a_bad_field_is_named_with_what_is_accepted(
@@ -268,6 +268,9 @@ async def test_a_bad_field_is_named_with_what_is_accepted(
         ({"current": said("x", 1) | {"tags": ["t"] * 17}}, "current.tags"),
         ({"current": said("x", 1) | {"tags": ["t" * 65]}}, "current.tags.0"),
         ({"current": said("x", 1) | {"confidence": float("nan")}}, "current.confidence"),
+        ({"current": said("x", 1) | {"confidence": 1.5}}, "current.confidence"),
+        ({"current": said("x", 1) | {"type": "poem"}}, "current.type"),
+        ({"current": said("x", 1) | {"change": "guess"}}, "current.change"),
         ({"history": [{}]}, "history.0.version"),
     ],
 )
@@ -283,7 +286,7 @@ async def test_a_note_keeps_to_the_bounds_of_saving(
     [
         b"",
         b"hello",
-        header(version=2),
+        header(version=3),
         header(format="mbox"),
         file(note("n", "x"))[len(header()) :],
     ],

@@ -1,0 +1,240 @@
+"""What becomes of keys, scopes, supersession, recalls and full memories in an import."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from guest.memory.portable.importing import Report
+from guest.memory.store import Memory
+from guest.memory.types import Details
+from tests.support.memory_lines import (
+    TIME,
+    entities,
+    exported,
+    file,
+    header,
+    note,
+    said,
+    session,
+)
+from tests.unit.memory_support import ORIGIN, opened
+
+EARLIER = "2026-11-20T10:00:00.000000Z"
+LATER = "2026-11-21T10:00:00.000000Z"
+
+
+@pytest.fixture
+async def memory(tmp_path: Path) -> AsyncIterator[Memory]:
+    async with opened(tmp_path / "memory.db") as opened_memory:
+        yield opened_memory
+
+
+async def fed(memory: Memory, *lines: dict[str, Any], dry_run: bool = False) -> Report:
+    return await memory.importer("alice").feed(file(*lines), dry_run=dry_run)
+
+
+async def stored(memory: Memory) -> dict[str, dict[str, Any]]:
+    lines = map(json.loads, entities(await exported(memory, "alice")))
+    return {line.get("note_id") or line["session_id"]: line for line in lines}
+
+
+def outcome(report: Report) -> tuple[int, int, int, int]:
+    return report.created, report.updated, report.unchanged, len(report.problems)
+
+
+def everything() -> list[dict[str, Any]]:
+    """Notes in which no field has its usual value, and what they need."""
+    read = {"actor": "agent", "channel": "cli", "session_id": "s1", "turn_id": "t"}
+    origin = read | {"link": "/shared/page.md", "material": True}
+    told = said("the page says so", 3) | {"origin": origin, "change": "undo", "restores": 1}
+    told |= {"type": "decision", "confidence": 0.5, "rationale": "why", "importance": 2.0}
+    whole = note("n1", "x", 3, current=told, key="k", scope_session="s2", access_count=3)
+    whole |= {"accessed_at": LATER, "superseded_by": "n2", "superseded_reason": "wrong"}
+    whole |= {"superseded_at": LATER}
+    gone = note("n3", "gone", superseded_by="", superseded_at=TIME)
+    return [whole, note("n2", "y"), gone, session("s1"), session("s2", parent_id="s1")]
+
+
+@pytest.mark.parametrize("order", [1, -1])
+async def test_every_field_arrives_in_whatever_order(memory: Memory, order: int) -> None:
+    lines = everything()
+    assert outcome(await fed(memory, *lines[::order])) == (5, 0, 0, 0)
+    found = await stored(memory)
+    assert list(found.values()) == sorted(
+        lines, key=lambda line: list(found).index(line.get("note_id") or line["session_id"])
+    )
+    assert outcome(await fed(memory, *lines)) == (0, 0, 5, 0)
+    bob = memory.importer("bob")
+    assert (
+        outcome(await bob.feed(header() + b"\n".join(entities(await exported(memory, "alice")))))[3]
+        == 2
+    ), "sessions s1 and s2 are alice's"
+    kept = await memory.get("alice", "n1")
+    assert kept.details == Details("decision", 0.5, "why", 2.0, "s2")
+    assert (kept.origin.link, kept.origin.material, kept.key) == ("/shared/page.md", True, "k")
+
+
+async def test_a_file_of_version_1_is_imported_with_what_it_meant(memory: Memory) -> None:
+    new = {"scope_session", "accessed_at", "superseded_at", "parent_id"}
+    lines = []
+    for line in (note("n1", "tea", 3, superseded_by="n2"), note("n2", "milk"), session("s1")):
+        old = {name: value for name, value in line.items() if name not in new}
+        for each in [*old.get("history", ()), *([old["current"]] if "current" in old else ())]:
+            del each["change"], each["restores"]
+            del each["origin"]["link"], each["origin"]["material"]
+        lines.append(old)
+    first = header(version=1)
+    report = await memory.importer("alice").feed(first + file(*lines)[len(header()) :])
+    assert outcome(report) == (3, 0, 0, 0)
+    found = await stored(memory)
+    assert found["n1"] == note("n1", "tea", 3, superseded_by="n2", superseded_at=TIME)
+    assert found["n2"] == note("n2", "milk")
+    assert found["s1"] == session("s1")
+    assert (await exported(memory, "alice")).startswith(
+        b'{"kind":"header","format":"oxydra-memory","version":2,'
+    )
+
+
+async def test_recalls_are_the_most_of_both_and_change_nothing(memory: Memory) -> None:
+    await fed(memory, note("n1", "tea", access_count=3, accessed_at=LATER))
+    for count, at in ((2, TIME), (5, TIME), (1, None), (4, LATER)):
+        line = note("n1", "tea", access_count=count, accessed_at=at)
+        assert outcome(await fed(memory, line)) == (0, 0, 1, 0)
+    assert await stored(memory) == {"n1": note("n1", "tea", access_count=5, accessed_at=LATER)}
+    newer = note("n1", "black tea", 2, access_count=9, history=[], updated_at=LATER)
+    assert outcome(await fed(memory, newer)) == (0, 1, 0, 0)
+    found = (await stored(memory))["n1"]
+    assert (found["access_count"], found["accessed_at"]) == (9, LATER)
+
+
+@pytest.mark.parametrize(("updated", "keeps"), [(EARLIER, "n1"), (LATER, "n2"), (TIME, "n2")])
+async def test_of_two_notes_with_one_key_the_newer_keeps_it_and_none_is_lost(
+    memory: Memory, updated: str, keeps: str
+) -> None:
+    await fed(memory, note("n1", "mine", key="k"), note("n0", "theirs"))
+    line = note("n2", "theirs", key="k", updated_at=updated)
+    report = await fed(memory, line, note("n3", "other"), dry_run=True)
+    assert outcome(report) == (2, 0, 0, 1)
+    assert outcome(await fed(memory, line, note("n3", "other"))) == (2, 0, 0, 1)
+    number, told = report.problems[0]
+    assert number == 2
+    assert told.startswith("key: 'k' ")
+    assert "n1" in told
+    found = await stored(memory)
+    assert {i: each["key"] for i, each in found.items()} == {"n0": None, "n3": None} | {
+        i: "k" if i == keeps else None for i in ("n1", "n2")
+    }
+    assert {each["current"]["content"] for each in found.values()} == {"mine", "theirs", "other"}
+    assert outcome(await fed(memory, line)) == (0, 0, 1, 0)
+    assert (await stored(memory)).keys() == found.keys()
+
+
+async def test_a_newer_version_keeps_the_key_that_the_note_has(memory: Memory) -> None:
+    await fed(memory, note("n1", "mine", key="k"))
+    newer = note("n1", "mine", 2, updated_at=LATER)
+    newer["history"] = note("n1", "mine")["history"] + [
+        said("mine", 1) | {"written_at": TIME, "replaced_at": LATER}
+    ]
+    assert outcome(await fed(memory, newer)) == (0, 1, 0, 0)
+    assert (await stored(memory))["n1"]["key"] == "k"
+
+
+async def test_the_same_text_may_be_there_once_for_each_scope_and_key(memory: Memory) -> None:
+    lines = [
+        note("n1", "tea"),
+        note("n2", "tea", key="k"),
+        note("n3", "tea", scope_session="s1"),
+        note("n4", "tea", superseded_by="n1", superseded_at=TIME),
+    ]
+    assert outcome(await fed(memory, *lines)) == (4, 0, 0, 0)
+    assert not any(line["repeats_text"] for line in (await stored(memory)).values())
+    again = [note("n5", "tea"), note("n6", "tea", scope_session="s1")]
+    for dry_run in (True, False):
+        report = await fed(memory, *again, dry_run=dry_run)
+        assert [problem for _, problem in report.problems] == [
+            "note n1 says exactly the same here, under that id",
+            "note n3 says exactly the same here, under that id",
+        ]
+    assert outcome(await fed(memory, note("n7", "tea", scope_session="s2"))) == (1, 0, 0, 0)
+
+
+async def test_what_replaces_a_note_may_come_later_in_the_file(memory: Memory) -> None:
+    chain = [note(f"n{n}", f"tea {n}", superseded_by=f"n{n + 1}") for n in range(100)]
+    assert outcome(await fed(memory, *chain, note("n100", "coffee"))) == (101, 0, 0, 0)
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("dry_run", [False, True])
+async def test_notes_that_would_replace_each_other_in_a_circle_are_refused(
+    memory: Memory, apart: bool, dry_run: bool
+) -> None:
+    await fed(memory, note("n3", "c"), note("n4", "d", superseded_by="n3"))
+    importer = memory.importer("alice")
+    lines = [
+        note("n1", "a", superseded_by="n2"),
+        note("n2", "b", superseded_by="n4"),
+        note("n3", "c", superseded_by="n1"),
+        note("n5", "e", superseded_by="n5"),
+        note("n6", "f", superseded_by="n4"),
+    ]
+    problems = []
+    for part in [[line] for line in lines] if apart else [lines]:
+        report = await importer.feed(file(*part), dry_run=dry_run)
+        problems += [problem for _, problem in report.problems]
+    assert problems == [
+        "superseded_by: n1 was itself replaced by note n3, at once or by others in between",
+        "superseded_by: n5 was itself replaced by note n5, at once or by others in between",
+    ]
+    if not dry_run:
+        found = await stored(memory)
+        assert found.keys() == {"n1", "n2", "n3", "n4", "n6"}
+        assert found["n3"]["superseded_by"] is None
+
+
+async def test_who_says_more_of_what_replaced_a_note_is_believed(memory: Memory) -> None:
+    forgotten = note("n1", "a", superseded_by="", superseded_reason="old", superseded_at=TIME)
+    replaced = note("n1", "a", superseded_by="n2", superseded_reason="", superseded_at=LATER)
+    await fed(memory, note("n1", "a"))
+    assert outcome(await fed(memory, forgotten)) == (0, 1, 0, 0)
+    assert (await stored(memory))["n1"] == forgotten
+    assert outcome(await fed(memory, replaced)) == (0, 1, 0, 0)
+    assert outcome(await fed(memory, forgotten)) == (0, 0, 1, 0)
+    found = (await stored(memory))["n1"]
+    assert found == replaced | {"superseded_reason": "old"}
+
+
+async def test_a_full_memory_refuses_each_note_that_does_not_fit(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    async with opened(path, max_notes=3) as memory:
+        await memory.save("alice", "mine", [], ORIGIN)
+        lines = [note(f"n{number}", f"tea {number}") for number in range(4)]
+        for dry_run in (True, False):
+            report = await fed(memory, *lines, session("s1"), dry_run=dry_run)
+            assert [number for number, _ in report.problems] == [4, 5]
+            assert "the memory is full: 3 notes of at most 3" in report.problems[0][1]
+            assert outcome(report) == (3, 0, 0, 2)
+        newer = note("n0", "tea, black", 2, history=[], updated_at=LATER)
+        assert outcome(await fed(memory, newer)) == (0, 1, 0, 0)
+        assert {"n0", "n1", "s1"} < (await stored(memory)).keys()
+    async with opened(path, max_notes=2, max_text_bytes=20) as memory:
+        longer = note("n0", "tea, black, with sugar", 3, history=[], updated_at=LATER)
+        shorter = note("n1", "te", 2, history=[], updated_at=LATER)
+        report = await fed(memory, longer, shorter, note("n9", "x"))
+        assert outcome(report) == (0, 1, 0, 2)
+        assert "bytes of text of at most 20" in report.problems[0][1]
+        assert "3 notes of at most 2" in report.problems[1][1]
+
+
+async def test_a_copy_is_whole_though_the_memory_is_over_its_limit(tmp_path: Path) -> None:
+    """A backup of a server's memory, and a move: what is there is never refused."""
+    from guest.memory.portable.copying import copy_user
+
+    async with opened(tmp_path / "a.db") as source:
+        await fed(source, *everything())
+        async with opened(tmp_path / "b.db", max_notes=1) as target:
+            for _ in range(2):
+                await copy_user(source._database, target._database, "alice", target._config)
+            assert await stored(target) == await stored(source)
