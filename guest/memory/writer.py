@@ -3,6 +3,7 @@
 import logging
 import uuid
 from collections.abc import Sequence
+from typing import Final
 
 from wire.errors import Code
 from wire.limits import NOTE_MAX_CHARS
@@ -31,6 +32,9 @@ from guest.memory.types import (
 from guest.memory.unbroken import Unbroken
 
 log = logging.getLogger(__name__)
+
+_ATTEMPTS: Final = 100
+"""How often a change is tried that others' changes get in the way of: more than there can be."""
 
 
 class NoteWriter:
@@ -86,11 +90,16 @@ class NoteWriter:
         """
         namespace = namespaces.notes_of(user_id)
         earlier = self._parts.following
-        while (passages := await self._insert(namespace, draft)) is None:
+        for _ in range(_ATTEMPTS):
+            passages = await self._insert(namespace, draft)
+            if passages is not None:
+                break
             present = await self._present(namespace, user_id, draft)
             if present is not None:
                 return SaveOutcome(present, False, "semantic" if present.embedded else "keyword")
             await self._check_quota(namespace, draft)
+        else:
+            raise _refused(draft)
         embedded = await self._embed(namespace, draft, passages)
         note = draft.as_saved(user_id, embedded=embedded is not None)
         if embedded is None:
@@ -105,11 +114,16 @@ class NoteWriter:
         the draft replaces; `MemoryFull` where it grows too much; `StorageError`.
         """
         namespace = namespaces.notes_of(user_id)
-        while (passages := await self._update(namespace, draft)) is None:
+        for _ in range(_ATTEMPTS):
+            passages = await self._update(namespace, draft)
+            if passages is not None:
+                break
             current = await notes.get(self._database, namespace, user_id, draft.note_id)
             if draft.replaces not in (None, current.version):
                 raise StaleVersion(current)
             await self._check_quota(namespace, draft, current)
+        else:
+            raise _refused(draft)
         await self._embed(namespace, draft, passages)
         with afterwards(f"{draft.note_id} is updated; it could not be read again"):
             return await notes.get(self._database, namespace, user_id, draft.note_id)
@@ -213,3 +227,12 @@ class NoteWriter:
         except StorageError as error:
             log.warning("notes similar to %s could not be looked up: %s", note.note_id, error.brief)
             return ()
+
+
+def _refused(draft: Draft) -> StorageError:
+    return StorageError(
+        Code.INTERNAL,
+        f"{draft.note_id} cannot be stored",
+        details="the database refuses it, and nothing that is there says why",
+        resolution="report this, with the log, as a bug",
+    )

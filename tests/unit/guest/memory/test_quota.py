@@ -5,6 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from guest.errors import StorageError
+from guest.memory.database.base import Statement
+from guest.memory.quota import Quota
 from guest.memory.store import Memory
 from guest.memory.types import MemoryFull, NoteNotFound, StaleVersion
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
@@ -57,6 +60,8 @@ async def test_a_note_may_grow_as_far_as_there_is_room_and_shrink_always(path: P
         await memory.update(ALICE, note.note_id, "1234567890", None, ORIGIN)
         with pytest.raises(MemoryFull, match="10 bytes of text of at most 10, and this needs 1"):
             await memory.update(ALICE, note.note_id, "1234567890a", None, ORIGIN)
+        with pytest.raises(MemoryFull, match="and this needs 1 more"):
+            await memory.update(ALICE, note.note_id, "öäüßé1", None, ORIGIN)
         assert (await memory.get(ALICE, note.note_id)).version == 2
     async with opened(path, FakeEmbedder(), max_text_bytes=4) as memory:
         await memory.update(ALICE, note.note_id, "abcdefghij", None, ORIGIN)
@@ -85,6 +90,21 @@ async def test_many_at_once_never_go_over(path: Path) -> None:
         outcomes = await asyncio.gather(*saves, return_exceptions=True)
         assert sum(isinstance(outcome, MemoryFull) for outcome in outcomes) == 7
         assert len(await texts(memory, ALICE)) == 5
+
+
+async def test_a_refusal_that_nothing_explains_ends(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(path) as memory:
+        note = (await memory.save(ALICE, "tea", [], ORIGIN)).note
+        refusing = Statement("INSERT INTO guards (ok) VALUES (0)")
+        for guard in ("keep", "keep_growing"):
+            monkeypatch.setattr(Quota, guard, lambda *_: refusing)
+        with pytest.raises(StorageError, match="cannot be stored"):
+            await memory.save(ALICE, "coffee", [], ORIGIN)
+        with pytest.raises(StorageError, match="cannot be stored"):
+            await memory.update(ALICE, note.note_id, "coffee", None, ORIGIN)
+        assert await texts(memory, ALICE) == ["tea"]
 
 
 async def test_a_full_memory_does_not_hide_what_else_is_wrong(path: Path) -> None:
