@@ -34,10 +34,20 @@ def silent(_step: str, _done: int, _total: int) -> None:
 
 async def fill(path: Path) -> list[bytes]:
     """A memory with everything in it; its lines."""
-    notes = [note(f"n{n}", f"tea 👩‍🚀 {n}", 1 + n % 30, key=f"k{n}") for n in range(70)]
+    kinds: list[dict[str, Any]] = [
+        {"key": "k"},
+        {"scope_session": "s2"},
+        {"superseded_by": "n0", "superseded_reason": "so", "superseded_at": TIME},
+        {"superseded_by": "", "superseded_at": TIME},
+        {"access_count": 4, "accessed_at": TIME},
+    ]
+    notes = [
+        note(f"n{n}", f"tea 👩‍🚀 {n}", 1 + n % 30, **(kinds[n] if n < len(kinds) else {}))
+        for n in range(70)
+    ]
     said = [event("s1", n, f"It was said\u2028{n}.") for n in range(1, 140)]
     state = {"name": "summary", "value": "short", "epoch": 3, "updated_at": TIME}
-    sessions = (session("s1", title="A", state=[state]), *said, session("s2"))
+    sessions = (session("s1", title="A", state=[state]), *said, session("s2", parent_id="s1"))
     async with opened(path, FakeEmbedder()) as memory:
         report = await memory.importer("alice").feed(file(*notes, *sessions))
         assert report.problems == []
@@ -149,10 +159,22 @@ async def test_a_difference_that_copying_does_not_see_is_found_by_comparing(
     await fill(Path(config.db_path))
     await move(config, "alice", to_remote=True, progress=silent)
     async with on(config) as server:
-        await server.execute("UPDATE notes SET access_count = 9 WHERE note_id = 'n3'")
+        await server.execute("UPDATE notes SET superseded_reason = 'x' WHERE note_id = 'n9'")
     with pytest.raises(StorageError, match="does not hold the same") as caught:
         await move(config, "alice", to_remote=True, progress=silent)
-    assert "note n3 is not the same in both" in caught.value.details
+    assert "note n9 is not the same in both" in caught.value.details
+
+
+async def test_recalls_at_either_place_do_not_stop_a_move(config: MemoryConfig) -> None:
+    await fill(Path(config.db_path))
+    await move(config, "alice", to_remote=True, progress=silent)
+    async with on(config) as server:
+        await server.execute("UPDATE notes SET access_count = 9 WHERE note_id = 'n4'")
+    await move(config, "alice", to_remote=True, progress=silent)
+    assert b'"access_count":9,"accessed_at":"2026' in (await on_server(config))[4]
+    await move(config, "alice", to_remote=False, progress=silent)
+    async with opened(Path(config.db_path)) as memory:
+        assert b'"access_count":9' in entities(await exported(memory, "alice"))[4]
 
 
 async def test_without_a_server_or_a_file_there_is_nothing_to_move(config: MemoryConfig) -> None:

@@ -4,12 +4,13 @@ import asyncio
 import json
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from guest.memory.portable import lines
+from guest.memory.types import NOTE_TYPES, Change
 from tests.support.memory_lines import entities, exported, file
 from tests.unit.memory_support import opened
 
@@ -41,8 +42,8 @@ def said() -> st.SearchStrategy[dict[str, Any]]:
         {
             "content": CONTENTS,
             "tags": st.lists(ANY.map(lambda tag: tag + "t"), max_size=3),
-            "type": LABELS,
-            "confidence": NUMBERS,
+            "type": st.sampled_from(NOTE_TYPES),
+            "confidence": st.floats(0, 1),
             "rationale": TEXTS,
             "importance": NUMBERS,
             "source": LABELS,
@@ -52,8 +53,12 @@ def said() -> st.SearchStrategy[dict[str, Any]]:
                     "channel": LABELS,
                     "session_id": LABELS,
                     "turn_id": LABELS,
+                    "link": TEXTS.filter(lambda text: len(text) <= 2000),
+                    "material": st.booleans(),
                 }
             ),
+            "change": st.sampled_from(get_args(Change)),
+            "restores": st.integers(0, 2**53 - 1),
         }
     )
 
@@ -70,11 +75,14 @@ def notes(draw: st.DrawFn) -> list[dict[str, Any]]:
                 "kind": "note",
                 "note_id": f"note-{number}",
                 "key": draw(st.one_of(st.none(), LABELS.map(f"{number}{{}}".format))),
+                "scope_session": draw(st.sampled_from([None, "s0", "s9"])),
                 "created_at": draw(TIMES),
                 "updated_at": draw(TIMES),
                 "access_count": draw(st.integers(0, 2**53 - 1)),
-                "superseded_by": draw(st.sampled_from([None, "note-0", "note-9"])),
+                "accessed_at": draw(st.none() | TIMES),
+                "superseded_by": draw(st.sampled_from([None, "", f"note-{number + 1}", "note-9"])),
                 "superseded_reason": draw(TEXTS),
+                "superseded_at": draw(st.none() | TIMES),
                 "repeats_text": True,
                 "current": told[-1],
                 "history": [each | draw(times) for each in told[:-1]],
@@ -99,6 +107,7 @@ def sessions(draw: st.DrawFn) -> list[dict[str, Any]]:
                 "updated_at": draw(TIMES),
                 "turns": draw(st.integers(0, 2**53 - 1)),
                 "archived_at": draw(st.one_of(st.none(), TIMES)),
+                "parent_id": draw(st.sampled_from([None, "s0", "s9"])),
                 "state": [
                     {"name": name, **draw(st.fixed_dictionaries(state))} for name in sorted(names)
                 ],
