@@ -84,8 +84,9 @@ def content_words(text: str) -> frozenset[str]:
 
 def likeness(first: frozenset[str], second: frozenset[str]) -> float:
     """The share of words that two texts have in common, from 0 to 1 (Jaccard)."""
-    together = len(first | second)
-    return len(first & second) / together if together else 0.0
+    common = len(first & second)
+    together = len(first) + len(second) - common
+    return common / together if together else 0.0
 
 
 @dataclass(frozen=True)

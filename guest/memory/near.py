@@ -22,6 +22,7 @@ NEAR_WORDS: Final = 0.8
 COMPARISONS_MAX: Final = 1_000_000
 """How many notes are compared by words with another one; a few seconds."""
 
+_ROUNDING: Final = 1e-9
 _BLOCK: Final = 128
 """Passages compared at once with all others: a product takes a few milliseconds."""
 
@@ -94,7 +95,8 @@ def _sharing(words: Sequence[frozenset[str]], scopes: Sequence[int]) -> Iterator
     having: dict[tuple[int, str], list[int]] = defaultdict(list)
     for i, own in enumerate(words):
         rarest = sorted(own, key=lambda word: (common[word], word))
-        telling = rarest[: len(own) - math.ceil(NEAR_WORDS * len(own)) + 1]
+        shared = math.ceil(NEAR_WORDS * len(own) - _ROUNDING)
+        telling = rarest[: len(own) - shared + 1]
         places = [having[scopes[i], word] for word in telling]
         for earlier in sorted({j for place in places for j in place}):
             yield earlier, i

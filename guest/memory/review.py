@@ -134,7 +134,7 @@ async def _by_vectors(
     number = {note_id: i for i, note_id in enumerate(note_ids)}
     rows = snapshot.rows_of(np.array([chunk_id for chunk_id, _, _ in passages], np.int64))
     if missing := int(np.count_nonzero(rows < 0)):
-        warnings.append(f"{missing:,} passages have no vector yet and were not compared")
+        warnings.append(f"not compared were passages that have no vector yet: {missing:,}")
     compared = [passage for passage, row in zip(passages, rows, strict=True) if row >= 0]
     numbers = np.array([number[str(note_id)] for _, note_id, _ in compared], np.int64)
     scopes = np.array(_numbered([scope for _, _, scope in compared]), np.int64)

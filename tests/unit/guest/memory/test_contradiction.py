@@ -1,0 +1,61 @@
+"""Signs, by plain rules, that two notes on the same matter say different things."""
+
+import pytest
+
+from guest.memory.contradiction import contradictions, may_contradict
+from guest.memory.types import Hit
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("The meeting is at 10:30", "The meeting is at 11:30"),
+        ("Backups run on Monday", "Backups run on Tuesday"),
+        ("The release is in March 2026", "The release is in April 2026"),
+        ("Timeout: 30 seconds", "Timeout: 60 seconds"),
+        ("Anna eats meat", "Anna does not eat meat"),
+        ("Anna doesn't eat meat", "Anna eats meat"),
+        ("I am vegetarian", "I am not vegetarian"),
+        ("Anna isst Fleisch", "Anna isst kein Fleisch"),
+        ("The database is Postgres", "The database is SQLite"),
+        ("Der Server heißt Anton", "Der Server heißt Berta"),
+        ("user's name: Shantanu", "User's name is SG"),
+    ],
+)
+def test_what_may_contradict(first: str, second: str) -> None:
+    assert may_contradict(first, second)
+    assert may_contradict(second, first)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ("Anna eats meat", "Anna eats meat"),
+        ("Anna eats meat", "anna EATS meat!"),
+        ("The database is Postgres", "The database is Postgres 16 on Linux"),
+        ("Timeout 30", "Timeout 30 and retries 3"),
+        ("The database is Postgres", "The cat is called Postgres"),
+        ("Anna is 30", "The train leaves at 10:30"),
+        ("Tea is green", "There is no milk"),
+        ("", ""),
+        ("10", "12"),
+    ],
+)
+def test_what_does_not(first: str, second: str) -> None:
+    assert not may_contradict(first, second)
+    assert not may_contradict(second, first)
+
+
+def hit(note_id: str, text: str) -> Hit:
+    source = "user_memory" if note_id else "conversation"
+    return Hit(note_id, text, 0.9, source, "semantic", (), "", "", 1)  # type: ignore[arg-type]
+
+
+def test_a_line_for_each_note_that_may_contradict() -> None:
+    hits = (
+        hit("note-1", "The database is Postgres"),
+        hit("note-2", "The database is SQLite"),
+        hit("", "user, 2026-11-21: The database is Oracle"),
+    )
+    (line,) = contradictions(hits, "The database is Postgres")
+    assert line.startswith("note-2 may say something else on the same matter")

@@ -1,0 +1,213 @@
+"""Review shows notes that say nearly the same and notes that nobody needed; it changes none."""
+
+import random
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from guest.memory import instant, near, review
+from guest.memory.near import Pair
+from guest.memory.store import Memory
+from guest.memory.types import Details
+from tests.unit.memory_support import ORIGIN, FakeEmbedder, embedded, opened
+
+ALICE, BOB = "alice", "bob"
+OAK = "the old oak tree behind the house grows very slowly"
+NEARLY = "the old oak tree behind the house grows quite slowly"
+
+
+@pytest.fixture
+async def memory(tmp_path: Path) -> AsyncIterator[Memory]:
+    async with opened(tmp_path / "memory.db", FakeEmbedder()) as memory:
+        yield memory
+
+
+async def save(memory: Memory, text: str, user_id: str = ALICE, scope: str = "") -> str:
+    details = Details(scope_session=scope)
+    return (await memory.save(user_id, text, (), ORIGIN, details)).note.note_id
+
+
+async def pairs(memory: Memory) -> list[tuple[str, str]]:
+    reviewed = await memory.review(ALICE)
+    return [(pair.older.note_id, pair.newer.note_id) for pair in reviewed.near]
+
+
+async def test_nearly_the_same_is_shown_as_a_pair(memory: Memory) -> None:
+    older = await save(memory, OAK)
+    await save(memory, "tea is green")
+    newer = await save(memory, NEARLY)
+    await save(memory, NEARLY, BOB)
+    reviewed = await memory.review(ALICE)
+    (pair,) = reviewed.near
+    assert (pair.older.note_id, pair.newer.note_id) == (older, newer)
+    assert 0.85 <= pair.similarity < 1
+    assert not pair.may_contradict
+    assert reviewed.warnings == ()
+
+
+async def test_an_update_does_not_make_a_note_the_newer_one(memory: Memory) -> None:
+    older = await save(memory, "tea")
+    newer = await save(memory, NEARLY)
+    await memory.update(ALICE, older, OAK, None, ORIGIN)
+    assert await pairs(memory) == [(older, newer)]
+
+
+async def test_a_pair_may_contradict(memory: Memory) -> None:
+    await save(memory, "the meeting with the whole team on the roof is at 10:30")
+    await save(memory, "the meeting with the whole team on the roof is at 11:30")
+    (pair,) = (await memory.review(ALICE)).near
+    assert pair.may_contradict
+
+
+async def test_what_is_superseded_keyed_or_of_another_scope_is_no_pair(memory: Memory) -> None:
+    await save(memory, OAK)
+    await save(memory, NEARLY, scope="s1")
+    await memory.keyed.write(ALICE, "plan", NEARLY, "replace", ORIGIN)
+    old = await save(memory, NEARLY)
+    await memory.typed.supersede(ALICE, old)
+    assert await pairs(memory) == []
+    in_s1 = await save(memory, OAK, scope="s1")
+    assert [newer for _, newer in await pairs(memory)] == [in_s1]
+
+
+async def test_two_notes_with_several_near_passages_are_one_pair(memory: Memory) -> None:
+    text = "\n\n".join(f"{f'word{i} ' * 60} end" for i in range(4))
+    await save(memory, text)
+    await save(memory, text + " indeed")
+    assert len(await pairs(memory)) == 1
+
+
+async def test_the_nearest_pairs_come_first_and_more_are_mentioned(memory: Memory) -> None:
+    for end in ("soon", "late", "now"):
+        await save(memory, f"{OAK} {end}")
+    same = "a quite different matter of no importance at all to anybody whatsoever"
+    await save(memory, same)
+    await save(memory, same + "!")
+    reviewed = await memory.review(ALICE, limit=2)
+    assert round(reviewed.near[0].similarity, 3) == 1
+    assert len(reviewed.near) == 2
+    assert reviewed.warnings == ("more than these 2 pairs of notes say nearly the same",)
+
+
+async def test_without_vectors_words_are_compared(tmp_path: Path) -> None:
+    async with opened(tmp_path / "memory.db") as memory:
+        assert (await memory.review(ALICE)).warnings == ()
+        older = await save(memory, OAK)
+        await save(memory, "tea is green")
+        newer = await save(memory, OAK + "!")
+        await save(memory, OAK + "?", scope="s1")
+        reviewed = await memory.review(ALICE)
+    (pair,) = reviewed.near
+    assert (pair.older.note_id, pair.newer.note_id, pair.similarity) == (older, newer, 0.0)
+    assert reviewed.warnings == (
+        "there are no vectors of these notes; they were compared by their words",
+    )
+
+
+async def test_what_was_not_compared_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    embedder = FakeEmbedder()
+    embedder.refuses = lambda text: "refused" in text
+    async with opened(tmp_path / "memory.db", embedder) as memory:
+        for i in range(3):
+            await save(memory, f"tea {i}")
+        await save(memory, "refused by the embedder")
+        await embedded(memory, ALICE, 3)
+        monkeypatch.setattr(review, "PASSAGES_MAX", 3)
+        monkeypatch.setattr(review, "_ROWS", 2)
+        warnings = (await memory.review(ALICE)).warnings
+    assert warnings == (
+        "only the newest 3 passages were compared",
+        "not compared were passages that have no vector yet: 1",
+    )
+
+
+async def test_stale_is_what_was_neither_written_nor_recalled(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = datetime.now(UTC)
+
+    class Moved(datetime):
+        days = -400
+
+        @classmethod
+        def now(cls, tz: object = None) -> datetime:
+            return start + timedelta(days=cls.days)
+
+    monkeypatch.setattr(instant, "datetime", Moved)
+    texts = ("oldest", "updated", "recalled", "superseded", "old")
+    notes = {}
+    for text in texts:
+        Moved.days += 1
+        notes[text] = await save(memory, text)
+    for key in ("scratchpad", "plan"):
+        await memory.keyed.write(ALICE, key, "work", "replace", ORIGIN)
+    Moved.days = -10
+    await memory.update(ALICE, notes["updated"], "updated again", None, ORIGIN)
+    await memory.typed.recall(ALICE, query="recalled")
+    await memory.typed.supersede(ALICE, notes["superseded"])
+    Moved.days = 0
+    await save(memory, "new")
+    reviewed = await memory.review(ALICE)
+    assert [note.text for note in reviewed.stale] == ["oldest", "old", "work"]
+    assert [note.key for note in reviewed.stale] == ["", "", "plan"]
+    reviewed = await memory.review(ALICE, stale_days=9, limit=2)
+    assert [note.text for note in reviewed.stale] == ["oldest", "recalled"]
+    assert reviewed.warnings == ("more notes than these 2 were not needed for 9 days",)
+    assert (await memory.review(ALICE, stale_days=400)).stale == ()
+
+
+@pytest.mark.parametrize("wrong", [{"limit": 0}, {"limit": 1001}, {"stale_days": 0}])
+async def test_senseless_bounds_are_refused(memory: Memory, wrong: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        await memory.review(ALICE, **wrong)
+
+
+def test_pairs_by_vectors_are_those_of_comparing_each_with_each() -> None:
+    random_ = np.random.default_rng(7)
+    matrix = random_.normal(size=(700, 6)).astype(np.float32)
+    matrix /= np.linalg.norm(matrix, axis=1, keepdims=True)
+    notes = random_.integers(0, 300, 700)
+    scopes = notes % 2
+    nearest: dict[tuple[int, int], float] = {}
+    cosines = matrix @ matrix.T
+    for i, j in zip(*np.nonzero(cosines >= near.NEAR_COSINE), strict=True):
+        one, other = int(min(notes[i], notes[j])), int(max(notes[i], notes[j]))
+        if one != other and scopes[i] == scopes[j]:
+            pair = (one, other)
+            nearest[pair] = max(nearest.get(pair, 0.0), float(cosines[i, j]))
+    found = near.by_vectors(matrix, notes, scopes, 10_000)
+    assert {(pair.first, pair.second) for pair in found} == set(nearest)
+    assert all(abs(pair.similarity - nearest[pair.first, pair.second]) < 1e-5 for pair in found)
+    assert [pair.similarity for pair in found] == sorted(nearest.values(), reverse=True)
+    assert near.by_vectors(matrix, notes, scopes, 20) == found[:20]
+
+
+def test_pairs_by_words_are_those_of_comparing_each_with_each() -> None:
+    random_ = random.Random(7)
+    words = [f"word{letter}" for letter in "abcdefghijkl"]
+    texts = [" ".join(random_.sample(words, random_.randint(1, 9))) for _ in range(150)]
+    scopes = [random_.randint(0, 1) for _ in texts]
+    expected = {
+        (i, j)
+        for j in range(len(texts))
+        for i in range(j)
+        if scopes[i] == scopes[j]
+        and near.likeness(frozenset(texts[i].split()), frozenset(texts[j].split()))
+        >= near.NEAR_WORDS
+    }
+    pairs, complete = near.by_words(texts, scopes, 10_000)
+    assert complete
+    assert {(pair.first, pair.second) for pair in pairs} == expected
+    assert [p.similarity for p in pairs] == sorted((p.similarity for p in pairs), reverse=True)
+
+
+def test_comparing_by_words_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(near, "COMPARISONS_MAX", 2)
+    pairs, complete = near.by_words(["green tea"] * 4, [0] * 4, 10)
+    assert pairs == [Pair(0, 2, 1.0), Pair(0, 1, 1.0)]
+    assert not complete

@@ -1,0 +1,129 @@
+"""Which notes a search may give: those that the session that asks sees, of the kinds it asks
+for; and what a hit says of where it comes from."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from guest.memory import ranking
+from guest.memory.store import Memory
+from guest.memory.types import Details, NoteType, Only, Origin
+from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
+
+ALICE = "alice"
+PAGE = Origin("agent", session_id="s1", link="/shared/page.md", material=True)
+
+
+@pytest.fixture
+async def memory(tmp_path: Path) -> AsyncIterator[Memory]:
+    async with opened(tmp_path / "memory.db", FakeEmbedder()) as memory:
+        yield memory
+
+
+async def save(
+    memory: Memory, text: str, *tags: str, origin: Origin = ORIGIN, **details: object
+) -> str:
+    known = replace(Details(), **details)  # type: ignore[arg-type]
+    return (await memory.save(ALICE, text, tags, origin, known)).note.note_id
+
+
+async def found(memory: Memory, query: str, only: Only, **how: int) -> set[str]:
+    return {hit.note_id for hit in (await memory.search(ALICE, query, only=only, **how)).hits}
+
+
+async def test_only_its_own_session_finds_a_scoped_note(memory: Memory) -> None:
+    scoped = await save(memory, "tea in the garden", scope_session="s1")
+    everybodys = await save(memory, "tea in the kitchen")
+    assert await found(memory, "tea", Only(session_id="s1")) == {scoped, everybodys}
+    assert await found(memory, "tea", Only(session_id="s2")) == {everybodys}
+    assert await found(memory, "tea", Only()) == {everybodys}
+    narrowed = Only(session_id="s2", types=("fact",))
+    assert await found(memory, "tea", narrowed) == {everybodys}
+
+
+async def test_types_and_confidence_narrow_a_search(memory: Memory) -> None:
+    ids = {}
+    kinds: tuple[tuple[NoteType, float], ...] = (("fact", 0.9), ("risk", 0.5), ("decision", 0.2))
+    for kind, confidence in kinds:
+        ids[kind] = await save(memory, f"tea as a {kind}", type=kind, confidence=confidence)
+    assert await found(memory, "tea", Only(types=("risk", "decision"))) == {
+        ids["risk"],
+        ids["decision"],
+    }
+    assert await found(memory, "tea", Only(min_confidence=0.5)) == {ids["fact"], ids["risk"]}
+    assert await found(memory, "tea", Only(types=("decision",), min_confidence=0.5)) == set()
+    (hit,) = (await memory.search(ALICE, "tea", only=Only(types=("risk",)))).hits
+    assert (hit.type, hit.confidence) == ("risk", 0.5)
+
+
+async def test_tags_and_types_must_both_match(memory: Memory) -> None:
+    both = await save(memory, "green tea", "drink", type="risk")
+    await save(memory, "black tea", "drink")
+    await save(memory, "white tea", type="risk")
+    outcome = await memory.search(ALICE, "tea", tags=("drink",), only=Only(types=("risk",)))
+    assert [hit.note_id for hit in outcome.hits] == [both]
+
+
+async def test_superseded_notes_are_found_only_by_who_asks(memory: Memory) -> None:
+    old = await save(memory, "tea at four")
+    new = await save(memory, "tea at five")
+    await memory.typed.supersede(ALICE, old, replacement_id=new)
+    assert await found(memory, "tea", Only()) == {new}
+    assert await found(memory, "tea", Only(types=("fact",))) == {new}
+    outcome = await memory.search(ALICE, "tea", only=Only(superseded=True))
+    assert {hit.note_id: hit.superseded for hit in outcome.hits} == {old: True, new: False}
+    assert await found(memory, "tea", Only(superseded=True, types=("fact",))) == {old, new}
+
+
+async def test_a_hit_says_where_a_note_comes_from(memory: Memory) -> None:
+    await save(memory, "tea is sold at dawn", origin=PAGE)
+    await memory.keyed.write(ALICE, "plan", "coffee for everybody", "replace", ORIGIN)
+    (hit,) = (await memory.search(ALICE, "tea")).hits
+    assert (hit.actor, hit.link, hit.material) == ("agent", "/shared/page.md", True)
+    (hit,) = (await memory.search(ALICE, "coffee")).hits
+    assert (hit.actor, hit.link, hit.material, hit.key) == ("user", "", False, "plan")
+
+
+async def test_a_hit_says_where_in_a_conversation_it_was_said(memory: Memory) -> None:
+    await memory.conversations.create(ALICE, "kitchen")
+    for role, text in (("user", "coffee, please"), ("tool", "tea was found in a file")):
+        await memory.conversations.append(
+            ALICE, "kitchen", turn_id="t", role=role, text=text, payload="[]"
+        )
+    said = (await memory.search(ALICE, "coffee tea", include_conversation=True)).hits
+    places = {(hit.session_id, hit.sequence, hit.material) for hit in said}
+    assert places == {("kitchen", 1, False), ("kitchen", 2, True)}
+    narrowed = Only(min_confidence=0.1)
+    outcome = await memory.search(ALICE, "coffee tea", include_conversation=True, only=narrowed)
+    assert outcome.hits == ()
+
+
+async def test_hidden_notes_take_no_place_from_others(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranking, "SEMANTIC_MAX", 8)
+    monkeypatch.setattr(ranking, "MATCHES_MAX", 8)
+    shown = await save(memory, "some of our tea and much else besides that is no drink")
+    for i in range(12):
+        await save(memory, f"tea {i}", scope_session="s1")
+    assert await found(memory, "tea", Only()) == {shown}
+    assert len(await found(memory, "tea", Only(session_id="s1"), top_k=50)) == 13
+
+
+async def test_fifty_notes_at_once(memory: Memory) -> None:
+    for i in range(52):
+        await save(memory, f"tea {i}")
+    assert len(await found(memory, "tea", Only(), top_k=50)) == 50
+
+
+async def test_similar_notes_are_those_that_the_session_sees(memory: Memory) -> None:
+    await save(memory, "the oak tree grows here", scope_session="s2")
+    seen = await save(memory, "the oak tree grows there", scope_session="s1")
+    old = await save(memory, "the oak tree grows slowly")
+    await memory.typed.supersede(ALICE, old)
+    await memory.keyed.write(ALICE, "scratchpad", "the oak tree grows high", "replace", ORIGIN)
+    plan = await memory.keyed.write(ALICE, "plan", "the oak tree grows wide", "replace", ORIGIN)
+    outcome = await memory.save(ALICE, "the oak tree grows", (), PAGE)
+    assert {hit.note_id for hit in outcome.similar} == {seen, plan.note_id}

@@ -1,0 +1,182 @@
+"""A superseded note counts no more, is kept, and never stands in a circle."""
+
+import asyncio
+import itertools
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from guest.memory.store import Memory
+from guest.memory.supersession import SupersedeRefused, Supersession
+from guest.memory.types import Details, NoteNotFound, Superseded
+from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
+
+ALICE, BOB = "alice", "bob"
+
+
+@pytest.fixture
+async def memory(tmp_path: Path) -> AsyncIterator[Memory]:
+    async with opened(tmp_path / "memory.db", FakeEmbedder()) as memory:
+        yield memory
+
+
+async def save(memory: Memory, text: str, user_id: str = ALICE, scope: str = "") -> str:
+    details = Details(scope_session=scope)
+    return (await memory.save(user_id, text, (), ORIGIN, details)).note.note_id
+
+
+async def superseded(memory: Memory, note_id: str) -> Superseded | None:
+    return (await memory.get(ALICE, note_id)).superseded
+
+
+async def test_a_superseded_note_is_kept_and_not_found(memory: Memory) -> None:
+    note_id = await save(memory, "tea at four")
+    await memory.typed.supersede(ALICE, note_id, reason="nobody comes")
+    note = await memory.get(ALICE, note_id)
+    assert (note.text, note.version) == ("tea at four", 1)
+    assert note.superseded is not None
+    assert (note.superseded.by, note.superseded.reason) == ("", "nobody comes")
+    assert note.superseded.at > note.updated_at
+    assert (await memory.search(ALICE, "tea")).hits == ()
+    assert await memory.list(ALICE, 10) == ([], "")
+
+
+async def test_its_text_may_be_saved_again(memory: Memory) -> None:
+    note_id = await save(memory, "tea at four")
+    await memory.typed.supersede(ALICE, note_id)
+    again = await memory.save(ALICE, "tea at four", (), ORIGIN)
+    assert again.created
+    assert again.note.note_id != note_id
+
+
+async def test_a_chain_stays_readable(memory: Memory) -> None:
+    a, b, c = [await save(memory, f"tea at {hour}") for hour in (3, 4, 5)]
+    await memory.typed.supersede(ALICE, b, replacement_id=c)
+    await memory.typed.supersede(ALICE, a, replacement_id=b)
+    by = [state and state.by for state in [await superseded(memory, note) for note in (a, b, c)]]
+    assert by == [b, c, None]
+
+
+async def test_the_same_again_changes_nothing(memory: Memory) -> None:
+    a, b = await save(memory, "tea at four"), await save(memory, "tea at five")
+    await memory.typed.supersede(ALICE, a, reason="late", replacement_id=b)
+    before = await superseded(memory, a)
+    await memory.typed.supersede(ALICE, a, reason="other words", replacement_id=b)
+    assert await superseded(memory, a) == before
+    await memory.typed.supersede(ALICE, b)
+    await memory.typed.supersede(ALICE, b)
+
+
+async def test_something_else_instead_is_refused(memory: Memory) -> None:
+    a, b, c = [await save(memory, f"tea at {hour}") for hour in (3, 4, 5)]
+    await memory.typed.supersede(ALICE, a, replacement_id=b)
+    with pytest.raises(SupersedeRefused, match=f"^{a} was replaced by {b} already$"):
+        await memory.typed.supersede(ALICE, a, replacement_id=c)
+    with pytest.raises(SupersedeRefused, match=f"^{a} was replaced by {b} already$"):
+        await memory.typed.supersede(ALICE, a)
+    await memory.typed.supersede(ALICE, c)
+    with pytest.raises(SupersedeRefused, match=f"^{c} was forgotten already$"):
+        await memory.typed.supersede(ALICE, c, replacement_id=b)
+
+
+async def test_no_note_replaces_itself(memory: Memory) -> None:
+    a, b, c = [await save(memory, f"tea at {hour}") for hour in (3, 4, 5)]
+    with pytest.raises(SupersedeRefused, match="cannot be replaced by itself"):
+        await memory.typed.supersede(ALICE, a, replacement_id=a)
+    await memory.typed.supersede(ALICE, a, replacement_id=b)
+    await memory.typed.supersede(ALICE, b, replacement_id=c)
+    with pytest.raises(SupersedeRefused, match=f"^{a} is itself replaced, in the end, by {c}"):
+        await memory.typed.supersede(ALICE, c, replacement_id=a)
+    assert await superseded(memory, c) is None
+
+
+async def test_what_a_session_does_not_see_is_unknown_to_it(memory: Memory) -> None:
+    mine = await save(memory, "tea at four")
+    bobs = await save(memory, "tea at five", BOB)
+    others = await save(memory, "tea at six", scope="s2")
+    for unknown in ("note-none", bobs, others):
+        with pytest.raises(NoteNotFound) as refused:
+            await memory.typed.supersede(ALICE, unknown, session_id="s1")
+        assert refused.value.note_id == unknown
+        with pytest.raises(NoteNotFound) as refused:
+            await memory.typed.supersede(ALICE, mine, replacement_id=unknown, session_id="s1")
+        assert refused.value.note_id == unknown
+    assert await superseded(memory, mine) is None
+    await memory.typed.supersede(ALICE, others, replacement_id=mine, session_id="s2")
+    assert (await memory.get(BOB, bobs)).superseded is None
+
+
+async def test_a_reason_is_bounded(memory: Memory) -> None:
+    note_id = await save(memory, "tea at four")
+    for reason in ("x" * 2001, "a\0b"):
+        with pytest.raises(ValueError, match="reason"):
+            await memory.typed.supersede(ALICE, note_id, reason=reason)
+    await memory.typed.supersede(ALICE, note_id, reason="x" * 2000)
+
+
+@pytest.fixture
+def looked_too_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who supersedes has looked before somebody else's change: nothing forbade it then."""
+    look, looks = Supersession._is_done, 0
+
+    async def first_in_vain(*seen: Any) -> bool:
+        nonlocal looks
+        looks += 1
+        return looks > 1 and await look(*seen)
+
+    monkeypatch.setattr(Supersession, "_is_done", first_in_vain)
+
+
+@pytest.mark.parametrize("chain", [1, 3])
+async def test_the_batch_itself_closes_no_circle(
+    memory: Memory, chain: int, request: pytest.FixtureRequest
+) -> None:
+    notes = [await save(memory, f"tea at {hour}") for hour in range(chain + 1)]
+    for note_id, replacement_id in itertools.pairwise(notes):
+        await memory.typed.supersede(ALICE, note_id, replacement_id=replacement_id)
+    request.getfixturevalue("looked_too_early")
+    with pytest.raises(SupersedeRefused, match="in a circle"):
+        await memory.typed.supersede(ALICE, notes[-1], replacement_id=notes[0])
+    assert await superseded(memory, notes[-1]) is None
+
+
+async def test_the_batch_itself_refuses_what_has_changed(
+    memory: Memory, request: pytest.FixtureRequest
+) -> None:
+    a, b, c = [await save(memory, f"tea at {hour}") for hour in (3, 4, 5)]
+    await memory.typed.supersede(ALICE, a, replacement_id=b)
+    request.getfixturevalue("looked_too_early")
+    with pytest.raises(SupersedeRefused, match="already"):
+        await memory.typed.supersede(ALICE, a, replacement_id=c)
+
+
+async def test_the_batch_itself_refuses_a_note_that_is_gone(
+    memory: Memory, request: pytest.FixtureRequest
+) -> None:
+    a, b = await save(memory, "tea at four"), await save(memory, "tea at five")
+    await memory.delete(ALICE, b)
+    request.getfixturevalue("looked_too_early")
+    with pytest.raises(NoteNotFound, match=b):
+        await memory.typed.supersede(ALICE, a, replacement_id=b)
+
+
+async def test_of_many_at_once_one_is_done(memory: Memory) -> None:
+    a, b, c = [await save(memory, f"tea at {hour}") for hour in (3, 4, 5)]
+    outcomes = await asyncio.gather(
+        memory.typed.supersede(ALICE, a, replacement_id=b),
+        memory.typed.supersede(ALICE, b, replacement_id=a),
+        memory.typed.supersede(ALICE, a, replacement_id=c),
+        return_exceptions=True,
+    )
+    assert {type(outcome) for outcome in outcomes} == {type(None), SupersedeRefused}
+    assert None in [await superseded(memory, a), await superseded(memory, b)]
+
+
+async def test_a_keyed_note_written_anew_counts_again(memory: Memory) -> None:
+    plan = await memory.keyed.write(ALICE, "plan", "tea", "replace", ORIGIN)
+    await memory.typed.supersede(ALICE, plan.note_id)
+    assert await memory.keyed.read(ALICE, "plan") is None
+    await memory.keyed.write(ALICE, "plan", "coffee", "replace", ORIGIN)
+    assert (await memory.get(ALICE, plan.note_id)).superseded is None

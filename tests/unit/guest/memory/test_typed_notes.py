@@ -1,0 +1,146 @@
+"""Recall by kind, with a query by relevance and without one by recency; what is recalled
+is counted."""
+
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from wire.errors import Code
+
+from guest.errors import StorageError
+from guest.memory.store import Memory
+from guest.memory.types import Details, Note
+from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
+
+ALICE, BOB = "alice", "bob"
+
+
+@pytest.fixture
+async def memory(tmp_path: Path) -> AsyncIterator[Memory]:
+    async with opened(tmp_path / "memory.db", FakeEmbedder()) as memory:
+        yield memory
+
+
+async def save(memory: Memory, text: str, user_id: str = ALICE, **details: object) -> Note:
+    known = replace(Details(), **details)  # type: ignore[arg-type]
+    return (await memory.save(user_id, text, (), ORIGIN, known)).note
+
+
+async def recalled(memory: Memory, **how: object) -> list[str]:
+    outcome = await memory.typed.recall(ALICE, **how)  # type: ignore[arg-type]
+    return [note.text for note in outcome.notes]
+
+
+async def test_without_a_query_the_last_written_comes_first(memory: Memory) -> None:
+    first = await save(memory, "tea is green")
+    await save(memory, "coffee is brown")
+    await save(memory, "bob's secret", BOB)
+    await memory.update(ALICE, first.note_id, "tea is white", None, ORIGIN)
+    assert await recalled(memory) == ["tea is white", "coffee is brown"]
+    assert await recalled(memory, query="  ") == ["tea is white", "coffee is brown"]
+    assert await recalled(memory, limit=1) == ["tea is white"]
+
+
+async def test_with_a_query_the_most_relevant_comes_first(memory: Memory) -> None:
+    await save(memory, "green tea from china")
+    await save(memory, "tea and water and much more of it")
+    await save(memory, "coffee is brown")
+    assert (await recalled(memory, query="green tea china"))[0] == "green tea from china"
+    assert "coffee is brown" not in await recalled(memory, query="green tea china")
+
+
+@pytest.mark.parametrize("query", ["", "tea"])
+async def test_kinds_and_confidence_limit_what_is_recalled(memory: Memory, query: str) -> None:
+    await save(memory, "tea is safe", type="fact", confidence=0.9)
+    await save(memory, "tea is a risk", type="risk", confidence=0.4)
+    await save(memory, "tea it is", type="decision", confidence=0.6, rationale="no coffee")
+    assert await recalled(memory, query=query, types=("risk",)) == ["tea is a risk"]
+    assert set(await recalled(memory, query=query, min_confidence=0.6)) == {
+        "tea is safe",
+        "tea it is",
+    }
+    outcome = await memory.typed.recall(ALICE, query=query, types=("decision",))
+    assert [note.details.rationale for note in outcome.notes] == ["no coffee"]
+
+
+@pytest.mark.parametrize("query", ["", "tea"])
+async def test_only_its_own_session_recalls_a_scoped_note(memory: Memory, query: str) -> None:
+    await save(memory, "tea for one", scope_session="s1")
+    assert await recalled(memory, query=query) == []
+    assert await recalled(memory, query=query, session_id="s2") == []
+    assert await recalled(memory, query=query, session_id="s1") == ["tea for one"]
+
+
+@pytest.mark.parametrize("query", ["", "tea"])
+async def test_superseded_notes_are_recalled_where_asked_for(memory: Memory, query: str) -> None:
+    old = await save(memory, "tea at four")
+    new = await save(memory, "tea at five")
+    await memory.typed.supersede(ALICE, old.note_id, reason="late", replacement_id=new.note_id)
+    assert await recalled(memory, query=query) == ["tea at five"]
+    outcome = await memory.typed.recall(ALICE, query=query, include_superseded=True)
+    (superseded,) = [note.superseded for note in outcome.notes if note.superseded]
+    assert (superseded.by, superseded.reason) == (new.note_id, "late")
+
+
+@pytest.mark.parametrize("query", ["", "tea"])
+async def test_the_work_at_hand_is_no_memory(memory: Memory, query: str) -> None:
+    for key in ("session-handoff", "scratchpad", "plan"):
+        await memory.keyed.write(ALICE, key, f"tea in the {key}", "replace", ORIGIN)
+    await save(memory, "tea")
+    assert set(await recalled(memory, query=query)) == {"tea in the plan", "tea"}
+    assert len(await recalled(memory, query=query, limit=2)) == 2
+
+
+async def test_every_recall_is_counted_with_its_time(memory: Memory) -> None:
+    note = await save(memory, "green tea")
+    other = await save(memory, "coffee")
+    await memory.search(ALICE, "tea")
+    assert (await memory.get(ALICE, note.note_id)).access_count == 0
+    await memory.typed.recall(ALICE, query="tea")
+    await memory.typed.recall(ALICE)
+    now = await memory.get(ALICE, note.note_id)
+    assert now.access_count == 2
+    assert now.accessed_at > note.updated_at
+    assert (now.version, now.updated_at) == (1, note.updated_at)
+    assert (await memory.get(ALICE, other.note_id)).access_count == 1
+
+
+async def test_what_cannot_be_counted_is_recalled_all_the_same(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    note = await save(memory, "green tea")
+
+    async def full(*_: object) -> None:
+        raise StorageError(Code.RESOURCE_EXHAUSTED, "the disk is full")
+
+    caplog.set_level(logging.INFO)
+    with monkeypatch.context() as patched:
+        patched.setattr("guest.memory.typed.apply", full)
+        assert await recalled(memory, query="tea") == ["green tea"]
+    assert "that 1 notes were recalled is not recorded: the disk is full" in caplog.text
+    assert (await memory.get(ALICE, note.note_id)).access_count == 0
+
+
+async def test_a_degraded_search_is_not_silent(tmp_path: Path) -> None:
+    async with opened(tmp_path / "memory.db") as memory:
+        await save(memory, "green tea")
+        outcome = await memory.typed.recall(ALICE, query="tea")
+    assert [note.text for note in outcome.notes] == ["green tea"]
+    assert "semantic search is unavailable" in outcome.warnings[0]
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"limit": 0},
+        {"limit": 51},
+        {"min_confidence": 1.5},
+        {"min_confidence": float("nan")},
+        {"types": ("rumour",)},
+    ],
+)
+async def test_what_makes_no_sense_is_refused(memory: Memory, wrong: dict[str, object]) -> None:
+    with pytest.raises(ValueError, match=r"limit|min_confidence|type"):
+        await recalled(memory, **wrong)
