@@ -23,6 +23,22 @@ ALICE_ELSEWHERE = replace(ALICE, session_id="session-2", turn_id="turn-2")
 BOB = ToolContext("bob", "session-3", "turn-3", "chat")
 READ = replace(ALICE, material=("/shared/page.md",))
 
+RIGHT: dict[str, dict[str, Any]] = {
+    "memory_save": {"content": "Tea"},
+    "memory_search": {"query": "tea"},
+    "memory_context": {"query": "tea"},
+    "memory_update": {"note_id": "note-1", "content": "x"},
+    "memory_delete": {"note_id": "note-1"},
+    "remember": {"content": "Tea with milk"},
+    "recall": {},
+    "forget": {"memory_id": "note-1"},
+    "search_memory": {"query": "tea"},
+    "write_memory": {"key": "plan", "content": "x"},
+    "write_session_handoff": {"content": "x"},
+    "scratch_note": {"mode": "read"},
+}
+"""A call of each tool; those that change a note name one that there is not."""
+
 DEFAULT = FakeEmbedder()
 
 

@@ -2,10 +2,13 @@
 
 import pytest
 import tool_snapshot
-from pipeline_support import echo, pipeline, registry, tool
-from wire.tools import FAMILIES
+from memory_tools_support import RIGHT
+from pipeline_support import ALICE, echo, pipeline, registry, tool
+from wire.tools import FAMILIES, OFF_BY_DEFAULT, TOOLS, offered
 
+from guest.tools.pipeline import ToolPipeline
 from guest.tools.registry import Registry
+from guest.tools.scrub import Scrubber
 
 
 def test_tools_are_found_by_name_and_all_together() -> None:
@@ -47,3 +50,12 @@ def test_definitions_and_dispatch_are_of_the_same_registry() -> None:
         "own_timeout",
         "run",
     ]
+
+
+@pytest.mark.parametrize("name", sorted(OFF_BY_DEFAULT))
+async def test_what_is_off_by_default_is_neither_listed_nor_callable(name: str) -> None:
+    tools = Registry(tool_snapshot.all_tools())
+    switched = ToolPipeline(tools, scrubber=Scrubber(), disabled=frozenset(TOOLS) - offered((), ()))
+    assert name not in {each.name for each in switched.tools()}
+    result = await switched.call(ALICE, name, RIGHT[name])
+    assert (result.is_error, result.text) == (True, f"{name} is switched off by the operator")

@@ -1,11 +1,12 @@
 """Every operation on memory counts: calls, failures, duration, and failures of the embedder."""
 
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from memory_tools_support import ALICE, all_tools
+from memory_tools_support import ALICE, RIGHT, all_tools
 from opentelemetry import metrics
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
@@ -13,20 +14,6 @@ from wire.tools import FAMILIES
 
 from tests.unit.memory_support import FakeEmbedder, away
 
-RIGHT: dict[str, dict[str, Any]] = {
-    "memory_save": {"content": "Tea"},
-    "memory_search": {"query": "tea"},
-    "memory_context": {"query": "tea"},
-    "memory_update": {"note_id": "note-1", "content": "x"},
-    "memory_delete": {"note_id": "note-1"},
-    "remember": {"content": "Tea with milk"},
-    "recall": {},
-    "forget": {"memory_id": "note-1"},
-    "search_memory": {"query": "tea"},
-    "write_memory": {"key": "plan", "content": "x"},
-    "write_session_handoff": {"content": "x"},
-    "scratch_note": {"mode": "read"},
-}
 OF_AN_UNKNOWN_NOTE = ("memory_update", "memory_delete", "forget")
 
 
@@ -91,3 +78,33 @@ async def test_a_memory_without_an_embedder_has_no_failures_of_one(
     async with all_tools(tmp_path / "memory.db", embedder=None) as tools:
         await tools.ok("memory_search", query="tea")
     assert points(reader, "oxydra.embedding.failures") == []
+
+
+async def test_each_operation_is_logged_with_who_and_how_and_never_what(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    async with all_tools(tmp_path / "memory.db") as tools:
+        for name, arguments in RIGHT.items():
+            with_words = {
+                field: "walrus" if field in ("content", "query") else value
+                for field, value in arguments.items()
+            }
+            await tools.pipeline.call(ALICE, name, with_words)
+        await tools.ok(
+            "forget", memory_id=(await tools.ok("recall"))["memories"][0]["id"], reason="walrus"
+        )
+    calls = [record for record in caplog.records if record.message == "tool call"]
+    found = {record.__dict__["tool"]: record for record in calls}
+    assert set(found) == set(RIGHT)
+    for record in calls:
+        said = record.__dict__
+        assert (said["session"], said["turn"]) == ("session-1", "turn-1")
+        assert said["duration_ms"] >= 0
+        assert said["outcome"] in ("ok", "refused")
+    searches = ("memory_search", "memory_context", "search_memory", "recall")
+    for name in searches:
+        assert found[name].levelno == logging.DEBUG
+        assert found[name].__dict__["count"] > 0
+    assert found["remember"].levelno == found["write_memory"].levelno == logging.INFO
+    assert not [record for record in caplog.records if "walrus" in str(record.__dict__)]
