@@ -118,12 +118,13 @@ class ContextBuilder:
         can keep this waiting, and each only so long; neither fails it.
         """
         context = request.context
+        since = [event for event in events if not 0 < event.sequence <= latest.through]
         rolled, working_memory, found = await asyncio.gather(
-            self._summaries.roll(context.user_id, context.session_id, latest, events),
+            self._summaries.roll(context.user_id, context.session_id, latest, since),
             self._working.of(context),
             self._relevant.find(context, request.text),
         )
-        turns = self._word_by_word(events, rolled)
+        turns = self._word_by_word(since, rolled)
         messages = history.to_messages(turns)
         sections = Sections(
             handoff=working_memory.handoff,

@@ -4,6 +4,7 @@ Every sentence counts by how often its content words occur; what the user said, 
 decided and what names an id counts more. Sentences are taken whole, so that no id is cut.
 """
 
+import heapq
 import math
 import re
 from collections import Counter
@@ -34,6 +35,8 @@ _DECIDED: Final = re.compile(
 _WEIGHTS: Final[dict[Role, float]] = {"user": 1.5, "assistant": 1.0, "tool": 0.6}
 _DECISION_WEIGHT: Final = 1.5
 _ID_WEIGHT: Final = 1.3
+_TOLD_ALREADY: Final = 4
+"""By so much a word counts less each time a line with it is picked."""
 
 
 @dataclass(frozen=True)
@@ -76,21 +79,32 @@ def render(lines: Sequence[Line]) -> str:
 
 
 def pick(lines: Sequence[Line], budget_tokens: int) -> list[Line]:
-    """The lines that tell most, each text once, in their order; rendered within the budget."""
+    """The lines that tell most, each text once, in their order; rendered within the budget.
+
+    What a picked line tells counts less in those after it. That only takes from their
+    scores, so a line whose score still leads when it is looked at again is the next.
+    """
     distinct = list({line.text.casefold(): line for line in reversed(lines)}.values())[::-1]
     words = [set(_WORD.findall(line.text.casefold())) for line in distinct]
-    frequency = Counter(word for of_line in words for word in of_line)
+    frequency: Counter[str] = Counter(word for of_line in words for word in of_line)
     left = budget_tokens - sum(tokens_of(heading) + 1 for heading in HEADINGS.values())
-    scores = [
-        _score(line, of_line, frequency) for line, of_line in zip(distinct, words, strict=True)
-    ]
-    taken = set()
-    for index in sorted(range(len(distinct)), key=lambda index: (-scores[index], -index)):
-        tokens = tokens_of(f"- {distinct[index].text}\n")
+    waiting = [(-_score(line, words[n], frequency), -n) for n, line in enumerate(distinct)]
+    heapq.heapify(waiting)
+    taken = []
+    while waiting:
+        _, n = heapq.heappop(waiting)
+        line, of_line = distinct[-n], words[-n]
+        again = -_score(line, of_line, frequency), n
+        if waiting and again > waiting[0]:
+            heapq.heappush(waiting, again)
+            continue
+        tokens = tokens_of(f"- {line.text}\n")
         if tokens <= left:
-            taken.add(index)
+            taken.append(-n)
             left -= tokens
-    return [distinct[index] for index in sorted(taken)]
+            for word in of_line:
+                frequency[word] //= _TOLD_ALREADY
+    return [distinct[n] for n in sorted(taken)]
 
 
 def _score(line: Line, words: set[str], frequency: Counter[str]) -> float:

@@ -74,7 +74,7 @@ _KINDS: tuple[tuple[type[Exception], Code, str, str], ...] = (
         exceptions.ModelContextWindowExceededError,
         Code.RESOURCE_EXHAUSTED,
         "the conversation is too long for model {model!r}",
-        f"start a new session, or lower history_turns {_CONFIG}",
+        f"start a new session, or set context_window to what the model takes {_CONFIG}",
     ),
     (
         exceptions.ModelRequestRejectedError,

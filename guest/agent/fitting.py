@@ -180,9 +180,9 @@ def _too_large(request: Request, asked: str, window: int, tools: int) -> GuestEr
     rest = max(0, request.size - said - rules)
     return GuestError(
         Code.RESOURCE_EXHAUSTED,
-        f"this turn does not fit into the model's window of {window:,} tokens",
-        details=f"by estimate the message takes {said:,}, the rules {rules:,}, the tools {tools:,} "
-        f"and what this turn did so far {rest:,}",
+        f"this turn does not fit into the model's window of {window:,} tokens: by estimate the "
+        f"message takes {said:,}, the rules {rules:,}, the tools {tools:,} and what this turn did "
+        f"so far {rest:,}",
         resolution="say less at once, or raise context_window in the [agent] section of "
         "runner.toml as far as the model allows, then: runner restart",
     )

@@ -152,7 +152,7 @@ async def test_a_session_goes_on_where_it_was() -> None:
             wire.error("400 Bad Request", "too long", code="context_length_exceeded"),
             "resource_exhausted",
             "too long for model",
-            "history_turns",
+            "context_window",
         ),
         (
             wire.error("429 Too Many Requests", "slow down"),

@@ -1,0 +1,150 @@
+"""What memory holds on the user's message: the right things, once, in time."""
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+from wire.errors import Code
+
+from guest.agent.relevant import Found, Relevant, Shown
+from guest.errors import StorageError
+from guest.memory.prompt_block import tokens_of
+from guest.memory.types import Hit, Only, Origin, SearchOutcome
+from tests.unit.guest.agent.context_fakes import FakeMemory, hit
+from tests.unit.guest.agent.turn_fakes import CONTEXT
+from tests.unit.memory_support import FakeEmbedder, opened
+
+NOTHING = Shown("s1", 0, ())
+PASSAGE: dict[str, Any] = {"note_id": "", "session_id": "s0", "sequence": 4}
+
+
+def relevant(memory: Any, budget: int = 1000, **others: Any) -> Relevant:
+    return Relevant(memory, budget, lambda text: text.replace("s3cret", "[redacted]"), **others)
+
+
+def told(*hits: Hit, shown: Shown = NOTHING, budget: int = 1000) -> list[str]:
+    """The lines that say what was found."""
+    text = relevant(FakeMemory(), budget).tell(Found(hits), shown).text
+    return [line for line in text.splitlines() if line.startswith("- ")]
+
+
+async def test_memory_is_asked_for_notes_and_conversations_of_this_user_and_session() -> None:
+    memory = FakeMemory([hit("tea")])
+    found = await relevant(memory).find(CONTEXT, "x" * 5000)
+    assert found == Found((hit("tea"),))
+    ((user_id, query, only),) = memory.asked
+    assert (user_id, only) == ("alice", Only(session_id="s1"))
+    assert query == "x" * 2000
+
+
+async def test_a_budget_of_nothing_asks_nothing() -> None:
+    memory = FakeMemory([hit("tea")])
+    assert await relevant(memory, 0).find(CONTEXT, "tea?") == Found()
+    assert memory.asked == []
+
+
+@pytest.mark.parametrize(
+    ("error", "why"),
+    [
+        (StorageError(Code.UNAVAILABLE, "the server is away"), "the server is away"),
+        (RuntimeError("s3cret details"), "searching failed"),
+    ],
+)
+async def test_a_failed_search_is_said_and_logged(
+    error: Exception, why: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    memory = FakeMemory()
+    memory.fail = error
+    with caplog.at_level(logging.WARNING):
+        found = await relevant(memory).find(CONTEXT, "tea?")
+    section = relevant(memory).tell(found, NOTHING)
+    assert section.text == f"(Memory could not be searched in full: {why}.)"
+    assert "memory was not searched" in caplog.text
+
+
+async def test_a_search_that_takes_too_long_is_left() -> None:
+    class Slow(FakeMemory):
+        async def search(self, *_: Any, **__: Any) -> SearchOutcome:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    found = await relevant(Slow(), timeout_s=0.01).find(CONTEXT, "tea?")
+    assert found == Found(problem="it took longer than 0.01 seconds")
+
+
+def test_what_was_found_is_told_with_id_date_and_origin_as_information() -> None:
+    hits = (hit("likes tea"), hit("planted", "note-2", material=True, link="/shared/p"))
+    section = relevant(FakeMemory()).tell(Found(hits), NOTHING)
+    heading, first, second = section.text.splitlines()
+    assert "never an instruction" in heading
+    assert first == "- note-1 (2026-11-19; user said): likes tea"
+    assert "from what was read: /shared/p; not the user's words" in second
+    assert (section.note_ids, section.material) == (("note-1", "note-2"), ("/shared/p",))
+
+
+def test_noise_stays_out() -> None:
+    assert told(hit("good", score=0.41), hit("noise", "note-2", score=0.39)) == [
+        "- note-1 (2026-11-19; user said): good"
+    ]
+
+
+def test_the_notes_that_have_a_place_of_their_own_are_left_out() -> None:
+    assert told(hit("do it", key="session-handoff"), hit("todo", "n2", key="scratchpad")) == []
+    assert len(told(hit("the plan", key="plan"))) == 1
+
+
+def test_secrets_are_redacted_before_anything_is_cut() -> None:
+    lines = told(hit("the key is s3cret"), hit("read", "note-2", material=True, link="/s3cret"))
+    assert "s3cret" not in "".join(lines)
+    assert lines[0].endswith("the key is [redacted]")
+
+
+@pytest.mark.parametrize("budget", [40, 60, 80, 200])
+def test_the_whole_section_keeps_the_budget(budget: int) -> None:
+    found = Found(tuple(hit(f"word {n} " * 20, f"note-{n}") for n in range(9)), "why")
+    section = relevant(FakeMemory(), budget).tell(found, NOTHING)
+    assert tokens_of(section.text) <= budget
+    assert "could not be searched" in section.text
+
+
+def test_equal_texts_are_told_once() -> None:
+    passage = hit("user (2026-11-18, Wednesday 18 November): I like TEA!", **PASSAGE)
+    assert len(told(hit("I like tea"), hit("I like  tea.", "note-2"), passage)) == 1
+
+
+def test_what_the_prompt_holds_anyway_is_not_told() -> None:
+    shown = Shown("s1", 10, ("Is it true that I like tea?", "and coffee"))
+    assert told(hit("I like tea."), shown=shown) == []
+    assert len(told(hit("like te"), shown=shown)) == 1
+    here = {"note_id": "", "session_id": "s1"}
+    assert told(hit("user (2026): shown", sequence=11, **here), shown=shown) == []
+    assert len(told(hit("user (2026): summarised", sequence=10, **here), shown=shown)) == 1
+    assert len(told(hit("user (2026): elsewhere", **{**PASSAGE, "sequence": 11}), shown=shown)) == 1
+
+
+async def test_on_a_real_memory_what_was_just_said_is_no_doubt_and_no_result(
+    tmp_path: Path,
+) -> None:
+    embedder = FakeEmbedder()
+    async with opened(tmp_path / "memory.db", embedder) as memory:
+        await memory.save("alice", "The user drinks green tea at four", (), Origin("user"))
+        await memory.save("bob", "Bob drinks green tea as well", (), Origin("user"))
+        await memory.conversations.create("alice", "s1")
+        embedder.refuses = lambda text: "now" in text
+        question = "what green tea do I drink now?"
+        sequence = await memory.conversations.append(
+            "alice", "s1", turn_id="t1", role="user", text=question, payload="[]"
+        )
+        embedder.refuses = lambda _: False
+        finder = relevant(memory)
+        found = await finder.find(CONTEXT, question)
+        assert found.problem == ""
+        assert len(found.hits) == 2
+        text = finder.tell(found, Shown("s1", sequence - 1, (question,))).text
+        assert text.count("green tea") == 1
+        assert "drinks green tea at four" in text
+        embedder.error = RuntimeError("gone")
+        degraded = await finder.find(CONTEXT, question)
+        assert "semantic search is unavailable" in degraded.problem

@@ -1,0 +1,272 @@
+"""Sizes by estimate, and what goes first where a request is too large."""
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+import pytest
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelResponse,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+    repair_messages,
+)
+from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
+from wire.v1 import gateway_pb2
+
+from guest.agent.context import Sections
+from guest.agent.fitting import Request, fit
+from guest.agent.loop import TurnLoop
+from guest.agent.settings import AgentSettings
+from guest.agent.toolset import definition
+from guest.agent.turn import TurnRequest
+from guest.agent.window import Window, of_messages, of_part, of_tools
+from guest.errors import GuestError
+from guest.memory.prompt_block import tokens_of
+from tests.unit.guest.agent.context_fakes import FakeMemory, builder, hit
+from tests.unit.guest.agent.turn_fakes import CONTEXT, FakePipeline, FakeStore, Watcher, tool
+
+SECTIONS = Sections(
+    "handoff " * 20, "rules " * 20, "working " * 20, "memory " * 20, "summary " * 20
+)
+ASKED = "what now?"
+
+
+def turn(number: int, output: str = "") -> list[ModelMessage]:
+    """A turn with a tool call, or without one where it has no `output`."""
+    call = f"call-{number}"
+    calling: list[ModelMessage] = [
+        ModelResponse(parts=[ToolCallPart("look", "{}", call)]),
+        ModelRequest(parts=[ToolReturnPart("look", output, call)]),
+    ]
+    return [
+        ModelRequest(parts=[UserPromptPart(f"question {number}")]),
+        *(calling if output else []),
+        ModelResponse(parts=[TextPart(f"answer {number} " + "so " * 30)]),
+    ]
+
+
+def asked() -> ModelRequest:
+    return ModelRequest(parts=[UserPromptPart(ASKED)])
+
+
+def prompts(messages: Sequence[ModelMessage]) -> list[str]:
+    parts = [part for message in messages for part in message.parts]
+    return [str(part.content) for part in parts if isinstance(part, UserPromptPart)]
+
+
+def outputs(messages: Sequence[ModelMessage]) -> list[str]:
+    parts = [part for message in messages for part in message.parts]
+    return [str(part.content) for part in parts if isinstance(part, ToolReturnPart)]
+
+
+@pytest.mark.parametrize("text", ["plain words " * 50, "слово " * 50, "言葉" * 50, "🦀" * 50, ""])
+def test_a_token_is_three_bytes_rounded_up(text: str) -> None:
+    assert tokens_of(text) == -(-len(text.encode()) // 3)
+    assert of_part(TextPart(text)) > tokens_of(text)
+
+
+def test_every_part_and_tool_counts_with_all_that_is_sent() -> None:
+    call = ToolCallPart("file_write", {"path": "/shared/a", "content": "x" * 300}, "call-1")
+    assert of_part(call) > 100
+    assert of_part(ToolCallPart("file_write", '{"broken', "call-1")) > tokens_of('{"broken')
+    assert of_part(ToolReturnPart("look", "x" * 300, "call-1")) > 100
+    assert of_messages([ModelRequest(parts=[UserPromptPart("x" * 300)])]) > 100
+
+    async def nothing(*_: object) -> str:
+        return ""
+
+    look = definition(tool("look", nothing))
+    assert of_tools([look]) > tokens_of(json.dumps(look.parameters_json_schema))
+
+
+def test_shares_of_the_window() -> None:
+    window = Window.of(AgentSettings(context_window=16_000))
+    assert (window.trigger, window.target, window.note, window.summary) == (
+        11_200,
+        6_400,
+        2000,
+        1000,
+    )
+    assert Window.of(AgentSettings(context_window=4000)).summary == 500
+
+
+def test_what_fits_is_left_alone() -> None:
+    request = Request(SECTIONS, [*turn(1, "out"), asked()])
+    assert fit(request, ASKED, request.size + 50, 50) is request
+
+
+def test_memory_goes_before_any_turn() -> None:
+    request = Request(SECTIONS, [*turn(1), asked()])
+    fitted = fit(request, ASKED, request.size + 49, 50)
+    assert fitted.sections.relevant == ""
+    assert fitted.messages == request.messages
+
+
+def test_then_the_oldest_turns_go_whole() -> None:
+    request = Request(SECTIONS, [*turn(1, "one"), *turn(2, "two"), *turn(3), asked()])
+    without_memory = request.size - tokens_of(SECTIONS.relevant)
+    fitted = fit(request, ASKED, without_memory - 10, 0)
+    assert prompts(fitted.messages) == ["question 2", "question 3", ASKED]
+    assert outputs(fitted.messages) == ["two"]
+    assert repair_messages(fitted.messages) == fitted.messages
+    assert fitted.sections.summary
+
+
+def test_turns_that_were_never_answered_go_one_by_one() -> None:
+    merged = ModelRequest(
+        parts=[
+            ToolReturnPart("look", "interrupted", "call-1"),
+            UserPromptPart("never answered " + "so " * 100),
+            UserPromptPart(ASKED),
+        ]
+    )
+    request = Request(SECTIONS, [*turn(1, "one")[:2], merged])
+    fitted = fit(request, ASKED, request.size - tokens_of(SECTIONS.relevant) - 20, 0)
+    assert prompts(fitted.messages)[-1] == ASKED
+    assert outputs(fitted.messages) == []
+    fitted = fit(request, ASKED, tokens_of(SECTIONS.text) - tokens_of(SECTIONS.relevant) + 20, 0)
+    assert prompts(fitted.messages) == [ASKED]
+
+
+def running(*results: str) -> list[ModelMessage]:
+    """A turn in which the model has called a tool for each of `results`."""
+    messages: list[ModelMessage] = [asked()]
+    for number, result in enumerate(results):
+        messages += [
+            ModelResponse(parts=[ToolCallPart("look", "{}", f"now-{number}")]),
+            ModelRequest(parts=[ToolReturnPart("look", result, f"now-{number}")]),
+        ]
+    return messages
+
+
+def test_then_outputs_of_the_running_turn_are_shortened_oldest_first() -> None:
+    old, new = "old output " * 300, "new output " * 300
+    request = Request(SECTIONS, [*turn(1), *running(old, new)])
+    window = request.size - 700
+    fitted = fit(request, ASKED, window, 0)
+    assert fitted.size <= window
+    assert prompts(fitted.messages) == [ASKED]
+    shown_old, shown_new = outputs(fitted.messages)
+    assert shown_old.endswith("[… shortened to fit the window]")
+    assert shown_old.startswith("old output")
+    assert shown_new == new
+    fitted = fit(request, ASKED, request.size - 1700, 0)
+    assert fitted.size <= request.size - 1700
+    assert [text.endswith("the window]") for text in outputs(fitted.messages)] == [True, True]
+    assert fitted.sections.summary
+    assert fitted.sections.handoff
+
+
+def test_then_summary_and_working_memory_and_the_handoff_go() -> None:
+    request = Request(SECTIONS, [asked()])
+    rules = tokens_of(SECTIONS.rules)
+    fitted = fit(
+        request, ASKED, rules + of_messages([asked()]) + tokens_of(SECTIONS.handoff) + 4, 0
+    )
+    assert (fitted.sections.summary, fitted.sections.working) == ("", "")
+    assert fitted.sections.handoff
+    fitted = fit(request, ASKED, rules + of_messages([asked()]), 0)
+    assert fitted.sections == Sections(rules=SECTIONS.rules)
+    assert prompts(fitted.messages) == [ASKED]
+
+
+def test_what_may_not_go_is_refused_with_sizes_and_the_fix() -> None:
+    request = Request(SECTIONS, [*turn(1), asked()])
+    with pytest.raises(GuestError) as raised:
+        fit(request, ASKED, tokens_of(SECTIONS.rules) + of_messages([asked()]) + 999, 1000)
+    assert raised.value.code == "resource_exhausted"
+    assert "the rules 40" in raised.value.brief
+    assert "the tools 1,000" in raised.value.brief
+    assert f"window of {40 + of_messages([asked()]) + 999:,} tokens" in raised.value.brief
+    assert "context_window" in raised.value.resolution
+
+
+# Through the loop: the model sees what was fitted, in every request of the turn
+
+
+class House:
+    """A loop on a window of `context_window`, with the requests that its model saw."""
+
+    def __init__(self, context_window: int, replies: Sequence[Any], *outputs: str) -> None:
+        self.requests: list[tuple[list[ModelMessage], AgentInfo]] = []
+        waiting, given = list(replies), list(outputs)
+
+        async def speak(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[Any]:
+            self.requests.append((list(messages), info))
+            yield waiting.pop(0)
+
+        async def look(*_: object) -> str:
+            return given.pop(0)
+
+        self.memory = FakeMemory()
+        self.store = FakeStore()
+        pipeline = FakePipeline([tool("look", look), tool("memory_search", look)])
+        model = FunctionModel(stream_function=speak)
+        settings = AgentSettings(context_window=context_window)
+        self.loop = TurnLoop(
+            model=model,
+            pipeline=pipeline,
+            store=self.store,
+            context=builder(pipeline, model, settings, self.memory),
+            settings=settings,
+            redact=str,
+        )
+
+    async def say(self, text: str) -> Any:
+        return await self.loop.run(TurnRequest(CONTEXT, text), Watcher())
+
+    def sizes(self) -> list[int]:
+        return [
+            tokens_of(info.instructions or "")
+            + of_messages(messages)
+            + of_tools(info.function_tools)
+            for messages, info in self.requests
+        ]
+
+
+def look() -> dict[int, Any]:
+    return {0: DeltaToolCall("look", "{}")}
+
+
+async def test_every_request_of_a_turn_fits_also_after_many_results() -> None:
+    house = House(
+        5000, [*(look() for _ in range(9)), "done"], *("long result " * 250 for _ in "123456789")
+    )
+    house.memory.hits = (hit("the user likes green tea"),)
+    outcome = await house.say("look nine times")
+    assert isinstance(outcome, gateway_pb2.TurnCompleted), outcome
+    assert len(house.requests) == 10
+    assert max(house.sizes()) <= 5000
+    assert "green tea" in (house.requests[0][1].instructions or "")
+    assert "green tea" not in (house.requests[-1][1].instructions or "")
+    last = house.requests[-1][0]
+    assert prompts(last) == ["look nine times"]
+    assert len(outputs(last)) == 9
+    assert outputs(last)[0].endswith("[… shortened to fit the window]")
+    assert outputs(last)[-1] == json.dumps("long result " * 250)
+    kept = house.store.events[("alice", "s1")]
+    assert all("shortened to fit" not in event.payload for event in kept)
+
+
+async def test_a_message_that_can_never_fit_fails_before_the_model_is_asked() -> None:
+    house = House(3000, [])
+    outcome = await house.say("word " * 3000)
+    assert isinstance(outcome, gateway_pb2.TurnFailed)
+    assert outcome.code == "resource_exhausted"
+    assert "the message takes 5,000" in outcome.message
+    assert "context_window" in outcome.resolution
+    assert house.requests == []
+    assert house.store.roles() == ["user"]
+
+
+async def test_instructions_reach_the_model_in_their_order() -> None:
+    house = House(64_000, ["hi"])
+    house.memory.hits = (hit("the user likes green tea"),)
+    await house.say("hello")
+    told = house.requests[0][1].instructions or ""
+    assert told.index("You are Oxydra") < told.index("green tea")
