@@ -10,13 +10,17 @@ from guest.memory.types import RemoteConfig
 from tests.support.sqld import running
 from tests.unit import memory_support
 from tests.unit.guest.memory.test_conversations import *
+from tests.unit.guest.memory.test_keyed_notes import *
 from tests.unit.guest.memory.test_memory_concurrency import *
 from tests.unit.guest.memory.test_memory_search import *
+from tests.unit.guest.memory.test_quota import *
 
 pytestmark = pytest.mark.sqld
 
 del test_notes_are_found_when_conversations_fail  # it breaks the store's own tables
 del test_any_text_is_a_query  # the same code, which asks the copy only
+del test_what_is_no_name_or_text_is_refused  # the same code, which asks nothing
+del test_a_refusal_that_nothing_explains_ends  # the same code, after a hundred requests
 
 
 @pytest.fixture(autouse=True)

@@ -7,15 +7,20 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from guest.memory import namespaces
+from guest.memory.database.base import Statement
 from guest.memory.database.local import LocalDatabase
+from guest.memory.migrations import MIGRATIONS, migrate
+from guest.memory.replica import delta
 from guest.memory.sessions.purging import disown
 from guest.memory.store import Memory
-from guest.memory.types import MemoryConfig, RemoteConfig
+from guest.memory.types import Details, MemoryConfig, MemoryFull, Only, Origin, RemoteConfig
 from tests.support.sqld import Sqld, connected, running
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, embedded, file_bytes, rows
 
@@ -23,6 +28,7 @@ pytestmark = pytest.mark.sqld
 
 ALICE, BOB = "alice", "bob"
 KEY = "a key of at least sixteen characters"
+READ = Origin("agent", "chat", "s1", "t1", "/shared/page.md", material=True)
 
 
 @pytest.fixture
@@ -38,11 +44,15 @@ async def guest(
     user_id: str = ALICE,
     key: str = "",
     embedder: FakeEmbedder | None = None,
+    **settings: Any,
 ) -> AsyncIterator[Memory]:
     """A guest of `user_id` with its copy in `place`."""
     place.mkdir(exist_ok=True)
     config = MemoryConfig(
-        db_path=str(place / "memory.db"), encryption_key=key, remote=RemoteConfig(server.url())
+        db_path=str(place / "memory.db"),
+        encryption_key=key,
+        remote=RemoteConfig(server.url()),
+        **settings,
     )
     memory = await Memory.open(config, embedder or FakeEmbedder(), user_id)
     try:
@@ -167,7 +177,9 @@ async def test_a_copy_survives_a_restart_and_is_not_fetched_again(
         assert "from the copy of" in outcome.warnings[0]
 
 
-@pytest.mark.parametrize("damage", ["text", "head", "body", "key", "plain", "elsewhere", "newer"])
+@pytest.mark.parametrize(
+    "damage", ["text", "head", "body", "key", "plain", "elsewhere", "newer", "older"]
+)
 async def test_a_copy_that_does_not_fit_is_fetched_anew(
     server: Sqld, tmp_path: Path, damage: str
 ) -> None:
@@ -193,10 +205,90 @@ async def test_a_copy_that_does_not_fit_is_fetched_anew(
             else:
                 await database.execute("INSERT INTO memory_migrations VALUES (99, 'x', 'x')")
             await database.close()
+        case "older":
+            ((namespace, state),) = rows(
+                path, "SELECT * FROM replica_progress WHERE namespace LIKE 'memory:%'"
+            )
+            for file in path.parent.glob("replica.db*"):
+                file.unlink()
+            database = await LocalDatabase.open(path)
+            await migrate(database, MIGRATIONS[:6])
+            await database.batch([Statement(sql) for sql in delta.TABLES])
+            await database.execute("INSERT INTO replica_of VALUES (?)", (server.url(),))
+            await database.execute("INSERT INTO replica_progress VALUES (?, ?)", (namespace, state))
+            await database.close()
     async with guest(server, tmp_path / "a", key=after) as a:
         notes = await found(a, "tea")
         assert len(notes) == 20
         assert all(text.startswith("tea number") for text in notes.values())
+
+
+async def test_guests_append_at_once_and_every_copy_has_all_lines(
+    server: Sqld, tmp_path: Path
+) -> None:
+    async with guest(server, tmp_path / "a") as a, guest(server, tmp_path / "b") as b:
+        lines = [f"line {i}" for i in range(8)]
+        await asyncio.gather(
+            *(
+                memory.keyed.write(ALICE, "plan", line, "append", ORIGIN)
+                for memory, line in zip((a, b) * 4, lines, strict=True)
+            )
+        )
+        for memory in (a, b):
+            (text,) = (await found(memory, "line")).values()
+            assert sorted(text.split("\n")) == lines
+
+
+async def test_a_note_cleared_and_written_anew_elsewhere_has_its_name_here(
+    server: Sqld, tmp_path: Path
+) -> None:
+    async with (
+        guest(server, tmp_path / "a") as a,
+        guest(server, tmp_path / "b", BOB) as b,
+        guest(server, tmp_path / "c") as c,
+    ):
+        await b.keyed.write(BOB, "plan", "the plan of bob", "replace", ORIGIN)
+        await a.keyed.write(ALICE, "plan", "the first plan", "replace", ORIGIN)
+        assert list((await found(c, "plan")).values()) == ["the first plan"]
+        await a.keyed.clear(ALICE, "plan")
+        note = await a.keyed.write(ALICE, "plan", "the second plan", "replace", ORIGIN)
+        (hit,) = (await c.search(ALICE, "plan")).hits
+        assert (hit.note_id, hit.key, hit.text) == (note.note_id, "plan", "the second plan")
+        assert (await found(b, "plan", BOB)).popitem()[1] == "the plan of bob"
+    for place in ("a", "c"):
+        assert b"the first plan" not in file_bytes(tmp_path / place / "replica.db")
+
+
+async def test_users_of_one_server_have_each_their_own_room(server: Sqld, tmp_path: Path) -> None:
+    async with (
+        guest(server, tmp_path / "a", max_notes=2) as a,
+        guest(server, tmp_path / "b", BOB, max_notes=2) as b,
+    ):
+        for i in range(2):
+            await a.save(ALICE, f"fact {i}", [], ORIGIN)
+        with pytest.raises(MemoryFull, match="2 notes of at most 2"):
+            await a.save(ALICE, "fact 2", [], ORIGIN)
+        assert (await b.save(BOB, "fact 2", [], ORIGIN)).created
+
+
+async def test_what_makes_a_note_count_no_more_elsewhere_is_known_here(
+    server: Sqld, tmp_path: Path
+) -> None:
+    async with guest(server, tmp_path / "a") as a, guest(server, tmp_path / "b") as b:
+        details = Details("risk", 0.5, "heard it", 0.7, "s1")
+        note = (await a.save(ALICE, "the hose leaks", [], READ, details)).note
+        only = Only(session_id="s1", types=("risk",))
+        (hit,) = (await b.search(ALICE, "hose", only=only)).hits
+        assert (hit.type, hit.confidence, hit.actor, hit.link) == ("risk", 0.5, "agent", READ.link)
+        assert hit.material
+        assert (await b.search(ALICE, "hose", only=Only(session_id="s2"))).hits == ()
+        assert (await b.search(ALICE, "hose", only=replace(only, min_confidence=0.6))).hits == ()
+        await a._database.execute(
+            "UPDATE notes SET superseded_by = '' WHERE note_id = ?", (note.note_id,)
+        )
+        assert (await b.search(ALICE, "hose", only=only)).hits == ()
+        (hit,) = (await b.search(ALICE, "hose", only=replace(only, superseded=True))).hits
+        assert hit.superseded
 
 
 async def test_a_copy_damaged_in_use_is_replaced_in_the_same_search(

@@ -20,7 +20,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "memory.db"
 
 
-async def texts(memory: Memory, user_id: str) -> list[str]:
+async def listed(memory: Memory, user_id: str) -> list[str]:
     return [note.text for note in (await memory.list(user_id, 100))[0]]
 
 
@@ -32,7 +32,7 @@ async def test_one_note_too_many_is_refused_with_the_numbers(path: Path) -> None
             await memory.save(ALICE, "three", [], ORIGIN)
         with pytest.raises(MemoryFull):
             await memory.keyed.write(ALICE, "plan", "three", "append", ORIGIN)
-        assert await texts(memory, ALICE) == ["two", "one"]
+        assert await listed(memory, ALICE) == ["two", "one"]
         assert (await memory.statistics(ALICE)).passages == 2
         assert not (await memory.search(ALICE, "three")).hits
 
@@ -51,7 +51,7 @@ async def test_bytes_are_counted_as_they_are_stored(path: Path) -> None:
         ):
             await memory.save(ALICE, "abc", [], ORIGIN)
         assert (await memory.save(ALICE, "ab", [], ORIGIN)).created
-        assert await texts(memory, ALICE) == ["ab", "öäüß"]
+        assert await listed(memory, ALICE) == ["ab", "öäüß"]
 
 
 async def test_a_note_may_grow_as_far_as_there_is_room_and_shrink_always(path: Path) -> None:
@@ -68,7 +68,7 @@ async def test_a_note_may_grow_as_far_as_there_is_room_and_shrink_always(path: P
         await memory.update(ALICE, note.note_id, "abcdefghi", None, ORIGIN)
         with pytest.raises(MemoryFull):
             await memory.update(ALICE, note.note_id, "abcdefghij", None, ORIGIN)
-        assert await texts(memory, ALICE) == ["abcdefghi"]
+        assert await listed(memory, ALICE) == ["abcdefghi"]
         await memory.update(ALICE, note.note_id, "abc", None, ORIGIN)
         await memory.update(ALICE, note.note_id, "abcd", None, ORIGIN)
 
@@ -89,7 +89,7 @@ async def test_many_at_once_never_go_over(path: Path) -> None:
         saves = [memory.save(ALICE, f"fact {i}", [], ORIGIN) for i in range(12)]
         outcomes = await asyncio.gather(*saves, return_exceptions=True)
         assert sum(isinstance(outcome, MemoryFull) for outcome in outcomes) == 7
-        assert len(await texts(memory, ALICE)) == 5
+        assert len(await listed(memory, ALICE)) == 5
 
 
 async def test_a_refusal_that_nothing_explains_ends(
@@ -104,7 +104,7 @@ async def test_a_refusal_that_nothing_explains_ends(
             await memory.save(ALICE, "coffee", [], ORIGIN)
         with pytest.raises(StorageError, match="cannot be stored"):
             await memory.update(ALICE, note.note_id, "coffee", None, ORIGIN)
-        assert await texts(memory, ALICE) == ["tea"]
+        assert await listed(memory, ALICE) == ["tea"]
 
 
 async def test_a_full_memory_does_not_hide_what_else_is_wrong(path: Path) -> None:

@@ -1,0 +1,79 @@
+"""What a copy of a memory has of its notes, page by page."""
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from guest.memory import namespaces, notes
+from guest.memory.database.base import Database
+from guest.memory.replica import delta, file, revisions
+from guest.memory.store import Memory
+from guest.memory.types import Details, Origin
+from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
+
+ALICE, BOB = "alice", "bob"
+READ = Origin("agent", "chat", "s9", "t9", "/shared/page.md", material=True)
+NOTES = namespaces.notes_of(ALICE)
+
+
+@pytest.fixture
+async def memory(tmp_path: Path) -> AsyncIterator[Memory]:
+    """A memory whose changes are counted, as on a server."""
+    async with opened(tmp_path / "memory.db", FakeEmbedder()) as memory:
+        await revisions.count(memory._database)
+        yield memory
+
+
+@pytest.fixture
+async def copy(tmp_path: Path) -> AsyncIterator[Database]:
+    database = await file.open_copy(tmp_path / "replica.db", "", "elsewhere")
+    yield database
+    await database.close()
+
+
+async def pulled(
+    memory: Memory, copy: Database, progress: delta.Progress, *, ids: bool = False
+) -> delta.Progress:
+    """Fetch one page of everything."""
+    page = await delta.pull(memory._database, NOTES, progress, kinds=3, ids=ids)
+    return (await delta.put(copy, NOTES, progress, page)).progress
+
+
+async def test_a_note_is_whole_but_for_how_often_it_was_recalled(
+    memory: Memory, copy: Database
+) -> None:
+    details = Details("risk", 0.25, "the hose is old", 0.5, "s9")
+    first = (await memory.save(ALICE, "the boiler may leak", ["house"], READ, details)).note
+    await memory.update(ALICE, first.note_id, "the boiler leaks", None, READ)
+    await memory.keyed.write(ALICE, "plan", "call the plumber", "append", ORIGIN)
+    await memory.save(BOB, "nobody else's", [], ORIGIN)
+    await memory._database.execute(
+        "UPDATE notes SET superseded_by = 'note-x', superseded_reason = 'mended', "
+        "superseded_at = 'then', access_count = 3, accessed_at = 'now' WHERE note_id = ?",
+        (first.note_id,),
+    )
+    await pulled(memory, copy, delta.Progress())
+    here = (await memory.list(ALICE, 10, include_superseded=True))[0]
+    ids = [note.note_id for note in here]
+    there = await notes.get_many(copy, NOTES, ALICE, ids)
+    assert there == [replace(note, access_count=0, accessed_at="") for note in here]
+    assert here[1].access_count == 3
+    counted = await copy.execute("SELECT namespace, notes FROM usage")
+    assert counted.rows == ((NOTES, 2),)
+
+
+async def test_a_name_may_be_another_notes_before_that_one_is_known_to_be_gone(
+    memory: Memory, copy: Database
+) -> None:
+    """It was cleared and written anew after the copy had asked what is gone."""
+    await memory.keyed.write(ALICE, "plan", "first", "replace", ORIGIN)
+    await memory.save(ALICE, "a note after it, so that no row is used twice", [], ORIGIN)
+    progress = await pulled(memory, copy, delta.Progress())
+    await memory.keyed.clear(ALICE, "plan")
+    note = await memory.keyed.write(ALICE, "plan", "second", "replace", ORIGIN)
+    progress = await pulled(memory, copy, progress)
+    await pulled(memory, copy, progress, ids=True)
+    result = await copy.execute("SELECT note_id, content FROM notes WHERE key IS NOT NULL")
+    assert result.rows == ((note.note_id, "second"),)
