@@ -24,6 +24,9 @@ _FIND_CHUNKS: Final = """
 SELECT chunk_id, body FROM chunks WHERE namespace = ? AND note_id = ? ORDER BY position
 """
 _DELETE: Final = "DELETE FROM notes WHERE namespace = ? AND note_id = ?"
+_UNREPLACE: Final = """
+UPDATE notes SET superseded_by = '' WHERE namespace = ? AND superseded_by = ?
+"""
 _REQUIRE: Final = """
 INSERT INTO guards (ok)
     SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM notes WHERE namespace = ? AND note_id = ?)
@@ -56,6 +59,7 @@ UPDATE notes SET content = ?, content_hash = ?, tags = COALESCE(?, tags),
 """
 _TRACES: Final = """
 SELECT (SELECT COUNT(*) FROM notes WHERE namespace = ?1 AND note_id = ?2)
+     + (SELECT COUNT(*) FROM notes WHERE namespace = ?1 AND superseded_by = ?2)
      + (SELECT COUNT(*) FROM note_versions WHERE namespace = ?1 AND note_id = ?2)
      + (SELECT COUNT(*) FROM chunks WHERE namespace = ?1 AND note_id = ?2)
      + (SELECT COUNT(*) FROM chunks_vec WHERE chunk_id IN (SELECT value FROM json_each(?3)))
@@ -128,13 +132,15 @@ async def delete(
 ) -> Passages:
     """Remove a note with everything of it; its content is to be erased afterwards.
 
-    Raises `ConstraintViolated` where the note does not exist, or not in this version.
+    A note that it has replaced stays superseded, by nothing from now on. Raises
+    `ConstraintViolated` where the note does not exist, or not in this version.
     """
     results = await database.batch(
         (
             _require(namespace, note_id, version),
             notes.delete_passages(namespace, note_id),
             Statement(_DELETE, (namespace, note_id)),
+            Statement(_UNREPLACE, (namespace, note_id)),
             Statement("INSERT INTO erasures (requested_at) VALUES (?)", (now(),)),
         )
     )

@@ -15,7 +15,7 @@ import pytest
 from guest.memory.chunking import chunk
 from guest.memory.types import MemoryConfig
 from tests.integration import import_child
-from tests.support.memory_lines import entities, event, exported, file, note, session
+from tests.support.memory_lines import TIME, entities, event, exported, file, note, session
 from tests.unit.memory_support import opened, rows
 
 ROUNDS = 25
@@ -29,7 +29,16 @@ def _parts(chance: random.Random) -> list[list[dict[str, Any]]]:
     for number in range(PARTS):
         name = f"{number}-{chance.getrandbits(32)}"
         words = " ".join(f"word{chance.randrange(99)}." for _ in range(150))
-        lines = [note(f"n{name}-{n}", f"{name} {n} {words}", 1 + n % 4) for n in range(8)]
+        kinds: list[dict[str, Any]] = [
+            {"key": f"key {name}"},
+            {"scope_session": f"s{name}"},
+            {"superseded_by": f"n{name}-3", "superseded_at": TIME},
+            {"access_count": 2, "accessed_at": TIME},
+        ]
+        lines = [
+            note(f"n{name}-{n}", f"{name} {n} {words}", 1 + n % 4, **kinds[min(n, 3)])
+            for n in range(8)
+        ]
         said = [event(f"s{name}", n, f"{n} {words}") for n in range(1, 8)]
         parts.append([*lines, session(f"s{name}", turns=3), *said])
     return parts

@@ -36,7 +36,8 @@ INSERT INTO notes (namespace, note_id, created_at, scope_session, content_hash, 
 """  # noqa: S608
 _REPLACE: Final = f"""
 UPDATE notes
-    SET ({SAID}) = ({_PLACES}), content_hash = ?, key = COALESCE(?, key), updated_at = ?
+    SET ({SAID}) = ({_PLACES}), content_hash = ?, key = COALESCE(?, key), updated_at = ?,
+        superseded_by = ?, superseded_reason = ?, superseded_at = ?
     WHERE namespace = ? AND note_id = ?
 """  # noqa: S608
 _ACCESSED: Final = """
@@ -118,8 +119,11 @@ class Batch:
             self._require(namespace, known)
             if change.text:
                 self._replace(namespace, line, change, known)
-        if change.supersede or (change.text and line.superseded_by is not None):
-            self._supersede(namespace, line)
+        if change.supersede:
+            self._add(Statement(_SUPERSEDE, (*_end(line), namespace, line.note_id)))
+        if line.superseded_by and (change.supersede or change.text):
+            chain = (namespace, line.note_id, line.superseded_by)
+            self._add(Statement(_REQUIRE_NO_CIRCLE, chain))
         if change.accesses:
             accesses = (line.access_count, line.accessed_at or "", namespace, line.note_id)
             self._add(Statement(_ACCESSED, accesses))
@@ -179,18 +183,12 @@ class Batch:
                 None, **dict(known.current), written_at=known.updated_at, replaced_at=change.keep
             )
             self._history(namespace, line.note_id, [kept])
-        new = (notes.hash_of(line.current.content), change.key, line.updated_at)
+        new = (notes.hash_of(line.current.content), change.key, line.updated_at, *_end(line))
         self._add(Statement(_REPLACE, (*_said(line.current), *new, namespace, line.note_id)))
         if line.current.content != known.current.content:
             self.removing.append(len(self.statements))
             self._add(notes.delete_passages(namespace, line.note_id))
             self._index(namespace, line)
-
-    def _supersede(self, namespace: str, line: NoteLine) -> None:
-        said = (line.superseded_by, line.superseded_reason, line.superseded_at or "")
-        self._add(Statement(_SUPERSEDE, (*said, namespace, line.note_id)))
-        chain = (namespace, line.note_id, line.superseded_by)
-        self._add(Statement(_REQUIRE_NO_CIRCLE, chain))
 
     def _index(self, namespace: str, line: NoteLine) -> None:
         passages = passages_of(self.config, line.current.content)
@@ -214,9 +212,12 @@ def _note(line: NoteLine, key: str | None) -> tuple[Any, ...]:
     return (
         *(line.note_id, line.created_at, line.scope_session or ""),
         *(notes.hash_of(line.current.content), key, line.updated_at),
-        *(line.access_count, line.accessed_at or "", line.superseded_by),
-        *(line.superseded_reason, line.superseded_at or "", *_said(line.current)),
+        *(line.access_count, line.accessed_at or "", *_end(line), *_said(line.current)),
     )
+
+
+def _end(line: NoteLine) -> tuple[str | None, ...]:
+    return line.superseded_by, line.superseded_reason, line.superseded_at or ""
 
 
 def _said(said: Said) -> tuple[Any, ...]:

@@ -206,6 +206,18 @@ async def test_who_says_more_of_what_replaced_a_note_is_believed(memory: Memory)
     assert found == replaced | {"superseded_reason": "old"}
 
 
+async def test_a_newer_version_says_whether_it_counts(memory: Memory) -> None:
+    """As an update does: who writes a superseded note anew means what it says."""
+    await fed(memory, note("n1", "a", superseded_by="n2", superseded_at=TIME))
+    newer = note("n1", "b", 2, history=[], updated_at=LATER)
+    assert outcome(await fed(memory, newer)) == (0, 1, 0, 0)
+    assert (await stored(memory))["n1"]["superseded_by"] is None
+    assert (await stored(memory))["n1"]["superseded_at"] is None
+    newest = note("n1", "c", 3, history=[], superseded_by="", superseded_at=LATER)
+    assert outcome(await fed(memory, newest)) == (0, 1, 0, 0)
+    assert (await stored(memory))["n1"]["superseded_by"] == ""
+
+
 async def test_a_full_memory_refuses_each_note_that_does_not_fit(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     async with opened(path, max_notes=3) as memory:
