@@ -1,0 +1,70 @@
+"""Killed while it appends to working memory: what was acknowledged is there, once."""
+
+import asyncio
+import multiprocessing
+import os
+import random
+import signal
+import time
+from datetime import UTC, datetime
+from itertools import count
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
+
+ALICE = "alice"
+ROUNDS = 4
+
+
+def append_for_ever(path: str, told: Connection) -> None:
+    """Append one numbered line after the other; say each that is acknowledged."""
+
+    async def appending() -> None:
+        async with opened(Path(path), FakeEmbedder()) as memory:
+            before = await memory.keyed.read(ALICE, "log")
+            for number in count(before.version if before else 0):
+                await memory.keyed.write(ALICE, "log", f"line {number}", "append", ORIGIN)
+                told.send(number)
+
+    asyncio.run(appending())
+
+
+def test_sigkill_loses_no_line_that_was_appended(tmp_path: Path) -> None:
+    path = tmp_path / "memory.db"
+    chance = random.Random()
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    acknowledged = -1
+    for _ in range(ROUNDS):
+        reader, writer = context.Pipe(duplex=False)
+        child = context.Process(target=append_for_ever, args=(str(path), writer))
+        child.start()
+        writer.close()
+        assert reader.poll(20)
+        time.sleep(chance.random() * 0.05)
+        assert child.pid is not None
+        assert child.exitcode is None, "the child ended by itself"
+        os.kill(child.pid, signal.SIGKILL)
+        child.join()
+        while True:
+            try:
+                acknowledged = reader.recv()
+            except (EOFError, OSError):  # the end, or a word that was cut off
+                break
+        lines, version, logged = asyncio.run(found(path))
+        assert lines == [f"line {number}" for number in range(len(lines))]
+        assert version == logged == len(lines)
+        assert len(lines) in (acknowledged + 1, acknowledged + 2)
+    assert acknowledged >= ROUNDS - 1
+
+
+async def found(path: Path) -> tuple[list[str], int, int]:
+    """The lines that a guest finds next, the note's version, and the writes it knows of."""
+    async with opened(path) as memory:
+        note = await memory.keyed.read(ALICE, "log")
+        assert note is not None
+        first = datetime.fromisoformat(note.created_at).date()
+        days = dict.fromkeys((first, datetime.now(UTC).date()))
+        logged = [entry for day in days for entry in await memory.keyed.activity(ALICE, day)]
+        return note.text.split("\n"), note.version, len(logged)
