@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import Final, cast
 
 from guest.memory import arguments, namespaces
-from guest.memory.database.base import ConstraintViolated, Database, Statement, Value, apply
+from guest.memory.attempts import ATTEMPTS, unexplained
+from guest.memory.database.base import ConstraintViolated, Database, Statement, apply
 from guest.memory.instant import now
 from guest.memory.types import Note, NoteNotFound
 from guest.memory.vector_store import VectorStore
@@ -75,16 +76,17 @@ class Supersession:
             arguments.check_length("reason", reason, REASON_MAX_CHARS)
             arguments.check_text("reason", reason)
         namespace = namespaces.notes_of(user_id)
-        while not await self._is_done(namespace, note_id, replacement_id, session_id):
-            by: tuple[Value, ...] = (replacement_id, reason, now())
+        for _ in range(ATTEMPTS):
+            if await self._is_done(namespace, note_id, replacement_id, session_id):
+                return
             guards = [Statement(_REQUIRE_CURRENT, (namespace, note_id, session_id))]
             if replacement_id:
                 circle = (namespace, replacement_id, note_id, session_id)
                 guards.append(Statement(_REQUIRE_REPLACEMENT, circle))
-            if await self._apply(
-                namespace, *guards, Statement(_SUPERSEDE, (*by, namespace, note_id))
-            ):
+            state = (replacement_id, reason, now(), namespace, note_id)
+            if await self._apply(namespace, *guards, Statement(_SUPERSEDE, state)):
                 return
+        raise unexplained(f"{note_id} cannot be superseded")
 
     async def revive(self, note: Note) -> bool:
         """Let a superseded note count again; false where it is not as given any more."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, cast
 
 from guest.memory import namespaces, notes
+from guest.memory.attempts import ATTEMPTS, unexplained
 from guest.memory.database.base import Database
 from guest.memory.database.damage import noticed
 from guest.memory.notes import Draft
@@ -50,7 +51,7 @@ class Undo:
     ) -> Undone:
         """Without an expected version, what is undone is the last change there is."""
         namespace = namespaces.notes_of(user_id)
-        while True:
+        for _ in range(ATTEMPTS):
             note = await notes.get(self._database, namespace, user_id, note_id)
             if expected_version not in (None, note.version):
                 raise StaleVersion(note)
@@ -60,6 +61,7 @@ class Undo:
                 continue
             if undone is not None:
                 return undone
+        raise unexplained(f"the last change of {note_id} cannot be undone")
 
     async def _take_back(
         self, namespace: str, note: Note, may_forget: bool, channel: str

@@ -3,7 +3,6 @@
 import logging
 import uuid
 from collections.abc import Sequence
-from typing import Final
 
 from wire.errors import Code
 from wire.limits import NOTE_MAX_CHARS
@@ -12,6 +11,7 @@ from guest.embedding.base import Embedded
 from guest.errors import GuestError, StorageError
 from guest.memory import arguments, namespaces, note_batches, notes
 from guest.memory.afterwards import afterwards
+from guest.memory.attempts import ATTEMPTS, unexplained
 from guest.memory.chunking import passages_of
 from guest.memory.database.base import AnswerLost, ConstraintViolated
 from guest.memory.note_batches import Passages
@@ -32,9 +32,6 @@ from guest.memory.types import (
 from guest.memory.unbroken import Unbroken
 
 log = logging.getLogger(__name__)
-
-_ATTEMPTS: Final = 100
-"""How often a change is tried that others' changes get in the way of: more than there can be."""
 
 
 class NoteWriter:
@@ -90,7 +87,7 @@ class NoteWriter:
         """
         namespace = namespaces.notes_of(user_id)
         earlier = self._parts.following
-        for _ in range(_ATTEMPTS):
+        for _ in range(ATTEMPTS):
             passages = await self._insert(namespace, draft)
             if passages is not None:
                 break
@@ -99,7 +96,7 @@ class NoteWriter:
                 return SaveOutcome(present, False, "semantic" if present.embedded else "keyword")
             await self._check_quota(namespace, draft)
         else:
-            raise _refused(draft)
+            raise unexplained(f"{draft.note_id} cannot be stored")
         embedded = await self._embed(namespace, draft, passages)
         note = draft.as_saved(user_id, embedded=embedded is not None)
         if embedded is None:
@@ -114,7 +111,7 @@ class NoteWriter:
         the draft replaces; `MemoryFull` where it grows too much; `StorageError`.
         """
         namespace = namespaces.notes_of(user_id)
-        for _ in range(_ATTEMPTS):
+        for _ in range(ATTEMPTS):
             passages = await self._update(namespace, draft)
             if passages is not None:
                 break
@@ -123,7 +120,7 @@ class NoteWriter:
                 raise StaleVersion(current)
             await self._check_quota(namespace, draft, current)
         else:
-            raise _refused(draft)
+            raise unexplained(f"{draft.note_id} cannot be stored")
         await self._embed(namespace, draft, passages)
         with afterwards(f"{draft.note_id} is updated; it could not be read again"):
             return await notes.get(self._database, namespace, user_id, draft.note_id)
@@ -227,12 +224,3 @@ class NoteWriter:
         except StorageError as error:
             log.warning("notes similar to %s could not be looked up: %s", note.note_id, error.brief)
             return ()
-
-
-def _refused(draft: Draft) -> StorageError:
-    return StorageError(
-        Code.INTERNAL,
-        f"{draft.note_id} cannot be stored",
-        details="the database refuses it, and nothing that is there says why",
-        resolution="report this, with the log, as a bug",
-    )

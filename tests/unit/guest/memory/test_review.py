@@ -2,13 +2,14 @@
 
 import random
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, tzinfo
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from guest.memory import instant, near, review
+from guest.memory.contradiction import likeness
 from guest.memory.near import Pair
 from guest.memory.store import Memory
 from guest.memory.types import Details
@@ -129,14 +130,14 @@ async def test_what_was_not_compared_is_said(
 async def test_stale_is_what_was_neither_written_nor_recalled(
     memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    start = datetime.now(UTC)
+    start = datetime.now(UTC).timestamp()
 
     class Moved(datetime):
         days = -400
 
         @classmethod
-        def now(cls, tz: object = None) -> datetime:
-            return start + timedelta(days=cls.days)
+        def now(cls, tz: tzinfo | None = None) -> "Moved":
+            return cls.fromtimestamp(start + cls.days * 86400, tz)
 
     monkeypatch.setattr(instant, "datetime", Moved)
     texts = ("oldest", "updated", "recalled", "superseded", "old")
@@ -197,8 +198,7 @@ def test_pairs_by_words_are_those_of_comparing_each_with_each() -> None:
         for j in range(len(texts))
         for i in range(j)
         if scopes[i] == scopes[j]
-        and near.likeness(frozenset(texts[i].split()), frozenset(texts[j].split()))
-        >= near.NEAR_WORDS
+        and likeness(frozenset(texts[i].split()), frozenset(texts[j].split())) >= near.NEAR_WORDS
     }
     pairs, complete = near.by_words(texts, scopes, 10_000)
     assert complete

@@ -29,8 +29,9 @@ async def save(
     return (await memory.save(ALICE, text, tags, origin, known)).note.note_id
 
 
-async def found(memory: Memory, query: str, only: Only, **how: int) -> set[str]:
-    return {hit.note_id for hit in (await memory.search(ALICE, query, only=only, **how)).hits}
+async def found(memory: Memory, query: str, only: Only, top_k: int = 5) -> set[str]:
+    outcome = await memory.search(ALICE, query, top_k=top_k, only=only)
+    return {hit.note_id for hit in outcome.hits}
 
 
 async def test_only_its_own_session_finds_a_scoped_note(memory: Memory) -> None:

@@ -1,0 +1,29 @@
+"""Recalling, superseding, undoing and reviewing notes on a server, as on a file."""
+# ruff: noqa: F403, F405 - the tests of memory itself, run once more
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from guest.memory.types import RemoteConfig
+from tests.support.sqld import running
+from tests.unit import memory_support
+from tests.unit.guest.memory.test_note_history import *
+from tests.unit.guest.memory.test_review import *
+from tests.unit.guest.memory.test_search_only import *
+from tests.unit.guest.memory.test_supersession import *
+from tests.unit.guest.memory.test_typed_notes import *
+
+pytestmark = pytest.mark.sqld
+
+
+@pytest.fixture(autouse=True)
+def on_a_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    with running() as server:
+
+        async def remote_of(_: Path) -> RemoteConfig:
+            return RemoteConfig(server.url())
+
+        monkeypatch.setattr(memory_support, "remote_of", remote_of)
+        yield
