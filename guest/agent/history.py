@@ -7,7 +7,7 @@ cancelled turn left half-done is closed here, on the way back in.
 
 import itertools
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Literal, Protocol, cast
 
@@ -94,14 +94,14 @@ def assistant_text(text: str) -> ModelResponse:
     return ModelResponse(parts=[TextPart(text)])
 
 
-def with_text(response: ModelResponse, text: str) -> ModelResponse:
-    """`response` with `text` said after it."""
-    return replace(response, parts=[*response.parts, TextPart(text)])
-
-
-def tool_message(call_id: str, tool: str, text: str, *, is_error: bool) -> ModelRequest:
+def tool_message(
+    call_id: str, tool: str, text: str, *, is_error: bool, material: Sequence[str] = ()
+) -> ModelRequest:
+    """A call's result; `material` names what it brought that nobody vouched for."""
     outcome: Literal["failed", "success"] = "failed" if is_error else "success"
-    return ModelRequest(parts=[ToolReturnPart(tool, text, call_id, outcome=outcome)])
+    metadata = {"material": list(material)} if material else None
+    part = ToolReturnPart(tool, text, call_id, outcome=outcome, metadata=metadata)
+    return ModelRequest(parts=[part])
 
 
 def to_payload(message: ModelMessage) -> str:

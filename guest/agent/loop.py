@@ -91,10 +91,15 @@ class TurnLoop:
             text=request.text,
             payload=history.to_payload(history.user_message(request.text)),
         )
-        run = Run(request, self._store, self._pipeline, self._redact, emit, approve)
+        run = Run(
+            request, self._store, self._pipeline, self._redact, emit, approve, earlier=events
+        )
         try:
             await run.tell_if_unstored()
-            return await self._to_outcome(run, events, latest)
+            outcome = await self._to_outcome(run, events, latest)
+            if isinstance(outcome, gateway_pb2.TurnFailed) and outcome.code != Code.NOT_FOUND:
+                await run.save_what_was_asked()
+            return outcome
         finally:
             await self._keep_what_was_said(run)
 
@@ -103,6 +108,7 @@ class TurnLoop:
         try:
             async with clock:
                 prepared = await self._context.build(run.request, events, latest)
+                run.shown(prepared.material, prepared.note_ids)
                 return await self._converse(run, prepared)
         except TimeoutError as error:
             if clock.expired():

@@ -1,6 +1,7 @@
 """What one running turn has done so far: recorded to the store, told to the watcher."""
 
-from collections.abc import AsyncIterable, Callable
+from collections.abc import AsyncIterable, Callable, Iterable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from pydantic_ai.messages import (
@@ -14,19 +15,25 @@ from pydantic_ai.messages import (
 from wire.v1 import gateway_pb2
 
 from guest.agent import history
+from guest.agent.guard.earlier import earlier_in
+from guest.agent.guard.tool_events import event_text
 from guest.agent.save_guard import SaveGuard
 from guest.agent.toolset import TurnDeps, finished
 from guest.agent.turn import Emit, Pipeline, TurnRequest
-from guest.tools.base import Approve, Safety, ToolResult
+from guest.memory.types import Event
+from guest.tools.base import Approve, ToolContext, ToolResult
 
 _SUMMARY_CHARS = 200
+_BREAK = "\n\n"
 
 
 class Run:
     """The state of one turn; made for it and dropped with it.
 
     `steps` counts model requests, `answer` is the last recorded answer,
-    `unrecorded` the text that was streamed but is not stored yet.
+    `unrecorded` the text that was streamed but is not stored yet. Text is streamed by
+    whole sentences, and only where it is true (`guest.agent.guard.held_text`): what is
+    held back while calls run, and then shown, becomes the beginning of the next answer.
     """
 
     def __init__(
@@ -37,6 +44,8 @@ class Run:
         redact: Callable[[str], str],
         emit: Emit,
         approve: Approve | None,
+        *,
+        earlier: Sequence[Event] = (),
     ) -> None:
         self.request = request
         self.steps = 0
@@ -44,16 +53,24 @@ class Run:
         self.unrecorded = ""
         self._store = store
         self._emit = emit
-        self._guard = SaveGuard(pipeline, request.context, approve)
-        self._reading = {t.name for t in pipeline.tools() if t.safety is Safety.READ_ONLY}
+        before = earlier_in(earlier)
+        self._guard = SaveGuard(pipeline, request, approve, before)
+        self._material = dict.fromkeys(before.material)
         self._recorded: set[str] = set()
+        self._answers = 0
+        self._paragraph_due = False
         self.deps = TurnDeps(
-            context=request.context,
+            context=self._context,
             emit=emit,
             record=self.record_call,
             redact=redact,
             approve=approve,
         )
+
+    def shown(self, material: Iterable[str], note_ids: Iterable[str] = ()) -> None:
+        """The prompt has brought in these notes, and this material that nobody vouched for."""
+        self._material |= dict.fromkeys(material)
+        self._guard.shown(tuple(note_ids))
 
     async def stream_answer(self, stream: AsyncIterable[Any]) -> None:
         """Pass the text of one streamed answer on, as it comes."""
@@ -64,32 +81,44 @@ class Run:
             elif isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
                 text = event.delta.content_delta
             if text:
-                await self._say(text)
+                await self._say(self._guard.text.add(history.storable(text)))
 
     async def record_answer(self, response: ModelResponse) -> None:
-        """Store a whole answer; a final one is first made true by the save guard."""
-        self.answer = history.storable(history.text_of(response))
-        if not response.tool_calls:
-            addition = await self._guard.amend(self.request.text, self.answer)
-            if addition:
-                addition = f"\n\n{addition}" if self.answer else addition
-                await self._say(addition)
-                self.answer += addition
-                response = history.with_text(response, addition)
-        await self._append("assistant", self.answer, history.to_payload(response))
+        """Store a whole answer as it was shown; a final one is first made true."""
+        self._answers += 1
+        if response.tool_calls:
+            await self._say(self._guard.text.pause())
+        else:
+            await self._say(self._guard.text.end())
+            if history.text_of(response):  # else the model is asked once more
+                await self._add(await self._guard.amend(self.unrecorded))
+        self.answer = self.unrecorded
+        payload = history.to_payload(_showing(response, self.answer))
+        await self._append("assistant", self.answer, payload)
         self.unrecorded = ""
 
     async def record_cut_off(self) -> None:
-        """Store the text of an answer that never became whole."""
+        """Store what was shown of an answer that never became whole."""
         said, self.unrecorded = self.unrecorded, ""
         await self._append("assistant", said, history.to_payload(history.assistant_text(said)))
 
-    async def record_call(self, call_id: str, tool: str, result: ToolResult) -> None:
+    async def save_what_was_asked(self) -> None:
+        """For a turn that fails: show what the model has said so far and is true, save what
+        the user asked to be kept, and say how that went."""
+        await self._say(self._guard.text.end())
+        await self._add(await self._guard.keep())
+
+    async def record_call(
+        self, call_id: str, tool: str, arguments: Any, result: ToolResult
+    ) -> None:
         """Store a finished call's result."""
-        self._guard.saw(tool, result, changes=tool not in self._reading)
+        self._guard.saw(tool, arguments, result, self._answers)
+        self._material |= dict.fromkeys(result.material)
         self._recorded.add(call_id)
-        message = history.tool_message(call_id, tool, result.text, is_error=result.is_error)
-        await self._append("tool", f"{tool}: {result.summary}", history.to_payload(message))
+        message = history.tool_message(
+            call_id, tool, result.text, is_error=result.is_error, material=result.material
+        )
+        await self._append("tool", event_text(tool, result), history.to_payload(message))
 
     async def watch_calls(self, events: AsyncIterable[Any]) -> None:
         """See the calls of one answer through, with those that reached no tool."""
@@ -99,6 +128,9 @@ class Run:
                 part = event.part
                 if part.tool_call_id not in self._recorded:
                     await self._record_refused(part.tool_call_id, part.tool_name, str(part.content))
+                await self._say(self._guard.text.release())
+        await self._say(self._guard.text.end())
+        self._paragraph_due = bool(self.unrecorded)
 
     async def _record_refused(self, call_id: str, tool: str, text: str) -> None:
         tool = history.storable(tool)
@@ -106,17 +138,35 @@ class Run:
             text=text, is_error=True, summary=text.split("\n", 1)[0][:_SUMMARY_CHARS], duration_ms=0
         )
         await self._emit(gateway_pb2.ToolCallStarted(call_id=call_id, tool=tool))
-        await self.record_call(call_id, tool, result)
+        await self.record_call(call_id, tool, None, result)
         await self._emit(finished(call_id, tool, result))
 
     async def tell_if_unstored(self) -> None:
         """Tell the watcher, once, that what is said is not being stored right now."""
         if sentence := self._store.unstored(self.request.context.session_id):
-            before = "\n\n" if self.answer else ""
-            await self._emit(gateway_pb2.TextDelta(text=f"{before}({sentence})\n\n"))
+            before = _BREAK if self.answer else ""
+            await self._emit(gateway_pb2.TextDelta(text=f"{before}({sentence}){_BREAK}"))
+
+    def _context(self) -> ToolContext:
+        """For the next call: with all that the model has before its eyes by now."""
+        return replace(
+            self.request.context, asked=self.request.text, material=tuple(self._material)
+        )
+
+    async def _add(self, statement: str) -> None:
+        """Say something in the runtime's own name, as a paragraph."""
+        if statement:
+            self._paragraph_due = bool(self.unrecorded)
+            await self._say(history.storable(statement))
 
     async def _say(self, text: str) -> None:
-        text = history.storable(text)
+        if self._guard.text.struck and not self.unrecorded:
+            text = text.lstrip()
+        if not text:
+            return
+        if self._paragraph_due:
+            self._paragraph_due = False
+            text = _BREAK + text.lstrip()
         self.unrecorded += text
         await self._emit(gateway_pb2.TextDelta(text=text))
 
@@ -131,3 +181,14 @@ class Run:
             payload=payload,
         )
         await self.tell_if_unstored()
+
+
+def _showing(response: ModelResponse, text: str) -> ModelResponse:
+    """`response` with `text` instead of its own, where that is another."""
+    if history.storable(history.text_of(response)) == text:
+        return response
+    others = [part for part in response.parts if not isinstance(part, TextPart)]
+    place = next((n for n, part in enumerate(response.parts) if isinstance(part, TextPart)), 0)
+    place = min(place, len(others))
+    shown = [TextPart(text)] if text else []
+    return replace(response, parts=[*others[:place], *shown, *others[place:]])

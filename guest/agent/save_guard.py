@@ -1,66 +1,92 @@
 """A save is claimed only if it happened.
 
-A model may forget to call `memory_save`, or say that it did. After its answer
-the runtime looks at what the tools really did in this turn: what the user
-plainly asked to be kept is then saved by the runtime itself, and a claim
-without any deed is corrected in the same answer.
+A model may forget to save, or say that it did. The guard of one turn knows what the user
+asked to be kept, what the calls really did, and what the answer may therefore say
+(docs/design/2026-11-21-save-promise.md).
 """
 
-import re
-from typing import Any
+from collections.abc import Collection
+from dataclasses import replace
+from typing import Any, Final
 
-from wire.errors import WireError
+from guest.agent.guard.claims import claims_of
+from guest.agent.guard.deeds import Deeds
+from guest.agent.guard.earlier import Earlier
+from guest.agent.guard.held_text import HeldText
+from guest.agent.guard.intent import Wish, wish_of
+from guest.agent.guard.saving import Saver
+from guest.agent.guard.sentences import split
+from guest.agent.guard.sources import NothingMeant, Source, sources_of
+from guest.agent.turn import Pipeline, TurnRequest
+from guest.tools.base import Approve, Safety, ToolResult
 
-from guest.agent.turn import Pipeline
-from guest.tools.base import Approve, ToolContext, ToolResult
-
-_ASKED = re.compile(
-    r"(?:please[ ,]+)?(?:remember|keep in mind|don['’]t forget)\s*(?:that\b|:)\s*(?P<text>\S.*)",
-    re.IGNORECASE | re.DOTALL,
-)
-_CLAIMED = re.compile(
-    r"\b(?:I|I['’]ve|I have|it|that|this)\s+(?:have |has |is |been |just |now |already )*"
-    r"(?:saved|stored|noted|memori[sz]ed|updated|deleted|forgotten)\b",
-    re.IGNORECASE,
-)
-_SAVES = frozenset({"memory_save", "memory_update", "remember", "write_memory"})
+_NOTHING: Final = "(In truth nothing was saved or changed in this turn: no tool did it.)"
+_NOT_THAT: Final = "(I left out a claim that was not true: no tool did that in this turn.)"
 
 
 class SaveGuard:
-    """Watches the calls of one turn; `amend` says what the answer must still say."""
+    """Watches one turn. `text` is its answers' way to the user."""
 
-    def __init__(self, pipeline: Pipeline, context: ToolContext, approve: Approve | None) -> None:
-        self._pipeline = pipeline
-        self._context = context
-        self._approve = approve
-        self._kept = False
-        self._changed = False
+    def __init__(
+        self, pipeline: Pipeline, request: TurnRequest, approve: Approve | None, earlier: Earlier
+    ) -> None:
+        changing = {tool.name for tool in pipeline.tools() if tool.safety is not Safety.READ_ONLY}
+        self._deeds = Deeds(changing)
+        self._saver = Saver(pipeline, replace(request.context, asked=request.text), approve)
+        self._wish = wish_of(request.text)
+        self._previous = earlier.answer
+        if earlier.saved:
+            self._deeds.remembered()
+        self.text = HeldText(self._is_false, self._is_due)
 
-    def saw(self, tool: str, result: ToolResult, *, changes: bool) -> None:
-        """Take note of a finished call; `changes`: it was no ReadOnly one."""
-        if not result.is_error:
-            self._changed |= changes
-            self._kept |= tool in _SAVES
+    def saw(self, tool: str, arguments: Any, result: ToolResult, step: int) -> None:
+        """Take note of a call that ended in model request `step`."""
+        self._deeds.saw(tool, arguments, result, step)
 
-    async def amend(self, asked: str, answer: str) -> str:
-        """What to add to `answer`; empty where it is true as it stands."""
-        wanted = _ASKED.fullmatch(asked.strip())
-        if wanted and not self._kept:
-            return await self._save(wanted["text"])
-        if not self._changed and _CLAIMED.search(answer):
-            return "(In truth nothing was saved or changed in this turn: no tool did it.)"
-        return ""
+    def shown(self, note_ids: Collection[str]) -> None:
+        """The prompt had these notes, so that the model may say of them that they are saved."""
+        if note_ids:
+            self._deeds.remembered()
 
-    async def _save(self, text: str) -> str:
-        if "memory_save" not in {tool.name for tool in self._pipeline.tools()}:
-            return "(Nothing was saved: memory_save is switched off.)"
-        arguments: dict[str, Any] = {"content": text}
+    async def amend(self, answer: str) -> str:
+        """What the final answer, of which the user sees `answer`, must still say."""
+        if self._wish is not None and self._is_due():
+            try:
+                return await self._saver.save(await self._sources(self._wish, answer))
+            except NothingMeant as nothing:
+                return f"(Nothing was saved: {nothing}.)"
+        said = []
+        if any(map(self._is_false, self.text.struck)):
+            said.append(_NOT_THAT if self._deeds.anything else _NOTHING)
+        lost = self._deeds.unmended()
+        if lost and (self._wish is not None or any(map(claims_of, self._all(answer)))):
+            said.append(f"(Not saved: {'; '.join(lost)})")
+        return " ".join(said)
+
+    async def keep(self) -> str:
+        """Save what was asked to be kept although the turn has failed, and say how it went;
+        empty where nothing was due, or where what was meant never came to be."""
+        if self._wish is None or not self._is_due():
+            return ""
         try:
-            result = await self._pipeline.call(
-                self._context, "memory_save", arguments, self._approve
-            )
-        except WireError as error:
-            return f"(Nothing was saved: {error.brief}.)"
-        if result.is_error:
-            return f"(Nothing was saved: {result.text})"
-        return f"(Saved by the runtime, as you asked: {result.summary})"
+            return await self._saver.save(await self._sources(self._wish, ""))
+        except NothingMeant:
+            return ""
+
+    async def _sources(self, wish: Wish, answer: str) -> list[Source]:
+        return await sources_of(
+            wish, self._deeds.calls, self._saver.read_file, answer=answer, previous=self._previous
+        )
+
+    def _is_due(self) -> bool:
+        """Whether the user has asked for a save that has not happened."""
+        if self._wish is None or self._deeds.kept:
+            return False
+        return not (self._wish.in_file and self._deeds.wrote)
+
+    def _is_false(self, sentence: str) -> bool:
+        of_memory = self._wish is not None and not self._wish.in_file
+        return self._deeds.is_false(sentence, of_memory=of_memory)
+
+    def _all(self, answer: str) -> list[str]:
+        return [*split(answer), *self.text.struck]

@@ -26,14 +26,19 @@ _ARGUMENTS = "arguments"
 class Record(Protocol):
     """Writes a finished call through to the store."""
 
-    async def __call__(self, call_id: str, tool: str, result: ToolResult) -> None: ...
+    async def __call__(
+        self, call_id: str, tool: str, arguments: Any, result: ToolResult
+    ) -> None: ...
 
 
 @dataclass(frozen=True)
 class TurnDeps:
-    """What the tool calls of one run share: passed by pydantic-ai, kept by nobody."""
+    """What the tool calls of one run share: passed by pydantic-ai, kept by nobody.
 
-    context: ToolContext
+    `context` makes that of the next call: what earlier ones brought is in it.
+    """
+
+    context: Callable[[], ToolContext]
     emit: Emit
     record: Record
     redact: Callable[[str], str]
@@ -86,11 +91,11 @@ class PipelineToolset(AbstractToolset[TurnDeps]):
             )
         )
         try:
-            result = await self._pipeline.call(turn.context, name, arguments, turn.approve)
+            result = await self._pipeline.call(turn.context(), name, arguments, turn.approve)
         except WireError as error:
             text = f"the tool is unavailable: {error.brief}"
             result = ToolResult(text=text, is_error=True, summary=text, duration_ms=0)
-        await turn.record(call_id, name, result)
+        await turn.record(call_id, name, arguments, result)
         await turn.emit(finished(call_id, name, result))
         if result.is_error:
             raise ToolFailed(result.text)

@@ -131,14 +131,14 @@ async def test_a_store_that_goes_away_in_a_turn_is_told_after_the_answer() -> No
 
 
 async def test_a_plain_answer_is_streamed_recorded_and_completed() -> None:
-    house = House(steps(["Hello", ", ", "Alice."]))
+    house = House(steps(["Hello", ", ", "Alice. How", " are you?"]))
     outcome = await house.say("hi")
     assert isinstance(outcome, gateway_pb2.TurnCompleted)
-    assert outcome.text == house.watcher.text == "Hello, Alice."
+    assert outcome.text == house.watcher.text == "Hello, Alice. How are you?"
     assert (outcome.steps, house.store.roles()) == (1, ["user", "assistant"])
     assert outcome.input_tokens > 0
-    assert house.watcher.names() == ["TextDelta"] * 3
-    assert house.store.texts("assistant") == ["Hello, Alice."]
+    assert house.watcher.names() == ["TextDelta"] * 2, "text comes by whole sentences"
+    assert house.store.texts("assistant") == ["Hello, Alice. How are you?"]
 
 
 async def test_the_users_message_is_durable_before_the_model_is_asked() -> None:
@@ -196,7 +196,9 @@ async def test_tool_events_are_redacted_and_in_order() -> None:
 async def test_every_call_gets_the_turns_own_context() -> None:
     house = House(steps(calls(("look", {})), "done"), tool("look", nothing))
     await house.say(turn_id="t9")
-    assert house.pipeline.calls[0][0] == ToolContext("alice", "s1", "t9", "test")
+    assert house.pipeline.calls[0][0] == ToolContext(
+        "alice", "s1", "t9", "test", asked="hello"
+    )
 
 
 @pytest.mark.parametrize("bad", ['{"text": ', '{"txt": "x"}', "[]", "null", '"x"', '{"text": 1}'])
@@ -365,13 +367,13 @@ async def test_cancelling_while_the_model_streams_keeps_what_was_said() -> None:
         if stage.is_set():
             yield "second answer"
             return
-        yield "First, "
+        yield "First. The sec"
         stage.set()
         await asyncio.sleep(60)
 
     house = House(script)
     await cancelled_at(house, stage)
-    assert house.store.texts("assistant") == ["First, "]
+    assert house.store.texts("assistant") == ["First."] == [house.watcher.text]
     assert code(await house.say("second", "t2")) == "completed"
     assert [type(message) for message in house.seen[-1]] == [
         ModelRequest,

@@ -1,0 +1,150 @@
+"""What the calls of a turn really did, and which claims that makes true."""
+
+import json
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, Final
+
+from wire.tools import FAMILIES
+
+from guest.agent.guard.claims import Claim, claims_of
+from guest.agent.guard.quoting import beginning
+from guest.tools.base import ToolResult
+
+MEMORY_TOOLS: Final = frozenset(
+    tool for family in ("memory", "typed_memory", "working_memory") for tool in FAMILIES[family]
+)
+_LASTING: Final = frozenset({"memory_save", "memory_update", "remember", "write_memory"})
+SAVES: Final = _LASTING | {"write_session_handoff", "scratch_note"}
+_OVERWRITES: Final = frozenset(
+    {"memory_update", "memory_delete", "forget", "write_memory", "scratch_note"}
+)
+_LOOKS: Final = frozenset(
+    {"memory_search", "memory_context", "recall", "search_memory", "scratch_note"}
+)
+_QUOTED_WORDS_MIN: Final = 3
+
+
+@dataclass(frozen=True)
+class Call:
+    """One call that ended: with what it was made, and what came back."""
+
+    tool: str
+    arguments: dict[str, Any]
+    result: ToolResult
+
+    @property
+    def data(self) -> Any:
+        """The result without its `Note:` lines; None where it is no JSON."""
+        try:
+            return json.JSONDecoder().raw_decode(self.result.text)[0]
+        except ValueError:
+            return None
+
+    @property
+    def saves(self) -> bool:
+        mode = self.arguments.get("mode")
+        return self.tool in SAVES and not (
+            self.tool == "scratch_note" and mode in ("clear", "read")
+        )
+
+
+class Deeds:
+    """The calls of one turn. `changing` are the tools that may change anything.
+
+    `kept`: something was saved to stay, which is more than a scratchpad or a handoff,
+    both overwritten by the next. `wrote`: something other than memory was changed.
+    """
+
+    def __init__(self, changing: Collection[str]) -> None:
+        self._changing = frozenset(changing)
+        self._looked_up = ""
+        self._done: set[str] = set()
+        self._remembers = False
+        self._failed: list[tuple[int, Call]] = []
+        self.calls: list[Call] = []
+        self.kept = False
+        self.wrote = False
+
+    def saw(self, tool: str, arguments: Any, result: ToolResult, step: int) -> None:
+        """Take note of a call that ended in model request `step`."""
+        call = Call(tool, _parsed(arguments), result)
+        self.calls.append(call)
+        if result.is_error:
+            if call.saves:
+                self._failed.append((step, call))
+            return
+        if tool in _LOOKS:
+            self._looked_up += result.text
+            self._remembers |= bool(call.data)
+        if call.saves:
+            self._done.add("save")
+            self.kept |= tool in _LASTING
+            self._make_good(step, call)
+        if tool in self._changing and not (tool == "scratch_note" and not _changes(call)):
+            if tool in MEMORY_TOOLS:
+                self._done.add("update")
+                self._done |= {"delete"} if tool in _OVERWRITES else set()
+            else:
+                self.wrote = True
+
+    def remembered(self) -> None:
+        """Memory was shown, so that "already saved" may be true."""
+        self._remembers = True
+
+    def is_false(self, sentence: str, *, of_memory: bool) -> bool:
+        """Whether `sentence` claims what no call has done. `of_memory`: what does not say
+        of what it speaks means memory, and no file."""
+        return any(
+            not self._is_true(claim, of_memory=of_memory) for claim in claims_of(sentence)
+        ) and not self._read_out(sentence)
+
+    def unmended(self) -> list[str]:
+        """What could not be saved and was not saved later, each with the reason."""
+        return [
+            f"{beginning(str(call.arguments.get('content', '')))}: {call.result.summary}".lstrip(
+                ": "
+            )
+            for _, call in self._failed
+        ]
+
+    @property
+    def anything(self) -> bool:
+        return self.wrote or bool(self._done)
+
+    def _is_true(self, claim: Claim, *, of_memory: bool) -> bool:
+        if claim.standing and self._remembers:
+            return True
+        if claim.about == "files":
+            return self.wrote
+        return claim.kind in self._done or (self.wrote and claim.about == "any" and not of_memory)
+
+    def _read_out(self, sentence: str) -> bool:
+        """Whether `sentence` is what a note says."""
+        said = sentence.strip(" \n\t-*•.!")
+        words = json.dumps(said, ensure_ascii=False)[1:-1]
+        return len(said.split()) >= _QUOTED_WORDS_MIN and words in self._looked_up
+
+    def _make_good(self, step: int, done: Call) -> None:
+        """A later answer's save stands for one that failed: the same, or else the first."""
+        earlier = [failed for failed in self._failed if failed[0] < step]
+        same = [
+            failed
+            for failed in self._failed
+            if failed[1].arguments.get("content") == done.arguments.get("content")
+        ]
+        for failed in (same or earlier)[:1]:
+            self._failed.remove(failed)
+
+
+def _changes(call: Call) -> bool:
+    return call.arguments.get("mode") != "read"
+
+
+def _parsed(arguments: Any) -> dict[str, Any]:
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except ValueError:
+            return {}
+    return arguments if isinstance(arguments, dict) else {}

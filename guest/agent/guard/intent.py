@@ -1,0 +1,245 @@
+"""Whether a message asks for something to be kept, and for what.
+
+The request has to be a sentence of its own, or the last clause of one. Wrong guesses would
+save what nobody asked for, so that questions, refusals, quotations, files and what is told
+about the past are no requests.
+"""
+
+import re
+from dataclasses import dataclass, replace
+from typing import Final
+
+from guest.agent.guard.intent_words import IntentWords
+from guest.agent.guard.intent_words_more import LANGUAGES
+
+_QUOTED: Final = re.compile(
+    r"```.*?(?:```|\Z)|^[ \t]*>[^\n]*|“[^”\n]*”|„[^“”\n]*[“”]|«[^»\n]*»|「[^」\n]*」|『[^』\n]*』"
+    r"|\"[^\"\n]*\"|`[^`\n]*`|(?<!\w)'[^'\n]*'(?!\w)|(?<!\w)‘[^’\n]*’(?!\w)",
+    re.DOTALL | re.MULTILINE,
+)
+_START: Final = re.compile(r"(?:[.!?…:]+[\"'”’»)\]]*\s+|[。！？；]+\s*|\n[\s>*\-–•\d.)]*)")
+_CLAUSE: Final = re.compile(
+    r"[,;–—，、]\s*|\s(?=(?:and|then|und|dann|et|puis|y|luego|e|poi|depois|en|dan|i|potem|и|потом)\s)"
+)
+_SHORT: Final = re.compile(
+    r"(?:\b(?:(?-i:[A-ZА-Я])|Dr|Mr|Mrs|Ms|Prof|St|No|Nr|vs|etc|ca|approx|Sr|Sra|Mme|Jr|bzw|usw"
+    r"|inkl|tel|max|min|\d{1,2}))\.$",
+    re.IGNORECASE,
+)
+_STOP: Final = re.compile(r"[.!?…]+[\"'”’»)\]]*(?=\s|$)|[。！？]+|\n")
+_QUESTION: Final = re.compile(r"[?？][\"'”’»)\]\s]*$")
+_TAG: Final = re.compile(
+    r",?\s*(?:ok(?:ay)?|please|(?:all )?right|alright|ja|bitte|d'accord|vale|va bene|tá|oké|dobrze"
+    r"|ладно|хорошо|好吗|好不好)\s*[?？]$",
+    re.IGNORECASE,
+)
+_FILE: Final = re.compile(
+    r"(?<![\w/])/(?:[\w.-]+/?)+|https?://\S+|\b[\w-]+\.(?:md|txt|py|sh|js|ts|json|csv|ya?ml|toml"
+    r"|html?|pdf|docx?|xlsx?)\b",
+    re.IGNORECASE,
+)
+_WRITING: Final = re.compile(
+    r"\b(?:files?|scripts?|download|folder|disk|datei\w*|fichiers?|archivos?|ficheros?|arquivos?"
+    r"|ficheiros?|bestand\w*|plik\w*|файл\w*)\b|文件|下载|ファイル",
+    re.IGNORECASE,
+)
+_WORDS_MIN: Final = 2
+_CJK: Final = 0x2E80
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a user asked to be kept.
+
+    `words` are the words given, each to be kept by itself. Without any, something is
+    pointed at: `said`, the last answer; `result`, what comes of the rest of the message
+    ("explain X and save it"); else whatever is nearest. `rest` is what else the message
+    tells; `attached` that it was put there to be pointed at. `named` are the paths and
+    addresses in the message. `in_file`: a file would do as well.
+    """
+
+    words: tuple[str, ...] = ()
+    said: bool = False
+    result: bool = False
+    rest: str = ""
+    attached: bool = False
+    named: tuple[str, ...] = ()
+    in_file: bool = False
+
+
+class _Language:
+    def __init__(self, words: IntentWords) -> None:
+        lead = (
+            rf"(?:{words.lead}(?:[,!:.、，]?\s*|$))*"
+            if words.spaced
+            else rf"(?:{words.lead}[,，、]?)*"
+        )
+        end = r"[\s.!…。！,，]*"
+        self._lead = _pattern(lead)
+        self._asks = _pattern(words.asks)
+        self._that = _pattern(words.that)
+        self._attached = _pattern(rf"(?:{words.attached})\s*(?:[:：]|\.?\n)\s*(?=\S)")
+        self._this = _pattern(rf"(?:{words.this}){end}")
+        self._said = _pattern(words.said)
+        self._memory = _pattern(words.memory)
+        self._doubtful = _pattern(words.doubtful)
+        self._please = _pattern(words.please)
+        self._refused = _pattern(words.refused)
+        self.thanks = _pattern(words.thanks)
+
+    def request(self, text: str, begin: int, end: int, *, clause: bool) -> "_Request | None":
+        """The request that the sentence from `begin` to `end` makes; `clause`: one that
+        stands within another."""
+        sentence = _TAG.sub("", text[begin:end].rstrip())
+        asking = _QUESTION.search(sentence) is not None
+        lead = self._lead.match(sentence)
+        at = lead.end() if lead else 0
+        if asks := self._asks.match(sentence, at):
+            at = asks.end()
+        if asking and not asks:
+            return None
+        body = re.sub(r"[?？]\s*$", "", sentence[at:])
+        if self._this.fullmatch(body):
+            if asking and self._doubtful.search(body) and not self._please.search(sentence):
+                return None
+            memory = self._memory.search(body) is not None
+            return _Request(begin, end, said=self._said.search(body) is not None, memory=memory)
+        if clause:
+            return None
+        attached = self._attached.match(text, begin + at)
+        if attached and not _FILE.search(attached[0]):
+            return _Request(begin, len(text), begin=attached.end(), until=len(text))
+        found = (
+            self._that.fullmatch(body.strip(" .!。！"))
+            if "words" in self._that.groupindex
+            else None
+        )
+        if found:
+            return _Request(begin, end, begin=begin, until=begin + len(found["words"]))
+        if "words" not in self._that.groupindex and (that := self._that.match(body)):
+            first = begin + at + that.end()
+            first += len(text[first:]) - len(text[first:].lstrip())
+            until = _extent(text, first)
+            until -= asking and text[first:until].rstrip().endswith(("?", "？"))
+            return _Request(begin, end, begin=first, until=until)
+        return None
+
+    def refuses(self, before: str) -> bool:
+        return self._refused.search(before) is not None
+
+
+@dataclass(frozen=True)
+class _Request:
+    first: int
+    last: int
+    begin: int = -1
+    until: int = -1
+    said: bool = False
+    memory: bool = False
+    result: bool = False
+
+
+def wish_of(message: str) -> Wish | None:
+    """What `message` asks to be kept; None where it asks for nothing of that kind."""
+    text = _masked(message)
+    listed = re.search(r":[ \t]*\n", text)
+    found: list[_Request] = []
+    past = 0
+    for begin, end in _sentences(text):
+        if begin < past:
+            continue
+        given = listed is not None and begin >= listed.end()
+        last = not text[end:].strip()
+        request = _request(text, begin, end, pointing=given)
+        if request and not (given and not last):
+            found.append(request)
+            past = request.last if request.begin < 0 else request.until
+    return _wish(message, text, found, attached=listed is not None)
+
+
+def _request(text: str, begin: int, end: int, *, pointing: bool) -> _Request | None:
+    for language in _ALL:
+        if request := language.request(text, begin, end, clause=pointing):
+            return request
+    for clause in _CLAUSE.finditer(text, begin, end):
+        for language in _ALL:
+            request = language.request(text, clause.end(), end, clause=True)
+            before = text[begin : clause.start()]
+            if request and not language.refuses(before) and not _QUESTION.search(text[begin:end]):
+                return replace(request, result=clause[0].isspace())
+    return None
+
+
+def _wish(message: str, text: str, found: list[_Request], *, attached: bool) -> Wish | None:
+    words = tuple(
+        kept
+        for each in found
+        if each.begin >= 0 and (kept := message[each.begin : each.until].strip())
+    )
+    if words:
+        return Wish(words=words)
+    pointed = [each for each in found if each.begin < 0]
+    if not pointed:
+        return None
+    memory = any(each.memory for each in pointed)
+    if _WRITING.search(text) and not memory:
+        return None
+    rest = message
+    for each in reversed(pointed):
+        rest = f"{rest[: each.first]} {rest[each.last :]}"
+    return Wish(
+        said=any(each.said for each in pointed),
+        result=any(each.result for each in pointed),
+        rest=_statement(rest),
+        attached=attached,
+        named=tuple(dict.fromkeys(_FILE.findall(text))),
+        in_file=not memory,
+    )
+
+
+def _statement(rest: str) -> str:
+    """`rest`, if it says anything that could be kept: no mere thanks, question or order."""
+    rest = rest.strip(" \t,;")
+    said = [rest[begin:end] for begin, end in _sentences(rest)]
+    told = [each for each in said if each.strip() and not _QUESTION.search(each)]
+    told = [each for each in told if not any(lang.thanks.search(each) for lang in _ALL)]
+    return rest.strip() if _enough(" ".join(told)) else ""
+
+
+def _enough(words: str) -> bool:
+    """Whether `words` can be a statement: two of them, or of a script without blanks."""
+    return len(words.split()) >= _WORDS_MIN or any(ord(letter) >= _CJK for letter in words)
+
+
+def _sentences(text: str) -> list[tuple[int, int]]:
+    """Where the sentences of `text` begin and end."""
+    starts = [0, *(match.end() for match in _START.finditer(text))]
+    return [
+        (begin, end)
+        for begin, end in zip(starts, [*starts[1:], len(text)], strict=True)
+        if begin < end
+    ]
+
+
+def _extent(text: str, begin: int) -> int:
+    """Where the words end that begin at `begin`: with their sentence, or with the message
+    where they announce what follows."""
+    for stop in _STOP.finditer(text, begin):
+        if text[begin : stop.end()].rstrip().endswith((":", "：")):
+            return len(text)
+        if not _SHORT.search(text[begin : stop.end()]) or stop.end() == len(text):
+            return stop.end()
+    return len(text)
+
+
+def _masked(message: str) -> str:
+    """`message` with blanks for letters that are quoted; every place stays where it is."""
+    plain = message.replace("’", "'")
+    return _QUOTED.sub(lambda quoted: re.sub(r"\S", "\x01", quoted[0]), plain)
+
+
+def _pattern(words: str) -> re.Pattern[str]:
+    return re.compile(words, re.IGNORECASE)
+
+
+_ALL: Final = tuple(map(_Language, LANGUAGES))

@@ -1,0 +1,244 @@
+"""How people ask for something to be kept: one table per language.
+
+Patterns see one sentence from its beginning, whatever its case.
+"""
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True)
+class IntentWords:
+    """One language.
+
+    `lead` may stand before a request any number of times ("please", "and"); `asks` makes a
+    request of what follows even in a question ("could you"). `that` is followed by the words
+    to keep, `attached` by a colon or a new line and then those words. `this` is a whole
+    sentence that points at something; `said` finds in it that this is the last answer,
+    `memory` that it is no file that is wanted. `doubtful` asks whether one remembers, where
+    no `please` is near. `refused` in front of a request takes it back.
+    """
+
+    lead: str
+    asks: str
+    that: str
+    attached: str
+    this: str
+    said: str
+    memory: str
+    doubtful: str
+    please: str
+    refused: str
+    thanks: str
+    spaced: bool = True
+
+
+_EN_TYPES = (
+    r"(?:info(?:rmation)?|facts?|details?|data|contents?|text|page|article|answer|summary|points?"
+    r"|lists?|recipe|explanation|conversation|knowledge|message|website|site|post|things?|stuff)"
+)
+_EN_SAID = (
+    r"(?:what (?:you|we)(?:'ve| have)? (?:just )?(?:said|wrote|told me|answered|explained"
+    r"|discussed)|your (?:last |previous )?(?:answer|reply|response|explanation|summary))"
+)
+_EN_THIS = (
+    rf"(?:(?:all (?:of )?)?(?:this|that|it|these|those|them)|everything|{_EN_SAID}"
+    r"|(?:all )?(?:this|that|these|those|the|all the)(?: (?:key|important|main|whole|entire|new))*"
+    rf" {_EN_TYPES}(?: (?:above|below|here))?"
+    r"|what (?:you|I)(?:'ve| have)? (?:just )?(?:read|learned|learnt|found|said|told you|wrote)"
+    r"|what it says|what(?:'s| is) (?:in it|there|on (?:it|the page|this page)))"
+)
+_EN_MEMORY = r"(?: (?:in|to|into) (?:your |my |the )?(?:long-term )?(?:memory|memories|notes|mind))"
+_EN_TAIL = (
+    rf"(?: down)?{_EN_MEMORY}?(?: for (?:later|me|us|next time|future reference|the future"
+    r"|future use|good|another time|tomorrow))?(?:,? (?:please|now|too|as well|forever|always))*"
+)
+_EN_KEEP = (
+    r"(?:save|store|remember|memori[sz]e|note|record|retain|make a note of|take (?:a )?note of"
+    r"|don'?t (?:ever )?forget|do not forget|never forget)"
+)
+
+ENGLISH: Final = IntentWords(
+    lead=(
+        r"(?:please|pls|ok(?:ay)?|and|also|so|then|now|hey|hi|hello|oh|btw|by the way|just|oxydra"
+        r"|for the future|from now on|in future|kindly|yes|great|thanks|thank you|always|but"
+        r"|important|fyi|good|perfect|nice)"
+    ),
+    asks=(
+        r"(?:(?:can|could|would|will) you (?:please |also |kindly |just )*"
+        r"|I (?:want|need|would like) you to |I'd like you to |make sure (?:you |to )|be sure to "
+        r"|(?:please )?try to |you (?:should|must|need to) |let's )"
+    ),
+    that=(
+        r"(?:remember|keep in mind|bear in mind|don'?t (?:ever )?forget|do not forget|never forget"
+        r"|note|make a note|take (?:a )?note|memori[sz]e)"
+        r"(?: for (?:later|me|next time|the future))?(?:,? please)?,?"
+        r"(?: that\b(?! (?:for|in|to|please)\b)"
+        r"| (?=(?:I|I'm|I've|I'd|we|we're)\b|(?:my|our) .*\b(?:is|are|was|has|have|likes?)\b))"
+    ),
+    attached=(
+        rf"(?:{_EN_KEEP}|keep|write down|bear|don'?t forget|add|put)"
+        rf"(?: (?:{_EN_THIS}|(?:the|these|this) following(?: \w+)?|the following|in mind|down"
+        rf"|for (?:later|me|the future))|{_EN_MEMORY})*(?:,? please)?"
+    ),
+    this=(
+        rf"(?:{_EN_KEEP} {_EN_THIS}{_EN_TAIL}"
+        rf"|(?:keep|bear) {_EN_THIS} in (?:mind|memory)(?:,? please)?"
+        rf"|keep {_EN_THIS} for (?:later|me|next time|future reference)(?:,? please)?"
+        rf"|(?:write|jot) {_EN_THIS} down(?: for me| for later)?(?:,? please)?"
+        rf"|(?:add|put|commit|write) {_EN_THIS}{_EN_MEMORY}(?:,? please)?"
+        rf"|learn (?:from )?{_EN_THIS},? and (?:then )?{_EN_KEEP}(?: {_EN_THIS})?{_EN_TAIL}"
+        rf"|learn {_EN_THIS}(?: by heart)?(?:,? please)?)"
+    ),
+    said=rf"\b{_EN_SAID}",
+    memory=r"\b(?:remember|memor\w+|learn|forget|notes?|mind)\b",
+    doubtful=r"\b(?:remember|forget)\b",
+    please=r"\bplease\b|\bmake sure\b",
+    refused=r"\b(?:not|never|no need|without|stop|did|does|do you|if)\b|n't\b",
+    thanks=(
+        r"\b(?:thanks?|thank you|great|perfect|nice|awesome|wonderful|cool|ok(?:ay)?|hello|hi)\b"
+    ),
+)
+
+_DE_TYPES = (
+    r"(?:Informationen?|Fakten|Daten|Inhalte?|Texte?|Seite|Artikel|Antwort|Zusammenfassung"
+    r"|Punkte|Liste|Rezept|Erklärung|Details|Wissen|Nachricht)"
+)
+_DE_SAID = (
+    r"(?:was du (?:gerade |eben |mir |da )*(?:gesagt|geschrieben|erklärt|erzählt) hast"
+    r"|deine (?:letzte )?(?:Antwort|Erklärung|Zusammenfassung))"
+)
+_DE_THIS = (
+    rf"(?:das(?: alles)?|dies(?:es)?|es|alles|{_DE_SAID}"
+    rf"|(?:diese[ns]?|die|den|das|alle)(?: \w+)? {_DE_TYPES}|was du (?:gelesen|gelernt) hast)"
+)
+_DE_TAIL = r"(?: bitte| gut| mal)*(?: (?:im Gedächtnis|für später|ab|auf|für mich))*(?: bitte)?"
+_DE_KEEP = (
+    r"(?:merke?(?:'?s)?(?: dir| euch)?|merken Sie sich|speicher[en]?(?: Sie)?|notiere?(?: dir)?"
+    r"|notieren Sie(?: sich)?|behalte(?: dir)?|vermerke|schreibe?(?: dir)?|lern[e]?)"
+)
+
+GERMAN: Final = IntentWords(
+    lead=r"(?:bitte|und|also|ok(?:ay)?|gut|danke|hallo|hey|übrigens|ja|super|dann|nun|jetzt|wichtig)",
+    asks=(
+        r"(?:(?:kannst|könntest|würdest|könnten|können) (?:du|Sie) (?:dir |sich )?(?:bitte )?"
+        r"(?:auch )?|ich (?:möchte|will), dass du (?:dir )?)"
+    ),
+    that=(
+        r"(?:(?:merke?(?: dir| euch)?|merken(?: Sie sich)?|denke? (?:bitte )?(?:daran|dran)"
+        r"|vergiss (?:bitte )?(?:nicht|nie)|vergessen Sie nicht|notiere?(?: dir)?"
+        r"|behalte?(?: dir)? (?:im Kopf|im Gedächtnis|im Hinterkopf)|speicher[en]?)"
+        r"(?: bitte)?,? dass\b)"
+    ),
+    attached=(
+        rf"(?:{_DE_KEEP}|vergiss nicht|denke? daran)(?: bitte)?"
+        rf"(?: (?:{_DE_THIS}|Folgendes|das Folgende|folgende \w+|auf|im Gedächtnis|für später))*"
+        r"(?: bitte)?"
+    ),
+    this=(
+        rf"(?:{_DE_KEEP},?(?: bitte)? {_DE_THIS}{_DE_TAIL}|merk'?s dir(?: bitte)?"
+        r"|vergiss (?:das|es|dies)(?: bitte)? (?:nicht|nie)(?: mehr)?"
+        r"|denke? (?:bitte )?(?:daran|dran)"
+        r"|lerne? (?:daraus|davon),? und (?:speicher[en]?|merke?(?: dir)?)"
+        rf"(?: {_DE_THIS})?{_DE_TAIL}"
+        rf"|{_DE_THIS}(?: bitte)?(?: im Gedächtnis| für später)?(?: bitte)?"
+        r" (?:merken|speichern|notieren|behalten|abspeichern|aufschreiben))"
+    ),
+    said=_DE_SAID,
+    memory=r"\b(?:merk\w*|lern\w*|vergiss|gedächtnis|denke?|behalte\w*|notizen)\b",
+    doubtful=r"(?!)",
+    please=r"\bbitte\b",
+    refused=r"\b(?:nicht|nie|kein\w*|ohne|wenn|falls|hast du|soll\w*)\b",
+    thanks=r"\b(?:danke\w*|super|prima|toll|hallo|ok(?:ay)?|gut|perfekt|klasse)\b",
+)
+
+_FR_SAID = (
+    r"(?:ce que tu (?:viens de|m'as|as) (?:me )?(?:dire|dit|écrit|écrire|expliqué|expliquer)"
+    r"|ta (?:dernière )?(?:réponse|explication))"
+)
+_FR_THIS = (
+    rf"(?:(?:tout )?(?:ça|cela|ceci)|tout|{_FR_SAID}"
+    r"|(?:cet|cette|ces|le|la|les|l'|toutes ces|tous ces)[ ]?(?:informations?|faits?|données"
+    r"|contenu|texte|page|article|réponse|résumé|points|liste|recette|détails))"
+)
+_FR_TAIL = (
+    r"(?: bien)?(?: (?:en mémoire|dans ta mémoire|pour plus tard|pour moi|pour la suite))*"
+    r"(?:,? (?:s'il te plaît|s'il vous plaît|stp|svp))?"
+)
+_FR_KEEP = (
+    r"(?:souviens-toi|souvenez-vous|rappelle-toi|retiens|retenez|mémorise[zr]?|enregistre[zr]?"
+    r"|sauvegarde[zr]?|note[zr]?|garde[zr]?|retenir|n'oublie(?:z)? (?:pas|jamais))"
+)
+
+FRENCH: Final = IntentWords(
+    lead=(
+        r"(?:s'il te plaît|s'il vous plaît|stp|svp|et|alors|ok|merci|bonjour|salut|aussi|donc|puis"
+        r"|oui|bien|important|désormais)"
+    ),
+    asks=r"(?:(?:peux|pourrais)-tu |(?:pouvez|pourriez)-vous |tu peux |je veux que tu |veuillez )",
+    that=(
+        r"(?:souviens-toi|souvenez-vous|rappelle-toi|rappelez-vous|retiens|retenez|retenir"
+        r"|mémorise[zr]?|note[zr]?|garde(?:z)? (?:à l'esprit|en tête|en mémoire)"
+        r"|n'oublie(?:z)? (?:pas|jamais))(?: bien)?(?: s'il te plaît)?,? qu(?:e\b|'(?=\w))"
+    ),
+    attached=(
+        rf"{_FR_KEEP}(?: (?:{_FR_THIS}|ce qui suit|en mémoire|bien|de ceci|les \w+ suivantes?"
+        r"|le \w+ suivant))*(?:,? s'il te plaît)?"
+    ),
+    this=(
+        rf"(?:(?:{_FR_KEEP})(?: de| d')? ?{_FR_THIS}{_FR_TAIL}|(?:retiens|note|enregistre|mémorise"
+        rf"|sauvegarde|garde)-(?:le|la|les){_FR_TAIL}|ne l'oublie (?:pas|jamais){_FR_TAIL}"
+        rf"|souviens-t'en{_FR_TAIL}"
+        rf"|apprends(?:-en| de {_FR_THIS}) et (?:enregistre|sauvegarde|retiens)(?:-le| {_FR_THIS})?"
+        rf"{_FR_TAIL})"
+    ),
+    said=_FR_SAID,
+    memory=r"(?:souvien|rappelle|retien|retenir|retenez|mémoire|mémoris|oublie|apprends|note)",
+    doubtful=r"(?!)",
+    please=r"s'il (?:te|vous) plaît|\bst?vp\b",
+    refused=r"\b(?:ne|pas|jamais|sans|si|as-tu|est-ce que)\b(?! l'oublie)",
+    thanks=r"\b(?:merci|super|parfait|génial|bonjour|salut|ok|bien)\b",
+)
+
+_ES_SAID = (
+    r"(?:lo que (?:acabas de|me has|has) (?:decir|dicho|escribir|escrito)|tu (?:última )?respuesta)"
+)
+_ES_THIS = (
+    rf"(?:(?:todo )?(?:esto|eso|aquello)|todo|{_ES_SAID}|(?:est[aeo]s?|es[aeo]s?|l[ao]s?|el|toda la"
+    r"|toda esta) (?:información|datos?|hechos?|contenidos?|texto|página|artículo|respuesta|resumen"
+    r"|puntos|lista|receta|detalles))"
+)
+_ES_TAIL = (
+    r"(?: (?:en (?:tu |la )?memoria|para (?:más tarde|después|luego|el futuro|mí)|bien|siempre))*"
+    r"(?:,? por favor)?"
+)
+_ES_KEEP = (
+    r"(?:recuerd[ae]|recordar|guard[ae]|guardar|anot[ae]|anotar|apunt[ae]|apuntar|memori[zc][ae]r?"
+    r"|almacen[ae]|almacenar|registr[ae]|registrar|no (?:te )?olvides)"
+)
+
+SPANISH: Final = IntentWords(
+    lead=r"(?:por favor|y|ok|vale|bueno|hola|gracias|también|entonces|luego|sí|ahora|importante)",
+    asks=r"(?:(?:puedes|podrías|puede|podría) |quiero que |necesito que )",
+    that=(
+        r"(?:recuerd[ae]s?|recordar|ten(?:ga)? (?:en cuenta|presente|en mente)|no (?:te )?olvides?"
+        r"|anot[ae]|anotar|apunt[ae]|memori[zc][ae]r?|guard[ae]|toma nota de)"
+        r"(?:,? por favor,?)? que\b"
+    ),
+    attached=(
+        rf"{_ES_KEEP}(?: (?:{_ES_THIS}|lo siguiente|la siguiente \w+|los siguientes \w+"
+        r"|en (?:tu )?memoria))*(?:,? por favor)?"
+    ),
+    this=(
+        rf"(?:{_ES_KEEP} {_ES_THIS}{_ES_TAIL}"
+        rf"|(?:recuérda|recordar|guárda|guardar|anóta|anotar|apúnta|apuntar|memoríza|memorizar)"
+        rf"(?:te|me)?l[oa]s?{_ES_TAIL}|no (?:lo|la|te) olvides(?: de (?:esto|eso))?{_ES_TAIL}"
+        rf"|aprende de {_ES_THIS} y (?:guárdal[oa]s?|guarda(?: {_ES_THIS})?){_ES_TAIL})"
+    ),
+    said=_ES_SAID,
+    memory=r"(?:recu[eé]rd|recordar|memori|olvides|aprende|anot|apunt)",
+    doubtful=r"\brec(?:uerdas|ordar)\b",
+    please=r"\bpor favor\b",
+    refused=r"\b(?:no|nunca|sin|si)\b(?! (?:te |lo |la )?olvides)",
+    thanks=r"\b(?:gracias|genial|perfecto|hola|vale|ok|bien)\b",
+)

@@ -1,0 +1,95 @@
+"""The runtime's own save, through the same pipeline as every other."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Final
+
+from wire.errors import WireError
+
+from guest.agent.guard.parts import parts_of
+from guest.agent.guard.quoting import beginning
+from guest.agent.guard.sources import Source
+from guest.agent.turn import Pipeline
+from guest.tools.base import Approve, ToolContext, ToolResult
+
+_TOOLS: Final = {"memory_save": 4000, "remember": 2000}
+"""What can save, the first choice first, and the longest note that each is given."""
+_FAILURES_MAX: Final = 3
+
+
+class Saver:
+    """Saves what a user asked to be kept, as `context`'s user, on the runtime's behalf."""
+
+    def __init__(self, pipeline: Pipeline, context: ToolContext, approve: Approve | None) -> None:
+        self._pipeline = pipeline
+        self._context = context
+        self._approve = approve
+
+    async def read_file(self, arguments: dict[str, object]) -> ToolResult:
+        """`file_read`; what an operator must mend is an error of it, too."""
+        return await self._call(replace(self._context, actor="automatic"), "file_read", arguments)
+
+    async def save(self, sources: Sequence[Source]) -> str:
+        """Save `sources`; a sentence for the user on what is stored and what could not be."""
+        offered = {tool.name for tool in self._pipeline.tools()}
+        tool = next((name for name in _TOOLS if name in offered), "")
+        if not tool:
+            return "(Nothing was saved: memory_save is switched off.)"
+        told: list[str] = []
+        failed: list[str] = []
+        for source in sources:
+            stored, lost = await self._save(tool, source)
+            told += stored
+            failed += lost
+        if not told:
+            return f"(Nothing was saved: {'; '.join(failed)}.)"
+        missing = f". Not saved: {'; '.join(failed)}" if failed else ""
+        return f"(Saved by the runtime, as you asked: {'; '.join(told)}{missing})"
+
+    async def _save(self, tool: str, source: Source) -> tuple[list[str], list[str]]:
+        """What was stored of one source, and what was not, in words."""
+        material = (source.name,) if source.material else ()
+        context = replace(self._context, actor="automatic", material=material)
+        stored: list[str] = []
+        lost: dict[str, list[int]] = {}
+        parts = parts_of(source, _TOOLS[tool])
+        failures = 0
+        for number, part in enumerate(parts, 1):
+            result = await self._call(context, tool, {"content": part})
+            if not result.is_error:
+                stored.append(result.summary)
+                failures = 0
+                continue
+            lost.setdefault(result.summary, []).append(number)
+            failures += 1
+            if failures == _FAILURES_MAX:
+                lost[result.summary] += range(number + 1, len(parts) + 1)
+                break
+        told = [f"{'; '.join(stored)} {_what(source, len(parts))}"] if stored else []
+        return told, [
+            _which(numbers, len(parts), source) + reason for reason, numbers in lost.items()
+        ]
+
+    async def _call(
+        self, context: ToolContext, tool: str, arguments: dict[str, object]
+    ) -> ToolResult:
+        try:
+            result = await self._pipeline.call(context, tool, arguments, self._approve)
+        except WireError as error:
+            return ToolResult(error.brief, True, error.brief, 0)
+        return replace(result, summary=result.summary.rstrip("."))
+
+
+def _what(source: Source, parts: int) -> str:
+    if not source.name:
+        return beginning(source.text)
+    many = f", in {parts} parts" if parts > 1 else ""
+    left_out = f"; {source.left_out}" if source.left_out else ""
+    return f"from {source.name}{many}{left_out}"
+
+
+def _which(numbers: Sequence[int], parts: int, source: Source) -> str:
+    if parts == 1:
+        return f"{source.name}: " if source.name else ""
+    shown = f"{numbers[0]}–{numbers[-1]}" if len(numbers) > 2 else " and ".join(map(str, numbers))
+    return f"part {shown} of {parts} of {source.name or 'your words'}: "
