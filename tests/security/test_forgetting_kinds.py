@@ -1,0 +1,226 @@
+"""Every way to forget leaves no byte: cleared, undone, replaced, gone with its session."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from guest.memory.database.local import LocalDatabase
+from guest.memory.namespaces import notes_of
+from guest.memory.sessions import purging
+from guest.memory.store import Memory
+from guest.memory.types import Details, NoteNotFound, Only, Origin
+from tests.security.test_forgetting import left_over
+from tests.security.test_forgetting_encrypted import decrypted
+from tests.unit.memory_support import ORIGIN, FakeEmbedder, embedded, file_bytes, opened, rows
+
+ALICE = "alice"
+KEY = "a key that only the tests know"
+READ = Origin("agent", "cli", "s1", "t1", link="/shared/quixotry.md", material=True)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "memory.db"
+
+
+async def bytes_of(memory: Memory, path: Path, key: str) -> bytes:
+    return await decrypted(memory, path) if key else file_bytes(path)
+
+
+async def used(memory: Memory) -> tuple[int, int]:
+    """What `usage` says, after it was compared with the notes."""
+    counted = "SELECT COUNT(*), SUM(length(CAST(content AS BLOB))) FROM notes"
+    (truth,) = (await memory._database.execute(counted)).rows
+    (said,) = (await memory._database.execute("SELECT notes, bytes FROM usage")).rows
+    assert said == truth
+    return said  # type: ignore[return-value]
+
+
+async def forget_by_deleting(memory: Memory, note_id: str) -> None:
+    await memory.delete(ALICE, note_id)
+
+
+async def forget_by_clearing(memory: Memory, note_id: str) -> None:
+    assert await memory.keyed.clear(ALICE, "plan zephyrine")
+
+
+async def forget_by_undoing(memory: Memory, note_id: str) -> None:
+    """Back over the undone supersession and all versions, to before the first."""
+    done: list[str] = []
+    while not done or done[-1] != "forgotten":
+        done.append((await memory.history.undo(ALICE, note_id, may_forget=True)).done)
+    assert done == ["current_again", "restored", "restored", "forgotten"]
+
+
+@pytest.mark.parametrize("key", ["", KEY])
+@pytest.mark.parametrize("forget", [forget_by_deleting, forget_by_clearing, forget_by_undoing])
+async def test_a_keyed_note_is_gone_with_all_that_was_known_of_it(
+    path: Path, forget: Callable[[Memory, str], Awaitable[None]], key: str
+) -> None:
+    async with opened(path, FakeEmbedder(), encryption_key=key) as memory:
+        kept = (await memory.save(ALICE, "the garden needs water", [], ORIGIN)).note
+        before = await used(memory)
+        name = "plan zephyrine"
+        note = await memory.keyed.write(ALICE, name, "about byzantium", "replace", READ)
+        await memory.keyed.write(ALICE, name, "then heliotrope", "append", ORIGIN)
+        details = Details("decision", 0.5, "because of cochineal", 1.0)
+        await memory._database.execute(
+            "UPDATE notes SET rationale = ?, tags = '[\"tagquark\"]'", (details.rationale,)
+        )
+        await memory.keyed.write(ALICE, name, "only obsidian", "replace", ORIGIN)
+        await memory.typed.supersede(ALICE, note.note_id, reason="it was xylophone")
+        await memory.typed.supersede(ALICE, kept.note_id, replacement_id=note.note_id)
+        await memory._database.execute(
+            "UPDATE notes SET rationale = '', tags = '[]' WHERE key IS NULL"
+        )
+        words = [b"zephyrin", b"byzantium", b"heliotrope", b"cochineal", b"tagquark"]
+        words += [b"obsidian", b"xylophone", b"quixotry", note.note_id.encode()]
+        content = await bytes_of(memory, path, key)
+        assert [word for word in words if word not in content] == [], "the test would see nothing"
+
+        await forget(memory, note.note_id)
+
+        content = await bytes_of(memory, path, key)
+        assert [word for word in words if word in content] == []
+        assert b"garden" in content
+        assert await used(memory) == before
+        assert await memory.keyed.activity(ALICE, datetime.now(UTC).date()) == []
+        with pytest.raises(NoteNotFound):
+            await memory.get(ALICE, note.note_id)
+        orphan = (await memory.get(ALICE, kept.note_id)).superseded
+        assert orphan is not None
+        assert orphan.by == ""
+        assert (await memory.list(ALICE, 10))[0] == []
+
+
+async def scoped(memory: Memory, session_id: str, text: str) -> str:
+    origin = Origin("agent", "cli", session_id, "t1", link="/shared/quixotry.md", material=True)
+    details = Details("decision", 0.5, f"why {text[:40]}", 1.0, session_id)
+    return (await memory.save(ALICE, text, ["tagquark"], origin, details)).note.note_id
+
+
+@pytest.mark.parametrize("key", ["", KEY])
+async def test_a_session_takes_the_notes_with_it_that_only_it_sees(path: Path, key: str) -> None:
+    async with opened(path, FakeEmbedder(), encryption_key=key) as memory:
+        for session_id in ("gone", "kept"):
+            await memory.conversations.create(ALICE, session_id)
+        everywhere = (await memory.save(ALICE, "the garden needs water", [], ORIGIN)).note
+        beside = await scoped(memory, "kept", "roses in may")
+        before = await used(memory)
+        first = await scoped(memory, "gone", "code word zephyrine")
+        await memory.update(ALICE, first, "code word byzantium", None, ORIGIN)
+        second = await scoped(memory, "gone", "about heliotrope " * 200)
+        await memory.typed.supersede(
+            ALICE, first, reason="obsidian", replacement_id=second, session_id="gone"
+        )
+        replaced = (await memory.save(ALICE, "it rains", [], ORIGIN)).note
+        await memory.typed.supersede(
+            ALICE, replaced.note_id, replacement_id=second, session_id="gone"
+        )
+        await embedded(memory, ALICE, (await memory.statistics(ALICE)).passages)
+        assert (await memory.search(ALICE, "heliotrope", only=Only("gone"))).hits
+        words = [b"zephyrin", b"byzantium", b"heliotrope", b"obsidian", b"tagquark", b"quixotry"]
+        words += [first.encode(), second.encode()]
+        content = await bytes_of(memory, path, key)
+        assert [word for word in words if word not in content] == [], "the test would see nothing"
+        await memory.update(ALICE, beside, "roses in may", [], ORIGIN)
+        await memory.update(ALICE, beside, "roses in june", [], ORIGIN)
+
+        await memory.sessions.forget(ALICE, "gone")
+
+        await memory.delete(ALICE, beside)
+        content = await bytes_of(memory, path, key)
+        assert [word for word in words if word in content] == []
+        assert (await memory.get(ALICE, everywhere.note_id)).superseded is None
+        orphan = (await memory.get(ALICE, replaced.note_id)).superseded
+        assert orphan is not None
+        assert orphan.by == ""
+        await memory.delete(ALICE, replaced.note_id)
+        assert await used(memory) == (before[0] - 1, before[1] - len("roses in may"))
+        for only in (Only("gone"), Only("gone", superseded=True), Only()):
+            found = await memory.search(ALICE, "heliotrope byzantium", only=only)
+            assert [hit.note_id for hit in found.hits if hit.note_id != everywhere.note_id] == []
+        statistics = await memory.statistics(ALICE)
+        assert statistics.passages == statistics.passages_embedded == 1
+    if not key:
+        assert rows(path, "SELECT COUNT(*) FROM note_versions") == [(0,)]
+        assert rows(path, "PRAGMA foreign_key_check") == []
+
+
+async def test_an_old_session_takes_its_notes_with_it(path: Path) -> None:
+    async with opened(path, retention_days=30) as memory:
+        await memory.conversations.create(ALICE, "old")
+        await scoped(memory, "old", "code word zephyrine")
+        await memory._database.execute("UPDATE sessions SET updated_at = '2020-01-01T00:00:00.0Z'")
+        assert await memory.retention(ALICE).look() == 1
+        assert left_over(path, ["zephyrine", "tagquark", "quixotry"], []) == []
+        assert (await memory._database.execute("SELECT notes, bytes FROM usage")).rows == ((0, 0),)
+
+
+async def test_many_notes_of_a_session_go_in_slices_and_are_hidden_at_once(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Interrupted between two slices: nobody finds the rest, and the next start removes it."""
+    monkeypatch.setattr(purging, "_SLICE", 3)
+    executed = LocalDatabase.execute
+    left = 3
+
+    async def failing(self: LocalDatabase, sql: str, arguments: object = ()) -> object:
+        nonlocal left
+        left -= sql == purging._NOTE_CHUNKS
+        if not left:
+            raise OSError("cut off")
+        return await executed(self, sql, arguments)  # type: ignore[arg-type]
+
+    async with opened(path, FakeEmbedder()) as memory:
+        await memory.conversations.create(ALICE, "gone")
+        kept = (await memory.save(ALICE, "kept", [], ORIGIN)).note
+        for number in range(20):
+            await scoped(memory, "gone", f"zephyrine {number}")
+        with monkeypatch.context() as patched:
+            patched.setattr(LocalDatabase, "execute", failing)
+            with pytest.raises(OSError, match="cut off"):
+                await memory.sessions.forget(ALICE, "gone")
+        assert [note.note_id for note in (await memory.list(ALICE, 30))[0]] == [kept.note_id]
+        for only in (Only(), Only("gone")):
+            hits = (await memory.search(ALICE, "zephyrine", only=only)).hits
+            assert [hit.text for hit in hits if "zephyrine" in hit.text] == []
+        assert (await memory.typed.recall(ALICE, limit=50, session_id="gone")).notes == (kept,)
+        assert b"zephyrine" in file_bytes(path)
+    async with opened(path) as memory:
+        assert b"zephyrine" not in file_bytes(path)
+        assert await used(memory) == (1, 4)
+    assert rows(path, "SELECT COUNT(*) FROM chunks") == [(1,)]
+
+
+async def test_notes_go_while_others_are_written(path: Path) -> None:
+    """What is resident for searching stays in step while sessions and keyed notes go."""
+    async with opened(path, FakeEmbedder()) as memory:
+        await memory.save(ALICE, "the garden", [], ORIGIN)
+        await embedded(memory, ALICE, 1)
+        assert (await memory.search(ALICE, "garden")).hits
+
+        async def one(number: int) -> None:
+            session_id = f"s{number}"
+            await memory.conversations.create(ALICE, session_id)
+            await scoped(memory, session_id, f"zephyrine {number}")
+            await memory.keyed.write(ALICE, session_id, f"zephyrine {number}", "append", READ)
+            await memory.save(ALICE, f"roses {number}", [], ORIGIN)
+            await asyncio.gather(
+                memory.sessions.forget(ALICE, session_id), memory.keyed.clear(ALICE, session_id)
+            )
+
+        await asyncio.gather(*map(one, range(8)))
+        await embedded(memory, ALICE, 9)
+        found = await memory.search(ALICE, "roses zephyrine", top_k=20)
+        assert {hit.text for hit in found.hits} == {f"roses {number}" for number in range(8)}
+        assert found.warnings == ()
+        resident = memory._vectors._of(notes_of(ALICE)).resident
+        assert resident is not None
+        assert len(resident) == 9
+        assert b"zephyrine" not in file_bytes(path)
+        assert (await used(memory))[0] == 9
+    assert rows(path, "PRAGMA integrity_check") == [("ok",)]
