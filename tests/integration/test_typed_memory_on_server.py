@@ -1,5 +1,6 @@
 """Recalling, superseding, undoing and reviewing notes on a server, as on a file."""
-# ruff: noqa: F403, F405 - the tests of memory itself, run once more
+# ruff: noqa: F403 - the tests of memory itself, run once more
+# mypy: disable-error-code="assignment"
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,12 +11,18 @@ from guest.memory.types import RemoteConfig
 from tests.support.sqld import running
 from tests.unit import memory_support
 from tests.unit.guest.memory.test_note_history import *
-from tests.unit.guest.memory.test_review import *
-from tests.unit.guest.memory.test_search_only import *
+from tests.unit.guest.memory.test_review import (
+    test_nearly_the_same_is_shown_as_a_pair as test_pairs,
+)
+from tests.unit.guest.memory.test_search_only import (
+    test_only_its_own_session_finds_a_scoped_note as test_scoped,
+)
 from tests.unit.guest.memory.test_supersession import *
 from tests.unit.guest.memory.test_typed_notes import *
 
 pytestmark = pytest.mark.sqld
+
+__all__ = ["test_pairs", "test_scoped"]
 
 
 @pytest.fixture(autouse=True)

@@ -1,0 +1,94 @@
+"""While the memory server is away, notes are recalled from the copy, by the same rules."""
+
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from guest.errors import StorageError
+from guest.memory.store import Memory
+from guest.memory.types import Details, MemoryConfig, Origin, RemoteConfig
+from tests.support.sqld import Sqld, running
+from tests.unit.memory_support import ORIGIN, FakeEmbedder, until
+
+pytestmark = pytest.mark.sqld
+
+ALICE = "alice"
+PAGE = Origin("agent", session_id="s1", link="/shared/page.md", material=True)
+
+
+@pytest.fixture
+def server() -> Iterator[Sqld]:
+    with running() as started:
+        yield started
+
+
+@pytest.fixture
+async def memory(server: Sqld, tmp_path: Path) -> AsyncIterator[Memory]:
+    config = MemoryConfig(
+        db_path=str(tmp_path / "memory.db"), remote=RemoteConfig(server.url(), timeout_s=0.5)
+    )
+    memory = await Memory.open(config, FakeEmbedder(), ALICE)
+    try:
+        yield memory
+    finally:
+        await memory.close()
+
+
+async def recalled(memory: Memory, **how: Any) -> list[str]:
+    outcome = await memory.typed.recall(ALICE, **how)
+    assert outcome.warnings[0].startswith("the memory server cannot be reached (")
+    assert outcome.warnings[0].endswith(" ago")
+    assert len(outcome.warnings) == 1
+    return [note.text for note in outcome.notes]
+
+
+async def test_notes_are_recalled_from_the_copy(memory: Memory, server: Sqld) -> None:
+    risk = Details("risk", 0.4, "because")
+    await memory.save(ALICE, "tea is a risk", (), PAGE, risk)
+    old = (await memory.save(ALICE, "tea at four", (), ORIGIN)).note
+    await memory.save(ALICE, "tea for one", (), ORIGIN, Details(scope_session="s1"))
+    await memory.keyed.write(ALICE, "scratchpad", "tea, too", "replace", ORIGIN)
+    await memory.typed.supersede(ALICE, old.note_id, reason="late")
+    assert (await memory.typed.recall(ALICE, query="tea")).warnings == ()
+    before = await memory.get(ALICE, old.note_id)
+    server.kill()
+    with pytest.raises(StorageError):
+        await memory.list(ALICE, 1)
+    for query in ("", "tea"):
+        assert await recalled(memory, query=query) == ["tea is a risk"]
+        assert await recalled(memory, query=query, types=("fact",)) == []
+        assert await recalled(memory, query=query, min_confidence=0.5) == []
+        in_session = await recalled(memory, query=query, session_id="s1")
+        assert set(in_session) == {"tea is a risk", "tea for one"}
+        everything = await recalled(memory, query=query, include_superseded=True)
+        assert set(everything) == {"tea is a risk", "tea at four"}
+    (note,) = (await memory.typed.recall(ALICE)).notes
+    assert (note.details, note.origin) == (risk, PAGE)
+    for change in (
+        lambda: memory.typed.supersede(ALICE, note.note_id),
+        lambda: memory.history.undo(ALICE, note.note_id, may_forget=True),
+        lambda: memory.history.changes(ALICE),
+        lambda: memory.review(ALICE),
+    ):
+        with pytest.raises(StorageError, match="cannot be reached"):
+            await change()
+    server.start()
+    await until(lambda: memory.state == "ready", 30)
+    assert await memory.get(ALICE, old.note_id) == before
+    assert (await memory.get(ALICE, note.note_id)).access_count == 1
+
+
+async def test_without_a_copy_nothing_is_recalled(server: Sqld, tmp_path: Path) -> None:
+    server.kill()
+    config = MemoryConfig(
+        db_path=str(tmp_path / "memory.db"), remote=RemoteConfig(server.url(), timeout_s=0.5)
+    )
+    memory = await Memory.open(config, FakeEmbedder(), ALICE)
+    try:
+        for query in ("", "tea"):
+            with pytest.raises(StorageError, match="there is no copy of it on this machine"):
+                await memory.typed.recall(ALICE, query=query)
+    finally:
+        await memory.close()
