@@ -45,10 +45,10 @@ UPDATE notes SET access_count = MAX(access_count, ?), accessed_at = MAX(accessed
     WHERE namespace = ? AND note_id = ?
 """
 _SUPERSEDE: Final = """
-UPDATE notes SET superseded_by = COALESCE(NULLIF(?1, ''), superseded_by, ?1),
-                 superseded_reason = COALESCE(NULLIF(?2, ''), superseded_reason),
-                 superseded_at = COALESCE(NULLIF(?3, ''), superseded_at)
-    WHERE namespace = ?4 AND note_id = ?5
+UPDATE notes SET superseded_by = ?,
+                 superseded_reason = COALESCE(NULLIF(?, ''), superseded_reason),
+                 superseded_at = COALESCE(NULLIF(?, ''), superseded_at)
+    WHERE namespace = ? AND note_id = ?
 """
 _REQUIRE_NO_CIRCLE: Final = """
 INSERT INTO guards (ok)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from guest.memory.portable.importing import Report
+from guest.memory.portable.stored import Stored, StoredNotes
 from guest.memory.store import Memory
 from guest.memory.types import Details
 from tests.support.memory_lines import (
@@ -99,8 +100,8 @@ async def test_a_file_of_version_1_is_imported_with_what_it_meant(memory: Memory
 
 
 async def test_recalls_are_the_most_of_both_and_change_nothing(memory: Memory) -> None:
-    await fed(memory, note("n1", "tea", access_count=3, accessed_at=LATER))
-    for count, at in ((2, TIME), (5, TIME), (1, None), (4, LATER)):
+    await fed(memory, note("n1", "tea", access_count=3, accessed_at=TIME))
+    for count, at in ((2, None), (5, EARLIER), (4, LATER), (1, TIME)):
         line = note("n1", "tea", access_count=count, accessed_at=at)
         assert outcome(await fed(memory, line)) == (0, 0, 1, 0)
     assert await stored(memory) == {"n1": note("n1", "tea", access_count=5, accessed_at=LATER)}
@@ -194,6 +195,25 @@ async def test_notes_that_would_replace_each_other_in_a_circle_are_refused(
         assert found["n3"]["superseded_by"] is None
 
 
+async def test_a_circle_is_not_closed_by_two_at_the_same_moment(
+    memory: Memory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fed(memory, note("n1", "a"), note("n2", "b"), note("n3", "c"))
+    read = Stored.notes
+
+    async def overtaken(self: Stored, lines: Any) -> StoredNotes:
+        found = await read(self, lines)
+        await memory.typed.supersede("alice", "n2", replacement_id="n1")
+        return found
+
+    monkeypatch.setattr(Stored, "notes", overtaken)
+    report = await fed(memory, note("n1", "a", superseded_by="n2"), note("n3", "c", access_count=2))
+    assert outcome(report) == (0, 0, 1, 1)
+    assert report.problems[0][1].startswith("superseded_by: n2 was itself replaced by note n1")
+    found = await stored(memory)
+    assert [each["superseded_by"] for each in found.values()] == [None, "n1", None]
+
+
 async def test_who_says_more_of_what_replaced_a_note_is_believed(memory: Memory) -> None:
     forgotten = note("n1", "a", superseded_by="", superseded_reason="old", superseded_at=TIME)
     replaced = note("n1", "a", superseded_by="n2", superseded_reason="", superseded_at=LATER)
@@ -238,6 +258,25 @@ async def test_a_full_memory_refuses_each_note_that_does_not_fit(tmp_path: Path)
         assert outcome(report) == (0, 1, 0, 2)
         assert "bytes of text of at most 20" in report.problems[0][1]
         assert "3 notes of at most 2" in report.problems[1][1]
+
+
+async def test_an_import_beside_saves_does_not_go_over_the_quota(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read, saves = Stored.notes, iter(["milk", "honey"])
+
+    async def overtaken(self: Stored, lines: Any) -> StoredNotes:
+        found = await read(self, lines)
+        for text in saves:
+            await memory.save("alice", text, [], ORIGIN)
+        return found
+
+    monkeypatch.setattr(Stored, "notes", overtaken)
+    async with opened(tmp_path / "memory.db", max_notes=4) as memory:
+        report = await fed(memory, *(note(f"n{number}", f"tea {number}") for number in range(4)))
+        assert [number for number, _ in report.problems] == [4, 5]
+        assert "the memory is full: 4 notes of at most 4" in report.problems[0][1]
+        assert len(await stored(memory)) == 4
 
 
 async def test_a_copy_is_whole_though_the_memory_is_over_its_limit(tmp_path: Path) -> None:
