@@ -191,7 +191,10 @@ async def test_talks_go_on_and_are_stored_in_order_afterwards(server: Sqld, tmp_
         assert await say(memory, "old", "one") == 0
         assert "not being stored right now" in memory.conversations.unstored("old")
         assert memory.conversations.unstored("old") == ""
-        new = await memory.conversations.create(ALICE, "new", title="made while away")
+        new = await memory.conversations.create(
+            ALICE, "new", title="made while away", parent_id="old"
+        )
+        assert new.parent_id == "old"
         assert (await memory.conversations.get(ALICE, "new")) == new
         await say(memory, "new", "a")
         await say(memory, "old", "two")
@@ -205,6 +208,7 @@ async def test_talks_go_on_and_are_stored_in_order_afterwards(server: Sqld, tmp_
         assert await say(memory, "old", "three") == 4
         assert await said(memory, "old") == ["before", "one", "two", "three"]
         assert await said(memory, "new") == ["a"]
+        assert (await memory.conversations.get(ALICE, "new")).parent_id == "old"
         assert memory.conversations.unstored("old") == ""
         found = await memory.search(ALICE, "two", include_conversation=True)
         assert found.hits[0].source == "conversation"

@@ -48,6 +48,17 @@ async def test_a_session_is_created_once_and_resumed(path: Path) -> None:
         assert await memory.conversations.get(ALICE, "s1") == made
 
 
+async def test_a_session_knows_which_one_its_work_was_delegated_from(path: Path) -> None:
+    async with opened(path) as memory:
+        parent = await memory.conversations.create(ALICE, "s1")
+        assert parent.parent_id == ""
+        child = await memory.conversations.create(ALICE, "s2", parent_id="s1")
+        assert child.parent_id == "s1"
+        assert await memory.conversations.create(ALICE, "s2", parent_id="s3") == child
+        listed = await memory.conversations.list(ALICE)
+        assert [session.parent_id for session in listed] == ["s1", ""]
+
+
 async def test_another_users_session_is_refused_like_an_unknown_one(path: Path) -> None:
     async with opened(path) as memory:
         theirs = memory.conversations

@@ -120,6 +120,7 @@ async def use_kinds(memory: Memory, user_id: str, note_id: str) -> None:
     for query in ("cat", ""):
         await memory.typed.recall(user_id, query=query, types=("fact", "risk"), min_confidence=0.1)
     await memory.typed.supersede(user_id, other, replacement_id=note_id, reason="a cat after all")
+    await memory.review(user_id, stale_days=1)
     await memory.history.changes(user_id, session_id="s1")
     await memory.history.changes(user_id, note_id=note_id, actor="user", material_only=True)
     for undone in (other, note_id):
