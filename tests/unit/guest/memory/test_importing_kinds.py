@@ -264,15 +264,15 @@ async def test_an_import_beside_saves_does_not_go_over_the_quota(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     read, saves = Stored.notes, iter(["milk", "honey"])
-
-    async def overtaken(self: Stored, lines: Any) -> StoredNotes:
-        found = await read(self, lines)
-        for text in saves:
-            await memory.save("alice", text, [], ORIGIN)
-        return found
-
-    monkeypatch.setattr(Stored, "notes", overtaken)
     async with opened(tmp_path / "memory.db", max_notes=4) as memory:
+
+        async def overtaken(self: Stored, lines: Any) -> StoredNotes:
+            found = await read(self, lines)
+            for text in saves:
+                await memory.save("alice", text, [], ORIGIN)
+            return found
+
+        monkeypatch.setattr(Stored, "notes", overtaken)
         report = await fed(memory, *(note(f"n{number}", f"tea {number}") for number in range(4)))
         assert [number for number, _ in report.problems] == [4, 5]
         assert "the memory is full: 4 notes of at most 4" in report.problems[0][1]
