@@ -23,15 +23,13 @@ _PAGE: Final = """
 SELECT {at} AS at, note_id, {version}, {kind}, {change}, {text}, {tags}, {type}, {key},
        {actor}, {origin}, {current}, {by}
     FROM {table} WHERE {namespace} = ?1 AND {at} <= ?2
-        AND ({at}, note_id, {version}, {kind}) < (?2, ?3, ?4, ?5)
-        AND (?7 = '' OR note_id = ?7) AND (?8 = '' OR {actor} = ?8){only}
-    ORDER BY {at} DESC, note_id DESC, {version} DESC LIMIT ?6
+        AND ({at}, note_id, {version}, {kind}) < (?2, ?3, ?4, ?5){only}
+    ORDER BY {at} DESC, note_id DESC, {version} DESC LIMIT ?
 """
 _WHERE_FROM: Final = (
     "{0}.origin_channel, {0}.origin_session, {0}.origin_turn, {0}.origin_link, {0}.origin_material"
 )
-_ONLY_MATERIAL: Final = " AND {0}.origin_material = 1"
-_ONLY_SESSION: Final = " AND {0}.origin_session = ?9"
+_OF_NOTE: Final = " AND {rows}.note_id = ?"
 _START: Final = ("~", "", 0, 0)
 """Later than every moment."""
 
@@ -83,15 +81,21 @@ class NoteHistory:
         """
         arguments.check_range("limit", limit, CHANGES_MAX)
         place = _read_cursor(cursor) if cursor else _START
-        filters: tuple[Value, ...] = (note_id, actor)
-        written = _ONLY_MATERIAL * material_only
-        if session_id:
-            written += _ONLY_SESSION
-            filters = (*filters, session_id)
-        arguments_ = (namespaces.notes_of(user_id), *place, limit + 1, *filters)
-        pages = [_current(written), _before(written)]
+        only, values = "", list[Value]()
+        for condition, value in (
+            (_OF_NOTE, note_id),
+            (" AND {actor} = ?", actor),
+            (" AND {rows}.origin_session = ?", session_id),
+        ):
+            if value:
+                only += condition
+                values.append(value)
+        if material_only:
+            only += " AND {rows}.origin_material = 1"
+        arguments_ = (namespaces.notes_of(user_id), *place, *values, limit + 1)
+        pages = [_current(only), _before(only)]
         if not (material_only or session_id):
-            pages.append(_superseded())
+            pages.append(_superseded(only))
         results = await self._database.batch([Statement(sql, arguments_) for sql in pages])
         rows = sorted((row for result in results for row in result.rows), key=_place, reverse=True)
         with noticed("the history of notes"):
@@ -140,18 +144,19 @@ def _before(only: str) -> str:
         "note_versions AS before CROSS JOIN notes USING (namespace, note_id)",
         "before",
         only,
-        at="before.written_at",
+        # "+": the few versions of one note are sooner found by the note than by the time
+        at="+before.written_at" if _OF_NOTE in only else "before.written_at",
         change="before.change",
         text="before.content",
         current="0",
     )
 
 
-def _superseded() -> str:
+def _superseded(only: str) -> str:
     return _page(
         "notes",
         "notes",
-        " AND superseded_by IS NOT NULL",
+        f"{only} AND superseded_by IS NOT NULL",
         at="superseded_at",
         kind="1",
         change="'supersede'",
@@ -164,8 +169,8 @@ def _superseded() -> str:
 
 
 def _page(table: str, rows: str, only: str, **parts: str) -> str:
-    """The SQL of one page of changes of one kind."""
-    usual = {
+    """The SQL of one page of changes of one kind; `only` is what follows its conditions."""
+    chosen = {
         "table": table,
         "namespace": f"{rows}.namespace",
         "version": f"{rows}.version",
@@ -176,9 +181,8 @@ def _page(table: str, rows: str, only: str, **parts: str) -> str:
         "actor": f"{rows}.origin_actor",
         "origin": _WHERE_FROM.format(rows),
         "by": "''",
-        "only": only.format(rows),
-    }
-    return _PAGE.format(**(usual | parts))
+    } | parts
+    return _PAGE.format(**chosen, only=only.format(rows=rows, actor=chosen["actor"]))
 
 
 def _place(row: Row) -> _Place:

@@ -44,6 +44,13 @@ SORTING: Final = {
 }
 """Statements that may sort."""
 
+FEW: Final = {
+    "SET around": "four turns",
+    "ORDER BY +before.written_at": "the versions of one note",
+    "'supersede'": "notes that were superseded",
+}
+"""Statements that may sort, by a part of them, and what is so few."""
+
 Plans = dict[str, list[str]]
 
 
@@ -121,6 +128,7 @@ async def use_kinds(memory: Memory, user_id: str, note_id: str) -> None:
         await memory.typed.recall(user_id, query=query, types=("fact", "risk"), min_confidence=0.1)
     await memory.typed.supersede(user_id, other, replacement_id=note_id, reason="a cat after all")
     await memory.review(user_id, stale_days=1)
+    await memory.history.changes(user_id)
     await memory.history.changes(user_id, session_id="s1")
     await memory.history.changes(user_id, note_id=note_id, actor="user", material_only=True)
     for undone in (other, note_id):
