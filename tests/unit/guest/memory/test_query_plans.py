@@ -40,16 +40,11 @@ EXEMPT: Final = {
 
 SORTING: Final = {
     "SET around": "four turns",
+    "ORDER BY +before.written_at": "the versions of one note",
+    "'supersede'": "notes that were superseded",
     "ORDER BY wanted.key": "as many notes as were asked for, each by its id",
 }
 """Statements that may sort."""
-
-FEW: Final = {
-    "SET around": "four turns",
-    "ORDER BY +before.written_at": "the versions of one note",
-    "'supersede'": "notes that were superseded",
-}
-"""Statements that may sort, by a part of them, and what is so few."""
 
 Plans = dict[str, list[str]]
 
