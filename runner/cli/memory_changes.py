@@ -168,15 +168,20 @@ def _print_versions(
     versions = {each.version: each for each in (*changes, *earlier) if each.change != _SUPERSEDE}
     for change in changes:
         head = Text(f"{change_in_words(change)}  {one_line(to_the_second(change.at))}  ", "bold")
-        console.print(head.append(origin_in_words(change.origin), "not bold"), soft_wrap=True)
-        if change.origin.link:
-            console.print(Text(f"from {one_line(change.origin.link)}"), soft_wrap=True)
+        console.print(head.append(_how(change), "not bold"), soft_wrap=True)
         before = versions.get(change.version - 1)
         if change.change == _SUPERSEDE or before is None:
             console.print(whole(change.text), soft_wrap=True)
         else:
             _print_difference(console, before, change)
         console.print()
+
+
+def _how(change: gateway_pb2.Change) -> str:
+    if change.change == _SUPERSEDE:
+        return f"by {one_line(change.superseded_by)}" if change.superseded_by else ""
+    words = origin_in_words(change.origin)
+    return f"{words}\nfrom {one_line(change.origin.link)}" if change.origin.link else words
 
 
 def _print_difference(

@@ -25,6 +25,7 @@ _ACTORS: Final = {
     "automatic": "the runtime kept it by itself",
     "import": "it was imported",
 }
+_ACTORS_OF_MATERIAL: Final = {**_ACTORS, "user": "the user brought it back"}
 _BRIEF_ACTORS: Final = {"agent": "agent", "automatic": "automatic", "import": "imported"}
 _CHANGES: Final = {
     "save": "saved",
@@ -118,7 +119,8 @@ def origin_in_brief(origin: gateway_pb2.NoteOrigin) -> str:
 
 def origin_in_words(origin: gateway_pb2.NoteOrigin) -> str:
     """How a text came to be: who, where, and whether anybody vouches for it."""
-    who = _ACTORS.get(origin.actor, origin.actor or "not known")
+    actors = _ACTORS_OF_MATERIAL if origin.material else _ACTORS
+    who = actors.get(origin.actor, origin.actor or "not known")
     places = {
         "through": origin.channel,
         "in": origin.session_id,

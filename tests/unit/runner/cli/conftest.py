@@ -6,6 +6,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +27,7 @@ class Done:
     err: str
 
 
-RunMemory = Callable[..., Done]
+RunCommand = Callable[..., Done]
 
 
 @pytest.fixture
@@ -50,13 +51,13 @@ def memory() -> Iterator[FakeMemory]:
 
 
 @pytest.fixture
-def run_memory(
+def run_command(
     memory: FakeMemory,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
-) -> RunMemory:
-    """Runs `runner memory …`; with `typed`, on a terminal where that is typed."""
+) -> RunCommand:
+    """Runs `runner …`; with `typed`, on a terminal where that is typed."""
     for name in ("VISUAL", "EDITOR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
@@ -73,7 +74,7 @@ def run_memory(
     def command(*words: str, stdin: bytes = b"", typed: str | None = None) -> Done:
         data = stdin if typed is None else typed.encode()
         monkeypatch.setattr(sys, "stdin", _Stdin(data, terminal=typed is not None))
-        monkeypatch.setattr(sys, "argv", ["runner", "memory", *words])
+        monkeypatch.setattr(sys, "argv", ["runner", *words])
         with pytest.raises(SystemExit) as raised:
             app_module.main()
         captured = capsys.readouterr()
@@ -82,6 +83,12 @@ def run_memory(
         return Done(raised.value.code, captured.out, captured.err)
 
     return command
+
+
+@pytest.fixture
+def run_memory(run_command: RunCommand) -> RunCommand:
+    """Runs `runner memory …` in the same way."""
+    return partial(run_command, "memory")
 
 
 class _Stdin(io.TextIOWrapper):

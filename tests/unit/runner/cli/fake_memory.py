@@ -23,6 +23,7 @@ class FakeMemory(gateway_pb2_grpc.GatewayServicer):
     def __init__(self, endpoint: str) -> None:
         self.endpoint = endpoint
         self.page = 100
+        self.sessions: list[gateway_pb2.Session] = []
         self.notes: dict[str, Note] = {}
         self.log: list[Change] = []
         self.seen: list[Any] = []
@@ -58,6 +59,9 @@ class FakeMemory(gateway_pb2_grpc.GatewayServicer):
 
     def Hello(self, request: Any, context: Any) -> gateway_pb2.HelloReply:
         return gateway_pb2.HelloReply(user_id="default")
+
+    def ListSessions(self, request: Any, context: Any) -> gateway_pb2.ListSessionsReply:
+        return gateway_pb2.ListSessionsReply(sessions=self.sessions)
 
     def ListNotes(
         self, request: gateway_pb2.ListNotesRequest, context: Any

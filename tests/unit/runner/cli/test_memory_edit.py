@@ -11,7 +11,7 @@ from wire.errors import Code, WireError
 from wire.limits import NOTE_MAX_CHARS
 from wire.v1 import gateway_pb2
 
-from tests.unit.runner.cli.conftest import RunMemory
+from tests.unit.runner.cli.conftest import RunCommand
 from tests.unit.runner.cli.fake_memory import FakeMemory, Note
 
 FULL = WireError(Code.RESOURCE_EXHAUSTED, "the memory is full", resolution="forget something")
@@ -56,7 +56,7 @@ def edits(memory: FakeMemory) -> list[gateway_pb2.EditNoteRequest]:
     return [each for each in memory.seen if isinstance(each, gateway_pb2.EditNoteRequest)]
 
 
-def test_a_save_from_the_command_line(memory: FakeMemory, run_memory: RunMemory) -> None:
+def test_a_save_from_the_command_line(memory: FakeMemory, run_memory: RunCommand) -> None:
     accepts(memory)
     done = run_memory("save", "my boat", "--tag", "a", "--tag", "b", "--link", "https://x")
     assert (done.code, done.out, done.err) == (0, "Stored: [id: note-1]\n", "")
@@ -64,14 +64,14 @@ def test_a_save_from_the_command_line(memory: FakeMemory, run_memory: RunMemory)
     assert (request.text, list(request.tags), request.link) == ("my boat", ["a", "b"], "https://x")
 
 
-def test_a_save_from_a_pipe(memory: FakeMemory, run_memory: RunMemory) -> None:
+def test_a_save_from_a_pipe(memory: FakeMemory, run_memory: RunCommand) -> None:
     accepts(memory)
     assert run_memory("save", "-", stdin="zwei\nZeilen ä\n\n".encode()).code == 0
     assert saves(memory)[0].text == "zwei\nZeilen ä"
 
 
 def test_a_save_from_an_editor(
-    memory: FakeMemory, run_memory: RunMemory, editor: Any, tmp_path: Path
+    memory: FakeMemory, run_memory: RunCommand, editor: Any, tmp_path: Path
 ) -> None:
     accepts(memory)
     seen = editor("path.write_text('written\\n')")
@@ -81,7 +81,7 @@ def test_a_save_from_an_editor(
     assert kept(tmp_path) == []
 
 
-def test_similar_notes_are_shown(memory: FakeMemory, run_memory: RunMemory) -> None:
+def test_similar_notes_are_shown(memory: FakeMemory, run_memory: RunCommand) -> None:
     accepts(memory)
     memory.saved.similar.append(Note(note_id="note-2", text="my boot", score=0.91))
     out = run_memory("save", "my boat").out
@@ -97,7 +97,7 @@ def test_similar_notes_are_shown(memory: FakeMemory, run_memory: RunMemory) -> N
 
 
 def test_it_is_not_called_saved_unless_the_agent_says_so(
-    memory: FakeMemory, run_memory: RunMemory
+    memory: FakeMemory, run_memory: RunCommand
 ) -> None:
     memory.saved = gateway_pb2.SaveNoteReply(message="Stored: perhaps")
     for words in (["save", "x"], ["save", "x", "--json"]):
@@ -119,7 +119,7 @@ def test_it_is_not_called_saved_unless_the_agent_says_so(
     ],
 )
 def test_what_is_no_text_is_refused_before_anything_is_sent(
-    memory: FakeMemory, run_memory: RunMemory, words: list[str], stdin: bytes, why: str
+    memory: FakeMemory, run_memory: RunCommand, words: list[str], stdin: bytes, why: str
 ) -> None:
     memory.holds("note-1")
     done = run_memory(*words, stdin=stdin)
@@ -140,7 +140,7 @@ def test_what_is_no_text_is_refused_before_anything_is_sent(
 )
 def test_an_editor_that_fails_changes_nothing(
     memory: FakeMemory,
-    run_memory: RunMemory,
+    run_memory: RunCommand,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
     command: str | None,
@@ -157,7 +157,7 @@ def test_an_editor_that_fails_changes_nothing(
 
 
 def test_an_edit_in_an_editor_begins_with_the_text_and_names_the_version(
-    memory: FakeMemory, run_memory: RunMemory, editor: Any
+    memory: FakeMemory, run_memory: RunCommand, editor: Any
 ) -> None:
     memory.holds("note-1", "one\ntwo", version=4, tags=["a"])
     seen = editor("path.write_text('one\\nthree\\n')")
@@ -172,7 +172,7 @@ def test_an_edit_in_an_editor_begins_with_the_text_and_names_the_version(
 @pytest.mark.parametrize("text", ["same", "same\n", "sa\r\nme"])
 @pytest.mark.parametrize("line", ["pass", "path.write_bytes(path.read_bytes().rstrip() + b'\\n')"])
 def test_an_edit_that_changes_nothing_says_so(
-    memory: FakeMemory, run_memory: RunMemory, editor: Any, text: str, line: str
+    memory: FakeMemory, run_memory: RunCommand, editor: Any, text: str, line: str
 ) -> None:
     memory.holds("note-1", text)
     editor(line)
@@ -181,7 +181,7 @@ def test_an_edit_that_changes_nothing_says_so(
     assert edits(memory) == []
 
 
-def test_an_edit_for_programs(memory: FakeMemory, run_memory: RunMemory) -> None:
+def test_an_edit_for_programs(memory: FakeMemory, run_memory: RunCommand) -> None:
     memory.holds("note-1", "old")
     told = json.loads(run_memory("edit", "note-1", "new", "--json").out)
     assert (told["changed"], told["note"]["text"], told["note"]["version"]) == (True, "new", 2)
@@ -190,7 +190,7 @@ def test_an_edit_for_programs(memory: FakeMemory, run_memory: RunMemory) -> None
 
 
 def test_tags_are_replaced_or_taken_off_and_the_text_stays(
-    memory: FakeMemory, run_memory: RunMemory
+    memory: FakeMemory, run_memory: RunCommand
 ) -> None:
     memory.holds("note-1", "text", tags=["a"])
     assert run_memory("edit", "note-1", "--tag", "b").code == 0
@@ -205,7 +205,7 @@ def test_tags_are_replaced_or_taken_off_and_the_text_stays(
 @pytest.mark.parametrize("words", [["new"], ["-"]])
 def test_an_edit_that_is_refused_keeps_what_was_written(
     memory: FakeMemory,
-    run_memory: RunMemory,
+    run_memory: RunCommand,
     tmp_path: Path,
     refusal: WireError,
     words: list[str],
@@ -222,7 +222,7 @@ def test_an_edit_that_is_refused_keeps_what_was_written(
 
 
 def test_a_save_that_is_refused_keeps_what_was_piped_and_not_what_the_shell_knows(
-    memory: FakeMemory, run_memory: RunMemory, tmp_path: Path
+    memory: FakeMemory, run_memory: RunCommand, tmp_path: Path
 ) -> None:
     memory.refusal = FULL
     assert run_memory("save", "typed").err == "the memory is full\n  fix: forget something\n"
@@ -232,7 +232,7 @@ def test_a_save_that_is_refused_keeps_what_was_piped_and_not_what_the_shell_know
 
 
 def test_a_failure_of_another_kind_keeps_the_text_too(
-    run_memory: RunMemory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    run_memory: RunCommand, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     from runner.cli import memory_edit
 
@@ -246,7 +246,7 @@ def test_a_failure_of_another_kind_keeps_the_text_too(
     assert kept(tmp_path) == ["piped"]
 
 
-def test_forgetting_asks_once_for_all(memory: FakeMemory, run_memory: RunMemory) -> None:
+def test_forgetting_asks_once_for_all(memory: FakeMemory, run_memory: RunCommand) -> None:
     memory.holds("note-1", "the boat")
     memory.holds("note-2", "the car")
     no = run_memory("forget", "1", "2", "note-1", typed="n\n")
@@ -259,7 +259,7 @@ def test_forgetting_asks_once_for_all(memory: FakeMemory, run_memory: RunMemory)
 
 
 def test_without_a_terminal_forgetting_needs_a_yes(
-    memory: FakeMemory, run_memory: RunMemory
+    memory: FakeMemory, run_memory: RunCommand
 ) -> None:
     memory.holds("note-1")
     refused = run_memory("forget", "1", stdin=b"y\n")
@@ -271,7 +271,7 @@ def test_without_a_terminal_forgetting_needs_a_yes(
 
 
 def test_an_unknown_id_among_others_forgets_nothing(
-    memory: FakeMemory, run_memory: RunMemory
+    memory: FakeMemory, run_memory: RunCommand
 ) -> None:
     memory.holds("note-1")
     done = run_memory("forget", "note-1", "note-x", "--yes")
@@ -281,7 +281,7 @@ def test_an_unknown_id_among_others_forgets_nothing(
 
 
 def test_what_was_forgotten_before_a_failure_is_told(
-    memory: FakeMemory, run_memory: RunMemory
+    memory: FakeMemory, run_memory: RunCommand
 ) -> None:
     memory.holds("note-1")
     memory.holds("note-2")

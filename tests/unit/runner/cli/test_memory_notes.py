@@ -8,21 +8,21 @@ from wire.errors import Code, WireError
 from wire.v1 import gateway_pb2
 
 from runner.cli import note_ids
-from tests.unit.runner.cli.conftest import RunMemory
+from tests.unit.runner.cli.conftest import RunCommand
 from tests.unit.runner.cli.fake_memory import FakeMemory, Note, Origin, refuse
 
 PAGE = Origin(actor="agent", session_id="s1", turn_id="t1", link="/shared/page.md", material=True)
 HOSTILE = "red \x1b[31m [/b] :smile: \x9b2J \u202egnp"
 
 
-def written(run_memory: RunMemory, *words: str) -> Any:
+def written(run_memory: RunCommand, *words: str) -> Any:
     done = run_memory(*words, "--json")
     assert (done.code, done.err) == (0, "")
     return json.loads(done.out)
 
 
 def test_a_search_shows_what_fits_and_warns_apart(
-    memory: FakeMemory, run_memory: RunMemory
+    memory: FakeMemory, run_memory: RunCommand
 ) -> None:
     memory.holds("note-1", "my boat is Albatross", score=0.873, tags=["boat", "name"])
     memory.holds("", "a boat", score=0.5, source="conversation", type="")
@@ -39,7 +39,7 @@ def test_a_search_shows_what_fits_and_warns_apart(
     assert request.include_conversation
 
 
-def test_a_search_for_programs(memory: FakeMemory, run_memory: RunMemory) -> None:
+def test_a_search_for_programs(memory: FakeMemory, run_memory: RunCommand) -> None:
     memory.holds("note-1", "one two", score=0.5, matched_by="both", source="user_memory")
     memory.warnings = ["slow"]
     done = run_memory("search", "one", "two", "--json")
@@ -67,7 +67,7 @@ def test_a_search_for_programs(memory: FakeMemory, run_memory: RunMemory) -> Non
 
 
 def test_a_list_goes_from_page_to_page_and_says_that_it_goes_on(
-    memory: FakeMemory, run_memory: RunMemory
+    memory: FakeMemory, run_memory: RunCommand
 ) -> None:
     memory.page = 2
     for number in range(5, 0, -1):
@@ -83,7 +83,7 @@ def test_a_list_goes_from_page_to_page_and_says_that_it_goes_on(
 
 
 def test_a_list_is_narrowed_by_where_notes_come_from(
-    memory: FakeMemory, run_memory: RunMemory
+    memory: FakeMemory, run_memory: RunCommand
 ) -> None:
     memory.holds("note-user", origin=Origin(actor="user"), tags=["x"])
     memory.holds("note-page", origin=PAGE, type="decision")
@@ -105,7 +105,7 @@ def test_a_list_is_narrowed_by_where_notes_come_from(
     assert run_memory("list", "--from", "nobody").code == 2
 
 
-def test_everything_of_a_note_is_shown_in_words(memory: FakeMemory, run_memory: RunMemory) -> None:
+def test_everything_of_a_note_is_shown_in_words(memory: FakeMemory, run_memory: RunCommand) -> None:
     memory.holds(
         "note-1",
         "first line\nsecond line",
@@ -150,7 +150,7 @@ def test_everything_of_a_note_is_shown_in_words(memory: FakeMemory, run_memory: 
     assert done.out.endswith("\n\nfirst line\nsecond line\n")
 
 
-def test_a_note_for_programs(memory: FakeMemory, run_memory: RunMemory) -> None:
+def test_a_note_for_programs(memory: FakeMemory, run_memory: RunCommand) -> None:
     memory.holds("note-1", "x", origin=PAGE, rationale="why", embedded=True, importance=1.0)
     memory.holds("note-2", "y", superseded=True, superseded_reason="gone")
     shown = written(run_memory, "show", "note-1")
@@ -186,25 +186,30 @@ def test_a_note_for_programs(memory: FakeMemory, run_memory: RunMemory) -> None:
 
 
 @pytest.mark.parametrize(
-    ("actor", "words"),
+    ("origin", "words"),
     [
-        ("user", "the user said so"),
-        ("automatic", "the runtime kept it by itself"),
-        ("import", "it was imported"),
-        ("", "not known"),
+        (Origin(actor="user"), "the user said so"),
+        (Origin(actor="automatic"), "the runtime kept it by itself"),
+        (Origin(actor="import"), "it was imported"),
+        (Origin(), "not known"),
+        (
+            Origin(actor="user", material=True),
+            "the user brought it back; from what was read, and nobody vouched for it",
+        ),
     ],
+    ids=["user", "automatic", "import", "unknown", "brought back"],
 )
 def test_who_has_written_a_note(
-    memory: FakeMemory, run_memory: RunMemory, actor: str, words: str
+    memory: FakeMemory, run_memory: RunCommand, origin: Origin, words: str
 ) -> None:
-    memory.holds("note-1", origin=Origin(actor=actor))
+    memory.holds("note-1", origin=origin)
     assert f"origin      {words}\n" in "\n".join(
         line.rstrip() for line in run_memory("show", "note-1").out.splitlines()
     )
 
 
 def test_what_is_in_a_note_neither_drives_the_terminal_nor_the_layout(
-    memory: FakeMemory, run_memory: RunMemory
+    memory: FakeMemory, run_memory: RunCommand
 ) -> None:
     origin = Origin(actor="agent", link=HOSTILE, material=True, session_id=HOSTILE)
     memory.holds("note-1", HOSTILE, tags=[HOSTILE], origin=origin, key=HOSTILE, rationale=HOSTILE)
@@ -228,7 +233,7 @@ def test_what_is_in_a_note_neither_drives_the_terminal_nor_the_layout(
 
 
 def test_a_narrow_terminal_folds_and_loses_nothing(
-    memory: FakeMemory, run_memory: RunMemory, monkeypatch: pytest.MonkeyPatch
+    memory: FakeMemory, run_memory: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     words = " ".join(f"word{number}" for number in range(20))
@@ -239,7 +244,7 @@ def test_a_narrow_terminal_folds_and_loses_nothing(
     assert shown == f"note-12345678 important read in /shared/page.md {words}"
 
 
-def test_a_long_text_ends_with_an_ellipsis(memory: FakeMemory, run_memory: RunMemory) -> None:
+def test_a_long_text_ends_with_an_ellipsis(memory: FakeMemory, run_memory: RunCommand) -> None:
     memory.holds("note-1", "x" * 500)
     assert "x…" in run_memory("list").out
     assert "x" * 500 in run_memory("show", "note-1").out.replace("\n", "")
@@ -247,7 +252,7 @@ def test_a_long_text_ends_with_an_ellipsis(memory: FakeMemory, run_memory: RunMe
 
 @pytest.mark.parametrize("given", ["note-1a2b", "note-1a", "1a2", "old", "old-1"])
 def test_a_unique_beginning_of_an_id_is_enough(
-    memory: FakeMemory, run_memory: RunMemory, given: str
+    memory: FakeMemory, run_memory: RunCommand, given: str
 ) -> None:
     memory.page = 1
     for note_id in ("note-1a2b", "note-1c", "old-1"):
@@ -256,7 +261,7 @@ def test_a_unique_beginning_of_an_id_is_enough(
     assert written(run_memory, "show", given)["note_id"] == meant
 
 
-def test_an_ambiguous_beginning_names_the_notes(memory: FakeMemory, run_memory: RunMemory) -> None:
+def test_an_ambiguous_beginning_names_the_notes(memory: FakeMemory, run_memory: RunCommand) -> None:
     for number in range(7):
         memory.holds(f"note-1{number}", f"text {number}")
     done = run_memory("show", "1")
@@ -270,7 +275,7 @@ def test_an_ambiguous_beginning_names_the_notes(memory: FakeMemory, run_memory: 
 
 
 def test_of_too_many_notes_only_whole_ids_are_found(
-    memory: FakeMemory, run_memory: RunMemory, monkeypatch: pytest.MonkeyPatch
+    memory: FakeMemory, run_memory: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(note_ids, "LOOKED_THROUGH_MAX", 2)
     for number in range(3):
@@ -280,7 +285,7 @@ def test_of_too_many_notes_only_whole_ids_are_found(
 
 
 def test_a_failure_that_is_no_absence_is_passed_on(
-    memory: FakeMemory, run_memory: RunMemory, monkeypatch: pytest.MonkeyPatch
+    memory: FakeMemory, run_memory: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(request: Any, context: Any) -> Note:
         refuse(context, WireError(Code.DATA_LOSS, "the file is damaged", resolution="restore it"))
@@ -291,7 +296,7 @@ def test_a_failure_that_is_no_absence_is_passed_on(
     assert (done.code, done.err) == (1, "the file is damaged\n  fix: restore it\n")
 
 
-def test_a_review_names_the_command_that_mends(memory: FakeMemory, run_memory: RunMemory) -> None:
+def test_a_review_names_the_command_that_mends(memory: FakeMemory, run_memory: RunCommand) -> None:
     older = memory.holds("note-1", "the boat is red", updated_at="2026-01-01T00:00:00.000000Z")
     newer = memory.holds("note-2", "the boat is blue", origin=PAGE)
     memory.reviewed = gateway_pb2.ReviewMemoryReply(
@@ -317,7 +322,7 @@ def test_a_review_names_the_command_that_mends(memory: FakeMemory, run_memory: R
     assert (request.stale_days, request.limit) == (30, 7)
 
 
-def test_a_review_for_programs(memory: FakeMemory, run_memory: RunMemory) -> None:
+def test_a_review_for_programs(memory: FakeMemory, run_memory: RunCommand) -> None:
     nothing: dict[str, Any] = {"near": [], "stale": [], "warnings": []}
     assert written(run_memory, "review") == nothing
     assert run_memory("review").out.startswith("nothing to review")
@@ -330,7 +335,7 @@ def test_a_review_for_programs(memory: FakeMemory, run_memory: RunMemory) -> Non
     assert found["stale"] == [written(run_memory, "show", "note-1")]
 
 
-def test_the_help_names_every_command_in_a_sensible_order(run_memory: RunMemory) -> None:
+def test_the_help_names_every_command_in_a_sensible_order(run_memory: RunCommand) -> None:
     out = run_memory("--help").out
     order = ["search", "list", "show", "save", "edit", "forget", "history", "undo", "review"]
     places = [out.index(f"│ {name} ") for name in [*order, "stats", "export", "token"]]

@@ -173,7 +173,7 @@ async def test_terminal_escapes_in_turns_answers_and_tools_are_made_harmless(
 
 
 async def test_slash_commands_work_from_a_pipe(gateway: FakeGateway) -> None:
-    code, out, _ = await chat(gateway, "one\n/new Plans\ntwo\n/switch s1\nthree\n/sessions\n")
+    code, out, _ = await chat(gateway, "one\n/new [/b]:x:\ntwo\n/switch s1\nthree\n/sessions\n")
     assert code == 0
     assert [(turn.session_id, turn.text) for turn in gateway.turns] == [
         ("s1", "one"),
@@ -182,7 +182,7 @@ async def test_slash_commands_work_from_a_pipe(gateway: FakeGateway) -> None:
     ]
     listing = out[out.index("> /sessions") :].splitlines()
     assert listing[1].split() == ["session", "title", "turns", "last", "used"]
-    assert listing[2].split() == ["s2", "Plans", "1", "2026-11-20", "10:00:02"]
+    assert listing[2].split() == ["s2", "[/b]:x:", "1", "2026-11-20", "10:00:02"]
     assert listing[3].split() == ["*", "s1", "2", "2026-11-20", "10:00:01"]
 
 

@@ -1,5 +1,7 @@
 """Nothing a terminal would obey gets through, and lines keep to their width."""
 
+import io
+import json
 import unicodedata
 
 import pytest
@@ -8,7 +10,15 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from wire.v1 import gateway_pb2
 
-from runner.cli.render import clip, failure_lines, neutralise, one_line, tool_line
+from runner.cli.render import (
+    clip,
+    failure_lines,
+    json_line,
+    neutralise,
+    one_line,
+    plain_console,
+    tool_line,
+)
 
 anything = st.text(st.characters(), max_size=200)
 with_surrogates = st.text(st.characters(categories=None), max_size=200)
@@ -78,3 +88,17 @@ def test_a_long_summary_is_cut_to_the_width() -> None:
 def test_a_failure_takes_one_line_or_two() -> None:
     assert failure_lines("it\nbroke", "") == "✗ it broke"
     assert failure_lines("it broke", "run\x1b this") == "✗ it broke\n  fix: run␛ this"
+
+
+@given(anything | hostile)
+def test_json_stays_what_it_says_and_drives_no_terminal(text: str) -> None:
+    line = json_line({"text": text})
+    assert json.loads(line) == {"text": text}
+    assert neutralise(line) == line
+    assert "\n" not in line
+
+
+def test_a_console_takes_markup_as_text() -> None:
+    shown = io.StringIO()
+    plain_console(file=shown).print("[red] :smile: [/b] 42")
+    assert shown.getvalue() == "[red] :smile: [/b] 42\n"
