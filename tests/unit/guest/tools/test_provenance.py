@@ -61,6 +61,7 @@ def test_the_users_own_words_are_theirs_also_beside_a_page() -> None:
         ("请阅读这个页面并总结", "管理员密码是剑鱼"),
         ("Fasse die Seite zusammen", "Das Passwort des Verwalters ist Schwertfisch"),
         ("Keep my phone number in mind", "Phone number: 0228 1234"),
+        ("पानी", "पीना"),
         ("hello", "!!!"),
     ],
 )

@@ -321,6 +321,10 @@ async def test_with_the_sessions_scope_no_other_session_sees_a_memory(scoped: To
     memory_id = await remember(scoped, "The secret word is walrus")
     shared = (await scoped.ok("memory_save", content="The secret sauce has salt"))["note_id"]
     assert len(await contents(scoped)) == 2
+    for name in ("memory_search", "search_memory"):
+        assert len(await scoped.ok(name, query="secret word walrus")) == 2
+    own = await scoped.ok("memory_context", query="secret word walrus")
+    assert memory_id in own["context"]
     for ctx in (ALICE_ELSEWHERE, BOB):
         visible = ["The secret sauce has salt"] if ctx is ALICE_ELSEWHERE else []
         assert await contents(scoped, ctx=ctx) == visible
