@@ -32,7 +32,7 @@ AWAY = StorageError(Code.UNAVAILABLE, "the memory server is away", resolution="w
 
 def talk(turns: int, words: int = 10, first: int = 1) -> list[Event]:
     """Turns of one question and one answer each; `words` make each longer."""
-    events = []
+    events: list[Event] = []
     for number in range(turns):
         for role, text in (("user", "Question"), ("assistant", "Answer")):
             said = f"{text} {number}. " + "Filler " * words
@@ -83,8 +83,8 @@ async def test_more_turns_than_are_shown_are_summarised_down_to_the_target() -> 
     state = FakeState()
     rolled = await roll(summaries(state), talk(21))
     assert rolled.summary == stored(state)
-    assert (rolled.summary.through, rolled.epoch) == (2 * (21 - 11), 1)  # type: ignore[union-attr]
-    assert rolled.summary.made_by == "extract"  # type: ignore[union-attr]
+    assert (rolled.summary.through, rolled.epoch) == (2 * (21 - 11), 1)
+    assert rolled.summary.made_by == "extract"
 
 
 async def test_long_turns_are_summarised_down_to_the_target() -> None:
