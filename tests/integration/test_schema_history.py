@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from schema_fixture import FIXTURES, digest
+from schema_fixture import FIXTURES, as_json, digest
 from wire.errors import Code
 
 from guest.errors import StorageError
@@ -56,6 +56,8 @@ async def check_everything(path: Path, content: dict[str, Any], **settings: Any)
         listed, _ = await memory.list(ALICE, 100)
         found = [[n.note_id, n.text, list(n.tags), n.version, n.created_at] for n in listed]
         assert found == content["notes"]
+        kinds, _ = await memory.list(ALICE, 100, include_superseded=True)
+        assert content.get("kinds") in (None, [as_json(note) for note in kinds])
         assert all(note.embedded for note in listed)
         counts = await memory.statistics(ALICE)
         assert counts.note_versions == content["versions"]
