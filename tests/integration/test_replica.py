@@ -291,6 +291,36 @@ async def test_what_makes_a_note_count_no_more_elsewhere_is_known_here(
         assert hit.superseded
 
 
+async def test_a_server_of_an_older_version_is_brought_up_to_date_and_copied(
+    server: Sqld, tmp_path: Path
+) -> None:
+    async with connected(server.url()) as database:
+        await migrate(database, MIGRATIONS[:6])
+        await database.execute(
+            "CREATE TRIGGER notes_update_counted AFTER UPDATE OF content ON notes "
+            "BEGIN SELECT 1; END"
+        )
+        for position, user_id in enumerate((ALICE, BOB), start=1):
+            await database.execute(
+                "INSERT INTO notes (namespace, note_id, content, content_hash, source, "
+                "origin_actor, origin_channel, origin_session, origin_turn, created_at, updated_at)"
+                " VALUES (?1, ?2, ?3, '', 'agent', 'agent', '', '', '', ?4, ?4)",
+                (f"memory:{user_id}", "note-1", f"tea of {user_id}", "2026-01-01T00:00:00.000000Z"),
+            )
+            await database.execute(
+                "INSERT INTO chunks (chunk_id, namespace, note_id, position, body) "
+                "VALUES (?, ?, 'note-1', 0, ?)",
+                (position, f"memory:{user_id}", f"tea of {user_id}"),
+            )
+    async with guest(server, tmp_path / "a") as a, guest(server, tmp_path / "b", max_notes=1) as b:
+        (hit,) = (await a.search(ALICE, "tea")).hits
+        assert (hit.text, hit.actor, hit.type) == ("tea of alice", "agent", "fact")
+        await b.typed.supersede(ALICE, "note-1", reason="coffee now")
+        assert (await a.search(ALICE, "tea")).hits == ()
+        with pytest.raises(MemoryFull):
+            await b.save(ALICE, "coffee", [], ORIGIN)
+
+
 async def test_a_copy_damaged_in_use_is_replaced_in_the_same_search(
     server: Sqld, tmp_path: Path
 ) -> None:
