@@ -98,6 +98,10 @@ async def test_changes_of_one_note_or_origin(memory: Memory) -> None:
         ("update", "tea at five"),
         ("save", "coffee"),
     ]
+    assert said(await changes(memory, session_id="s1")) == [
+        ("update", "tea at six"),
+        ("save", "tea at four"),
+    ]
     (material,) = await changes(memory, material_only=True)
     assert material.origin == PAGE
     assert await changes(memory, note_id="note-none") == []

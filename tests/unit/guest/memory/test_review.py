@@ -93,7 +93,10 @@ async def test_the_nearest_pairs_come_first_and_more_are_mentioned(memory: Memor
     assert reviewed.warnings == ("more than these 2 pairs of notes say nearly the same",)
 
 
-async def test_without_vectors_words_are_compared(tmp_path: Path) -> None:
+async def test_without_vectors_words_are_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(review, "_ROWS", 2)
     async with opened(tmp_path / "memory.db") as memory:
         assert (await memory.review(ALICE)).warnings == ()
         older = await save(memory, OAK)

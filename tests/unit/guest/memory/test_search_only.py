@@ -101,16 +101,22 @@ async def test_a_hit_says_where_in_a_conversation_it_was_said(memory: Memory) ->
     assert outcome.hits == ()
 
 
+@pytest.mark.parametrize("hide", ["another session's", "superseded"])
 async def test_hidden_notes_take_no_place_from_others(
-    memory: Memory, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hide: str
 ) -> None:
     monkeypatch.setattr(ranking, "SEMANTIC_MAX", 8)
-    monkeypatch.setattr(ranking, "MATCHES_MAX", 8)
-    shown = await save(memory, "some of our tea and much else besides that is no drink")
-    for i in range(12):
-        await save(memory, f"tea {i}", scope_session="s1")
-    assert await found(memory, "tea", Only()) == {shown}
-    assert len(await found(memory, "tea", Only(session_id="s1"), top_k=50)) == 13
+    embedder = FakeEmbedder()
+    embedder.aliases = {"physician": "doctor"}
+    async with opened(tmp_path / "memory.db", embedder) as memory:
+        shown = await save(memory, "the physician of the whole village")
+        for i in range(12):
+            hidden = await save(memory, f"physician {i}", scope_session="s1")
+            if hide == "superseded":
+                await memory.typed.supersede(ALICE, hidden, session_id="s1")
+        asks = Only(session_id="s1" if hide == "superseded" else "s2")
+        assert await found(memory, "doctor", asks) == {shown}
+        assert await found(memory, "doctor", replace(asks, types=("fact",))) == {shown}
 
 
 async def test_fifty_notes_at_once(memory: Memory) -> None:

@@ -86,10 +86,10 @@ async def test_superseded_notes_are_recalled_where_asked_for(memory: Memory, que
 
 @pytest.mark.parametrize("query", ["", "tea"])
 async def test_the_work_at_hand_is_no_memory(memory: Memory, query: str) -> None:
-    for key in ("session-handoff", "scratchpad", "plan"):
-        await memory.keyed.write(ALICE, key, f"tea in the {key}", "replace", ORIGIN)
-    await save(memory, "tea")
-    assert set(await recalled(memory, query=query)) == {"tea in the plan", "tea"}
+    for key, text in (("session-handoff", "tea"), ("scratchpad", "tea"), ("plan", "tea for all")):
+        await memory.keyed.write(ALICE, key, text, "replace", ORIGIN)
+    await save(memory, "tea in the old garden")
+    assert set(await recalled(memory, query=query)) == {"tea for all", "tea in the old garden"}
     assert len(await recalled(memory, query=query, limit=2)) == 2
 
 
