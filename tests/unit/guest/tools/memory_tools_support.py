@@ -68,6 +68,15 @@ class Tools:
         assert result.is_error, result.text
         return result.text
 
+    async def remember(self, content: str, ctx: ToolContext = ALICE, **more: Any) -> str:
+        """The id of what was remembered."""
+        return str((await self.ok("remember", ctx, content=content, **more))["memory_id"])
+
+    async def contents(self, ctx: ToolContext = ALICE, **arguments: Any) -> list[str]:
+        """What is recalled."""
+        found = await self.ok("recall", ctx, **arguments)
+        return [memory["content"] for memory in found["memories"]]
+
 
 def data_of(result: ToolResult) -> Any:
     assert not result.is_error, result.text

@@ -1,38 +1,21 @@
 """Every line of the contract's section on typed memory, over a real store."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from memory_tools_support import ALICE, ALICE_ELSEWHERE, BOB, READ, Tools, all_tools
+from memory_tools_support import ALICE, BOB, READ, Tools, all_tools
 from wire.errors import Code
 
 from guest.memory.types import NOTE_TYPES
-
-NOWHERE = replace(ALICE, session_id="")
 
 
 @pytest.fixture
 async def tools(tmp_path: Path) -> AsyncIterator[Tools]:
     async with all_tools(tmp_path / "memory.db") as opened:
         yield opened
-
-
-@pytest.fixture
-async def scoped(tmp_path: Path) -> AsyncIterator[Tools]:
-    async with all_tools(tmp_path / "scoped.db", "session") as opened:
-        yield opened
-
-
-async def remember(tools: Tools, content: str, **more: Any) -> str:
-    return str((await tools.ok("remember", content=content, **more))["memory_id"])
-
-
-async def contents(tools: Tools, **arguments: Any) -> list[str]:
-    return [memory["content"] for memory in (await tools.ok("recall", **arguments))["memories"]]
 
 
 async def test_remember_answers_with_the_contracts_keys_and_stores_at_once(tools: Tools) -> None:
@@ -55,7 +38,7 @@ async def test_all_nine_types_are_remembered_and_recalled_by_type(tools: Tools, 
     await tools.ok("remember", content="something else", type=other)
     (found,) = (await tools.ok("recall", type=kind))["memories"]
     assert (found["type"], found["content"]) == (kind, f"This is a {kind}")
-    assert len(await contents(tools, type="all")) == 2
+    assert len(await tools.contents(type="all")) == 2
 
 
 async def test_a_type_that_there_is_not_is_answered_with_those_there_are(tools: Tools) -> None:
@@ -88,7 +71,7 @@ async def test_a_confidence_that_is_no_number_is_refused(
     assert result.is_error
     assert result.text.startswith(f"{field}: got ")
     assert result.text.endswith("; accepted is a number")
-    assert await contents(tools, min_confidence=0) == []
+    assert await tools.contents(min_confidence=0) == []
 
 
 async def test_content_is_of_1_to_2000_characters(tools: Tools) -> None:
@@ -100,16 +83,16 @@ async def test_content_is_of_1_to_2000_characters(tools: Tools) -> None:
 
 
 async def test_the_rationale_is_kept_and_recalled(tools: Tools) -> None:
-    await remember(tools, "We use libSQL", type="decision", rationale="it needs no server")
+    await tools.remember("We use libSQL", type="decision", rationale="it needs no server")
     (found,) = (await tools.ok("recall", query="libSQL"))["memories"]
     assert found["rationale"] == "it needs no server"
-    await remember(tools, "We use gRPC")
+    await tools.remember("We use gRPC")
     (found,) = (await tools.ok("recall", query="gRPC"))["memories"]
     assert found["rationale"] == ""
 
 
 async def test_the_same_text_again_answers_with_what_holds_it(tools: Tools) -> None:
-    first = await remember(tools, "Tea", type="decision", confidence=0.9, rationale="taste")
+    first = await tools.remember("Tea", type="decision", confidence=0.9, rationale="taste")
     result = await tools.call("remember", content="Tea")
     answer = await tools.ok("remember", content="Tea")
     assert (answer["memory_id"], answer["memory_type"]) == (first, "decision")
@@ -121,11 +104,11 @@ async def test_the_same_text_again_answers_with_what_holds_it(tools: Tools) -> N
     )
     same: dict[str, Any] = {"type": "decision", "confidence": 0.9, "rationale": "taste"}
     assert await tools.notes("remember", content="Tea", **same) == []
-    assert len(await contents(tools)) == 1
+    assert len(await tools.contents()) == 1
 
 
 async def test_recall_answers_with_the_contracts_keys(tools: Tools) -> None:
-    memory_id = await remember(tools, "Tea", type="convention", rationale="why")
+    memory_id = await tools.remember("Tea", type="convention", rationale="why")
     answer = await tools.ok("recall")
     assert list(answer) == ["count", "memories"]
     assert answer["count"] == 1
@@ -149,27 +132,27 @@ async def test_recall_answers_with_the_contracts_keys(tools: Tools) -> None:
 async def test_recall_is_by_relevance_with_a_query_and_the_newest_first_without(
     tools: Tools,
 ) -> None:
-    await remember(tools, "Penguins swim")
-    await remember(tools, "Cacti need no water")
-    await remember(tools, "Rust is a language")
+    await tools.remember("Penguins swim")
+    await tools.remember("Cacti need no water")
+    await tools.remember("Rust is a language")
     newest_first = ["Rust is a language", "Cacti need no water", "Penguins swim"]
-    assert await contents(tools) == newest_first
-    assert await contents(tools, query="  ") == newest_first
-    assert (await contents(tools, query="penguins swim"))[0] == "Penguins swim"
+    assert await tools.contents() == newest_first
+    assert await tools.contents(query="  ") == newest_first
+    assert (await tools.contents(query="penguins swim"))[0] == "Penguins swim"
 
 
 async def test_recall_leaves_out_what_is_less_sure(tools: Tools) -> None:
     for confidence in (0.2, 0.5, 0.9):
-        await remember(tools, f"sure to {confidence}", confidence=confidence)
-    assert await contents(tools) == ["sure to 0.9", "sure to 0.5"]
-    assert await contents(tools, min_confidence=0.6) == ["sure to 0.9"]
-    assert await contents(tools, query="sure", min_confidence=0.6) == ["sure to 0.9"]
-    assert len(await contents(tools, min_confidence=-1)) == 3
+        await tools.remember(f"sure to {confidence}", confidence=confidence)
+    assert await tools.contents() == ["sure to 0.9", "sure to 0.5"]
+    assert await tools.contents(min_confidence=0.6) == ["sure to 0.9"]
+    assert await tools.contents(query="sure", min_confidence=0.6) == ["sure to 0.9"]
+    assert len(await tools.contents(min_confidence=-1)) == 3
 
 
 async def test_recall_gives_10_and_at_most_50(tools: Tools) -> None:
     for number in range(12):
-        await remember(tools, f"cactus {number}")
+        await tools.remember(f"cactus {number}")
     assert (await tools.ok("recall"))["count"] == 10
     assert (await tools.ok("recall", query="cactus", limit=3))["count"] == 3
     assert (await tools.ok("recall", limit=50))["count"] == 12
@@ -180,7 +163,7 @@ async def test_recall_gives_10_and_at_most_50(tools: Tools) -> None:
 
 
 async def test_each_access_is_recorded(tools: Tools) -> None:
-    memory_id = await remember(tools, "Tea")
+    memory_id = await tools.remember("Tea")
     seen = [(await tools.ok("recall"))["memories"][0]["access_count"] for _ in range(3)]
     assert seen == [seen[0], seen[0] + 1, seen[0] + 2]
     note = await tools.memory.get("alice", memory_id)
@@ -189,7 +172,7 @@ async def test_each_access_is_recorded(tools: Tools) -> None:
 
 
 async def test_forget_supersedes_and_does_not_erase(tools: Tools) -> None:
-    memory_id = await remember(tools, "The office is in Bonn")
+    memory_id = await tools.remember("The office is in Bonn")
     answer = await tools.ok("forget", memory_id=memory_id, reason="it moved")
     assert answer == {
         "forgotten": True,
@@ -197,7 +180,7 @@ async def test_forget_supersedes_and_does_not_erase(tools: Tools) -> None:
         "message": f"Superseded: [id: {memory_id}]",
         "reason": "it moved",
     }
-    assert await contents(tools) == await contents(tools, query="office") == []
+    assert await tools.contents() == await tools.contents(query="office") == []
     for query in ("", "office"):
         (found,) = (await tools.ok("recall", query=query, include_superseded=True))["memories"]
         assert (found["id"], found["superseded_by"]) == (memory_id, "")
@@ -210,12 +193,12 @@ async def test_forget_supersedes_and_does_not_erase(tools: Tools) -> None:
 
 
 async def test_a_chain_of_supersession_is_kept_with_its_reasons(tools: Tools) -> None:
-    ids = [await remember(tools, f"The office is in {city}") for city in ("Bonn", "Ulm", "Kiel")]
+    ids = [await tools.remember(f"The office is in {city}") for city in ("Bonn", "Ulm", "Kiel")]
     for old, new, reason in ((ids[0], ids[1], "it moved"), (ids[1], ids[2], "")):
         answer = await tools.ok("forget", memory_id=old, replacement_id=new, reason=reason)
         assert answer["message"] == f"Superseded: [id: {old}] by [id: {new}]"
         assert answer["reason"] == reason
-    assert await contents(tools) == ["The office is in Kiel"]
+    assert await tools.contents() == ["The office is in Kiel"]
     everything = (await tools.ok("recall", include_superseded=True))["memories"]
     assert {memory["id"]: memory["superseded_by"] for memory in everything} == {
         ids[0]: ids[1],
@@ -228,22 +211,22 @@ async def test_a_chain_of_supersession_is_kept_with_its_reasons(tools: Tools) ->
 
 
 async def test_the_same_forget_again_changes_nothing(tools: Tools) -> None:
-    memory_id = await remember(tools, "Tea")
+    memory_id = await tools.remember("Tea")
     first = await tools.ok("forget", memory_id=memory_id)
     assert await tools.ok("forget", memory_id=memory_id) == first
 
 
 async def test_unknown_ids_are_named_and_those_of_others_answered_alike(tools: Tools) -> None:
-    mine = await remember(tools, "Tea")
-    bobs = await remember(tools, "Bob's tea", ctx=BOB)
+    mine = await tools.remember("Tea")
+    bobs = await tools.remember("Bob's tea", ctx=BOB)
     for unknown in ("note-unknown", bobs):
         result = await tools.call("forget", memory_id=unknown)
         assert (result.is_error, result.code) == (True, Code.NOT_FOUND)
         assert result.text == f"memory not found: {unknown}; call recall to find the right one"
         refusal = await tools.refusal("forget", memory_id=mine, replacement_id=unknown)
         assert refusal == f"replacement not found: {unknown}; call recall to find the right one"
-    assert await contents(tools) == ["Tea"]
-    assert await contents(tools, ctx=BOB) == ["Bob's tea"]
+    assert await tools.contents() == ["Tea"]
+    assert await tools.contents(ctx=BOB) == ["Bob's tea"]
 
 
 async def test_an_empty_id_is_refused(tools: Tools) -> None:
@@ -251,25 +234,25 @@ async def test_an_empty_id_is_refused(tools: Tools) -> None:
 
 
 async def test_a_memory_cannot_supersede_itself(tools: Tools) -> None:
-    memory_id = await remember(tools, "Tea")
+    memory_id = await tools.remember("Tea")
     result = await tools.call("forget", memory_id=memory_id, replacement_id=memory_id)
     assert (result.is_error, result.code) == (True, Code.CONFLICT)
     assert result.text == f"{memory_id} cannot be replaced by itself"
-    assert await contents(tools) == ["Tea"]
+    assert await tools.contents() == ["Tea"]
 
 
 async def test_a_chain_cannot_close_into_a_circle(tools: Tools) -> None:
-    first, second, third = [await remember(tools, text) for text in ("one", "two", "three")]
+    first, second, third = [await tools.remember(text) for text in ("one", "two", "three")]
     await tools.ok("forget", memory_id=first, replacement_id=second)
     await tools.ok("forget", memory_id=second, replacement_id=third)
     refusal = await tools.refusal("forget", memory_id=third, replacement_id=first)
     assert first in refusal
     assert refusal.endswith("notes cannot replace each other in a circle")
-    assert await contents(tools) == ["three"]
+    assert await tools.contents() == ["three"]
 
 
 async def test_what_is_superseded_otherwise_is_refused(tools: Tools) -> None:
-    first, second = [await remember(tools, text) for text in ("one", "two")]
+    first, second = [await tools.remember(text) for text in ("one", "two")]
     await tools.ok("forget", memory_id=first)
     refusal = await tools.refusal("forget", memory_id=first, replacement_id=second)
     assert refusal == f"{first} was forgotten already"
@@ -289,7 +272,7 @@ async def test_a_keyed_note_is_forgotten_like_any_other_until_it_is_written_anew
 async def test_all_families_find_what_the_others_wrote(tools: Tools) -> None:
     saved = (await tools.ok("memory_save", content="Penguins swim"))["note_id"]
     keyed = (await tools.ok("write_memory", key="birds", content="Penguins walk"))["note_id"]
-    typed = await remember(tools, "Penguins do not fly")
+    typed = await tools.remember("Penguins do not fly")
     for name, of in (("memory_search", "note_id"), ("search_memory", "note_id")):
         assert {hit[of] for hit in await tools.ok(name, query="penguins")} == {saved, keyed, typed}
     found = (await tools.ok("recall", query="penguins"))["memories"]
@@ -299,106 +282,16 @@ async def test_all_families_find_what_the_others_wrote(tools: Tools) -> None:
         assert {hit["note_id"] for hit in await tools.ok(name, query="penguins")} == {keyed, typed}
 
 
-@pytest.mark.parametrize(
-    ("name", "arguments"),
-    [("remember", {"content": "x"}), ("recall", {}), ("forget", {"memory_id": "note-1"})],
-)
-async def test_missing_contexts(
-    tools: Tools, scoped: Tools, name: str, arguments: dict[str, str]
-) -> None:
-    nobody = replace(ALICE, user_id="")
-    assert await tools.refusal(name, nobody, **arguments) == "user context is not available"
-    assert await scoped.refusal(name, NOWHERE, **arguments) == "session context is not available"
-
-
-async def test_with_the_users_scope_a_session_is_not_needed(tools: Tools) -> None:
-    memory_id = await remember(tools, "Tea", ctx=NOWHERE)
-    assert await contents(tools, ctx=ALICE_ELSEWHERE) == ["Tea"]
-    await tools.ok("forget", NOWHERE, memory_id=memory_id)
-
-
-async def test_with_the_sessions_scope_no_other_session_sees_a_memory(scoped: Tools) -> None:
-    memory_id = await remember(scoped, "The secret word is walrus")
-    shared = (await scoped.ok("memory_save", content="The secret sauce has salt"))["note_id"]
-    assert len(await contents(scoped)) == 2
-    for name in ("memory_search", "search_memory"):
-        assert len(await scoped.ok(name, query="secret word walrus")) == 2
-    own = await scoped.ok("memory_context", query="secret word walrus")
-    assert memory_id in own["context"]
-    for ctx in (ALICE_ELSEWHERE, BOB):
-        visible = ["The secret sauce has salt"] if ctx is ALICE_ELSEWHERE else []
-        assert await contents(scoped, ctx=ctx) == visible
-        assert await contents(scoped, ctx=ctx, query="secret word walrus") == visible
-        for name in ("memory_search", "search_memory"):
-            found = await scoped.ok(name, ctx, query="secret word walrus")
-            assert [hit["text"] for hit in found] == visible
-        context = await scoped.ok("memory_context", ctx, query="secret word walrus")
-        assert "walrus" not in context["context"]
-        refusals = [
-            await scoped.refusal("forget", ctx, memory_id=memory_id),
-            await scoped.refusal("memory_update", ctx, note_id=memory_id, content="x"),
-            await scoped.refusal("memory_delete", ctx, note_id=memory_id),
-        ]
-        assert all(f"not found: {memory_id}; call " in refusal for refusal in refusals)
-    hidden = {"memory_id": shared, "replacement_id": memory_id}
-    assert (await scoped.refusal("forget", ALICE_ELSEWHERE, **hidden)).startswith(
-        f"replacement not found: {memory_id}"
-    )
-    assert "The secret word is walrus" in await contents(scoped)
-
-
-async def test_the_same_words_in_two_sessions_are_two_memories(scoped: Tools) -> None:
-    first = await remember(scoped, "Tea")
-    second = await remember(scoped, "Tea", ctx=ALICE_ELSEWHERE)
-    assert first != second
-    assert await remember(scoped, "Tea") == first
-
-
-async def test_a_person_may_change_what_only_a_session_sees(scoped: Tools) -> None:
-    memory_id = await remember(scoped, "Tea")
-    person = replace(ALICE_ELSEWHERE, actor="user")
-    await scoped.ok("memory_update", person, note_id=memory_id, content="Coffee")
-    await scoped.ok("memory_delete", person, note_id=memory_id)
-    assert await contents(scoped) == []
-
-
-async def test_sessions_at_once_keep_their_memories_apart(scoped: Tools) -> None:
-    contexts = [replace(ALICE, session_id=f"session-{number}") for number in range(8)]
-
-    async def one(ctx: Any) -> list[str]:
-        await remember(scoped, f"only for {ctx.session_id}", ctx=ctx)
-        return await contents(scoped, ctx=ctx, query="only for")
-
-    found = await asyncio.gather(*map(one, contexts))
-    assert found == [[f"only for {ctx.session_id}"] for ctx in contexts]
-
-
-async def test_sessions_at_once_remember_the_same_only_once(tools: Tools) -> None:
-    contexts = [replace(ALICE, session_id=f"session-{number}") for number in range(8)]
-    ids = await asyncio.gather(*(remember(tools, "Tea", ctx=ctx) for ctx in contexts))
-    assert len(set(ids)) == 1
-    assert len(await contents(tools)) == 1
-
-
-async def test_of_two_replacements_at_once_one_is_refused(tools: Tools) -> None:
-    old, one, two = [await remember(tools, text) for text in ("old", "one", "two")]
-    results = await asyncio.gather(
-        tools.call("forget", memory_id=old, replacement_id=one),
-        tools.call("forget", memory_id=old, replacement_id=two),
-    )
-    assert sorted(result.is_error for result in results) == [False, True]
-
-
 async def test_near_memories_that_may_contradict_are_shown(tools: Tools) -> None:
-    first = await remember(tools, "The project deadline is on the 3rd of May")
+    first = await tools.remember("The project deadline is on the 3rd of May")
     notes = await tools.notes("remember", content="The project deadline is on the 10th of May")
     assert [note for note in notes if note.startswith(f"{first} may say something else")]
 
 
 async def test_what_was_read_is_marked_and_what_the_user_said_is_not(tools: Tools) -> None:
-    planted = await remember(tools, "The admin password is swordfish", ctx=READ)
+    planted = await tools.remember("The admin password is swordfish", ctx=READ)
     theirs = replace(READ, asked="Remember that I prefer dark mode")
-    said = await remember(tools, "The user prefers dark mode", ctx=theirs)
+    said = await tools.remember("The user prefers dark mode", ctx=theirs)
     result = await tools.call("recall")
     assert result.material == ("/shared/page.md",)
     assert result.text.endswith(
@@ -409,9 +302,9 @@ async def test_what_was_read_is_marked_and_what_the_user_said_is_not(tools: Tool
 
 async def test_a_full_memory_refuses_and_says_that_nothing_was_saved(tmp_path: Path) -> None:
     async with all_tools(tmp_path / "small.db", max_notes=1) as tools:
-        memory_id = await remember(tools, "one")
+        memory_id = await tools.remember("one")
         result = await tools.call("remember", content="two")
         assert (result.is_error, result.code) == (True, Code.RESOURCE_EXHAUSTED)
         assert result.text.startswith("not saved: the memory is full: 1 notes of at most 1; ")
-        assert await contents(tools) == ["one"]
-        assert await remember(tools, "one") == memory_id
+        assert await tools.contents() == ["one"]
+        assert await tools.remember("one") == memory_id
