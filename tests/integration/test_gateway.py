@@ -323,7 +323,7 @@ async def test_another_users_token_opens_nothing(house: House, alice: Client) ->
 
 
 async def _slow_words(_: list[ModelMessage], __: AgentInfo) -> AsyncIterator[Any]:
-    yield "so far"
+    yield "so far. And"
     await asyncio.sleep(60)
 
 
@@ -334,7 +334,7 @@ async def test_a_busy_session_refuses_and_a_cancelled_turn_is_recorded() -> None
         request = pb.RunTurnRequest(session_id="s", text="hi", turn_id="t1")
         stream = aiter(alice.stub.RunTurn(request))
         assert (await anext(stream)).WhichOneof("event") == "started"
-        assert (await anext(stream)).text.text == "so far"
+        assert (await anext(stream)).text.text == "so far."
         busy = await refusal(alice.stub.RunTurn(pb.RunTurnRequest(session_id="s", text="hi")))
         assert busy.code is Code.CONFLICT
         assert "t1" in busy.brief
@@ -344,7 +344,7 @@ async def test_a_busy_session_refuses_and_a_cancelled_turn_is_recorded() -> None
         again = pb.CancelTurnRequest(turn_id="t1")
         assert not (await alice.stub.CancelTurn(again)).cancelled
         history = await alice.stub.GetSession(pb.GetSessionRequest(session_id="s"))
-        assert [event.text for event in history.events] == ["hi", "so far"]
+        assert [event.text for event in history.events] == ["hi", "so far."]
         used = pb.RunTurnRequest(session_id="s", text="hi", turn_id="t1")
         assert (await refusal(alice.stub.RunTurn(used))).code is Code.ALREADY_EXISTS
 
@@ -357,7 +357,7 @@ async def test_leaving_the_stream_cancels_the_turn() -> None:
             yield "welcome back"
             return
         try:
-            yield "so far"
+            yield "so far. And"
             await asyncio.sleep(60)
         finally:
             stopped.set()

@@ -94,8 +94,9 @@ def _name(call: Call) -> str:
 async def _whole(call: Call, read_file: ReadFile) -> Source:
     data: dict[str, Any] = call.data or {}
     if call.tool == "shell_exec":
-        left_out = "of the output, the middle was not shown" if data.get("truncated") else ""
-        return _bounded(str(data["stdout"]), _name(call), left_out)
+        left_out = "without its middle, which was not shown" if data.get("truncated") else ""
+        name = next(iter(call.result.material), _name(call))
+        return _bounded(str(data["stdout"]), name, left_out)
     path = str(data.get("path") or _name(call))
     whole = data.get("first_line") in (0, 1) and not data.get("next_offset")
     if whole and _CUT_LINE not in call.result.text:
