@@ -234,8 +234,18 @@ def _task(
     embedder: str = "fake",
     source: bytes = b"",
 ) -> Task:
-    notes, sessions = tuple(ledger.notes), tuple(ledger.sessions)
-    return Task(place.config, work, lane.seed(), notes, sessions, embedder, source)
+    plain = {i: kept for i, kept in ledger.notes.items() if not kept.key and not kept.scope}
+    return Task(
+        place.config,
+        work,
+        lane.seed(),
+        notes=[i for i, kept in plain.items() if kept.superseded is None],
+        superseded=[i for i, kept in plain.items() if kept.superseded is not None],
+        keys=[kept.key for kept in ledger.notes.values() if kept.key],
+        sessions=list(ledger.sessions),
+        embedder=embedder,
+        source=source,
+    )
 
 
 class _Acknowledged:

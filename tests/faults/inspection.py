@@ -14,8 +14,17 @@ _QUERIES: Final = {
     "integrity": "PRAGMA integrity_check",
     "foreign keys": "PRAGMA foreign_key_check",
     "guards": "SELECT * FROM guards",
-    "notes": "SELECT note_id, content, version FROM notes",
-    "versions": "SELECT note_id, version FROM note_versions ORDER BY note_id, version",
+    "notes": """
+        SELECT note_id, content, version, type, COALESCE(key, ''), scope_session, superseded_by,
+               restores
+        FROM notes
+    """,
+    "versions": "SELECT note_id, version, content FROM note_versions ORDER BY note_id, version",
+    "usage": """
+        SELECT namespace, notes, bytes FROM usage WHERE notes <> 0 OR bytes <> 0 EXCEPT
+        SELECT namespace, COUNT(*), SUM(length(CAST(content AS BLOB))) FROM notes
+            GROUP BY namespace
+    """,
     "passages": "SELECT note_id, body FROM chunks WHERE note_id IS NOT NULL ORDER BY position",
     "note ids": "SELECT chunk_id FROM chunks WHERE note_id IS NOT NULL",
     "note index": "SELECT id FROM chunks_fts_docsize",
@@ -47,7 +56,13 @@ async def inspect(database: Database) -> Found:
     rows: Rows = {name: list(result.rows) for name, result in zip(_QUERIES, results, strict=True)}
     if rows["integrity"] != [("ok",)] or rows["foreign keys"]:
         damage.append(f"{rows['integrity']} {rows['foreign keys']}"[:500])
-    notes = {note_id: Kept(text, version) for note_id, text, version in rows["notes"]}
+    before: dict[str, tuple[str, ...]] = defaultdict(tuple)
+    for note_id, _, text in rows["versions"]:
+        before[note_id] += (text,)
+    notes = {
+        note_id: Kept(text, version, before[note_id], *known)
+        for note_id, text, version, *known in rows["notes"]
+    }
     sessions: dict[str, tuple[str, ...]] = {session_id: () for session_id, _ in rows["sessions"]}
     for session_id, _, _, text, _ in rows["events"]:
         sessions[session_id] += (text,)
@@ -57,19 +72,29 @@ async def inspect(database: Database) -> Found:
         notes,
         sessions,
         half_made=(*_half_notes(notes, rows), *_half_events(rows), *_half_indexed(rows)),
-        doubles=tuple(f"twice: {text:.100}" for text, count in texts.items() if count > 1),
+        doubles=(
+            *(f"twice: {text:.100}" for text, count in texts.items() if count > 1),
+            *(f"twice in {i}: {line:.100}" for i, kept in notes.items() for line in _twice(kept)),
+        ),
         damage=tuple(damage),
     )
 
 
+def _twice(kept: Kept) -> list[str]:
+    lines = Counter(kept.text.split("\n")) if kept.key else {}
+    return [line for line, count in lines.items() if count > 1]
+
+
 def _half_notes(notes: dict[str, Kept], rows: Rows) -> list[str]:
     versions, passages = defaultdict(list), defaultdict(list)
-    for note_id, number in rows["versions"]:
+    for note_id, number, _ in rows["versions"]:
         versions[note_id].append(number)
     for note_id, body in rows["passages"]:
         passages[note_id].append(body)
-    wrong = []
+    wrong = [f"usage says {said}" for said in rows["usage"]]
     for note_id, kept in notes.items():
+        if kept.superseded and kept.superseded not in notes:
+            wrong.append(f"{note_id} was replaced by {kept.superseded}, which is not there")
         if versions[note_id] != list(range(1, kept.version)):
             wrong.append(f"{note_id} of version {kept.version} has {versions[note_id]} before it")
         if passages[note_id] != passages_of(MemoryConfig(db_path=""), kept.text):

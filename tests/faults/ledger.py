@@ -1,7 +1,7 @@
 """What a store was told and has acknowledged, against what is found in it after a fault."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 Line = dict[str, Any]
@@ -10,10 +10,35 @@ Line = dict[str, Any]
 
 @dataclass(frozen=True)
 class Kept:
-    """A note as it stands."""
+    """A note as it stands, and what it said before, oldest first."""
 
     text: str
     version: int
+    before: tuple[str, ...] = ()
+    type: str = "fact"
+    key: str = ""
+    scope: str = ""
+    superseded: str | None = None
+    restores: int = 0
+
+    def followed_by(self, text: str, restores: int = 0) -> "Kept":
+        """The next version, which counts even where this one did not."""
+        before, version = (*self.before, self.text), self.version + 1
+        return replace(
+            self, text=text, version=version, before=before, superseded=None, restores=restores
+        )
+
+    def undone(self) -> "Kept | None":
+        """After the last change was taken back; None: forgotten."""
+        if self.superseded is not None:
+            return replace(self, superseded=None)
+        earlier = (self.restores or self.version) - 1
+        return self.followed_by(self.before[earlier - 1], earlier) if earlier else None
+
+    @property
+    def sentences(self) -> set[str]:
+        """All that it says and has said, by what was written at a time."""
+        return {line for text in (*self.before, self.text) for line in text.split("\n")}
 
 
 @dataclass(frozen=True)
@@ -100,44 +125,86 @@ class Ledger:
                 self._wrong("false_failures", f"said to have failed, and done: {_told(change)}")
         self._open, self._denied = [], []
         missing = "false_successes" if self._survived else "lost"
-        self._compare(self.notes, found.notes, lambda kept: {kept.text}, missing)
+        self._compare(self.notes, found.notes, lambda kept: kept.sentences, missing)
         self._compare(self.sessions, found.sessions, set, missing)
         self.tally.note(found)
         self.notes, self.sessions = dict(found.notes), dict(found.sessions)
 
     def _apply(self, change: Line) -> None:
         match change:
-            case {"will": "save", "id": note_id, "text": text}:
-                self.notes[note_id] = Kept(text, 1)
-            case {"will": "update", "id": note_id, "text": text, "version": version}:
-                if version != self.notes[note_id].version + 1:
-                    self._wrong("doubles", f"updated to version {version}: {_told(change)}")
-                self.notes[note_id] = Kept(text, version)
+            case {"will": "save", "id": note_id}:
+                self.notes[note_id] = _saved(change)
             case {"will": "delete", "id": note_id}:
-                self.removed.add(self.notes.pop(note_id).text)
+                self._remove(note_id)
+            case {"will": "update" | "undo" | "supersede" | "write" | "clear"}:
+                note_id, kept = self._after(change)
+                version = change.get("version", kept.version if kept else 0)
+                if kept is not None and version != kept.version:
+                    self._wrong("doubles", f"became version {version}: {_told(change)}")
+                    kept = replace(kept, version=version)
+                if kept is None:
+                    self._remove(note_id)
+                else:
+                    self.notes[note_id] = kept
             case {"will": "begin", "session": session_id}:
                 self.sessions[session_id] = ()
             case {"will": "append", "session": session_id, "text": text}:
                 self.sessions[session_id] = (*self.sessions[session_id], text)
             case {"will": "forget", "session": session_id}:
                 self.removed.update(self.sessions.pop(session_id))
+                for note_id in [i for i, kept in self.notes.items() if kept.scope == session_id]:
+                    self._remove(note_id)
             case {"will": "import"}:
                 self.notes |= self.imported.notes
                 self.sessions |= self.imported.sessions
 
+    def _after(self, change: Line) -> tuple[str, Kept | None]:
+        """The note that a change is about, and as what it leaves it; None: removed."""
+        note_id = change.get("id") or self._named(change["key"])
+        before = self.notes.get(note_id)
+        match change:
+            case {"will": "write", "key": key, "text": text} if before is None:
+                return note_id, Kept(text, 1, key=key)
+            case {"will": "write", "mode": "append", "text": text}:
+                assert before is not None
+                return note_id, before.followed_by(f"{before.text}\n{text}")
+            case {"will": "update" | "write", "text": text}:
+                assert before is not None
+                return note_id, before.followed_by(text)
+            case {"will": "undo"}:
+                assert before is not None
+                return note_id, before.undone()
+            case {"will": "supersede", "by": by}:
+                assert before is not None
+                return note_id, replace(before, superseded=by if by in self.notes else "")
+        return note_id, None
+
+    def _named(self, key: str) -> str:
+        return next((i for i, kept in self.notes.items() if kept.key == key), "")
+
+    def _remove(self, note_id: str) -> None:
+        """Of a note that is gone nothing is left, also not in those that it replaced."""
+        self.removed |= self.notes.pop(note_id).sentences
+        for other, kept in self.notes.items():
+            if kept.superseded == note_id:
+                self.notes[other] = replace(kept, superseded="")
+
     def _resolve(self, change: Line, found: Found) -> bool:
         """Apply a change of which the end is not known, if it has happened."""
         match change:
-            case {"will": "save", "text": text}:
-                made = [i for i, kept in found.notes.items() if kept == Kept(text, 1)]
+            case {"will": "save"}:
+                made = [i for i, kept in found.notes.items() if kept == _saved(change)]
                 happened = bool(made) and made[0] not in self.notes
                 change = change | {"id": made[0]} if made else change
-            case {"will": "update", "id": note_id, "text": text}:
-                version = self.notes[note_id].version + 1
-                happened = found.notes.get(note_id) == Kept(text, version)
-                change = change | {"version": version}
+            case {"will": "write", "key": key} if not self._named(key):
+                made = [i for i, kept in found.notes.items() if kept.key == key]
+                happened = bool(made)
+                change = change | {"id": made[0]} if made else change
             case {"will": "delete", "id": note_id}:
                 happened = note_id not in found.notes
+            case {"will": "update" | "undo" | "supersede" | "write" | "clear"}:
+                note_id, kept = self._after(change)
+                happened = found.notes.get(note_id) == kept
             case {"will": "begin", "session": session_id}:
                 happened = session_id in found.sessions
             case {"will": "append", "session": session_id, "text": text}:
@@ -189,6 +256,10 @@ class Ledger:
     def _wrong(self, column: str, sentence: str) -> None:
         setattr(self.tally, column, getattr(self.tally, column) + 1)
         self.tally.wrong.append(sentence)
+
+
+def _saved(change: Line) -> Kept:
+    return Kept(change["text"], 1, type=change.get("type", "fact"), scope=change.get("scope", ""))
 
 
 def _told(change: Line) -> str:

@@ -5,11 +5,14 @@ import shutil
 import sqlite3
 import tempfile
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from guest.memory.database.base import Statement, Value
 from guest.memory.migrations import MIGRATIONS, migrate
+from guest.memory.store import Memory
+from guest.memory.types import Details
 from tests.faults.ledger import Found, Kept
 from tests.faults.stores import LocalPlace, Place, RemotePlace
 from tests.faults.worker import USER
@@ -43,9 +46,16 @@ def first_version(place: Place) -> Found:
 
 def _read(path: Path) -> Found:
     with closing(sqlite3.connect(f"file:{path}?immutable=1", uri=True)) as old:
+        before: dict[str, tuple[str, ...]] = {}
+        for note_id, text in old.execute(
+            "SELECT note_id, content FROM note_versions ORDER BY note_id, version"
+        ):
+            before[note_id] = (*before.get(note_id, ()), text)
         notes = {
-            note_id: Kept(text, version)
-            for note_id, text, version in old.execute("SELECT note_id, content, version FROM notes")
+            note_id: Kept(text, version, before.get(note_id, ()), kind, key, "", superseded)
+            for note_id, text, version, kind, key, superseded in old.execute(
+                "SELECT note_id, content, version, type, IFNULL(key, ''), superseded_by FROM notes"
+            )
         }
         sessions: dict[str, tuple[str, ...]] = {}
         for session_id, text in old.execute(
@@ -76,15 +86,36 @@ def exported(notes: int, sessions: int) -> tuple[bytes, Found]:
     return asyncio.run(_exported(notes, sessions))
 
 
+async def _every_kind(
+    memory: Memory, number: int, old: str, text: str, last: str
+) -> tuple[str, Kept]:
+    """A note with one version before: plain, named, seen by one session, or replaced."""
+    kind = number % 8
+    if kind == 1:
+        await memory.keyed.write(USER, f"plan {number}", old, "replace", ORIGIN)
+        note = await memory.keyed.write(USER, f"plan {number}", text, "append", ORIGIN)
+        return note.note_id, Kept(f"{old}\n{text}", 2, (old,), key=f"plan {number}")
+    scope = "imported-0" if kind == 2 else ""
+    details = Details(type="risk", scope_session=scope)
+    note = (await memory.save(USER, old, [], ORIGIN, details)).note
+    await memory.update(USER, note.note_id, text, None, ORIGIN)
+    kept = Kept(text, 2, (old,), type="risk", scope=scope)
+    if kind == 4:
+        await memory.typed.supersede(USER, note.note_id, replacement_id=last)
+        kept = replace(kept, superseded=last)
+    return note.note_id, kept
+
+
 async def _exported(notes: int, sessions: int) -> tuple[bytes, Found]:
-    found = Found({}, {})
+    found, last = Found({}, {}), ""
     with tempfile.TemporaryDirectory(dir="/tmp") as scratch:
         async with opened(Path(scratch) / "memory.db") as memory:
             for number in range(notes):
-                note = (await memory.save(USER, f"Old {number}. words", [], ORIGIN)).note
-                text = f"Imported {number}. " + "Some more words. " * (number % 90)
-                await memory.update(USER, note.note_id, text.strip(), None, ORIGIN)
-                found.notes[note.note_id] = Kept(text.strip(), 2)
+                old, text = f"Old {number}. words", f"Imported {number}. "
+                text = (text + "Some more words. " * (number % 90)).strip()
+                note_id, kept = await _every_kind(memory, number, old, text, last)
+                found.notes[note_id] = kept
+                last = note_id
             for number in range(sessions):
                 session_id = f"imported-{number}"
                 await memory.conversations.create(USER, session_id)

@@ -19,12 +19,15 @@ async def after(tmp_path: Path, *harm: str) -> Found:
     async with opened(path, FakeEmbedder()) as memory:
         note = (await memory.save(ALICE, "likes tea", [], ORIGIN)).note
         await memory.update(ALICE, note.note_id, "likes coffee", None, ORIGIN)
+        await memory.keyed.write(ALICE, "plan", "to sow", "replace", ORIGIN)
+        await memory.keyed.write(ALICE, "plan", "to reap", "append", ORIGIN)
+        await memory.typed.supersede(ALICE, note.note_id)
         await memory.conversations.create(ALICE, "s")
         for role in ("user", "assistant"):
             await memory.conversations.append(
                 ALICE, "s", turn_id="t", role=role, text=f"hello from {role}", payload="[]"
             )
-        await embedded(memory, ALICE, 3)
+        await embedded(memory, ALICE, 4)
     database = await open_store(MemoryConfig(db_path=str(path)))
     try:
         for sql in harm:
@@ -36,7 +39,10 @@ async def after(tmp_path: Path, *harm: str) -> Found:
 
 async def test_a_memory_that_is_whole_shows_nothing(tmp_path: Path) -> None:
     found = await after(tmp_path)
-    assert list(found.notes.values()) == [Kept("likes coffee", 2)]
+    assert list(found.notes.values()) == [
+        Kept("likes coffee", 2, ("likes tea",), superseded=""),
+        Kept("to sow\nto reap", 2, ("to sow",), key="plan"),
+    ]
     assert found.sessions == {"s": ("hello from user", "hello from assistant")}
     assert (found.half_made, found.doubles, found.damage) == ((), (), ())
 
@@ -51,6 +57,8 @@ async def test_a_memory_that_is_whole_shows_nothing(tmp_path: Path) -> None:
         ("UPDATE sessions SET turns = 5", "counts 5 turns of 1"),
         ("DELETE FROM chunks_fts", "full text of notes"),
         ("DELETE FROM conversation_fts", "full text of events"),
+        ("UPDATE notes SET superseded_by = 'n9'", "replaced by n9, which is not there"),
+        ("UPDATE usage SET bytes = bytes + 1", "usage says ('memory:alice', 2, "),
         ("UPDATE chunks_vec SET vector = x'00' WHERE chunk_id = 2", "different lengths"),
     ],
 )
@@ -62,6 +70,14 @@ async def test_what_is_half_made_is_named(tmp_path: Path, harm: str, words: str)
 async def test_what_is_there_twice_is_named(tmp_path: Path) -> None:
     found = await after(tmp_path, "UPDATE conversation_events SET text = 'hello'")
     assert found.doubles == ("twice: hello",)
+
+
+async def test_what_was_appended_twice_is_named(tmp_path: Path) -> None:
+    found = await after(
+        tmp_path, "UPDATE notes SET content = content || char(10) || 'to reap' WHERE key = 'plan'"
+    )
+    assert len(found.doubles) == 1
+    assert found.doubles[0].endswith(": to reap")
 
 
 async def test_an_index_that_is_not_in_step_is_damage(tmp_path: Path) -> None:

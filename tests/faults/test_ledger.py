@@ -17,12 +17,44 @@ SAID: list[Line] = [
     {"will": "append", "session": "s", "text": "hello"},
     {"did": "append"},
 ]
+WRITTEN: list[Line] = [
+    {"will": "write", "key": "k", "mode": "append", "text": "tea"},
+    {"did": "write", "id": "n1", "version": 1},
+    {"will": "write", "key": "k", "mode": "append", "text": "milk"},
+    {"did": "write", "id": "n1", "version": 2},
+]
+CLEARED: list[Line] = [*WRITTEN, {"will": "clear", "key": "k"}, {"did": "clear"}]
+UNDONE: list[Line] = [*UPDATED, {"will": "undo", "id": "n1"}, {"did": "undo", "version": 3}]
+REPLACED: list[Line] = [
+    *SAVED,
+    {"will": "save", "text": "cats", "type": "decision"},
+    {"did": "save", "id": "n2"},
+    {"will": "supersede", "id": "n1", "by": "n2"},
+    {"did": "supersede"},
+]
+ORPHANED: list[Line] = [*REPLACED, {"will": "delete", "id": "n2"}, {"did": "delete"}]
+HERE: list[Line] = [
+    *SAID,
+    {"will": "save", "text": "tea", "scope": "s"},
+    {"did": "save", "id": "n1"},
+    {"will": "forget", "session": "s"},
+    {"did": "forget"},
+]
 FORGOTTEN: list[Line] = [*SAID, {"will": "forget", "session": "s"}, {"did": "forget"}]
 DENIED: list[Line] = [SAVED[0], {"failed": "away", "known": True}]
 OPEN: list[Line] = [SAVED[0], {"failed": "not known", "known": False}]
 
 TEA = Found({"n1": Kept("tea", 1)}, {})
-COFFEE = Found({"n1": Kept("coffee", 2)}, {})
+COFFEE = Found({"n1": Kept("coffee", 2, ("tea",))}, {})
+FIRST = Found({"n1": Kept("tea", 1, key="k")}, {})
+BOTH = Found({"n1": Kept("tea\nmilk", 2, ("tea",), key="k")}, {})
+TWICE = Found({"n1": Kept("tea\nmilk\nmilk", 3, ("tea", "tea\nmilk"), key="k")}, {})
+TEA_AGAIN = Found({"n1": Kept("tea", 3, ("tea", "coffee"), restores=1)}, {})
+CATS = Kept("cats", 1, type="decision")
+CATS_ONLY = Found({"n1": Kept("tea", 1, superseded="n2"), "n2": CATS}, {})
+TEA_AND_CATS = Found({"n1": Kept("tea", 1), "n2": CATS}, {})
+NEITHER = Found({"n1": Kept("tea", 1, superseded="")}, {})
+TEA_HERE = Found({"n1": Kept("tea", 1, scope="s")}, {"s": ("hello",)})
 NOTHING = Found({}, {})
 HELLO = Found({}, {"s": ("hello",)})
 
@@ -57,6 +89,29 @@ def settled(lines: list[Line], found: Found, *, survived: bool = False) -> Tally
         (DENIED, NOTHING),
         (OPEN, TEA),
         (OPEN, NOTHING),
+        (WRITTEN, BOTH),
+        (WRITTEN[:3], BOTH),
+        (WRITTEN[:3], FIRST),
+        (WRITTEN[:1], FIRST),
+        (WRITTEN[:1], NOTHING),
+        (CLEARED, NOTHING),
+        (CLEARED[:5], NOTHING),
+        (CLEARED[:5], BOTH),
+        (UNDONE, TEA_AGAIN),
+        (UNDONE[:5], TEA_AGAIN),
+        (UNDONE[:5], COFFEE),
+        (REPLACED, CATS_ONLY),
+        (REPLACED[:5], CATS_ONLY),
+        (REPLACED[:5], TEA_AND_CATS),
+        (ORPHANED, NEITHER),
+        (ORPHANED[:7], NEITHER),
+        (ORPHANED[:7], CATS_ONLY),
+        (HERE, NOTHING),
+        (HERE[:7], NOTHING),
+        (HERE[:7], TEA_HERE),
+        ([*UPDATED[:3], {"failed": "not known", "known": False}], COFFEE),
+        ([*UNDONE, {"will": "undo", "id": "n1"}, {"did": "undo", "version": 0}], NOTHING),
+        ([*REPLACED, {"will": "undo", "id": "n1"}, {"did": "undo", "version": 1}], TEA_AND_CATS),
     ],
 )
 def test_what_may_be_is_not_counted(lines: list[Line], found: Found) -> None:
@@ -73,6 +128,13 @@ def test_what_may_be_is_not_counted(lines: list[Line], found: Found) -> None:
         (SAID, Found({}, {"s": ()})),
         (SAID, NOTHING),
         (FORGOTTEN, HELLO),
+        (WRITTEN, FIRST),
+        (WRITTEN, NOTHING),
+        (WRITTEN, TWICE),
+        (CLEARED, BOTH),
+        (UNDONE, COFFEE),
+        (REPLACED, TEA_AND_CATS),
+        (HERE[:6], HELLO),
     ],
 )
 def test_an_acknowledged_change_that_is_missing_is_counted(lines: list[Line], found: Found) -> None:
@@ -80,6 +142,15 @@ def test_an_acknowledged_change_that_is_missing_is_counted(lines: list[Line], fo
     assert (tally.lost, tally.false_successes, len(tally.wrong)) == (1, 0, 1)
     tally = settled(lines, found, survived=True)
     assert (tally.lost, tally.false_successes, len(tally.wrong)) == (0, 1, 1)
+
+
+def test_a_note_that_only_a_forgotten_session_saw_is_counted() -> None:
+    found = Found({"n1": Kept("tea", 1, scope="s")}, {})
+    assert settled(HERE, found).lost == 1
+
+
+def test_a_name_of_what_is_gone_is_counted() -> None:
+    assert settled(ORPHANED, Found({"n1": Kept("tea", 1, superseded="n2")}, {})).lost == 1
 
 
 def test_a_denied_change_that_was_made_is_counted() -> None:
@@ -92,7 +163,9 @@ def test_what_nobody_has_stored_is_counted() -> None:
 
 def test_an_update_that_was_made_twice_is_counted() -> None:
     twice: list[Line] = [*UPDATED[:3], {"did": "update", "version": 3}]
-    assert settled(twice, Found({"n1": Kept("coffee", 3)}, {})).doubles == 1
+    assert settled(twice, Found({"n1": Kept("coffee", 3, ("tea",))}, {})).doubles == 1
+    again: list[Line] = [*WRITTEN[:3], {"did": "write", "id": "n1", "version": 3}]
+    assert settled(again, TWICE).doubles == 1
 
 
 def test_what_the_store_shows_by_itself_is_counted() -> None:

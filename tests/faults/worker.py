@@ -19,16 +19,26 @@ from typing import Any, Final
 from guest.embedding.base import Embedder
 from guest.embedding.client import RemoteEmbedder
 from guest.errors import StorageError
+from guest.memory.keyed import Mode
 from guest.memory.store import Memory
-from guest.memory.types import MemoryConfig
+from guest.memory.types import Details, MemoryConfig
 from tests.unit.memory_support import ORIGIN, FakeEmbedder
 
 USER: Final = "alice"
 WORK: Final = {
-    "notes": ("save", "save", "save", "update", "update", "delete"),
-    "sessions": ("append", "append", "append", "append", "begin", "save", "forget"),
+    "notes": (
+        *("save", "save", "remember", "update", "update", "delete"),
+        *("write", "write", "write", "clear", "supersede", "undo", "undo"),
+    ),
+    "sessions": (
+        *("append", "append", "append", "append", "begin", "save", "forget"),
+        *("remember here", "remember here"),
+    ),
     "import": ("import",),
-    "both": ("save", "save", "update", "delete", "append", "append", "begin", "forget"),
+    "both": (
+        *("save", "remember", "update", "delete", "append", "append", "begin", "forget"),
+        *("write", "write", "clear", "supersede", "undo", "remember here"),
+    ),
 }
 _OPEN: Final = ("not known", " is updated;", " is deleted;", "what was to be forgotten is;")
 """Parts of errors that do not say that nothing has happened."""
@@ -37,13 +47,16 @@ _AFTER_FAILURE_S: Final = 0.005
 
 @dataclass(frozen=True)
 class Task:
-    """One life of a guest. `notes` and `sessions` are those it may change; `embedder` is a
-    socket, or the model of one within the worker; `source` are lines to import."""
+    """One life of a guest. `notes`, `superseded` and `sessions` are those it may change, and
+    `keys` the names of others; `embedder` is a socket, or the model of one within the
+    worker; `source` are lines to import."""
 
     config: MemoryConfig
     work: str
     seed: int
     notes: Sequence[str] = ()
+    superseded: Sequence[str] = ()
+    keys: Sequence[str] = ()
     sessions: Sequence[str] = ()
     embedder: str = "fake"
     source: bytes = b""
@@ -60,6 +73,8 @@ class _Worker:
         self._descriptor = descriptor
         self._chance = random.Random(task.seed)
         self._notes = list(task.notes)
+        self._superseded = list(task.superseded)
+        self._keys = list(task.keys)
         self._sessions = list(task.sessions)
 
     async def live(self) -> None:
@@ -87,28 +102,77 @@ class _Worker:
     async def _do(self, memory: Memory, action: str, number: int) -> None:
         """One change. What it changes is forgotten first: a change that fails leaves it in
         a state that is not known here."""
-        text = self._text(number)
-        if action in ("update", "delete") and not self._notes:
-            action = "save"
-        if action in ("append", "forget") and not self._sessions:
-            action = "begin"
         match action:
-            case "save":
-                self._say(will="save", text=text)
-                note = (await memory.save(USER, text, [], ORIGIN)).note
-                self._notes.append(note.note_id)
-                self._say(did="save", id=note.note_id)
+            case "update" | "delete" | "undo" | "supersede" if self._notes:
+                await self._change(memory, action, self._text(number))
+            case "write":
+                await self._write(memory, self._text(number))
+            case "clear" if self._keys:
+                key = self._take(self._keys)
+                self._say(will="clear", key=key)
+                assert await memory.keyed.clear(USER, key)
+                self._say(did="clear")
+            case "begin" | "append" | "forget":
+                await self._converse(memory, action, self._text(number), number)
+            case "import":
+                self._say(will="import")
+                await memory.importer(USER).feed(self._task.source)
+                self._say(did="import")
+            case _:
+                await self._save(memory, action, self._text(number))
+
+    async def _save(self, memory: Memory, action: str, text: str) -> None:
+        details = Details()
+        if action.startswith("remember"):
+            scope = (
+                self._chance.choice(self._sessions) if "here" in action and self._sessions else ""
+            )
+            details = Details(type="decision", rationale="so it was", scope_session=scope)
+        known = {"type": details.type, "scope": details.scope_session}
+        self._say(will="save", text=text, **known)
+        note = (await memory.save(USER, text, [], ORIGIN, details)).note
+        if not details.scope_session:
+            self._notes.append(note.note_id)
+        self._say(did="save", id=note.note_id)
+
+    async def _change(self, memory: Memory, action: str, text: str) -> None:
+        revive = action == "undo" and self._superseded and self._chance.random() < 0.5
+        note_id = self._take(self._superseded if revive else self._notes)
+        match action:
             case "update":
-                note_id = self._take(self._notes)
                 self._say(will="update", id=note_id, text=text)
                 note = await memory.update(USER, note_id, text, None, ORIGIN)
                 self._notes.append(note_id)
                 self._say(did="update", version=note.version)
             case "delete":
-                note_id = self._take(self._notes)
                 self._say(will="delete", id=note_id)
                 await memory.delete(USER, note_id)
                 self._say(did="delete")
+            case "undo":
+                self._say(will="undo", id=note_id)
+                undone = await memory.history.undo(USER, note_id, may_forget=True)
+                if undone.note is not None:
+                    self._notes.append(note_id)
+                self._say(did="undo", version=undone.note.version if undone.note else 0)
+            case "supersede":
+                by = self._chance.choice(["", *self._notes])
+                self._say(will="supersede", id=note_id, by=by)
+                await memory.typed.supersede(USER, note_id, reason="it is so", replacement_id=by)
+                self._superseded.append(note_id)
+                self._say(did="supersede")
+
+    async def _write(self, memory: Memory, text: str) -> None:
+        fresh = not self._keys or self._chance.random() < 0.2
+        key = f"plan-{self._chance.getrandbits(64)}" if fresh else self._take(self._keys)
+        mode: Mode = self._chance.choice(["replace", "append", "append"])
+        text = text.split(". ")[0] + "."
+        self._say(will="write", key=key, mode=mode, text=text)
+        note = await memory.keyed.write(USER, key, text, mode, ORIGIN)
+        self._keys.append(key)
+        self._say(did="write", id=note.note_id, version=note.version)
+
+    async def _converse(self, memory: Memory, action: str, text: str, number: int) -> None:
+        match action if self._sessions else "begin":
             case "begin":
                 session_id = f"session-{uuid.UUID(int=self._chance.getrandbits(128))}"
                 self._say(will="begin", session=session_id)
@@ -127,10 +191,6 @@ class _Worker:
                 self._say(will="forget", session=session_id)
                 await memory.sessions.forget(USER, session_id)
                 self._say(did="forget")
-            case "import":
-                self._say(will="import")
-                await memory.importer(USER).feed(self._task.source)
-                self._say(did="import")
 
     def _end(self, did: str, keys: list[str], key: str, *, stored: bool) -> None:
         if stored:
