@@ -84,7 +84,9 @@ def finding(namespace: str, query: str, model_id: str, vector: bytes) -> list[St
 
 def showing(namespace: str, chunk_ids: Sequence[int]) -> Statement:
     """What it would ask then: the notes to show."""
-    return Statement(hits._NOTES, (HIT_TEXT_MAX_CHARS, json.dumps(list(chunk_ids)), namespace))
+    return Statement(
+        hits._NOTES, (HIT_TEXT_MAX_CHARS, json.dumps(list(chunk_ids)), namespace, "", False)
+    )
 
 
 def asking(namespace: str) -> Statement:
