@@ -1,0 +1,86 @@
+"""The program that `test_summary_crash.py` kills: it talks in one session, whose earlier turns
+are summarised all the time, and says what it does before and after.
+
+Every line that it writes is one JSON object.
+"""
+
+import asyncio
+import json
+import os
+import re
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+from pydantic_ai.messages import ModelMessage
+from pydantic_ai.models.function import AgentInfo, FunctionModel
+
+from guest.agent.context import ContextBuilder
+from guest.agent.loop import TurnLoop
+from guest.agent.settings import AgentSettings
+from guest.agent.turn import TurnRequest
+from guest.memory.store import Memory
+from guest.tools.base import ToolContext
+from tests.unit.guest.agent.turn_fakes import FakePipeline, Watcher
+from tests.unit.memory_support import opened
+
+USER_ID, SESSION_ID = "alice", "s1"
+MARK = re.compile(r"m\d+")
+SETTINGS = AgentSettings(history_turns=3, summary_min_turns=1)
+
+
+def loop_on(memory: Memory, summarising: Callable[[], None]) -> TurnLoop:
+    """A loop whose model summarises by listing the marks of all it is given."""
+
+    async def speak(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
+        if not (info.instructions or "").startswith("You summarise"):
+            yield "Well."
+            return
+        summarising()
+        await asyncio.sleep(0.002)
+        given = str(messages[-1].parts[-1].content)  # type: ignore[union-attr]
+        yield "The user said:\n- " + " ".join(MARK.findall(given))
+
+    model = FunctionModel(stream_function=speak)
+    pipeline = FakePipeline([])
+    context = ContextBuilder(
+        memory=memory,
+        pipeline=pipeline,
+        settings=SETTINGS,
+        model=model,
+        context_tokens=1000,
+        redact=str,
+    )
+    return TurnLoop(
+        model=model,
+        pipeline=pipeline,
+        store=memory.conversations,
+        context=context,
+        settings=SETTINGS,
+        redact=str,
+    )
+
+
+async def say(loop: TurnLoop, number: int) -> None:
+    """One turn with a mark of its own."""
+    context = ToolContext(USER_ID, SESSION_ID, f"t{number}", "test")
+    outcome = await loop.run(TurnRequest(context, f"m{number} is said"), Watcher())
+    assert outcome.DESCRIPTOR.name == "TurnCompleted", outcome
+
+
+def run(path: str, descriptor: int, first: int) -> None:
+    """Go on until killed, from turn `first` on."""
+    asyncio.run(_run(Path(path), descriptor, first))
+
+
+async def _run(path: Path, descriptor: int, number: int) -> None:
+    def tell(**line: Any) -> None:
+        os.write(descriptor, json.dumps(line).encode() + b"\n")
+
+    async with opened(path) as memory:
+        await memory.conversations.create(USER_ID, SESSION_ID)
+        loop = loop_on(memory, lambda: tell(summarises=number))
+        while True:
+            await say(loop, number)
+            tell(did=number)
+            number += 1

@@ -1,0 +1,121 @@
+"""Killed in the middle of summaries: no turn is lost, none is summarised twice."""
+
+import asyncio
+import json
+import multiprocessing
+import os
+import random
+import signal
+import time
+from pathlib import Path
+from typing import Any
+
+from guest.agent.history import by_turn
+from guest.agent.summary import Summary
+from guest.memory.types import Event
+from tests.integration import summary_child
+from tests.integration.summary_child import MARK, SESSION_ID, USER_ID
+from tests.unit.memory_support import opened
+
+ROUNDS = 12
+LONGEST_LIFE_S = 0.02
+
+
+def test_sigkill_in_a_summary_loses_nothing_and_says_nothing_twice(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([summary_child.__name__])
+    chance = random.Random()
+    path = tmp_path / "memory.db"
+    said, done, in_summary = 0, 0, 0
+    for _ in range(ROUNDS):
+        reader, writer = context.Pipe(duplex=False)
+        child = context.Process(target=_child, args=(str(path), writer, said + 1))
+        child.start()
+        writer.close()
+        lines = _until_it_summarises(reader.fileno())
+        time.sleep(chance.random() * LONGEST_LIFE_S)
+        assert child.pid is not None
+        assert child.exitcode is None, "the child ended by itself"
+        os.kill(child.pid, signal.SIGKILL)
+        child.join()
+        lines += _lines(reader.fileno())
+        reader.close()
+        told = [json.loads(line) for line in lines]
+        in_summary += "summarises" in told[-1]
+        done = max([done, *(line["did"] for line in told if "did" in line)])
+        said = _check(*asyncio.run(_inspect(path)), done)
+    assert in_summary > 0
+    last = said + 1
+    asyncio.run(_say_undisturbed(path, last))
+    events, summary = asyncio.run(_inspect(path))
+    assert _check(events, summary, last) == last
+    assert summary is not None
+    assert len(by_turn([event for event in events if event.sequence > summary.through])) <= 4
+
+
+def _check(events: list[Event], summary: Summary | None, done: int) -> int:
+    """All that was acknowledged is there, and the summary holds what it says, once; the
+    last turn of which the user's words are stored."""
+    turns = by_turn(events)
+    marks = [turn[0].text.split()[0] for turn in turns]
+    assert marks == [f"m{number}" for number in range(1, len(turns) + 1)]
+    assert len(turns) >= done
+    assert all(turn[-1].role == "assistant" for turn in turns[:done] if len(turn) > 1)
+    if summary is not None:
+        ends = [turn[-1].sequence for turn in turns]
+        assert MARK.findall(summary.text) == marks[: ends.index(summary.through) + 1]
+    return len(turns)
+
+
+async def _say_undisturbed(path: Path, number: int) -> None:
+    async with opened(path) as memory:
+        await summary_child.say(summary_child.loop_on(memory, lambda: None), number)
+
+
+async def _inspect(path: Path) -> tuple[list[Event], Summary | None]:
+    async with opened(path) as memory:
+        events = await memory.conversations.history(USER_ID, SESSION_ID, 4000)
+        stored = await memory.state_of.read(USER_ID, SESSION_ID, "summary")
+        return events, Summary.model_validate_json(stored[0]) if stored else None
+
+
+async def test_several_builders_on_one_memory_summarise_once(tmp_path: Path) -> None:
+    made: list[int] = []
+    async with opened(tmp_path / "memory.db") as memory:
+        await memory.conversations.create(USER_ID, SESSION_ID)
+        loops = [summary_child.loop_on(memory, lambda: made.append(1)) for _ in range(3)]
+        for number in range(1, 4):
+            await summary_child.say(loops[0], number)
+        await asyncio.gather(*(summary_child.say(loop, n) for n, loop in enumerate(loops, 4)))
+        before = await memory.state_of.read(USER_ID, SESSION_ID, "summary")
+        await asyncio.gather(*(summary_child.say(loop, n) for n, loop in enumerate(loops, 7)))
+        after = await memory.state_of.read(USER_ID, SESSION_ID, "summary")
+    assert after is not None
+    assert len(made) > after[1]
+    marks = MARK.findall(Summary.model_validate_json(after[0]).text)
+    assert len(marks) == len(set(marks))
+    assert marks[:3] == ["m1", "m2", "m3"]
+    assert before is None or after[1] > before[1]
+
+
+def _child(path: str, writer: Any, first: int) -> None:
+    summary_child.run(path, writer.fileno(), first)
+
+
+def _until_it_summarises(descriptor: int) -> list[bytes]:
+    content = b""
+    while b"summarises" not in content:
+        part = os.read(descriptor, 65536)
+        assert part, "the child ended by itself"
+        content += part
+    lines = content.split(b"\n")
+    assert lines.pop() == b""  # a line is written at once
+    return lines
+
+
+def _lines(descriptor: int) -> list[bytes]:
+    """All whole lines that the dead child has written besides."""
+    content = b""
+    while part := os.read(descriptor, 65536):
+        content += part
+    return content.split(b"\n")[:-1]
