@@ -1,12 +1,13 @@
 """One user's notes behind the gateway: changes by the memory tools, everything else by asking."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from wire.errors import Code
 from wire.limits import TOP_K_MAX
 from wire.v1 import gateway_pb2
 
 from guest.agent.turn import Pipeline
+from guest.errors import StorageError
 from guest.gateway import bounds, convert
 from guest.gateway.person import Person, Refused
 from guest.memory.store import Memory
@@ -65,7 +66,8 @@ class Notes:
         with convert.checked():
             found, warnings = await self._person.call("memory_search", arguments)
         return gateway_pb2.SearchNotesReply(
-            notes=[gateway_pb2.Note(**hit) for hit in found], warnings=warnings
+            notes=await self._explained([gateway_pb2.Note(**hit) for hit in found]),
+            warnings=warnings,
         )
 
     async def get(self, request: gateway_pb2.GetNoteRequest) -> gateway_pb2.Note:
@@ -119,6 +121,22 @@ class Notes:
 
     async def reembed(self) -> gateway_pb2.ReembedMemoryReply:
         return gateway_pb2.ReembedMemoryReply(passages=await self._memory.reembed(self._user_id))
+
+    async def _explained(self, hits: Sequence[gateway_pb2.Note]) -> Sequence[gateway_pb2.Note]:
+        """The hits of a search, each with what a list says of its note besides: its origin,
+        type and key. Without them where the store cannot be asked."""
+        for hit in hits:
+            if not hit.note_id:
+                continue
+            try:
+                known = convert.note(await self._memory.get(self._user_id, hit.note_id))
+            except NoteNotFound:
+                continue
+            except StorageError:
+                break
+            hit.origin.CopyFrom(known.origin)
+            hit.type, hit.key = known.type, known.key
+        return hits
 
     async def _change(self, tool: str, arguments: Mapping[str, object], note_id: str) -> None:
         """Have a note changed; a refusal is told in the words of every other call on notes."""

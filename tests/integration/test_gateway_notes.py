@@ -8,6 +8,7 @@ import pytest
 from wire.errors import Code
 from wire.v1 import gateway_pb2 as pb
 
+from guest.errors import StorageError
 from guest.memory.types import Details, Note, Origin
 from guest.tools.base import ToolContext
 from tests.integration.gateway_house import Client, House, hashing, open_house, refusal
@@ -68,6 +69,22 @@ async def test_what_is_not_by_a_person_stands_beside_a_result(house: House, alic
     assert [hit.note_id for hit in found.notes] == [note.note_id]
     assert "/shared/page.md" in "".join(found.warnings)
     assert note.note_id in "".join(found.warnings)
+    origin = found.notes[0].origin
+    assert (origin.actor, origin.link, origin.material) == ("agent", "/shared/page.md", True)
+    assert found.notes[0].type == "fact"
+
+
+async def test_a_search_needs_no_store_to_explain_its_results(
+    house: House, alice: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await alice.save("the key is with Bob")
+
+    async def away(*_: object) -> Note:
+        raise StorageError(Code.UNAVAILABLE, "the store is away")
+
+    monkeypatch.setattr(house.memory, "get", away)
+    (hit,) = (await alice.stub.SearchNotes(pb.SearchNotesRequest(query="key Bob"))).notes
+    assert (hit.text, hit.HasField("origin")) == ("the key is with Bob", False)
 
 
 async def test_secrets_in_a_note_are_not_shown_by_a_search(alice: Client) -> None:
