@@ -164,7 +164,7 @@ class GatewayClient:
     async def notes(
         self, request: gateway_pb2.ListNotesRequest
     ) -> AsyncGenerator[gateway_pb2.Note, None]:
-        """All notes that `request` asks for, the latest first, fetched as they are taken.
+        """All notes that `request` asks for, the newest first, fetched as they are taken.
 
         Its limit and its cursor are set here.
         """

@@ -10,7 +10,7 @@ from wire.v1 import gateway_pb2
 from runner.cli.asking import confirm
 from runner.cli.memory_agent import gateway_of
 from runner.cli.memory_json import note_json, saved_json
-from runner.cli.memory_notes import AsJson
+from runner.cli.memory_notes import AsJson, warn
 from runner.cli.memory_tables import brief, note_rows
 from runner.cli.note_ids import find_note
 from runner.cli.note_text import PIPE, kept_if_refused, text_of
@@ -51,14 +51,16 @@ def save(
 
     with kept_if_refused(content if text in (None, PIPE) else ""):
         reply = asyncio.run(saved())
-        if not reply.note_id:
+        if not (reply.note_id and reply.message):
             raise WireError(
                 Code.INTERNAL, "the agent did not say that it is saved", details=reply.message
             )
     if as_json:
         typer.echo(json_line(saved_json(reply)))
         return
-    typer.echo(one_line(reply.message))
+    said, *warnings = reply.message.splitlines()
+    typer.echo(one_line(said))
+    warn(warnings)
     if reply.similar:
         typer.echo("similar notes, of which one may be out of date now:")
         plain_console().print(note_rows(reply.similar, scores=True))

@@ -77,7 +77,7 @@ def list_(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List notes, the latest changed first."""
+    """List notes, the newest first."""
     request = gateway_pb2.ListNotesRequest(
         include_superseded=superseded,
         type=type_,

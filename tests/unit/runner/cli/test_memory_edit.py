@@ -83,6 +83,9 @@ def test_a_save_from_an_editor(
 
 def test_similar_notes_are_shown(memory: FakeMemory, run_memory: RunCommand) -> None:
     accepts(memory)
+    memory.saved.message += "\nnote-2 may say\x1b otherwise"
+    assert run_memory("save", "x").err == "warning: note-2 may say␛ otherwise\n"
+    accepts(memory)
     memory.saved.similar.append(Note(note_id="note-2", text="my boot", score=0.91))
     out = run_memory("save", "my boat").out
     assert "one may be out of date now" in out
@@ -96,10 +99,11 @@ def test_similar_notes_are_shown(memory: FakeMemory, run_memory: RunCommand) -> 
     }
 
 
+@pytest.mark.parametrize(("message", "note_id"), [("Stored: perhaps", ""), ("", "note-1")])
 def test_it_is_not_called_saved_unless_the_agent_says_so(
-    memory: FakeMemory, run_memory: RunCommand
+    memory: FakeMemory, run_memory: RunCommand, message: str, note_id: str
 ) -> None:
-    memory.saved = gateway_pb2.SaveNoteReply(message="Stored: perhaps")
+    memory.saved = gateway_pb2.SaveNoteReply(message=message, note_id=note_id)
     for words in (["save", "x"], ["save", "x", "--json"]):
         done = run_memory(*words)
         assert (done.code, done.out) == (1, "")
