@@ -79,7 +79,7 @@ class Quota:
             raise MemoryFull(
                 f"the memory is full: {used.text_bytes:,} bytes of text of at most "
                 f"{self.text_bytes:,}, and this needs {more.text_bytes:,} more; forget notes "
-                "that are not needed, or raise memory.max_text_bytes"
+                "that are not needed, or raise memory.max_text_mb"
             )
 
 
