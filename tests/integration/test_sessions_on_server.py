@@ -1,4 +1,6 @@
-"""Sessions are forgotten and vectors made anew on a server too, and in the copy of it here."""
+"""Sessions are forgotten and vectors made anew on a server too, and in the copy of it here;
+the tests of their state are run once more."""
+# ruff: noqa: F403
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -10,6 +12,7 @@ from guest.memory.types import RemoteConfig, SessionNotFound
 from tests.support.sqld import running
 from tests.unit import memory_support
 from tests.unit.guest.memory.test_retention import names, used
+from tests.unit.guest.memory.test_session_state import *
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, embedded, opened
 
 pytestmark = pytest.mark.sqld
@@ -26,11 +29,6 @@ def on_a_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
         monkeypatch.setattr(memory_support, "remote_of", remote_of)
         yield
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "memory.db"
 
 
 def bytes_here(path: Path) -> bytes:
