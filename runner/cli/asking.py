@@ -10,7 +10,8 @@ def confirm(question: str, *, what: str, command: str) -> None:
     """Return only where a person on the terminal says yes.
 
     `what` is what would be done ("forget these notes"), `command` does it without
-    asking. Raises `WireError`: FAILED_PRECONDITION without a terminal, CANCELLED for a no.
+    asking. Raises `WireError`: FAILED_PRECONDITION without a terminal, CANCELLED for a no,
+    for Ctrl-C and where the input ends.
     """
     if not sys.stdin.isatty():
         raise WireError(
@@ -19,5 +20,9 @@ def confirm(question: str, *, what: str, command: str) -> None:
             details="standard input is no terminal",
             resolution=command,
         )
-    if not typer.confirm(question, err=True):
+    try:
+        agreed = typer.confirm(question, err=True)
+    except typer.Abort:
+        agreed = False
+    if not agreed:
         raise WireError(Code.CANCELLED, "nothing was changed")

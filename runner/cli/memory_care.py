@@ -15,6 +15,7 @@ from wire.errors import Code
 from wire.v1 import bootstrap_pb2
 
 from runner import backups
+from runner.cli.asking import confirm
 from runner.cli.memory_agent import running
 from runner.cli.options import Options
 from runner.config_memory import EncryptionSection
@@ -63,7 +64,12 @@ def restore(
     than the one configured now.
     """
     options: Options = context.obj
-    _confirm(f"Replace the memory of {options.user_id} with {file}?", yes=yes)
+    if not yes:
+        confirm(
+            f"Replace the memory of {options.user_id} with {printable(str(file))}?",
+            what="replace this memory",
+            command="the same command with --yes",
+        )
     job = bootstrap_pb2.MaintenanceJob(restore=bootstrap_pb2.Restore(key=_key(key_env, key_file)))
     _work(options, job, incoming=file)
 
@@ -182,16 +188,3 @@ def _shown(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "none"
     return f"{value:,}" if isinstance(value, int) else str(value)
-
-
-def _confirm(question: str, *, yes: bool) -> None:
-    if yes:
-        return
-    if not sys.stdin.isatty():
-        raise HostError(
-            Code.FAILED_PRECONDITION,
-            "this replaces a memory and was not confirmed",
-            details="there is no terminal to ask on",
-            resolution="the same command with --yes",
-        )
-    typer.confirm(question, abort=True)

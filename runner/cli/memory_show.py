@@ -84,7 +84,7 @@ def _in_words(note: gateway_pb2.Note, options: Options) -> dict[str, str]:
     version = f"{note.version}, of {to_the_second(note.updated_at)}"
     if note.version > 1:
         version += (
-            f"; the first one of {to_the_second(note.created_at)}: "
+            f"; earlier ones since {to_the_second(note.created_at)}: "
             f"{options.command('memory', 'history', note.note_id)}"
         )
     recalled = "never"
@@ -104,9 +104,7 @@ def _in_words(note: gateway_pb2.Note, options: Options) -> dict[str, str]:
         "link": note.origin.link,
         "seen by": f"session {note.scope_session} only" if note.scope_session else "",
         "recalled": recalled,
-        "found by": "meaning and words"
-        if note.embedded
-        else "words only, until its vectors are made",
+        "found by": "meaning and words" if note.embedded else "words only; it has no vectors yet",
     }
 
 

@@ -1,16 +1,15 @@
 """`runner sessions`: the conversations of a user, as a whole."""
 
 import asyncio
-import sys
 from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 from rich.text import Text
-from wire.errors import Code, WireError
 from wire.v1 import gateway_pb2
 
+from runner.cli.asking import confirm
 from runner.cli.memory_agent import gateway_of
 from runner.cli.options import Options
 from runner.cli.render import json_line, neutralise, one_line, plain_console, to_the_second
@@ -103,34 +102,28 @@ def forget(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """Erase a conversation with all that was said in it. Notes saved in it stay."""
-    typer.echo(f"{asyncio.run(_forget(context.obj, session, yes=yes))} is forgotten")
-
-
-async def _forget(options: Options, session: str, *, yes: bool) -> str:
-    async with gateway_of(options) as gateway:
-        session_id = await resolve(gateway, session)
-        if not yes:
-            found = (await gateway.get_session(session_id, 1)).session
-            await asyncio.to_thread(_ask, found)
-        await gateway.forget_session(session_id)
-    return one_line(session_id)
-
-
-def _ask(session: gateway_pb2.Session) -> None:
-    if not sys.stdin.isatty():
-        raise WireError(
-            Code.FAILED_PRECONDITION,
-            "nobody can be asked whether to forget this session",
-            details="standard input is no terminal",
-            resolution=f"runner sessions forget {session.session_id} --yes",
+    options: Options = context.obj
+    found = asyncio.run(_named(options, session))
+    if not yes:
+        called = f" ({one_line(found.title)})" if found.title else ""
+        confirm(
+            f"Forget {one_line(found.session_id)}{called}, {found.turns} turns? "
+            "This cannot be undone",
+            what="forget this session",
+            command=options.command("sessions", "forget", found.session_id, "--yes"),
         )
-    called = f" ({one_line(session.title)})" if session.title else ""
-    question = (
-        f"Forget {one_line(session.session_id)}{called}, {session.turns} turns? "
-        "This cannot be undone"
-    )
-    if not typer.confirm(question):
-        raise WireError(Code.CANCELLED, "nothing was forgotten")
+    asyncio.run(_forget(options, found.session_id))
+    typer.echo(f"{one_line(found.session_id)} is forgotten")
+
+
+async def _named(options: Options, session: str) -> gateway_pb2.Session:
+    async with gateway_of(options) as gateway:
+        return (await gateway.get_session(await resolve(gateway, session), 1)).session
+
+
+async def _forget(options: Options, session_id: str) -> None:
+    async with gateway_of(options) as gateway:
+        await gateway.forget_session(session_id)
 
 
 def _set_archived(options: Options, session: str, *, archived: bool) -> str:

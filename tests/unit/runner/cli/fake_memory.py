@@ -63,6 +63,18 @@ class FakeMemory(gateway_pb2_grpc.GatewayServicer):
     def ListSessions(self, request: Any, context: Any) -> gateway_pb2.ListSessionsReply:
         return gateway_pb2.ListSessionsReply(sessions=self.sessions)
 
+    def GetSession(
+        self, request: gateway_pb2.GetSessionRequest, context: Any
+    ) -> gateway_pb2.SessionHistory:
+        (session,) = (each for each in self.sessions if each.session_id == request.session_id)
+        return gateway_pb2.SessionHistory(session=session)
+
+    def ForgetSession(
+        self, request: gateway_pb2.ForgetSessionRequest, context: Any
+    ) -> gateway_pb2.ForgetSessionReply:
+        self.sessions = [each for each in self.sessions if each.session_id != request.session_id]
+        return gateway_pb2.ForgetSessionReply()
+
     def ListNotes(
         self, request: gateway_pb2.ListNotesRequest, context: Any
     ) -> gateway_pb2.ListNotesReply:

@@ -262,6 +262,25 @@ def test_forgetting_asks_once_for_all(memory: FakeMemory, run_memory: RunCommand
     assert memory.notes == {}
 
 
+def test_an_end_of_input_is_a_no(memory: FakeMemory, run_memory: RunCommand) -> None:
+    memory.holds("note-1")
+    done = run_memory("forget", "note-1", typed="")
+    assert (done.code, done.out.strip()) == (1, "")
+    assert done.err.endswith("nothing was changed\n")
+    assert "note-1" in memory.notes
+
+
+@pytest.mark.parametrize("typed", ["", "n\n"])
+def test_who_does_not_say_yes_restores_nothing(
+    run_memory: RunCommand, tmp_path: Path, typed: str
+) -> None:
+    (tmp_path / "backup.db").touch()
+    done = run_memory("restore", "backup.db", typed=typed)
+    assert done.code == 1
+    assert "Replace the memory of default with backup.db?" in done.err
+    assert done.err.endswith("nothing was changed\n")
+
+
 def test_without_a_terminal_forgetting_needs_a_yes(
     memory: FakeMemory, run_memory: RunCommand
 ) -> None:

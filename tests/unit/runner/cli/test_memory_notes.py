@@ -137,14 +137,14 @@ def test_everything_of_a_note_is_shown_in_words(memory: FakeMemory, run_memory: 
         "rationale   it went wrong twice",
         "key         plan",
         "tags        a, b",
-        "version     3, of 2026-11-21 09:00:00; the first one of 2026-11-20 08:00:00: "
+        "version     3, of 2026-11-21 09:00:00; earlier ones since 2026-11-20 08:00:00: "
         "runner memory history note-1",
         "origin      the agent decided to keep it (through cli, in s1, turn t1); from what was "
         "read, and nobody vouched for it",
         "link        /p",
         "seen by     session s9 only",
         "recalled    2 times, last 2026-11-21 10:00:00",
-        "found by    words only, until its vectors are made",
+        "found by    words only; it has no vectors yet",
     ):
         assert line in done.out
     assert done.out.endswith("\n\nfirst line\nsecond line\n")

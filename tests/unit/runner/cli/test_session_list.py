@@ -1,4 +1,4 @@
-"""`runner sessions list`: titles are text, whatever is in them."""
+"""`runner sessions`: titles are text, whatever is in them; forgetting asks."""
 
 import json
 
@@ -18,3 +18,18 @@ def test_a_title_neither_breaks_the_list_nor_drives_the_terminal(
     told = run_command("sessions", "list", "--json").out
     assert "\x9b" not in told
     assert json.loads(told)[0]["title"] == "[/b] :smile: \x9b2J"
+
+
+def test_forgetting_a_session_asks_and_an_end_of_input_is_a_no(
+    memory: FakeMemory, run_command: RunCommand
+) -> None:
+    memory.sessions = [gateway_pb2.Session(session_id="s1", title="The boat", turns=2)]
+    no = run_command("sessions", "forget", "s1", typed="")
+    assert (no.code, no.out.strip()) == (1, "")
+    assert "Forget s1 (The boat), 2 turns? This cannot be undone" in no.err
+    assert len(memory.sessions) == 1
+    piped = run_command("sessions", "forget", "s1", stdin=b"y\n")
+    assert "  fix: runner sessions forget s1 --yes\n" in piped.err
+    yes = run_command("sessions", "forget", "s1", typed="y\n")
+    assert (yes.code, yes.out.strip()) == (0, "s1 is forgotten")
+    assert memory.sessions == []
