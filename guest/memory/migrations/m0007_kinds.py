@@ -42,6 +42,8 @@ STATEMENTS: Final = (
     "CREATE INDEX notes_by_scope ON notes (scope_session) WHERE scope_session <> ''",
     "CREATE INDEX notes_by_replacement ON notes (namespace, superseded_by) "
     "WHERE superseded_by IS NOT NULL",
+    "CREATE INDEX notes_by_supersession ON notes (namespace, superseded_at) "
+    "WHERE superseded_by IS NOT NULL",
     "CREATE INDEX notes_by_change ON notes (namespace, updated_at)",
     "CREATE INDEX versions_by_change ON note_versions (namespace, written_at)",
     """

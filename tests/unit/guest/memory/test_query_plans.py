@@ -41,7 +41,6 @@ EXEMPT: Final = {
 SORTING: Final = {
     "SET around": "four turns",
     "ORDER BY +before.written_at": "the versions of one note",
-    "'supersede'": "notes that were superseded",
     "ORDER BY wanted.key": "as many notes as were asked for, each by its id",
 }
 """Statements that may sort."""
