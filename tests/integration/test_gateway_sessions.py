@@ -102,9 +102,9 @@ async def test_a_session_is_not_forgotten_while_a_turn_runs_in_it() -> None:
     go_on = asyncio.Event()
 
     async def model(_: list[ModelMessage], __: AgentInfo) -> AsyncIterator[Any]:
-        yield "so "
+        yield "One moment. "
         await go_on.wait()
-        yield "far"
+        yield "Done."
 
     async with open_house(with_model=FunctionModel(stream_function=model)) as house:
         alice = await house.serve("alice")
@@ -120,7 +120,7 @@ async def test_a_session_is_not_forgotten_while_a_turn_runs_in_it() -> None:
         assert "cancel" in error.resolution
         go_on.set()
         *_, last = [event async for event in stream]
-        assert last.completed.text == "so far"
+        assert last.completed.text == "One moment. Done."
         await alice.stub.ForgetSession(forget)
         assert await listed(alice) == []
 
@@ -141,7 +141,7 @@ async def test_a_turn_whose_session_another_guest_forgets_says_so() -> None:
     vanish = asyncio.Event()
 
     async def model(_: list[ModelMessage], __: AgentInfo) -> AsyncIterator[Any]:
-        yield "so far"
+        yield "One moment. "
         await vanish.wait()
 
     async with open_house(with_model=FunctionModel(stream_function=model)) as house:
