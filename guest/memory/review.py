@@ -27,8 +27,11 @@ STALE_DAYS_MAX: Final = 36_500
 PASSAGES_MAX: Final = 20_000
 """The newest passages, or notes, that are compared with each other."""
 
-_ROWS: Final = 1000
-"""Rows per query, so that other work gets its turn in between."""
+_ROWS: Final = 500
+_NOTES_AT_ONCE: Final = 100
+"""Rows, and whole notes, per query, so that other work gets its turn in between."""
+
+_WORDS_OF_CHARS: Final = 2_000
 
 _PASSAGES: Final = """
 SELECT chunks.chunk_id, notes.note_id, notes.scope_session FROM chunks CROSS JOIN notes
@@ -37,11 +40,11 @@ SELECT chunks.chunk_id, notes.note_id, notes.scope_session FROM chunks CROSS JOI
         AND notes.superseded_by IS NULL AND notes.key IS NULL
     ORDER BY chunks.chunk_id DESC LIMIT ?
 """
-_TEXTS: Final = """
-SELECT seq, note_id, scope_session, content FROM notes
+_TEXTS: Final = f"""
+SELECT seq, note_id, scope_session, substr(content, 1, {_WORDS_OF_CHARS}) FROM notes
     WHERE namespace = ? AND seq < ? AND superseded_by IS NULL AND key IS NULL
     ORDER BY seq DESC LIMIT ?
-"""
+"""  # noqa: S608
 _MODELS: Final = """
 SELECT model_id FROM chunks_vec WHERE namespace = ? AND model_id > ''
     GROUP BY model_id ORDER BY COUNT(*) DESC LIMIT 1
@@ -106,20 +109,26 @@ async def _near(parts: Parts, user_id: str, limit: int, warnings: list[str]) -> 
         warnings.append(f"more than these {limit} pairs of notes say nearly the same")
         pairs = pairs[:limit]
     numbers = sorted({number for pair in pairs for number in (pair.first, pair.second)})
-    wanted = [note_ids[number] for number in numbers]
-    found = {
-        note.note_id: note
-        for note in await notes.get_many(parts.database, namespace, user_id, wanted)
-    }
-    shown = []
-    for pair in pairs:
-        both = [found.get(note_ids[number]) for number in (pair.first, pair.second)]
-        present = [note for note in both if note is not None and note.superseded is None]
-        if len(present) == len(both):
-            older, newer = sorted(present, key=lambda note: (note.created_at, note.note_id))
-            similarity = 0.0 if snapshot is None else pair.similarity
-            shown.append(Near(older, newer, similarity, may_contradict(older.text, newer.text)))
-    return tuple(shown)
+    found: dict[str, Note] = {}
+    for start in range(0, len(numbers), _NOTES_AT_ONCE):
+        wanted = [note_ids[number] for number in numbers[start : start + _NOTES_AT_ONCE]]
+        read = await notes.get_many(parts.database, namespace, user_id, wanted)
+        found |= {note.note_id: note for note in read if note.superseded is None}
+    both = [
+        (found[note_ids[pair.first]], found[note_ids[pair.second]], pair.similarity)
+        for pair in pairs
+        if note_ids[pair.first] in found and note_ids[pair.second] in found
+    ]
+    return await asyncio.to_thread(_judged, both, measured=snapshot is not None)
+
+
+def _judged(both: Sequence[tuple[Note, Note, float]], *, measured: bool) -> tuple[Near, ...]:
+    pairs = []
+    for first, second, similarity in both:
+        older, newer = sorted((first, second), key=lambda note: (note.created_at, note.note_id))
+        contradict = may_contradict(older.text, newer.text)
+        pairs.append(Near(older, newer, similarity if measured else 0.0, contradict))
+    return tuple(pairs)
 
 
 async def _by_vectors(
@@ -129,20 +138,28 @@ async def _by_vectors(
     passages = await _newest(database, _PASSAGES, namespace)
     if len(passages) > PASSAGES_MAX:
         warnings.append(f"only the newest {PASSAGES_MAX:,} passages were compared")
-    passages = passages[:PASSAGES_MAX]
-    note_ids = list(dict.fromkeys(str(note_id) for _, note_id, _ in passages))
-    number = {note_id: i for i, note_id in enumerate(note_ids)}
-    rows = snapshot.rows_of(np.array([chunk_id for chunk_id, _, _ in passages], np.int64))
-    if missing := int(np.count_nonzero(rows < 0)):
+    note_ids, pairs, missing = await asyncio.to_thread(
+        _compared, passages[:PASSAGES_MAX], snapshot, limit
+    )
+    if missing:
         warnings.append(f"not compared were passages that have no vector yet: {missing:,}")
-    compared = [passage for passage, row in zip(passages, rows, strict=True) if row >= 0]
-    numbers = np.array([number[str(note_id)] for _, note_id, _ in compared], np.int64)
-    scopes = np.array(_numbered([scope for _, _, scope in compared]), np.int64)
+    return note_ids, pairs
 
-    def compare() -> list[Pair]:
-        return near.by_vectors(snapshot.matrix[rows[rows >= 0]], numbers, scopes, limit)
 
-    return note_ids, await asyncio.to_thread(compare)
+def _compared(
+    passages: Sequence[Row], snapshot: Snapshot, limit: int
+) -> tuple[list[str], list[Pair], int]:
+    """See `_by_vectors`; and how many passages have no vector."""
+    chunk_ids, owners, scopes = zip(*passages, strict=True) if passages else ((), (), ())
+    rows = snapshot.rows_of(np.array(chunk_ids, np.int64))
+    known = rows >= 0
+    pairs = near.by_vectors(
+        snapshot.matrix[rows[known]],
+        np.array(_numbered(owners), np.int64)[known],
+        np.array(_numbered(scopes), np.int64)[known],
+        limit,
+    )
+    return list(map(str, dict.fromkeys(owners))), pairs, int(np.count_nonzero(~known))
 
 
 async def _by_words(
@@ -152,7 +169,10 @@ async def _by_words(
     rows = await _newest(database, _TEXTS, namespace)
     if not rows:
         return [], []
-    warnings.append("there are no vectors of these notes; they were compared by their words")
+    warnings.append(
+        "there are no vectors of these notes; they were compared by the words of their first "
+        f"{_WORDS_OF_CHARS:,} characters"
+    )
     if len(rows) > PASSAGES_MAX:
         warnings.append(f"only the newest {PASSAGES_MAX:,} notes were compared")
     rows = rows[:PASSAGES_MAX]

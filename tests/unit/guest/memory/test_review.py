@@ -107,7 +107,8 @@ async def test_without_vectors_words_are_compared(
     (pair,) = reviewed.near
     assert (pair.older.note_id, pair.newer.note_id, pair.similarity) == (older, newer, 0.0)
     assert reviewed.warnings == (
-        "there are no vectors of these notes; they were compared by their words",
+        "there are no vectors of these notes; they were compared by the words of their first "
+        "2,000 characters",
     )
 
 
