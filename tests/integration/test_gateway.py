@@ -374,7 +374,7 @@ async def test_leaving_the_stream_cancels_the_turn() -> None:
         assert await alice.answer("s", "I am back") == "welcome back"
         history = await alice.stub.GetSession(pb.GetSessionRequest(session_id="s"))
         texts = [event.text for event in history.events]
-        assert texts == ["hi", "so far", "I am back", "welcome back"]
+        assert texts == ["hi", "so far.", "I am back", "welcome back"]
 
 
 async def test_sessions_of_one_user_run_side_by_side() -> None:
