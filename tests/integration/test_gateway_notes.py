@@ -248,6 +248,31 @@ async def test_a_note_of_one_session_is_hidden_from_the_others_and_shown_to_the_
         assert edited.scope_session == "one"
 
 
+async def test_several_sessions_of_two_users_write_at_once_and_nothing_is_lost() -> None:
+    async with open_house(enabled=["working_memory"]) as house:
+        users = [await house.serve(user) for user in ("alice", "bob")]
+        names = [f"s{number}" for number in range(6)]
+
+        async def work(user: int, session: str) -> None:
+            own = f"{session}-{user}"
+            await users[user].session(own)
+            await users[user].call(
+                "write_memory", own, key="log", content=f"line of {own}", mode="append"
+            )
+            await users[user].call("memory_save", own, content=f"{own} was here")
+
+        await asyncio.gather(*(work(user, session) for session in names for user in (0, 1)))
+        for user, client in enumerate(users):
+            own = [f"{session}-{user}" for session in names]
+            (log,) = [note for note in await client.notes() if note.key == "log"]
+            assert sorted(log.text.splitlines()) == [f"line of {session}" for session in own]
+            assert log.version == len(own)
+            others = [text for text in await client.texts() if text != log.text]
+            assert sorted(others) == [f"{session} was here" for session in own]
+            for session in own:
+                assert len(await client.changes(session_id=session)) == 2
+
+
 async def test_turns_say_what_the_user_has_said_and_calls_by_name_do_not(house: House) -> None:
     seen: list[ToolContext] = []
     call_through = house.pipeline.call
