@@ -246,3 +246,13 @@ async def test_undo_does_not_go_over_what_may_be_kept(tmp_path: Path) -> None:
         with pytest.raises(MemoryFull):
             await memory.history.undo(ALICE, tea)
         assert (await memory.get(ALICE, tea)).text == "tea"
+
+
+async def test_a_version_that_is_not_kept_cannot_come_back(memory: Memory) -> None:
+    """Lines of an export may have been taken out before they were imported."""
+    tea = await save(memory, "tea at four")
+    await memory.update(ALICE, tea, "tea at five", None, ORIGIN)
+    await memory._database.execute("DELETE FROM note_versions")
+    with pytest.raises(UndoRefused, match=f"^version 1 of {tea} is not kept$"):
+        await memory.history.undo(ALICE, tea)
+    assert (await memory.get(ALICE, tea)).text == "tea at five"
