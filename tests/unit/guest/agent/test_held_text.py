@@ -1,0 +1,71 @@
+"""Text is given out by whole sentences, and a false one not before it is true."""
+
+from guest.agent.guard.held_text import HeldText
+from guest.agent.guard.sentences import complete, split
+
+
+class Turn:
+    """Sentences with "saved" are false until `did`."""
+
+    def __init__(self, *, waiting: bool = False) -> None:
+        self.did = False
+        self.waiting = waiting
+        self.text = HeldText(lambda said: "saved" in said and not self.did, lambda: self.waiting)
+
+
+def test_a_sentence_is_given_when_it_is_whole() -> None:
+    text = Turn().text
+    assert [text.add(part) for part in ("Hel", "lo", ". ", "How are", " you?\n")] == [
+        "",
+        "",
+        "Hello.",
+        "",
+        " How are you?\n",
+    ]
+    assert text.end() == ""
+
+
+def test_a_false_claim_holds_back_all_that_follows_until_it_is_true() -> None:
+    turn = Turn()
+    assert turn.text.add("Hi. I saved it. Bye. ") == "Hi."
+    assert turn.text.release() == ""
+    turn.did = True
+    assert turn.text.release() == " I saved it. Bye."
+    assert turn.text.end() == " "
+    assert turn.text.struck == []
+
+
+def test_at_the_end_a_false_claim_is_struck_and_the_rest_is_given() -> None:
+    turn = Turn()
+    given = turn.text.add("Hi. I saved it. Bye") + turn.text.end()
+    assert given == "Hi. Bye"
+    assert turn.text.struck == [" I saved it."]
+
+
+def test_while_a_save_is_due_everything_is_held() -> None:
+    turn = Turn(waiting=True)
+    assert turn.text.add("Hi. Bye.\n") == ""
+    assert turn.text.pause() == ""
+    assert turn.text.end() == "Hi. Bye.\n"
+
+
+def test_before_calls_the_last_words_are_given_without_an_end() -> None:
+    text = Turn().text
+    assert text.add("Let me look") == ""
+    assert text.pause() == "Let me look"
+
+
+def test_code_is_quoted_and_claims_nothing() -> None:
+    text = Turn().text
+    code = "```\nprint('saved')\n```\n"
+    assert text.add(code) == code
+    assert text.add("I saved it.\n") == ""
+
+
+def test_sentences_end_in_the_same_places_letter_by_letter() -> None:
+    text = "One. “Two!” 3.5 is三。「四。」五！\nsix... seven"
+    whole = complete(text)
+    assert whole == ["One.", " “Two!”", " 3.5 is三。", "「四。」", "五！", "\n", "six..."]
+    assert split(text) == [*whole, " seven"]
+    for end in range(len(text)):
+        assert complete(text[:end]) == whole[: len(complete(text[:end]))]
