@@ -74,7 +74,10 @@ async def user_in(**tier: Any) -> AsyncIterator[Target]:
                     model="test-model",
                     base_url=model.base_url,
                     api_key_env="OBEDIENT_KEY",
-                    history_turns=1,
+                    # a summary would take the place of a scripted answer
+                    history_turns=10_000,
+                    context_window=10_000_000,
+                    max_tokens=1_000_000_000,
                 ),
                 **tier,
             )
