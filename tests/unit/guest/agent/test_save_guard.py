@@ -200,11 +200,8 @@ async def test_a_claim_before_its_call_is_held_and_released() -> None:
     text = await house.answer("I like tea.")
     assert house.shown_when_saving == "Sure."
     assert house.watcher.text == "Sure. I've saved that.\n\nMore?"
-    assert (
-        house.store.texts("assistant")
-        == ["Sure.", text]
-        == ["Sure.", house.watcher.text[5:].strip()]
-    )
+    assert house.store.texts("assistant") == ["Sure.", text]
+    assert text == " I've saved that.\n\nMore?"
 
 
 async def test_a_claim_before_a_call_that_fails_is_struck() -> None:

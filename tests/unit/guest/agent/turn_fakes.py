@@ -84,7 +84,7 @@ class FakePipeline:
         if isinstance(output.data, Exception):
             return ToolResult(str(output.data), True, str(output.data), 0)
         text = "\n".join((json.dumps(output.data), *(f"Note: {note}" for note in output.notes)))
-        return ToolResult(text, False, output.summary or text[:80], 1)
+        return ToolResult(text, False, output.summary or text[:80], 1, output.material)
 
 
 class Text(Arguments):
