@@ -42,12 +42,12 @@ async def talk(*replies: Reply, **settings: Any) -> AsyncIterator[tuple[Client, 
 
 
 async def test_an_answer_is_streamed() -> None:
-    async with talk(wire.says("Hel", "lo, ", "Alice.")) as (alice, server):
+    async with talk(wire.says("Hel", "lo, ", "Alice. ", "Welcome", " back.")) as (alice, server):
         events = await alice.say("s", "hi")
         deltas = [event.text.text for event in events if event.WhichOneof("event") == "text"]
-        assert deltas == ["Hel", "lo, ", "Alice."]
+        assert [delta.strip() for delta in deltas] == ["Hello, Alice.", "Welcome back."]
         completed = events[-1].completed
-        assert completed.text == "Hello, Alice."
+        assert completed.text == "".join(deltas) == "Hello, Alice. Welcome back."
         assert (completed.input_tokens, completed.output_tokens, completed.steps) == (11, 7, 1)
         (request,) = server.requests
         assert request.path == "/v1/chat/completions"
@@ -223,7 +223,7 @@ async def test_a_provider_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 async def test_leaving_a_turn_closes_the_connection_to_the_provider() -> None:
-    async with talk(wire.says("So far", then="hang"), wire.says("Back.")) as (alice, server):
+    async with talk(wire.says("So far. And", then="hang"), wire.says("Back.")) as (alice, server):
         call = alice.stub.RunTurn(pb.RunTurnRequest(session_id="s", text="hi"))
         stream = aiter(call)
         await anext(stream)
