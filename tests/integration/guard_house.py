@@ -101,5 +101,5 @@ async def _killed(path: Path) -> None:
                 os.kill(os.getpid(), signal.SIGKILL)
             return await said(*place, **event)
 
-        house.memory.conversations.append = append  # type: ignore[method-assign, assignment]
+        house.memory.conversations.append = append  # type: ignore[method-assign]
         await house.say(ASKED, "killed")
