@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, cast
 
 from guest.memory import namespaces, notes
+from guest.memory.afterwards import afterwards
 from guest.memory.attempts import ATTEMPTS, unexplained
 from guest.memory.database.base import Database
 from guest.memory.database.damage import noticed
@@ -71,7 +72,8 @@ class Undo:
         if note.superseded is not None:
             if not await self._supersession.revive(note):
                 return None
-            current = await notes.get(self._database, namespace, note.user_id, note.note_id)
+            with afterwards(f"{note.note_id} is current again; it could not be read again"):
+                current = await notes.get(self._database, namespace, note.user_id, note.note_id)
             return Undone("current_again", current)
         version = (note.restores or note.version) - 1
         if version:

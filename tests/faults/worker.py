@@ -40,7 +40,10 @@ WORK: Final = {
         *("write", "write", "clear", "supersede", "undo", "remember here"),
     ),
 }
-_OPEN: Final = ("not known", " is updated;", " is deleted;", "what was to be forgotten is;")
+_OPEN: Final = (
+    *("not known", " is updated;", " is deleted;", " is current again;"),
+    "what was to be forgotten is;",
+)
 """Parts of errors that do not say that nothing has happened."""
 _AFTER_FAILURE_S: Final = 0.005
 

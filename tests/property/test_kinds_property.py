@@ -23,14 +23,15 @@ DEPTH = settings().max_examples / 100
 """1, and more with the profile `deep`."""
 
 USER = "alice"
-WORDS = ("tea", "quartz", "violin", "harbor", "zebra")
-SCOPES = ("", "s0", "s1")
+WORDS = ("tea", "quartz", "violin")
+SESSIONS = ("s0", "s1")
 KEYS = ("plan", "list")
 TYPES: tuple[NoteType, ...] = ("fact", "decision", "risk")
 
-TEXT = st.lists(st.sampled_from(WORDS), min_size=1, max_size=3).map(" ".join)
+TEXT = st.lists(st.sampled_from(WORDS), min_size=1, max_size=2).map(" ".join)
+GONE, REPLACING = 6, 7
 WHICH = st.integers(0, 7)
-SCOPE = st.sampled_from(SCOPES)
+SCOPE = st.sampled_from(("", "", *SESSIONS))
 KEY = st.sampled_from(KEYS)
 STEP = st.one_of(
     st.tuples(st.just("save"), TEXT),
@@ -40,14 +41,21 @@ STEP = st.one_of(
     st.tuples(st.just("delete"), WHICH),
     st.tuples(st.just("write"), KEY, TEXT, st.sampled_from(("replace", "append"))),
     st.tuples(st.just("clear"), KEY),
+    st.tuples(st.just("supersede"), WHICH, WHICH, SCOPE),
     st.tuples(st.just("supersede"), WHICH, st.none() | WHICH, SCOPE),
     st.tuples(st.just("undo"), WHICH),
     st.tuples(st.just("undo"), WHICH),
-    st.tuples(st.just("forget"), st.sampled_from(SCOPES[1:])),
+    st.tuples(st.just("forget"), st.sampled_from(SESSIONS)),
     st.tuples(st.just("search"), TEXT, SCOPE),
     st.tuples(st.just("recall"), st.sampled_from(TYPES), SCOPE, st.booleans()),
     st.tuples(st.just("move")),
     st.tuples(st.just("again")),
+)
+FIRST: tuple[tuple[Any, ...], ...] = (
+    ("save", "tea"),
+    ("save", "quartz"),
+    ("remember", "violin", "risk", "s0"),
+    ("write", "plan", "tea", "append"),
 )
 STEPS = st.lists(STEP, min_size=20, max_size=50)
 
@@ -262,7 +270,16 @@ class World:
         assert {session.session_id for session in sessions} == self.sessions
 
     def _note(self, which: int) -> str:
-        return self.issued[-1 - which % len(self.issued)] if self.issued else "note-unknown"
+        """One of the latest notes that there are, one that has replaced another, or the last
+        one that is gone."""
+        gone = [note_id for note_id in self.issued if note_id not in self.notes]
+        replacing = {kept.superseded for kept in self.notes.values()}
+        living = list(self.notes)
+        if which == REPLACING:
+            living = [note_id for note_id in living if note_id in replacing] or living
+        if which == GONE or not living:
+            return gone[-1] if gone else "note-unknown"
+        return living[-1 - which % len(living)]
 
     def _named(self, key: str) -> str | None:
         return next((i for i, kept in self.notes.items() if kept.key == key), None)
@@ -279,7 +296,7 @@ async def play(steps: Sequence[tuple[Any, ...]]) -> None:
         world = World(Path(scratch))
         await world.open()
         try:
-            for action in steps:
+            for action in (*FIRST, *steps):
                 await world.step(action)
             await world.check()
             await world.step(("move",))

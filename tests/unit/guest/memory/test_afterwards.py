@@ -9,6 +9,8 @@ from wire.errors import Code
 
 from guest.errors import StorageError
 from guest.memory.store import Memory
+from guest.memory.supersession import Supersession
+from guest.memory.types import Note
 from tests.unit.memory_support import ORIGIN, opened
 
 ALICE = "alice"
@@ -59,3 +61,23 @@ async def test_what_fails_after_a_change_does_not_deny_it(
         sessions = await memory.conversations.list(ALICE)
     assert texts == {"updated": ["likes coffee"], "deleted": []}.get(change.__name__, ["likes tea"])
     assert len(sessions) == (change is not forgotten)
+
+
+async def test_an_undo_that_could_not_be_read_again_is_not_denied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    revive = Supersession.revive
+
+    async def cut_off(self: Supersession, note: Note) -> bool:
+        done = await revive(self, note)
+        monkeypatch.setattr("guest.memory.notes.get", away)
+        return done
+
+    async with opened(tmp_path / "memory.db") as memory:
+        note = (await memory.save(ALICE, "likes tea", [], ORIGIN)).note
+        await memory.typed.supersede(ALICE, note.note_id)
+        with monkeypatch.context() as patched:
+            patched.setattr(Supersession, "revive", cut_off)
+            with pytest.raises(StorageError, match="is current again; it could not be read"):
+                await memory.history.undo(ALICE, note.note_id)
+        assert [found.text for found in (await memory.list(ALICE, 10))[0]] == ["likes tea"]
