@@ -29,8 +29,6 @@ _HEADING: Final = (
 _INCOMPLETE: Final = "(Memory could not be searched in full: {why}.)"
 _WORDS: Final = re.compile(r"\w+")
 _SPEAKER: Final = re.compile(r"(?:user|assistant|tool) \([^)]*\): ")
-_PENDING: Final = "no vector yet"
-"""The user's message itself is that for a moment, and no reason to doubt a search."""
 
 
 class Searchable(Protocol):
@@ -118,8 +116,7 @@ class Relevant:
         except Exception as error:
             log.error("memory was not searched for a turn", exc_info=error)
             return Found(problem="searching failed")
-        warnings = [warning for warning in outcome.warnings if _PENDING not in warning]
-        return Found(outcome.hits, "; ".join(warnings))
+        return Found(outcome.hits, "; ".join(outcome.warnings))
 
     def tell(self, found: Found, shown: Shown) -> Recollection:
         """What was found as a section, without noise and without what is `shown` anyway."""

@@ -9,11 +9,11 @@ from pydantic_ai.messages import (
     ModelMessage,
     ModelRequestPart,
     ModelResponsePart,
-    RetryPromptPart,
     TextPart,
     ThinkingPart,
     ToolCallPart,
     ToolReturnPart,
+    UserPromptPart,
 )
 from pydantic_ai.tools import ToolDefinition
 
@@ -86,7 +86,6 @@ def text_of(part: ModelRequestPart | ModelResponsePart) -> str:
         call = cast("ToolCallPart[Any]", part)
         args = call.args if isinstance(call.args, str) else json.dumps(call.args, default=str)
         return f"{call.tool_name}{call.tool_call_id}{args}"
-    if isinstance(part, RetryPromptPart):
-        return part.model_response()
-    content = getattr(part, "content", None)
-    return content if isinstance(content, str) else repr(part)
+    if isinstance(part, UserPromptPart) and isinstance(part.content, str):
+        return part.content
+    return repr(part)  # rare; longer than what is sent of it

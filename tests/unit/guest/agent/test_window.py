@@ -9,7 +9,9 @@ from pydantic_ai.messages import (
     ModelMessage,
     ModelRequest,
     ModelResponse,
+    SystemPromptPart,
     TextPart,
+    ThinkingPart,
     ToolCallPart,
     ToolReturnPart,
     UserPromptPart,
@@ -75,6 +77,8 @@ def test_every_part_and_tool_counts_with_all_that_is_sent() -> None:
     assert of_part(call) > 100
     assert of_part(ToolCallPart("file_write", '{"broken', "call-1")) > tokens_of('{"broken')
     assert of_part(ToolReturnPart("look", "x" * 300, "call-1")) > 100
+    assert of_part(ThinkingPart("x" * 300, signature="s" * 300)) > 200
+    assert of_part(SystemPromptPart("x" * 300)) > 100
     assert of_messages([ModelRequest(parts=[UserPromptPart("x" * 300)])]) > 100
 
     async def nothing(*_: object) -> str:
@@ -155,6 +159,8 @@ def test_then_outputs_of_the_running_turn_are_shortened_oldest_first() -> None:
     assert shown_old.endswith("[… shortened to fit the window]")
     assert shown_old.startswith("old output")
     assert shown_new == new
+    fitted = fit(Request(Sections(), running(old, new)), ASKED, 1000, 0)
+    assert sum("[… shortened" in text for text in outputs(fitted.messages)) == 2
     fitted = fit(request, ASKED, request.size - 1700, 0)
     assert fitted.size <= request.size - 1700
     assert [text.endswith("the window]") for text in outputs(fitted.messages)] == [True, True]
