@@ -36,7 +36,7 @@ SELECT (SELECT COUNT(*) FROM sessions JOIN forgotten USING (session_id) WHERE cr
      + (SELECT COUNT(*) FROM session_state JOIN forgotten USING (session_id)
             WHERE updated_at < ?3)
      + (SELECT COUNT(*) FROM notes JOIN forgotten ON scope_session = forgotten.session_id
-            WHERE scope_session <> '' AND namespace = ?4 AND updated_at < ?3)
+            WHERE scope_session <> '' AND +namespace = ?4 AND +updated_at < ?3)
      + (SELECT COUNT(*) FROM chunks JOIN passages USING (chunk_id))
      + (SELECT COUNT(*) FROM chunks_vec JOIN passages USING (chunk_id))
      + (SELECT COUNT(*) FROM conversation_fts_docsize JOIN passages ON id = chunk_id)
