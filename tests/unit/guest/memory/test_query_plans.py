@@ -42,6 +42,8 @@ SORTING: Final = {
     "SET around": "four turns",
     "ORDER BY +before.written_at": "the versions of one note",
     "ORDER BY wanted.key": "as many notes as were asked for, each by its id",
+    "ORDER BY kept.note_id, kept.version": "eight versions of each note of a page",
+    "AND rowid > ? AND rowid <= ? ORDER BY rowid": "an export: the sessions of one user",
 }
 """Statements that may sort."""
 
@@ -110,6 +112,8 @@ async def use(memory: Memory, user_id: str) -> None:
     await memory.sessions.rename(user_id, session_id, "Greeting")
     await memory.sessions.archive(user_id, session_id, archived=True)
     await memory.sessions.forget(user_id, session_id)
+    export = b"".join([part.lines async for part in memory.export(user_id)])
+    assert (await memory.importer(user_id).feed(export)).problems == []
     await memory.search(user_id, "cat", tags=("pets",))
     await memory.search(user_id, "cat", include_conversation=True)
     await memory.statistics(user_id)
@@ -159,6 +163,16 @@ async def test_no_table_is_read_from_end_to_end(plans: Plans) -> None:
 async def test_nothing_is_sorted_that_an_index_has_in_order(plans: Plans) -> None:
     sorting = {sql: lines for sql, lines in plans.items() if _SORTED in lines}
     assert {sql for sql in sorting if not any(part in sql for part in SORTING)} == set()
+
+
+async def test_what_only_a_session_sees_is_found_without_the_notes_that_all_see(
+    plans: Plans,
+) -> None:
+    looking = {sql: lines for sql, lines in plans.items() if "scope_session <> ''" in sql}
+    assert len(looking) > 4
+    for sql, lines in looking.items():
+        assert any("notes USING INDEX notes_by_scope" in line for line in lines), sql
+        assert not any("INDEX notes_by_change" in line for line in lines), sql
 
 
 async def test_opening_a_store_again_writes_nothing(
