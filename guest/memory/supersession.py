@@ -17,7 +17,7 @@ from guest.memory.vector_store import VectorStore
 REASON_MAX_CHARS: Final = 2_000
 
 _SEEN: Final = """
-SELECT note_id, superseded_by FROM notes
+SELECT note_id, superseded_by, scope_session FROM notes
     WHERE namespace = ? AND note_id IN (?, ?) AND scope_session IN ('', ?)
 """
 _REQUIRE_CURRENT: Final = """
@@ -115,7 +115,7 @@ class Supersession:
         seen = await self._seen(namespace, note_id, replacement_id, session_id)
         if note_id not in seen:
             raise NoteNotFound(note_id)
-        by = seen[note_id]
+        by, scope = seen[note_id]
         if by == replacement_id:
             return True
         if note_id == replacement_id:
@@ -125,6 +125,11 @@ class Supersession:
         if by is not None:
             how = f"replaced by {by}" if by else "forgotten"
             raise SupersedeRefused(f"{note_id} was {how} already")
+        if replacement_id and seen[replacement_id][1] not in ("", scope):
+            raise SupersedeRefused(
+                f"{replacement_id} belongs to one session, and {note_id} to all of them: the "
+                "others would lose it"
+            )
         if replacement_id:
             chain = (namespace, replacement_id, note_id)
             if (await self._database.execute(_LEADS_TO, chain)).rows:
@@ -136,9 +141,10 @@ class Supersession:
 
     async def _seen(
         self, namespace: str, note_id: str, replacement_id: str, session_id: str
-    ) -> Mapping[str, str | None]:
-        """Those of both that the session sees, and by what each is superseded."""
+    ) -> Mapping[str, tuple[str | None, str]]:
+        """Those of both that the session sees: by what each is superseded, and its scope."""
         result = await self._database.execute(
             _SEEN, (namespace, note_id, replacement_id, session_id)
         )
-        return dict(cast("tuple[tuple[str, str | None], ...]", result.rows))
+        rows = cast("tuple[tuple[str, str | None, str], ...]", result.rows)
+        return {found: (by, scope) for found, by, scope in rows}

@@ -108,6 +108,16 @@ async def test_what_a_session_does_not_see_is_unknown_to_it(memory: Memory) -> N
     assert (await memory.get(BOB, bobs)).superseded is None
 
 
+async def test_a_note_of_one_session_takes_none_from_the_others(memory: Memory) -> None:
+    everybodys = await save(memory, "tea at four")
+    own, other = [await save(memory, f"tea at {hour}", scope="s1") for hour in (5, 6)]
+    with pytest.raises(SupersedeRefused, match="the others would lose it"):
+        await memory.typed.supersede(ALICE, everybodys, replacement_id=own, session_id="s1")
+    assert await superseded(memory, everybodys) is None
+    await memory.typed.supersede(ALICE, own, replacement_id=other, session_id="s1")
+    await memory.typed.supersede(ALICE, other, replacement_id=everybodys, session_id="s1")
+
+
 async def test_a_reason_is_bounded(memory: Memory) -> None:
     note_id = await save(memory, "tea at four")
     for reason in ("x" * 2001, "a\0b"):
