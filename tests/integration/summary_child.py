@@ -25,6 +25,7 @@ from tests.unit.guest.agent.turn_fakes import FakePipeline, Watcher
 from tests.unit.memory_support import opened
 
 USER_ID, SESSION_ID = "alice", "s1"
+SUMMARY_S = 0.03
 MARK = re.compile(r"m\d+")
 SETTINGS = AgentSettings(history_turns=3, summary_min_turns=1)
 
@@ -37,7 +38,7 @@ def loop_on(memory: Memory, summarising: Callable[[], None]) -> TurnLoop:
             yield "Well."
             return
         summarising()
-        await asyncio.sleep(0.002)
+        await asyncio.sleep(SUMMARY_S)
         given = str(messages[-1].parts[-1].content)  # type: ignore[union-attr]
         yield "The user said:\n- " + " ".join(MARK.findall(given))
 
