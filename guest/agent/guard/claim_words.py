@@ -39,6 +39,10 @@ _EN_WILL = (
     r"I(?:'ll| will| shall|'m going to| am going to) "
     r"(?:(?:now|also|always|certainly|definitely|gladly|be sure to|make sure to) )*"
 )
+_EN_THINGS = (
+    r"(?:(?:your |the |this )?(?:new )?(?:notes?|memory|memories|preferences?|info(?:rmation)?"
+    r"|facts?|details?|entry|reminder|birthday|name|data))"
+)
 _EN_MEMORY = r"(?:your |my |the |our )?(?:long-term )?(?:notes?|memory|memories|scratchpad)"
 
 ENGLISH: Final = ClaimWords(
@@ -56,6 +60,10 @@ ENGLISH: Final = ClaimWords(
         rf"{_EN_FILL}(?:all )?{_EN_SAVED}\b"
         rf"|\b(?:has|have) (?:now |just |already |also )*been {_EN_FILL}{_EN_SAVED}\b"
         rf"|\b(?:is|are) (?:now|safely|all) {_EN_FILL}{_EN_SAVED}\b"
+        rf"|\b{_EN_THINGS} (?:was|were) {_EN_FILL}{_EN_SAVED}\b"
+        rf"|\b(?:{_EN_THIS}|{_EN_THINGS})(?:'s| is| are) now (?:safely |also )?in {_EN_MEMORY}\b"
+        rf"|\bI(?:'ve| have) (?:got )?{_EN_THIS} (?:all |now )?{_EN_SAVED}\b"
+        r"|\bI(?:'ve| have)? made sure to (?:save|store|remember)\b"
         rf"|\b{_EN_WILL}(?:remember|memori[sz]e|save|store|record|make a (?:mental )?note"
         r"|take note|note (?:it|that|this|down|your)|(?:keep|bear) .{1,40} in (?:mind|memory))\b"
         r"|\b(?:I'm|I am) (?:now |just )*(?:saving|storing|noting|memori[sz]ing|recording"
@@ -71,6 +79,7 @@ ENGLISH: Final = ClaimWords(
         rf"|\b(?:I've|I have) {_EN_FILL}forgotten (?:it|that|this|your|about|everything)\b"
         rf"|\b{_EN_THIS}(?:'s| is| are| was| were| has| have) {_EN_FILL}(?:all )?"
         r"(?:deleted|erased|forgotten)\b"
+        rf"|\b{_EN_THINGS} (?:was|were) {_EN_FILL}(?:deleted|erased|forgotten)\b"
         rf"|\b(?:has|have) {_EN_FILL}been {_EN_FILL}(?:deleted|erased|forgotten)\b"
         rf"|\b{_EN_WILL}(?:delete|erase|forget)\b"
     ),
@@ -88,15 +97,18 @@ ENGLISH: Final = ClaimWords(
         r"|of course|absolutely|certainly|yes|yep|nice|understood|good|success|no problem"
     ),
     saved=(
-        rf"(?:duly |successfully |all |now )?{_EN_SAVED}"
+        rf"(?:{_EN_THINGS} )?(?:duly |successfully |all |now )?{_EN_SAVED}"
         r"(?=$|[.!,;:✓✅—–-]| (?:it|that|this|them|your|to|for|under|as|down|in (?:your|my|memory)"
         r"|successfully|and|✓|✅)(?:$|\W))"
     ),
     deleted=(
-        r"(?:successfully )?(?:deleted|erased|forgotten)"
+        rf"(?:{_EN_THINGS} )?(?:successfully )?(?:deleted|erased|forgotten)"
         r"(?=$|[.!,;:—–-]| (?:it|that|this|them|your|the|successfully|from)\b)"
     ),
-    updated=r"(?:successfully )?updated(?=$|[.!,;:—–-]| (?:it|that|this|your)\b)",
+    updated=(
+        rf"(?:{_EN_THINGS} )?(?:successfully )?updated"
+        r"(?=$|[.!,;:—–-]| (?:it|that|this|your|successfully)\b)"
+    ),
     never=r"\bI(?:'ll never| will never| won't| will not|'ll not) forget\b",
     unless=(
         r"\b(?:not|never|nothing|no(?! problem| worries)|none|cannot|can|could|would|should|might"
@@ -142,8 +154,11 @@ GERMAN: Final = ClaimWords(
         r"ok(?:ay)?|gut|klar|alles klar|erledigt|gerne?|natürlich|super|prima|danke|fertig"
         r"|verstanden|ja|in ordnung|selbstverständlich"
     ),
-    saved=rf"(?:ist )?{_DE_SAVED}(?=$|[.!,;:—–-]| (?:ist|und)\b)",
-    deleted=r"(?:ist )?gelöscht(?=$|[.!,;:—–-])",
+    saved=(
+        rf"(?:(?:Notiz|Information(?:en)?|Angaben?) )?(?:ist |wird )?{_DE_SAVED}"
+        r"(?=$|[.!,;:—–-]| (?:ist|und)\b)"
+    ),
+    deleted=r"(?:Notiz )?(?:ist )?gelöscht(?=$|[.!,;:—–-])",
     updated=r"(?:ist )?aktualisiert(?=$|[.!,;:—–-])",
     never=(
         r"\bich (?:werde|vergesse)\b[^,;:]{0,40}\bnicht(?: mehr)?(?: vergessen)?\b(?=$|[.!])"
@@ -184,8 +199,8 @@ FRENCH: Final = ClaimWords(
         r"d'accord|ok|parfait|très bien|bien|voilà|entendu|fait|c'est fait|compris|merci|oui"
         r"|bien sûr|super"
     ),
-    saved=rf"(?:bien )?(?:{_FR_SAVED})(?=$| ?[.!,;:—–-])",
-    deleted=r"(?:bien )?(?:supprim|effac)ée?s?(?=$| ?[.!,;:—–-])",
+    saved=rf"(?:(?:note|information|préférence)s? )?(?:bien )?(?:{_FR_SAVED})(?=$| ?[.!,;:—–-])",
+    deleted=r"(?:note )?(?:bien )?(?:supprim|effac)ée?s?(?=$| ?[.!,;:—–-])",
     updated=r"(?:bien )?mise?s? à jour(?=$| ?[.!,;:—–-])",
     never=r"\bje (?:ne l'|n'|ne les )oublierai (?:pas|jamais)\b",
     unless=(
@@ -203,7 +218,7 @@ SPANISH: Final = ClaimWords(
     save=(
         rf"\b(?:he|hemos|ha sido|han sido|se ha|se han) (?:ya )?(?:{_ES_SAVED}|tomado nota)\b"
         r"|\b(?:guardé|anoté|apunté|memoricé|registré|almacené|tomé nota)\b"
-        rf"|\b(?:queda|quedan|quedó|ha quedado|está|están) (?:ya )?{_ES_SAVED}\b"
+        rf"|\b(?:queda|quedan|quedó|ha quedado|está|están|tengo) (?:ya )?{_ES_SAVED}\b"
         r"|\b(?:recordaré|guardaré|anotaré|memorizaré|apuntaré|registraré|tendré en cuenta"
         r"|lo tendré presente|me acordaré)\b"
         r"|\bvoy a (?:recordar|guardar|anotar|memorizar|apuntar|registrar)(?:l[oa]s?)?\b"
@@ -221,8 +236,8 @@ SPANISH: Final = ClaimWords(
         r"hecho|listo|vale|ok|de acuerdo|perfecto|claro|entendido|muy bien|bien|gracias|sí"
         r"|por supuesto"
     ),
-    saved=rf"{_ES_SAVED}(?=$|[.!,;:—–-])",
-    deleted=r"(?:borrad|eliminad)[oa]s?(?=$|[.!,;:—–-])",
+    saved=rf"(?:(?:nota|información|dato|preferencia)s? )?{_ES_SAVED}(?=$|[.!,;:—–-])",
+    deleted=r"(?:nota )?(?:borrad|eliminad)[oa]s?(?=$|[.!,;:—–-])",
     updated=r"actualizad[oa]s?(?=$|[.!,;:—–-])",
     never=r"\bno (?:lo |la |se me )?olvidar[ée]\b|\bno (?:lo|la) voy a olvidar\b",
     unless=(
@@ -252,7 +267,7 @@ ITALIAN: Final = ClaimWords(
         r"|\bho (?:modificato|corretto|cambiato)\b.*\b(?:nota|memoria)\b"
     ),
     opening=r"fatto|ok|va bene|perfetto|certo|capito|bene|grazie|sì|ecco|certamente|d'accordo",
-    saved=rf"{_IT_SAVED}(?=$|[.!,;:—–-])",
+    saved=rf"(?:(?:nota|informazione|preferenza) )?{_IT_SAVED}(?=$|[.!,;:—–-])",
     deleted=r"(?:cancellat|eliminat)[oaie](?=$|[.!,;:—–-])",
     updated=r"aggiornat[oaie](?=$|[.!,;:—–-])",
     never=r"\bnon (?:lo |la |me ne |me lo )?(?:dimenticherò|scorderò)\b",
@@ -263,36 +278,4 @@ ITALIAN: Final = ClaimWords(
     already=r"\b(?:già|in precedenza|ieri|prima|scors[oa]|fa)\b",
     memory=r"\b(?:nota|note|memoria|appunti)\b",
     files=r"\b(?:file|script|document[oi]|cartell[ae]|codice)\b",
-)
-
-_PT_SAVED = r"(?:guardad|salv|anotad|gravad|registrad|registad|memorizad|armazenad)[oa]s?"
-
-PORTUGUESE: Final = ClaimWords(
-    save=(
-        r"\b(?:guardei|salvei|anotei|gravei|registrei|registei|memorizei|armazenei|tomei nota)\b"
-        rf"|\b(?:foi|foram|está|estão|fica|ficou|ficaram) (?:já |agora )?{_PT_SAVED}\b"
-        r"|\bvou (?:me )?(?:lembrar|guardar|salvar|anotar|memorizar|gravar|registrar)\b"
-        r"|\b(?:lembrarei|guardarei|anotarei|salvarei|gravarei|memorizarei|lembrar-me-ei)\b"
-        r"|\bterei (?:isso |isto )?em mente\b"
-    ),
-    delete=(
-        r"\b(?:apaguei|excluí|eliminei|removi da memória)\b"
-        r"|\b(?:foi|foram) (?:apagad|excluíd|eliminad)[oa]s?\b|\b(?:apagarei|vou apagar)\b"
-    ),
-    update=(
-        r"\b(?:atualizei|actualizei)\b|\b(?:foi|foram) a(?:c)?tualizad[oa]s?\b"
-        r"|\b(?:mudei|corrigi|alterei)\b.*\b(?:nota|memória)\b"
-    ),
-    opening=r"feito|pronto|ok|certo|perfeito|claro|entendido|muito bem|bem|obrigad[oa]|sim",
-    saved=rf"{_PT_SAVED}(?=$|[.!,;:—–-])",
-    deleted=r"(?:apagad|excluíd|eliminad)[oa]s?(?=$|[.!,;:—–-])",
-    updated=r"a(?:c)?tualizad[oa]s?(?=$|[.!,;:—–-])",
-    never=r"\bnão (?:(?:me|vou|vou me|o|a) )*esquecer(?:ei)?\b",
-    unless=(
-        r"\b(?:não|nunca|nada|nenhum\w*|posso|poderia|pode|se|quer|queres|deveria|quando|antes de"
-        r"|até)\b"
-    ),
-    already=r"\b(?:anteriormente|ontem|antes|passad[oa]|há)\b",
-    memory=r"\b(?:notas?|memória)\b",
-    files=r"\b(?:arquivos?|ficheiros?|scripts?|documentos?|pastas?|código)\b",
 )

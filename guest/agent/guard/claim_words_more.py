@@ -1,9 +1,41 @@
-"""The table of `claim_words`, continued: Dutch, Polish, Russian, Chinese, Japanese."""
+"""The table of `claim_words`, continued: Portuguese, Dutch, Polish, Russian, Chinese, Japanese."""
 
 from typing import Final
 
 from guest.agent.guard import claim_words
 from guest.agent.guard.claim_words import ClaimWords
+
+_PT_SAVED = r"(?:guardad|salv|anotad|gravad|registrad|registad|memorizad|armazenad)[oa]s?"
+
+PORTUGUESE: Final = ClaimWords(
+    save=(
+        r"\b(?:guardei|salvei|anotei|gravei|registrei|registei|memorizei|armazenei|tomei nota)\b"
+        rf"|\b(?:foi|foram|está|estão|fica|ficou|ficaram) (?:já |agora )?{_PT_SAVED}\b"
+        r"|\bvou (?:me )?(?:lembrar|guardar|salvar|anotar|memorizar|gravar|registrar)\b"
+        r"|\b(?:lembrarei|guardarei|anotarei|salvarei|gravarei|memorizarei|lembrar-me-ei)\b"
+        r"|\bterei (?:isso |isto )?em mente\b"
+    ),
+    delete=(
+        r"\b(?:apaguei|excluí|eliminei|removi da memória)\b"
+        r"|\b(?:foi|foram) (?:apagad|excluíd|eliminad)[oa]s?\b|\b(?:apagarei|vou apagar)\b"
+    ),
+    update=(
+        r"\b(?:atualizei|actualizei)\b|\b(?:foi|foram) a(?:c)?tualizad[oa]s?\b"
+        r"|\b(?:mudei|corrigi|alterei)\b.*\b(?:nota|memória)\b"
+    ),
+    opening=r"feito|pronto|ok|certo|perfeito|claro|entendido|muito bem|bem|obrigad[oa]|sim",
+    saved=rf"(?:(?:nota|informação|preferência) )?{_PT_SAVED}(?=$|[.!,;:—–-])",
+    deleted=r"(?:apagad|excluíd|eliminad)[oa]s?(?=$|[.!,;:—–-])",
+    updated=r"a(?:c)?tualizad[oa]s?(?=$|[.!,;:—–-])",
+    never=r"\bnão (?:(?:me|vou|vou me|o|a) )*esquecer(?:ei)?\b",
+    unless=(
+        r"\b(?:não|nunca|nada|nenhum\w*|posso|poderia|pode|se|quer|queres|deveria|quando|antes de"
+        r"|até)\b"
+    ),
+    already=r"\b(?:anteriormente|ontem|antes|passad[oa]|há)\b",
+    memory=r"\b(?:notas?|memória)\b",
+    files=r"\b(?:arquivos?|ficheiros?|scripts?|documentos?|pastas?|código)\b",
+)
 
 _NL_SAVED = r"(?:opgeslagen|onthouden|genoteerd|bewaard|vastgelegd|opgeschreven)"
 
@@ -23,7 +55,7 @@ DUTCH: Final = ClaimWords(
     ),
     update=r"\b(?:ik heb|heb ik|is|zijn)\b[^,;:]{0,80}\bbijgewerkt\b",
     opening=r"ok(?:é|ay|e)?|gedaan|klaar|goed|prima|natuurlijk|zeker|begrepen|bedankt|ja|in orde",
-    saved=rf"{_NL_SAVED}(?=$|[.!,;:—–-])",
+    saved=rf"(?:(?:notitie|informatie|voorkeur) )?{_NL_SAVED}(?=$|[.!,;:—–-])",
     deleted=r"(?:verwijderd|gewist)(?=$|[.!,;:—–-])",
     updated=r"bijgewerkt(?=$|[.!,;:—–-])",
     never=r"\bik (?:zal|vergeet)\b[^,;:]{0,40}\bniet(?: meer)?(?: vergeten)?\b(?=$|[.!])",
@@ -50,7 +82,7 @@ POLISH: Final = ClaimWords(
     ),
     update=r"\bzaktualizował[ea]m\b|\bzostał[aoy]? zaktualizowan\w+",
     opening=r"gotowe|ok|okej|dobrze|jasne|oczywiście|zrobione|rozumiem|dziękuję|tak|świetnie",
-    saved=r"(?:zapisan|zapamiętan|zanotowan)[eoay](?=$|[.!,;:—–-])",
+    saved=r"(?:(?:notatka|informacja) )?(?:zapisan|zapamiętan|zanotowan)[eoay](?=$|[.!,;:—–-])",
     deleted=r"(?:usunięt|skasowan)[eoay](?=$|[.!,;:—–-])",
     updated=r"zaktualizowan[eoay](?=$|[.!,;:—–-])",
     never=r"\bnie zapomnę\b",
@@ -97,7 +129,7 @@ CHINESE: Final = ClaimWords(
     delete=r"已[^,,。；;]{0,8}?(?:删除|忘记|清除)|(?:删除|清除)了|我会[^,,。；;]{0,6}(?:删除|忘记)",
     update=r"已[^,,。；;]{0,8}?(?:更新|修改)|更新了[^,,。；;]{0,10}(?:笔记|记忆)",
     opening=r"好的?|明白|没问题|完成|当然|收到|是的|谢谢",
-    saved=r"(?:已保存|记住了|记下了|已记录|保存成功)",
+    saved=r"(?:已保存|记住了|记下了|已记录|(?:保存|记录)成功)",
     deleted=r"(?:已删除|删除成功)",
     updated=r"(?:已更新|更新成功)",
     never=r"不会忘记?",
@@ -133,7 +165,7 @@ LANGUAGES: Final = (
     claim_words.FRENCH,
     claim_words.SPANISH,
     claim_words.ITALIAN,
-    claim_words.PORTUGUESE,
+    PORTUGUESE,
     DUTCH,
     POLISH,
     RUSSIAN,

@@ -17,7 +17,7 @@ _QUOTED: Final = re.compile(
     r"|\"[^\"\n]*\"|`[^`\n]*`|(?<!\w)'[^'\n]*'(?!\w)|(?<!\w)‘[^’\n]*’(?!\w)",
     re.DOTALL | re.MULTILINE,
 )
-_START: Final = re.compile(r"(?:[.!?…:]+[\"'”’»)\]]*\s+|[。！？；]+\s*|\n[\s>*\-–•\d.)]*)")
+_START: Final = re.compile(r"(?:[.!?…]+[\"'”’»)\]]*\s+|[。！？；]+\s*|\n[\s>*\-–•\d.)]*)")
 _CLAUSE: Final = re.compile(
     r"[,;–—，、]\s*|\s(?=(?:and|then|und|dann|et|puis|y|luego|e|poi|depois|en|dan|i|potem|и|потом)\s)"
 )

@@ -61,7 +61,8 @@ _EN_KEEP = (
 ENGLISH: Final = IntentWords(
     lead=(
         r"(?:please|pls|ok(?:ay)?|and|also|so|then|now|hey|hi|hello|oh|btw|by the way|just|oxydra"
-        r"|for the future|from now on|in future|kindly|yes|great|thanks|thank you|always|but"
+        r"|for (?:the future|future reference)|note(?=:)|from now on|in future"
+        r"|kindly|yes|great|thanks|thank you|always|but"
         r"|important|fyi|good|perfect|nice)"
     ),
     asks=(
@@ -75,6 +76,7 @@ ENGLISH: Final = IntentWords(
         r"(?: for (?:later|me|next time|the future))?(?:,? please)?,?"
         r"(?: that\b(?! (?:for|in|to|please)\b)"
         r"| (?=(?:I|I'm|I've|I'd|we|we're)\b|(?:my|our) .*\b(?:is|are|was|has|have|likes?)\b))"
+        rf"|(?:save|store|add|record){_EN_MEMORY}? that (?=(?:I|I'm|I've|I'd|we|we're|my|our)\b)"
     ),
     attached=(
         rf"(?:{_EN_KEEP}|keep|write down|bear|don'?t forget|add|put)"
@@ -131,12 +133,13 @@ GERMAN: Final = IntentWords(
         r"(?: bitte)?,? dass\b)"
     ),
     attached=(
-        rf"(?:{_DE_KEEP}|vergiss nicht|denke? daran)(?: bitte)?"
+        rf"(?:{_DE_KEEP}|merken|speichern|vergiss nicht|denke? daran)(?: bitte)?"
         rf"(?: (?:{_DE_THIS}|Folgendes|das Folgende|folgende \w+|auf|im Gedächtnis|für später))*"
         r"(?: bitte)?"
     ),
     this=(
         rf"(?:{_DE_KEEP},?(?: bitte)? {_DE_THIS}{_DE_TAIL}|merk'?s dir(?: bitte)?"
+        r"|(?:ab)?speichern|merken"
         r"|vergiss (?:das|es|dies)(?: bitte)? (?:nicht|nie)(?: mehr)?"
         r"|denke? (?:bitte )?(?:daran|dran)"
         r"|lerne? (?:daraus|davon),? und (?:speicher[en]?|merke?(?: dir)?)"
@@ -177,8 +180,8 @@ FRENCH: Final = IntentWords(
     ),
     asks=r"(?:(?:peux|pourrais)-tu |(?:pouvez|pourriez)-vous |tu peux |je veux que tu |veuillez )",
     that=(
-        r"(?:souviens-toi|souvenez-vous|rappelle-toi|rappelez-vous|retiens|retenez|retenir"
-        r"|mémorise[zr]?|note[zr]?|garde(?:z)? (?:à l'esprit|en tête|en mémoire)"
+        r"(?:souviens-toi|souvenez-vous|te souvenir|rappelle-toi|rappelez-vous|retiens"
+        r"|retenez|retenir|mémorise[zr]?|note[zr]?|garde(?:z)? (?:à l'esprit|en tête|en mémoire)"
         r"|n'oublie(?:z)? (?:pas|jamais))(?: bien)?(?: s'il te plaît)?,? qu(?:e\b|'(?=\w))"
     ),
     attached=(

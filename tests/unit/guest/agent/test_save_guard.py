@@ -254,7 +254,12 @@ async def test_already_saved_is_true_where_memory_has_shown_it() -> None:
     house = House(calls(("memory_search", {})), said, said)
     house.others = [doing("memory_search", found, safety=Safety.READ_ONLY)]
     assert await house.answer("I like tea.") == said
-    assert NOTHING in await House(said).answer("I like tea.")
+    assert await House("I've already saved that.").answer("I like tea.") == NOTHING
+
+
+async def test_a_save_into_memory_is_none_into_a_file() -> None:
+    house = House(calls(save("Tea")), "I've saved it to /shared/list.md.")
+    assert (await house.answer("I like tea.")).startswith("(I left out a claim")
 
 
 # Saves that fail
