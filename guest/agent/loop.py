@@ -91,9 +91,7 @@ class TurnLoop:
             text=request.text,
             payload=history.to_payload(history.user_message(request.text)),
         )
-        run = Run(
-            request, self._store, self._pipeline, self._redact, emit, approve, earlier=events
-        )
+        run = Run(request, self._store, self._pipeline, self._redact, emit, approve, earlier=events)
         try:
             await run.tell_if_unstored()
             outcome = await self._to_outcome(run, events, latest)

@@ -196,9 +196,7 @@ async def test_tool_events_are_redacted_and_in_order() -> None:
 async def test_every_call_gets_the_turns_own_context() -> None:
     house = House(steps(calls(("look", {})), "done"), tool("look", nothing))
     await house.say(turn_id="t9")
-    assert house.pipeline.calls[0][0] == ToolContext(
-        "alice", "s1", "t9", "test", asked="hello"
-    )
+    assert house.pipeline.calls[0][0] == ToolContext("alice", "s1", "t9", "test", asked="hello")
 
 
 @pytest.mark.parametrize("bad", ['{"text": ', '{"txt": "x"}', "[]", "null", '"x"', '{"text": 1}'])

@@ -1,31 +1,26 @@
 """Rolling summaries: when, of what, by whom, and that no two undo each other."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 import pytest
-from pydantic_ai.messages import ModelMessage, ModelRequest
+from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from wire.errors import Code
-from wire.v1 import gateway_pb2
 
-from guest.agent import extract, history
-from guest.agent.extract import HEADINGS, Line
-from guest.agent.loop import TurnLoop
+from guest.agent import history
+from guest.agent.extract import HEADINGS
 from guest.agent.offline import OfflineModel
 from guest.agent.settings import AgentSettings
 from guest.agent.summarizer import Summarizer
 from guest.agent.summary import Rolled, Summaries, Summary
-from guest.agent.turn import TurnRequest
 from guest.agent.window import Window
 from guest.errors import StorageError
 from guest.memory.prompt_block import tokens_of
 from guest.memory.types import Event
-from guest.tools.base import ToolContext
-from tests.unit.guest.agent.context_fakes import FakeMemory, FakeState, builder
-from tests.unit.guest.agent.turn_fakes import FakePipeline, FakeStore, Watcher
+from tests.unit.guest.agent.context_fakes import FakeState
 
 AWAY = StorageError(Code.UNAVAILABLE, "the memory server is away", resolution="wait")
 
@@ -252,142 +247,3 @@ async def test_what_a_model_is_given_is_bounded_too() -> None:
     await roll(summaries(FakeState(), model, context_window=4000), talk(40, words=400))
     assert sizes
     assert max(sizes) <= 2000
-
-
-# Without a model
-
-
-def test_statements_of_the_user_decisions_and_ids_stay() -> None:
-    chat = [Line("assistant", f"Perhaps something different comes now {n}.") for n in range(40)]
-    matter = [
-        Line("user", "We decided to ship the release on Friday."),
-        Line("tool", "memory_save: Stored: [id: note-12ab] the release"),
-        Line("user", "The release needs the new tests first."),
-    ]
-    picked = extract.pick([*chat[:20], *matter, *chat[20:]], 120)
-    assert matter[0] in picked
-    assert matter[1] in picked
-    assert matter[2] in picked
-    assert tokens_of(extract.render(picked)) <= 120
-
-
-@pytest.mark.parametrize("budget", [0, 30, 60, 200, 1000])
-def test_what_is_picked_keeps_the_budget_and_says_nothing_twice(budget: int) -> None:
-    lines = extract.spoken(talk(60, words=3))
-    picked = extract.pick([*lines, *lines], budget)
-    assert tokens_of(extract.render(picked)) <= budget or not picked
-    assert len({line.text for line in picked}) == len(picked)
-
-
-def test_a_summary_is_read_as_it_was_written() -> None:
-    lines = [Line("user", "One."), Line("assistant", "Two: three."), Line("tool", "look: four")]
-    assert extract.read(extract.render(lines)) == lines
-    assert extract.read("- no heading\n\nplain") == [
-        Line("assistant", "no heading"),
-        Line("assistant", "plain"),
-    ]
-
-
-def test_sentences_are_taken_apart_and_ids_stay_whole() -> None:
-    event = Event(1, "t", "user", "Call 3.14 it.  See /shared/a.md!\nSchluss。次の文", "[]", "now")
-    texts = [line.text for line in extract.spoken([event])]
-    assert texts == ["Call 3.14 it.", "See /shared/a.md!", "Schluss。", "次の文"]
-
-
-# Through the loop
-
-
-class House:
-    """A loop whose model tells a summary from an answer, on a memory of its own."""
-
-    def __init__(self, answer: Callable[[], Awaitable[str]] | None = None, **settings: Any) -> None:
-        self.answers: list[tuple[str, list[ModelMessage]]] = []
-        self.summarised: list[str] = []
-
-        async def stream(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
-            told = info.instructions or ""
-            if told.startswith("You summarise"):
-                self.summarised.append(str(messages[-1].parts[-1].content))  # type: ignore[union-attr]
-                yield f"The user said:\n- summary {len(self.summarised)}"
-            else:
-                self.answers.append((told, list(messages)))
-                yield "ok"
-
-        model = FunctionModel(stream_function=stream)
-        agent = AgentSettings(**settings)
-        self.memory = FakeMemory()
-        self.store = FakeStore()
-        pipeline = FakePipeline([])
-        self.loop = TurnLoop(
-            model=model,
-            pipeline=pipeline,
-            store=self.store,
-            context=builder(pipeline, model, agent, self.memory),
-            settings=agent,
-            redact=str,
-        )
-
-    async def say(self, text: str, turn_id: str, session_id: str = "s1") -> Any:
-        context = ToolContext("alice", session_id, turn_id, "test")
-        return await self.loop.run(TurnRequest(context, text), Watcher())
-
-
-def questions(messages: Sequence[ModelMessage]) -> list[str]:
-    return [
-        str(part.content)  # type: ignore[union-attr]
-        for message in messages
-        if isinstance(message, ModelRequest)
-        for part in message.parts
-    ]
-
-
-async def test_a_long_conversation_is_summarised_and_goes_on() -> None:
-    house = House(history_turns=6, summary_min_turns=2)
-    for number in range(20):
-        outcome = await house.say(f"say {number}", f"t{number}")
-        assert isinstance(outcome, gateway_pb2.TurnCompleted)
-        assert outcome.steps == 1
-        told, messages = house.answers[-1]
-        shown = questions(messages)
-        assert shown[-1] == f"say {number}"
-        assert len(shown) <= 7
-        if house.summarised:
-            assert f"> - summary {len(house.summarised)}" in told
-            oldest = int(shown[0].split()[1])
-            assert f"say {oldest - 1}" in house.summarised[-1]
-            assert f"say {oldest}" not in house.summarised[-1].split("\n- ")
-    assert len(house.summarised) == 4
-    assert "summary 3" in house.summarised[3]
-    assert len(house.store.roles()) == 40
-
-
-async def test_the_tokens_of_a_summary_count_in_the_turn_it_was_made_in() -> None:
-    house = House(history_turns=1)
-    plain = await house.say("say 0", "t0")
-    await house.say("say 1", "t1")
-    dear = await house.say("say 2", "t2")
-    assert house.summarised
-    assert dear.input_tokens > 1.3 * plain.input_tokens
-
-
-async def test_sessions_have_summaries_of_their_own() -> None:
-    house = House(history_turns=3, summary_min_turns=1)
-
-    async def chat(session_id: str) -> None:
-        for number in range(8):
-            await house.say(f"{session_id} says {number}", f"{session_id}-{number}", session_id)
-
-    await asyncio.gather(*(chat(f"s{n}") for n in range(4)))
-    assert len(house.memory.state_of.values) == 4
-    for text in house.summarised:
-        assert len({word for word in text.split() if word in ("s0", "s1", "s2", "s3")}) == 1
-
-
-async def test_while_the_server_is_away_a_turn_goes_on_with_a_plain_cut() -> None:
-    house = House(history_turns=3)
-    for number in range(5):
-        await house.say(f"say {number}", f"t{number}")
-    house.memory.state_of.fail = AWAY
-    outcome = await house.say("say 5", "t5")
-    assert isinstance(outcome, gateway_pb2.TurnCompleted)
-    assert questions(house.answers[-1][1]) == ["say 2", "say 3", "say 4", "say 5"]

@@ -1,0 +1,46 @@
+"""A summary without a model: what stays, in which bounds, and that it can be read again."""
+
+import pytest
+
+from guest.agent import extract
+from guest.agent.extract import Line
+from guest.memory.prompt_block import tokens_of
+from guest.memory.types import Event
+from tests.unit.guest.agent.test_summary import talk
+
+
+def test_statements_of_the_user_decisions_and_ids_stay() -> None:
+    chat = [Line("assistant", f"Perhaps something different comes now {n}.") for n in range(40)]
+    matter = [
+        Line("user", "We decided to ship the release on Friday."),
+        Line("tool", "memory_save: Stored: [id: note-12ab] the release"),
+        Line("user", "The release needs the new tests first."),
+    ]
+    picked = extract.pick([*chat[:20], *matter, *chat[20:]], 120)
+    assert matter[0] in picked
+    assert matter[1] in picked
+    assert matter[2] in picked
+    assert tokens_of(extract.render(picked)) <= 120
+
+
+@pytest.mark.parametrize("budget", [0, 30, 60, 200, 1000])
+def test_what_is_picked_keeps_the_budget_and_says_nothing_twice(budget: int) -> None:
+    lines = extract.spoken(talk(60, words=3))
+    picked = extract.pick([*lines, *lines], budget)
+    assert tokens_of(extract.render(picked)) <= budget or not picked
+    assert len({line.text for line in picked}) == len(picked)
+
+
+def test_a_summary_is_read_as_it_was_written() -> None:
+    lines = [Line("user", "One."), Line("assistant", "Two: three."), Line("tool", "look: four")]
+    assert extract.read(extract.render(lines)) == lines
+    assert extract.read("- no heading\n\nplain") == [
+        Line("assistant", "no heading"),
+        Line("assistant", "plain"),
+    ]
+
+
+def test_sentences_are_taken_apart_and_ids_stay_whole() -> None:
+    event = Event(1, "t", "user", "Call 3.14 it.  See /shared/a.md!\nSchluss。次の文", "[]", "now")
+    texts = [line.text for line in extract.spoken([event])]
+    assert texts == ["Call 3.14 it.", "See /shared/a.md!", "Schluss。", "次の文"]
