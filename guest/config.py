@@ -29,7 +29,7 @@ from guest.tools.shell_limits import TIMEOUT_DEFAULT_S, TIMEOUT_MAX_S
 TIERS: Final = ("process", "container", "micro_vm")
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")
 SECRET_MIN_CHARS: Final = 12
-WINDOW_TOKENS: Final = (4_000, 10_000_000)
+WINDOW_TOKENS: Final = (8_000, 10_000_000)
 CONTEXT_TOKENS_MAX: Final = 16_000
 _RESOLUTION = "correct the setting in runner.toml, then: runner restart"
 

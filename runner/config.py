@@ -138,7 +138,7 @@ class AgentSection(Section):
         Field(strict=True, ge=1, le=86_400, description="a number of seconds from 1 to 86400"),
     ] = 300
     history_turns: Annotated[int, count(1, 10_000)] = 20
-    context_window: Annotated[int, count(4_000, 10_000_000)] = 64_000
+    context_window: Annotated[int, count(8_000, 10_000_000)] = 64_000
     summary_trigger: WindowShare = 0.7
     summary_target: WindowShare = 0.4
     summary_min_turns: Annotated[int, count(1, 1_000)] = 4

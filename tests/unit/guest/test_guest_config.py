@@ -160,7 +160,7 @@ def test_secrets_do_not_show() -> None:
         ("agent.base_url", "localhost:11434"),
         ("agent.turn_timeout_s", -1.0),
         ("agent.turn_timeout_s", float("inf")),
-        ("agent.context_window", 3_999),
+        ("agent.context_window", 7_999),
         ("agent.context_window", 10_000_001),
         ("agent.summary_target", 0.7),
         ("agent.summary_target", -0.1),

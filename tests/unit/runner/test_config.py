@@ -247,7 +247,7 @@ def test_broken_toml_is_told_with_file_line_and_column(
         ("[memory]\nmax_text_mb = 0", "memory.max_text_mb", "0", "from 1 to 1048576"),
         ("[memory]\ntyped_scope = 'all'", "memory.typed_scope", "'all'", "one of user, session"),
         ("[memory]\ncontext_tokens = 16001", "memory.context_tokens", "16001", "from 0 to 16000"),
-        ("[agent]\ncontext_window = 3999", "agent.context_window", "3999", "4000 to 10000000"),
+        ("[agent]\ncontext_window = 7999", "agent.context_window", "7999", "8000 to 10000000"),
         ("[agent]\nsummary_trigger = 0.96", "agent.summary_trigger", "0.96", "from 0.1 to 0.95"),
         ("[agent]\nsummary_target = 0.09", "agent.summary_target", "0.09", "from 0.1 to 0.95"),
         ("[agent]\nsummary_target = nan", "agent.summary_target", "nan", "from 0.1 to 0.95"),
