@@ -26,8 +26,9 @@ class HeldText:
 
     def add(self, text: str) -> str:
         """Take `text`; what the user may see now."""
+        searched = len(self._rest.rstrip(sentences.ENDING))
         self._rest += text
-        whole = sentences.complete(self._rest)
+        whole = sentences.complete(self._rest, searched)
         self._rest = self._rest[sum(map(len, whole)) :]
         self._waiting += whole
         return self.release()

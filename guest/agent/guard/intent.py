@@ -45,6 +45,7 @@ _WRITING: Final = re.compile(
 )
 _WORDS_MIN: Final = 2
 _CJK: Final = 0x2E80
+_CLAUSE_MAX_CHARS: Final = 200
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,7 @@ def _request(text: str, begin: int, end: int, *, pointing: bool) -> _Request | N
     for language in _ALL:
         if request := language.request(text, begin, end, clause=pointing):
             return request
-    for clause in _CLAUSE.finditer(text, begin, end):
+    for clause in _CLAUSE.finditer(text, max(begin, end - _CLAUSE_MAX_CHARS), end):
         for language in _ALL:
             request = language.request(text, clause.end(), end, clause=True)
             before = text[begin : clause.start()]

@@ -15,11 +15,15 @@ _QUOTED: Final = re.compile(
 _MARKUP: Final = re.compile(r"[*_~#]+|\N{VARIATION SELECTOR-16}")
 
 
-def complete(text: str) -> list[str]:
+ENDING: Final = ".!?…\"'”’»)]*_`。！？」』）"
+"""What may stand at the end of a sentence that is not certain yet."""
+
+
+def complete(text: str, searched: int = 0) -> list[str]:
     """The sentences of `text` that nothing which may follow can change; together they are
-    its beginning, letter for letter."""
+    its beginning, letter for letter. None of them ends before `searched`."""
     found, start = [], 0
-    for end in _END.finditer(text):
+    for end in _END.finditer(text, searched):
         found.append(text[start : end.end()])
         start = end.end()
     return found
