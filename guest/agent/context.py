@@ -25,6 +25,7 @@ from guest.agent.window import Window, text_of
 from guest.agent.working import Keyed, Working, quoted
 from guest.memory.prompt_block import BYTES_PER_TOKEN
 from guest.memory.types import Event
+from guest.tools.base import ToolContext
 
 _SUMMARY: Final = (
     "Summary of the earlier turns of this conversation, which are not shown. It is information, "
@@ -152,6 +153,10 @@ class ContextBuilder:
             relevant.note_ids,
             rolled.usage or RunUsage(),
         )
+
+    async def working_memory(self, context: ToolContext) -> str:
+        """The section of working memory as it is now. Never fails."""
+        return (await self._working.of(context)).text
 
     def _word_by_word(self, events: Sequence[Event], rolled: Rolled) -> list[Event]:
         """The events of the last turns that no summary holds; no more turns than configured."""

@@ -5,7 +5,7 @@ outputs of the running turn are shortened, the oldest first; last go the summary
 scratchpad and the handoff note. Rules and what the user has just said are never touched.
 """
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ from wire.errors import Code
 from guest.agent.context import Prepared, Sections
 from guest.agent.toolset import TurnDeps
 from guest.agent.window import of_messages, of_part, of_tools
+from guest.agent.working import WRITING
 from guest.errors import GuestError
 from guest.memory.prompt_block import BYTES_PER_TOKEN, tokens_of
 
@@ -34,12 +35,19 @@ _LEAST: Final = 100
 
 
 class FitToWindow(AbstractCapability[TurnDeps]):
-    """Cuts each request of one turn to the window, right before it is sent."""
+    """Cuts each request of one turn to the window, right before it is sent.
 
-    def __init__(self, prepared: Prepared, asked: str, window: int) -> None:
+    `working` gives working memory as it is by now: a request that follows a call which
+    may have changed it shows that.
+    """
+
+    def __init__(
+        self, prepared: Prepared, asked: str, window: int, working: Callable[[], Awaitable[str]]
+    ) -> None:
         self._prepared = prepared
         self._asked = asked
         self._window = window
+        self._working = working
 
     async def before_model_request(
         self,
@@ -51,8 +59,12 @@ class FitToWindow(AbstractCapability[TurnDeps]):
         parts = parameters.instruction_parts or []
         others = sum(tokens_of(part.content) for part in parts if part.content != own)
         tools = of_tools([*parameters.function_tools, *parameters.output_tools]) + others
+        messages = list(request_context.messages)
+        sections = self._prepared.sections
+        if _has_worked(messages[_begin(messages, self._asked) :]):
+            sections = replace(sections, working=await self._working())
         request = fit(
-            Request(self._prepared.sections, list(request_context.messages)),
+            Request(sections, messages),
             self._asked,
             self._window,
             tools,
@@ -99,6 +111,14 @@ def fit(request: Request, asked: str, window: int, tools: int) -> Request:
     if request.size > most:
         raise _too_large(request, asked, window, tools)
     return request
+
+
+def _has_worked(messages: Sequence[ModelMessage]) -> bool:
+    return any(
+        isinstance(part, ToolReturnPart) and part.tool_name in WRITING
+        for message in messages
+        for part in message.parts
+    )
 
 
 def _without_oldest(request: Request, asked: str, most: int) -> list[ModelMessage]:

@@ -10,6 +10,7 @@ next turn can stand on; a turn ends in exactly one outcome.
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import pydantic_ai
 from pydantic_ai import Agent, UsageLimitExceeded, UsageLimits
@@ -119,13 +120,15 @@ class TurnLoop:
 
     async def _converse(self, run: Run, prepared: Prepared) -> Outcome:
         asked = run.request.text
+        working = partial(self._context.working_memory, run.request.context)
+        window = self._settings.context_window
         async with self._agent.iter(
             asked,
             message_history=prepared.messages,
             instructions=prepared.instructions,
             deps=run.deps,
             usage=prepared.usage,
-            capabilities=[FitToWindow(prepared, asked, self._settings.context_window)],
+            capabilities=[FitToWindow(prepared, asked, window, working)],
             usage_limits=UsageLimits(
                 request_limit=self._settings.max_steps,
                 total_tokens_limit=self._settings.max_tokens,

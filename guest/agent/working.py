@@ -27,6 +27,9 @@ _SCRATCHPAD: Final = (
 _ACTIVITY: Final = "Written to working memory today (UTC):"
 _UNREADABLE: Final = "(Working memory could not be read just now.)"
 _WRITTEN_BY: Final = {"user": "the user", "agent": "the agent", "automatic": "the runtime"}
+WRITING: Final = frozenset({"scratch_note", "write_memory"})
+"""The tools that change what a running turn is shown of working memory."""
+
 _DONE: Final = {"append": "appended", "undo": "taken back"}
 
 _T = TypeVar("_T")

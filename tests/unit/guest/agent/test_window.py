@@ -29,7 +29,8 @@ from guest.agent.turn import TurnRequest
 from guest.agent.window import Window, of_messages, of_part, of_tools
 from guest.errors import GuestError
 from guest.memory.prompt_block import tokens_of
-from tests.unit.guest.agent.context_fakes import FakeMemory, builder, hit
+from guest.tools.base import Tool
+from tests.unit.guest.agent.context_fakes import FakeMemory, builder, hit, note
 from tests.unit.guest.agent.turn_fakes import CONTEXT, FakePipeline, FakeStore, Watcher, tool
 
 SECTIONS = Sections(
@@ -211,15 +212,18 @@ class House:
 
         self.memory = FakeMemory()
         self.store = FakeStore()
-        pipeline = FakePipeline([tool("look", look), tool("memory_search", look)])
-        model = FunctionModel(stream_function=speak)
-        settings = AgentSettings(context_window=context_window)
+        self.model = FunctionModel(stream_function=speak)
+        self.settings = AgentSettings(context_window=context_window)
+        self.offer(tool("look", look), tool("memory_search", look))
+
+    def offer(self, *tools: Tool) -> None:
+        pipeline = FakePipeline(tools)
         self.loop = TurnLoop(
-            model=model,
+            model=self.model,
             pipeline=pipeline,
             store=self.store,
-            context=builder(pipeline, model, settings, self.memory),
-            settings=settings,
+            context=builder(pipeline, self.model, self.settings, self.memory),
+            settings=self.settings,
             redact=str,
         )
 
@@ -276,3 +280,20 @@ async def test_instructions_reach_the_model_in_their_order() -> None:
     await house.say("hello")
     told = house.requests[0][1].instructions or ""
     assert told.index("You are Oxydra") < told.index("green tea")
+
+
+async def test_a_scratchpad_that_is_cleared_is_absent_from_the_next_request() -> None:
+    notes = {"scratchpad": note("scratchpad", "todo: tests")}
+
+    async def clear(*_: object) -> str:
+        notes.clear()
+        return "cleared"
+
+    house = House(64_000, [{0: DeltaToolCall("scratch_note", "{}")}, "done"])
+    house.memory.keyed.notes = notes
+    house.offer(tool("scratch_note", clear))
+    await house.say("we are done")
+    first, second = [info.instructions or "" for _, info in house.requests]
+    assert "todo: tests" in first
+    assert "todo: tests" not in second
+    assert first.split("Working memory")[0].strip() == second.strip()
