@@ -67,10 +67,8 @@ def about_note(line: NoteLine, content_hash: str, stored: StoredNotes) -> NoteCh
     if known.scope_session != line.scope_session:
         raise Conflict(f"scope_session: another session sees note {line.note_id} here")
     versions = _missing(line.note_id, line.history, known, stored)
-    accesses = (
-        line.access_count > known.access_count
-        or (line.accessed_at or "") > (known.accessed_at or "")
-    )  # fmt: skip
+    later = (line.accessed_at or "") > (known.accessed_at or "")
+    accesses = later or line.access_count > known.access_count
     if line.current.version > known.current.version:
         covered = {version.version for version in line.history}
         keep = None

@@ -98,13 +98,12 @@ async def _notes(
                 known = here.notes.get(line.note_id)
                 content_hash = notes.hash_of(line.current.content)
                 change = deciding.about_note(line, content_hash, here)
-                if (change.text or change.supersede) and line.superseded_by:
+                more = _growth(line, known) if change.text else Used()
+                quota.refuse(used + planned.changes.used, more)
+                if change.text or change.supersede:
                     deciding.refuse_circle(line, replaced)
-                    replaced[line.note_id] = line.superseded_by
-                if change.text:
-                    more = _growth(line, known)
-                    quota.refuse(used + planned.changes.used, more)
-                    planned.changes.used += more
+                    replaced[line.note_id] = line.superseded_by or ""
+                planned.changes.used += more
                 planned.batch.note(line, change, known)
                 planned.settle(change.outcome, _continued(line))
                 if change.told:

@@ -260,6 +260,16 @@ async def test_a_full_memory_refuses_each_note_that_does_not_fit(tmp_path: Path)
         assert "3 notes of at most 2" in report.problems[1][1]
 
 
+async def test_a_line_that_was_refused_closes_no_circle(tmp_path: Path) -> None:
+    async with opened(tmp_path / "memory.db", max_notes=1) as memory:
+        await fed(memory, note("n1", "a"))
+        report = await fed(
+            memory, note("n2", "b", superseded_by="n1"), note("n1", "a", superseded_by="n2")
+        )
+        assert [number for number, _ in report.problems] == [2]
+        assert (await stored(memory))["n1"]["superseded_by"] == "n2"
+
+
 async def test_an_import_beside_saves_does_not_go_over_the_quota(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
