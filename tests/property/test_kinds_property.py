@@ -208,15 +208,21 @@ class World:
         while link is not None and link.superseded:
             chain.append(link.superseded)
             link = self.notes.get(link.superseded)
+        narrower = (
+            by in self.notes
+            and note_id in self.notes
+            and (self.notes[by].scope not in ("", self.notes[note_id].scope))
+        )
         try:
             await self.memory.typed.supersede(USER, note_id, replacement_id=by, session_id=scope)
         except NoteNotFound:
             assert note_id not in seen or by not in {"", *seen}
         except SupersedeRefused:
-            assert note_id in chain or before not in (None, by)
+            assert note_id in chain or before not in (None, by) or narrower
         else:
             assert note_id in seen
             assert before == by or (before is None and note_id not in chain and by in {"", *seen})
+            assert before == by or not narrower
             self.notes[note_id] = replace(self.notes[note_id], superseded=by)
 
     async def _undo(self, note_id: str) -> None:

@@ -102,6 +102,12 @@ async def scoped(memory: Memory, session_id: str, text: str) -> str:
     return (await memory.save(ALICE, text, ["tagquark"], origin, details)).note.note_id
 
 
+async def replaced_behind_the_tools(memory: Memory, note_id: str, by: str) -> None:
+    """A note that all sessions see, by one that a single session sees: no tool does that."""
+    sql = "UPDATE notes SET superseded_by = ? WHERE note_id = ?"
+    await memory._database.execute(sql, (by, note_id))
+
+
 @pytest.mark.parametrize("key", ["", KEY])
 async def test_a_session_takes_the_notes_with_it_that_only_it_sees(path: Path, key: str) -> None:
     async with opened(path, FakeEmbedder(), encryption_key=key) as memory:
@@ -117,9 +123,7 @@ async def test_a_session_takes_the_notes_with_it_that_only_it_sees(path: Path, k
             ALICE, first, reason="obsidian", replacement_id=second, session_id="gone"
         )
         replaced = (await memory.save(ALICE, "it rains", [], ORIGIN)).note
-        await memory.typed.supersede(
-            ALICE, replaced.note_id, replacement_id=second, session_id="gone"
-        )
+        await replaced_behind_the_tools(memory, replaced.note_id, second)
         await embedded(memory, ALICE, (await memory.statistics(ALICE)).passages)
         assert (await memory.search(ALICE, "heliotrope", only=Only("gone"))).hits
         words = [b"zephyrin", b"byzantium", b"heliotrope", b"obsidian", b"tagquark", b"quixotry"]
