@@ -70,13 +70,9 @@ class Wish:
 
 class _Language:
     def __init__(self, words: IntentWords) -> None:
-        lead = (
-            rf"(?:{words.lead}(?:[,!:.、，]?\s*|$))*"
-            if words.spaced
-            else rf"(?:{words.lead}[,，、]?)*"
-        )
+        after = r"[,!:.]?(?:\s+|$)" if words.spaced else "[,，、]?"
         end = r"[\s.!…。！,，]*"
-        self._lead = _pattern(lead)
+        self._lead = _pattern(rf"(?:{words.lead}{after})*")
         self._asks = _pattern(words.asks)
         self._that = _pattern(words.that)
         self._attached = _pattern(rf"(?:{words.attached})\s*(?:[:：]|\.?\n)\s*(?=\S)")
@@ -110,20 +106,17 @@ class _Language:
         attached = self._attached.match(text, begin + at)
         if attached and not _FILE.search(attached[0]):
             return _Request(begin, len(text), begin=attached.end(), until=len(text))
-        found = (
-            self._that.fullmatch(body.strip(" .!。！"))
-            if "words" in self._that.groupindex
-            else None
-        )
-        if found:
-            return _Request(begin, end, begin=begin, until=begin + len(found["words"]))
-        if "words" not in self._that.groupindex and (that := self._that.match(body)):
-            first = begin + at + that.end()
-            first += len(text[first:]) - len(text[first:].lstrip())
-            until = _extent(text, first)
-            until -= asking and text[first:until].rstrip().endswith(("?", "？"))
-            return _Request(begin, end, begin=first, until=until)
-        return None
+        that = self._that.match(body)
+        if not that:
+            return None
+        if "words" in self._that.groupindex:
+            first = begin + at + that.start("words")
+            return _Request(begin, end, begin=first, until=first + len(that["words"]))
+        first = begin + at + that.end()
+        first += len(text[first:]) - len(text[first:].lstrip())
+        until = _extent(text, first)
+        until -= asking and text[first:until].rstrip().endswith(("?", "？"))
+        return _Request(begin, end, begin=first, until=until)
 
     def refuses(self, before: str) -> bool:
         return self._refused.search(before) is not None
@@ -131,6 +124,8 @@ class _Language:
 
 @dataclass(frozen=True)
 class _Request:
+    """A request from `first` to `last`; its words from `begin`, which is -1 without any."""
+
     first: int
     last: int
     begin: int = -1

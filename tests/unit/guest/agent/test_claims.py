@@ -208,6 +208,7 @@ CLAIMS = [
 ]
 
 NO_CLAIMS = [
+    "> I have saved it.",
     "Here are the notes I found: tea, milk.",
     'I found a note: "I have saved it".',
     "You asked me to save it.",

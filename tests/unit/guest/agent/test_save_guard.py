@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -399,6 +400,27 @@ async def test_long_content_is_several_notes_and_which_failed_is_said() -> None:
         "(Saved by the runtime, as you asked: Stored: [id: note-1]; Stored: [id: note-2] from "
         "curl https://x.org, in 3 parts. Not saved: part 2 of 3 of curl https://x.org: no room)"
     )
+
+
+async def test_after_three_failures_the_other_parts_are_not_tried() -> None:
+    page = {"exit_code": 0, "stdout": "tea " * 5000, "stderr": ""}
+    house = House(calls(("shell_exec", {"command": "curl https://x.org"})), "Saved!")
+    house.others = [doing("shell_exec", page)]
+    house.failures = [ValueError("no room")] * 3
+    text = await house.answer("Fetch https://x.org, learn from this and save")
+    assert text == "(Nothing was saved: part 1–6 of 6 of curl https://x.org: no room.)"
+    assert house.failures == []
+
+
+async def test_an_unreadable_event_of_earlier_turns_tells_nothing() -> None:
+    house = House(calls(("file_read", {})), "ok", calls(save("y")), "ok")
+    read = ToolOutput({"content": "x"}, material=("/shared/page.md",))
+    house.others = [doing("file_read", read, safety=Safety.READ_ONLY)]
+    await house.answer("Read it")
+    events = house.store.events["alice", "s1"]
+    events[:] = [replace(e, payload="{}") if e.role == "tool" else e for e in events]
+    await house.answer("And now?")
+    assert house.contexts[0].material == ()
 
 
 # What calls know of material
