@@ -1,4 +1,4 @@
-.PHONY: run test check bench bench-quality faults proto setup clean
+.PHONY: run test check coverage bench bench-quality faults proto setup clean
 
 PY := .venv/bin/python
 ARGS ?=
@@ -17,6 +17,13 @@ check: setup
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 	.venv/bin/lint-imports
+
+# How much of the agent, its tools and its memory is run by tests; fails below 90 percent.
+coverage: setup
+	$(PY) -m pytest -n 2 --dist loadgroup -q -m "not docker" --cov=guest --cov-branch \
+		--cov-report=json tests/unit/guest tests/property tests/conformance tests/integration \
+		tests/security
+	$(PY) tools/coverage_floor.py
 
 bench: setup
 	$(PY) -m bench $(ARGS)

@@ -91,7 +91,7 @@ def turn_loop(
         settings=agent,
         model=model,
         context_tokens=config.context_tokens,
-        redact=scrubber.scrub,
+        redact=pipeline.shown,
     )
     return TurnLoop(
         model=model,

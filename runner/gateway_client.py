@@ -190,11 +190,17 @@ class GatewayClient:
 
     async def save_note(self, text: str, tags: list[str], link: str) -> gateway_pb2.SaveNoteReply:
         """Keep `text`. It is kept where the reply has a note id."""
-        request = gateway_pb2.SaveNoteRequest(text=text, tags=tags, link=link)
+        request = gateway_pb2.SaveNoteRequest(
+            text=text, tags=tags, link=link, channel=self._channel_name
+        )
         return await _unary(self._stub.SaveNote(request, timeout=_CALL_TIMEOUT_S))
 
     async def edit_note(self, request: gateway_pb2.EditNoteRequest) -> gateway_pb2.Note:
-        """A note as it is then; NOT_FOUND as above, CONFLICT where it has another version."""
+        """A note as it is then; NOT_FOUND as above, CONFLICT where it has another version.
+
+        The request's channel is set here.
+        """
+        request.channel = self._channel_name
         return await _unary(self._stub.EditNote(request, timeout=_CALL_TIMEOUT_S))
 
     async def delete_note(self, note_id: str) -> None:
@@ -221,7 +227,10 @@ class GatewayClient:
         """Take the last change of a note back. NOT_FOUND and CONFLICT as above;
         FAILED_PRECONDITION where that means to forget it and `may_forget` is false."""
         request = gateway_pb2.UndoChangeRequest(
-            note_id=note_id, expected_version=expected_version, may_forget=may_forget
+            note_id=note_id,
+            expected_version=expected_version,
+            may_forget=may_forget,
+            channel=self._channel_name,
         )
         return await _unary(self._stub.UndoChange(request, timeout=_CALL_TIMEOUT_S))
 

@@ -3,7 +3,7 @@
 from wire.v1 import gateway_pb2
 
 from guest.gateway import bounds, convert
-from guest.gateway.person import CHANNEL
+from guest.gateway.person import channel_of
 from guest.memory.store import Memory
 
 _CHANGES_DEFAULT = 50
@@ -41,13 +41,14 @@ class History:
     async def undo(self, request: gateway_pb2.UndoChangeRequest) -> gateway_pb2.UndoChangeReply:
         note_id = bounds.identifier("note_id", request.note_id)
         expected = bounds.version("expected_version", request.expected_version)
+        channel = channel_of(request.channel)
         with convert.checked():
             undone = await self._memory.history.undo(
                 self._user_id,
                 note_id,
                 expected_version=expected,
                 may_forget=request.may_forget,
-                channel=CHANNEL,
+                channel=channel,
             )
         return gateway_pb2.UndoChangeReply(
             done=undone.done, note=convert.note(undone.note) if undone.note else None

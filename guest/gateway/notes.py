@@ -29,7 +29,9 @@ class Notes:
         arguments = {"content": bounds.note_text(request.text), "tags": bounds.tags(request.tags)}
         link = bounds.link(request.link)
         with convert.checked():
-            saved, warnings = await self._person.call("memory_save", arguments, link=link)
+            saved, warnings = await self._person.call(
+                "memory_save", arguments, link=link, channel=request.channel
+            )
         return gateway_pb2.SaveNoteReply(
             note_id=saved["note_id"],
             message="\n".join([saved["message"], *warnings]),
@@ -85,7 +87,7 @@ class Notes:
             arguments["tags"] = bounds.tags(request.tags)
         if version := bounds.version("expected_version", request.expected_version):
             arguments["version"] = version
-        await self._change("memory_update", arguments, note_id)
+        await self._change("memory_update", arguments, note_id, request.channel)
         with convert.checked():
             return convert.note(await self._memory.get(self._user_id, note_id))
 
@@ -138,11 +140,13 @@ class Notes:
             hit.type, hit.key = known.type, known.key
         return hits
 
-    async def _change(self, tool: str, arguments: Mapping[str, object], note_id: str) -> None:
+    async def _change(
+        self, tool: str, arguments: Mapping[str, object], note_id: str, channel: str = ""
+    ) -> None:
         """Have a note changed; a refusal is told in the words of every other call on notes."""
         with convert.checked():
             try:
-                await self._person.call(tool, arguments)
+                await self._person.call(tool, arguments, channel=channel)
             except Refused as refused:
                 if refused.code is Code.NOT_FOUND:
                     raise NoteNotFound(note_id) from None

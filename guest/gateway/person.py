@@ -8,15 +8,20 @@ from wire.errors import Code
 
 from guest.agent.turn import Pipeline
 from guest.errors import GuestError
+from guest.gateway import bounds
 from guest.memory.types import MemoryFull
 from guest.tools.base import ToolContext
 
-CHANNEL: Final = "gateway"
-"""Where the origin of a note says that a person has written it."""
+_CHANNEL: Final = "gateway"
 
 
 class Refused(GuestError):  # noqa: N818 - a condition that callers expect and handle
     """A memory tool has refused a call."""
+
+
+def channel_of(given: str) -> str:
+    """Where the origin of a note says that a person has written it. Raises `GuestError`."""
+    return bounds.identifier("channel", given, optional=True) or _CHANNEL
 
 
 class Person:
@@ -27,13 +32,13 @@ class Person:
         self._pipeline = pipeline
 
     async def call(
-        self, tool: str, arguments: Mapping[str, object], *, link: str = ""
+        self, tool: str, arguments: Mapping[str, object], *, link: str = "", channel: str = ""
     ) -> tuple[Any, list[str]]:
         """What the tool has answered, and what is to be known of it besides.
 
         Raises `MemoryFull`, and `Refused` with the code of any other refusal.
         """
-        caller = ToolContext(self._user_id, "", "", CHANNEL, actor="user", link=link)
+        caller = ToolContext(self._user_id, "", "", channel_of(channel), actor="user", link=link)
         result = await self._pipeline.call(caller, tool, arguments)
         if result.code is Code.RESOURCE_EXHAUSTED:
             raise MemoryFull(result.text)

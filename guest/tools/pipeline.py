@@ -69,6 +69,10 @@ class ToolPipeline:
         """The tools on offer."""
         return [tool for tool in self._registry.all() if self._gate.offers(tool)]
 
+    def shown(self, text: str) -> str:
+        """`text` as a model may see it: with virtual paths and without secrets."""
+        return self._render.text(text)
+
     async def call(
         self,
         ctx: ToolContext,

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
+from pydantic_ai.models import Model
+from pydantic_ai.models.function import AgentInfo, FunctionModel
 from wire import envelope
 from wire.tools import FAMILIES, OFF_BY_DEFAULT, TOOLS
 from wire.v1 import bootstrap_pb2
@@ -41,7 +43,9 @@ class Town:
         self._stack = stack
         self._memory: Memory | None = None
 
-    async def guest(self, user: str, *, shell: bool = False) -> GatewayService:
+    async def guest(
+        self, user: str, *, shell: bool = False, model: Model | None = None
+    ) -> GatewayService:
         settings = guest_config.load(self._envelope(user))
         if self._memory is None:
             one = replace(settings.memory, db_path=str(self._place / "memory.db"))
@@ -56,7 +60,7 @@ class Town:
             self._stack.push_async_callback(client.close)
         service = composition.gateway(
             settings,
-            model=build_model(settings.agent, no_shell_reason="no shell in this test"),
+            model=model or build_model(settings.agent, no_shell_reason="no shell in this test"),
             memory=self._memory,
             roots=roots,
             shell=client,
@@ -159,3 +163,31 @@ async def test_users_with_other_families_share_one_memory_and_see_only_their_own
             answer = (await call(guest, "memory_search", query="heron herons")).text
             found = json.loads(answer.split("\nNote: ")[0])
             assert [hit["text"] for hit in found] == [own]
+
+
+class Caller:
+    """A caller of the service who stays until the end."""
+
+    def add_done_callback(self, _: object) -> None: ...
+
+
+async def test_no_path_of_the_host_is_in_a_prompt(tmp_path: Path) -> None:
+    told: list[str] = []
+
+    async def answer(_: object, info: AgentInfo) -> AsyncIterator[str]:
+        told.append(info.instructions or "")
+        yield "It is there."
+
+    async with town(tmp_path) as houses:
+        guest = await houses.guest("alice", model=FunctionModel(stream_function=answer))
+        path = f"{tmp_path}/ws/alice/shared/report.md"
+        for text in (f"the report lies in {path}", f"so it begins: {path}"):
+            await guest.SaveNote(pb.SaveNoteRequest(text=text), NOBODY)
+        assert not (await call(guest, "scratch_note", mode="replace", content=path)).is_error
+        await guest.CreateSession(pb.CreateSessionRequest(session_id="s"), NOBODY)
+        request = pb.RunTurnRequest(session_id="s", text="where does the report lie?")
+        events = [event async for event in guest.RunTurn(request, cast("Context", Caller()))]
+    assert events[-1].WhichOneof("event") == "completed"
+    assert "the report lies in /shared/report.md" in told[0]
+    assert "> /shared/report.md" in told[0]
+    assert str(tmp_path) not in told[0]

@@ -50,6 +50,19 @@ async def test_a_person_saves_a_note_and_vouches_for_it(alice: Client) -> None:
     assert not note.superseded
 
 
+async def test_a_change_by_a_person_says_through_which_channel_it_came(alice: Client) -> None:
+    saved = await alice.stub.SaveNote(pb.SaveNoteRequest(text="tea at five", channel="cli"))
+    edited = await alice.stub.EditNote(
+        pb.EditNoteRequest(note_id=saved.note_id, text="tea at six", channel="web")
+    )
+    undone = await alice.stub.UndoChange(
+        pb.UndoChangeRequest(note_id=saved.note_id, channel="phone")
+    )
+    assert (edited.origin.channel, undone.note.origin.channel) == ("web", "phone")
+    changes = await alice.changes(note_id=saved.note_id)
+    assert [change.origin.channel for change in changes] == ["phone", "web", "cli"]
+
+
 async def test_the_same_note_again_is_one_note_and_a_near_one_is_shown(alice: Client) -> None:
     first = await alice.save("the printer is on the third floor")
     again = await alice.stub.SaveNote(pb.SaveNoteRequest(text="the printer is on the third floor"))

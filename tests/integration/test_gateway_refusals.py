@@ -34,6 +34,9 @@ async def alice(house: House) -> Client:
         ("tags", lambda s: s.SaveNote(pb.SaveNoteRequest(text="x", tags=[""]))),
         ("link", lambda s: s.SaveNote(pb.SaveNoteRequest(text="x", link="x" * 1001))),
         ("link", lambda s: s.SaveNote(pb.SaveNoteRequest(text="x", link="a\nb"))),
+        ("channel", lambda s: s.SaveNote(pb.SaveNoteRequest(text="x", channel="a b"))),
+        ("channel", lambda s: s.EditNote(pb.EditNoteRequest(note_id="n", text="x", channel="/"))),
+        ("channel", lambda s: s.UndoChange(pb.UndoChangeRequest(note_id="n", channel="/"))),
         (
             "expected_version",
             lambda s: s.EditNote(

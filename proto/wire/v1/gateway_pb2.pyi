@@ -1092,12 +1092,15 @@ class EditNoteRequest(_message.Message):
     TAGS_FIELD_NUMBER: _builtins.int
     REPLACE_TAGS_FIELD_NUMBER: _builtins.int
     EXPECTED_VERSION_FIELD_NUMBER: _builtins.int
+    CHANNEL_FIELD_NUMBER: _builtins.int
     note_id: _builtins.str
     text: _builtins.str
     replace_tags: _builtins.bool
     """false: tags are kept"""
     expected_version: _builtins.int
     """refused where the note has another by now; 0: any"""
+    channel: _builtins.str
+    """through which a person acts; empty: "gateway" """
     @_builtins.property
     def tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
@@ -1108,10 +1111,11 @@ class EditNoteRequest(_message.Message):
         tags: _abc.Iterable[_builtins.str] | None = ...,
         replace_tags: _builtins.bool = ...,
         expected_version: _builtins.int = ...,
+        channel: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["expected_version", b"expected_version", "note_id", b"note_id", "replace_tags", b"replace_tags", "tags", b"tags", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "expected_version", b"expected_version", "note_id", b"note_id", "replace_tags", b"replace_tags", "tags", b"tags", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1158,9 +1162,12 @@ class SaveNoteRequest(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     TAGS_FIELD_NUMBER: _builtins.int
     LINK_FIELD_NUMBER: _builtins.int
+    CHANNEL_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     link: _builtins.str
     """where a person says that it comes from"""
+    channel: _builtins.str
+    """through which a person acts; empty: "gateway" """
     @_builtins.property
     def tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
@@ -1169,10 +1176,11 @@ class SaveNoteRequest(_message.Message):
         text: _builtins.str = ...,
         tags: _abc.Iterable[_builtins.str] | None = ...,
         link: _builtins.str = ...,
+        channel: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["link", b"link", "tags", b"tags", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "link", b"link", "tags", b"tags", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1332,21 +1340,25 @@ class UndoChangeRequest(_message.Message):
     NOTE_ID_FIELD_NUMBER: _builtins.int
     EXPECTED_VERSION_FIELD_NUMBER: _builtins.int
     MAY_FORGET_FIELD_NUMBER: _builtins.int
+    CHANNEL_FIELD_NUMBER: _builtins.int
     note_id: _builtins.str
     expected_version: _builtins.int
     """refused where the note has another by now; 0: any"""
     may_forget: _builtins.bool
     """false: a first version is left, and the call refused"""
+    channel: _builtins.str
+    """through which a person acts; empty: "gateway" """
     def __init__(
         self,
         *,
         note_id: _builtins.str = ...,
         expected_version: _builtins.int = ...,
         may_forget: _builtins.bool = ...,
+        channel: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["expected_version", b"expected_version", "may_forget", b"may_forget", "note_id", b"note_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "expected_version", b"expected_version", "may_forget", b"may_forget", "note_id", b"note_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
