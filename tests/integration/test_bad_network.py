@@ -20,7 +20,7 @@ from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
 
 pytestmark = pytest.mark.sqld
 
-TIMEOUT_S = 0.3
+TIMEOUT_S = 0.5
 HANGS = (Fault.SWALLOW, Fault.SWALLOW_REQUEST)
 USER = "alice"
 
