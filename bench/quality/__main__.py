@@ -9,6 +9,7 @@ from pathlib import Path
 from bench.quality import corpus
 from bench.quality.measure import SCOPES, Figures, Table, measure
 from bench.quality.model import InProcess
+from bench.quality.prompt import prompted
 from guest.embedding.sentence import DEFAULT_MODEL
 
 
@@ -34,13 +35,20 @@ async def main() -> None:
     began = time.perf_counter()
     embedder = await InProcess.load()
     with tempfile.TemporaryDirectory(dir="/tmp", prefix="oxq-") as scratch:
-        table = await measure(Path(scratch) / "memory.db", embedder)
+        path = Path(scratch) / "memory.db"
+        table = await measure(path, embedder)
+        brought = await prompted(path, embedder)
     noted, said = corpus.notes(), corpus.conversations()
     print(
         f"{len(noted.entries)} notes, {len(said.entries)} turns, {DEFAULT_MODEL}; percent; "
         f"{time.perf_counter() - began:.0f} s"
     )
     print("\n".join(report(table)))
+    print(
+        f"\nwhat memory brings into a prompt by itself: {brought.recall:.1%} of the answers, with "
+        f"{brought.notes:.1f} notes and {brought.tokens:.0f} tokens a question; "
+        f"{brought.idle_notes:.1f} notes for small talk"
+    )
 
 
 if __name__ == "__main__":

@@ -146,7 +146,7 @@ async def _until_embedded(memory: Memory, user_id: str) -> None:
 
 
 async def _ask(memory: Memory, scope: Scope, part: Part) -> dict[str, Figures]:
-    names = await _names(memory, scope, part)
+    names = await names_of(memory, scope, part)
     results = []
     for question in part.questions:
         found = await memory.search(
@@ -160,7 +160,7 @@ async def _ask(memory: Memory, scope: Scope, part: Part) -> dict[str, Figures]:
     return figures
 
 
-async def _names(memory: Memory, user_id: str, part: Part) -> dict[str, str]:
+async def names_of(memory: Memory, user_id: str, part: Part) -> dict[str, str]:
     """From what tells a hit apart to the name of its entry."""
     noted, _ = await memory.list(user_id, 1000)
     ids = {note.text: note.note_id for note in noted}

@@ -6,6 +6,7 @@ import pytest
 
 from bench.quality.measure import measure
 from bench.quality.model import InProcess
+from bench.quality.prompt import prompted
 
 FLOORS = {
     "notes": (0.86, 0.91, 0.78),
@@ -14,12 +15,18 @@ FLOORS = {
 }
 """Of the hybrid search, over all kinds of questions: recall@5, recall@10, reciprocal rank."""
 
+PROMPTED_FLOOR = 0.84
+"""The share of answers that memory brings into a prompt by itself."""
+IDLE_NOTES_MAX = 6.0
+"""How many notes it brings in where there is nothing to answer, on average."""
+
 
 @pytest.mark.model
 @pytest.mark.timeout(600)
 async def test_search_finds_what_it_found(tmp_path: Path) -> None:
     embedder = await InProcess.load()
     table = await measure(tmp_path / "memory.db", embedder)
+    brought = await prompted(tmp_path / "memory.db", embedder)
     await embedder.close()
     for scope, floors in FLOORS.items():
         overall = table[scope]["hybrid"]["all"]  # type: ignore[index]
@@ -27,3 +34,5 @@ async def test_search_finds_what_it_found(tmp_path: Path) -> None:
         assert all(map(float.__ge__, reached, floors)), (scope, reached)
         keyword = table[scope]["hybrid"]["keyword"]  # type: ignore[index]
         assert keyword.recall_5 >= 0.99, (scope, keyword)
+    assert brought.recall >= PROMPTED_FLOOR, brought
+    assert brought.idle_notes <= IDLE_NOTES_MAX, brought
