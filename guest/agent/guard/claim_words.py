@@ -62,6 +62,7 @@ ENGLISH: Final = ClaimWords(
         rf"|\b(?:is|are) (?:now|safely|all) {_EN_FILL}{_EN_SAVED}\b"
         rf"|\b{_EN_THINGS} (?:was|were) {_EN_FILL}{_EN_SAVED}\b"
         rf"|\b(?:{_EN_THIS}|{_EN_THINGS})(?:'s| is| are) now (?:safely |also )?in {_EN_MEMORY}\b"
+        rf"|\b(?:{_EN_THIS}|{_EN_THINGS})(?:'s| is| are) (?:safely |also )?in {_EN_MEMORY} now\b"
         rf"|\bI(?:'ve| have) (?:got )?{_EN_THIS} (?:all |now )?{_EN_SAVED}\b"
         r"|\bI(?:'ve| have)? made sure to (?:save|store|remember)\b"
         rf"|\b{_EN_WILL}(?:remember|memori[sz]e|save|store|record|make a (?:mental )?note"
@@ -99,6 +100,7 @@ ENGLISH: Final = ClaimWords(
     saved=(
         rf"(?:{_EN_THINGS} )?(?:duly |successfully |all |now )?{_EN_SAVED}"
         r"(?=$|[.!,;:✓✅—–-]| (?:it|that|this|them|your|to|for|under|as|down|in (?:your|my|memory)"
+        r"|(?:the|this|that|all) (?:new )?(?:notes?|info(?:rmation)?|facts?|details?|data|preferences?)"
         r"|successfully|and|✓|✅)(?:$|\W))"
     ),
     deleted=(

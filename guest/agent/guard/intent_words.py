@@ -45,7 +45,8 @@ _EN_THIS = (
     rf"(?:(?:all (?:of )?)?(?:this|that|it|these|those|them)|everything|{_EN_SAID}"
     r"|(?:all )?(?:this|that|these|those|the|all the)(?: (?:key|important|main|whole|entire|new))*"
     rf" {_EN_TYPES}(?: (?:above|below|here))?"
-    r"|what (?:you|I)(?:'ve| have)? (?:just )?(?:read|learned|learnt|found|said|told you|wrote)"
+    r"|what (?:you|I)(?:'ve| have)? (?:just )?"
+    r"(?:read|learn(?:ed|t)?|find|found|said|told you|wrote)"
     r"|what it says|what(?:'s| is) (?:in it|there|on (?:it|the page|this page)))"
 )
 _EN_MEMORY = r"(?: (?:in|to|into) (?:your |my |the )?(?:long-term )?(?:memory|memories|notes|mind))"
@@ -72,7 +73,7 @@ ENGLISH: Final = IntentWords(
     ),
     that=(
         r"(?:remember|keep in mind|bear in mind|don'?t (?:ever )?forget|do not forget|never forget"
-        r"|note|make a note|take (?:a )?note|memori[sz]e)"
+        r"|note(?: down)?|(?:write|jot) down|make a note|take (?:a )?note|memori[sz]e)"
         r"(?: for (?:later|me|next time|the future))?(?:,? please)?,?"
         r"(?: that\b(?! (?:for|in|to|please)\b)"
         r"| (?=(?:I|I'm|I've|I'd|we|we're)\b|(?:my|our) .*\b(?:is|are|was|has|have|likes?)\b))"

@@ -6,6 +6,8 @@ from guest.agent.guard.claims import Claim, claims_of
 
 CLAIMS = [
     "I've saved that.",
+    "Successfully stored the information.",
+    "All set — it's in my notes now.",
     "Done, it is now stored.",
     "I have saved your birthday.",
     "I've just updated the note.",
