@@ -100,7 +100,7 @@ ENGLISH: Final = ClaimWords(
     saved=(
         rf"(?:{_EN_THINGS} )?(?:duly |successfully |all |now )?{_EN_SAVED}"
         r"(?=$|[.!,;:✓✅—–-]| (?:it|that|this|them|your|to|for|under|as|down|in (?:your|my|memory)"
-        r"|(?:the|this|that|all) (?:new )?(?:notes?|info(?:rmation)?|facts?|details?|data|preferences?)"
+        r"|(?:the|this|that|all) (?:notes?|info(?:rmation)?|facts?|details?|data|preferences?)"
         r"|successfully|and|✓|✅)(?:$|\W))"
     ),
     deleted=(
