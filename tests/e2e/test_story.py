@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.household import Household
+from tests.integration.openai_server import Reply
 from tests.support.scripted_provider import Script, Seen, calls, says, scripted
 
 TIERS = (
@@ -26,6 +27,8 @@ def house(request: pytest.FixtureRequest) -> Iterator[Household]:
         "OXYDRA_TOOLS__ENABLED": "typed_memory,working_memory",
         "OXYDRA_AGENT__PROVIDER": "openai",
         "OXYDRA_AGENT__MODEL": "scripted",
+        "OXYDRA_AGENT__HISTORY_TURNS": "4",
+        "OXYDRA_AGENT__SUMMARY_MIN_TURNS": "1",
     }
     yield made
     made.run("stop")
@@ -176,3 +179,25 @@ def test_the_scratchpad_is_before_the_model_until_it_is_cleared(
     before, *after = [seen.system for seen in model.seen]
     assert "> step 2 of 5: migrate the users" in before
     assert not any("step 2 of 5" in shown for shown in after)
+
+
+@pytest.mark.parametrize("house", [False], indirect=True, ids=["process"])
+def test_a_long_talk_is_summarised_and_nothing_of_it_is_lost(
+    house: Household, model: Script
+) -> None:
+    def answer(seen: Seen) -> Reply:
+        if "You summarise" in seen.system:
+            return says("The user is called Ana and sails.")(seen)
+        return says("I see.")(seen)
+
+    model.play(*[answer] * 20)
+    turns = ["My name is Ana.", "I sail.", "It rains.", "Is it late?", "And now?", "Still there?"]
+    on(house, "long", *turns)
+    last = model.seen[-1]
+    assert "> The user is called Ana and sails." in last.system
+    spoken = [one["content"] for one in last.messages if one["role"] == "user"]
+    assert spoken[-1] == "Still there?"
+    assert "My name is Ana." not in spoken
+    assert last.system.count("Summary of the earlier turns") == 1
+    session = json.loads(house.works("sessions", "show", "long", "--json"))
+    assert [each["text"] for each in session["events"] if each["role"] == "user"] == turns
