@@ -39,11 +39,14 @@ HASHING = Settings()
 def own_children() -> list[psutil.Process]:
     """Processes that this one has started, without those that `multiprocessing` keeps for
     other tests."""
-    return [
-        child
-        for child in psutil.Process().children()
-        if not any("multiprocessing" in word for word in child.cmdline())
-    ]
+    return [child for child in psutil.Process().children() if not _helps_multiprocessing(child)]
+
+
+def _helps_multiprocessing(process: psutil.Process) -> bool:
+    try:
+        return any("multiprocessing" in word for word in process.cmdline())
+    except psutil.NoSuchProcess:  # it ends just now, or waits to be reaped
+        return False
 
 
 @dataclass(frozen=True)
