@@ -12,6 +12,7 @@ from guest.memory.keys import HANDOFF, SCRATCHPAD
 from guest.memory.prompt_block import BYTES_PER_TOKEN, one_line, shortened
 from guest.memory.types import Note
 from guest.tools.base import ToolContext
+from guest.tools.memory_answers import source
 
 log = logging.getLogger(__name__)
 
@@ -92,7 +93,7 @@ class Working:
         return Shown(
             self._note(_HANDOFF, handoff) if handoff else "",
             f"Working memory\n{text}" if text else "",
-            tuple(note.origin.link or note.note_id for note in notes if note.origin.material),
+            tuple(source(note) for note in notes if note.origin.material),
         )
 
     async def _if(self, tool: str, read: Callable[[], Awaitable[_T]]) -> _T | None:
@@ -106,8 +107,8 @@ class Working:
         if origin.session_id:
             about += f" in session {origin.session_id}"
         if origin.material:
-            source = self._redact(one_line(origin.link)) or "a tool"
-            about += f", from what was read: {source}; not the user's words"
+            where = self._redact(one_line(origin.link)) or "a tool"
+            about += f", from what was read: {where}; not the user's words"
         return f"{heading.format(about=about)}\n{quoted(self._redact(note.text), self._note_bytes)}"
 
     def _lines(self, activity: Sequence[Activity]) -> str:

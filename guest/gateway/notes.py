@@ -127,17 +127,16 @@ class Notes:
     async def _explained(self, hits: Sequence[gateway_pb2.Note]) -> Sequence[gateway_pb2.Note]:
         """The hits of a search, each with what a list says of its note besides: its origin,
         type and key. Without them where the store cannot be asked."""
+        note_ids = [hit.note_id for hit in hits if hit.note_id]
+        try:
+            found = await self._memory.get_many(self._user_id, note_ids)
+        except StorageError:
+            return hits
+        known = {note.note_id: convert.note(note) for note in found}
         for hit in hits:
-            if not hit.note_id:
-                continue
-            try:
-                known = convert.note(await self._memory.get(self._user_id, hit.note_id))
-            except NoteNotFound:
-                continue
-            except StorageError:
-                break
-            hit.origin.CopyFrom(known.origin)
-            hit.type, hit.key = known.type, known.key
+            if (note := known.get(hit.note_id)) is not None:
+                hit.origin.CopyFrom(note.origin)
+                hit.type, hit.key = note.type, note.key
         return hits
 
     async def _change(

@@ -118,8 +118,8 @@ class Memory:
         What it said before is kept as a version. Concurrent updates follow each
         other and the last one stands, unless `expected_version` says which version
         this one replaces. A note that counted no more counts again. Raises
-        `NoteNotFound`; `StaleVersion` where the note has
-        another version by now; `MemoryFull` where it grows and there is no room.
+        `NoteNotFound`; `StaleVersion` where the note has another version by now;
+        `MemoryFull` where it grows and there is no room.
         """
         draft = self._writer.draft(
             text, tags, origin, note_id=note_id, replaces=expected_version, change="update"
@@ -138,6 +138,11 @@ class Memory:
     async def get(self, user_id: str, note_id: str) -> Note:
         """One note. Raises `NoteNotFound`."""
         return await notes.get(self._database, namespaces.notes_of(user_id), user_id, note_id)
+
+    async def get_many(self, user_id: str, note_ids: Sequence[str]) -> list[Note]:
+        """Those of the notes that there are, in the order asked for."""
+        namespace = namespaces.notes_of(user_id)
+        return await notes.get_many(self._database, namespace, user_id, note_ids)
 
     async def list(
         self,

@@ -15,7 +15,7 @@ from guest.memory.instant import now
 from guest.memory.parts import Parts
 from guest.memory.replica.search import instead_of_server
 from guest.memory.supersession import Supersession
-from guest.memory.types import NOTE_TYPES, Note, NoteType, Only
+from guest.memory.types import Note, NoteType, Only
 
 log = logging.getLogger(__name__)
 
@@ -72,8 +72,7 @@ class TypedNotes:
         arguments.check_range("limit", limit, RECALL_MAX)
         arguments.check_fraction("min_confidence", min_confidence)
         for wanted in types:
-            if wanted not in NOTE_TYPES:
-                raise ValueError(f"type: {wanted!r} is not one of {', '.join(NOTE_TYPES)}")
+            arguments.check_type(wanted)
         only = Only(session_id, tuple(types), min_confidence, include_superseded)
         if query.strip():
             recalled = await self._relevant(user_id, query, limit, only)

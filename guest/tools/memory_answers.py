@@ -15,8 +15,7 @@ SCORE_DIGITS = 4
 def marks(hits: Iterable[Hit]) -> tuple[str, ...]:
     """One line for each result that nobody vouched for, with where it comes from."""
     return tuple(
-        f"{hit.note_id or 'a conversation result'} came from what was read ({source_of(hit)}), "
-        "not from the user"
+        _mark(hit.note_id or "a conversation result", source_of(hit))
         for hit in hits
         if hit.material
     )
@@ -31,12 +30,16 @@ def mark_of(note: Note) -> tuple[str, ...]:
     """The same as `marks` for one stored note."""
     if not note.origin.material:
         return ()
-    return (f"{note.note_id} came from what was read ({source(note)}), not from the user",)
+    return (_mark(note.note_id, source(note)),)
 
 
 def source(note: Note) -> str:
     """Where the text of a marked note comes from: its link, else the note itself."""
     return note.origin.link or note.note_id
+
+
+def _mark(what: str, where: str) -> str:
+    return f"{what} came from what was read ({where}), not from the user"
 
 
 @contextmanager

@@ -13,7 +13,15 @@ from wire.v1 import gateway_pb2
 from runner.cli.asking import confirm
 from runner.cli.memory_agent import gateway_of
 from runner.cli.memory_json import change_json, note_json
-from runner.cli.memory_notes import LIMIT_MAX, AsJson, From, FromMaterial, first_of, say_more
+from runner.cli.memory_notes import (
+    LIMIT_MAX,
+    AsJson,
+    From,
+    FromMaterial,
+    NoteId,
+    first_of,
+    say_more,
+)
 from runner.cli.memory_tables import (
     brief,
     change_in_words,
@@ -65,9 +73,7 @@ def history(
 
 def undo(
     context: typer.Context,
-    note: Annotated[
-        str, typer.Argument(metavar="ID", help="A note, or how its id begins if that is unique.")
-    ],
+    note: NoteId,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -10,7 +10,7 @@ from wire.v1 import gateway_pb2
 from runner.cli.asking import confirm
 from runner.cli.memory_agent import gateway_of
 from runner.cli.memory_json import note_json, saved_json
-from runner.cli.memory_notes import AsJson, warn
+from runner.cli.memory_notes import AsJson, NoteId, warn
 from runner.cli.memory_tables import brief, note_rows
 from runner.cli.note_ids import find_note
 from runner.cli.note_text import PIPE, kept_if_refused, text_of
@@ -24,9 +24,6 @@ Text = Annotated[
         help="What it shall say; - is the pipe; without it your editor opens.",
         show_default=False,
     ),
-]
-NoteId = Annotated[
-    str, typer.Argument(metavar="ID", help="A note, or how its id begins if that is unique.")
 ]
 Tags = Annotated[
     list[str] | None,

@@ -19,6 +19,9 @@ LIMIT_MAX: Final = 100_000
 
 Actor = Literal["user", "agent", "automatic", "import"]
 AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
+NoteId = Annotated[
+    str, typer.Argument(metavar="ID", help="A note, or how its id begins if that is unique.")
+]
 From = Annotated[
     Actor | None, typer.Option("--from", help="Only what these wrote.", show_default=False)
 ]

@@ -11,7 +11,7 @@ from wire.v1 import gateway_pb2
 
 from runner.cli.memory_agent import gateway_of
 from runner.cli.memory_json import note_json, review_json
-from runner.cli.memory_notes import AsJson, warn
+from runner.cli.memory_notes import AsJson, NoteId, warn
 from runner.cli.memory_tables import brief, marks, origin_in_words, whole
 from runner.cli.note_ids import find_note
 from runner.cli.options import Options
@@ -22,9 +22,7 @@ _DATE_CHARS: Final = 10
 
 def show(
     context: typer.Context,
-    note: Annotated[
-        str, typer.Argument(metavar="ID", help="A note, or how its id begins if that is unique.")
-    ],
+    note: NoteId,
     as_json: AsJson = False,
 ) -> None:
     """Show all of a note: what it says, where it comes from, what became of it."""

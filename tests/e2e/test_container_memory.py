@@ -1,15 +1,14 @@
 """Memory in the container tier: on a server that the agent's network reaches, and in encrypted
 files that only the agent guest works on."""
 
-import ipaddress
 import json
-import subprocess
 from collections.abc import Iterator
 
 import pytest
 
 from tests.e2e.household import Household
 from tests.support import sqld
+from tests.support.engine import bridge_address
 
 pytestmark = pytest.mark.docker
 
@@ -25,15 +24,6 @@ def house() -> Iterator[Household]:
     yield made
     made.run("stop")
     made.remove()
-
-
-def bridge_address() -> str:
-    """The engine's host as its containers see it."""
-    shown = subprocess.run(
-        ["docker", "network", "inspect", "bridge"], capture_output=True, check=True
-    )
-    subnet = ipaddress.ip_network(json.loads(shown.stdout)[0]["IPAM"]["Config"][0]["Subnet"])
-    return str(next(iter(subnet.hosts())))
 
 
 @pytest.mark.sqld

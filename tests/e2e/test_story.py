@@ -1,9 +1,7 @@
 """Days with an agent that keeps its word, through the real command and a scripted model: what
 is decided on one day is handed off, recalled, superseded, and can still be seen."""
 
-import ipaddress
 import json
-import subprocess
 from collections.abc import Iterator
 from typing import Any
 
@@ -11,6 +9,7 @@ import pytest
 
 from tests.e2e.household import Household
 from tests.integration.openai_server import Reply
+from tests.support.engine import bridge_address
 from tests.support.scripted_provider import Script, Seen, calls, says, scripted
 
 TIERS = (
@@ -37,20 +36,11 @@ def house(request: pytest.FixtureRequest) -> Iterator[Household]:
 
 @pytest.fixture
 def model(house: Household) -> Iterator[Script]:
-    address = _bridge_address() if house.containers else "127.0.0.1"
+    address = bridge_address() if house.containers else "127.0.0.1"
     with scripted(address) as script:
         house.environment["OXYDRA_AGENT__BASE_URL"] = script.base_url
         house.works("start", "--detach")
         yield script
-
-
-def _bridge_address() -> str:
-    """The engine's host as its containers see it."""
-    shown = subprocess.run(
-        ["docker", "network", "inspect", "bridge"], capture_output=True, check=True
-    )
-    subnet = ipaddress.ip_network(json.loads(shown.stdout)[0]["IPAM"]["Config"][0]["Subnet"])
-    return str(next(iter(subnet.hosts())))
 
 
 def on(house: Household, session: str, *turns: str) -> str:

@@ -92,10 +92,10 @@ async def test_a_search_needs_no_store_to_explain_its_results(
 ) -> None:
     await alice.save("the key is with Bob")
 
-    async def away(*_: object) -> Note:
+    async def away(*_: object) -> list[Note]:
         raise StorageError(Code.UNAVAILABLE, "the store is away")
 
-    monkeypatch.setattr(house.memory, "get", away)
+    monkeypatch.setattr(house.memory, "get_many", away)
     (hit,) = (await alice.stub.SearchNotes(pb.SearchNotesRequest(query="key Bob"))).notes
     assert (hit.text, hit.HasField("origin")) == ("the key is with Bob", False)
 

@@ -1,6 +1,8 @@
 """Guests of the container tier for tests: the project's images with the stand-in guest in them."""
 
 import contextlib
+import ipaddress
+import json
 import os
 import shutil
 import subprocess
@@ -21,6 +23,15 @@ GUEST_UID = 10_001
 _STANDIN = Path(__file__).with_name("standin_guest.py")
 _INSIDE = "/opt/standin_guest.py"
 _CLASSIC_BUILDER = {**os.environ, "DOCKER_BUILDKIT": "0"}
+
+
+def bridge_address() -> str:
+    """The engine's host as its containers see it."""
+    shown = subprocess.run(
+        ["docker", "network", "inspect", "bridge"], capture_output=True, check=True
+    )
+    subnet = ipaddress.ip_network(json.loads(shown.stdout)[0]["IPAM"]["Config"][0]["Subnet"])
+    return str(next(iter(subnet.hosts())))
 
 
 def owner() -> Owner:
