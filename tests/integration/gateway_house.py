@@ -28,7 +28,7 @@ from guest.embedding.hashing import HashingEmbedder
 from guest.gateway.service import GatewayService, GuestInfo
 from guest.memory.backup import Backups
 from guest.memory.store import Memory
-from guest.memory.types import MemoryConfig
+from guest.memory.types import Details, MemoryConfig, Note, Origin
 from guest.shell.client import ShellClient
 from guest.tools.base import Tool
 from guest.tools.command_policy import CommandPolicy
@@ -47,6 +47,7 @@ INFO = GuestInfo(
     version="0",
     notices=["a notice"],
 )
+READ = Origin(actor="agent", session_id="work", link="/shared/page.md", material=True)
 
 
 @dataclass
@@ -225,3 +226,8 @@ def commands_of(shell: ShellClient | None) -> list[Tool]:
 
 def hashing() -> Embedder:
     return HashingEmbedder()
+
+
+async def keep(house: House, text: str, origin: Origin = READ, **details: Any) -> Note:
+    """Alice's agent keeps what it has read."""
+    return (await house.memory.save("alice", text, (), origin, Details(**details))).note

@@ -20,18 +20,7 @@ from wire.v1 import gateway_pb2_grpc
 
 from guest.gateway.service import GuestInfo
 from guest.tools.base import Arguments, Safety, Tool, ToolContext, ToolOutput
-from tests.integration.gateway_house import INFO, Client, House, hashing, open_house, refusal
-
-
-@pytest.fixture
-async def house() -> AsyncIterator[House]:
-    async with open_house(embedder=hashing()) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def alice(house: House) -> Client:
-    return await house.serve("alice")
+from tests.integration.gateway_house import INFO, Client, House, open_house, refusal
 
 
 def tool_call(name: str, **arguments: Any) -> dict[int, DeltaToolCall]:

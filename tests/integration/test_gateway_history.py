@@ -1,31 +1,11 @@
 """What has happened to notes: told, taken back, and looked through."""
 
-from collections.abc import AsyncIterator
 from typing import Any
 
-import pytest
 from wire.errors import Code
 from wire.v1 import gateway_pb2 as pb
 
-from guest.memory.types import Details, Note, Origin
-from tests.integration.gateway_house import Client, House, hashing, open_house, refusal
-
-READ = Origin(actor="agent", session_id="work", link="/shared/page.md", material=True)
-
-
-@pytest.fixture
-async def house() -> AsyncIterator[House]:
-    async with open_house(embedder=hashing()) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def alice(house: House) -> Client:
-    return await house.serve("alice")
-
-
-async def keep(house: House, text: str, origin: Origin = READ, **details: Any) -> Note:
-    return (await house.memory.save("alice", text, (), origin, Details(**details))).note
+from tests.integration.gateway_house import READ, Client, House, keep, refusal
 
 
 async def undo(client: Client, note_id: str, **request: Any) -> pb.UndoChangeReply:

@@ -1,7 +1,6 @@
 """Notes by a person: saved, found, narrowed down and changed, by the tools that models have."""
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -9,26 +8,9 @@ from wire.errors import Code
 from wire.v1 import gateway_pb2 as pb
 
 from guest.errors import StorageError
-from guest.memory.types import Details, Note, Origin
+from guest.memory.types import Note, Origin
 from guest.tools.base import ToolContext
-from tests.integration.gateway_house import Client, House, hashing, open_house, refusal
-
-READ = Origin(actor="agent", session_id="work", link="/shared/page.md", material=True)
-
-
-@pytest.fixture
-async def house() -> AsyncIterator[House]:
-    async with open_house(embedder=hashing()) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def alice(house: House) -> Client:
-    return await house.serve("alice")
-
-
-async def keep(house: House, text: str, origin: Origin = READ, **details: Any) -> Note:
-    return (await house.memory.save("alice", text, (), origin, Details(**details))).note
+from tests.integration.gateway_house import Client, House, keep, open_house, refusal
 
 
 async def test_a_person_saves_a_note_and_vouches_for_it(alice: Client) -> None:

@@ -1,6 +1,6 @@
 """What the gateway refuses to do with notes, and what it keeps from other users."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -8,20 +8,9 @@ from wire.errors import Code
 from wire.limits import NOTE_MAX_CHARS, SEQUENCE_MAX
 from wire.v1 import gateway_pb2 as pb
 
-from tests.integration.gateway_house import Client, House, hashing, open_house, refusal
+from tests.integration.gateway_house import Client, House, refusal
 
 NO_SUCH = "note-nobodys"
-
-
-@pytest.fixture
-async def house() -> AsyncIterator[House]:
-    async with open_house(embedder=hashing()) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def alice(house: House) -> Client:
-    return await house.serve("alice")
 
 
 @pytest.mark.parametrize(

@@ -12,20 +12,9 @@ from wire.errors import Code
 from wire.status import from_rpc_error
 from wire.v1 import gateway_pb2 as pb
 
-from tests.integration.gateway_house import Client, House, hashing, open_house, refusal
+from tests.integration.gateway_house import Client, House, open_house, refusal
 
 TEXT_OF_NOTE = "my locker is number 12"
-
-
-@pytest.fixture
-async def house() -> AsyncIterator[House]:
-    async with open_house(embedder=hashing()) as opened:
-        yield opened
-
-
-@pytest.fixture
-async def alice(house: House) -> Client:
-    return await house.serve("alice")
 
 
 async def listed(client: Client, *, everything: bool = False) -> list[str]:
