@@ -1,6 +1,7 @@
 """What a libSQL server says, or fails to say, as errors a person can act on."""
 
 from http import HTTPStatus
+from typing import Final
 
 from libsql_client import LibsqlError
 from wire.errors import Code
@@ -8,6 +9,8 @@ from wire.errors import Code
 from guest.errors import StorageError
 from guest.memory.database.base import ConstraintViolated
 from guest.memory.database.hrana import Refused, Untrusted
+
+NOTHING_CHANGED: Final = "; nothing was changed there"
 
 
 def from_any(error: Exception, where: str) -> ConstraintViolated | StorageError:
@@ -122,7 +125,7 @@ def _unreachable(error: Exception, where: str) -> StorageError:
     return StorageError(
         Code.UNAVAILABLE,
         f"the memory server {where} cannot be reached",
-        details=f"{error}; nothing was changed there",
+        details=f"{error}{NOTHING_CHANGED}",
         resolution="look whether it runs and whether this machine reaches it; memory "
         "continues by itself as soon as it does",
     )

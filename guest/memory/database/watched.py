@@ -15,6 +15,7 @@ from wire.errors import Code
 
 from guest.errors import StorageError
 from guest.memory.database.base import Database, Result, Statement, Value
+from guest.memory.database.server_failures import NOTHING_CHANGED
 
 log = logging.getLogger(__name__)
 
@@ -131,10 +132,11 @@ def _absence(error: StorageError) -> StorageError:
     """What is said to those who come after `error`: nothing of theirs was even sent."""
     if error.code not in (Code.UNAVAILABLE, Code.TIMEOUT):
         return _again(error)
+    reason = (error.details or error.brief).removesuffix(NOTHING_CHANGED)
     return StorageError(
         Code.UNAVAILABLE,
         "the memory server cannot be reached",
-        details=f"{error.details or error.brief}; nothing was changed there",
+        details=f"{reason}{NOTHING_CHANGED}",
         resolution="look whether it runs and whether this machine reaches it; memory continues "
         "by itself as soon as it does",
     )

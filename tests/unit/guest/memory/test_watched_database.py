@@ -1,0 +1,32 @@
+import pytest
+from wire.errors import Code
+
+from guest.errors import StorageError
+from guest.memory.database.hrana import NoAnswer
+from guest.memory.database.server_failures import from_any
+from guest.memory.database.watched import WatchedDatabase
+
+
+class Away:
+    """A server that does not answer."""
+
+    async def execute(self, sql: str, args: object = ()) -> None:
+        raise from_any(NoAnswer("it did not answer in time", sent=True), "http://here")
+
+    async def close(self) -> None:
+        pass
+
+
+async def test_those_who_come_later_hear_once_why_and_that_nothing_was_changed() -> None:
+    async def prepare(database: object) -> None:
+        pass
+
+    watched = WatchedDatabase(Away(), prepare)  # type: ignore[arg-type]
+    await watched.start()
+    with pytest.raises(StorageError, match="http://here cannot be reached"):
+        await watched.execute("SELECT 1")
+    with pytest.raises(StorageError) as raised:
+        await watched.execute("SELECT 1")
+    assert raised.value.code == Code.UNAVAILABLE
+    assert raised.value.details == "it did not answer in time; nothing was changed there"
+    await watched.close()
