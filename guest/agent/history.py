@@ -9,13 +9,14 @@ import itertools
 import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from typing import Any, Literal, Protocol, cast
+from typing import Any, Final, Literal, Protocol, cast
 
 from pydantic import ValidationError
 from pydantic_ai.messages import (
     ModelMessage,
     ModelMessagesTypeAdapter,
     ModelRequest,
+    ModelRequestPart,
     ModelResponse,
     ModelResponsePart,
     TextPart,
@@ -26,9 +27,17 @@ from pydantic_ai.messages import (
     repair_messages,
 )
 
-from guest.memory.types import Event
+from guest.memory.types import Event, Role
 
 log = logging.getLogger(__name__)
+
+_WRITTEN: Final[dict[Role, tuple[type[ModelRequestPart | ModelResponsePart], ...]]] = {
+    "user": (UserPromptPart,),
+    "assistant": (TextPart, ThinkingPart, ToolCallPart),
+    "tool": (ToolReturnPart,),
+}
+"""What a turn stores for each role. Nothing else is taken back in: an event may come from
+an imported file, where a system prompt or a URL to fetch could stand as well."""
 
 _FIRST_WINDOW = 64
 _LAST_WINDOW = 4096
@@ -74,15 +83,32 @@ def to_messages(events: Iterable[Event]) -> list[ModelMessage]:
     """The messages of `events`, made valid for any provider.
 
     A tool call that never got its result is answered as interrupted; a result
-    without its call and an unreadable event are dropped.
+    without its call, an unreadable event, and what no event of its role has, are dropped.
     """
     messages: list[ModelMessage] = []
     for event in events:
         try:
-            messages += ModelMessagesTypeAdapter.validate_json(event.payload)
+            read = ModelMessagesTypeAdapter.validate_json(event.payload)
         except ValidationError:
             log.warning("unreadable conversation event %d is left out", event.sequence)
+            continue
+        messages += (as_written for each in read if (as_written := _as_written(each, event.role)))
     return repair_messages(messages)
+
+
+def _as_written(message: ModelMessage, role: Role) -> ModelMessage | None:
+    """What of `message` a turn may have stored as an event of this role; None for nothing."""
+    parts: list[Any] = [part for part in message.parts if _is_written(part, role)]
+    if not parts:
+        return None
+    if isinstance(message, ModelRequest):
+        return replace(message, parts=parts, instructions=None)
+    return replace(message, parts=parts, state="complete", model_id=None, workspace_ref=None)
+
+
+def _is_written(part: ModelRequestPart | ModelResponsePart, role: Role) -> bool:
+    plain = not isinstance(part, UserPromptPart | ToolReturnPart) or isinstance(part.content, str)
+    return plain and isinstance(part, _WRITTEN[role])
 
 
 def user_message(text: str) -> ModelRequest:
