@@ -69,7 +69,7 @@ class Terminal:
     def type(self, text: str) -> None:
         os.write(self._master, text.encode())
 
-    async def expect(self, text: str, *, after: int = 0, timeout: float = 15) -> int:
+    async def expect(self, text: str, *, after: int = 0, timeout: float = 60) -> int:
         """Wait until `text` was written behind position `after`; the position behind it."""
         try:
             async with asyncio.timeout(timeout):
@@ -82,6 +82,6 @@ class Terminal:
             ) from None
         return found + len(text)
 
-    async def ended(self, timeout: float = 30) -> int:
+    async def ended(self, timeout: float = 60) -> int:
         """The exit code, once the program has ended by itself."""
         return await asyncio.to_thread(self.process.wait, timeout)

@@ -145,7 +145,7 @@ class Household:
         shutil.rmtree(self.path)
 
 
-def _soon(holds: Callable[[], bool], within: float = 20) -> bool:
+def _soon(holds: Callable[[], bool], within: float = 60) -> bool:
     deadline = time.monotonic() + within
     while not holds():
         if time.monotonic() > deadline:

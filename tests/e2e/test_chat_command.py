@@ -57,7 +57,7 @@ def test_a_signal_ends_chat_and_host(household: Household, number: signal.Signal
     chat.stdin.flush()
     assert chat.stdout.readline() == "> remember one\n"
     chat.send_signal(number)
-    _, errors = chat.communicate(timeout=20)
+    _, errors = chat.communicate(timeout=60)
     assert chat.returncode == 128 + number
     assert "Traceback" not in errors
     assert household.left_behind() == []

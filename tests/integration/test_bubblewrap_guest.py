@@ -23,7 +23,7 @@ from runner.tiers.process import ProcessDriver
 from runner.workspace import Workspace
 
 pytestmark = pytest.mark.bubblewrap
-GUARD_S = 30
+GUARD_S = 60
 
 
 class Inside:

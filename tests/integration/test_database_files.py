@@ -170,7 +170,7 @@ async def test_a_cancelled_opening_releases_the_file(path: Path) -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while True:
             try:
                 database = await LocalDatabase.open(path)

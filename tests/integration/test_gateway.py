@@ -359,7 +359,7 @@ async def test_leaving_the_stream_cancels_the_turn() -> None:
         await anext(stream)
         await anext(stream)
         call.cancel()
-        await asyncio.wait_for(stopped.wait(), 10)
+        await asyncio.wait_for(stopped.wait(), 60)
         assert await alice.answer("s", "I am back") == "welcome back"
         history = await alice.stub.GetSession(pb.GetSessionRequest(session_id="s"))
         texts = [event.text for event in history.events]
@@ -370,7 +370,7 @@ async def test_sessions_of_one_user_run_side_by_side() -> None:
     together = asyncio.Barrier(3)
 
     async def model(_: list[ModelMessage], __: AgentInfo) -> AsyncIterator[Any]:
-        await asyncio.wait_for(together.wait(), 10)
+        await asyncio.wait_for(together.wait(), 60)
         yield "met"
 
     async with open_house(with_model=FunctionModel(stream_function=model)) as house:

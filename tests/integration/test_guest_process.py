@@ -28,7 +28,7 @@ from tests.support.shell_backends import TOKEN as SHELL_TOKEN
 from tests.support.shell_backends import Daemon, new_root
 
 TOKEN = "launch-token-0123456789"
-GUARD_S = 30
+GUARD_S = 60
 
 
 class Guest:

@@ -7,6 +7,7 @@ import stat
 import sys
 import tempfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,10 @@ from runner.supervisor import Policy
 from runner.workspace import Workspace
 from tests.support.guests import command
 
-GUARD_S = 30.0
-QUICK = Policy(check_interval=0.1, check_timeout=0.3, backoff_first=0.05, stop_grace=1.0)
+GUARD_S = 60.0
+QUICK = Policy(check_interval=0.1, check_timeout=20.0, backoff_first=0.05, stop_grace=1.0)
+IMPATIENT = replace(QUICK, check_timeout=1.0, failed_checks=2)
+"""For a guest that hangs; any other may be slow on a busy machine."""
 
 
 @pytest.fixture
@@ -41,11 +44,11 @@ def config(root: Path) -> Config:
     )
 
 
-def host(root: Path, behaviour: str = "serve", **more: Any) -> Host:
+def host(root: Path, behaviour: str = "serve", policy: Policy = QUICK, **more: Any) -> Host:
     return Host(
         config(root),
         "alice",
-        policy=QUICK,
+        policy=policy,
         working_directory=root,
         agent_command=command(behaviour),
         **more,
@@ -87,7 +90,7 @@ async def test_a_killed_guest_is_replaced_and_answers_again(root: Path) -> None:
 
 
 async def test_a_guest_that_is_frozen_is_replaced(root: Path) -> None:
-    async with host(root) as running:
+    async with host(root, policy=IMPATIENT) as running:
         first = await agent(running)
         os.kill(first.pid, signal.SIGSTOP)
         second = await until_replaced(running, first.pid)

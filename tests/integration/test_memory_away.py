@@ -42,7 +42,7 @@ async def guest(url: str, place: Path, token: str = "") -> AsyncIterator[Memory]
 
 
 async def until(condition: Callable[[], Awaitable[bool]]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not await condition():
             await asyncio.sleep(0.02)
 

@@ -75,7 +75,7 @@ async def test_notes_are_recalled_from_the_copy(memory: Memory, server: Sqld) ->
         with pytest.raises(StorageError, match="cannot be reached"):
             await change()
     server.start()
-    await until(lambda: memory.state == "ready", 30)
+    await until(lambda: memory.state == "ready")
     assert await memory.get(ALICE, old.note_id) == before
     assert (await memory.get(ALICE, note.note_id)).access_count == 1
 

@@ -146,8 +146,6 @@ async def test_a_cancelled_turn_ends_its_command(daemon: Daemon) -> None:
 async def test_a_shell_that_is_killed_is_reported_and_used_again_when_it_is_back(
     daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("guest.shell.client.RESUME_S", 0.5)
-    monkeypatch.setattr("guest.shell.client.REACH_S", 0.5)
     async with house_with_shell(daemon) as house:
         alice = await house.serve("alice")
         session = await alice.session()
@@ -155,6 +153,8 @@ async def test_a_shell_that_is_killed_is_reported_and_used_again_when_it_is_back
         async with asyncio.timeout(GUARD_S):
             while not (daemon.root / "shared/begun").exists():
                 await asyncio.sleep(0.01)
+        monkeypatch.setattr("guest.shell.client.RESUME_S", 0.5)
+        monkeypatch.setattr("guest.shell.client.REACH_S", 0.5)
         daemon.process.send_signal(signal.SIGKILL)
         daemon.process.wait()
         assert "the shell guest went away while the command ran" in await asked

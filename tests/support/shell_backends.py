@@ -140,7 +140,7 @@ class Guest:
     async def appears(self, name: str) -> str:
         """The content of a file in `shared` as soon as a command has written it."""
         path = self.shared / name
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not (path.is_file() and path.read_text()):
                 await asyncio.sleep(0.01)
         return path.read_text().strip()
@@ -243,7 +243,7 @@ class Daemon:
         return transport.open_channel(self.endpoint, TOKEN)
 
     async def ready(self, channel: grpc.aio.Channel) -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not (self.root / "shell.sock").exists() or not await transport.check_health(
                 channel
             ):
@@ -254,7 +254,7 @@ class Daemon:
         """End it as its parent would, by closing standard input; the exit code."""
         assert self.process.stdin is not None
         self.process.stdin.close()
-        return self.process.wait(10)
+        return self.process.wait(60)
 
 
 @asynccontextmanager

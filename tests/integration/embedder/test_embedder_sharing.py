@@ -98,12 +98,12 @@ async def test_a_killed_embedder_comes_back_under_the_same_link(make: Make) -> N
     await manager.start()
     before = await until(manager, "ready")
     guest = RemoteEmbedder(*manager.link())
-    await guest.embed(["x"], timeout=10)
+    await guest.embed(["x"], timeout=60)
     os.kill(before.pid, signal.SIGKILL)
     after = await until(manager, "ready", lambda seen: seen.pid != before.pid)
     assert after.restarts == 1
     await until_state(guest, "ready")
-    assert len((await guest.embed(["x"], timeout=10)).vectors) == 1
+    assert len((await guest.embed(["x"], timeout=60)).vectors) == 1
     await guest.close()
 
 

@@ -212,7 +212,7 @@ class TestTrees:
             time.sleep(1000)
         """
         await target.start("a", "cat > storm.py; python3 storm.py", stdin=dedented(script))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while len(await target.appears("up")) < 128:
                 await asyncio.sleep(0.02)
         assert await target.cancel("a")
@@ -236,7 +236,7 @@ class TestTrees:
         await target.start("b", "echo $$ > pid; read go; echo b", keep_stdin_open=True)
         await target.appears("pid")
         await target.start("a", "exec 3> /proc/$(cat pid)/fd/1; echo > held; yes >&3")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not (target.shared / "held").exists():
                 await asyncio.sleep(0.01)
             await target.write("b", 0, b"go\n")

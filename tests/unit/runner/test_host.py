@@ -34,7 +34,7 @@ from runner.supervisor import Policy
 from runner.tiers.base import Handle
 from runner.tiers.fake import Behaviour, FakeDriver
 
-GUARD_S = 20.0
+GUARD_S = 60.0
 QUICK = Policy(ready_poll=0.005, check_interval=0.02, backoff_first=0.01, stop_grace=0.1)
 NO_ENGINE = {"container": ContainerSection(engine="unix:///nowhere/docker.sock")}
 

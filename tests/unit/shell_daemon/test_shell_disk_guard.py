@@ -79,7 +79,7 @@ async def test_a_shortage_ends_commands_and_background_until_there_is_room(disk:
         assert ran.stdout == b"begun\n"
         assert b"oxydra: ended, because the disk is full: the disk of " in ran.stderr
         assert (ran.exit.exit_code, ran.exit.cancelled) == (128 + 9, False)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while guest.alive(background):
                 await asyncio.sleep(0.01)
         with pytest.raises(WireError, match="no command is run"):

@@ -62,7 +62,7 @@ async def test_a_stopped_supervisor_is_killed_when_it_must_act(
         pid, child = await guest.appears("pid"), await guest.appears("child")
         supervisor = parent_of(pid)
         os.kill(supervisor, signal.SIGSTOP)
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             assert await guest.cancel("a")
         assert not any(alive(one) for one in (supervisor, pid, child))
         assert (await guest.collect("a")).exit.cancelled
@@ -76,7 +76,7 @@ async def test_a_killed_zygote_ends_everything_and_says_so() -> None:
     await guest.start("a", SPREAD)
     pid = await guest.appears("pid")
     os.kill(parent_of(parent_of(pid)), signal.SIGKILL)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await lost.wait()
         assert (await guest.collect("a")).exit.exit_code == 137
         while left_behind(root):
@@ -100,7 +100,7 @@ async def test_closing_ends_all_and_is_idempotent() -> None:
     await guest.start("d", "sleep 1000", session_id="s")
     await guest.appears("pid")
     await guest.collect("b")
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await shell.close()
         await shell.close()
     assert left_behind(root) == []
@@ -115,11 +115,11 @@ async def test_supervisors_are_reused_and_few_are_kept() -> None:
         (first,) = supervisors()
         for number in range(20):
             await guest.run(f"a{number}", "true")
-        # One may still be on its way back when the next command begins.
+        # Some may still be on their way back when the next command begins.
         assert first in supervisors()
-        assert len(supervisors()) <= 2
+        assert len(supervisors()) <= processes._IDLE_MAX
         await asyncio.gather(*(guest.run(f"b{number}", "sleep 0.2") for number in range(10)))
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while len(supervisors()) > processes._IDLE_MAX:
                 await asyncio.sleep(0.01)
         assert len(supervisors()) == processes._IDLE_MAX

@@ -45,7 +45,7 @@ def root() -> Iterator[subprocess.Popen[str]]:
 
 
 def gone(pids: set[int]) -> bool:
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while any(alive(pid) for pid in pids):
         if time.monotonic() > deadline:
             return False

@@ -29,7 +29,7 @@ class Model:
         self.batches.append(list(texts))
         self.threads.add(threading.current_thread().name)
         self.entered.set()
-        assert self.release.wait(10)
+        assert self.release.wait(60)
         self.during()
         if any("bad" in text for text in texts):
             raise ZeroDivisionError("".join(texts))
@@ -48,7 +48,7 @@ async def batcher(
 
 
 async def entered(model: Model) -> None:
-    await asyncio.to_thread(model.entered.wait, 10)
+    await asyncio.to_thread(model.entered.wait, 60)
 
 
 def numbers(vectors: Vectors) -> list[int]:
@@ -95,7 +95,7 @@ async def test_queries_that_never_cease_do_not_starve_the_many() -> None:
                 queries.append(asyncio.create_task(it.embed(["777"])))
                 await asyncio.sleep(0)
 
-        model.during = lambda: asyncio.run_coroutine_threadsafe(query(), loop).result(10)
+        model.during = lambda: asyncio.run_coroutine_threadsafe(query(), loop).result(60)
         assert numbers(await it.embed([str(n) for n in range(200)])) == list(range(200))
         assert len(queries) < 50
         await asyncio.gather(*queries)

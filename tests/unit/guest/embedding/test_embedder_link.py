@@ -62,12 +62,12 @@ async def linked(
 
 
 async def until(embedder: RemoteEmbedder, state: str) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while await embedder.state() != state:
             await asyncio.sleep(0.005)
 
 
-async def refused(embedder: RemoteEmbedder, texts: list[str], timeout: float = 5) -> EmbedderError:
+async def refused(embedder: RemoteEmbedder, texts: list[str], timeout: float = 60) -> EmbedderError:
     with pytest.raises(EmbedderError) as raised:
         await embedder.embed(texts, timeout=timeout)
     return raised.value
@@ -77,11 +77,11 @@ async def test_vectors_cross_the_socket_unchanged(endpoint: str) -> None:
     texts = ["one", "", "ünïcode 苹果 \U0001f355 \0", "x" * EMBED_TEXT_MAX_CHARS]
     async with linked(endpoint) as embedder:
         await until(embedder, "ready")
-        embedded = await embedder.embed(texts, timeout=5)
+        embedded = await embedder.embed(texts, timeout=60)
         assert embedded.model_id == MODEL_ID
         assert embedded.vectors.flags.writeable
         np.testing.assert_array_equal(embedded.vectors, HashingBackend().encode(texts))
-        nothing = await embedder.embed([], timeout=5)
+        nothing = await embedder.embed([], timeout=60)
         assert (nothing.model_id, nothing.vectors.shape) == (MODEL_ID, (0, 384))
 
 
@@ -101,7 +101,7 @@ async def test_while_loading_it_says_so_and_is_unavailable(endpoint: str) -> Non
     go = threading.Event()
 
     def load() -> Backend:
-        assert go.wait(10)
+        assert go.wait(60)
         return HashingBackend()
 
     async with linked(endpoint, load) as embedder:
@@ -148,7 +148,7 @@ async def test_an_unexpected_failure_of_loading_is_told_too(endpoint: str) -> No
         raise MemoryError("out of memory")
 
     async with linked(endpoint, load) as embedder:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while "MemoryError" not in await embedder.state():
                 await asyncio.sleep(0.005)
         assert (await refused(embedder, ["x"])).code is Code.FAILED_PRECONDITION
@@ -193,10 +193,10 @@ async def test_an_absent_embedder_is_unavailable_at_once(endpoint: str) -> None:
 async def test_a_hanging_embedder_costs_no_more_than_the_timeout(endpoint: str) -> None:
     class Hanging(embedder_pb2_grpc.EmbedderServicer):
         async def Info(self, request: Any, context: Any) -> Any:
-            await asyncio.sleep(60)
+            await asyncio.sleep(600)
 
         async def Embed(self, request: Any, context: Any) -> Any:
-            await asyncio.sleep(60)
+            await asyncio.sleep(600)
 
     embedder = RemoteEmbedder(endpoint, "token")
     async with serving(endpoint, Hanging()):
@@ -207,7 +207,7 @@ async def test_a_hanging_embedder_costs_no_more_than_the_timeout(endpoint: str) 
             "the embedder did not answer in time",
         )
         assert await embedder.state() == "the embedder did not answer in time"
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 30
     await embedder.close()
 
 
@@ -234,7 +234,7 @@ async def test_it_reconnects_when_the_embedder_comes_back(endpoint: str) -> None
     for _ in range(2):
         async with serving(endpoint, EmbedderService(HashingBackend)):
             await until(embedder, "ready")
-            await embedder.embed(["x"], timeout=5)
+            await embedder.embed(["x"], timeout=60)
         assert (await refused(embedder, ["x"])).code is Code.UNAVAILABLE
     await embedder.close()
 
@@ -244,12 +244,12 @@ async def test_closing_fails_calls_in_flight_and_later_ones(endpoint: str) -> No
 
     class Slow(HashingBackend):
         def encode(self, texts: Any) -> Any:
-            go.wait(10)
+            go.wait(60)
             return super().encode(texts)
 
     async with linked(endpoint, Slow) as embedder:
         await until(embedder, "ready")
-        flying = asyncio.create_task(embedder.embed(["x"], timeout=10))
+        flying = asyncio.create_task(embedder.embed(["x"], timeout=60))
         await asyncio.sleep(0.05)
         await embedder.close()
         with pytest.raises(EmbedderError, match="connection to the embedder is closed"):
@@ -265,12 +265,12 @@ async def test_a_cancelled_caller_stays_cancelled(endpoint: str) -> None:
 
     class Slow(HashingBackend):
         def encode(self, texts: Any) -> Any:
-            go.wait(10)
+            go.wait(60)
             return super().encode(texts)
 
     async with linked(endpoint, Slow) as embedder:
         await until(embedder, "ready")
-        flying = asyncio.create_task(embedder.embed(["x"], timeout=10))
+        flying = asyncio.create_task(embedder.embed(["x"], timeout=60))
         await asyncio.sleep(0.02)
         flying.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -283,13 +283,13 @@ async def test_a_compute_thread_that_hangs_is_told(endpoint: str) -> None:
 
     class Hanging(HashingBackend):
         def encode(self, texts: Any) -> Any:
-            go.wait(10)
+            go.wait(60)
             return super().encode(texts)
 
     async with linked(endpoint, Hanging, stalled_s=0.01) as embedder:
         await until(embedder, "ready")
-        flying = asyncio.create_task(embedder.embed(["x"], timeout=10))
-        async with asyncio.timeout(5):
+        flying = asyncio.create_task(embedder.embed(["x"], timeout=60))
+        async with asyncio.timeout(60):
             while not (await embedder.state()).startswith("the embedder has been computing"):
                 await asyncio.sleep(0.01)
         go.set()

@@ -68,7 +68,7 @@ async def test_a_lease_keeps_it_and_its_end_ends_it(tmp_path: Path) -> None:
         await asyncio.sleep(0.1)
         assert not waiting.done()
         os.close(lease)
-    await asyncio.wait_for(waiting, 5)
+    await asyncio.wait_for(waiting, 60)
     with pytest.raises(BlockingIOError):
         held(leases, fcntl.LOCK_SH)
 
@@ -95,4 +95,4 @@ async def test_a_lease_between_two_looks_starts_the_count_again(
 
 
 async def test_a_missing_file_is_nobodys_lease(tmp_path: Path) -> None:
-    await asyncio.wait_for(until_orphaned(tmp_path / "gone" / "leases", interval=0.01), 5)
+    await asyncio.wait_for(until_orphaned(tmp_path / "gone" / "leases", interval=0.01), 60)

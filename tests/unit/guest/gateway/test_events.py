@@ -23,7 +23,7 @@ async def test_events_arrive_numbered_and_the_outcome_is_last() -> None:
         await stream.put(delta(text))
         await asyncio.sleep(0)
     stream.finish(gateway_pb2.TurnCompleted(text="abc"))
-    events = await asyncio.wait_for(reading, 5)
+    events = await asyncio.wait_for(reading, 60)
     assert [event.index for event in events] == [0, 1, 2, 3]
     assert [event.WhichOneof("event") for event in events] == ["text"] * 3 + ["completed"]
     assert {event.turn_id for event in events} == {"t1"}
@@ -38,7 +38,7 @@ async def test_a_slow_reader_makes_the_writer_wait() -> None:
     assert not waiting.done()
     events = stream.events()
     await anext(events)
-    await asyncio.wait_for(waiting, 5)
+    await asyncio.wait_for(waiting, 60)
 
 
 async def test_a_turn_ends_even_when_nobody_reads() -> None:

@@ -41,7 +41,7 @@ async def read(turn: Turn) -> list[gateway_pb2.TurnEvent]:
     async def all_of() -> list[gateway_pb2.TurnEvent]:
         return [event async for event in turn.events()]
 
-    return await asyncio.wait_for(all_of(), 5)
+    return await asyncio.wait_for(all_of(), 60)
 
 
 async def refused(turns: Turns, session: str = "s1", turn_id: str = "") -> WireError:

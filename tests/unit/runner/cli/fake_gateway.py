@@ -135,7 +135,7 @@ class FakeGateway(gateway_pb2_grpc.GatewayServicer):
 
     async def approval(self, name: str, arguments: str) -> bool:
         """Whether the surface approved; a script yields `approval_event` first."""
-        return await asyncio.wait_for(self.approvals[f"{name}{arguments}"], 10)
+        return await asyncio.wait_for(self.approvals[f"{name}{arguments}"], 60)
 
     def approval_event(self, name: str, arguments: str) -> Event:
         self.approvals[f"{name}{arguments}"] = asyncio.get_running_loop().create_future()
