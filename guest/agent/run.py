@@ -54,8 +54,9 @@ class Run:
         self._store = store
         self._emit = emit
         before = earlier_in(earlier)
-        self._guard = SaveGuard(pipeline, request, approve, before)
+        self._guard = SaveGuard(pipeline, request, approve, before, self._context)
         self._material = dict.fromkeys(before.material)
+        self._prompted: tuple[str, ...] = ()
         self._recorded: set[str] = set()
         self._answers = 0
         self._paragraph_due = False
@@ -69,7 +70,8 @@ class Run:
 
     def shown(self, material: Iterable[str], note_ids: Iterable[str] = ()) -> None:
         """The prompt has brought in these notes, and this material that nobody vouched for."""
-        self._material |= dict.fromkeys(material)
+        self._prompted = tuple(material)
+        self._material |= dict.fromkeys(self._prompted)
         self._guard.shown(tuple(note_ids))
 
     async def stream_answer(self, stream: AsyncIterable[Any]) -> None:
@@ -93,14 +95,13 @@ class Run:
             if history.text_of(response):  # else the model is asked once more
                 await self._add(await self._guard.amend(self.unrecorded))
         self.answer = self.unrecorded
-        payload = history.to_payload(_showing(response, self.answer))
-        await self._append("assistant", self.answer, payload)
+        await self._append_answer(_showing(response, self.answer), self.answer)
         self.unrecorded = ""
 
     async def record_cut_off(self) -> None:
         """Store what was shown of an answer that never became whole."""
         said, self.unrecorded = self.unrecorded, ""
-        await self._append("assistant", said, history.to_payload(history.assistant_text(said)))
+        await self._append_answer(history.assistant_text(said), said)
 
     async def save_what_was_asked(self) -> None:
         """For a turn that fails: show what the model has said so far and is true, save what
@@ -169,6 +170,12 @@ class Run:
             text = _BREAK + text.lstrip()
         self.unrecorded += text
         await self._emit(gateway_pb2.TextDelta(text=text))
+
+    async def _append_answer(self, response: ModelResponse, text: str) -> None:
+        """Store an answer; what its prompt had brought in, later turns have through it."""
+        if self._prompted:
+            response = replace(response, metadata={"material": list(self._prompted)})
+        await self._append("assistant", text, history.to_payload(response))
 
     async def _append(self, role: str, text: str, payload: str) -> None:
         context = self.request.context

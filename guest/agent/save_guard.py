@@ -5,8 +5,7 @@ asked to be kept, what the calls really did, and what the answer may therefore s
 (docs/design/2026-11-21-save-promise.md).
 """
 
-from collections.abc import Collection
-from dataclasses import replace
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 from guest.agent.guard.claims import claims_of
@@ -18,21 +17,27 @@ from guest.agent.guard.saving import Saver
 from guest.agent.guard.sentences import split
 from guest.agent.guard.sources import NothingMeant, Source, sources_of
 from guest.agent.turn import Pipeline, TurnRequest
-from guest.tools.base import Approve, Safety, ToolResult
+from guest.tools.base import Approve, Safety, ToolContext, ToolResult
 
 _NOTHING: Final = "(In truth nothing was saved or changed in this turn: no tool did it.)"
 _NOT_THAT: Final = "(I left out a claim that was not true: no tool did that in this turn.)"
 
 
 class SaveGuard:
-    """Watches one turn. `text` is its answers' way to the user."""
+    """Watches one turn. `text` is its answers' way to the user; `context` makes that of a
+    call at this point of the turn."""
 
     def __init__(
-        self, pipeline: Pipeline, request: TurnRequest, approve: Approve | None, earlier: Earlier
+        self,
+        pipeline: Pipeline,
+        request: TurnRequest,
+        approve: Approve | None,
+        earlier: Earlier,
+        context: Callable[[], ToolContext],
     ) -> None:
         changing = {tool.name for tool in pipeline.tools() if tool.safety is not Safety.READ_ONLY}
         self._deeds = Deeds(changing)
-        self._saver = Saver(pipeline, replace(request.context, asked=request.text), approve)
+        self._saver = Saver(pipeline, context, approve)
         self._wish = wish_of(request.text)
         self._previous = earlier.answer
         if earlier.saved:

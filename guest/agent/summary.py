@@ -14,6 +14,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_ai.usage import RunUsage
 
 from guest.agent import history
+from guest.agent.guard.earlier import earlier_in
 from guest.agent.settings import AgentSettings
 from guest.agent.summarizer import Summarizer
 from guest.agent.window import Window, of_messages
@@ -37,7 +38,7 @@ class State(Protocol):
 
 class Summary(BaseModel, frozen=True):
     """What the turns up to the event `through` said. `made_by` names the model, or is
-    "extract"; `material`: what tools gave took part in it."""
+    "extract"; `material`: what tools or marked notes gave took part in it."""
 
     text: str = ""
     through: int = 0
@@ -100,7 +101,9 @@ class Summaries:
             text=made.text,
             through=folded[-1].sequence,
             made_by=made.made_by,
-            material=latest.summary.material or any(event.role == "tool" for event in folded),
+            material=latest.summary.material
+            or any(event.role == "tool" for event in folded)
+            or bool(earlier_in(folded).material),
         )
         try:
             value = summary.model_dump_json()

@@ -4,7 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from pydantic import ValidationError
-from pydantic_ai.messages import ModelMessagesTypeAdapter, ToolReturnPart
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelMessagesTypeAdapter,
+    ModelResponse,
+    ToolReturnPart,
+)
 
 from guest.agent.guard.deeds import SAVES
 from guest.memory.types import Event
@@ -12,8 +17,8 @@ from guest.memory.types import Event
 
 @dataclass(frozen=True)
 class Earlier:
-    """`answer` is what the assistant said last, `material` what tools have brought that
-    nobody vouched for, `saved` whether a call has saved something."""
+    """`answer` is what the assistant said last, `material` what tools and prompts have
+    brought that nobody vouched for, `saved` whether a call has saved something."""
 
     answer: str = ""
     material: tuple[str, ...] = ()
@@ -23,8 +28,10 @@ class Earlier:
 def earlier_in(events: Sequence[Event]) -> Earlier:
     """What `events` hold; one that cannot be read holds nothing."""
     said = (event.text for event in reversed(events) if event.role == "assistant")
-    results = [part for event in events if event.role == "tool" for part in _results(event)]
-    material = [name for part in results for name in _material(part)]
+    messages = [message for event in events for message in _messages(event)]
+    results = [part for each in messages for part in each.parts if isinstance(part, ToolReturnPart)]
+    prompts = [message for message in messages if isinstance(message, ModelResponse)]
+    material = [name for each in (*prompts, *results) for name in _material(each)]
     return Earlier(
         answer=next((text for text in said if text.strip()), ""),
         material=tuple(dict.fromkeys(material)),
@@ -32,15 +39,13 @@ def earlier_in(events: Sequence[Event]) -> Earlier:
     )
 
 
-def _results(event: Event) -> list[ToolReturnPart]:
+def _messages(event: Event) -> list[ModelMessage]:
     try:
-        messages = ModelMessagesTypeAdapter.validate_json(event.payload)
+        return ModelMessagesTypeAdapter.validate_json(event.payload)
     except ValidationError:
         return []
-    parts = [part for message in messages for part in message.parts]
-    return [part for part in parts if isinstance(part, ToolReturnPart)]
 
 
-def _material(part: ToolReturnPart) -> list[str]:
-    known = part.metadata.get("material") if isinstance(part.metadata, dict) else None
+def _material(found: ModelResponse | ToolReturnPart) -> list[str]:
+    known = found.metadata.get("material") if isinstance(found.metadata, dict) else None
     return [str(name) for name in known] if isinstance(known, list) else []

@@ -1,6 +1,6 @@
 """The runtime's own save, through the same pipeline as every other."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -18,16 +18,19 @@ _FAILURES_MAX: Final = 3
 
 
 class Saver:
-    """Saves what a user asked to be kept, as `context`'s user, on the runtime's behalf."""
+    """Saves what a user asked to be kept on the runtime's behalf, in the `context` of a call
+    at that point of the turn."""
 
-    def __init__(self, pipeline: Pipeline, context: ToolContext, approve: Approve | None) -> None:
+    def __init__(
+        self, pipeline: Pipeline, context: Callable[[], ToolContext], approve: Approve | None
+    ) -> None:
         self._pipeline = pipeline
         self._context = context
         self._approve = approve
 
     async def read_file(self, arguments: dict[str, object]) -> ToolResult:
         """`file_read`; what an operator must mend is an error of it, too."""
-        return await self._call(replace(self._context, actor="automatic"), "file_read", arguments)
+        return await self._call(replace(self._context(), actor="automatic"), "file_read", arguments)
 
     async def save(self, sources: Sequence[Source]) -> str:
         """Save `sources`; a sentence for the user on what is stored and what could not be."""
@@ -48,8 +51,11 @@ class Saver:
 
     async def _save(self, tool: str, source: Source) -> tuple[list[str], list[str]]:
         """What was stored of one source, and what was not, in words."""
-        material = (source.name,) if source.material else ()
-        context = replace(self._context, actor="automatic", material=material)
+        context = replace(self._context(), actor="automatic")
+        if source.material:
+            context = replace(context, material=(source.name,))
+        elif not source.name:
+            context = replace(context, material=())  # the user's own words
         stored: list[str] = []
         lost: dict[str, list[int]] = {}
         parts = parts_of(source, _TOOLS[tool])

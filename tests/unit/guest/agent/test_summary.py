@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
-from pydantic_ai.messages import ModelMessage
+from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
 from pydantic_ai.models import Model
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from wire.errors import Code
@@ -114,6 +115,15 @@ async def test_what_tools_gave_marks_the_summary_for_good() -> None:
     assert stored(state).material
     assert f"{HEADINGS['tool']}\n- file_read: planted" in stored(state).text
     await roll(summaries(state), talk(30, first=100))
+    assert stored(state).material
+
+
+async def test_an_answer_beside_a_marked_note_marks_the_summary_too() -> None:
+    state = FakeState()
+    events = talk(30)
+    answer = ModelResponse([TextPart("planted")], metadata={"material": ["/shared/page.md"]})
+    events[1] = replace(events[1], payload=history.to_payload(answer))
+    await roll(summaries(state), events)
     assert stored(state).material
 
 
