@@ -28,6 +28,18 @@ _SMALL_TALK: Final = (
     "can you say that in other words?",
     "hm, I'm not sure about that",
     "see you tomorrow",
+    "never mind",
+    "I see",
+    "hello there",
+    "sounds good to me",
+    "let's continue tomorrow",
+    "that did not work",
+    "make it shorter",
+    "and then?",
+    "danke, das ist super",
+    "ja mach das bitte",
+    "merci beaucoup",
+    "gracias, perfecto",
 )
 
 

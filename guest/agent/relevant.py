@@ -10,6 +10,7 @@ from typing import Final, Protocol
 from wire.errors import WireError
 from wire.limits import QUERY_MAX_CHARS
 
+from guest.agent.small_talk import is_small_talk
 from guest.memory import keys
 from guest.memory.prompt_block import render, tokens_of
 from guest.memory.types import Hit, Only, SearchOutcome
@@ -95,8 +96,9 @@ class Relevant:
         self._timeout_s = timeout_s
 
     async def find(self, context: ToolContext, text: str) -> Found:
-        """The notes and passages that bear on `text`, best first. Never fails."""
-        if not self._budget:
+        """The notes and passages that bear on `text`, best first; none on small talk.
+        Never fails."""
+        if not self._budget or is_small_talk(text):
             return Found()
         try:
             async with asyncio.timeout(self._timeout_s):

@@ -17,8 +17,8 @@ FLOORS = {
 
 PROMPTED_FLOOR = 0.84
 """The share of answers that memory brings into a prompt by itself."""
-IDLE_NOTES_MAX = 6.0
-"""How many notes it brings in where there is nothing to answer, on average."""
+IDLE_NOTES_MAX = 2.0
+"""How many notes it brings in for small talk, on average."""
 
 
 @pytest.mark.model

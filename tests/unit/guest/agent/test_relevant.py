@@ -46,6 +46,33 @@ async def test_a_budget_of_nothing_asks_nothing() -> None:
 
 
 @pytest.mark.parametrize(
+    "said",
+    [
+        "Thanks, that is great!",
+        "ok do it",
+        "danke, das ist super",
+        "S'il te plaît, continue.",
+        "да, спасибо",
+        "好的，谢谢！",
+        "はい、お願いします。",
+        "👍",
+    ],
+)
+async def test_small_talk_asks_nothing(said: str) -> None:
+    memory = FakeMemory([hit("tea")])
+    assert await relevant(memory).find(CONTEXT, said) == Found()
+    assert memory.asked == []
+
+
+@pytest.mark.parametrize(
+    "asked", ["who am I", "and then?", "yes, and tea?", "好吗？", "ok, 3", "Paul"]
+)
+async def test_a_question_or_any_other_word_is_no_small_talk(asked: str) -> None:
+    memory = FakeMemory([hit("tea")])
+    assert (await relevant(memory).find(CONTEXT, asked)).hits == (hit("tea"),)
+
+
+@pytest.mark.parametrize(
     ("error", "why"),
     [
         (StorageError(Code.UNAVAILABLE, "the server is away"), "the server is away"),

@@ -277,7 +277,7 @@ async def test_a_message_that_can_never_fit_fails_before_the_model_is_asked() ->
 async def test_instructions_reach_the_model_in_their_order() -> None:
     house = House(64_000, ["hi"])
     house.memory.hits = (hit("the user likes green tea"),)
-    await house.say("hello")
+    await house.say("what do I drink?")
     told = house.requests[0][1].instructions or ""
     assert told.index("You are Oxydra") < told.index("green tea")
 
