@@ -97,7 +97,7 @@ async def _fill(memory: Memory) -> dict[str, Any]:
 
 async def _fill_kinds(memory: Memory) -> None:
     """Notes with a type, a scope and a name; one superseded, one undone, one recalled."""
-    risk = Details("risk", 0.25, "it is older than the pump", 0.5)
+    risk = Details("risk", 0.25, "it is older than the pump", 0.5, scope_session="s1")
     leak = (await memory.save(_USER, "The hose may leak", ["garden"], _READ, risk)).note
     only_here = Details("decision", scope_session="s1")
     new = (await memory.save(_USER, "A new hose is bought", [], _ORIGIN, only_here)).note

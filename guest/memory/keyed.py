@@ -7,6 +7,7 @@ from typing import Any, Final, Literal, cast
 from wire.limits import NOTE_MAX_CHARS
 
 from guest.memory import arguments, keys, namespaces, notes
+from guest.memory.attempts import ATTEMPTS, unexplained
 from guest.memory.database.base import Database
 from guest.memory.database.damage import noticed
 from guest.memory.types import Change, Note, NoteNotFound, Origin, StaleVersion
@@ -57,7 +58,7 @@ class KeyedNotes:
         """
         arguments.check_key(key)
         arguments.check_text("text", text)
-        while True:
+        for _ in range(ATTEMPTS):
             before = await self._find(user_id, key)
             whole, made_by = text, origin
             if mode == "append" and before is not None and before.superseded is None:
@@ -68,6 +69,7 @@ class KeyedNotes:
                 return await self._store(user_id, key, whole, mode, made_by, before)
             except (_Overtaken, StaleVersion, NoteNotFound):
                 continue
+        raise unexplained(f"the note {key} cannot be written")
 
     async def read(self, user_id: str, key: str) -> Note | None:
         """The note of this name; None where it was never written, was cleared or was
@@ -108,7 +110,13 @@ class KeyedNotes:
                 raise _Overtaken
             return outcome.note
         draft = self._writer.draft(
-            text, None, origin, note_id=before.note_id, replaces=before.version, change=mode
+            text,
+            None,
+            origin,
+            note_id=before.note_id,
+            replaces=before.version,
+            key=key,
+            change=mode,
         )
         return await self._writer.update(user_id, draft)
 

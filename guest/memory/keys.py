@@ -6,3 +6,6 @@ from typing import Final
 HANDOFF: Final = "session-handoff"
 SCRATCHPAD: Final = "scratchpad"
 FIXED: Final = (HANDOFF, SCRATCHPAD)
+
+VERSIONS_KEPT: Final = 20
+"""How many earlier versions of each of them are kept: they are overwritten by contract."""

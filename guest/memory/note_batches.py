@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from typing import Final, cast
 
 from guest.errors import StorageError
-from guest.memory import notes
+from guest.memory import keys, notes
 from guest.memory.database.base import Database, Result, Statement
 from guest.memory.instant import now
 from guest.memory.notes import Draft
-from guest.memory.quota import Quota
+from guest.memory.quota import ANOTHER_NOTE, ANOTHER_VERSION, Quota
 from guest.memory.types import Details
 
 _INSERT: Final = """
@@ -57,6 +57,15 @@ UPDATE notes SET content = ?, content_hash = ?, tags = COALESCE(?, tags),
                  version = version + 1, updated_at = ?
     WHERE namespace = ? AND note_id = ?
 """
+_OUTDATED: Final = f"""
+FROM note_versions WHERE namespace = ? AND note_id = ?
+    AND version < (SELECT version - {keys.VERSIONS_KEPT} FROM notes
+                   WHERE namespace = ? AND note_id = ?)
+"""  # noqa: S608
+_ERASE_OUTDATED: Final = f"""
+INSERT INTO erasures (requested_at) SELECT ? {_OUTDATED} LIMIT 1
+"""
+_DROP_OUTDATED: Final = f"DELETE {_OUTDATED}"
 _TRACES: Final = """
 SELECT (SELECT COUNT(*) FROM notes WHERE namespace = ?1 AND note_id = ?2)
      + (SELECT COUNT(*) FROM notes WHERE namespace = ?1 AND superseded_by = ?2)
@@ -69,10 +78,12 @@ SELECT (SELECT COUNT(*) FROM notes WHERE namespace = ?1 AND note_id = ?2)
 
 @dataclass(frozen=True)
 class Passages:
-    """What a batch did to a note's passages: new ids in the order of the text."""
+    """What a batch did to a note's passages: new ids in the order of the text. `outdated`:
+    it has also removed versions, whose text is to be erased."""
 
     added: Sequence[int]
     removed: Sequence[int] = ()
+    outdated: bool = False
 
 
 async def insert(database: Database, namespace: str, draft: Draft, quota: Quota) -> Passages:
@@ -88,7 +99,7 @@ async def insert(database: Database, namespace: str, draft: Draft, quota: Quota)
             *new,
             Statement(_INSERT, _row(namespace, draft)),
             notes.insert_passages(namespace, draft.note_id, draft.passages),
-            quota.keep(namespace),
+            quota.keep(namespace, ANOTHER_NOTE),
         )
     )
     return Passages(_in_order(inserted))
@@ -97,15 +108,20 @@ async def insert(database: Database, namespace: str, draft: Draft, quota: Quota)
 async def update(database: Database, namespace: str, draft: Draft, quota: Quota) -> Passages:
     """Replace a note's text, and its tags and details unless None, keeping what it said before.
 
-    A superseded note counts again: who writes it anew means what it says.
+    A superseded note counts again: who writes it anew means what it says. Of a note with
+    a fixed key the oldest versions go. An undo is a person's, and takes nothing away.
     Raises `ConstraintViolated` where the note does not exist or has another version than
-    `draft` replaces, and where it would grow beyond `quota`.
+    `draft` replaces, and, unless it is an undo, where that would go over `quota`.
     """
     details = draft.details
+    ending: list[Statement] = []
+    if draft.change != "undo":
+        if draft.key in keys.FIXED:
+            ending += _drop_outdated(namespace, draft)
+        ending.append(quota.keep(namespace, ANOTHER_VERSION))
     results = await database.batch(
         (
             _require(namespace, draft.note_id, draft.replaces),
-            quota.keep_growing(namespace, draft.note_id, draft.text),
             Statement(_KEEP_VERSION, (draft.written_at, namespace, draft.note_id)),
             Statement(
                 _UPDATE,
@@ -122,9 +138,14 @@ async def update(database: Database, namespace: str, draft: Draft, quota: Quota)
             ),
             notes.delete_passages(namespace, draft.note_id),
             notes.insert_passages(namespace, draft.note_id, draft.passages),
+            *ending,
         )
     )
-    return Passages(added=_in_order(results[5]), removed=_ids(results[4]))
+    return Passages(
+        added=_in_order(results[4]),
+        removed=_ids(results[3]),
+        outdated=len(ending) > 1 and results[-2].rows_affected > 0,
+    )
 
 
 async def delete(
@@ -188,6 +209,14 @@ def _origin(draft: Draft) -> tuple[str | int, ...]:
     origin = draft.origin
     who = (origin.actor, origin.channel, origin.session_id, origin.turn_id)
     return *who, origin.link, int(origin.material), draft.change, draft.restores
+
+
+def _drop_outdated(namespace: str, draft: Draft) -> tuple[Statement, Statement]:
+    which = (namespace, draft.note_id, namespace, draft.note_id)
+    return (
+        Statement(_ERASE_OUTDATED, (draft.written_at, *which)),
+        Statement(_DROP_OUTDATED, which),
+    )
 
 
 def _require(namespace: str, note_id: str, version: int | None) -> Statement:

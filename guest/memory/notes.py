@@ -47,6 +47,7 @@ SELECT {COLUMNS} FROM json_each(?) AS wanted
 """  # noqa: S608
 _BY_TEXT: Final = f"SELECT {COLUMNS} FROM notes WHERE {_SAME} ORDER BY seq LIMIT 1"  # noqa: S608
 _BY_KEY: Final = f"SELECT {COLUMNS} FROM notes WHERE namespace = ? AND key = ?"  # noqa: S608
+_TWIN: Final = f"SELECT note_id FROM notes WHERE {_SAME} AND note_id <> ? ORDER BY seq LIMIT 1"  # noqa: S608
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,16 @@ async def find_by_key(database: Database, namespace: str, user_id: str, key: str
     """The note of this name in working memory."""
     result = await database.execute(_BY_KEY, (namespace, key))
     return note_of(user_id, result.rows[0]) if result.rows else None
+
+
+async def twin_of(database: Database, namespace: str, note: Note, text: str) -> str:
+    """The oldest other note that `note` would be the duplicate of if it said `text`; empty:
+    none."""
+    if note.key:
+        return ""
+    same = (namespace, hash_of(text), note.details.scope_session, note.note_id)
+    result = await database.execute(_TWIN, same)
+    return cast(str, result.rows[0][0]) if result.rows else ""
 
 
 def note_of(user_id: str, row: Row) -> Note:

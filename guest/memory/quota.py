@@ -14,18 +14,13 @@ _KEEP: Final = """
 INSERT INTO guards (ok)
     SELECT 0 FROM usage WHERE namespace = ? AND (notes > ? OR bytes > ?)
 """
-_KEEP_GROWING: Final = """
-INSERT INTO guards (ok)
-    SELECT 0 FROM notes JOIN usage USING (namespace)
-        WHERE namespace = ?1 AND note_id = ?2 AND ?3 > length(CAST(content AS BLOB))
-            AND bytes + ?3 - length(CAST(content AS BLOB)) > ?4
-"""
 USED: Final = "SELECT notes, bytes FROM usage WHERE namespace = ?"
 
 
 @dataclass(frozen=True)
 class Used:
-    """How many notes there are, and the UTF-8 bytes of their text; or how much more."""
+    """How many notes there are, and the UTF-8 bytes of their text in all its versions; or
+    how much more."""
 
     notes: int = 0
     text_bytes: int = 0
@@ -34,13 +29,14 @@ class Used:
         return Used(self.notes + more.notes, self.text_bytes + more.text_bytes)
 
 
-_ONE: Final = Used(1, 1)
+ANOTHER_NOTE: Final = Used(1, 1)
+ANOTHER_VERSION: Final = Used(0, 1)
 
 
 @dataclass(frozen=True)
 class Quota:
     """What one user may keep: notes of any kind, superseded ones too, and UTF-8 bytes of
-    their text as it reads now. Versions before do not count."""
+    their text, that of earlier versions too: who writes in a loop fills no disk."""
 
     notes: int
     text_bytes: int
@@ -49,24 +45,16 @@ class Quota:
     def of(cls, config: MemoryConfig) -> "Quota":
         return cls(config.max_notes, config.max_text_bytes)
 
-    def keep(self, namespace: str, more: Used = _ONE) -> Statement:
+    def keep(self, namespace: str, more: Used) -> Statement:
         """Fail the batch that has added `more` before this statement, if there is too much
         now of what it has added."""
         notes = self.notes if more.notes > 0 else INTEGER_MAX
         text_bytes = self.text_bytes if more.text_bytes > 0 else INTEGER_MAX
         return Statement(_KEEP, (namespace, notes, text_bytes))
 
-    def keep_growing(self, namespace: str, note_id: str, text: str) -> Statement:
-        """Fail the batch that is about to give a note a longer text, if that is too much."""
-        size = len(text.encode())
-        return Statement(_KEEP_GROWING, (namespace, note_id, size, self.text_bytes))
-
-    async def check(
-        self, database: Database, namespace: str, *, notes: int, text_bytes: int
-    ) -> None:
-        """Raise `MemoryFull` where so much more does not fit, with the numbers."""
-        result = await database.execute(USED, (namespace,))
-        self.refuse(used_of(result), Used(notes, text_bytes))
+    async def check(self, database: Database, namespace: str, more: Used) -> None:
+        """Raise `MemoryFull` where `more` does not fit beside what there is."""
+        self.refuse(used_of(await database.execute(USED, (namespace,))), more)
 
     def refuse(self, used: Used, more: Used) -> None:
         """Raise `MemoryFull` where `more` does not fit beside `used`, with the numbers."""
@@ -78,8 +66,9 @@ class Quota:
         if more.text_bytes > 0 and used.text_bytes + more.text_bytes > self.text_bytes:
             raise MemoryFull(
                 f"the memory is full: {used.text_bytes:,} bytes of text of at most "
-                f"{self.text_bytes:,}, and this needs {more.text_bytes:,} more; forget notes "
-                "that are not needed, or raise memory.max_text_mb"
+                f"{self.text_bytes:,}, and this needs {more.text_bytes:,} more; earlier versions "
+                "of notes count too: forget notes that are not needed, which frees those as well, "
+                "or raise memory.max_text_mb"
             )
 
 

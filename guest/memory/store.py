@@ -83,6 +83,7 @@ class Memory:
     async def close(self) -> None:
         """Let running changes finish, and release the database. Idempotent."""
         await self._indexer.stop()
+        self._writer.close()
         await self._deletions.finish()
         await self._parts.close()
 
@@ -138,6 +139,12 @@ class Memory:
     async def get(self, user_id: str, note_id: str) -> Note:
         """One note. Raises `NoteNotFound`."""
         return await notes.get(self._database, namespaces.notes_of(user_id), user_id, note_id)
+
+    async def twin_of(self, note: Note, text: str) -> str:
+        """The id of another note that says exactly `text`, for the same sessions as `note`;
+        empty where there is none."""
+        namespace = namespaces.notes_of(note.user_id)
+        return await notes.twin_of(self._database, namespace, note, text)
 
     async def get_many(self, user_id: str, note_ids: Sequence[str]) -> list[Note]:
         """Those of the notes that there are, in the order asked for."""

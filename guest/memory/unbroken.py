@@ -15,10 +15,14 @@ class Unbroken:
 
     async def run(self, work: Coroutine[Any, Any, _T]) -> _T:
         """The result of `work`; a cancelled caller goes, and the work goes on."""
+        return await asyncio.shield(self.begin(work))
+
+    def begin(self, work: Coroutine[Any, Any, _T]) -> "asyncio.Task[_T]":
+        """Let `work` go on beside its caller."""
         task = asyncio.create_task(work)
         self._running.add(task)
         task.add_done_callback(self._ended)
-        return await asyncio.shield(task)
+        return task
 
     async def finish(self) -> None:
         """Wait until everything begun has ended, well or not."""

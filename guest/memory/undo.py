@@ -9,13 +9,15 @@ from guest.memory.afterwards import afterwards
 from guest.memory.attempts import ATTEMPTS, unexplained
 from guest.memory.database.base import Database
 from guest.memory.database.damage import noticed
+from guest.memory.keys import FIXED, VERSIONS_KEPT
 from guest.memory.notes import Draft
 from guest.memory.supersession import Supersession
 from guest.memory.types import Details, Note, Origin, StaleVersion
 from guest.memory.writer import NoteWriter
 
 _VERSION: Final = """
-SELECT content, tags, type, confidence, rationale, importance, origin_link, origin_material
+SELECT content, tags, type, confidence, rationale, importance, origin_link, origin_material,
+       restores
     FROM note_versions WHERE namespace = ? AND note_id = ? AND version = ?
 """
 
@@ -90,11 +92,13 @@ class Undo:
         """What an earlier version said, to follow `note`. What was read stays marked so."""
         result = await self._database.execute(_VERSION, (namespace, note.note_id, version))
         if not result.rows:
-            raise UndoRefused(f"version {version} of {note.note_id} is not kept")
+            kept = f": of the {note.key} the last {VERSIONS_KEPT} are" if note.key in FIXED else ""
+            raise UndoRefused(f"version {version} of {note.note_id} is not kept{kept}")
         with noticed("a version of a note"):
-            text, tags, kind, confidence, rationale, importance, link, material = cast(
+            text, tags, kind, confidence, rationale, importance, *origin = cast(
                 "tuple[Any, ...]", result.rows[0]
             )
+            link, material, restores = origin
             labels = json.loads(tags)
         return self._writer.draft(
             text,
@@ -105,5 +109,5 @@ class Undo:
             details=Details(kind, confidence, rationale, importance, note.details.scope_session),
             key=note.key,
             change="undo",
-            restores=version,
+            restores=restores or version,  # to go back further must skip what was undone
         )

@@ -1,8 +1,10 @@
 """Writing notes: stored first, then found by meaning, and erased to the last byte."""
 
+import asyncio
 import logging
 import uuid
 from collections.abc import Sequence
+from typing import Final
 
 from wire.errors import Code
 from wire.limits import NOTE_MAX_CHARS
@@ -17,7 +19,7 @@ from guest.memory.database.base import AnswerLost, ConstraintViolated
 from guest.memory.note_batches import Passages
 from guest.memory.notes import Draft
 from guest.memory.parts import Parts
-from guest.memory.quota import Quota
+from guest.memory.quota import Quota, Used
 from guest.memory.types import (
     Change,
     Details,
@@ -33,6 +35,8 @@ from guest.memory.unbroken import Unbroken
 
 log = logging.getLogger(__name__)
 
+ERASE_AFTER_S: Final = 30.0
+
 
 class NoteWriter:
     """What all families write notes through, so that each finds what the others wrote."""
@@ -44,6 +48,7 @@ class NoteWriter:
         self._config = config
         self._quota = Quota.of(config)
         self._deletions = deletions
+        self._erasure: asyncio.TimerHandle | None = None
 
     def draft(
         self,
@@ -94,7 +99,7 @@ class NoteWriter:
             present = await self._present(namespace, user_id, draft)
             if present is not None:
                 return SaveOutcome(present, False, "semantic" if present.embedded else "keyword")
-            await self._check_quota(namespace, draft)
+            await self._check_quota(namespace, draft, notes=1)
         else:
             raise unexplained(f"{draft.note_id} cannot be stored")
         embedded = await self._embed(namespace, draft, passages)
@@ -108,7 +113,7 @@ class NoteWriter:
         """Store the next version of a note, keeping the one before.
 
         Raises `NoteNotFound`; `StaleVersion` where the note has another version than
-        the draft replaces; `MemoryFull` where it grows too much; `StorageError`.
+        the draft replaces; `MemoryFull`, unless it is an undo; `StorageError`.
         """
         namespace = namespaces.notes_of(user_id)
         for _ in range(ATTEMPTS):
@@ -118,9 +123,12 @@ class NoteWriter:
             current = await notes.get(self._database, namespace, user_id, draft.note_id)
             if draft.replaces not in (None, current.version):
                 raise StaleVersion(current)
-            await self._check_quota(namespace, draft, current)
+            if draft.change != "undo":
+                await self._check_quota(namespace, draft)
         else:
             raise unexplained(f"{draft.note_id} cannot be stored")
+        if passages.outdated:
+            self._erase_later()
         await self._embed(namespace, draft, passages)
         with afterwards(f"{draft.note_id} is updated; it could not be read again"):
             return await notes.get(self._database, namespace, user_id, draft.note_id)
@@ -137,6 +145,11 @@ class NoteWriter:
             raise StaleVersion(
                 await notes.get(self._database, namespace, user_id, note_id)
             ) from None
+
+    def close(self) -> None:
+        """Begin nothing any more. What is to be erased still, is at the next start."""
+        if self._erasure is not None:
+            self._erasure.cancel()
 
     async def _insert(self, namespace: str, draft: Draft) -> Passages | None:
         """Store a new note; None where one says the same already, or there is no room."""
@@ -169,10 +182,9 @@ class NoteWriter:
             return await notes.find_by_key(self._database, namespace, user_id, draft.key)
         return await notes.find_by_text(self._database, namespace, user_id, draft)
 
-    async def _check_quota(self, namespace: str, draft: Draft, before: Note | None = None) -> None:
+    async def _check_quota(self, namespace: str, draft: Draft, *, notes: int = 0) -> None:
         size = len(draft.text.encode())
-        more, added = (1, size) if before is None else (0, size - len(before.text.encode()))
-        await self._quota.check(self._database, namespace, notes=more, text_bytes=added)
+        await self._quota.check(self._database, namespace, Used(notes, size))
 
     async def _delete(self, namespace: str, note_id: str, version: int | None) -> None:
         passages = Passages(added=())
@@ -194,6 +206,22 @@ class NoteWriter:
                     resolution="report this, with the log, as a bug",
                 )
             await self._parts.eraser.erase()
+
+    def _erase_later(self) -> None:
+        """Erase removed versions, of many writes at once: that goes through the whole file."""
+        if self._erasure is None:
+            loop = asyncio.get_running_loop()
+            self._erasure = loop.call_later(ERASE_AFTER_S, self._begin_erasure)
+
+    def _begin_erasure(self) -> None:
+        self._erasure = None
+        self._deletions.begin(self._erase())
+
+    async def _erase(self) -> None:
+        try:
+            await self._parts.eraser.erase()
+        except StorageError as error:
+            log.warning("removed versions are not erased yet: %s", error)
 
     async def _embed(self, namespace: str, draft: Draft, passages: Passages) -> Embedded | None:
         """Give fresh passages their vectors if they come in time, else leave it to the indexer.

@@ -22,8 +22,9 @@ _QUERIES: Final = {
     "versions": "SELECT note_id, version, content FROM note_versions ORDER BY note_id, version",
     "usage": """
         SELECT namespace, notes, bytes FROM usage WHERE notes <> 0 OR bytes <> 0 EXCEPT
-        SELECT namespace, COUNT(*), SUM(length(CAST(content AS BLOB))) FROM notes
-            GROUP BY namespace
+        SELECT namespace, SUM(note), SUM(length(CAST(content AS BLOB))) FROM (
+            SELECT namespace, 1 AS note, content FROM notes
+            UNION ALL SELECT namespace, 0, content FROM note_versions) GROUP BY namespace
     """,
     "passages": "SELECT note_id, body FROM chunks WHERE note_id IS NOT NULL ORDER BY position",
     "note ids": "SELECT chunk_id FROM chunks WHERE note_id IS NOT NULL",

@@ -269,8 +269,9 @@ class World:
         used = await self.memory._database.execute(
             "SELECT notes, bytes FROM usage WHERE namespace = ?", (notes_of(USER),)
         )
-        texts = [kept.text.encode() for kept in self.notes.values()]
-        assert used.rows in ((), ((len(texts), sum(map(len, texts))),))
+        texts = [text for kept in self.notes.values() for text in (kept.text, *kept.before)]
+        size = sum(len(text.encode()) for text in texts)
+        assert used.rows in ((), ((len(self.notes), size),))
         assert used.rows or not texts
         sessions = await self.memory.conversations.list(USER)
         assert {session.session_id for session in sessions} == self.sessions

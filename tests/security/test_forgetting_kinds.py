@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from guest.memory import keys, writer
 from guest.memory.database.local import LocalDatabase
 from guest.memory.namespaces import notes_of
 from guest.memory.sessions import purging
@@ -31,8 +32,11 @@ async def bytes_of(memory: Memory, path: Path, key: str) -> bytes:
 
 
 async def used(memory: Memory) -> tuple[int, int]:
-    """What `usage` says, after it was compared with the notes."""
-    counted = "SELECT COUNT(*), SUM(length(CAST(content AS BLOB))) FROM notes"
+    """What `usage` says, after it was compared with the notes and their versions."""
+    counted = """
+        SELECT SUM(note), SUM(length(CAST(content AS BLOB))) FROM (
+            SELECT 1 AS note, content FROM notes UNION ALL SELECT 0, content FROM note_versions)
+    """
     (truth,) = (await memory._database.execute(counted)).rows
     (said,) = (await memory._database.execute("SELECT notes, bytes FROM usage")).rows
     assert said == truth
@@ -162,6 +166,29 @@ async def test_an_old_session_takes_its_notes_with_it(path: Path) -> None:
         assert await memory.retention(ALICE).look() == 1
         assert left_over(path, ["zephyrine", "tagquark", "quixotry"], []) == []
         assert (await memory._database.execute("SELECT notes, bytes FROM usage")).rows == ((0, 0),)
+
+
+@pytest.mark.parametrize("delay", [0, 30])
+async def test_what_a_scratchpad_said_long_ago_is_gone(
+    path: Path, monkeypatch: pytest.MonkeyPatch, delay: float
+) -> None:
+    """A while later, or, where the agent ends before that, at the next start."""
+    monkeypatch.setattr(writer, "ERASE_AFTER_S", delay)
+    steps = [f"step {number}" for number in range(10, 9 + keys.VERSIONS_KEPT)]
+    async with opened(path) as memory:
+        for text in ("zephyrine", "byzantium", *steps):
+            await memory.keyed.write(ALICE, keys.SCRATCHPAD, text, "replace", READ)
+        assert b"zephyrine" in file_bytes(path)
+        await memory.keyed.write(ALICE, keys.SCRATCHPAD, "and on", "append", ORIGIN)
+        async with asyncio.timeout(10):
+            while not delay and (await memory._database.execute("SELECT 1 FROM erasures")).rows:
+                await asyncio.sleep(0.005)
+        texts = [entry.text for entry in (await memory.history.changes(ALICE))[0]]
+        assert texts == [f"{steps[-1]}\nand on", *steps[::-1], "byzantium"]
+        assert await used(memory) == (1, sum(map(len, texts)))
+    async with opened(path):
+        assert b"byzantium" in file_bytes(path)
+        assert b"zephyrine" not in file_bytes(path)
 
 
 async def test_many_notes_of_a_session_go_in_slices_and_are_hidden_at_once(

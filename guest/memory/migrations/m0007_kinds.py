@@ -9,8 +9,8 @@
   nothing; else the id of the note that replaces it.
 - `accessed_at`: when `recall` last gave the note; empty: never.
 - `notes_by_age` has superseded notes, too, for lists that show them.
-- `usage`: how many notes a namespace has, and the bytes of their text, kept by
-  triggers so that a quota costs one look.
+- `usage`: how many notes a namespace has, and the bytes of their text in all versions,
+  kept by triggers so that a quota costs one look.
 - `sessions.parent_id`: the session that work was delegated from; empty: none.
 
 Where changes of notes are counted for copies, the trigger goes that does not know the
@@ -55,7 +55,9 @@ STATEMENTS: Final = (
     """,
     """
     INSERT INTO usage (namespace, notes, bytes)
-        SELECT namespace, COUNT(*), SUM(length(CAST(content AS BLOB))) FROM notes
+        SELECT namespace, SUM(note), SUM(length(CAST(content AS BLOB))) FROM (
+            SELECT namespace, 1 AS note, content FROM notes
+            UNION ALL SELECT namespace, 0, content FROM note_versions)
         GROUP BY namespace
     """,
     """
@@ -76,6 +78,18 @@ STATEMENTS: Final = (
     """
     CREATE TRIGGER note_use_ended AFTER DELETE ON notes BEGIN
         UPDATE usage SET notes = notes - 1, bytes = bytes - length(CAST(old.content AS BLOB))
+            WHERE namespace = old.namespace;
+    END
+    """,
+    """
+    CREATE TRIGGER version_used AFTER INSERT ON note_versions BEGIN
+        UPDATE usage SET bytes = bytes + length(CAST(new.content AS BLOB))
+            WHERE namespace = new.namespace;
+    END
+    """,
+    """
+    CREATE TRIGGER version_use_ended AFTER DELETE ON note_versions BEGIN
+        UPDATE usage SET bytes = bytes - length(CAST(old.content AS BLOB))
             WHERE namespace = old.namespace;
     END
     """,

@@ -101,13 +101,12 @@ def refuse_circle(line: NoteLine, replaced: Mapping[str, str]) -> None:
         replacement = replaced.get(replacement)
 
 
-def about_history(line: HistoryLine, stored: StoredNotes) -> NoteChange:
-    """Raises `Conflict`."""
+def about_history(line: HistoryLine, stored: StoredNotes) -> list[Version]:
+    """The versions to be added. Raises `Conflict`."""
     known = stored.notes.get(line.note_id)
     if known is None:
         raise Conflict(f"note {line.note_id}, whose history this is, is not here")
-    versions = _missing(line.note_id, line.history, known, stored)
-    return NoteChange("updated" if versions else "unchanged", versions=versions)
+    return _missing(line.note_id, line.history, known, stored)
 
 
 def about_session(line: SessionLine, known: SessionLine | None) -> SessionChange:

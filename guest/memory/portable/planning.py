@@ -7,9 +7,17 @@ from typing import Final
 
 from guest.memory import notes
 from guest.memory.portable import deciding
-from guest.memory.portable.deciding import Conflict, Outcome
-from guest.memory.portable.lines import Entity, EventLine, HistoryLine, NoteLine, SessionLine
-from guest.memory.portable.stored import Stored
+from guest.memory.portable.deciding import Conflict, NoteChange, Outcome
+from guest.memory.portable.lines import (
+    Entity,
+    EventLine,
+    HistoryLine,
+    NoteLine,
+    Said,
+    SessionLine,
+    Version,
+)
+from guest.memory.portable.stored import Stored, StoredNotes
 from guest.memory.portable.writing import Batch
 from guest.memory.quota import Quota, Used
 from guest.memory.types import MemoryFull
@@ -98,7 +106,7 @@ async def _notes(
                 known = here.notes.get(line.note_id)
                 content_hash = notes.hash_of(line.current.content)
                 change = deciding.about_note(line, content_hash, here)
-                more = _growth(line, known) if change.text else Used()
+                more = _growth(line, change, known, here)
                 quota.refuse(used + planned.changes.used, more)
                 if change.text or change.supersede:
                     deciding.refuse_circle(line, replaced)
@@ -108,18 +116,36 @@ async def _notes(
                 planned.settle(change.outcome, _continued(line))
                 if change.told:
                     planned.problems.append((number, change.told))
-            elif isinstance(line, HistoryLine) and line.note_id not in before.made:
-                change = deciding.about_history(line, here)
-                if change.versions:
-                    planned.batch.history(line, change, here.notes[line.note_id])
+            elif isinstance(line, HistoryLine):
+                foreseen = line.note_id in before.made
+                versions = line.history if foreseen else deciding.about_history(line, here)
+                more = Used(text_bytes=_new_bytes(line.note_id, versions, here))
+                quota.refuse(used + planned.changes.used, more)
+                planned.changes.used += more
+                if versions and not foreseen:
+                    planned.batch.history(versions, here.notes[line.note_id])
     planned.batch.keep(quota, planned.changes.used)
 
 
-def _growth(line: NoteLine, known: NoteLine | None) -> Used:
-    size = len(line.current.content.encode())
+def _growth(line: NoteLine, change: NoteChange, known: NoteLine | None, here: StoredNotes) -> Used:
+    """How much more there is after `change`. What a note said stays: as a version that the
+    line has, or that the change keeps."""
+    size = _new_bytes(line.note_id, change.versions, here)
+    if not change.text:
+        return Used(0, size)
+    size += _size(line.current)
     if known is None:
         return Used(1, size)
-    return Used(0, size - len(known.current.content.encode()))
+    return Used(0, size if change.keep else size - _size(known.current))
+
+
+def _new_bytes(note_id: str, versions: Sequence[Version], here: StoredNotes) -> int:
+    """The text of those of the versions that are not stored."""
+    return sum(_size(each) for each in versions if (note_id, each.version) not in here.versions)
+
+
+def _size(said: Said) -> int:
+    return len(said.content.encode())
 
 
 async def _conversations(

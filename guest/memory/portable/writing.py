@@ -11,7 +11,6 @@ from guest.memory.database.base import Result, Statement
 from guest.memory.portable.deciding import NoteChange, SessionChange, is_kept_once
 from guest.memory.portable.lines import (
     EventLine,
-    HistoryLine,
     NoteLine,
     Said,
     SessionLine,
@@ -134,11 +133,11 @@ class Batch:
         if more.notes > 0 or more.text_bytes > 0:
             self._add(quota.keep(namespaces.notes_of(self.user_id), more))
 
-    def history(self, line: HistoryLine, change: NoteChange, known: NoteLine) -> None:
+    def history(self, versions: Sequence[Version], known: NoteLine) -> None:
         """Add versions; the batch fails where `known` is no longer what is stored."""
         namespace = namespaces.notes_of(self.user_id)
         self._require(namespace, known)
-        self._history(namespace, line.note_id, change.versions)
+        self._history(namespace, known.note_id, versions)
 
     def session(self, line: SessionLine, change: SessionChange) -> None:
         """Do `change`; the batch fails where the session is another user's."""

@@ -251,13 +251,40 @@ async def test_a_full_memory_refuses_each_note_that_does_not_fit(tmp_path: Path)
         newer = note("n0", "tea, black", 2, history=[], updated_at=LATER)
         assert outcome(await fed(memory, newer)) == (0, 1, 0, 0)
         assert {"n0", "n1", "s1"} < (await stored(memory)).keys()
-    async with opened(path, max_notes=2, max_text_bytes=20) as memory:
-        longer = note("n0", "tea, black, with sugar", 3, history=[], updated_at=LATER)
-        shorter = note("n1", "te", 2, history=[], updated_at=LATER)
-        report = await fed(memory, longer, shorter, note("n9", "x"))
-        assert outcome(report) == (0, 1, 0, 2)
-        assert "bytes of text of at most 20" in report.problems[0][1]
-        assert "3 notes of at most 2" in report.problems[1][1]
+    async with opened(path, max_notes=2) as memory:
+        assert "3 notes of at most 2" in (await fed(memory, note("n9", "x"))).problems[0][1]
+
+
+@pytest.mark.parametrize("room", [0, 1])
+async def test_versions_in_an_import_count_as_all_do(tmp_path: Path, room: int) -> None:
+    """A history that does not fit is a problem, in a dry run too."""
+    whole = note("n1", "tea", 12)
+    earlier, later = whole["history"][:5], whole["history"][5:]
+    lines = [whole | {"history": later}, {"kind": "history", "note_id": "n1", "history": earlier}]
+    size = sum(len(version["content"]) for version in [whole["current"], *whole["history"]])
+    async with opened(tmp_path / "memory.db", max_text_bytes=size - 1 + room) as memory:
+        for dry_run in (True, False, True, False):
+            report = await fed(memory, *lines, dry_run=dry_run)
+            assert [number for number, _ in report.problems] == [[3], []][room]
+            assert not report.problems or "and this needs 25 more" in report.problems[0][1]
+        assert (await memory.statistics("alice")).note_versions == [6, 11][room]
+
+
+@pytest.mark.parametrize("room", [0, 1])
+async def test_a_newer_version_counts_beside_those_that_stay(tmp_path: Path, room: int) -> None:
+    """What the note says here becomes a version: of those that the file has, or beside them."""
+    async with opened(tmp_path / "memory.db", max_text_bytes=19 + room) as memory:
+        await fed(memory, note("n1", "12345"))
+        second = note("n1", "1234567890", 2, history=[], updated_at=LATER)
+        assert outcome(await fed(memory, second)) == (0, 1, 0, 0)
+        replaced = {"written_at": TIME, "replaced_at": LATER}
+        history = [said("12345", 1), second["current"], said("ab", 3)]
+        fourth = note("n1", "123", 4, updated_at=LATER)
+        fourth["history"] = [version | replaced for version in history]
+        for dry_run in (True, False):
+            report = await fed(memory, fourth, dry_run=dry_run)
+            assert outcome(report) == [(0, 0, 0, 1), (0, 1, 0, 0)][room]
+            assert room or "15 bytes of text of at most 19, and this needs 5" in str(report)
 
 
 async def test_a_line_that_was_refused_closes_no_circle(tmp_path: Path) -> None:

@@ -9,10 +9,13 @@ from pathlib import Path
 import pytest
 from wire.limits import NOTE_MAX_CHARS
 
+from guest.errors import StorageError
 from guest.memory import keys
 from guest.memory.store import Memory
-from guest.memory.types import Origin
+from guest.memory.types import Note, Origin, StaleVersion
+from guest.memory.undo import UndoRefused
 from guest.memory.writer import NoteWriter
+from tests.support.memory_lines import entities, exported
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
 
 ALICE, BOB = "alice", "bob"
@@ -138,6 +141,51 @@ def overtaken_by(monkeypatch: pytest.MonkeyPatch, memory: Memory, writing: str, 
         return await original(writer, *arguments)
 
     monkeypatch.setattr(NoteWriter, writing, overtaken)
+
+
+async def test_a_write_that_is_always_overtaken_ends(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(path) as memory:
+        note = await memory.keyed.write(ALICE, "plan", "theirs", "append", ORIGIN)
+
+        async def overtaken(*_: object) -> Note:
+            raise StaleVersion(note)
+
+        monkeypatch.setattr(NoteWriter, "update", overtaken)
+        with pytest.raises(StorageError, match="the note plan cannot be written"):
+            await memory.keyed.write(ALICE, "plan", "mine", "append", ORIGIN)
+        assert await memory.keyed.read(ALICE, "plan") == note
+
+
+@pytest.mark.parametrize("key", ["plan", *keys.FIXED])
+async def test_of_a_fixed_key_the_last_versions_are_kept(path: Path, key: str) -> None:
+    """History, undo, export and import bear with a note whose first version is gone."""
+    count, kept = 25, keys.VERSIONS_KEPT
+    async with opened(path) as memory:
+        for number in range(1, count + 1):
+            note = await memory.keyed.write(ALICE, key, f"text {number}", "replace", ORIGIN)
+        assert note.version == count
+        oldest = 1 if key == "plan" else count - kept
+        changes, _ = await memory.history.changes(ALICE, note_id=note.note_id)
+        assert [change.version for change in changes] == list(range(count, oldest - 1, -1))
+        assert (await memory.statistics(ALICE)).note_versions == count - oldest
+        for number in range(count - 1, oldest - 1, -1):
+            undone = (await memory.history.undo(ALICE, note.note_id)).note
+            assert undone is not None
+            assert undone.text == f"text {number}"
+        with pytest.raises(
+            UndoRefused,
+            match="says what it said first" if key == "plan" else f"of the {key} the la",
+        ):
+            await memory.history.undo(ALICE, note.note_id)
+        export = await exported(memory, ALICE)
+    async with opened(path.with_name("other.db")) as memory:
+        assert (await memory.importer(ALICE).feed(export)).problems == []
+        assert entities(await exported(memory, ALICE)) == entities(export)
+        note = await memory.keyed.write(ALICE, key, "anew", "replace", ORIGIN)
+        versions = (await memory.statistics(ALICE)).note_versions
+        assert versions == (note.version - 1 if key == "plan" else kept)
 
 
 async def test_a_note_that_would_be_too_long_stays_as_it_is(path: Path) -> None:

@@ -18,7 +18,9 @@ ALICE, BOB = "alice", "bob"
 _USED = "SELECT namespace, notes, bytes FROM usage ORDER BY namespace"
 _UPDATED = "notes_update_counted"
 _COUNTED = """
-SELECT namespace, COUNT(*), SUM(length(CAST(content AS BLOB))) FROM notes
+SELECT namespace, SUM(note), SUM(length(CAST(content AS BLOB))) FROM (
+    SELECT namespace, 1 AS note, content FROM notes
+    UNION ALL SELECT namespace, 0, content FROM note_versions)
     GROUP BY namespace ORDER BY namespace
 """
 
@@ -61,9 +63,10 @@ async def test_what_is_used_is_counted_whatever_happens(path: Path) -> None:
         scoped = await memory.save(ALICE, "of one session", [], ORIGIN, Details(scope_session="s"))
         await memory.update(ALICE, first.note_id, "hellgrün", None, ORIGIN)
         await memory.keyed.write(ALICE, "plan", "to be cleared", "append", ORIGIN)
+        await memory.keyed.write(ALICE, "plan", "at once", "replace", ORIGIN)
         await memory.keyed.clear(ALICE, "plan")
         await memory.delete(ALICE, scoped.note.note_id)
-    assert rows(path, _USED) == [("memory:alice", 1, 9), ("memory:bob", 1, 13)]
+    assert rows(path, _USED) == [("memory:alice", 1, 5 + 9), ("memory:bob", 1, 13)]
     assert rows(path, _USED) == rows(path, _COUNTED)
 
 

@@ -10,7 +10,7 @@ import pytest
 from guest.memory import instant
 from guest.memory.history import ChangeEntry
 from guest.memory.store import Memory
-from guest.memory.types import Details, MemoryFull, NoteNotFound, Origin, StaleVersion
+from guest.memory.types import Details, NoteNotFound, Origin, StaleVersion
 from guest.memory.undo import UndoRefused
 from guest.memory.writer import NoteWriter
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
@@ -168,6 +168,16 @@ async def test_undo_again_goes_further_back(memory: Memory) -> None:
         await memory.get(ALICE, tea)
 
 
+async def test_what_was_undone_does_not_come_back_by_undoing_later_changes(memory: Memory) -> None:
+    tea = await save(memory, "one")
+    await memory.update(ALICE, tea, "two", None, AGENT)
+    await memory.update(ALICE, tea, "planted", None, PAGE)
+    await memory.history.undo(ALICE, tea)
+    await memory.update(ALICE, tea, "three", None, AGENT)
+    undone = [(await memory.history.undo(ALICE, tea)).note for _ in range(2)]
+    assert [note and (note.text, note.restores) for note in undone] == [("two", 2), ("one", 1)]
+
+
 async def test_what_was_read_stays_marked(memory: Memory) -> None:
     tea = await save(memory, "tea at four", PAGE)
     await memory.update(ALICE, tea, "tea at five", None, ORIGIN)
@@ -236,16 +246,6 @@ async def test_what_is_written_meanwhile_is_not_forgotten(
     with pytest.raises(StaleVersion):
         await memory.history.undo(ALICE, tea, expected_version=1, may_forget=True)
     assert (await memory.get(ALICE, tea)).text == "tea at five"
-
-
-async def test_undo_does_not_go_over_what_may_be_kept(tmp_path: Path) -> None:
-    async with opened(tmp_path / "m.db", FakeEmbedder(), max_text_bytes=30) as memory:
-        tea = await save(memory, "a long text about tea")
-        await memory.update(ALICE, tea, "tea", None, ORIGIN)
-        await save(memory, "all that there is room for")
-        with pytest.raises(MemoryFull):
-            await memory.history.undo(ALICE, tea)
-        assert (await memory.get(ALICE, tea)).text == "tea"
 
 
 async def test_a_version_that_is_not_kept_cannot_come_back(memory: Memory) -> None:

@@ -4,6 +4,7 @@ there is much in it: every statement finds its rows by an index."""
 import re
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from itertools import product
 from pathlib import Path
 from typing import Final, get_args
 
@@ -14,6 +15,7 @@ from guest.memory.database.base import Result, Statement, Value
 from guest.memory.database.local import LocalDatabase
 from guest.memory.database.remote import is_query
 from guest.memory.keyed import Mode
+from guest.memory.keys import SCRATCHPAD
 from guest.memory.parts import prepare
 from guest.memory.replica import delta, revisions
 from guest.memory.store import Memory
@@ -93,8 +95,8 @@ async def use(memory: Memory, user_id: str) -> None:
     await memory.list(user_id, 10)
     await memory.list(user_id, 10, include_superseded=True)
     await memory.list(user_id, 10, type="fact", actor="user", material_only=True, tag="pets")
-    for mode in get_args(Mode):
-        await memory.keyed.write(user_id, "plan", "Feed the cat", mode, ORIGIN)
+    for key, mode in product(("plan", SCRATCHPAD), get_args(Mode)):
+        await memory.keyed.write(user_id, key, "Feed the cat", mode, ORIGIN)
     await memory.keyed.activity(user_id, datetime.now(UTC).date())
     await memory.keyed.clear(user_id, "plan")
     await use_kinds(memory, user_id, first.note_id)

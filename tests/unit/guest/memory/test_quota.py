@@ -10,6 +10,7 @@ from guest.memory.database.base import Statement
 from guest.memory.quota import Quota
 from guest.memory.store import Memory
 from guest.memory.types import MemoryFull, NoteNotFound, StaleVersion
+from guest.memory.undo import UndoRefused
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
 
 ALICE, BOB = "alice", "bob"
@@ -54,34 +55,46 @@ async def test_bytes_are_counted_as_they_are_stored(path: Path) -> None:
         assert await listed(memory, ALICE) == ["ab", "öäüß"]
 
 
-async def test_a_note_may_grow_as_far_as_there_is_room_and_shrink_always(path: Path) -> None:
+async def test_what_a_note_said_before_counts_until_the_note_is_forgotten(path: Path) -> None:
     async with opened(path, FakeEmbedder(), max_text_bytes=10) as memory:
         note = (await memory.save(ALICE, "12345", [], ORIGIN)).note
-        await memory.update(ALICE, note.note_id, "1234567890", None, ORIGIN)
-        with pytest.raises(MemoryFull, match="10 bytes of text of at most 10, and this needs 1"):
-            await memory.update(ALICE, note.note_id, "1234567890a", None, ORIGIN)
-        with pytest.raises(MemoryFull, match="and this needs 1 more"):
-            await memory.update(ALICE, note.note_id, "öäüßé1", None, ORIGIN)
-        assert (await memory.get(ALICE, note.note_id)).version == 2
-    async with opened(path, FakeEmbedder(), max_text_bytes=4) as memory:
-        await memory.update(ALICE, note.note_id, "abcdefghij", None, ORIGIN)
-        await memory.update(ALICE, note.note_id, "abcdefghi", None, ORIGIN)
-        with pytest.raises(MemoryFull):
-            await memory.update(ALICE, note.note_id, "abcdefghij", None, ORIGIN)
-        assert await listed(memory, ALICE) == ["abcdefghi"]
-        await memory.update(ALICE, note.note_id, "abc", None, ORIGIN)
-        await memory.update(ALICE, note.note_id, "abcd", None, ORIGIN)
-
-
-async def test_versions_before_do_not_count_and_nothing_forgotten_does(path: Path) -> None:
-    async with opened(path, FakeEmbedder(), max_text_bytes=10) as memory:
-        for text in ("123456", "abcdef", "ABCDEF"):
-            await memory.keyed.write(ALICE, "plan", text, "replace", ORIGIN)
-        await memory.save(ALICE, "wxyz", [], ORIGIN)
-        with pytest.raises(MemoryFull):
-            await memory.keyed.write(ALICE, "plan", "!", "append", ORIGIN)
-        await memory.keyed.clear(ALICE, "plan")
+        await memory.update(ALICE, note.note_id, "é", None, ORIGIN)
+        await memory.keyed.write(ALICE, "plan", "a", "append", ORIGIN)
+        refusal = "10 bytes of text of at most 10, and this needs 2 more; earlier versions of notes"
+        await memory.update(ALICE, note.note_id, "12", None, ORIGIN)
+        with pytest.raises(MemoryFull, match=refusal):
+            await memory.update(ALICE, note.note_id, "ab", None, ORIGIN)
+        with pytest.raises(MemoryFull, match="this needs 3 more"):
+            await memory.keyed.write(ALICE, "plan", "b", "append", ORIGIN)
+        assert await listed(memory, ALICE) == ["a", "12"]
+        assert (await memory.get(ALICE, note.note_id)).version == 3
+        await memory.delete(ALICE, note.note_id)
+        await memory.keyed.write(ALICE, "plan", "b", "append", ORIGIN)
         await memory.save(ALICE, "123456", [], ORIGIN)
+
+
+async def test_who_appends_in_a_loop_is_stopped(path: Path) -> None:
+    async with opened(path, max_text_bytes=7 * (1 + 2 + 3 + 4)) as memory:
+        for _ in range(4):
+            note = await memory.keyed.write(ALICE, "plan", "and on", "append", ORIGIN)
+        with pytest.raises(MemoryFull):
+            await memory.keyed.write(ALICE, "plan", "and on", "append", ORIGIN)
+        assert await memory.keyed.read(ALICE, "plan") == note
+
+
+async def test_a_full_memory_can_be_undone_as_far_as_it_goes(path: Path) -> None:
+    async with opened(path, FakeEmbedder(), max_text_bytes=12) as memory:
+        note = (await memory.save(ALICE, "true", [], ORIGIN)).note
+        for text in ("lie", "lies!"):
+            await memory.update(ALICE, note.note_id, text, None, ORIGIN)
+        for text in ("lie", "true"):
+            undone = await memory.history.undo(ALICE, note.note_id)
+            assert undone.note is not None
+            assert undone.note.text == text
+        with pytest.raises(UndoRefused):
+            await memory.history.undo(ALICE, note.note_id)
+        with pytest.raises(MemoryFull, match="19 bytes of text of at most 12"):
+            await memory.save(ALICE, "x", [], ORIGIN)
 
 
 async def test_many_at_once_never_go_over(path: Path) -> None:
@@ -98,8 +111,7 @@ async def test_a_refusal_that_nothing_explains_ends(
     async with opened(path) as memory:
         note = (await memory.save(ALICE, "tea", [], ORIGIN)).note
         refusing = Statement("INSERT INTO guards (ok) VALUES (0)")
-        for guard in ("keep", "keep_growing"):
-            monkeypatch.setattr(Quota, guard, lambda *_: refusing)
+        monkeypatch.setattr(Quota, "keep", lambda *_: refusing)
         with pytest.raises(StorageError, match="cannot be stored"):
             await memory.save(ALICE, "coffee", [], ORIGIN)
         with pytest.raises(StorageError, match="cannot be stored"):
