@@ -103,17 +103,21 @@ def restored_by_undo(changes: Sequence[gateway_pb2.Change]) -> int | None:
     """The version whose text an undo brings back: 0 for none before the first, None where
     `changes` (of one note, the latest first) do not tell.
 
-    An undo goes on where the last one ended, so undoing twice goes back two versions.
+    An undo goes on where the last one ended, so undoing twice goes back two versions, and
+    what was undone once never comes back.
     """
-    says: int | None = None
+    says: dict[int, int] = {}
+    now: int | None = None
     for change in reversed(changes):
         if change.change == _SUPERSEDE:
             continue
         if change.change != _UNDO:
-            says = change.version
-        elif says is not None:
-            says -= 1
-    return None if says is None else says - 1
+            now = change.version
+        elif now is not None:
+            now = says.get(now - 1, now - 1)
+        if now is not None:
+            says[change.version] = now
+    return None if now is None else says.get(now - 1, now - 1)
 
 
 async def _changes(
