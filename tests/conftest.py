@@ -3,11 +3,13 @@
 import os
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
+from typing import Final
 
 import pytest
 
+from guest.agent.relevant import Relevant
 from tests.support import sqld
 
 REQUIRED = frozenset(filter(None, os.environ.get("TESTS_REQUIRE", "").split(",")))
@@ -44,6 +46,26 @@ _PARTS: dict[str, Callable[[], str]] = {
     "sqld": _has_sqld,
     "docker": _has_docker,
 }
+
+
+_GIVEN_UP: Final = (
+    "guest.memory.database.watched._START_WAIT_S",
+    "guest.memory.parts._CATCH_UP_S",
+    "guest.memory.question.EMBED_TIMEOUT_S",
+    "guest.memory.replica.search.WAIT_S",
+    "guest.agent.working._TIMEOUT_S",
+)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _patience() -> Iterator[None]:
+    """What a person would not wait for, a test does: on a busy machine the disk may take
+    seconds. Who tests that it is given up sets a wait of its own."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in _GIVEN_UP:
+            patch.setattr(name, 60.0)
+        patch.setattr(Relevant.__init__, "__kwdefaults__", {"timeout_s": 60.0})
+        yield
 
 
 @pytest.hookimpl(tryfirst=True)

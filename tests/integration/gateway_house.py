@@ -192,7 +192,8 @@ async def open_house(
         for name in ("shared", "tmp", "vault"):
             (path / name).mkdir(exist_ok=True)
         agent = AgentSettings(**settings)
-        config = MemoryConfig(db_path=str(path / "memory.db"), **(keeping or {}))
+        kept = {"embed_wait_s": 60.0, **(keeping or {})}
+        config = MemoryConfig(db_path=str(path / "memory.db"), **kept)
         memory = await Memory.open(config, embedder)
         stack.push_async_callback(memory.close)
         scrubber = Scrubber(["s3cret-t0ken"])

@@ -20,9 +20,13 @@ from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
 
 pytestmark = pytest.mark.sqld
 
-TIMEOUT_S = 0.5
 HANGS = (Fault.SWALLOW, Fault.SWALLOW_REQUEST)
 USER = "alice"
+
+
+@pytest.fixture(autouse=True)
+def _asked_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    sqld.asked_again_soon(monkeypatch)
 
 
 @pytest.fixture(scope="module")
@@ -50,6 +54,11 @@ def rounds_of(fault: Fault) -> int:
     return 12 if fault in HANGS else 48
 
 
+def patience(fault: Fault, hurried_s: float) -> float:
+    """Seconds for a request: few where it hangs, and else enough for a busy machine."""
+    return hurried_s if fault in HANGS else 30.0
+
+
 @pytest.mark.parametrize("fault", Fault)
 async def test_a_change_is_never_claimed_falsely_and_never_made_twice(
     fault: Fault, network: BadNetwork, direct: RemoteDatabase
@@ -57,7 +66,7 @@ async def test_a_change_is_never_claimed_falsely_and_never_made_twice(
     await direct.execute("DELETE FROM marks")
     claimed, open_, refused = set[str](), set[str](), set[str]()
     chance = random.Random(4)
-    async with sqld.connected(network.url, timeout_s=TIMEOUT_S) as database:
+    async with sqld.connected(network.url, timeout_s=patience(fault, 0.5)) as database:
 
         async def mark(name: str) -> None:
             try:
@@ -72,13 +81,13 @@ async def test_a_change_is_never_claimed_falsely_and_never_made_twice(
             network.strike(fault, chance.choice((1, 2, 6, 100)))
             await asyncio.gather(*(mark(f"{number}") for number in range(first, first + 6)))
         network.strike(None)
-        await mark("well again")
+        while not any("well again" in name for name in claimed):
+            await mark(f"well again {len(open_) + len(refused)}")
     found = Counter(name for (name,) in (await direct.execute("SELECT name FROM marks")).rows)
     assert network.struck[fault] > rounds_of(fault) // 4
     assert claimed <= set(found), "false success"
     assert not refused & set(found), "false failure"
     assert [name for name, times in found.items() if times > 1] == []
-    assert "well again" in claimed
     print(f"{fault}: {len(claimed)} claimed, {len(open_)} open, {len(refused)} refused")
     if fault in (Fault.SLOW, Fault.TWICE, Fault.REPEAT):
         assert not open_
@@ -92,7 +101,7 @@ async def test_one_fault_per_request_does_not_stop_a_memory(
     """Saved, changed, deleted and said: each answered as done, and done once, also while
     the index and the copy ask the server for things of their own."""
     network.spare_repetitions()
-    config = RemoteConfig(network.url, timeout_s=2 * TIMEOUT_S)
+    config = RemoteConfig(network.url, timeout_s=patience(fault, 1.5))
     count = 2 if fault in HANGS else 4
     path = tmp_path / "memory.db"
     async with opened(path, FakeEmbedder(), remote=config, embed_wait_s=2.0) as memory:
@@ -138,7 +147,7 @@ async def test_one_fault_per_request_does_not_stop_a_memory(
 async def test_saves_fail_while_it_lasts_and_go_on_afterwards(
     fault: Fault, network: BadNetwork, direct: RemoteDatabase, tmp_path: Path
 ) -> None:
-    config = RemoteConfig(network.url, timeout_s=TIMEOUT_S)
+    config = RemoteConfig(network.url)
     async with opened(tmp_path / "memory.db", remote=config) as memory:
         network.strike(fault)
         with pytest.raises(StorageError) as raised:
@@ -147,7 +156,7 @@ async def test_saves_fail_while_it_lasts_and_go_on_afterwards(
         with pytest.raises(StorageError):
             await memory.save(USER, f"still away {fault.name}", [], ORIGIN)
         network.strike(None)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while True:
                 try:
                     saved = await memory.save(USER, f"back {fault.name}", [], ORIGIN)

@@ -23,8 +23,9 @@ CREATE = "CREATE TABLE IF NOT EXISTS secrets (text TEXT)"
 
 
 @pytest.fixture(autouse=True)
-def _names_of_localhost(monkeypatch: pytest.MonkeyPatch) -> None:
+def _names_and_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
     sqld.localhost_names(monkeypatch)
+    sqld.asked_again_soon(monkeypatch)
 
 
 @pytest.fixture(scope="module")
@@ -200,7 +201,7 @@ async def test_where_nobody_listens_nothing_is_left_open() -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{probe.getsockname()[1]}"
-        async with sqld.connected(url, timeout_s=0.2) as database:
+        async with sqld.connected(url, timeout_s=30) as database:
             with pytest.raises(StorageError, match="cannot be reached") as raised:
                 await database.execute("DELETE FROM notes")
     assert raised.value.code == Code.UNAVAILABLE

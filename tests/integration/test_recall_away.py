@@ -9,13 +9,18 @@ import pytest
 from guest.errors import StorageError
 from guest.memory.store import Memory
 from guest.memory.types import Details, MemoryConfig, Origin, RemoteConfig
-from tests.support.sqld import Sqld, running
+from tests.support.sqld import Sqld, asked_again_soon, running
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, until
 
 pytestmark = pytest.mark.sqld
 
 ALICE = "alice"
 PAGE = Origin("agent", session_id="s1", link="/shared/page.md", material=True)
+
+
+@pytest.fixture(autouse=True)
+def _asked_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked_again_soon(monkeypatch)
 
 
 @pytest.fixture
@@ -26,9 +31,7 @@ def server() -> Iterator[Sqld]:
 
 @pytest.fixture
 async def memory(server: Sqld, tmp_path: Path) -> AsyncIterator[Memory]:
-    config = MemoryConfig(
-        db_path=str(tmp_path / "memory.db"), remote=RemoteConfig(server.url(), timeout_s=0.5)
-    )
+    config = MemoryConfig(db_path=str(tmp_path / "memory.db"), remote=RemoteConfig(server.url()))
     memory = await Memory.open(config, FakeEmbedder(), ALICE)
     try:
         yield memory
@@ -82,9 +85,7 @@ async def test_notes_are_recalled_from_the_copy(memory: Memory, server: Sqld) ->
 
 async def test_without_a_copy_nothing_is_recalled(server: Sqld, tmp_path: Path) -> None:
     server.kill()
-    config = MemoryConfig(
-        db_path=str(tmp_path / "memory.db"), remote=RemoteConfig(server.url(), timeout_s=0.5)
-    )
+    config = MemoryConfig(db_path=str(tmp_path / "memory.db"), remote=RemoteConfig(server.url()))
     memory = await Memory.open(config, FakeEmbedder(), ALICE)
     try:
         for query in ("", "tea"):

@@ -155,6 +155,12 @@ def wait_for(log: Callable[[], str], port: int) -> None:
         time.sleep(0.01)
 
 
+def asked_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a request that was not answered be repeated at once, so that a server's absence is
+    noticed soon however long each request may take."""
+    monkeypatch.setattr("guest.memory.database.remote._FIRST_WAIT_S", 0.01)
+
+
 def localhost_names(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let all names below localhost lead to this machine, as they should everywhere."""
     resolve = socket.getaddrinfo

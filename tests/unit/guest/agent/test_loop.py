@@ -324,26 +324,35 @@ async def test_the_token_budget_ends_the_turn_and_what_was_said_is_kept() -> Non
     assert house.store.texts("assistant") == ["Well, "]
 
 
+def later(by_s: float) -> None:
+    """Let the clock of the running loop jump: what was to happen by then happens next."""
+    loop = asyncio.get_running_loop()
+    now = loop.time
+    loop.time = lambda: now() + by_s  # type: ignore[method-assign]
+
+
 async def test_the_time_budget_ends_the_turn_and_what_was_said_is_kept() -> None:
     async def script(_: list[ModelMessage], __: AgentInfo) -> AsyncIterator[Any]:
         yield "Let me think"
+        later(by_s=200)
         await asyncio.sleep(60)
         yield "."
 
-    house = House(script, turn_timeout_s=0.1)
+    house = House(script, turn_timeout_s=100)
     outcome = await house.say()
     assert isinstance(outcome, gateway_pb2.TurnFailed)
-    assert (outcome.code, outcome.message) == ("timeout", "the turn took longer than 0.1 seconds")
+    assert (outcome.code, outcome.message) == ("timeout", "the turn took longer than 100 seconds")
     assert "turn_timeout_s" in outcome.resolution
     assert house.store.texts("assistant") == ["Let me think"]
 
 
 async def test_the_time_budget_ends_a_tool_too() -> None:
     async def slow(_: ToolContext, __: Any) -> str:
+        later(by_s=200)
         await asyncio.sleep(60)
         return "never"
 
-    house = House(steps(calls(("look", {}))), tool("look", slow), turn_timeout_s=0.1)
+    house = House(steps(calls(("look", {}))), tool("look", slow), turn_timeout_s=100)
     assert code(await house.say()) == "timeout"
 
 

@@ -22,7 +22,8 @@ BOB = ToolContext("bob", "session-2", "turn-2", "chat")
 
 @pytest.fixture
 async def memory(tmp_path: Path) -> AsyncIterator[Memory]:
-    opened = await Memory.open(MemoryConfig(db_path=str(tmp_path / "memory.db")), HashingEmbedder())
+    config = MemoryConfig(db_path=str(tmp_path / "memory.db"), embed_wait_s=60.0)
+    opened = await Memory.open(config, HashingEmbedder())
     yield opened
     await opened.close()
 
