@@ -15,15 +15,16 @@ from guest.memory.vectors import Ids
 
 _NOTES: Final = """
 SELECT chunks.chunk_id, notes.note_id,
-       CASE WHEN length(notes.content) > ? THEN chunks.body ELSE notes.content END,
+       CASE WHEN length(notes.content) > ?1 THEN chunks.body ELSE notes.content END,
        notes.tags, notes.created_at, notes.updated_at, notes.version,
        COALESCE(notes.key, ''), notes.type, notes.confidence, notes.origin_actor,
-       notes.origin_link, notes.origin_material, notes.superseded_by IS NOT NULL
-    FROM json_each(?) AS wanted
+       notes.origin_link, notes.origin_material, notes.superseded_by IS NOT NULL,
+       length(notes.content) > ?1
+    FROM json_each(?2) AS wanted
     CROSS JOIN chunks ON chunks.chunk_id = wanted.value
     CROSS JOIN notes ON notes.namespace = chunks.namespace AND notes.note_id = chunks.note_id
-    WHERE chunks.namespace = ? AND notes.scope_session IN ('', ?)
-        AND (notes.superseded_by IS NULL OR ?)
+    WHERE chunks.namespace = ?3 AND notes.scope_session IN ('', ?4)
+        AND (notes.superseded_by IS NULL OR ?5)
 """
 _CONVERSATION: Final = f"""
 SELECT chunks.chunk_id, chunks.context, chunks.body, event.created_at, event.session_id,
@@ -101,7 +102,7 @@ async def notes(
             chunk_id, note_id, text, tags, created, updated, version, key = cast(
                 "tuple[Any, ...]", row[:8]
             )
-            kind, confidence, actor, link, material, superseded = cast("tuple[Any, ...]", row[8:])
+            kind, confidence, actor, link, material, *states = cast("tuple[Any, ...]", row[8:])
             rest = {
                 "tags": tuple(json.loads(tags)),
                 "version": version,
@@ -110,7 +111,8 @@ async def notes(
                 "actor": actor,
                 "link": link,
                 "material": bool(material),
-                "superseded": bool(superseded),
+                "superseded": bool(states[0]),
+                "shortened": bool(states[1]),
             }
             found[chunk_id] = Found(
                 note_id, _said(text), note_id, key, text, created, updated, rest

@@ -111,4 +111,5 @@ def _about(hit: Hit) -> str:
     said_by = _SAID_BY.get(hit.actor, "saved")
     if hit.material:
         said_by = f"from what was read: {source_of(hit)}; not the user's words"
-    return f"{hit.note_id} ({hit.updated_at[:10]}; {said_by})"
+    part = "; a passage of it" if hit.shortened else ""
+    return f"{hit.note_id} ({hit.updated_at[:10]}; {said_by}{part})"

@@ -5,19 +5,19 @@ is looked at in the very batch that would close it, whoever else changes notes m
 """
 
 from collections.abc import Mapping
-from typing import Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from guest.memory import arguments, namespaces
 from guest.memory.attempts import ATTEMPTS, unexplained
 from guest.memory.database.base import ConstraintViolated, Database, Statement, apply
 from guest.memory.instant import now
-from guest.memory.types import Note, NoteNotFound
+from guest.memory.types import Note, NoteNotFound, Superseded
 from guest.memory.vector_store import VectorStore
 
 REASON_MAX_CHARS: Final = 2_000
 
 _SEEN: Final = """
-SELECT note_id, superseded_by, scope_session FROM notes
+SELECT note_id, superseded_by, scope_session, superseded_reason, superseded_at FROM notes
     WHERE namespace = ? AND note_id IN (?, ?) AND scope_session IN ('', ?)
 """
 _REQUIRE_CURRENT: Final = """
@@ -56,6 +56,13 @@ UPDATE notes SET superseded_by = NULL, superseded_reason = '', superseded_at = '
 """
 
 
+class _Seen(NamedTuple):
+    by: str | None
+    scope: str
+    reason: str
+    at: str
+
+
 class SupersedeRefused(Exception):  # noqa: N818 - a condition that callers expect and handle
     """A note cannot be superseded like this; the message is one sentence that says why.
     Nothing was changed."""
@@ -70,22 +77,23 @@ class Supersession:
 
     async def supersede(
         self, user_id: str, note_id: str, *, reason: str, replacement_id: str, session_id: str
-    ) -> None:
+    ) -> Superseded | None:
         """See `TypedNotes.supersede`."""
         if reason:
             arguments.check_length("reason", reason, REASON_MAX_CHARS)
             arguments.check_text("reason", reason)
         namespace = namespaces.notes_of(user_id)
         for _ in range(ATTEMPTS):
-            if await self._is_done(namespace, note_id, replacement_id, session_id):
-                return
+            done = await self._done(namespace, note_id, replacement_id, session_id)
+            if done is not None:
+                return done
             guards = [Statement(_REQUIRE_CURRENT, (namespace, note_id, session_id))]
             if replacement_id:
                 circle = (namespace, replacement_id, note_id, session_id)
                 guards.append(Statement(_REQUIRE_REPLACEMENT, circle))
             state = (replacement_id, reason, now(), namespace, note_id)
             if await self._apply(namespace, *guards, Statement(_SUPERSEDE, state)):
-                return
+                return None
         raise unexplained(f"{note_id} cannot be superseded")
 
     async def revive(self, note: Note) -> bool:
@@ -108,23 +116,26 @@ class Supersession:
             return False
         return True
 
-    async def _is_done(
+    async def _done(
         self, namespace: str, note_id: str, replacement_id: str, session_id: str
-    ) -> bool:
-        """Whether it is superseded just so already. Raises what forbids it."""
+    ) -> Superseded | None:
+        """How it is superseded just so already; None where it is not. Raises what forbids it."""
         seen = await self._seen(namespace, note_id, replacement_id, session_id)
         if note_id not in seen:
             raise NoteNotFound(note_id)
-        by, scope = seen[note_id]
-        if by == replacement_id:
-            return True
+        by, scope, reason, at = seen[note_id]
+        if by is not None and by == replacement_id:
+            return Superseded(by, reason, at)
         if note_id == replacement_id:
             raise SupersedeRefused(f"{note_id} cannot be replaced by itself")
         if replacement_id and replacement_id not in seen:
             raise NoteNotFound(replacement_id)
         if by is not None:
-            how = f"replaced by {by}" if by else "forgotten"
-            raise SupersedeRefused(f"{note_id} was {how} already")
+            if not by:
+                raise SupersedeRefused(f"{note_id} was forgotten already")
+            raise SupersedeRefused(
+                f"{note_id} was replaced by {by} already; if that is out of date, forget {by}"
+            )
         if replacement_id and seen[replacement_id][1] not in ("", scope):
             raise SupersedeRefused(
                 f"{replacement_id} belongs to one session, and {note_id} to all of them: the "
@@ -137,14 +148,14 @@ class Supersession:
                     f"{replacement_id} is itself replaced, in the end, by {note_id}; "
                     "notes cannot replace each other in a circle"
                 )
-        return False
+        return None
 
     async def _seen(
         self, namespace: str, note_id: str, replacement_id: str, session_id: str
-    ) -> Mapping[str, tuple[str | None, str]]:
-        """Those of both that the session sees: by what each is superseded, and its scope."""
+    ) -> Mapping[str, _Seen]:
+        """Those of both that the session sees."""
         result = await self._database.execute(
             _SEEN, (namespace, note_id, replacement_id, session_id)
         )
-        rows = cast("tuple[tuple[str, str | None, str], ...]", result.rows)
-        return {found: (by, scope) for found, by, scope in rows}
+        rows = cast("tuple[tuple[Any, ...], ...]", result.rows)
+        return {found: _Seen(*state) for found, *state in rows}

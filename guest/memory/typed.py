@@ -15,7 +15,7 @@ from guest.memory.instant import now
 from guest.memory.parts import Parts
 from guest.memory.replica.search import instead_of_server
 from guest.memory.supersession import Supersession
-from guest.memory.types import Note, NoteType, Only
+from guest.memory.types import Note, NoteType, Only, Superseded
 
 log = logging.getLogger(__name__)
 
@@ -89,15 +89,15 @@ class TypedNotes:
         reason: str = "",
         replacement_id: str = "",
         session_id: str = "",
-    ) -> None:
+    ) -> Superseded | None:
         """Let a note count no more, replaced by another one or by none. Nothing is erased.
 
-        The same again changes nothing. Raises `NoteNotFound` for the note or the
-        replacement, also where only another session sees it; `SupersedeRefused` for a note
-        that is superseded otherwise already, and where notes would replace each other in a
-        circle; `ValueError`, `StorageError`.
+        The same again changes nothing: given is then how it is superseded already, else
+        None. Raises `NoteNotFound` for the note or the replacement, also where only another
+        session sees it; `SupersedeRefused` for a note that is superseded otherwise already,
+        and where notes would replace each other in a circle; `ValueError`, `StorageError`.
         """
-        await self._supersession.supersede(
+        return await self._supersession.supersede(
             user_id, note_id, reason=reason, replacement_id=replacement_id, session_id=session_id
         )
 

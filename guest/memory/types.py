@@ -139,8 +139,8 @@ class Hit:
     """One search result: a note with its best passage, or a conversation turn.
 
     `text` is the whole note, or its best passage where it is longer than
-    `HIT_TEXT_MAX_CHARS`; for a conversation the passage with who said it and
-    when. `note_id` is empty for a conversation. `score` lies in [0, 1]. `actor`,
+    `HIT_TEXT_MAX_CHARS`, which `shortened` says; for a conversation the passage with who
+    said it and when. `note_id` is empty for a conversation. `score` lies in [0, 1]. `actor`,
     `link` and `material` are those of a note's origin; what a tool gave in a conversation
     is material, too. `session_id` and `sequence` say where in a conversation it was said.
     """
@@ -163,6 +163,7 @@ class Hit:
     superseded: bool = False
     session_id: str = ""
     sequence: int = 0
+    shortened: bool = False
 
 
 @dataclass(frozen=True)

@@ -145,6 +145,8 @@ class Tool:
     is cancelled when it has passed. Where the arguments say how long a call may
     take, `timeout_of` gives its seconds instead. `paths` are those arguments
     that hold virtual paths, `command` the one that holds a shell command.
+    `output_bytes` is room for a result whose arguments promise more than the
+    pipeline's own bound on what a tool answers.
     `log_level` is that of a call that went well.
     """
 
@@ -158,6 +160,7 @@ class Tool:
     log_level: int = logging.INFO
     timeout_of: Callable[[Any], float] | None = None
     command: str = ""
+    output_bytes: int = 0
 
 
 Approve = Callable[[ToolContext, Tool, str], Awaitable[bool]]

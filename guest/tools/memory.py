@@ -6,7 +6,6 @@ from typing import Any, Final, Protocol
 from wire.errors import Code
 
 from guest.errors import ToolError
-from guest.memory.contradiction import contradictions
 from guest.memory.prompt_block import render
 from guest.memory.types import (
     Hit,
@@ -21,12 +20,15 @@ from guest.memory.types import (
 from guest.tools.base import Safety, Tool, ToolContext, ToolOutput
 from guest.tools.memory_answers import (
     SCORE_DIGITS,
-    mark_of,
+    about_similar,
     marks,
+    marks_of,
     material_of,
+    passages,
     refusing_what_is_full,
 )
 from guest.tools.memory_arguments import (
+    CONTEXT_MAX_TOKENS,
     ContextArguments,
     DeleteArguments,
     SaveArguments,
@@ -38,6 +40,8 @@ from guest.tools.provenance import origin_of
 SEARCH_TIMEOUT_S: Final = 15.0
 WRITE_TIMEOUT_S: Final = 10.0
 _CONTEXT_HITS: Final = 50
+_CONTEXT_BYTES: Final = 18 * CONTEXT_MAX_TOKENS
+"""A token is at most five bytes of words, or two of what JSON spends six bytes each on."""
 
 
 class NoteStore(Protocol):
@@ -61,6 +65,8 @@ class NoteStore(Protocol):
     async def delete(self, user_id: str, note_id: str) -> None: ...
 
     async def get(self, user_id: str, note_id: str) -> Note: ...
+
+    async def twin_of(self, note: Note, text: str) -> str: ...
 
     async def search(
         self,
@@ -144,6 +150,7 @@ def memory_tools(memory: NoteStore) -> list[Tool]:
             timeout=SEARCH_TIMEOUT_S,
             run=tools.context,
             log_level=logging.DEBUG,
+            output_bytes=_CONTEXT_BYTES,
         ),
     ]
 
@@ -164,7 +171,7 @@ class _MemoryTools:
         count = len(found.hits)
         return ToolOutput(
             data=[_result(hit) for hit in found.hits],
-            notes=found.warnings + marks(found.hits),
+            notes=(*found.warnings, *marks(found.hits), *passages(found.hits)),
             summary=f"{count} result{'' if count == 1 else 's'}",
             count=count,
             material=material_of(found.hits),
@@ -210,7 +217,7 @@ class _MemoryTools:
                     for hit in saved.similar
                 ],
             },
-            notes=(*contradictions(saved.similar, arguments.content), *marks(saved.similar)),
+            notes=about_similar(saved, arguments.content),
             summary=message,
             material=material_of(saved.similar),
         )
@@ -218,7 +225,8 @@ class _MemoryTools:
     async def update(self, context: ToolContext, arguments: UpdateArguments) -> ToolOutput:
         note_id = _changeable(arguments.note_id)
         try:
-            await self._check_seen(context, note_id)
+            before = await self._seen(context, note_id)
+            twin = await self._memory.twin_of(before, arguments.content)
             with refusing_what_is_full():
                 note = await self._memory.update(
                     context.user_id,
@@ -235,27 +243,27 @@ class _MemoryTools:
         message = f"Updated: [id: {note.note_id}]"
         return ToolOutput(
             data={"note_id": note.note_id, "version": note.version, "message": message},
+            notes=(f"{twin} says exactly the same; one of the two can be deleted",) if twin else (),
             summary=message,
         )
 
     async def delete(self, context: ToolContext, arguments: DeleteArguments) -> ToolOutput:
         note_id = _changeable(arguments.note_id)
         try:
-            await self._check_seen(context, note_id)
+            await self._seen(context, note_id)
             await self._memory.delete(context.user_id, note_id)
         except NoteNotFound:
             raise _not_found(note_id) from None
         message = f"Deleted: [id: {note_id}]"
         return ToolOutput(data={"note_id": note_id, "message": message}, summary=message)
 
-    async def _check_seen(self, context: ToolContext, note_id: str) -> None:
-        """Raise `NoteNotFound` for a note that only another session sees; a person who
-        administers their memory sees them all."""
-        if context.actor == "user":
-            return
+    async def _seen(self, context: ToolContext, note_id: str) -> Note:
+        """The note. Raises `NoteNotFound` also where only another session sees it; a person
+        who administers their memory sees them all."""
         note = await self._memory.get(context.user_id, note_id)
-        if note.details.scope_session not in ("", context.session_id):
+        if context.actor != "user" and note.details.scope_session not in ("", context.session_id):
             raise NoteNotFound(note_id)
+        return note
 
 
 def _result(hit: Hit) -> dict[str, Any]:
@@ -285,7 +293,7 @@ def _not_found(note_id: str) -> ToolError:
 
 
 def _stale(current: Note, seen: int | None) -> ToolError:
-    marked = "".join(f"Note: {mark}\n" for mark in mark_of(current))
+    marked = "".join(f"Note: {mark}\n" for mark in marks_of(current))
     return ToolError(
         f"the note has changed: it has version {current.version}, not {seen}, and says now: "
         f"{current.text}\n{marked}Nothing was changed. Decide again on this text; to replace it, "

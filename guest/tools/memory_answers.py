@@ -1,23 +1,26 @@
 """What all tools over memory say alike: marks of what was read, and refusals."""
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from typing import Final
 
 from wire.errors import Code
 
 from guest.errors import ToolError
-from guest.memory.prompt_block import source_of
-from guest.memory.types import Hit, MemoryFull, Note
+from guest.memory.contradiction import contradictions
+from guest.memory.prompt_block import one_line, source_of
+from guest.memory.types import Hit, MemoryFull, Note, SaveOutcome
 
-SCORE_DIGITS = 4
+SCORE_DIGITS: Final = 4
+_MARKS_MAX_BYTES: Final = 3_000
+"""Of more than that the end might be cut, and with it marks."""
 
 
 def marks(hits: Iterable[Hit]) -> tuple[str, ...]:
-    """One line for each result that nobody vouched for, with where it comes from."""
-    return tuple(
-        _mark(hit.note_id or "a conversation result", source_of(hit))
-        for hit in hits
-        if hit.material
+    """One line for each source of what nobody vouched for among the results."""
+    return _marked(
+        (hit.note_id or "a conversation result", source_of(hit)) for hit in hits if hit.material
     )
 
 
@@ -26,20 +29,56 @@ def material_of(hits: Iterable[Hit]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(source_of(hit) for hit in hits if hit.material))
 
 
-def mark_of(note: Note) -> tuple[str, ...]:
-    """The same as `marks` for one stored note."""
-    if not note.origin.material:
-        return ()
-    return (_mark(note.note_id, source(note)),)
+def marks_of(*notes: Note) -> tuple[str, ...]:
+    """The same as `marks` for stored notes."""
+    return _marked((note.note_id, source(note)) for note in notes if note.origin.material)
 
 
 def source(note: Note) -> str:
     """Where the text of a marked note comes from: its link, else the note itself."""
-    return note.origin.link or note.note_id
+    return one_line(note.origin.link) or note.note_id
 
 
-def _mark(what: str, where: str) -> str:
-    return f"{what} came from what was read ({where}), not from the user"
+def material_in(*notes: Note) -> tuple[str, ...]:
+    """The same as `material_of` for stored notes."""
+    return tuple(dict.fromkeys(source(note) for note in notes if note.origin.material))
+
+
+def passages(hits: Iterable[Hit]) -> tuple[str, ...]:
+    """A line that names the notes of which only a passage is shown."""
+    shortened = ", ".join(hit.note_id for hit in hits if hit.shortened)
+    if not shortened:
+        return ()
+    return (
+        f"only the passage that fits best is shown of {shortened}; memory_update would replace "
+        "the whole note",
+    )
+
+
+def about_similar(saved: SaveOutcome, text: str) -> tuple[str, ...]:
+    """What is to be said of the notes near to `text`, which was saved."""
+    if saved.created and saved.searchable == "keyword":
+        return (
+            "similar notes were not looked for, because this one has no vector yet; "
+            "memory_search finds them by keyword",
+        )
+    near = saved.similar
+    return (*contradictions(near, text), *marks(near), *passages(near))
+
+
+def _marked(found: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """Marks of what was found where; without the sources, where they would take too much."""
+    by_source = defaultdict[str, dict[str, None]](dict)
+    for what, where in found:
+        by_source[where][what] = None
+    lines = [_mark(what, f" ({where})") for where, what in by_source.items()]
+    if len("".join(lines).encode()) > _MARKS_MAX_BYTES:
+        lines = [_mark(dict.fromkeys(what for some in by_source.values() for what in some))]
+    return tuple(lines)
+
+
+def _mark(what: Iterable[str], where: str = "") -> str:
+    return f"{', '.join(what)} came from what was read{where}, not from the user"
 
 
 @contextmanager

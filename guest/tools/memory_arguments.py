@@ -15,6 +15,7 @@ from wire.limits import (
 from guest.tools.base import Arguments
 
 NOTE_ID_MAX_CHARS = 64
+CONTEXT_MAX_TOKENS = 8000
 
 
 def _not_blank(value: str) -> str:
@@ -79,5 +80,8 @@ class ContextArguments(Arguments):
         min_length=1, max_length=QUERY_MAX_CHARS, description="What the notes should be about."
     )
     max_tokens: int = Field(
-        default=1000, ge=100, le=8000, description="How long the text may be, in tokens."
+        default=1000,
+        ge=100,
+        le=CONTEXT_MAX_TOKENS,
+        description="How long the text may be, in tokens.",
     )

@@ -112,7 +112,7 @@ class ToolPipeline:
                 details=type(error).__name__,
                 resolution="runner logs has the frames",
             ) from None
-        text = self._render.output(output)
+        text = self._render.output(output, tool.output_bytes if tool else 0)
         self._account(ctx, tool, began, "ok", output.count)
         summary = self._render.line(output.summary or "done")
         material = tuple(map(self._render.line, output.material))

@@ -25,14 +25,18 @@ class Renderer:
         self._host_paths = host_paths
         self._max_bytes = max_output_bytes
 
-    def output(self, output: ToolOutput) -> str:
-        """The text of a result: JSON, then its `Note: ` lines."""
+    def output(self, output: ToolOutput, at_least_bytes: int = 0) -> str:
+        """The text of a result: JSON, then its `Note: ` lines, each one line whatever it quotes.
+
+        It may have `at_least_bytes`, also where the pipeline's bound is lower.
+        """
         text = json.dumps(self._clean(output.data), ensure_ascii=False)
-        return self._bounded(text, [self.text(note) for note in output.notes])
+        notes = [" ".join(self.text(note).split()) for note in output.notes]
+        return self._bounded(text, notes, max(self._max_bytes, at_least_bytes))
 
     def error(self, message: str) -> str:
         """The text of a refusal."""
-        return self._bounded(self.text(message), [])
+        return self._bounded(self.text(message), [], self._max_bytes)
 
     def text(self, text: str) -> str:
         """`text` with virtual paths and without secrets."""
@@ -78,14 +82,14 @@ class Renderer:
         spans = sorted([*self._scrubber.replacements(text), *self._host_paths.spans(text)])
         return replaced(text, spans, first, last)
 
-    def _bounded(self, text: str, notes: list[str]) -> str:
+    def _bounded(self, text: str, notes: list[str], max_bytes: int) -> str:
         tail = "".join(f"\nNote: {note}" for note in notes)
-        tail = _cut(tail, self._max_bytes // _NOTES_SHARE)
+        tail = _cut(tail, max_bytes // _NOTES_SHARE)
         total = len(text.encode())
-        if total + len(tail.encode()) <= self._max_bytes:
+        if total + len(tail.encode()) <= max_bytes:
             return text + tail
         said = f"\nNote: the result has {total} bytes; only its beginning is shown"
-        room = max(0, self._max_bytes - len(tail.encode()) - len(said.encode()))
+        room = max(0, max_bytes - len(tail.encode()) - len(said.encode()))
         return _cut(text, room) + said + tail
 
 

@@ -10,18 +10,26 @@ from wire.limits import QUERY_MAX_CHARS
 
 from guest.errors import ToolError
 from guest.memory.arguments import RATIONALE_MAX_CHARS
-from guest.memory.contradiction import contradictions
 from guest.memory.supersession import SupersedeRefused
 from guest.memory.typed import Recalled
-from guest.memory.types import Details, Note, NoteNotFound, NoteType, Origin, SaveOutcome, Scope
+from guest.memory.types import (
+    Details,
+    Note,
+    NoteNotFound,
+    NoteType,
+    Origin,
+    SaveOutcome,
+    Scope,
+    Superseded,
+)
 from guest.tools.base import Arguments, Safety, Tool, ToolContext, ToolOutput
 from guest.tools.memory import SEARCH_TIMEOUT_S, WRITE_TIMEOUT_S
 from guest.tools.memory_answers import (
-    mark_of,
-    marks,
+    about_similar,
+    marks_of,
+    material_in,
     material_of,
     refusing_what_is_full,
-    source,
 )
 from guest.tools.memory_arguments import NOTE_ID_MAX_CHARS, NotBlank
 from guest.tools.provenance import origin_of
@@ -54,7 +62,7 @@ class Typed(Protocol):
 
     async def supersede(
         self, user_id: str, note_id: str, *, reason: str, replacement_id: str, session_id: str
-    ) -> object: ...
+    ) -> Superseded | None: ...
 
 
 class TypedStore(Protocol):
@@ -171,15 +179,15 @@ class _TypedTools:
             rationale=arguments.rationale.strip(),
             scope_session=self._session(context) if self._scope == "session" else "",
         )
+        told = arguments.content
+        if context.material:  # the rationale may be what was read, too
+            told = f"{told}\n{details.rationale}"
         with refusing_what_is_full():
             saved = await self._memory.save(
-                context.user_id,
-                arguments.content,
-                (),
-                origin_of(context, arguments.content),
-                details,
+                context.user_id, arguments.content, (), origin_of(context, told), details
             )
         note = saved.note
+        held = () if saved.created else (note,)
         message = f"Stored: [id: {note.note_id}]"
         if not saved.created:
             message += " (exactly this text was there already; nothing was changed)"
@@ -192,11 +200,11 @@ class _TypedTools:
             },
             notes=(
                 *_differences(note, details),
-                *contradictions(saved.similar, arguments.content),
-                *marks(saved.similar),
+                *marks_of(*held),
+                *about_similar(saved, arguments.content),
             ),
             summary=message,
-            material=material_of(saved.similar),
+            material=(*material_in(*held), *material_of(saved.similar)),
         )
 
     async def recall(self, context: ToolContext, arguments: RecallArguments) -> ToolOutput:
@@ -211,19 +219,18 @@ class _TypedTools:
         )
         count = len(found.notes)
         reasons = [line for note in found.notes for line in _ending(note)]
-        marked = [line for note in found.notes for line in mark_of(note)]
         return ToolOutput(
             data={"count": count, "memories": [_memory(note) for note in found.notes]},
-            notes=(*found.warnings, *reasons, *marked),
+            notes=(*found.warnings, *marks_of(*found.notes), *reasons),
             summary=f"{count} memor{'y' if count == 1 else 'ies'}",
             count=count,
-            material=tuple(source(note) for note in found.notes if note.origin.material),
+            material=material_in(*found.notes),
         )
 
     async def forget(self, context: ToolContext, arguments: ForgetArguments) -> ToolOutput:
         memory_id, replacement_id = arguments.memory_id, arguments.replacement_id
         try:
-            await self._memory.typed.supersede(
+            before = await self._memory.typed.supersede(
                 context.user_id,
                 memory_id,
                 reason=arguments.reason.strip(),
@@ -241,12 +248,14 @@ class _TypedTools:
         message = f"Superseded: [id: {memory_id}]"
         if replacement_id:
             message += f" by [id: {replacement_id}]"
+        if before is not None:
+            message += " (it was so already; nothing was changed)"
         return ToolOutput(
             data={
                 "forgotten": True,
                 "memory_id": memory_id,
                 "message": message,
-                "reason": arguments.reason.strip(),
+                "reason": arguments.reason.strip() if before is None else before.reason,
             },
             summary=message,
         )
@@ -282,7 +291,10 @@ def _differences(note: Note, wanted: Details) -> tuple[str, ...]:
     ):
         return ()
     why = f", because: {held.rationale}" if held.rationale else ""
-    return (f"{note.note_id} is held as {held.type} with confidence {held.confidence:g}{why}",)
+    return (
+        f"{note.note_id} is held as {held.type} with confidence {held.confidence:g}{why}; to hold "
+        "it otherwise, forget it and remember it again",
+    )
 
 
 def _ending(note: Note) -> tuple[str, ...]:

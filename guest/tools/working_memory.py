@@ -14,9 +14,10 @@ from guest.tools.base import Arguments, Safety, Tool, ToolContext, ToolOutput
 from guest.tools.memory import SEARCH_TIMEOUT_S, WRITE_TIMEOUT_S
 from guest.tools.memory_answers import (
     SCORE_DIGITS,
-    mark_of,
     marks,
+    marks_of,
     material_of,
+    passages,
     refusing_what_is_full,
     source,
 )
@@ -177,7 +178,7 @@ class _WorkingTools:
                 }
                 for hit in found.hits
             ],
-            notes=found.warnings + marks(found.hits),
+            notes=(*found.warnings, *marks(found.hits), *passages(found.hits)),
             summary=f"{count} result{'' if count == 1 else 's'}",
             count=count,
             material=material_of(found.hits),
@@ -239,7 +240,7 @@ def _written(note: Note) -> ToolOutput:
 def _scratchpad(note: Note, message: str) -> ToolOutput:
     return ToolOutput(
         data={"content": note.text, "message": message, "note_id": note.note_id},
-        notes=mark_of(note),
+        notes=marks_of(note),
         summary=message,
         material=(source(note),) if note.origin.material else (),
     )

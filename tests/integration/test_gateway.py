@@ -199,7 +199,8 @@ async def test_tools_are_listed_and_called_through_the_same_pipeline(alice: Clie
         )
     )
     assert not saved.is_error
-    note = await alice.stub.GetNote(pb.GetNoteRequest(note_id=json.loads(saved.text)["note_id"]))
+    note_id = json.loads(saved.text.split("\nNote: ")[0])["note_id"]
+    note = await alice.stub.GetNote(pb.GetNoteRequest(note_id=note_id))
     assert note.origin.channel == "cli"
     for name, arguments in (("memory_save", "{}"), ("memory_save", "{"), ("no_such_tool", "{}")):
         bad = await alice.stub.CallTool(pb.CallToolRequest(name=name, arguments_json=arguments))

@@ -103,7 +103,7 @@ async def test_tool_calls_make_the_round_trip() -> None:
             "content": "User likes tea"
         }
         assert (result["role"], result["tool_call_id"]) == ("tool", "call-1")
-        assert json.loads(result["content"])["note_id"] == notes[0].note_id
+        assert json.loads(result["content"].split("\nNote")[0])["note_id"] == notes[0].note_id
         found = json.loads(server.requests[2].body["messages"][-1]["content"].split("\nNote")[0])
         assert [hit["note_id"] for hit in found] == [notes[0].note_id]
 

@@ -105,6 +105,13 @@ async def test_sessions_at_once_remember_the_same_only_once(tools: Tools) -> Non
     assert len(await tools.contents()) == 1
 
 
+async def test_sessions_at_once_count_each_of_their_recalls(tools: Tools) -> None:
+    memory_id = await tools.remember("Tea")
+    contexts = [ALICE, ALICE_ELSEWHERE] * 8
+    await asyncio.gather(*(tools.contents(ctx=ctx, query="tea") for ctx in contexts))
+    assert (await tools.memory.get("alice", memory_id)).access_count == len(contexts)
+
+
 async def test_of_two_replacements_at_once_one_is_refused(tools: Tools) -> None:
     old, one, two = [await tools.remember(text) for text in ("old", "one", "two")]
     results = await asyncio.gather(
