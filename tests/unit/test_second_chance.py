@@ -29,9 +29,27 @@ def test_a_report_without_failures_excuses_nothing() -> None:
 def test_what_must_never_fail_stands() -> None:
     for name in (
         "tests.security.boundary.test_x::test_y",
-        "tests.integration.test_crash_memory::test_y",
-        "tests.integration.test_faults_remote::test_y",
-        "tests.unit.guest.test_z::test_forgetting_is_complete",
+        "tests.security.test_forgetting::test_y",
+        "tests.faults.test_faults::test_y",
+        "tests.integration.test_crash_sessions::test_y",
+        "tests.integration.test_keyed_crash::test_y[1]",
+        "tests.integration.test_crash.TestX::test_y",
         "tests.conformance.test_database::test_y",
+        "tests.integration.test_database_files::test_y",
+        "tests.integration.test_x::test_a_change_is_never_claimed_falsely[slow]",
+        "tests.integration.test_x::test_killed_at_any_moment_the_old_is_there",
+        "tests.integration.test_x::test_a_kill_loses_no_note",
+        "tests.integration.test_x::test_all_write_at_once_and_nothing_is_lost",
     ):
         assert name in second_chance.refusal([name])
+
+
+def test_a_name_that_only_sounds_like_it_may_be_run_again() -> None:
+    for name in (
+        "tests.unit.guest.test_z::test_absent_settings_take_their_defaults",
+        "tests.unit.guest.test_z::test_a_crashing_model_fails_the_turn",
+        "tests.unit.runner.doctor.test_doctor_database::test_y",
+        "tests.integration.test_bad_network::test_one_fault_per_request_stops_nothing",
+        "tests.e2e.test_x::test_sessions_are_listed_and_forgotten",
+    ):
+        assert second_chance.refusal([name]) == ""

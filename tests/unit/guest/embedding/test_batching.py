@@ -98,6 +98,7 @@ async def test_queries_that_never_cease_do_not_starve_the_many() -> None:
         model.during = lambda: asyncio.run_coroutine_threadsafe(query(), loop).result(60)
         assert numbers(await it.embed([str(n) for n in range(200)])) == list(range(200))
         assert len(queries) < 50
+        model.during = lambda: None
         await asyncio.gather(*queries)
 
 
