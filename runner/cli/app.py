@@ -6,6 +6,7 @@ command line that makes no sense, 3 `status` of a host that does not run,
 """
 
 import asyncio
+import io
 import os
 import sys
 from importlib.metadata import version as installed_version
@@ -21,6 +22,7 @@ from runner.cli import users as users_view
 from runner.cli.images import images
 from runner.cli.memory import memory
 from runner.cli.options import Options, options_first, warn_unconfined
+from runner.cli.screen import discard
 from runner.cli.sessions import sessions
 from runner.control import connect_control
 from runner.errors import HostError
@@ -198,11 +200,16 @@ async def _chat(options: Options, session: str | None) -> int:
 def main() -> None:
     """Run the command line and exit; errors are sentences, never tracebacks."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC's own log would go to the terminal
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # what a terminal cannot show becomes a "?"
     try:
-        code = app(options_first(sys.argv[1:]), standalone_mode=False)
+        code = app(options_first(_words()), prog_name="runner", standalone_mode=False)
     except typer.TyperException as error:
-        _complain(f"{error.format_message()}\n  fix: runner --help")
+        _complain(f"{error.format_message()}\n  fix: {_help_for(error)}")
         code = getattr(error, "exit_code", 2)
+    except SystemExit:  # how typer and rich end where the reader has gone, as of `| head`
+        discard(sys.stdout)
+        code = 0
     except WireError as error:
         _complain(str(error))
         code = 1
@@ -210,6 +217,21 @@ def main() -> None:
         _complain(str(HostError(Code.INTERNAL, error.strerror or "failed", details=str(error))))
         code = 1
     sys.exit(code or 0)
+
+
+def _words() -> list[str]:
+    """What was typed. Raises `typer.BadParameter` for bytes that no text can hold."""
+    for word in sys.argv[1:]:
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            raise typer.BadParameter(f"this is not UTF-8 text: {os.fsencode(word)!r}") from None
+    return sys.argv[1:]
+
+
+def _help_for(error: typer.TyperException) -> str:
+    context = getattr(error, "ctx", None)
+    return f"{context.command_path if context else 'runner'} --help"
 
 
 def _complain(text: str) -> None:

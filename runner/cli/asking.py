@@ -23,6 +23,7 @@ def confirm(question: str, *, what: str, command: str) -> None:
     try:
         agreed = typer.confirm(question, err=True)
     except typer.Abort:
+        typer.echo(err=True)
         agreed = False
     if not agreed:
         raise WireError(Code.CANCELLED, "nothing was changed")

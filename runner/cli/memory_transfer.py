@@ -18,6 +18,7 @@ from wire.errors import Code
 
 from runner.cli.memory_agent import agent_of
 from runner.cli.options import Options
+from runner.cli.screen import discard
 from runner.errors import HostError
 from runner.logs import printable
 from runner.memory_files import Imported, export_into, import_from
@@ -105,8 +106,16 @@ def _shown(bars: Bars) -> Iterator[Any]:
 def _new_file(name: str, *, force: bool) -> Iterator[BinaryIO]:
     """A file of mode 0600 that takes its name when it is whole, and else is gone."""
     if name == _PIPE:
-        yield sys.stdout.buffer
-        sys.stdout.buffer.flush()
+        try:
+            yield sys.stdout.buffer
+            sys.stdout.buffer.flush()
+        except BrokenPipeError:
+            discard(sys.stdout)
+            raise HostError(
+                Code.CANCELLED,
+                "the export is not whole",
+                details="whoever read standard output has gone away",
+            ) from None
         return
     path = Path(name)
     if os.path.lexists(path) and not force:

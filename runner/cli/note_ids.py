@@ -30,7 +30,7 @@ async def find_note(gateway: GatewayClient, given: str) -> gateway_pb2.Note:
     try:
         return await gateway.get_note(given)
     except WireError as error:
-        if error.code is not Code.NOT_FOUND:
+        if error.code not in (Code.NOT_FOUND, Code.INVALID_ARGUMENT):
             raise
     found = []
     async with aclosing(
@@ -41,7 +41,7 @@ async def find_note(gateway: GatewayClient, given: str) -> gateway_pb2.Note:
             count += 1
             if count > LOOKED_THROUGH_MAX:
                 raise _too_many(given)
-            if note.note_id.startswith((given, _PREFIX + given)):
+            if given and note.note_id.startswith((given, _PREFIX + given)):
                 found.append(note)
     if not found:
         raise WireError(

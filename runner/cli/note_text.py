@@ -97,14 +97,20 @@ def _edited(before: str, command: str) -> str:
         )
     fd, name = tempfile.mkstemp(prefix="note-", suffix=".txt")
     path = Path(name)
+    with os.fdopen(fd, "wb") as file:
+        file.write(before.encode())
     try:
-        with os.fdopen(fd, "wb") as file:
-            file.write(before.encode())
         _open_editor(editor, path)
-        data = path.read_bytes()
-    finally:
-        path.unlink(missing_ok=True)
-    return before if data == before.encode() else _decoded(data, "the editor's file")
+        data = path.read_bytes() if path.exists() else b""
+        text = before if data == before.encode() else _decoded(data, "the editor's file")
+    except BaseException:
+        if path.exists() and path.read_bytes() not in (b"", before.encode()):
+            typer.echo(f"what you wrote is in {path}", err=True)
+        else:
+            path.unlink(missing_ok=True)
+        raise
+    path.unlink(missing_ok=True)
+    return text
 
 
 def _open_editor(editor: str, path: Path) -> None:

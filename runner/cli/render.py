@@ -5,7 +5,8 @@ and pages they read. A terminal obeys control sequences, so none gets through.
 """
 
 import json
-from typing import Any
+import os
+from typing import Any, Final
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
@@ -20,11 +21,18 @@ _VISIBLE = {
     **dict.fromkeys(_BIDI_OVERRIDES, 0xFFFD),
     **dict.fromkeys(range(0xD800, 0xE000), 0xFFFD),
 }
+_PIPE_CELLS: Final = 2_000
 
 
 def plain_console(**settings: Any) -> Console:
-    """A console that takes text as it is: `[red]` and `:smile:` in it mean nothing."""
-    return Console(highlight=False, markup=False, emoji=False, **settings)
+    """A console that takes text as it is: `[red]` and `:smile:` in it mean nothing.
+
+    Where no terminal gives a width, each row of a table is one line, as `grep` wants it.
+    """
+    console = Console(highlight=False, markup=False, emoji=False, **settings)
+    if not (console.is_terminal or "width" in settings or os.environ.get("COLUMNS")):
+        console.width = _PIPE_CELLS
+    return console
 
 
 def json_line(value: object) -> str:

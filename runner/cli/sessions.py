@@ -67,6 +67,8 @@ def show(
     console = plain_console()
     console.print(_table([history.session]))
     for event in history.events:
+        if not event.text.strip():
+            continue  # a model's step that only calls tools: their results follow
         said = Text(f"\n{event.role}  {to_the_second(event.created_at)}\n", style="bold")
         console.print(said.append(neutralise(event.text), style="not bold"), soft_wrap=True)
 

@@ -27,6 +27,7 @@ class FakeMemory(gateway_pb2_grpc.GatewayServicer):
         self.notes: dict[str, Note] = {}
         self.log: list[Change] = []
         self.seen: list[Any] = []
+        self.events: list[gateway_pb2.HistoryEvent] = []
         self.warnings: list[str] = []
         self.refusal: WireError | None = None
         self.accepted = 0
@@ -67,7 +68,7 @@ class FakeMemory(gateway_pb2_grpc.GatewayServicer):
         self, request: gateway_pb2.GetSessionRequest, context: Any
     ) -> gateway_pb2.SessionHistory:
         (session,) = (each for each in self.sessions if each.session_id == request.session_id)
-        return gateway_pb2.SessionHistory(session=session)
+        return gateway_pb2.SessionHistory(session=session, events=self.events)
 
     def ForgetSession(
         self, request: gateway_pb2.ForgetSessionRequest, context: Any

@@ -160,6 +160,34 @@ def test_an_editor_that_fails_changes_nothing(
     assert (edits(memory), kept(tmp_path)) == ([], [])
 
 
+@pytest.mark.parametrize(
+    ("line", "left"),
+    [
+        ("path.write_text('mine'); sys.exit(1)", b"mine"),
+        ("path.write_bytes(b'caf\\xe9')", b"caf\xe9"),
+        ("path.unlink()", None),
+        ("path.write_text(''); sys.exit(1)", None),
+    ],
+)
+def test_what_was_written_in_an_editor_is_kept_where_it_cannot_be_used(
+    memory: FakeMemory,
+    run_memory: RunCommand,
+    editor: Any,
+    tmp_path: Path,
+    line: str,
+    left: bytes | None,
+) -> None:
+    memory.holds("note-1", "before")
+    editor(line)
+    done = run_memory("edit", "note-1", typed="")
+    assert done.code == 1
+    assert "nothing was changed" in done.err
+    files = list(tmp_path.glob("note-*.txt"))
+    assert [file.read_bytes() for file in files] == ([] if left is None else [left])
+    assert all(f"what you wrote is in {file}\n" in done.err for file in files)
+    assert edits(memory) == []
+
+
 def test_an_edit_in_an_editor_begins_with_the_text_and_names_the_version(
     memory: FakeMemory, run_memory: RunCommand, editor: Any
 ) -> None:

@@ -12,7 +12,6 @@ from tests.unit.runner.cli.conftest import RunCommand
 from tests.unit.runner.cli.fake_memory import FakeMemory, Note, Origin, refuse
 
 PAGE = Origin(actor="agent", session_id="s1", turn_id="t1", link="/shared/page.md", material=True)
-HOSTILE = "red \x1b[31m [/b] :smile: \x9b2J \u202egnp"
 
 
 def written(run_memory: RunCommand, *words: str) -> Any:
@@ -208,40 +207,19 @@ def test_who_has_written_a_note(
     )
 
 
-def test_what_is_in_a_note_neither_drives_the_terminal_nor_the_layout(
-    memory: FakeMemory, run_memory: RunCommand
+@pytest.mark.parametrize("given", ["", "a b", "\x1b[31m"])
+def test_what_can_be_no_id_is_not_found(
+    memory: FakeMemory, run_memory: RunCommand, monkeypatch: pytest.MonkeyPatch, given: str
 ) -> None:
-    origin = Origin(actor="agent", link=HOSTILE, material=True, session_id=HOSTILE)
-    memory.holds("note-1", HOSTILE, tags=[HOSTILE], origin=origin, key=HOSTILE, rationale=HOSTILE)
-    pair = gateway_pb2.NearPair(older=memory.notes["note-1"], newer=memory.notes["note-1"])
-    memory.reviewed = gateway_pb2.ReviewMemoryReply(near=[pair], warnings=[HOSTILE])
-    for words in (
-        ["list"],
-        ["search", "red"],
-        ["show", "note-1"],
-        ["history"],
-        ["history", "note-1"],
-        ["review"],
-        ["list", "--json"],
-    ):
-        done = run_memory(*words)
-        assert done.code == 0
-        for character in "\x1b\x9b\u202e":
-            assert character not in done.out + done.err
-        assert "[/b] :smile:" in " ".join(done.out.split())
-    assert json.loads(done.out)["notes"][0]["text"] == HOSTILE
+    def refused(note_id: str, context: Any) -> Note:
+        refuse(context, WireError(Code.INVALID_ARGUMENT, "bad note_id"))
+        raise AssertionError
 
-
-def test_a_narrow_terminal_folds_and_loses_nothing(
-    memory: FakeMemory, run_memory: RunCommand, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "40")
-    words = " ".join(f"word{number}" for number in range(20))
-    memory.holds("note-12345678-9", words, tags=["important"], origin=PAGE)
-    lines = run_memory("list").out.splitlines()
-    assert max(map(len, lines)) <= 40
-    shown = " ".join(" ".join(lines).split())
-    assert shown == f"note-12345678 important read in /shared/page.md {words}"
+    memory.holds("note-1")
+    monkeypatch.setattr(memory, "_note", refused)
+    done = run_memory("show", given)
+    assert done.code == 1
+    assert "  why: no id begins so\n  fix: runner memory list" in done.err
 
 
 def test_a_long_text_ends_with_an_ellipsis(memory: FakeMemory, run_memory: RunCommand) -> None:

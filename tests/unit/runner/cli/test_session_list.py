@@ -33,3 +33,16 @@ def test_forgetting_a_session_asks_and_an_end_of_input_is_a_no(
     yes = run_command("sessions", "forget", "s1", typed="y\n")
     assert (yes.code, yes.out.strip()) == (0, "s1 is forgotten")
     assert memory.sessions == []
+
+
+def test_a_conversation_is_shown_without_the_steps_in_which_nothing_is_said(
+    memory: FakeMemory, run_command: RunCommand
+) -> None:
+    memory.sessions = [gateway_pb2.Session(session_id="s1")]
+    said = (("user", "keep it"), ("assistant", ""), ("tool", "memory_save: \x1b[31mStored"))
+    memory.events = [gateway_pb2.HistoryEvent(role=role, text=text) for role, text in said]
+    shown = run_command("sessions", "show", "s1").out
+    assert "\nuser  \nkeep it\n\ntool  \nmemory_save: \u241b[31mStored\n" in shown
+    assert "assistant" not in shown
+    told = json.loads(run_command("sessions", "show", "s1", "--json").out)
+    assert [event["role"] for event in told["events"]] == ["user", "assistant", "tool"]
