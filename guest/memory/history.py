@@ -116,7 +116,7 @@ class NoteHistory:
         What it said before comes as a new version. A note that was superseded is current
         again instead. Where nothing was before, the note is forgotten for good, only with
         `may_forget`. Raises `NoteNotFound`; `StaleVersion` where the note has another
-        version than expected; `UndoRefused`; `MemoryFull`; `StorageError`.
+        version than expected; `UndoRefused`; `StorageError`. A full memory is no hindrance.
         """
         return await self._undo.undo(
             user_id,

@@ -120,7 +120,7 @@ class Memory:
         other and the last one stands, unless `expected_version` says which version
         this one replaces. A note that counted no more counts again. Raises
         `NoteNotFound`; `StaleVersion` where the note has another version by now;
-        `MemoryFull` where it grows and there is no room.
+        `MemoryFull`.
         """
         draft = self._writer.draft(
             text, tags, origin, note_id=note_id, replaces=expected_version, change="update"

@@ -281,7 +281,7 @@ class MemoryConfig:
 
     With `remote`, the memory is there, and what was fetched for searching lies in
     `replica.db` beside `db_path`. `encryption_key` is that of all database files.
-    `max_notes` and `max_text_bytes` (UTF-8, without history) bound one user's notes.
+    `max_notes` and `max_text_bytes` (UTF-8, with history) bound one user's notes.
     """
 
     db_path: str
