@@ -173,7 +173,7 @@ class MemorySettings(_message.Message):
     max_notes: _builtins.int
     """0: the default"""
     max_text_bytes: _builtins.int
-    """of all notes in UTF-8, without their history; 0: the default"""
+    """of all notes in UTF-8, with what they said before; 0: the default"""
     typed_scope: _builtins.str
     """"user" or "session": who sees what `remember` keeps"""
     context_tokens: _builtins.int
