@@ -1,6 +1,7 @@
 """The text of answers on its way to the user, held back where it is not true yet."""
 
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from guest.agent.guard import sentences
@@ -13,15 +14,17 @@ class HeldText:
 
     `is_false` says whether a sentence claims what has not happened (yet): it stays here
     with all that follows. `hold_all` says whether everything is to stay. Both are asked
-    anew each time. What lies between two code fences is quoted, and claims nothing.
+    anew each time. What lies between two code fences is quoted, and claims nothing; a
+    fence that is never closed quotes nothing.
     """
 
     def __init__(self, is_false: Callable[[str], bool], hold_all: Callable[[], bool]) -> None:
         self._is_false = is_false
         self._hold_all = hold_all
-        self._waiting: list[str] = []
+        self._waiting: deque[str] = deque()
         self._rest = ""
         self._fenced = False
+        self._fences = 0  # among those that wait
         self.struck: list[str] = []
 
     def add(self, text: str) -> str:
@@ -30,7 +33,7 @@ class HeldText:
         self._rest += text
         whole = sentences.complete(self._rest, searched)
         self._rest = self._rest[sum(map(len, whole)) :]
-        self._waiting += whole
+        self._queue(whole)
         return self.release()
 
     def release(self) -> str:
@@ -38,32 +41,44 @@ class HeldText:
         if self._hold_all():
             return ""
         given = []
-        while self._waiting and not self._lies(self._waiting[0]):
-            given.append(self._pass(self._waiting.pop(0)))
+        while self._waiting and not self._lies():
+            given.append(self._next())
         return "".join(given)
 
     def pause(self) -> str:
         """What the user may see now that an answer's text is over and its calls begin."""
-        self._waiting += filter(None, [self._rest])
+        self._queue([self._rest])
         self._rest = ""
         return self.release()
 
     def end(self) -> str:
         """The rest, as the answer is over: false claims are left out and lie in `struck`."""
-        waiting = [*self._waiting, *filter(None, [self._rest])]
-        self._waiting, self._rest = [], ""
-        given = []
-        for sentence in waiting:
-            if self._lies(sentence):
-                self.struck.append(sentence)
-            else:
-                given.append(self._pass(sentence))
+        self._queue([self._rest])
+        self._rest = ""
+        given: list[str] = []
+        while self._waiting:
+            (self.struck if self._lies() else given).append(self._next())
         self._fenced = False
         return "".join(given)
 
-    def _lies(self, sentence: str) -> bool:
-        return not self._fenced and self._is_false(sentence)
+    def _lies(self) -> bool:
+        """Whether the next sentence is false, and not known to be quoted."""
+        if not self._is_false(self._waiting[0]):
+            return False
+        return not (self._fenced and self._fences)
 
-    def _pass(self, sentence: str) -> str:
-        self._fenced ^= sentence.count(_FENCE) % 2 == 1
+    def _queue(self, whole: Sequence[str]) -> None:
+        self._waiting += filter(None, whole)
+        self._fences += sum(map(_is_fence, whole))
+
+    def _next(self) -> str:
+        sentence = self._waiting.popleft()
+        if _is_fence(sentence):
+            self._fences -= 1
+            self._fenced = not self._fenced
         return sentence
+
+
+def _is_fence(sentence: str) -> bool:
+    """Whether `sentence` begins or ends a block of code."""
+    return sentence.count(_FENCE) % 2 == 1

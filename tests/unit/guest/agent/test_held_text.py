@@ -1,5 +1,10 @@
 """Text is given out by whole sentences, and a false one not before it is true."""
 
+import time
+
+import pytest
+
+from guest.agent.guard.claims import claims_of
 from guest.agent.guard.held_text import HeldText
 from guest.agent.guard.sentences import complete, split
 
@@ -60,6 +65,41 @@ def test_code_is_quoted_and_claims_nothing() -> None:
     code = "```\nprint('saved')\n```\n"
     assert text.add(code) == code
     assert text.add("I saved it.\n") == ""
+
+
+@pytest.mark.parametrize(
+    ("answer", "shown"),
+    [
+        ("```\nfoo\nI saved it.\n", "```\nfoo\n\n"),
+        ("Use ``` for code. I saved it.", "Use ``` for code."),
+        ("I saved it: ```\nfoo\n```\nI saved it.", "foo\n```\n"),
+    ],
+)
+def test_a_fence_that_is_not_closed_quotes_nothing(answer: str, shown: str) -> None:
+    text = Turn().text
+    assert "".join(map(text.add, answer)) + text.end() == shown
+
+
+def test_the_item_of_a_list_is_struck_with_its_number() -> None:
+    text = Turn().text
+    assert text.add("1. Tea.\n2. I saved it.\n3. Milk.\n") + text.end() == "1. Tea.\n\n3. Milk.\n"
+
+
+@pytest.mark.parametrize("endless", ["word ", "字", ".", '"', "`", "I saved the "])
+def test_what_never_ends_is_given_in_pieces_and_soon(endless: str) -> None:
+    text = HeldText(lambda said: bool(claims_of(said)), lambda: False)
+    began = time.process_time()
+    given = "".join(text.add(endless) for _ in range(3_000 // len(endless)))
+    assert time.process_time() - began < 10, "once 1,600 full stops took 14 seconds"
+    assert given or "saved" in endless
+
+
+def test_a_very_long_sentence_is_cut_between_words_at_the_same_places() -> None:
+    text = "The sea. " + "word " * 500 + "。" * 1500 + " end"
+    whole = complete(text)
+    assert [len(piece) for piece in whole] == [8, 995, 995, 510, 1000, 501]
+    assert "".join(split(text)) == text
+    assert list(filter(None, map(HeldText(lambda _: False, lambda: False).add, text))) == whole
 
 
 def test_sentences_end_in_the_same_places_letter_by_letter() -> None:
