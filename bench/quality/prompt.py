@@ -8,8 +8,8 @@ from bench.quality import corpus
 from bench.quality.measure import names_of
 from guest.agent.relevant import Relevant, Shown
 from guest.embedding.base import Embedder
-from guest.memory.prompt_block import tokens_of
 from guest.memory.store import Memory
+from guest.memory.tokens import tokens_of
 from guest.memory.types import MemoryConfig
 from guest.tools.base import ToolContext
 

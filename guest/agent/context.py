@@ -23,7 +23,6 @@ from guest.agent.summary import Rolled, State, Summaries
 from guest.agent.turn import Pipeline, TurnRequest
 from guest.agent.window import Window, text_of
 from guest.agent.working import Keyed, Working, quoted
-from guest.memory.prompt_block import BYTES_PER_TOKEN
 from guest.memory.types import Event
 from guest.tools.base import ToolContext
 
@@ -168,5 +167,5 @@ class ContextBuilder:
         if rolled.summary is None or not rolled.summary.text:
             return ""
         given = _WITH_MATERIAL if rolled.summary.material else ""
-        text = quoted(self._redact(rolled.summary.text), self._window.note * BYTES_PER_TOKEN)
+        text = quoted(self._redact(rolled.summary.text), self._window.note)
         return f"{_SUMMARY.format(given=given)}\n{text}"

@@ -12,7 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from guest.memory.prompt_block import one_line, shortened, tokens_of
+from guest.memory.prompt_block import one_line, shortened
+from guest.memory.tokens import tokens_of
 from guest.memory.types import Event, Role
 
 HEADINGS: Final[dict[Role, str]] = {
@@ -22,7 +23,10 @@ HEADINGS: Final[dict[Role, str]] = {
 }
 _ROLES: Final = {heading: role for role, heading in HEADINGS.items()}
 _SENTENCE: Final = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])|\n+")
-_SENTENCE_BYTES: Final = 400
+_SENTENCE_TOKENS: Final = 130
+_SENTENCE_CHARS: Final = 400
+"""Of what holds no space to end at."""
+
 _WORD: Final = re.compile(r"\w{4,}")
 """Shorter words are mostly grammar, in every language that writes spaces."""
 
@@ -50,7 +54,7 @@ class Line:
 def spoken(events: Iterable[Event]) -> list[Line]:
     """What was said in `events`, sentence by sentence."""
     return [
-        Line(event.role, shortened(sentence, _SENTENCE_BYTES) or sentence[:_SENTENCE_BYTES])
+        Line(event.role, shortened(sentence, _SENTENCE_TOKENS) or sentence[:_SENTENCE_CHARS])
         for event in events
         for part in _SENTENCE.split(event.text)
         if (sentence := one_line(part))

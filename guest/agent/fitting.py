@@ -23,11 +23,13 @@ from pydantic_ai.models import ModelRequestContext
 from wire.errors import Code
 
 from guest.agent.context import Prepared, Sections
+from guest.agent.guard.deeds import MEMORY_TOOLS
+from guest.agent.relevant import without
 from guest.agent.toolset import TurnDeps
 from guest.agent.window import of_messages, of_part, of_tools
 from guest.agent.working import WRITING
 from guest.errors import GuestError
-from guest.memory.prompt_block import BYTES_PER_TOKEN, tokens_of
+from guest.memory.tokens import bytes_within, tokens_of
 
 _SHORTENED: Final = " [… shortened to fit the window]"
 _LEAST: Final = 100
@@ -38,7 +40,8 @@ class FitToWindow(AbstractCapability[TurnDeps]):
     """Cuts each request of one turn to the window, right before it is sent.
 
     `working` gives working memory as it is by now: a request that follows a call which
-    may have changed it shows that.
+    may have changed it shows that. What a memory tool has told of in the turn, or has
+    changed or deleted, is not shown as memory held it before.
     """
 
     def __init__(
@@ -60,9 +63,14 @@ class FitToWindow(AbstractCapability[TurnDeps]):
         others = sum(tokens_of(part.content) for part in parts if part.content != own)
         tools = of_tools([*parameters.function_tools, *parameters.output_tools]) + others
         messages = list(request_context.messages)
+        running = messages[_begin(messages, self._asked) :]
         sections = self._prepared.sections
-        if _has_worked(messages[_begin(messages, self._asked) :]):
+        if any(part.tool_name in WRITING for part in _results(running)):
             sections = replace(sections, working=await self._working())
+        remembered = [part for part in _results(running) if part.tool_name in MEMORY_TOOLS]
+        if remembered and sections.relevant:
+            told = "\n".join(part.model_response_str() for part in remembered)
+            sections = replace(sections, relevant=without(sections.relevant, told))
         request = fit(
             Request(sections, messages),
             self._asked,
@@ -113,12 +121,9 @@ def fit(request: Request, asked: str, window: int, tools: int) -> Request:
     return request
 
 
-def _has_worked(messages: Sequence[ModelMessage]) -> bool:
-    return any(
-        isinstance(part, ToolReturnPart) and part.tool_name in WRITING
-        for message in messages
-        for part in message.parts
-    )
+def _results(messages: Sequence[ModelMessage]) -> list[ToolReturnPart[Any]]:
+    parts = [part for message in messages for part in message.parts]
+    return [part for part in parts if isinstance(part, ToolReturnPart)]
 
 
 def _without_oldest(request: Request, asked: str, most: int) -> list[ModelMessage]:
@@ -190,19 +195,27 @@ def _shortened(request: Request, asked: str, most: int) -> list[ModelMessage]:
 def _shorter(part: ToolReturnPart[Any], too_much: int) -> ToolReturnPart[Any]:
     """`part` with `too_much` tokens less, or with the least that is of use."""
     text = part.model_response_str()
-    room = max(_LEAST, tokens_of(text) - max(0, too_much) - tokens_of(_SHORTENED)) * BYTES_PER_TOKEN
-    kept = text.encode(errors="replace")[:room].decode(errors="ignore") + _SHORTENED
+    room = max(_LEAST, tokens_of(text) - max(0, too_much) - tokens_of(_SHORTENED))
+    encoded = text.encode(errors="replace")
+    kept = encoded[: bytes_within(encoded, room)].decode(errors="ignore") + _SHORTENED
     return replace(part, content=kept) if tokens_of(kept) < tokens_of(text) else part
 
 
 def _too_large(request: Request, asked: str, window: int, tools: int) -> GuestError:
     said, rules = tokens_of(asked), tokens_of(request.sections.text)
     rest = max(0, request.size - said - rules)
+    takes = {
+        "say less at once": said,
+        "shorten instructions": rules,
+        "switch tools off": tools,
+        "ask for less in one turn": rest,
+    }
+    fix = max(takes, key=lambda less: takes[less])
     return GuestError(
         Code.RESOURCE_EXHAUSTED,
         f"this turn does not fit into the model's window of {window:,} tokens: by estimate the "
         f"message takes {said:,}, the rules {rules:,}, the tools {tools:,} and what this turn did "
         f"so far {rest:,}",
-        resolution="say less at once, or raise context_window in the [agent] section of "
-        "runner.toml as far as the model allows, then: runner restart",
+        resolution=f"{fix}, or raise context_window in the [agent] section of runner.toml as far "
+        "as the model allows, then: runner restart",
     )

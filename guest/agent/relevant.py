@@ -12,13 +12,17 @@ from wire.limits import QUERY_MAX_CHARS
 
 from guest.agent.small_talk import is_small_talk
 from guest.memory import keys
-from guest.memory.prompt_block import render, tokens_of
+from guest.memory.prompt_block import render
+from guest.memory.question import EMBED_TIMEOUT_S
+from guest.memory.tokens import tokens_of
 from guest.memory.types import Hit, Only, SearchOutcome
 from guest.tools.base import ToolContext
 
 log = logging.getLogger(__name__)
 
-TIMEOUT_S: Final = 1.5
+TIMEOUT_S: Final = EMBED_TIMEOUT_S + 1
+"""Where the embedder is too slow, what holds the words is still found."""
+
 _TOP_K: Final = 12
 _FLOOR: Final = 0.4
 """What was measured is in docs/design/2026-11-21-prompt-and-summaries.md."""
@@ -29,7 +33,11 @@ _HEADING: Final = (
 )
 _INCOMPLETE: Final = "(Memory could not be searched in full: {why}.)"
 _WORDS: Final = re.compile(r"\w+")
+_ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|[bfnrt])")
+"""How JSON writes some characters, in calls and their results."""
+
 _SPEAKER: Final = re.compile(r"(?:user|assistant|tool) \([^)]*\): ")
+_NOTE_LINE: Final = re.compile(r"- (\S+) \(")
 
 
 class Searchable(Protocol):
@@ -142,9 +150,26 @@ class Relevant:
         )
 
 
+def without(section: str, told: str) -> str:
+    """The section without the lines on what `told`, which the running turn has brought
+    since, names by its id or says."""
+    words = f" {_plain(told)} "
+
+    def is_new(line: str) -> bool:
+        if note := _NOTE_LINE.match(line):
+            return f" {_plain(note[1])} " not in words
+        return f" {_plain(_SPEAKER.split(line, maxsplit=1)[-1])} " not in words
+
+    head, *lines = section.splitlines()
+    kept = [line for line in lines if is_new(line)]
+    told_still = any(line.startswith("- ") for line in kept)
+    return "\n".join((head, *kept) if told_still else kept)
+
+
 def _said(hit: Hit) -> str:
     return _plain(hit.text if hit.note_id else _SPEAKER.sub("", hit.text, count=1))
 
 
 def _plain(text: str) -> str:
+    text = _ESCAPE.sub(lambda escape: chr(int(escape[1], 16)) if escape[1] else " ", text)
     return " ".join(_WORDS.findall(text.casefold()))

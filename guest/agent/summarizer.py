@@ -14,7 +14,8 @@ from guest.agent import extract
 from guest.agent.history import storable
 from guest.agent.offline import OfflineModel
 from guest.agent.window import Window
-from guest.memory.prompt_block import BYTES_PER_TOKEN, shortened, tokens_of
+from guest.memory.prompt_block import shortened
+from guest.memory.tokens import tokens_of
 from guest.memory.types import Event
 
 log = logging.getLogger(__name__)
@@ -94,7 +95,7 @@ class Summarizer:
             text = storable(await answer.get_output()).strip()
         spent = answer.usage
         usage.input_tokens, usage.output_tokens = spent.input_tokens, spent.output_tokens
-        return shortened(text, self._window.summary * BYTES_PER_TOKEN)
+        return shortened(text, self._window.summary)
 
     def _of(self, model: Model) -> Agent[None, str]:
         words = self._window.summary // 2

@@ -18,7 +18,7 @@ from pydantic_ai.messages import (
 from pydantic_ai.tools import ToolDefinition
 
 from guest.agent.settings import AgentSettings
-from guest.memory.prompt_block import tokens_of
+from guest.memory.tokens import tokens_of
 
 _PER_MESSAGE: Final = 4
 _PER_TOOL: Final = 8

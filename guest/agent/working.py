@@ -9,7 +9,7 @@ from typing import Final, Protocol, TypeVar
 
 from guest.memory.keyed import Activity
 from guest.memory.keys import HANDOFF, SCRATCHPAD
-from guest.memory.prompt_block import BYTES_PER_TOKEN, one_line, shortened
+from guest.memory.prompt_block import one_line, shortened
 from guest.memory.types import Note
 from guest.tools.base import ToolContext
 from guest.tools.memory_answers import source
@@ -66,7 +66,7 @@ class Working:
     ) -> None:
         self._keyed = keyed
         self._offered = offered
-        self._note_bytes = note_tokens * BYTES_PER_TOKEN
+        self._note_tokens = note_tokens
         self._redact = redact
 
     async def of(self, context: ToolContext) -> Shown:
@@ -109,7 +109,8 @@ class Working:
         if origin.material:
             where = self._redact(one_line(origin.link)) or "a tool"
             about += f", from what was read: {where}; not the user's words"
-        return f"{heading.format(about=about)}\n{quoted(self._redact(note.text), self._note_bytes)}"
+        text = quoted(self._redact(note.text), self._note_tokens)
+        return f"{heading.format(about=about)}\n{text}"
 
     def _lines(self, activity: Sequence[Activity]) -> str:
         if not activity:
@@ -120,10 +121,10 @@ class Working:
         return self._redact("\n".join((_ACTIVITY, *lines)))
 
 
-def quoted(text: str, max_bytes: int) -> str:
+def quoted(text: str, max_tokens: int) -> str:
     """`text` with a mark before every line, so that none can look like part of the prompt;
-    shortened visibly to about `max_bytes`."""
-    return "\n".join(f"> {line}" for line in shortened(text, max_bytes).splitlines())
+    shortened visibly to about `max_tokens`."""
+    return "\n".join(f"> {line}" for line in shortened(text, max_tokens).splitlines())
 
 
 def _line(entry: Activity) -> str:

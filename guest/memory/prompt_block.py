@@ -9,17 +9,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from guest.memory.tokens import bytes_within, tokens_of
 from guest.memory.types import Hit
-
-BYTES_PER_TOKEN: Final = 3
-"""No usual tokenizer makes more tokens than one for three bytes of UTF-8, of text in any
-language; of English it makes about one for four."""
 
 _LAST_WORD: Final = re.compile(r"[^\s\u0e00-\u0eff\u2e80-\U0010ffff]*\Z")
 """What may be half a word; in scripts that write no spaces every character ends one."""
 
 _SHORTENED: Final = " […]"
-_LEAST_BYTES: Final = 60
+_LEAST_TOKENS: Final = 20
 """Of less than that nobody learns anything; the line is left out then."""
 
 _LINK_MAX_CHARS: Final = 200
@@ -41,18 +38,13 @@ class Block:
     material: tuple[str, ...] = ()
 
 
-def tokens_of(text: str) -> int:
-    """How many tokens `text` takes at most, by estimate."""
-    return -(-len(text.encode(errors="replace")) // BYTES_PER_TOKEN)
-
-
 def render(hits: Sequence[Hit], budget_tokens: int) -> Block:
     """The hits as lines, best first, within `budget_tokens` by `tokens_of`.
 
     A line that does not fit whole is shortened after a word and ends in "[…]", or left
     out where hardly anything of it would stay; shorter ones after it may still come.
     """
-    left = budget_tokens * BYTES_PER_TOKEN
+    left = budget_tokens
     lines: list[str] = []
     shown: list[Hit] = []
     for hit in hits:
@@ -60,7 +52,7 @@ def render(hits: Sequence[Hit], budget_tokens: int) -> Block:
         if line:
             lines.append(line)
             shown.append(hit)
-            left -= len(line.encode(errors="replace")) + 1
+            left -= tokens_of(f"{line}\n")
     material = dict.fromkeys(source_of(hit) for hit in shown if hit.material)
     return Block("\n".join(lines), tuple(shown), tuple(material))
 
@@ -75,29 +67,27 @@ def one_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def shortened(text: str, max_bytes: int, mark: str = _SHORTENED) -> str:
-    """`text`, or as many whole words of its beginning as fit with `mark` into `max_bytes`.
+def shortened(text: str, max_tokens: int, mark: str = _SHORTENED) -> str:
+    """`text`, or as many whole words of its beginning as fit with `mark` into `max_tokens`.
 
     Empty where not one word fits. Words stay whole, so that a secret that stands in one
     is either there for redaction to see or not there at all.
     """
-    encoded = text.encode(errors="replace")
-    if len(encoded) <= max_bytes:
+    if tokens_of(text) <= max_tokens:
         return text
-    room = max_bytes - len(mark.encode())
-    if room <= 0:
-        return ""
+    encoded = text.encode(errors="replace")
+    room = bytes_within(encoded, max_tokens - tokens_of(mark))
     ends_with_word = encoded[room : room + 1].isspace()
     words = encoded[:room].decode(errors="ignore")
     kept = (words if ends_with_word else _LAST_WORD.sub("", words)).rstrip()
     return kept + mark if kept else ""
 
 
-def _line(hit: Hit, max_bytes: int) -> str:
+def _line(hit: Hit, max_tokens: int) -> str:
     head = f"- {_about(hit)}: " if hit.note_id else f"- {_about(hit)}, "
-    room = max_bytes - len(head.encode(errors="replace"))
+    room = max_tokens - tokens_of(f"{head}\n")
     text = one_line(hit.text)
-    if room < min(_LEAST_BYTES, len(text.encode(errors="replace"))):
+    if room < min(_LEAST_TOKENS, tokens_of(text)):
         return ""
     text = shortened(text, room)
     return head + text if text else ""

@@ -29,7 +29,7 @@ from guest.agent.settings import AgentSettings
 from guest.agent.turn import TurnRequest
 from guest.agent.window import of_messages, text_of
 from guest.errors import GuestError
-from guest.memory.prompt_block import tokens_of
+from guest.memory.tokens import tokens_of
 from guest.memory.types import Event, Hit
 from guest.tools.base import ToolContext
 from tests.unit.guest.agent.context_fakes import FakeMemory, builder, hit, note

@@ -4,7 +4,7 @@ import pytest
 
 from guest.agent import extract
 from guest.agent.extract import Line
-from guest.memory.prompt_block import tokens_of
+from guest.memory.tokens import tokens_of
 from guest.memory.types import Event
 from tests.unit.guest.agent.test_summary import talk
 
@@ -16,11 +16,11 @@ def test_statements_of_the_user_decisions_and_ids_stay() -> None:
         Line("tool", "memory_save: Stored: [id: note-12ab] the release"),
         Line("user", "The release needs the new tests first."),
     ]
-    picked = extract.pick([*chat[:20], *matter, *chat[20:]], 120)
+    picked = extract.pick([*chat[:20], *matter, *chat[20:]], 130)
     assert matter[0] in picked
     assert matter[1] in picked
     assert matter[2] in picked
-    assert tokens_of(extract.render(picked)) <= 120
+    assert tokens_of(extract.render(picked)) <= 130
 
 
 @pytest.mark.parametrize("budget", [0, 30, 60, 200, 1000])

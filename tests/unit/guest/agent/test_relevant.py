@@ -1,6 +1,7 @@
 """What memory holds on the user's message: the right things, once, in time."""
 
 import asyncio
+import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -8,9 +9,9 @@ from typing import Any
 import pytest
 from wire.errors import Code
 
-from guest.agent.relevant import Found, Relevant, Shown
+from guest.agent.relevant import Found, Relevant, Shown, without
 from guest.errors import StorageError
-from guest.memory.prompt_block import tokens_of
+from guest.memory.tokens import tokens_of
 from guest.memory.types import Hit, Only, Origin, SearchOutcome
 from tests.unit.guest.agent.context_fakes import FakeMemory, hit
 from tests.unit.guest.agent.turn_fakes import CONTEXT
@@ -150,6 +151,28 @@ def test_what_the_prompt_holds_anyway_is_not_told() -> None:
     assert told(hit("user (2026): shown", sequence=11, **here), shown=shown) == []
     assert len(told(hit("user (2026): summarised", sequence=10, **here), shown=shown)) == 1
     assert len(told(hit("user (2026): elsewhere", **{**PASSAGE, "sequence": 11}), shown=shown)) == 1
+
+
+def test_what_a_call_or_its_result_says_in_json_is_held_too() -> None:
+    text = "The plan:\nFüße first,\tthen\r\nsleep"
+    for written in (json.dumps(text), json.dumps(text, ensure_ascii=False)):
+        assert told(hit(text), shown=Shown("s1", 0, (f'{{"content": {written}}}',))) == []
+    assert told(hit("C:\\new\\table"), shown=Shown("s1", 0, ("in C:\\new\\table",))) == []
+
+
+def test_what_the_running_turn_has_brought_since_is_left_out_of_the_section() -> None:
+    hits = (
+        hit("likes tea"),
+        hit("likes coffee", "note-10"),
+        hit("user (2026-11-18, Wednesday 18 November): and milk", **PASSAGE),
+    )
+    section = relevant(FakeMemory()).tell(Found(hits, "why"), NOTHING).text
+    _, tea, coffee, milk, why = section.splitlines()
+    assert without(section, "") == section
+    assert tea not in without(section, '{"note_id": "note-1", "message": "Deleted"}')
+    assert coffee in without(section, '{"note_id": "note-1", "message": "Deleted"}')
+    assert milk not in without(section, '[{"note_id": "", "text": "user (2026): And milk!"}]')
+    assert without(section, "note-1, note-10 and milk") == why
 
 
 async def test_on_a_real_memory_what_was_just_said_is_no_doubt_and_no_result(

@@ -19,7 +19,7 @@ from guest.agent.summarizer import Summarizer
 from guest.agent.summary import Rolled, Summaries, Summary
 from guest.agent.window import Window
 from guest.errors import StorageError
-from guest.memory.prompt_block import tokens_of
+from guest.memory.tokens import tokens_of
 from guest.memory.types import Event
 from tests.unit.guest.agent.context_fakes import FakeState
 

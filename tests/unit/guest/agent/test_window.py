@@ -28,7 +28,7 @@ from guest.agent.toolset import definition
 from guest.agent.turn import TurnRequest
 from guest.agent.window import Window, of_messages, of_part, of_tools
 from guest.errors import GuestError
-from guest.memory.prompt_block import tokens_of
+from guest.memory.tokens import tokens_of
 from guest.tools.base import Tool
 from tests.unit.guest.agent.context_fakes import FakeMemory, builder, hit, note
 from tests.unit.guest.agent.turn_fakes import CONTEXT, FakePipeline, FakeStore, Watcher, tool
@@ -65,12 +65,6 @@ def prompts(messages: Sequence[ModelMessage]) -> list[str]:
 def outputs(messages: Sequence[ModelMessage]) -> list[str]:
     parts = [part for message in messages for part in message.parts]
     return [str(part.content) for part in parts if isinstance(part, ToolReturnPart)]
-
-
-@pytest.mark.parametrize("text", ["plain words " * 50, "слово " * 50, "言葉" * 50, "🦀" * 50, ""])
-def test_a_token_is_three_bytes_rounded_up(text: str) -> None:
-    assert tokens_of(text) == -(-len(text.encode()) // 3)
-    assert of_part(TextPart(text)) > tokens_of(text)
 
 
 def test_every_part_and_tool_counts_with_all_that_is_sent() -> None:
@@ -187,10 +181,24 @@ def test_what_may_not_go_is_refused_with_sizes_and_the_fix() -> None:
     with pytest.raises(GuestError) as raised:
         fit(request, ASKED, tokens_of(SECTIONS.rules) + of_messages([asked()]) + 999, 1000)
     assert raised.value.code == "resource_exhausted"
-    assert "the rules 40" in raised.value.brief
+    rules = tokens_of(SECTIONS.rules)
+    assert f"the rules {rules}" in raised.value.brief
     assert "the tools 1,000" in raised.value.brief
-    assert f"window of {40 + of_messages([asked()]) + 999:,} tokens" in raised.value.brief
-    assert "context_window" in raised.value.resolution
+    assert f"window of {rules + of_messages([asked()]) + 999:,} tokens" in raised.value.brief
+    assert raised.value.resolution.startswith("switch tools off, or raise context_window")
+
+
+def test_what_is_refused_says_what_to_make_less_of() -> None:
+    long = "word " * 999
+    fixes = {
+        "say less at once": (Request(SECTIONS, [ModelRequest(parts=[UserPromptPart(long)])]), long),
+        "shorten instructions": (Request(Sections(rules=long), [asked()]), ASKED),
+        "ask for less in one turn": (Request(SECTIONS, running(*["out"] * 99)), ASKED),
+    }
+    for fix, (request, message) in fixes.items():
+        with pytest.raises(GuestError) as raised:
+            fit(request, message, 500, 0)
+        assert raised.value.resolution.startswith(f"{fix}, or raise context_window")
 
 
 # Through the loop: the model sees what was fitted, in every request of the turn
@@ -268,7 +276,7 @@ async def test_a_message_that_can_never_fit_fails_before_the_model_is_asked() ->
     outcome = await house.say("word " * 3000)
     assert isinstance(outcome, gateway_pb2.TurnFailed)
     assert outcome.code == "resource_exhausted"
-    assert "the message takes 5,000" in outcome.message
+    assert "the message takes 4,380" in outcome.message
     assert "context_window" in outcome.resolution
     assert house.requests == []
     assert house.store.roles() == ["user"]
@@ -280,6 +288,19 @@ async def test_instructions_reach_the_model_in_their_order() -> None:
     await house.say("what do I drink?")
     told = house.requests[0][1].instructions or ""
     assert told.index("You are Oxydra") < told.index("green tea")
+
+
+async def test_a_note_that_a_tool_tells_of_is_no_longer_told_of_by_the_prompt() -> None:
+    async def found(*_: object) -> list[dict[str, str]]:
+        return [{"note_id": "note-1", "text": "likes tea"}]
+
+    house = House(64_000, [{0: DeltaToolCall("memory_search", "{}")}, "tea"])
+    house.memory.hits = (hit("likes tea"), hit("likes milk", "note-2"))
+    house.offer(tool("memory_search", found))
+    await house.say("what do I drink?")
+    first, second = [info.instructions or "" for _, info in house.requests]
+    assert ("- note-1 (" in first, "- note-2 (" in first) == (True, True)
+    assert ("- note-1 (" in second, "- note-2 (" in second) == (False, True)
 
 
 async def test_a_scratchpad_that_is_cleared_is_absent_from_the_next_request() -> None:

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guest.memory.prompt_block import render, shortened, tokens_of
+from guest.memory.prompt_block import render, shortened
+from guest.memory.tokens import tokens_of
 from guest.memory.types import Hit
 
 
@@ -89,9 +90,9 @@ def test_what_does_not_fit_is_shortened_visibly_or_left_out() -> None:
 
 
 def test_a_word_is_never_shown_in_half() -> None:
-    assert shortened("the key is sk-0123456789 and more", 27) == "the key is […]"
-    assert shortened("sk-0123456789", 10) == ""
-    assert shortened("日本語のメモ、長いもの", 20) == "日本語の […]"
+    assert shortened("the key is sk-0123456789 and more", 11) == "the key is […]"
+    assert shortened("sk-0123456789", 8) == ""
+    assert shortened("日本語のメモ、長いもの", 9) == "日本語の […]"
 
 
 @given(
