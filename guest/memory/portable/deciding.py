@@ -12,6 +12,7 @@ from guest.memory.portable.lines import (
     SessionLine,
     State,
     Version,
+    imported,
 )
 from guest.memory.portable.stored import Owner, StoredNotes
 
@@ -56,6 +57,7 @@ class SessionChange:
 
 def about_note(line: NoteLine, content_hash: str, stored: StoredNotes) -> NoteChange:
     """Raises `Conflict`."""
+    _refuse_later(line.history, line.current.version)
     known = stored.notes.get(line.note_id)
     if known is None:
         twin = stored.by_text.get((content_hash, line.scope_session or ""))
@@ -106,6 +108,7 @@ def about_history(line: HistoryLine, stored: StoredNotes) -> list[Version]:
     known = stored.notes.get(line.note_id)
     if known is None:
         raise Conflict(f"note {line.note_id}, whose history this is, is not here")
+    _refuse_later(line.history, known.current.version)
     return _missing(line.note_id, line.history, known, stored)
 
 
@@ -164,6 +167,13 @@ def _takes_place(line: NoteLine, known: NoteLine) -> bool:
     return known.superseded_by is None or (line.superseded_by > known.superseded_by)
 
 
+def _refuse_later(history: Sequence[Version], current: int) -> None:
+    """A note whose history holds what is yet to come could not be written any more."""
+    latest = max((version.version for version in history), default=0)
+    if latest >= current:
+        raise Conflict(f"history: version {latest} is not before version {current} of the note")
+
+
 def _missing(
     note_id: str, history: Sequence[Version], known: NoteLine, stored: StoredNotes
 ) -> list[Version]:
@@ -171,7 +181,8 @@ def _missing(
     missing = []
     for version in history:
         _agree(note_id, version, known, stored)
-        if stored.versions.get((note_id, version.version)) != version:
+        here = stored.versions.get((note_id, version.version))
+        if here is None or imported(here) != imported(version):
             missing.append(version)
     return missing
 
@@ -186,4 +197,6 @@ def _agree(note_id: str, said: Said, known: NoteLine, stored: StoredNotes) -> No
 
 
 def _words(said: Said) -> Said:
+    """What counts of a version: not when it was replaced, nor whether its user is this one."""
+    said = imported(said)
     return Said.model_construct(**{name: getattr(said, name) for name in Said.model_fields})

@@ -23,6 +23,7 @@ from guest.memory.portable.lines import (
     Header,
     HistoryLine,
     NoteLine,
+    of_another,
     read,
     upgraded,
 )
@@ -83,11 +84,14 @@ class Importer:
         header, and `StorageError`; what was stored until then stays, and the same lines
         can be fed again.
         """
-        header, *rest = lines.removesuffix(b"\n").split(b"\n")
-        version = _version(header)
+        first, *rest = lines.removesuffix(b"\n").split(b"\n")
+        header = _header(first)
         report = Report()
-        would_be = self._rehearsal(header) if dry_run else None
-        for group in groups(list(_parsed(rest, version, report))):
+        would_be = self._rehearsal(first) if dry_run else None
+        numbered = list(_parsed(rest, header.version, report))
+        if header.user_id != self._user_id:
+            numbered = [(number, of_another(line)) for number, line in numbered]
+        for group in groups(numbered):
             await self._store(group, report, would_be)
         report.problems.sort()
         return report
@@ -142,13 +146,12 @@ class Importer:
         return True
 
 
-def _version(line: bytes) -> int:
-    """That of the format. Raises `GuestError` where `line` is no header of one that this
-    program knows."""
+def _header(line: bytes) -> Header:
+    """Raises `GuestError` where `line` is no header of a format that this program knows."""
     try:
         header = read(line)
         if isinstance(header, Header):
-            return header.version
+            return header
         problem = "kind: must be header"
     except BadLine as error:
         problem = str(error)

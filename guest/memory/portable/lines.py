@@ -15,9 +15,14 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.functional_validators import AfterValidator
 from wire.limits import NOTE_MAX_CHARS, SEQUENCE_MAX, TAG_MAX_CHARS, TAGS_MAX, USER_ID_PATTERN
 
+from guest.memory.arguments import RATIONALE_MAX_CHARS
+from guest.memory.supersession import REASON_MAX_CHARS
 from guest.memory.types import Change, NoteType
 
 FORMAT_VERSION: Final = 2
+
+_COUNT_MAX: Final = 2**52
+"""What is counted goes on being counted here: half of what there is room for."""
 
 _KINDS: Final = "header, note, history, session, event, end"
 
@@ -35,6 +40,12 @@ def _storable(text: str) -> str:
 def _not_blank(text: str) -> str:
     if not text.strip():
         raise ValueError("must not be blank")
+    return text
+
+
+def _one_line(text: str) -> str:
+    if len(text.splitlines()) > 1:
+        raise ValueError("must be one line")
     return text
 
 
@@ -60,17 +71,22 @@ def _user_id(text: str) -> str:
     return text
 
 
-Text = Annotated[str, AfterValidator(_storable)]
+_STORABLE: Final = AfterValidator(_storable)
+_ONE_LINE: Final = AfterValidator(_one_line)
+_NOT_BLANK: Final = AfterValidator(_not_blank)
+
+Text = Annotated[str, _STORABLE]
 Id = Annotated[str, AfterValidator(_id)]
 Time = Annotated[str, AfterValidator(_time)]
-Label = Annotated[Text, Field(max_length=200)]
-Count = Annotated[int, Field(ge=0, le=SEQUENCE_MAX)]
+Label = Annotated[str, Field(max_length=200), _STORABLE, _ONE_LINE]
+Count = Annotated[int, Field(ge=0, le=_COUNT_MAX)]
 Number = Annotated[int, Field(ge=1, le=SEQUENCE_MAX)]
-Weight = Annotated[float, Field(allow_inf_nan=False)]
-Confidence = Annotated[float, Field(ge=0, le=1)]
-Link = Annotated[Text, Field(max_length=2000)]
-Content = Annotated[Text, Field(max_length=NOTE_MAX_CHARS), AfterValidator(_not_blank)]
-Tag = Annotated[Text, Field(max_length=TAG_MAX_CHARS), AfterValidator(_not_blank)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Link = Annotated[str, Field(max_length=2000), _STORABLE, _ONE_LINE]
+Rationale = Annotated[str, Field(max_length=RATIONALE_MAX_CHARS), _STORABLE]
+Reason = Annotated[str, Field(max_length=REASON_MAX_CHARS), _STORABLE]
+Content = Annotated[str, Field(max_length=NOTE_MAX_CHARS), _STORABLE, _NOT_BLANK]
+Tag = Annotated[str, Field(max_length=TAG_MAX_CHARS), _STORABLE, _NOT_BLANK]
 
 
 class _Part(BaseModel):
@@ -112,13 +128,13 @@ class Origin(_Part):
 class Said(_Part):
     """What a note says in one of its versions, and how that came to be."""
 
-    version: Number
+    version: Annotated[Count, Field(ge=1)]
     content: Content
     tags: Annotated[list[Tag], Field(max_length=TAGS_MAX)]
     type: NoteType
-    confidence: Confidence
-    rationale: Text
-    importance: Weight
+    confidence: Fraction
+    rationale: Rationale
+    importance: Fraction
     source: Label
     origin: Origin
     change: Change = "save"
@@ -152,7 +168,7 @@ class NoteLine(_Part):
     access_count: Count
     accessed_at: Time | None = None
     superseded_by: Id | Literal[""] | None
-    superseded_reason: Text
+    superseded_reason: Reason
     superseded_at: Time | None = None
     repeats_text: bool
     current: Said
@@ -239,6 +255,23 @@ def upgraded(line: Entity) -> Entity:
         now = {"current": _with_change(line.current), "superseded_at": superseded_at}
         line = line.model_copy(update=now)
     return line
+
+
+def of_another(line: Entity) -> Entity:
+    """A line of another user's memory: what that user said, this one did not."""
+    if isinstance(line, NoteLine | HistoryLine):
+        line = line.model_copy(update={"history": list(map(imported, line.history))})
+    if isinstance(line, NoteLine):
+        line = line.model_copy(update={"current": imported(line.current)})
+    return line
+
+
+def imported(said: _S) -> _S:
+    """The same as said by nobody here, where a user has said it."""
+    if said.origin.actor != "user":
+        return said
+    origin = said.origin.model_copy(update={"actor": "import"})
+    return said.model_copy(update={"origin": origin, "source": "import"})
 
 
 def _with_change(said: _S) -> _S:

@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import re
 import tracemalloc
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from tests.support.memory_lines import (
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, embedded, opened
 
 LATER = "2026-11-21T10:00:00.000000Z"
+ORIGIN_LINE = said("x", 1)["origin"]
 
 
 @pytest.fixture
@@ -272,13 +275,40 @@ async def test_a_bad_field_is_named_with_what_is_accepted(
         ({"current": said("x", 1) | {"type": "poem"}}, "current.type"),
         ({"current": said("x", 1) | {"change": "guess"}}, "current.change"),
         ({"history": [{}]}, "history.0.version"),
+        ({"history": note("n1", "x", 2)["history"]}, "history: version 1 is not before version 1"),
+        ({"current": said("x", 2**53 - 1)}, "current.version"),
+        ({"current": said("x", 1) | {"importance": 2.0}}, "current.importance"),
+        ({"current": said("x", 1) | {"rationale": "y" * 2001}}, "current.rationale"),
+        ({"superseded_by": "", "superseded_reason": "y" * 2001}, "superseded_reason"),
+        ({"key": "plan\u2028\nMemory"}, "key: must be one line"),
+        *(
+            ({"current": said("x", 1) | {"origin": ORIGIN_LINE | {name: "a\nNote: b"}}}, told)
+            for name in ("channel", "session_id", "turn_id", "link")
+            for told in [f"current.origin.{name}: must be one line"]
+        ),
     ],
 )
 async def test_a_note_keeps_to_the_bounds_of_saving(
     memory: Memory, change: dict[str, Any], field: str
 ) -> None:
     report = await fed(memory, note("n1", "x") | change)
-    assert report.problems[0][1].startswith(f"{field}: ")
+    assert re.match(f"{re.escape(field)}(: |$| )", report.problems[0][1])
+
+
+async def test_what_another_user_said_is_imported_and_not_said_here(memory: Memory) -> None:
+    tea = (await memory.save("alice", "tea", [], ORIGIN)).note.note_id
+    await memory.update("alice", tea, "green tea", None, replace(ORIGIN, actor="agent"))
+    await memory.update("alice", tea, "black tea", None, ORIGIN)
+    export = await exported(memory, "alice")
+    assert outcome(await memory.importer("bob").feed(export)) == (1, 0, 0, 0)
+    assert (await memory.get("bob", tea)).origin == replace(ORIGIN, actor="import")
+    changes, _ = await memory.history.changes("bob")
+    assert [each.origin.actor for each in changes] == ["import", "agent", "import"]
+    assert outcome(await memory.importer("bob").feed(export)) == (0, 0, 1, 0)
+    assert outcome(await memory.importer("alice").feed(export)) == (0, 0, 1, 0)
+    there = await exported(memory, "bob")
+    assert outcome(await memory.importer("alice").feed(there)) == (0, 0, 1, 0)
+    assert (await memory.get("alice", tea)).origin == ORIGIN
 
 
 @pytest.mark.parametrize(

@@ -51,7 +51,7 @@ def everything() -> list[dict[str, Any]]:
     read = {"actor": "agent", "channel": "cli", "session_id": "s1", "turn_id": "t"}
     origin = read | {"link": "/shared/page.md", "material": True}
     told = said("the page says so", 3) | {"origin": origin, "change": "undo", "restores": 1}
-    told |= {"type": "decision", "confidence": 0.5, "rationale": "why", "importance": 2.0}
+    told |= {"type": "decision", "confidence": 0.5, "rationale": "why", "importance": 0.25}
     whole = note("n1", "x", 3, current=told, key="k", scope_session="s2", access_count=3)
     whole |= {"accessed_at": LATER, "superseded_by": "n2", "superseded_reason": "wrong"}
     whole |= {"superseded_at": LATER}
@@ -74,7 +74,7 @@ async def test_every_field_arrives_in_whatever_order(memory: Memory, order: int)
         == 2
     ), "sessions s1 and s2 are alice's"
     kept = await memory.get("alice", "n1")
-    assert kept.details == Details("decision", 0.5, "why", 2.0, "s2")
+    assert kept.details == Details("decision", 0.5, "why", 0.25, "s2")
     assert (kept.origin.link, kept.origin.material, kept.key) == ("/shared/page.md", True, "k")
 
 
@@ -193,6 +193,40 @@ async def test_notes_that_would_replace_each_other_in_a_circle_are_refused(
         found = await stored(memory)
         assert found.keys() == {"n1", "n2", "n3", "n4", "n6"}
         assert found["n3"]["superseded_by"] is None
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("dry_run", [False, True])
+async def test_no_note_of_one_session_takes_a_note_from_the_others(
+    memory: Memory, apart: bool, dry_run: bool
+) -> None:
+    """Whatever comes first in the file, as the tools refuse it too."""
+    await fed(memory, note("n1", "a", scope_session="s1"), note("n2", "b", superseded_by="n3"))
+    importer = memory.importer("alice")
+    lines = [
+        note("n3", "c", scope_session="s1"),
+        note("n4", "d", superseded_by="n1"),
+        note("n5", "e", superseded_by="n1", scope_session="s1"),
+        note("n6", "f", superseded_by="n8", scope_session="s1"),
+        note("n7", "g", superseded_by="n8", scope_session="s2"),
+        note("n8", "h", scope_session="s1"),
+        note("n9", "i", superseded_by="n10", scope_session="s1"),
+        note("n10", "j", scope_session="s1"),
+        note("n11", "k", superseded_by="n4", scope_session="s1"),
+    ]
+    problems = []
+    for part in [[line] for line in lines] if apart else [lines]:
+        report = await importer.feed(file(*part), dry_run=dry_run)
+        problems += [problem for _, problem in report.problems]
+    assert problems == [
+        "scope_session: note n3 replaces one that other sessions see, too; they would lose it",
+        "superseded_by: only session s1 sees note n1; the others would lose note n4",
+        "scope_session: note n8 replaces one that other sessions see, too; they would lose it",
+    ]
+    if not dry_run:
+        assert (await stored(memory)).keys() == {
+            f"n{number}" for number in (1, 2, 5, 6, 7, 9, 10, 11)
+        }
 
 
 async def test_a_circle_is_not_closed_by_two_at_the_same_moment(
