@@ -13,7 +13,9 @@ PORTUGUESE: Final = ClaimWords(
         rf"|\b(?:foi|foram|está|estão|fica|ficou|ficaram) (?:já |agora )?{_PT_SAVED}\b"
         r"|\bvou (?:me )?(?:lembrar|guardar|salvar|anotar|memorizar|gravar|registrar)\b"
         r"|\b(?:lembrarei|guardarei|anotarei|salvarei|gravarei|memorizarei|lembrar-me-ei)\b"
-        r"|\bterei (?:isso |isto )?em mente\b"
+        r"|\b(?:terei|vou (?:ter|manter)) (?:isso |isto )?em mente\b"
+        r"|\b(?:adicionei|acrescentei)\b[^,;:]{0,40}\b(?:suas?|tuas?|minhas?) (?:notas|memória)\b"
+        r"|\b(?:está|estão) agora na minha memória\b"
     ),
     delete=(
         r"\b(?:apaguei|excluí|eliminei|removi da memória)\b"
@@ -21,12 +23,12 @@ PORTUGUESE: Final = ClaimWords(
     ),
     update=(
         r"\b(?:atualizei|actualizei)\b|\b(?:foi|foram) a(?:c)?tualizad[oa]s?\b"
-        r"|\b(?:mudei|corrigi|alterei)\b.*\b(?:nota|memória)\b"
+        r"|\b(?:mudei|corrigi|alterei)\b.{0,120}\b(?:nota|memória)\b"
     ),
     opening=r"feito|pronto|ok|certo|perfeito|claro|entendido|muito bem|bem|obrigad[oa]|sim",
-    saved=rf"(?:(?:nota|informação|preferência) )?{_PT_SAVED}(?=$|[.!,;:—–-])",
-    deleted=r"(?:apagad|excluíd|eliminad)[oa]s?(?=$|[.!,;:—–-])",
-    updated=r"a(?:c)?tualizad[oa]s?(?=$|[.!,;:—–-])",
+    saved=rf"(?:(?:nota|informação|preferência) )?{_PT_SAVED}(?=\W*$|[.!,;:—–-])",
+    deleted=r"(?:apagad|excluíd|eliminad)[oa]s?(?=\W*$|[.!,;:—–-])",
+    updated=r"a(?:c)?tualizad[oa]s?(?=\W*$|[.!,;:—–-])",
     never=r"\bnão (?:(?:me|vou|vou me|o|a) )*esquecer(?:ei)?\b",
     unless=(
         r"\b(?:não|nunca|nada|nenhum\w*|posso|poderia|pode|se|quer|queres|deveria|quando|antes de"
@@ -44,6 +46,9 @@ DUTCH: Final = ClaimWords(
         rf"\b(?:ik heb|heb ik|we hebben)\b[^,;:]{{0,80}}?\b{_NL_SAVED}\b"
         r"|\b(?:dat|dit|het|alles|je \w+|uw \w+)\b[^,;:]{0,30}"
         rf"\b(?:is|zijn|werd|werden|wordt)\b[^,;:]{{0,30}}\b{_NL_SAVED}\b"
+        r"|\b(?:staat|is|zijn) nu in (?:mijn|je|uw) (?:geheugen|notities)\b"
+        r"|\bik heb\b[^,;:]{0,40}\baan (?:je|uw|mijn) (?:geheugen|notities) toegevoegd\b"
+        r"|\bik h(?:ou|oud) [^,;:]{1,30}\bin gedachten\b"
         r"|\bik (?:onthoud|noteer|bewaar)\b|\bik sla\b[^,;:]{0,40}\bop\b"
         r"|\b(?:dat|dit|het) (?:onthoud|noteer|bewaar) ik\b"
         r"|\b(?:ik zal|zal ik|ik ga)\b[^,;:]{0,60}"
@@ -55,10 +60,10 @@ DUTCH: Final = ClaimWords(
     ),
     update=r"\b(?:ik heb|heb ik|is|zijn)\b[^,;:]{0,80}\bbijgewerkt\b",
     opening=r"ok(?:é|ay|e)?|gedaan|klaar|goed|prima|natuurlijk|zeker|begrepen|bedankt|ja|in orde",
-    saved=rf"(?:(?:notitie|informatie|voorkeur) )?{_NL_SAVED}(?=$|[.!,;:—–-])",
-    deleted=r"(?:verwijderd|gewist)(?=$|[.!,;:—–-])",
-    updated=r"bijgewerkt(?=$|[.!,;:—–-])",
-    never=r"\bik (?:zal|vergeet)\b[^,;:]{0,40}\bniet(?: meer)?(?: vergeten)?\b(?=$|[.!])",
+    saved=rf"(?:(?:notitie|informatie|voorkeur) )?{_NL_SAVED}(?=\W*$|[.!,;:—–-])",
+    deleted=r"(?:verwijderd|gewist)(?=\W*$|[.!,;:—–-])",
+    updated=r"bijgewerkt(?=\W*$|[.!,;:—–-])",
+    never=r"\bik (?:zal|vergeet)\b[^,;:]{0,40}\bniet(?: meer)?(?: vergeten)?\b(?=\W*$|[.!])",
     unless=(
         r"\b(?:niet|niets|geen|nooit|kan|kon|kunnen|zou|wil|wilt|als|zodra|indien|of ik|voordat"
         r"|totdat)\b"
@@ -73,6 +78,8 @@ POLISH: Final = ClaimWords(
         r"\b(?:zapisał|zapamiętał|zanotował|zachował)[ea]m\b"
         r"|\b(?:został[aoy]?|zostały|jest|są) (?:(?:już|teraz) )*"
         r"(?:zapisan|zapamiętan|zanotowan|zachowan)\w+"
+        r"|\bdodał[ea]m\b[^,;:]{0,40}\b(?:do|w) (?:two|mo|sw)\w+ (?:notat\w+|pamięci)"
+        r"|\b(?:jest|są) (?:już|teraz) w (?:mojej )?pamięci\b"
         r"|\b(?:zapamiętam|zapiszę|zanotuję|zachowam|zapisuję|notuję"
         r"|będę (?:o tym |to )?pamięta\w+)\b"
     ),
@@ -82,9 +89,9 @@ POLISH: Final = ClaimWords(
     ),
     update=r"\bzaktualizował[ea]m\b|\bzostał[aoy]? zaktualizowan\w+",
     opening=r"gotowe|ok|okej|dobrze|jasne|oczywiście|zrobione|rozumiem|dziękuję|tak|świetnie",
-    saved=r"(?:(?:notatka|informacja) )?(?:zapisan|zapamiętan|zanotowan)[eoay](?=$|[.!,;:—–-])",
-    deleted=r"(?:usunięt|skasowan)[eoay](?=$|[.!,;:—–-])",
-    updated=r"zaktualizowan[eoay](?=$|[.!,;:—–-])",
+    saved=r"(?:(?:notatka|informacja) )?(?:zapisan|zapamiętan|zanotowan)[eoay](?=\W*$|[.!,;:—–-])",
+    deleted=r"(?:usunięt|skasowan)[eoay](?=\W*$|[.!,;:—–-])",
+    updated=r"zaktualizowan[eoay](?=\W*$|[.!,;:—–-])",
     never=r"\bnie zapomnę\b",
     unless=(
         r"\b(?:nie|nic|nigdy|żad\w+|mogę|mógłbym|mogłabym|może|jeśli|jeżeli|czy|kiedy|gdy|zanim)\b"
@@ -98,6 +105,7 @@ RUSSIAN: Final = ClaimWords(
     save=(
         r"(?:^|[,;:—–] ?|\b[ия] (?:\w+ ){0,2})(?:(?:это|уже|всё|все) )*"
         r"(?:сохранил|запомнил|записал|зафиксировал)а?\b"
+        r"|\bдобавила?\b[^,;:]{0,40}\b(?:заметк|памят)\w+|\b(?:теперь|уже) (?:это )?в моей памяти\b"
         r"|\b(?:сохранен|сохранён|записан|зафиксирован|внесен|внесён)[оаы]?\b"
         r"|\b(?:запомню|сохраню|запишу|зафиксирую|буду (?:это )?помнить|буду иметь в виду|учту)\b"
     ),
@@ -107,9 +115,9 @@ RUSSIAN: Final = ClaimWords(
     ),
     update=r"(?:^|[,;:—–] ?|\b[ия] (?:\w+ ){0,2})обновила?\b|\bобновлен[оаы]?\b|\bобновлён\b",
     opening=r"готово|хорошо|ок|окей|да|конечно|понял|поняла|сделано|отлично|ладно|спасибо",
-    saved=r"(?:сохранено|записано|запомнено|зафиксировано)(?=$|[.!,;:—–-])",
-    deleted=r"удалено(?=$|[.!,;:—–-])",
-    updated=r"обновлено(?=$|[.!,;:—–-])",
+    saved=r"(?:сохранено|записано|запомнено|зафиксировано)(?=\W*$|[.!,;:—–-])",
+    deleted=r"удалено(?=\W*$|[.!,;:—–-])",
+    updated=r"обновлено(?=\W*$|[.!,;:—–-])",
     never=r"\bне забуду\b",
     unless=(
         r"\b(?:не|нет|ничего|никогда|могу|мог|могла|может|если|когда|хотите|хочешь|ли|прежде"
@@ -123,7 +131,10 @@ RUSSIAN: Final = ClaimWords(
 CHINESE: Final = ClaimWords(
     save=(
         r"(?:已|刚刚|成功)[^,,。；;]{0,12}?(?:保存|记住|记录|存储|储存|记下|存入|写入记忆)"
-        r"|(?:保存|记住|记下|记录|存储|存)(?:好|下来)?了"
+        r"|(?:(?:^|[,，。；;、！!:：])(?:已经?|都|也|刚刚?|全部?|[您你])*"
+        r"|(?:我|[帮为给替][你您]|[你您]的)[^,，。；;]{0,10}?)"
+        r"(?:保存|记住|记下|记录|存储|存)(?:好|下来)?了"
+        r"|(?:已|我)[^,，。；;]{0,10}?(?:添加|加入|加|写入?)[到进]?[^,，。；;]{0,8}?(?:笔记|记忆|备忘)"
         r"|(?:我会|我将|我来|让我)[^,,。；;]{0,12}(?:记住|记得|保存|记下|记录|牢记)"
     ),
     delete=r"已[^,,。；;]{0,8}?(?:删除|忘记|清除)|(?:删除|清除)了|我会[^,,。；;]{0,6}(?:删除|忘记)",
@@ -144,6 +155,7 @@ JAPANESE: Final = ClaimWords(
     save=(
         r"(?:保存|記憶|記録|登録|メモ)(?:し(?:ました|ておきました|ています|てあります|ておきます|ます)"
         r"|されました|済み|完了)|覚え(?:ました|ておきました|ておきます|ます)"
+        r"|(?:ノート|メモ|記憶)に(?:追加|記入|書き込み)(?:し|され)(?:ました|ておきました|ています)"
     ),
     delete=r"(?:削除|消去)(?:しました|されました|します|済み)|忘れました",
     update=r"(?:更新|修正)(?:しました|されました)",

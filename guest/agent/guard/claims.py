@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, Literal
 
 from guest.agent.guard.claim_words import ClaimWords
@@ -39,6 +40,7 @@ _CONDITION: Final = re.compile(
     re.IGNORECASE,
 )
 """What follows a claim directly and takes it back."""
+_NEAR: Final = 200
 _LEAD: Final = r"^\W*(?:(?:{opening})\W+){{0,3}}(?:{short})"
 
 
@@ -108,15 +110,15 @@ def _pattern(words: str) -> re.Pattern[str]:
 
 
 def _clause(sentence: str, match: re.Match[str]) -> str:
-    """The claim with what stands before it in its own clause."""
-    begin = 0
-    for found in _BREAK.finditer(sentence, 0, match.start()):
+    """The claim with what stands before it in its own clause, as far as it is near."""
+    begin = max(0, match.start() - _NEAR)
+    for found in _BREAK.finditer(sentence, begin, match.start()):
         begin = found.end()
     return sentence[begin : match.end()]
 
 
 def _taken_back(sentence: str, match: re.Match[str]) -> bool:
-    following = sentence[match.end() :]
+    following = sentence[match.end() : match.end() + _NEAR]
     return bool(_NOTHING.match(following) or _CONDITION.match(following))
 
 

@@ -17,9 +17,10 @@ _QUOTED: Final = re.compile(
     r"|\"[^\"\n]*\"|`[^`\n]*`|(?<!\w)'[^'\n]*'(?!\w)|(?<!\w)‘[^’\n]*’(?!\w)",
     re.DOTALL | re.MULTILINE,
 )
+_EMPHASIS: Final = re.compile(r"\*{1,3}(?=\S)|(?<=\S)\*{1,3}")
 _START: Final = re.compile(r"(?:[.!?…]+[\"'”’»)\]]*\s+|[。！？；]+\s*|\n[\s>*\-–•\d.)]*)")
 _CLAUSE: Final = re.compile(
-    r"[,;–—，、]\s*|\s(?=(?:and|then|und|dann|et|puis|y|luego|e|poi|depois|en|dan|i|potem|и|потом)\s)"
+    r"[,;–—，、]\s*|\s-\s|\s(?=(?:and|then|und|dann|et|puis|y|luego|e|poi|depois|en|dan|i|potem|и|потом)\s)"
 )
 _SHORT: Final = re.compile(
     r"(?:\b(?:(?-i:[A-ZА-Я])|Dr|Mr|Mrs|Ms|Prof|St|No|Nr|vs|etc|ca|approx|Sr|Sra|Mme|Jr|bzw|usw"
@@ -27,10 +28,12 @@ _SHORT: Final = re.compile(
     re.IGNORECASE,
 )
 _STOP: Final = re.compile(r"[.!?…]+[\"'”’»)\]]*(?=\s|$)|[。！？]+|\n")
+_SIGNS: Final = re.compile(r"[^\w/\x01]*")
+"""What may stand before the first word, such as "¿" and emoji; no quotation and no path."""
 _QUESTION: Final = re.compile(r"[?？][\"'”’»)\]\s]*$")
 _TAG: Final = re.compile(
     r",?\s*(?:ok(?:ay)?|please|(?:all )?right|alright|ja|bitte|d'accord|vale|va bene|tá|oké|dobrze"
-    r"|ладно|хорошо|好吗|好不好)\s*[?？]$",
+    r"|ладно|хорошо|好吗|好不好|(?:くれ|もらえ|いただけ)(?:る|ます(?:か)?|ませんか))\s*[?？]$",
     re.IGNORECASE,
 )
 _FILE: Final = re.compile(
@@ -71,7 +74,7 @@ class Wish:
 class _Language:
     def __init__(self, words: IntentWords) -> None:
         after = r"[,!:.]?(?:\s+|$)" if words.spaced else "[,，、]?"
-        end = r"[\s.!…。！,，]*"
+        end = r"[^\w?？\x01]*"
         self._lead = _pattern(rf"(?:{words.lead}{after})*")
         self._asks = _pattern(words.asks)
         self._that = _pattern(words.that)
@@ -89,8 +92,10 @@ class _Language:
         stands within another."""
         sentence = _TAG.sub("", text[begin:end].rstrip())
         asking = _QUESTION.search(sentence) is not None
-        lead = self._lead.match(sentence)
-        at = lead.end() if lead else 0
+        first = _SIGNS.match(sentence)
+        start = first.end() if first else 0
+        lead = self._lead.match(sentence, start)
+        at = lead.end() if lead else start
         if asks := self._asks.match(sentence, at):
             at = asks.end()
         if asking and not asks:
@@ -106,17 +111,17 @@ class _Language:
         attached = self._attached.match(text, begin + at)
         if attached and not _FILE.search(attached[0]):
             return _Request(begin, len(text), begin=attached.end(), until=len(text))
-        that = self._that.match(body)
+        that = self._that.match(sentence, at) or self._that.match(sentence, start)
         if not that:
             return None
         if "words" in self._that.groupindex:
-            first = begin + at + that.start("words")
-            return _Request(begin, end, begin=first, until=first + len(that["words"]))
-        first = begin + at + that.end()
-        first += len(text[first:]) - len(text[first:].lstrip())
-        until = _extent(text, first)
-        until -= asking and text[first:until].rstrip().endswith(("?", "？"))
-        return _Request(begin, end, begin=first, until=until)
+            here, until = (begin + place for place in that.span("words"))
+            return _Request(begin, end, begin=here, until=until)
+        here = begin + that.end()
+        here += len(text[here:]) - len(text[here:].lstrip())
+        until = _extent(text, here)
+        until -= asking and text[here:until].rstrip().endswith(("?", "？"))
+        return _Request(begin, end, begin=here, until=until)
 
     def refuses(self, before: str) -> bool:
         return self._refused.search(before) is not None
@@ -231,7 +236,8 @@ def _extent(text: str, begin: int) -> int:
 def _masked(message: str) -> str:
     """`message` with blanks for letters that are quoted; every place stays where it is."""
     plain = message.replace("’", "'")
-    return _QUOTED.sub(lambda quoted: re.sub(r"\S", "\x01", quoted[0]), plain)
+    plain = _QUOTED.sub(lambda quoted: re.sub(r"\S", "\x01", quoted[0]), plain)
+    return _EMPHASIS.sub(lambda signs: " " * len(signs[0]), plain)
 
 
 def _pattern(words: str) -> re.Pattern[str]:

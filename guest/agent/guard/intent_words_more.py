@@ -10,10 +10,11 @@ _IT_SAID = r"(?:quello che hai (?:appena )?(?:detto|scritto|spiegato)|la tua (?:
 _IT_THIS = (
     rf"(?:(?:tutto )?(?:questo|ciò|quello)|tutto|{_IT_SAID}|(?:quest[aeio]|le|i|il|la|l'|tutte"
     r" queste)[ ]?(?:informazion[ei]|dat[oi]|fatt[oi]|contenut[oi]|testo|pagina|articolo|risposta"
-    r"|riassunto|punti|lista|ricetta|dettagli))"
+    r"|riassunto|punti|lista|ricetta|dettagli|soluzione|indirizzo|numero|decisione|idea|regol[ae]))"
 )
 _IT_TAIL = (
-    r"(?: (?:in memoria|nella memoria|per dopo|per il futuro|per me))*(?:,? (?:per favore|grazie))?"
+    r"(?: (?:in memoria|nella (?:tua )?memoria|a mente"
+    r"|per (?:dopo|il futuro|me|sempre|(?:la )?prossima volta)))*(?:,? (?:per favore|grazie))*"
 )
 _IT_KEEP = (
     r"(?:ricorda(?:re|ti)?(?: di)?|salva(?:re)?|memorizza(?:re)?|annota(?:re)?|registra(?:re)?"
@@ -22,20 +23,21 @@ _IT_KEEP = (
 
 ITALIAN: Final = IntentWords(
     lead=r"(?:per favore|e|ok|va bene|ciao|grazie|anche|poi|sì|allora|adesso|importante)",
-    asks=r"(?:(?:puoi|potresti|può|potrebbe) |voglio che tu )",
+    asks=r"(?:(?:puoi|potresti|può|potrebbe) |(?:voglio|vorrei) che (?:tu )?)",
     that=(
         r"(?:ricorda(?:ti|re|rti)?|tieni (?:a mente|presente)|non (?:dimenticare|scordare)"
-        r"|annota(?:re|ti)?|memorizza(?:re)?|segna(?:ti)?|prendi nota)(?:,? per favore,?)? che\b"
+        r"|annota(?:re|ti)?|memorizza(?:re)?|segna(?:ti)?|prend(?:i|ere) nota)(?:,? per favore,?)?"
+        r" (?:che|del fatto che)\b"
     ),
     attached=(
-        rf"{_IT_KEEP}(?: (?:{_IT_THIS}|quanto segue|il seguente|la seguente \w+|in memoria))*"
-        r"(?:,? per favore)?"
+        rf"(?:{_IT_KEEP}|prend(?:i|ere) nota)(?: (?:{_IT_THIS}|quanto segue|il seguente"
+        r"|la seguente \w+|in memoria))*(?:,? per favore)?"
     ),
     this=(
         rf"(?:{_IT_KEEP} {_IT_THIS}{_IT_TAIL}|(?:ricorda|salva|memorizza|annota|segna|appunta"
         rf"|ricordar|salvar|memorizzar)(?:te)?l[oaie]{_IT_TAIL}"
         rf"|non (?:dimenticarlo|dimenticarl[ao]|scordarlo){_IT_TAIL}"
-        rf"|impara da {_IT_THIS} e salva(?:l[oa]| {_IT_THIS})?{_IT_TAIL})"
+        rf"|impara da {_IT_THIS} e (?:salva|memorizza)(?:l[oa]| {_IT_THIS})?{_IT_TAIL})"
     ),
     said=_IT_SAID,
     memory=r"(?:ricord|memori|dimentic|impara|annota|segna|appunta)",
@@ -52,11 +54,11 @@ _PT_SAID = (
 _PT_THIS = (
     rf"(?:(?:tudo )?(?:isto|isso|aquilo)|tudo|{_PT_SAID}|(?:est[ae]s?|ess[ae]s?|[oa]s?|toda a"
     r"|todas essas) (?:informaç(?:ão|ões)|dados?|factos?|fatos?|conteúdos?|texto|página|artigo"
-    r"|resposta|resumo|pontos|lista|receita|detalhes))"
+    r"|resposta|resumo|pontos|lista|receita|detalhes|solução|endereço|número|decisão|ideia|regras?))"
 )
 _PT_TAIL = (
-    r"(?: (?:na (?:sua |tua )?memória|para (?:depois|mais tarde|o futuro|mim)))*"
-    r"(?:,? (?:por favor|se faz favor))?"
+    r"(?: (?:na (?:sua |tua )?memória|(?:para|pra) (?:depois|mais tarde|o futuro|mim|sempre"
+    r"|(?:a )?próxima(?: vez)?)))*(?:,? (?:por favor|se faz favor|obrigad[oa]))*"
 )
 _PT_KEEP = (
     r"(?:lembr[ae](?:-te|-se)?(?: d[eo])?|lembrar(?: de)?|guard[ae]|guardar|salv[ae]|salvar"
@@ -66,14 +68,14 @@ _PT_KEEP = (
 
 PORTUGUESE: Final = IntentWords(
     lead=r"(?:por favor|e|ok|olá|oi|obrigad[oa]|também|então|depois|sim|agora|importante)",
-    asks=r"(?:(?:você )?(?:pode|poderia|podes|podias) |quero que (?:você )?)",
+    asks=r"(?:(?:você )?(?:pode|poderia|podes|podias) |(?:quero|gostaria) que (?:você )?)",
     that=(
         r"(?:lembr[ae](?:-te|-se)?|lembrar|tenha em mente|tem em mente|não (?:te |se )?esque[çc]as?"
         r"|anot[ae]|anotar|guard[ae]|memoriz[ae])(?:,? por favor,?)?(?: de)? que\b"
     ),
     attached=(
-        rf"{_PT_KEEP}(?: (?:{_PT_THIS}|o seguinte|a seguinte \w+|os seguintes \w+"
-        r"|na (?:sua )?memória))*(?:,? por favor)?"
+        rf"(?:{_PT_KEEP}|tom[ae] nota)(?: (?:{_PT_THIS}|aí|o seguinte|a seguinte \w+"
+        r"|os seguintes \w+|na (?:sua )?memória))*(?:,? por favor)?"
     ),
     this=(
         rf"(?:{_PT_KEEP} ?(?:d)?{_PT_THIS}{_PT_TAIL}|(?:guarda|salva|anota|grava|guarde|salve|anote"
@@ -95,30 +97,35 @@ _NL_SAID = (
 _NL_THIS = (
     rf"(?:dit(?: alles)?|dat|het|alles|{_NL_SAID}|(?:deze|die|de|al deze|het|dit)"
     r" (?:informatie|feiten|gegevens|inhoud|tekst|pagina|artikel|antwoord|samenvatting|punten|lijst"
-    r"|recept|details))"
+    r"|recept|details|oplossing|adres|nummer|besluit|idee|regels?|tip|stappen))"
 )
+_NL_LATER = r"voor (?:later|mij|de toekomst|(?:de )?volgende keer)"
 _NL_TAIL = (
-    r"(?: goed)?(?: (?:op|in (?:je )?geheugen|voor later|voor mij|in gedachten))*"
-    r"(?:,? (?:alsjeblieft|alstublieft|aub))?"
+    rf"(?: (?:goed|even))*(?: (?:op|in (?:je )?geheugen|{_NL_LATER}|in gedachten))*"
+    r"(?:,? (?:alsjeblieft|alstublieft|aub|svp|bedankt))*"
 )
 _NL_KEEP = r"(?:onthoud(?:en)?|bewaar|bewaren|noteer|noteren|sla|opslaan|schrijf|leg)"
 
 DUTCH: Final = IntentWords(
     lead=r"(?:alsjeblieft|alstublieft|en|ok(?:é|ay)?|hallo|hoi|bedankt|ook|dan|ja|nu|belangrijk)",
-    asks=r"(?:(?:kun|kan|zou|wil) (?:je|jij|u) (?:alsjeblieft )?|ik wil dat je )",
+    asks=(
+        r"(?:(?:kun|kan|zou|wil) (?:je|jij|u) (?:alsjeblieft |kunnen |willen )*"
+        r"|ik wil(?: graag)? dat je )"
+    ),
     that=(
         r"(?:onthoud(?:en)?|vergeet niet|houd (?:er rekening mee|in gedachten|in je achterhoofd)"
         r"|noteer|noteren|denk eraan)(?:,? alsjeblieft,?)?,? dat\b"
     ),
     attached=(
         rf"(?:{_NL_KEEP}|vergeet niet)"
-        rf"(?: (?:{_NL_THIS}|het volgende|de volgende \w+|op|in (?:je )?geheugen))*"
-        r"(?:,? alsjeblieft)?"
+        rf"(?: (?:{_NL_THIS}|het volgende|de volgende \w+|op|even|in (?:je )?geheugen"
+        rf"|{_NL_LATER}))*(?:,? alsjeblieft)?"
     ),
     this=(
         rf"(?:{_NL_KEEP} {_NL_THIS}{_NL_TAIL}|vergeet (?:dit|dat|het) niet{_NL_TAIL}"
         rf"|{_NL_THIS} (?:alsjeblieft )?(?:onthouden|opslaan|bewaren|noteren)"
-        rf"|leer hiervan en (?:sla {_NL_THIS} op|bewaar {_NL_THIS}|onthoud {_NL_THIS}){_NL_TAIL})"
+        rf"|leer (?:hiervan|hieruit) en (?:sla {_NL_THIS} op|bewaar {_NL_THIS}|onthoud {_NL_THIS})"
+        rf"{_NL_TAIL})"
     ),
     said=_NL_SAID,
     memory=r"(?:onthoud|geheugen|vergeet|leer|gedachten|noteer)",
@@ -133,10 +140,12 @@ _PL_SAID = (
 )
 _PL_THIS = (
     rf"(?:to(?: wszystko)?|wszystko|{_PL_SAID}|(?:te|tę|ten|tą|wszystkie te) (?:informacj\w+|fakty"
-    r"|dane|treść|tekst|stronę|artykuł|odpowiedź|podsumowanie|punkty|listę|przepis|szczegóły))"
+    r"|dane|treść|tekst|stronę|artykuł|odpowiedź|podsumowanie|punkty|listę|przepis|szczegóły|rozwiązanie"
+    r"|adres|numer|decyzję|zasad\w+))"
 )
 _PL_TAIL = (
-    r"(?: sobie)?(?: (?:w pamięci|do pamięci|na później|na przyszłość|dla mnie))*(?:,? proszę)?"
+    r"(?: sobie)?(?: (?:(?:w|do) (?:swojej )?pamięci|na (?:później|przyszłość|następny raz|zawsze)"
+    r"|dla mnie))*(?:,? (?:proszę|dzięki))*"
 )
 _PL_KEEP = (
     r"(?:zapamiętaj|zapamiętać|zapisz|zapisać|zanotuj|zanotować|zachowaj|zachować)(?: sobie)?"
@@ -144,10 +153,13 @@ _PL_KEEP = (
 
 POLISH: Final = IntentWords(
     lead=r"(?:proszę|i|ok|okej|cześć|dziękuję|dzięki|też|potem|tak|teraz|ważne|a)",
-    asks=r"(?:(?:czy )?(?:możesz|mógłbyś|mogłabyś|może pan|może pani) (?:proszę )?|chcę,? żebyś )",
+    asks=(
+        r"(?:(?:czy )?(?:możesz|mógłbyś|mogłabyś|może pan|może pani) (?:proszę )?"
+        r"|(?:chcę|chciał[ao]?bym),? żebyś )"
+    ),
     that=(
-        r"(?:zapamiętaj|zapamiętać|pamiętaj|miej na uwadze|nie zapomnij|zanotuj|zapisz)"
-        r"(?: sobie)?(?:,? proszę)?,? że\b"
+        r"(?:zapamiętaj|zapamiętać|pamiętaj|miej na uwadze|nie zapomnij|zanotuj|zapisz"
+        r"|zanotować|zapisać)(?: sobie)?(?:,? proszę)?,? że\b"
     ),
     attached=(
         rf"(?:{_PL_KEEP}|pamiętaj|nie zapomnij)"
@@ -156,8 +168,7 @@ POLISH: Final = IntentWords(
     this=(
         rf"(?:{_PL_KEEP} {_PL_THIS}{_PL_TAIL}|(?:pamiętaj|nie zapomnij) o tym{_PL_TAIL}"
         rf"|nie zapominaj o tym{_PL_TAIL}"
-        rf"|ucz się z tego i zapisz(?: {_PL_THIS})?{_PL_TAIL}"
-        rf"|naucz się tego i zapisz(?: {_PL_THIS})?{_PL_TAIL})"
+        rf"|(?:na)?ucz się (?:z )?tego i {_PL_KEEP}(?: {_PL_THIS})?{_PL_TAIL})"
     ),
     said=_PL_SAID,
     memory=r"(?:pamię|zapom|ucz|zanotuj)",
@@ -173,9 +184,12 @@ _RU_SAID = (
 _RU_THIS = (
     rf"(?:(?:всё |все )?это(?: всё| все)?|всё|все|{_RU_SAID}|(?:эту|эти|этот|все эти|весь этот)"
     r" (?:информацию|факты|данные|содержание|текст|страницу|статью|ответ|список|рецепт|пункты"
-    r"|сведения))"
+    r"|сведения|решение|адрес|номер|правил[ао]|идею))"
 )
-_RU_TAIL = r"(?: себе)?(?: (?:в памят[иь]|на потом|на будущее|для меня))*(?:,? пожалуйста)?"
+_RU_TAIL = (
+    r"(?: себе)?(?: (?:в (?:свою |своей )?памят[иь]|на (?:потом|будущее|следующий раз)|для меня"
+    r"|навсегда))*(?:,? (?:пожалуйста|спасибо))*"
+)
 _RU_KEEP = (
     r"(?:запомни(?:те|ть)?|сохрани(?:те|ть)?|запиши(?:те)?|записать|зафиксируй|отметь)"
     r"(?:,? пожалуйста,?)?(?: себе)?"
@@ -184,12 +198,13 @@ _RU_KEEP = (
 RUSSIAN: Final = IntentWords(
     lead=r"(?:пожалуйста|и|ок|окей|привет|спасибо|также|потом|да|теперь|важно|а|ещё)",
     asks=(
-        r"(?:(?:ты )?(?:можешь|мог бы|могла бы|не мог бы ты) |(?:вы )?(?:можете|могли бы) "
-        r"|я хочу,? чтобы ты )"
+        r"(?:(?:ты )?(?:можешь|мог бы|могла бы|не мог бы ты) "
+        r"|(?:вы )?(?:можете|могли бы|не могли бы)(?: вы)? "
+        r"|я (?:хочу|хотела? бы),? чтобы (?:ты|вы) )"
     ),
     that=(
         r"(?:запомни(?:те|ть)?|помни(?:те)?|имей(?:те)? в виду|учти(?:те)?|не забудь(?:те)?"
-        r"|не забывай(?:те)?|отметь|запиши(?:те)?)(?:,? пожалуйста)?,? что\b"
+        r"|не забывай(?:те)?|отметь|запиши(?:те)?|записать|сохранить)(?:,? пожалуйста)?,? что\b"
     ),
     attached=(
         rf"(?:{_RU_KEEP}|помни|не забудь)"
@@ -198,7 +213,7 @@ RUSSIAN: Final = IntentWords(
     this=(
         rf"(?:{_RU_KEEP} {_RU_THIS}{_RU_TAIL}|{_RU_THIS} {_RU_KEEP}{_RU_TAIL}"
         rf"|не забудь (?:это|об этом|про это){_RU_TAIL}|не забывай (?:это|об этом){_RU_TAIL}"
-        rf"|(?:изучи|выучи) {_RU_THIS} и (?:сохрани|запомни)(?: {_RU_THIS})?{_RU_TAIL}"
+        rf"|(?:изучи|выучи) (?:{_RU_THIS}|е[гё]о?|их) и {_RU_KEEP}(?: {_RU_THIS})?{_RU_TAIL}"
         rf"|учись на этом и сохрани(?: {_RU_THIS})?{_RU_TAIL})"
     ),
     said=_RU_SAID,
@@ -224,7 +239,7 @@ CHINESE: Final = IntentWords(
     this=(
         rf"(?:{_ZH_KEEP}{_ZH_THIS}|记住|记下来|保存一下|(?:把|将){_ZH_THIS}(?:都)?{_ZH_KEEP}(?:到记忆(?:里|中)?)?"
         rf"|从(?:中|这里|{_ZH_THIS})学习并(?:且)?{_ZH_KEEP}(?:{_ZH_THIS})?"
-        rf"|学习(?:{_ZH_THIS})?并(?:且)?{_ZH_KEEP}(?:{_ZH_THIS})?)(?:吧|哦|啊)?"
+        rf"|学习(?:{_ZH_THIS})?并(?:且)?{_ZH_KEEP}(?:{_ZH_THIS})?)(?:[,，]?(?:下次|以后|将来|留着)(?:再|会|要|还)?用)?(?:吧|哦|啊)?"
     ),
     said=_ZH_SAID,
     memory=r"记|忘|学习",
@@ -255,8 +270,9 @@ JAPANESE: Final = IntentWords(
     that=rf"(?P<words>[^「」?？]{{3,}}?)(?:と(?:いうことを)?|(?:こと|の)を?)、?{_JA_DO}[。！.!\s]*$",
     attached=rf"(?:{_JA_THIS}|以下(?:の\w+)?|次の(?:こと|内容|情報))?[をは]?{_JA_DO}",
     this=(
-        rf"(?:{_JA_THIS}[をは]?(?:、)?)?(?:しっかり|必ず|ちゃんと)?{_JA_DO}(?:[かね])?"
-        rf"|{_JA_THIS}から学んで、?{_JA_DO}"
+        rf"(?:{_JA_THIS}[をは]?(?:、)?)?(?:次回|今後|将来|後|あと)?(?:の)?(?:ため(?:に)?|で)?"
+        rf"(?:しっかり|必ず|ちゃんと)?{_JA_DO}(?:[かね])?"
+        rf"|(?:{_JA_THIS}から)?学(?:んで|び|習して)、?{_JA_DO}"
     ),
     said=_JA_SAID,
     memory=r"覚え|記憶|忘れ|学ん|メモ",

@@ -53,7 +53,7 @@ GIVEN = [
     ("Keep in mind that I am vegan", ("I am vegan",)),
     ("Don't forget that I am vegan.", ("I am vegan.",)),
     ("Don’t forget I’m vegan.", ("I’m vegan.",)),
-    ("Note that the meeting is on Monday.", ("the meeting is on Monday.",)),
+    ("Note that our meeting is on Monday.", ("our meeting is on Monday.",)),
     ("Save the following: milk, eggs", ("milk, eggs",)),
     ("Save the following:\n- milk\n- eggs\n", ("- milk\n- eggs",)),
     ("Remember this: the code is 1234", ("the code is 1234",)),
