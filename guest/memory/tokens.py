@@ -1,8 +1,8 @@
 """How many tokens a text takes, by an estimate that errs on the large side.
 
-Each character counts by its kind. The weights are such that the tokenizers that were tried
-(docs/design/2026-11-21-prompt-and-summaries.md) make no more of prose in twenty languages,
-code, tables, ids or emoji. Of letters in no order, as in base64, they make half as many more.
+Each character counts by its kind. The tokenizers that were tried, which
+docs/design/2026-11-21-prompt-and-summaries.md names, make no more of prose in most languages,
+code, tables, ids or emoji; of letters in no order, as in base64, up to twice as many.
 """
 
 from typing import Final
