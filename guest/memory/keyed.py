@@ -126,10 +126,11 @@ class _Overtaken(Exception):  # noqa: N818 - a condition that `write` expects an
 
 
 def _of_both(before: Origin, appended: Origin) -> Origin:
-    """The origin of a text that was there and what is appended to it."""
-    if not before.material or appended.material:
-        return appended
-    return replace(appended, actor=before.actor, material=True, link=before.link)
+    """The origin of a text that was there and what is appended to it: the user's, and free
+    of what was read, only where both are."""
+    if before.material and not appended.material:
+        appended = replace(appended, material=True, link=before.link)
+    return replace(appended, actor=before.actor) if appended.actor == "user" else appended
 
 
 def _check_room(key: str, before: str, whole: str) -> None:

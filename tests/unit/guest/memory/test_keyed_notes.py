@@ -19,7 +19,8 @@ from tests.support.memory_lines import entities, exported
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
 
 ALICE, BOB = "alice", "bob"
-AGENT = Origin("agent", "test", "s2", "t2", "/shared/plan.md", material=True)
+OWN = Origin("agent", "test", "s2", "t2")
+AGENT = replace(OWN, link="/shared/plan.md", material=True)
 
 
 @pytest.fixture
@@ -97,6 +98,27 @@ async def test_users_have_the_same_names_and_never_meet(path: Path) -> None:
         assert await memory.keyed.read(BOB, "plan") is not None
         assert await memory.keyed.activity(ALICE, today()) == []
         assert len(await memory.keyed.activity(BOB, today())) == 2
+
+
+@pytest.mark.parametrize(
+    ("first", "then", "both"),
+    [
+        (ORIGIN, ORIGIN, ("user", False, "")),
+        (OWN, ORIGIN, ("agent", False, "")),
+        (ORIGIN, OWN, ("agent", False, "")),
+        (AGENT, ORIGIN, ("agent", True, "/shared/plan.md")),
+        (AGENT, OWN, ("agent", True, "/shared/plan.md")),
+        (ORIGIN, AGENT, ("agent", True, "/shared/plan.md")),
+        (replace(AGENT, actor="user"), OWN, ("agent", True, "/shared/plan.md")),
+    ],
+)
+async def test_what_is_partly_anothers_is_not_the_users(
+    path: Path, first: Origin, then: Origin, both: tuple[str, bool, str]
+) -> None:
+    async with opened(path) as memory:
+        await memory.keyed.write(ALICE, "plan", "one", "append", first)
+        origin = (await memory.keyed.write(ALICE, "plan", "two", "append", then)).origin
+        assert (origin.actor, origin.material, origin.link) == both
 
 
 async def test_everybody_appends_at_once_and_no_line_is_lost(path: Path) -> None:
