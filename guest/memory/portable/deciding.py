@@ -103,6 +103,25 @@ def refuse_circle(line: NoteLine, replaced: Mapping[str, str]) -> None:
         replacement = replaced.get(replacement)
 
 
+def refuse_narrower(
+    line: NoteLine, scopes: Mapping[str, str], replacing: Mapping[str, str]
+) -> None:
+    """Raises `Conflict` where a note of one session would replace a note that others see: they
+    would lose it. `scopes` has the sessions of such notes, `replacing` those of the notes that
+    a note replaces, empty where all see one."""
+    scope, by = line.scope_session or "", line.superseded_by
+    if by and scopes.get(by, scope) != scope:
+        raise Conflict(
+            f"superseded_by: only session {scopes[by]} sees note {by}; the others would lose "
+            f"note {line.note_id}"
+        )
+    if scope and replacing.get(line.note_id, scope) != scope:
+        raise Conflict(
+            f"scope_session: note {line.note_id} replaces one that other sessions see, too; they "
+            "would lose it"
+        )
+
+
 def about_history(line: HistoryLine, stored: StoredNotes) -> list[Version]:
     """The versions to be added. Raises `Conflict`."""
     known = stored.notes.get(line.note_id)

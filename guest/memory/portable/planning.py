@@ -31,16 +31,30 @@ Numbered = tuple[int, Entity]
 @dataclass
 class Foreseen:
     """What some lines change, or would change: the ids of what they create, which note
-    replaces which, as far as that bears on them, and how much more there is."""
+    replaces which, as far as that bears on them, which are of one session and replace notes
+    of which (see `refuse_narrower`), and how much more there is."""
 
     made: set[str] = field(default_factory=set)
     replaced: dict[str, str] = field(default_factory=dict)
+    scopes: dict[str, str] = field(default_factory=dict)
+    replacing: dict[str, str] = field(default_factory=dict)
     used: Used = field(default_factory=Used)
 
     def add(self, other: "Foreseen") -> None:
         self.made |= other.made
         self.replaced |= other.replaced
+        self.scopes |= other.scopes
+        self.replacing |= other.replacing
         self.used += other.used
+
+    def replace(self, line: NoteLine) -> None:
+        """Let what replaces the line's note, if anything, take its place."""
+        by, scope = line.superseded_by or "", line.scope_session or ""
+        self.replaced[line.note_id] = by
+        if scope:
+            self.scopes[line.note_id] = scope
+        if by:
+            self.replacing[by] = scope if self.replacing.get(by, scope) == scope else ""
 
 
 @dataclass
@@ -97,7 +111,10 @@ async def _notes(
     planned: Plan, group: Sequence[Numbered], stored: Stored, before: Foreseen
 ) -> None:
     here = await stored.notes(line for _, line in group if isinstance(line, NoteLine | HistoryLine))
-    replaced = planned.changes.replaced = {**here.replaced, **before.replaced}
+    changes = planned.changes
+    replaced = changes.replaced = {**here.replaced, **before.replaced}
+    changes.scopes = {**here.scopes, **before.scopes}
+    changes.replacing = {**here.replacing, **before.replacing}
     quota = Quota.of(planned.batch.config)
     used = here.used + before.used
     for number, line in group:
@@ -107,11 +124,12 @@ async def _notes(
                 content_hash = notes.hash_of(line.current.content)
                 change = deciding.about_note(line, content_hash, here)
                 more = _growth(line, change, known, here)
-                quota.refuse(used + planned.changes.used, more)
+                quota.refuse(used + changes.used, more)
                 if change.text or change.supersede:
                     deciding.refuse_circle(line, replaced)
-                    replaced[line.note_id] = line.superseded_by or ""
-                planned.changes.used += more
+                    deciding.refuse_narrower(line, changes.scopes, changes.replacing)
+                    changes.replace(line)
+                changes.used += more
                 planned.batch.note(line, change, known)
                 planned.settle(change.outcome, _continued(line))
                 if change.told:
@@ -120,11 +138,11 @@ async def _notes(
                 foreseen = line.note_id in before.made
                 versions = line.history if foreseen else deciding.about_history(line, here)
                 more = Used(text_bytes=_new_bytes(line.note_id, versions, here))
-                quota.refuse(used + planned.changes.used, more)
-                planned.changes.used += more
+                quota.refuse(used + changes.used, more)
+                changes.used += more
                 if versions and not foreseen:
                     planned.batch.history(versions, here.notes[line.note_id])
-    planned.batch.keep(quota, planned.changes.used)
+    planned.batch.keep(quota, changes.used)
 
 
 def _growth(line: NoteLine, change: NoteChange, known: NoteLine | None, here: StoredNotes) -> Used:

@@ -53,6 +53,16 @@ WITH RECURSIVE chain (note_id) AS (
 SELECT note_id, superseded_by FROM chain CROSS JOIN notes USING (note_id)
     WHERE namespace = ?1 AND superseded_by <> ''
 """
+_SCOPES: Final = """
+SELECT note_id, scope_session FROM notes
+    WHERE namespace = ? AND note_id IN (SELECT value FROM json_each(?)) AND scope_session <> ''
+"""
+_REPLACING: Final = """
+SELECT superseded_by, iif(MIN(scope_session) = MAX(scope_session), MIN(scope_session), '')
+    FROM notes
+    WHERE namespace = ? AND superseded_by IN (SELECT value FROM json_each(?))
+    GROUP BY superseded_by
+"""
 
 
 @dataclass(frozen=True)
@@ -67,13 +77,17 @@ class Owner:
 class StoredNotes:
     """What bears on some notes: themselves, without history; those of their versions that
     the lines hold too; whose text, in which scope, or key theirs would be; which note has
-    replaced which, as far as that leads on from the lines; and how much there is."""
+    replaced which, as far as that leads on from the lines; which of those that replace the
+    lines' notes are of one session, and of which session the notes are, if of one, that the
+    lines' replace; and how much there is."""
 
     notes: Mapping[str, NoteLine]
     versions: Mapping[tuple[str, int], Version]
     by_text: Mapping[tuple[str, str], str]
     by_key: Mapping[str, Owner]
     replaced: Mapping[str, str]
+    scopes: Mapping[str, str]
+    replacing: Mapping[str, str]
     used: Used
 
 
@@ -92,6 +106,7 @@ class Stored:
         texts: list[str] = []
         keys: list[str] = []
         replacements: list[str] = []
+        scoped: list[str] = []
         for line in lines:
             ids.append(line.note_id)
             numbers += [(line.note_id, each.version) for each in line.history]
@@ -102,12 +117,16 @@ class Stored:
                     keys.append(line.key)
                 if line.superseded_by:
                     replacements.append(line.superseded_by)
+                if line.scope_session:
+                    scoped.append(line.note_id)
         sought: Sequence[tuple[str, Sequence[object]]] = (
             (_NOTES_BY_ID, ids),
             (_VERSIONS_BY_NUMBER, numbers),
             (_BY_TEXT, texts),
             (_BY_KEY, keys),
             (_REPLACED, replacements),
+            (_SCOPES, replacements),
+            (_REPLACING, [*scoped, *replacements]),
         )
         found = await self._database.batch(
             [
@@ -121,7 +140,9 @@ class Stored:
             {(text, scope): note_id for text, scope, note_id in _strings(found[2])},
             {key: Owner(note_id, updated) for key, note_id, updated in _strings(found[3])},
             dict(_strings(found[4])),
-            used_of(found[5]),
+            dict(_strings(found[5])),
+            dict(_strings(found[6])),
+            used_of(found[7]),
         )
 
     async def sessions(self, session_ids: Iterable[str]) -> dict[str, SessionLine]:
