@@ -91,6 +91,7 @@ class _Language:
         return "files" if self._files.search(sentence) else "any"
 
 
+@lru_cache(maxsize=64)  # what is held back is judged anew with every piece that comes
 def claims_of(sentence: str) -> frozenset[Claim]:
     """What `sentence` claims. Questions, conditions, negations and quotations claim nothing."""
     if sentence.lstrip().startswith(">"):
