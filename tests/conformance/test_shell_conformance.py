@@ -108,13 +108,17 @@ class TestStreams:
 
     async def test_a_reader_loses_nothing_however_small_the_buffer(self, backend: Backend) -> None:
         async with backend(buffer_bytes=1000) as guest:
-            await guest.start("a", "read go; seq 200000; seq 1000 >&2", keep_stdin_open=True)
-            task = asyncio.create_task(guest.collect("a"))
-            await asyncio.sleep(0.05)
+            command = "echo first; read go; seq 200000; seq 1000 >&2"
+            await guest.start("a", command, keep_stdin_open=True)
+            reading = asyncio.Event()
+            task = asyncio.create_task(guest.collect("a", reading=reading))
+            await reading.wait()
             await guest.write("a", 0, b"go\n")
             ran = await task
             assert ran.skipped == 0
-            assert ran.stdout == b"".join(b"%d\n" % number for number in range(1, 200001))
+            assert ran.stdout == b"first\n" + b"".join(
+                b"%d\n" % number for number in range(1, 200001)
+            )
             assert len(ran.stderr) == ran.exit.stderr_bytes == 3893
 
     async def test_a_reader_that_leaves_frees_the_command(self, backend: Backend) -> None:

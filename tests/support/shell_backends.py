@@ -26,6 +26,7 @@ from wire import transport
 from wire.status import from_rpc_error
 from wire.v1 import shell_pb2, shell_pb2_grpc
 
+from guest.shell import client
 from runner.config import Config
 from runner.launch import ShellLauncher
 from runner.ownership import Owner
@@ -85,8 +86,16 @@ class Guest:
         reply: shell_pb2.StartExecReply = await self.api.call("Start", request)
         return reply
 
-    async def collect(self, exec_id: str, stdout_offset: int = 0, stderr_offset: int = 0) -> Ran:
-        """All output from the offsets on, checked for holes, and the exit."""
+    async def collect(
+        self,
+        exec_id: str,
+        stdout_offset: int = 0,
+        stderr_offset: int = 0,
+        *,
+        reading: asyncio.Event | None = None,
+    ) -> Ran:
+        """All output from the offsets on, checked for holes, and the exit. `reading` is set
+        as soon as some of it has come."""
         ran = Ran()
         places = {"stdout": stdout_offset, "stderr": stderr_offset}
         parts: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
@@ -94,6 +103,8 @@ class Guest:
             exec_id=exec_id, stdout_offset=stdout_offset, stderr_offset=stderr_offset
         )
         async for event in self.api.output(request):
+            if reading is not None:
+                reading.set()
             kind = event.WhichOneof("event")
             if kind == "exit":
                 ran.exit = event.exit
@@ -144,6 +155,19 @@ class Guest:
             while not (path.is_file() and path.read_text()):
                 await asyncio.sleep(0.01)
         return path.read_text().strip()
+
+
+def once_read(monkeypatch: pytest.MonkeyPatch, root: Path) -> str:
+    """How a command of a `ShellClient` begins that says "first" and goes on when its client
+    has read that: from then on nothing of its output is dropped."""
+    take = client._take
+
+    def noticed(*arguments: Any) -> bool:
+        (root / "shared/.read").touch()
+        return take(*arguments)
+
+    monkeypatch.setattr(client, "_take", noticed)
+    return "echo first; until [ -e .read ]; do sleep 0.01; done; "
 
 
 class InProcess:

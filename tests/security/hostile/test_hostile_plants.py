@@ -88,7 +88,8 @@ LIES = {
 
 @pytest.mark.parametrize("name", LIES)
 async def test_an_answer_is_bounded_clean_and_no_more_than_output(place: Town, name: str) -> None:
-    text = await place.tool("shell_exec", command=LIES[name], timeout_s=2)
+    timeout_s = 2 if name == "endless" else 60
+    text = await place.tool("shell_exec", command=LIES[name], timeout_s=timeout_s)
     answer = json.loads(text.splitlines()[0])
     assert len(text) < 64 * 1024
     assert not [c for c in text if ord(c) < 32 and c not in "\n\t"]

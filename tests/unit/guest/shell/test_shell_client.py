@@ -17,7 +17,14 @@ from guest.errors import GuestError, ToolError
 from guest.shell import client as module
 from guest.shell.client import Command, Ended, ShellClient
 from guest.shell.kept import CONTEXT_BYTES, Kept
-from tests.support.shell_backends import TOKEN, Daemon, left_behind, new_root, ready_daemon
+from tests.support.shell_backends import (
+    TOKEN,
+    Daemon,
+    left_behind,
+    new_root,
+    once_read,
+    ready_daemon,
+)
 
 GUARD_S = 60
 
@@ -68,8 +75,11 @@ async def test_many_commands_never_mix(shell: ShellClient) -> None:
     assert [ended.stdout.head for ended in ran] == [f"{n}\n".encode() * 3 for n in range(20)]
 
 
-async def test_an_endless_command_is_kept_small_and_stopped(shell: ShellClient) -> None:
-    ended = await shell.run(command("sleep 0.3; yes", timeout_s=2, keep_bytes=1000))
+async def test_an_endless_command_is_kept_small_and_stopped(
+    shell: ShellClient, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = once_read(monkeypatch, daemon.root) + "yes"
+    ended = await shell.run(command(text, timeout_s=2, keep_bytes=1000))
     assert ended.exit.timed_out
     assert len(ended.stdout.head) == 1000 + CONTEXT_BYTES
     assert len(ended.stdout.tail) == 1000 + CONTEXT_BYTES
@@ -239,10 +249,10 @@ async def test_lost_output_is_resumed_and_nothing_runs_twice() -> None:
 async def test_a_command_that_was_silent_for_long_is_resumed_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "RESUME_S", 1.0)
-    monkeypatch.setattr(module, "_SETTLED_S", 0.5)
+    monkeypatch.setattr(module, "RESUME_S", 0.4)
+    monkeypatch.setattr(module, "_SETTLED_S", 0.2)
     async with flaky() as (service, client):
-        service.outputs = [[1.5, LOST], [1.5, LOST], [1.5, LOST], [out(0, b"x"), EXIT]]
+        service.outputs = [[0.6, LOST], [0.6, LOST], [0.6, LOST], [out(0, b"x"), EXIT]]
         assert (await client.run(command("x"))).stdout.head == b"x"
 
 

@@ -18,7 +18,7 @@ from guest.tools.registry import Registry
 from guest.tools.scrub import Scrubber
 from guest.tools.shell import shell_tools
 from guest.tools.shell_text import readable
-from tests.support.shell_backends import TOKEN, Daemon, alive, new_root
+from tests.support.shell_backends import TOKEN, Daemon, alive, new_root, once_read
 
 LIMIT = 16 * 1024
 KEYS = ["exit_code", "stdout", "stderr", "duration_ms", "timed_out", "truncated"]
@@ -122,8 +122,11 @@ async def test_bad_arguments(shell: Shell, arguments: dict[str, Any], said: str)
     assert said in refused.text
 
 
-async def test_long_output_keeps_its_beginning_and_its_end(shell: Shell) -> None:
-    ran = await shell.run("echo first; seq 1 200000; echo last; echo err >&2")
+async def test_long_output_keeps_its_beginning_and_its_end(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begin = once_read(monkeypatch, shell.daemon.root)
+    ran = await shell.run(f"{begin}seq 1 200000; echo last; echo err >&2")
     assert ran["truncated"]
     assert ran["stdout"].startswith("first\n1\n2\n")
     assert ran["stdout"].endswith("200000\nlast\n")
