@@ -1,8 +1,9 @@
 """Every request of a turn within the window: what is left out first, and what never.
 
-First goes what memory adds by itself, then the oldest turns, as whole turns; then tool
-outputs of the running turn are shortened, the oldest first; last go the summary, the
-scratchpad and the handoff note. Rules and what the user has just said are never touched.
+First goes what memory adds by itself. Then tool outputs of earlier turns are shortened, the
+oldest first, before the oldest turns go, as whole turns; then those of the running turn.
+Last go the summary, the scratchpad and the handoff note. Rules and what the user has just
+said are never touched.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -110,8 +111,11 @@ def fit(request: Request, asked: str, window: int, tools: int) -> Request:
     if request.size <= most:
         return request
     request = replace(request, sections=replace(request.sections, relevant=""))
+    running = _begin(request.messages, asked) + 1
+    request = replace(request, messages=_shortened(request, most, last=running))
     request = replace(request, messages=_without_oldest(request, asked, most))
-    request = replace(request, messages=_shortened(request, asked, most))
+    running = _begin(request.messages, asked) + 1
+    request = replace(request, messages=_shortened(request, most, first=running))
     for section in ("summary", "working", "handoff"):
         if request.size > most:
             without: dict[str, Any] = {section: ""}
@@ -175,13 +179,15 @@ def _begin(messages: Sequence[ModelMessage], asked: str) -> int:
     return 0
 
 
-def _shortened(request: Request, asked: str, most: int) -> list[ModelMessage]:
-    """The messages with outputs of the running turn shortened, as far as it takes."""
+def _shortened(
+    request: Request, most: int, *, first: int = 0, last: int | None = None
+) -> list[ModelMessage]:
+    """The messages with tool outputs from `first` to before `last` shortened, as far as it
+    takes."""
     too_much = request.size - most
     messages = list(request.messages)
-    for index in range(_begin(messages, asked) + 1, len(messages)):
-        message = messages[index]
-        if too_much <= 0 or not isinstance(message, ModelRequest):
+    for index, message in enumerate(messages[:last]):
+        if index < first or too_much <= 0 or not isinstance(message, ModelRequest):
             continue
         parts: list[ModelRequestPart] = []
         for part in message.parts:

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -22,6 +23,10 @@ log = logging.getLogger(__name__)
 
 EXTRACT: Final = "extract"
 _TIMEOUT_S: Final = 30.0
+_LISTED: Final = re.compile(r"^\s*(?:[-*•–]|\d+[.)])\s", re.MULTILINE)
+"""A line as the task asks for it. A refusal or a claim has none, and may not take the place
+of what the summary held before."""
+
 _ROOM_TO_THINK: Final = 4
 """A model may think before it writes, and both count as output."""
 
@@ -76,8 +81,9 @@ class Summarizer:
                     "the model did not summarise, so what matters is picked", exc_info=error
                 )
             else:
-                if text:
+                if _LISTED.search(text):
                     return Made(text, self._name, usage)
+                log.warning("the model wrote no summary, so what matters is picked")
         picked = extract.pick(lines, self._window.summary)
         return Made(extract.render(picked), EXTRACT, usage)
 

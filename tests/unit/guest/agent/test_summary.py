@@ -217,8 +217,13 @@ async def test_the_model_is_given_all_that_is_new_and_what_it_takes_counts() -> 
 
 @pytest.mark.parametrize(
     "reply",
-    [RuntimeError("down"), "   ", {0: DeltaToolCall("memory_save", "{}")}],
-    ids=["fails", "says nothing", "calls a tool"],
+    [
+        RuntimeError("down"),
+        "   ",
+        {0: DeltaToolCall("memory_save", "{}")},
+        "I'm sorry, but I cannot help with that.",
+    ],
+    ids=["fails", "says nothing", "calls a tool", "refuses"],
 )
 async def test_a_model_that_does_not_summarise_is_done_without(reply: Any) -> None:
     state = FakeState()
@@ -242,7 +247,7 @@ async def test_a_model_that_takes_too_long_is_done_without() -> None:
 
 async def test_a_summary_is_bounded_whatever_the_model_says() -> None:
     state = FakeState()
-    await roll(summaries(state, speaking("word " * 9000)), talk(30))
+    await roll(summaries(state, speaking("- " + "word " * 9000)), talk(30))
     assert tokens_of(stored(state).text) <= 1000
 
 

@@ -106,6 +106,17 @@ def test_memory_goes_before_any_turn() -> None:
     assert fitted.messages == request.messages
 
 
+def test_before_a_turn_goes_its_outputs_are_shortened() -> None:
+    request = Request(SECTIONS, [*turn(1, "old " * 900), *turn(2, "out"), *running("new " * 300)])
+    fitted = fit(request, ASKED, request.size - 700, 0)
+    assert fitted.size <= request.size - 700
+    assert prompts(fitted.messages) == ["question 1", "question 2", ASKED]
+    old, *others = outputs(fitted.messages)
+    assert old.startswith("old old")
+    assert old.endswith("[… shortened to fit the window]")
+    assert others == ["out", "new " * 300]
+
+
 def test_then_the_oldest_turns_go_whole() -> None:
     request = Request(SECTIONS, [*turn(1, "one"), *turn(2, "two"), *turn(3), asked()])
     without_memory = request.size - tokens_of(SECTIONS.relevant)
