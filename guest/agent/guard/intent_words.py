@@ -61,8 +61,8 @@ _EN_TAIL = (
     r"|thank you|thx|(?:going|moving) forward|from now on))*"
 )
 _EN_KEEP = (
-    r"(?:save|store|remember|memori[sz]e|note|record|retain|make a note of|take (?:a )?note of"
-    r"|don'?t (?:ever )?forget|do not forget|never forget)"
+    r"(?:save|store|remember|memori[sz]e|note(?: down)?|(?:write|jot) down|record|retain"
+    r"|make a note of|take (?:a )?note of|don'?t (?:ever )?forget|do not forget|never forget)"
 )
 _EN_MINE = (
     r"(?:my|our) (?!work|time|money|progress|changes|games?|files?|documents?|photos?)"

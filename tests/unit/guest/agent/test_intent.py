@@ -359,6 +359,7 @@ def test_what_only_sounds_like_a_request_is_none(message: str) -> None:
         ("I'm vegan, please remember that.", Wish(rest="I'm vegan")),
         ("Great, thanks! Save this.", Wish(in_file=True)),
         ("Remember what you just said.", Wish(said=True)),
+        ("Note down what you just said.", Wish(said=True)),
         ("Save your last answer", Wish(said=True, in_file=True)),
         (
             "Read /shared/page.md, learn from this and save",
