@@ -6,16 +6,18 @@ asked to be kept, what the calls really did, and what the answer may therefore s
 """
 
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import Any, Final
 
 from guest.agent.guard.claims import claims_of
 from guest.agent.guard.deeds import Deeds
 from guest.agent.guard.earlier import Earlier
+from guest.agent.guard.forgotten import forgotten
 from guest.agent.guard.held_text import HeldText
 from guest.agent.guard.intent import Wish, wish_of
 from guest.agent.guard.saving import Saver
 from guest.agent.guard.sentences import split
-from guest.agent.guard.sources import NothingMeant, Source, sources_of
+from guest.agent.guard.sources import NothingMeant, sources_of
 from guest.agent.turn import Pipeline, TurnRequest
 from guest.tools.base import Approve, Safety, ToolContext, ToolResult
 
@@ -40,9 +42,10 @@ class SaveGuard:
         self._saver = Saver(pipeline, context, approve)
         self._wish = wish_of(request.text)
         self._previous = earlier.answer
+        self._answer = ""
         if earlier.saved:
             self._deeds.remembered()
-        self.text = HeldText(self._is_false, self._is_due)
+        self.text = HeldText(self._is_false, lambda: self._due() is not None)
 
     def saw(self, tool: str, arguments: Any, result: ToolResult, step: int) -> None:
         """Take note of a call that ended in model request `step`."""
@@ -55,11 +58,12 @@ class SaveGuard:
 
     async def amend(self, answer: str) -> str:
         """What the final answer, of which the user sees `answer`, must still say."""
-        if self._wish is not None and self._is_due():
-            try:
-                return await self._saver.save(await self._sources(self._wish, answer))
-            except NothingMeant as nothing:
-                return f"(Nothing was saved: {nothing}.)"
+        self._answer = answer
+        try:
+            if saved := await self._save():
+                return saved
+        except NothingMeant as nothing:
+            return f"(Nothing was saved: {nothing}.)"
         said = []
         if any(map(self._is_false, self.text.struck)):
             said.append(_NOT_THAT if self._deeds.anything else _NOTHING)
@@ -71,23 +75,32 @@ class SaveGuard:
     async def keep(self) -> str:
         """Save what was asked to be kept although the turn has failed, and say how it went;
         empty where nothing was due, or where what was meant never came to be."""
-        if self._wish is None or not self._is_due():
-            return ""
         try:
-            return await self._saver.save(await self._sources(self._wish, ""))
+            return await self._save()
         except NothingMeant:
             return ""
 
-    async def _sources(self, wish: Wish, answer: str) -> list[Source]:
-        return await sources_of(
-            wish, self._deeds.calls, self._saver.read_file, answer=answer, previous=self._previous
+    async def _save(self) -> str:
+        if (wish := self._due()) is None:
+            return ""
+        sources = await sources_of(
+            wish,
+            self._deeds.calls,
+            self._saver.read_file,
+            answer=self._answer,
+            previous=self._previous,
         )
+        return await self._saver.save(sources, rest=bool(self._deeds.kept))
 
-    def _is_due(self) -> bool:
-        """Whether the user has asked for a save that has not happened."""
-        if self._wish is None or self._deeds.kept:
-            return False
-        return not (self._wish.in_file and self._deeds.wrote)
+    def _due(self) -> Wish | None:
+        """What the user has asked to be kept and is not; None where nothing is missing."""
+        wish = self._wish
+        if wish is None or (wish.in_file and self._deeds.wrote):
+            return None
+        if not self._deeds.kept:
+            return wish
+        words = forgotten(wish.words, self._deeds.kept.values())
+        return replace(wish, words=words) if words else None
 
     def _is_false(self, sentence: str) -> bool:
         of_memory = self._wish is not None and not self._wish.in_file

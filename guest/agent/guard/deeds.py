@@ -1,6 +1,7 @@
 """What the calls of a turn really did, and which claims that makes true."""
 
 import json
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final
@@ -19,10 +20,16 @@ SAVES: Final = _LASTING | {"write_session_handoff", "scratch_note"}
 _OVERWRITES: Final = frozenset(
     {"memory_update", "memory_delete", "forget", "write_memory", "scratch_note"}
 )
+_REMOVES: Final = frozenset({"memory_delete", "forget"})
 _LOOKS: Final = frozenset(
     {"memory_search", "memory_context", "recall", "search_memory", "scratch_note"}
 )
 _QUOTED_WORDS_MIN: Final = 3
+_LOOKING: Final = re.compile(
+    r"\s*(?:(?:ls|cat|head|tail|e?grep|rg|wc|file|stat|du|df|pwd|echo|printf|date|whoami|id|uname"
+    r"|which|ps|diff|less|more|cut|tr|jq)\b[^>;&|\n(`]*+(?:[;&|\n]++\s*+|$))+"
+)
+"""Commands that only look at something, and send nothing into a file."""
 
 
 @dataclass(frozen=True)
@@ -42,28 +49,55 @@ class Call:
             return None
 
     @property
+    def place(self) -> str:
+        """What it has saved or removed: a note's id, or the scratchpad."""
+        if self.tool == "scratch_note":
+            return self.tool
+        data = self.data if isinstance(self.data, dict) else {}
+        known = data | self.arguments
+        return str(known.get("note_id") or known.get("memory_id") or "")
+
+    @property
     def saves(self) -> bool:
         mode = self.arguments.get("mode")
         return self.tool in SAVES and not (
             self.tool == "scratch_note" and mode in ("clear", "read")
         )
 
+    @property
+    def removes(self) -> bool:
+        return self.tool in _REMOVES or (
+            self.tool == "scratch_note" and self.arguments.get("mode") == "clear"
+        )
+
+    @property
+    def changes(self) -> bool:
+        """Whether a tool that may change something has done so, as far as can be seen."""
+        if self.tool == "scratch_note":
+            return self.arguments.get("mode") != "read"
+        if self.tool != "shell_exec":
+            return True
+        failed = isinstance(self.data, dict) and self.data.get("exit_code") != 0
+        return not failed and not _LOOKING.fullmatch(str(self.arguments.get("command", "")))
+
 
 class Deeds:
     """The calls of one turn. `changing` are the tools that may change anything.
 
-    `kept`: something was saved to stay, which is more than a scratchpad or a handoff,
-    both overwritten by the next. `wrote`: something other than memory was changed.
+    `kept` are the contents that were saved to stay and are still there, by their notes' ids;
+    a scratchpad or a handoff is overwritten by the next. `wrote`: something other than
+    memory was changed.
     """
 
     def __init__(self, changing: Collection[str]) -> None:
         self._changing = frozenset(changing)
         self._looked_up = ""
         self._done: set[str] = set()
+        self._saved: set[str] = set()
         self._remembers = False
         self._failed: list[tuple[int, Call]] = []
         self.calls: list[Call] = []
-        self.kept = False
+        self.kept: dict[str, str] = {}
         self.wrote = False
 
     def saw(self, tool: str, arguments: Any, result: ToolResult, step: int) -> None:
@@ -76,12 +110,16 @@ class Deeds:
             return
         if tool in _LOOKS:
             self._looked_up += result.text
-            self._remembers |= bool(call.data)
+            self._remembers |= _found(call.data)
         if call.saves:
-            self._done.add("save")
-            self.kept |= tool in _LASTING
+            self._saved.add(call.place)
+            if tool in _LASTING:
+                self._keep(call)
             self._make_good(step, call)
-        if tool in self._changing and not (tool == "scratch_note" and not _changes(call)):
+        if call.removes:
+            self._saved.discard(call.place)
+            self.kept.pop(call.place, None)
+        if tool in self._changing and call.changes:
             if tool in MEMORY_TOOLS:
                 self._done.add("update")
                 self._done |= {"delete"} if tool in _OVERWRITES else set()
@@ -112,12 +150,19 @@ class Deeds:
     def anything(self) -> bool:
         return self.wrote or bool(self._done)
 
+    def _keep(self, call: Call) -> None:
+        content = str(call.arguments.get("content", ""))
+        if call.arguments.get("mode") == "append":
+            content = f"{self.kept.get(call.place, '')}\n{content}"
+        self.kept[call.place] = content
+
     def _is_true(self, claim: Claim, *, of_memory: bool) -> bool:
         if claim.standing and self._remembers:
             return True
         if claim.about == "files":
             return self.wrote
-        return claim.kind in self._done or (self.wrote and claim.about == "any" and not of_memory)
+        done = bool(self._saved) if claim.kind == "save" else claim.kind in self._done
+        return done or (self.wrote and claim.about == "any" and not of_memory)
 
     def _read_out(self, sentence: str) -> bool:
         """Whether `sentence` is what a note says."""
@@ -137,8 +182,11 @@ class Deeds:
             self._failed.remove(failed)
 
 
-def _changes(call: Call) -> bool:
-    return call.arguments.get("mode") != "read"
+def _found(data: Any) -> bool:
+    """Whether a look at memory has brought anything."""
+    if isinstance(data, dict):
+        return any(data.get(name) for name in ("memories", "context", "content"))
+    return bool(data)
 
 
 def _parsed(arguments: Any) -> dict[str, Any]:

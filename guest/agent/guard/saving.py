@@ -1,5 +1,6 @@
 """The runtime's own save, through the same pipeline as every other."""
 
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final
@@ -12,7 +13,7 @@ from guest.agent.guard.sources import Source
 from guest.agent.turn import Pipeline
 from guest.tools.base import Approve, ToolContext, ToolResult
 
-_TOOLS: Final = {"memory_save": 4000, "remember": 2000}
+_TOOLS: Final = {"memory_save": 4000, "remember": 2000, "write_memory": 4000}
 """What can save, the first choice first, and the longest note that each is given."""
 _FAILURES_MAX: Final = 3
 
@@ -32,12 +33,13 @@ class Saver:
         """`file_read`; what an operator must mend is an error of it, too."""
         return await self._call(replace(self._context(), actor="automatic"), "file_read", arguments)
 
-    async def save(self, sources: Sequence[Source]) -> str:
-        """Save `sources`; a sentence for the user on what is stored and what could not be."""
+    async def save(self, sources: Sequence[Source], *, rest: bool = False) -> str:
+        """Save `sources`; a sentence for the user on what is stored and what could not be.
+        `rest`: something else that was asked for is stored already."""
         offered = {tool.name for tool in self._pipeline.tools()}
         tool = next((name for name in _TOOLS if name in offered), "")
         if not tool:
-            return "(Nothing was saved: memory_save is switched off.)"
+            return "(Nothing was saved: every tool that saves is off in [tools] of runner.toml.)"
         told: list[str] = []
         failed: list[str] = []
         for source in sources:
@@ -45,7 +47,8 @@ class Saver:
             told += stored
             failed += lost
         if not told:
-            return f"(Nothing was saved: {'; '.join(failed)}.)"
+            what = "Not everything" if rest else "Nothing"
+            return f"({what} was saved: {'; '.join(failed)}.)"
         missing = f". Not saved: {'; '.join(failed)}" if failed else ""
         return f"(Saved by the runtime, as you asked: {'; '.join(told)}{missing})"
 
@@ -61,7 +64,7 @@ class Saver:
         parts = parts_of(source, _TOOLS[tool])
         failures = 0
         for number, part in enumerate(parts, 1):
-            result = await self._call(context, tool, {"content": part})
+            result = await self._call(context, tool, _arguments(tool, part))
             if not result.is_error:
                 stored.append(result.summary)
                 failures = 0
@@ -84,6 +87,13 @@ class Saver:
         except WireError as error:
             return ToolResult(error.brief, True, error.brief, 0)
         return replace(result, summary=result.summary.rstrip("."))
+
+
+def _arguments(tool: str, content: str) -> dict[str, object]:
+    if tool != "write_memory":
+        return {"content": content}
+    key = f"kept-{hashlib.sha256(content.encode()).hexdigest()[:16]}"
+    return {"key": key, "content": content}
 
 
 def _what(source: Source, parts: int) -> str:

@@ -1,129 +1,18 @@
 """A save is claimed only if it happened: scripted models that lie, forget and half-succeed."""
 
-import json
-from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from pydantic_ai.messages import ModelMessage
-from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from wire.errors import Code
 from wire.v1 import gateway_pb2
 
-from guest.agent.loop import TurnLoop
-from guest.agent.settings import AgentSettings
-from guest.agent.turn import Outcome, TurnRequest
 from guest.errors import StorageError
-from guest.tools.base import Arguments, Safety, Tool, ToolContext, ToolOutput
-from tests.unit.guest.agent.context_fakes import FakeMemory, builder, hit
-from tests.unit.guest.agent.turn_fakes import FakePipeline, FakeStore, Watcher, tool
+from guest.tools.base import Safety, ToolOutput
+from tests.unit.guest.agent.context_fakes import hit
+from tests.unit.guest.agent.guard_fakes import House, calls, doing, letters, save
 
 NOTHING = "(In truth nothing was saved or changed in this turn: no tool did it.)"
-
-
-class Content(Arguments):
-    content: str
-
-
-class Anything(Arguments):
-    path: str = ""
-    content: str = ""
-    command: str = ""
-    mode: str = ""
-    offset: int = 1
-    limit: int = 0
-
-
-class House:
-    """A scripted model with notes in a list; `failures` are what the next saves answer."""
-
-    def __init__(self, *replies: Any, tools: Sequence[str] = ("memory_save",)) -> None:
-        self.saved: list[str] = []
-        self.contexts: list[ToolContext] = []
-        self.failures: list[Exception | None] = []
-        self.replies = list(replies)
-        self.store = FakeStore()
-        self.memory = FakeMemory()
-        self.watcher = Watcher()
-        self.shown_when_saving = ""
-        self.others: list[Tool] = []
-        self._tools = tools
-        self._turns = 0
-
-    async def say(self, text: str) -> Outcome:
-        self._turns += 1
-        context = ToolContext("alice", "s1", f"t{self._turns}", "test")
-        self.pipeline = FakePipeline([*map(self._saver, self._tools), *self.others])
-        speaker, settings = FunctionModel(stream_function=self._model), AgentSettings()
-        loop = TurnLoop(
-            model=speaker,
-            pipeline=self.pipeline,
-            store=self.store,
-            context=builder(self.pipeline, speaker, settings, self.memory),
-            settings=settings,
-            redact=str,
-        )
-        self.watcher = Watcher()
-        return await loop.run(TurnRequest(context, text), self.watcher)
-
-    async def answer(self, text: str) -> str:
-        """The turn's answer, which is what was streamed and what is stored."""
-        outcome = await self.say(text)
-        assert isinstance(outcome, gateway_pb2.TurnCompleted)
-        assert self.watcher.text.endswith(outcome.text)
-        assert self.store.texts("assistant")[-1] == outcome.text
-        return outcome.text
-
-    @property
-    def payloads(self) -> str:
-        return "".join(event.payload for event in self.store.events["alice", "s1"])
-
-    async def _model(self, _: list[ModelMessage], __: AgentInfo) -> AsyncIterator[Any]:
-        reply = self.replies.pop(0)
-        if isinstance(reply, Exception):
-            raise reply
-        for piece in reply if isinstance(reply, list) else [reply]:
-            yield piece
-
-    def _saver(self, name: str) -> Tool:
-        async def run(context: ToolContext, arguments: Content) -> ToolOutput:
-            self.shown_when_saving = self.watcher.text
-            failure = self.failures.pop(0) if self.failures else None
-            if isinstance(failure, StorageError):
-                raise failure
-            if failure is not None:
-                return ToolOutput(failure)
-            self.contexts.append(context)
-            known = arguments.content in self.saved
-            if not known:
-                self.saved.append(arguments.content)
-            note_id = f"note-{self.saved.index(arguments.content) + 1}"
-            return ToolOutput({"note_id": note_id}, summary=f"Stored: [id: {note_id}]")
-
-        return tool(name, run, Safety.SIDE_EFFECTING, Content)
-
-
-def doing(name: str, data: Any = "ok", *, safety: Safety = Safety.SIDE_EFFECTING) -> Tool:
-    async def run(_: ToolContext, arguments: Anything) -> Any:
-        return data(arguments) if callable(data) else data
-
-    return tool(name, run, safety, Anything)
-
-
-def calls(*named: tuple[str, dict[str, Any]]) -> dict[int, DeltaToolCall]:
-    return {
-        number: DeltaToolCall(name, json.dumps(arguments), tool_call_id=f"c{number}")
-        for number, (name, arguments) in enumerate(named)
-    }
-
-
-def save(content: str) -> tuple[str, dict[str, Any]]:
-    return "memory_save", {"content": content}
-
-
-def letters(text: str) -> list[str]:
-    return list(text)
 
 
 # Models that lie and forget
@@ -282,14 +171,18 @@ async def test_a_save_that_fails_is_said_to_have_failed(failure: Exception, word
 
 async def test_without_any_save_tool_that_is_said() -> None:
     text = await House("I saved it.", tools=()).answer("remember: x")
-    assert text == "(Nothing was saved: memory_save is switched off.)"
+    assert text == "(Nothing was saved: every tool that saves is off in [tools] of runner.toml.)"
 
 
-async def test_the_other_family_saves_where_it_is_the_one_on_offer() -> None:
-    house = House("Sure.", tools=("remember",))
+@pytest.mark.parametrize("family", ["remember", "write_memory"])
+async def test_another_family_saves_where_it_is_the_one_on_offer(family: str) -> None:
+    house = House("Sure.", "Sure.", tools=(family,))
     await house.answer("remember: tea is hot")
     assert house.saved == ["tea is hot"]
-    assert house.pipeline.calls[-1][1] == "remember"
+    assert house.pipeline.calls[-1][1] == family
+    key = house.pipeline.calls[-1][2].get("key")
+    await house.answer("remember: tea is hot")
+    assert house.pipeline.calls[-1][2].get("key") == key, "the same text is the same note"
 
 
 async def test_half_a_success_is_told() -> None:
