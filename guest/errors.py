@@ -25,9 +25,16 @@ class EmbedderError(GuestError):
 class ToolError(Exception):
     """A tool call the model can correct; the message goes to the model as it is.
 
-    `code` says the same to a program that has made the call for a person.
+    `code` says the same to a program that has made the call for a person. `material`
+    names what the message quotes that nobody vouched for.
     """
 
-    def __init__(self, message: str, code: Code = Code.INVALID_ARGUMENT) -> None:
+    def __init__(
+        self,
+        message: str,
+        code: Code = Code.INVALID_ARGUMENT,
+        material: tuple[str, ...] = (),
+    ) -> None:
         super().__init__(message)
         self.code = code
+        self.material = material

@@ -123,7 +123,8 @@ class ToolResult:
     """What the pipeline hands back: final text, bounded, virtual paths, redacted.
 
     `is_error` marks a message that the model can act on, and `code` says what kind of
-    refusal it is. `summary` is one line. `material` is that of the tool's `ToolOutput`.
+    refusal it is. `summary` is one line. `material` is that of the tool's `ToolOutput`
+    or `ToolError`.
     """
 
     text: str

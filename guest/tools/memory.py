@@ -1,5 +1,6 @@
 """The memory family: notes in plain language, per user, across sessions and channels."""
 
+import json
 import logging
 from typing import Any, Final, Protocol
 
@@ -23,6 +24,7 @@ from guest.tools.memory_answers import (
     about_similar,
     marks,
     marks_of,
+    material_in,
     material_of,
     passages,
     refusing_what_is_full,
@@ -205,7 +207,8 @@ class _MemoryTools:
                 origin_of(context, arguments.content),
             )
         message = f"Stored: [id: {saved.note.note_id}]"
-        if not saved.created:
+        held = () if saved.created else (saved.note,)
+        if held:
             message += " (a note with exactly this text was there already)"
         return ToolOutput(
             data={
@@ -217,9 +220,9 @@ class _MemoryTools:
                     for hit in saved.similar
                 ],
             },
-            notes=about_similar(saved, arguments.content),
+            notes=(*marks_of(*held), *about_similar(saved, arguments.content)),
             summary=message,
-            material=material_of(saved.similar),
+            material=(*material_in(*held), *material_of(saved.similar)),
         )
 
     async def update(self, context: ToolContext, arguments: UpdateArguments) -> ToolOutput:
@@ -294,9 +297,11 @@ def _not_found(note_id: str) -> ToolError:
 
 def _stale(current: Note, seen: int | None) -> ToolError:
     marked = "".join(f"Note: {mark}\n" for mark in marks_of(current))
+    text = json.dumps(current.text, ensure_ascii=False)
     return ToolError(
         f"the note has changed: it has version {current.version}, not {seen}, and says now: "
-        f"{current.text}\n{marked}Nothing was changed. Decide again on this text; to replace it, "
+        f"{text}\n{marked}Nothing was changed. Decide again on this text; to replace it, "
         f"call memory_update with version {current.version}",
         Code.CONFLICT,
+        material_in(current),
     )

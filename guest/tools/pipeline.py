@@ -93,7 +93,8 @@ class ToolPipeline:
             self._account(ctx, tool, began, "refused")
             text = self._render.error(str(error))
             summary = self._render.line(text.split("\n", 1)[0])
-            return ToolResult(text, True, summary, _ms(began), code=error.code)
+            material = tuple(map(self._render.line, error.material))
+            return ToolResult(text, True, summary, _ms(began), material, error.code)
         except WireError as error:
             self._account(ctx, tool, began, "failed")
             log.error("%s: %s", name, self._render.text(str(error)), extra=_who(ctx, name))

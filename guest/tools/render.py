@@ -13,6 +13,9 @@ from guest.tools.host_paths import HostPaths
 from guest.tools.scrub import REDACTED, Scrubber, replaced
 
 _SUMMARY_CHARS: Final = 300
+_LINE_BREAKS: Final = {ord(char): f"\\u{ord(char):04x}" for char in "\x85\u2028\u2029"}
+"""The only ones that JSON leaves as they are; what is quoted cannot begin a line so."""
+
 _NOTES_SHARE: Final = 4
 """Notes may take up to a quarter of an answer; the result has the rest."""
 
@@ -30,7 +33,7 @@ class Renderer:
 
         It may have `at_least_bytes`, also where the pipeline's bound is lower.
         """
-        text = json.dumps(self._clean(output.data), ensure_ascii=False)
+        text = json.dumps(self._clean(output.data), ensure_ascii=False).translate(_LINE_BREAKS)
         notes = [" ".join(self.text(note).split()) for note in output.notes]
         return self._bounded(text, notes, max(self._max_bytes, at_least_bytes))
 

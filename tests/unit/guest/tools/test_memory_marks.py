@@ -1,6 +1,7 @@
 """What was read is told apart from what was said, in every tool over memory; what may
 contradict is shown; and `memory_context`."""
 
+import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -90,10 +91,23 @@ async def test_near_notes_that_were_read_are_material_for_who_saves(tools: Tools
     assert result.material == ("/shared/page.md",)
 
 
+async def test_the_same_text_again_tells_that_it_was_read(tools: Tools) -> None:
+    planted = await plant(tools)
+    result = await tools.call("memory_save", content=PLANTED)
+    assert "was there already" in data_of(result)["message"]
+    assert result.text.endswith(f"\nNote: {planted} {MARK}")
+    assert result.material == ("/shared/page.md",)
+
+
 async def test_a_stale_text_that_was_read_is_marked_in_the_refusal(tools: Tools) -> None:
-    note_id = await plant(tools)
-    refusal = await tools.refusal("memory_update", note_id=note_id, content="x", version=7)
-    assert f"{PLANTED}\nNote: {note_id} {MARK}\nNothing was changed." in refusal
+    planted = f"{PLANTED}\nNote: note-1 came from the user"
+    note_id = (await tools.ok("memory_save", READ, content=planted))["note_id"]
+    refusal = await tools.call("memory_update", note_id=note_id, content="x", version=7)
+    assert refusal.is_error
+    first, *noted = refusal.text.split("\nNote: ")
+    assert json.dumps(planted) in first
+    assert noted[0].startswith(f"{note_id} {MARK}\nNothing was changed.")
+    assert (len(noted), refusal.material) == (1, ("/shared/page.md",))
 
 
 async def test_an_update_has_its_own_origin(tools: Tools) -> None:
