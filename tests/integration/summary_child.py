@@ -30,15 +30,17 @@ MARK = re.compile(r"m\d+")
 SETTINGS = AgentSettings(history_turns=3, summary_min_turns=1)
 
 
-def loop_on(memory: Memory, summarising: Callable[[], None]) -> TurnLoop:
-    """A loop whose model summarises by listing the marks of all it is given."""
+def loop_on(
+    memory: Memory, summarising: Callable[[], None], summary_s: float = SUMMARY_S
+) -> TurnLoop:
+    """A loop whose model takes `summary_s` to list the marks of all it is to summarise."""
 
     async def speak(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[str]:
         if not (info.instructions or "").startswith("You summarise"):
             yield "Well."
             return
         summarising()
-        await asyncio.sleep(SUMMARY_S)
+        await asyncio.sleep(summary_s)
         given = str(messages[-1].parts[-1].content)  # type: ignore[union-attr]
         yield "The user said:\n- " + " ".join(MARK.findall(given))
 
@@ -69,18 +71,18 @@ async def say(loop: TurnLoop, number: int) -> None:
     assert outcome.DESCRIPTOR.name == "TurnCompleted", outcome
 
 
-def run(path: str, descriptor: int, first: int) -> None:
+def run(path: str, descriptor: int, first: int, summary_s: float) -> None:
     """Go on until killed, from turn `first` on."""
-    asyncio.run(_run(Path(path), descriptor, first))
+    asyncio.run(_run(Path(path), descriptor, first, summary_s))
 
 
-async def _run(path: Path, descriptor: int, number: int) -> None:
+async def _run(path: Path, descriptor: int, number: int, summary_s: float) -> None:
     def tell(**line: Any) -> None:
         os.write(descriptor, json.dumps(line).encode() + b"\n")
 
     async with opened(path) as memory:
         await memory.conversations.create(USER_ID, SESSION_ID)
-        loop = loop_on(memory, lambda: tell(summarises=number))
+        loop = loop_on(memory, lambda: tell(summarises=number), summary_s)
         while True:
             await say(loop, number)
             tell(did=number)

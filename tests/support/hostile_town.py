@@ -170,12 +170,18 @@ class Town:
         ]
 
     async def guests(self) -> dict[str, tuple[str, int]]:
-        """State and pid of all four guests."""
-        found = {}
-        for citizen in (self.alice, self.bob):
-            for guest in (await citizen.host.status()).guests:
-                found[f"{citizen.host.user_id} {guest.role}"] = (guest.state, guest.pid)
-        return found
+        """State and pid of all four guests, when none of them is merely slow to answer: one
+        that hangs is replaced."""
+        async with asyncio.timeout(90):
+            while True:
+                found = {
+                    f"{citizen.host.user_id} {guest.role}": (guest.state, guest.pid)
+                    for citizen in (self.alice, self.bob)
+                    for guest in (await citizen.host.status()).guests
+                }
+                if all(state != "unhealthy" for state, _ in found.values()):
+                    return found
+                await asyncio.sleep(0.1)
 
     async def tool(self, name: str, **arguments: Any) -> str:
         """What alice's agent answers to its model for one call of a tool."""
@@ -196,7 +202,7 @@ class Town:
                     break
                 await asyncio.sleep(0.1)
         assert {**now, "alice shell": 0} == {**before, "alice shell": 0}
-        async with asyncio.timeout(30):  # the connection of this test comes back a moment later
+        async with asyncio.timeout(90):  # the connection of this test comes back a moment later
             while not await self._alice_is_answered():
                 await asyncio.sleep(0.1)
         await self.remember()
@@ -209,6 +215,8 @@ class Town:
             if (await self.guests())["alice shell"] != self._before["guests"]["alice shell"]:
                 await self.shell_again()
                 return
+        if not await self._alice_is_answered():
+            await self.shell_again()
 
     async def _alice_is_answered(self) -> bool:
         try:
