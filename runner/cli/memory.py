@@ -19,7 +19,7 @@ from runner.cli import (
 from runner.cli.memory_agent import agent_of
 from runner.cli.memory_words import replica_age_s, statistics_json
 from runner.cli.options import Options
-from runner.cli.render import json_line, plain_console
+from runner.cli.render import json_line, print_table
 from runner.logs import printable
 from runner.memory_calls import memory_statistics, reembed_memory
 
@@ -42,7 +42,7 @@ def stats(
     table.add_column(overflow="fold")
     for name, value in _in_words(found).items():
         table.add_row(name, printable(value))
-    plain_console().print(table)
+    print_table(table)
 
 
 def reembed(context: typer.Context) -> None:

@@ -31,7 +31,14 @@ from runner.cli.memory_tables import (
 )
 from runner.cli.note_ids import find_note
 from runner.cli.options import Options
-from runner.cli.render import json_line, neutralise, one_line, plain_console, to_the_second
+from runner.cli.render import (
+    json_line,
+    neutralise,
+    one_line,
+    plain_console,
+    print_table,
+    to_the_second,
+)
 
 _SUPERSEDE: Final = "supersede"
 _UNDO: Final = "undo"
@@ -63,11 +70,10 @@ def history(
     elif not changes:
         typer.echo("nothing was changed")
     else:
-        console = plain_console()
         if note and not brief_:
-            _print_versions(console, changes, earlier)
+            _print_versions(plain_console(), changes, earlier)
         else:
-            console.print(change_rows(changes))
+            print_table(change_rows(changes))
         say_more(bool(earlier), limit)
 
 

@@ -15,7 +15,7 @@ from runner.cli.memory_tables import brief, note_rows
 from runner.cli.note_ids import find_note
 from runner.cli.note_text import PIPE, kept_if_refused, text_of
 from runner.cli.options import Options
-from runner.cli.render import json_line, one_line, plain_console
+from runner.cli.render import json_line, one_line, print_table
 
 Text = Annotated[
     str | None,
@@ -60,7 +60,7 @@ def save(
     warn(warnings)
     if reply.similar:
         typer.echo("similar notes, of which one may be out of date now:")
-        plain_console().print(note_rows(reply.similar, scores=True))
+        print_table(note_rows(reply.similar, scores=True))
 
 
 def edit(

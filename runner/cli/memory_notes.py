@@ -13,7 +13,7 @@ from runner.cli.memory_agent import gateway_of
 from runner.cli.memory_json import hit_json, note_json
 from runner.cli.memory_tables import note_rows
 from runner.cli.options import Options
-from runner.cli.render import json_line, one_line, plain_console
+from runner.cli.render import json_line, one_line, print_table
 
 LIMIT_MAX: Final = 100_000
 
@@ -62,7 +62,7 @@ def search(
         notes = [hit_json(note) for note in reply.notes]
         typer.echo(json_line({"notes": notes, "warnings": list(reply.warnings)}))
     elif reply.notes:
-        plain_console().print(note_rows(reply.notes, scores=True))
+        print_table(note_rows(reply.notes, scores=True))
     else:
         typer.echo("nothing found")
 
@@ -92,7 +92,7 @@ def list_(
     if as_json:
         typer.echo(json_line({"notes": [note_json(note) for note in notes], "more": more}))
     elif notes:
-        plain_console().print(note_rows(notes))
+        print_table(note_rows(notes))
         say_more(more, limit)
     else:
         typer.echo("no notes")

@@ -15,7 +15,7 @@ from runner.cli.memory_notes import AsJson, NoteId, warn
 from runner.cli.memory_tables import brief, marks, origin_in_words, whole
 from runner.cli.note_ids import find_note
 from runner.cli.options import Options
-from runner.cli.render import json_line, one_line, plain_console, to_the_second
+from runner.cli.render import json_line, one_line, plain_console, print_table, to_the_second
 
 _DATE_CHARS: Final = 10
 
@@ -42,8 +42,8 @@ def show(
     for name, value in _in_words(shown, options).items():
         if value:
             table.add_row(Text(name), Text(one_line(value)))
+    print_table(table)
     console = plain_console()
-    console.print(table)
     console.print()
     console.print(whole(shown.text), soft_wrap=True)
 

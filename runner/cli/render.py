@@ -8,8 +8,9 @@ import json
 import os
 from typing import Any, Final
 
+import typer
 from rich.cells import cell_len, set_cell_size
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.table import Table
 from wire.v1 import control_pb2, gateway_pb2
 
@@ -33,6 +34,22 @@ def plain_console(**settings: Any) -> Console:
     if not (console.is_terminal or "width" in settings or os.environ.get("COLUMNS")):
         console.width = _PIPE_CELLS
     return console
+
+
+def without_padding(console: Console, table: RenderableType) -> str:
+    """`table` as `console` would print it, without the blanks that fill its last column."""
+    with console.capture() as captured:
+        console.print(table)
+    return "\n".join(row.rstrip() for row in captured.get().splitlines())
+
+
+def print_table(table: RenderableType) -> None:
+    """A table on standard output."""
+    console = plain_console()
+    if console.is_terminal:
+        console.print(table)
+    else:
+        typer.echo(without_padding(console, table))
 
 
 def json_line(value: object) -> str:

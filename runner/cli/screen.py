@@ -7,7 +7,7 @@ from typing import Protocol, TextIO
 
 from rich.console import RenderableType
 
-from runner.cli.render import neutralise, plain_console
+from runner.cli.render import neutralise, plain_console, without_padding
 
 _PLAIN_WIDTH = 200
 """No terminal, no width: wide enough that ids and messages stay whole."""
@@ -100,10 +100,7 @@ class PlainScreen:
 
     async def table(self, table: RenderableType) -> None:
         console = plain_console(file=StringIO(), width=self.width, color_system=None)
-        with console.capture() as captured:
-            console.print(table)
-        rows = (row.rstrip() for row in captured.get().splitlines())
-        await self.line("\n".join(rows))
+        await self.line(without_padding(console, table))
 
     async def status(self, text: str) -> None:
         say(self._stderr, text)

@@ -12,7 +12,14 @@ from wire.v1 import gateway_pb2
 from runner.cli.asking import confirm
 from runner.cli.memory_agent import gateway_of
 from runner.cli.options import Options
-from runner.cli.render import json_line, neutralise, one_line, plain_console, to_the_second
+from runner.cli.render import (
+    json_line,
+    neutralise,
+    one_line,
+    plain_console,
+    print_table,
+    to_the_second,
+)
 from runner.cli.session_ids import LISTED_MAX, resolve
 
 sessions = typer.Typer(help="List, name, put away and forget conversations.")
@@ -39,7 +46,7 @@ def list_(
     if as_json:
         typer.echo(json_line([_session_json(each) for each in listed]))
     elif listed:
-        plain_console().print(_table(listed))
+        print_table(_table(listed))
     else:
         typer.echo("no sessions" if everything else "no sessions; --all shows archived ones too")
 
@@ -65,7 +72,7 @@ def show(
         typer.echo(json_line(content))
         return
     console = plain_console()
-    console.print(_table([history.session]))
+    print_table(_table([history.session]))
     for event in history.events:
         if not event.text.strip():
             continue  # a model's step that only calls tools: their results follow

@@ -59,8 +59,10 @@ def test_through_a_pipe_each_note_is_one_line(
     monkeypatch.delenv("COLUMNS")
     text = "the boat lies in the old harbour " * 6
     memory.holds("note-12345678-9", text, tags=["boat", "t" * 64], origin=PAGE)
-    _, line = run_memory("list").out.splitlines()
+    memory.holds("note-2", "short")
+    heading, short, line = run_memory("list").out.splitlines()
     assert text.strip() in line
+    assert (heading[-5:], short[-5:]) == (" text", "short")
 
 
 @pytest.mark.parametrize("words", [["list"], ["list", "--json"], ["show", "note-1"]])
