@@ -14,6 +14,7 @@ _KEEP: Final = """
 INSERT INTO guards (ok)
     SELECT 0 FROM usage WHERE namespace = ? AND (notes > ? OR bytes > ?)
 """
+_DELETE: Final = "delete notes that are not needed (memory_delete, or runner memory forget)"
 USED: Final = "SELECT notes, bytes FROM usage WHERE namespace = ?"
 
 
@@ -60,15 +61,15 @@ class Quota:
         """Raise `MemoryFull` where `more` does not fit beside `used`, with the numbers."""
         if more.notes > 0 and used.notes + more.notes > self.notes:
             raise MemoryFull(
-                f"the memory is full: {used.notes:,} notes of at most {self.notes:,}; forget "
-                "notes that are not needed, or raise memory.max_notes"
+                f"the memory is full: {used.notes:,} notes of at most {self.notes:,}; superseded "
+                f"ones count too: {_DELETE}, or raise memory.max_notes"
             )
         if more.text_bytes > 0 and used.text_bytes + more.text_bytes > self.text_bytes:
             raise MemoryFull(
                 f"the memory is full: {used.text_bytes:,} bytes of text of at most "
                 f"{self.text_bytes:,}, and this needs {more.text_bytes:,} more; earlier versions "
-                "of notes count too: forget notes that are not needed, which frees those as well, "
-                "or raise memory.max_text_mb"
+                f"and superseded notes count too: {_DELETE}, which frees all of their text, or "
+                "raise memory.max_text_mb"
             )
 
 

@@ -60,7 +60,7 @@ async def test_what_a_note_said_before_counts_until_the_note_is_forgotten(path: 
         note = (await memory.save(ALICE, "12345", [], ORIGIN)).note
         await memory.update(ALICE, note.note_id, "é", None, ORIGIN)
         await memory.keyed.write(ALICE, "plan", "a", "append", ORIGIN)
-        refusal = "10 bytes of text of at most 10, and this needs 2 more; earlier versions of notes"
+        refusal = "10 bytes of text of at most 10, and this needs 2 more; earlier versions and"
         await memory.update(ALICE, note.note_id, "12", None, ORIGIN)
         with pytest.raises(MemoryFull, match=refusal):
             await memory.update(ALICE, note.note_id, "ab", None, ORIGIN)

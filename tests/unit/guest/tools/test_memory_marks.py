@@ -170,8 +170,9 @@ async def test_a_full_memory_says_that_nothing_was_saved_and_what_helps(tmp_path
         result = await tools.call("memory_save", content="two")
         assert (result.is_error, result.code) == (True, Code.RESOURCE_EXHAUSTED)
         assert result.text == (
-            "not saved: the memory is full: 1 notes of at most 1; forget notes that are not "
-            "needed, or raise memory.max_notes"
+            "not saved: the memory is full: 1 notes of at most 1; superseded ones count too: "
+            "delete notes that are not needed (memory_delete, or runner memory forget), or raise "
+            "memory.max_notes"
         )
         long = await tools.refusal("memory_update", note_id=note_id, content="x" * 21)
         assert long.startswith("not saved: the memory is full: 3 bytes of text of at most 20")
