@@ -76,13 +76,18 @@ class Run:
 
     async def stream_answer(self, stream: AsyncIterable[Any]) -> None:
         """Pass the text of one streamed answer on, as it comes."""
+        said = apart = False
         async for event in stream:
             text = ""
+            if isinstance(event, PartStartEvent):
+                apart = said and event.previous_part_kind != "text"
             if isinstance(event, PartStartEvent) and isinstance(event.part, TextPart):
                 text = event.part.content
             elif isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
                 text = event.delta.content_delta
             if text:
+                text = _BREAK + text if apart else text
+                said, apart = True, False
                 await self._say(self._guard.text.add(history.storable(text)))
 
     async def record_answer(self, response: ModelResponse) -> None:
@@ -167,7 +172,8 @@ class Run:
             return
         if self._paragraph_due:
             self._paragraph_due = False
-            text = _BREAK + text.lstrip()
+            ended = len(self.unrecorded) - len(self.unrecorded.rstrip("\n"))
+            text = _BREAK[ended:] + text.lstrip()
         self.unrecorded += text
         await self._emit(gateway_pb2.TextDelta(text=text))
 

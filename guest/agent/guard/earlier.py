@@ -17,8 +17,9 @@ from guest.memory.types import Event
 
 @dataclass(frozen=True)
 class Earlier:
-    """`answer` is what the assistant said last, `material` what tools and prompts have
-    brought that nobody vouched for, `saved` whether a call has saved something."""
+    """`answer` is what the assistant said in the last turn in which it said anything,
+    `material` what tools and prompts have brought that nobody vouched for, `saved` whether
+    a call has saved something."""
 
     answer: str = ""
     material: tuple[str, ...] = ()
@@ -27,13 +28,15 @@ class Earlier:
 
 def earlier_in(events: Sequence[Event]) -> Earlier:
     """What `events` hold; one that cannot be read holds nothing."""
-    said = (event.text for event in reversed(events) if event.role == "assistant")
+    said = [event for event in events if event.role == "assistant" and event.text.strip()]
     messages = [message for event in events for message in _messages(event)]
     results = [part for each in messages for part in each.parts if isinstance(part, ToolReturnPart)]
     prompts = [message for message in messages if isinstance(message, ModelResponse)]
     material = [name for each in (*prompts, *results) for name in _material(each)]
     return Earlier(
-        answer=next((text for text in said if text.strip()), ""),
+        answer="\n\n".join(
+            event.text.strip() for event in said if event.turn_id == said[-1].turn_id
+        ),
         material=tuple(dict.fromkeys(material)),
         saved=any(part.tool_name in SAVES and part.outcome == "success" for part in results),
     )

@@ -59,6 +59,10 @@ async def test_only_the_lie_is_struck() -> None:
     assert house.saved == []
 
 
+async def test_what_the_runtime_adds_is_a_paragraph_of_its_own() -> None:
+    assert await House("Hello.\nI've saved it.\n").answer("hi") == f"Hello.\n\n{NOTHING}"
+
+
 async def test_an_answer_that_is_nothing_but_a_lie_is_the_correction() -> None:
     house = House("Saved!")
     assert await house.answer("My birthday is in May.") == NOTHING
@@ -242,6 +246,16 @@ async def test_the_previous_answer_is_kept() -> None:
     assert text == (
         "(Saved by the runtime, as you asked: Stored: [id: note-1] from my previous answer)"
     )
+
+
+async def test_all_that_was_said_in_the_turn_before_is_the_previous_answer() -> None:
+    look = calls(("memory_search", {}))
+    house = House(["Water boils at 100 °C.", look], "Anything else?", "Saved!")
+    house.others = [doing("memory_search", [], safety=Safety.READ_ONLY)]
+    await house.answer("When does water boil?")
+    await house.answer("Thanks! Save this.")
+    kept = "Water boils at 100 °C.\n\nAnything else?"
+    assert house.saved == [f"From my previous answer:\n\n{kept}"]
 
 
 async def test_the_answer_to_what_was_ordered_is_kept() -> None:

@@ -1,0 +1,93 @@
+"""Answers that come in several parts, as some providers send them."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelMessagesTypeAdapter,
+    ModelResponse,
+    ModelResponsePart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+)
+from pydantic_ai.models import CompletedStreamedResponse, ModelRequestParameters, StreamedResponse
+from wire.v1 import gateway_pb2
+
+from guest.agent.loop import TurnLoop
+from guest.agent.offline import OfflineModel
+from guest.agent.settings import AgentSettings
+from guest.agent.turn import TurnRequest
+from guest.tools.base import Safety
+from tests.unit.guest.agent.context_fakes import builder
+from tests.unit.guest.agent.guard_fakes import doing
+from tests.unit.guest.agent.turn_fakes import CONTEXT, FakePipeline, FakeStore, Watcher
+
+NOTHING = "(In truth nothing was saved or changed in this turn: no tool did it.)"
+THOUGHT = ThinkingPart("I have saved that.")
+
+
+class InParts(OfflineModel):
+    """Gives one answer after the other, each made of parts."""
+
+    def __init__(self, *answers: list[ModelResponsePart]) -> None:
+        super().__init__()
+        self._answers = list(answers)
+
+    @asynccontextmanager
+    async def request_stream(
+        self,
+        messages: list[ModelMessage],
+        settings: Any,
+        parameters: ModelRequestParameters,
+        *_: Any,
+    ) -> AsyncIterator[StreamedResponse]:
+        yield CompletedStreamedResponse(
+            ModelResponse(parts=self._answers.pop(0)),
+            model_request_parameters=parameters,
+            replay_events=True,
+        )
+
+
+@pytest.mark.parametrize(
+    ("answers", "shown"),
+    [
+        ([[TextPart("Tea is fine."), THOUGHT, TextPart("Saved!")]], f"Tea is fine.\n\n{NOTHING}"),
+        ([[TextPart("Tea is"), TextPart(" fine.")]], "Tea is fine."),
+        ([[THOUGHT, TextPart("Tea."), THOUGHT, TextPart("Milk.")]], "Tea.\n\nMilk."),
+        ([[THOUGHT], [TextPart(""), THOUGHT, TextPart("Tea.")]], "Tea."),
+        (
+            [[TextPart("Tea."), ToolCallPart("look", {}), TextPart("Saved!")], [TextPart("Milk.")]],
+            f"Milk.\n\n{NOTHING}",
+        ),
+    ],
+)
+async def test_parts_are_paragraphs_and_what_is_stored_was_shown(
+    answers: list[list[ModelResponsePart]], shown: str
+) -> None:
+    store, watcher, settings = FakeStore(), Watcher(), AgentSettings()
+    pipeline = FakePipeline([doing("look", safety=Safety.READ_ONLY)])
+    model = InParts(*answers)
+    loop = TurnLoop(
+        model=model,
+        pipeline=pipeline,
+        store=store,
+        context=builder(pipeline, model, settings),
+        settings=settings,
+        redact=str,
+    )
+    outcome = await loop.run(TurnRequest(CONTEXT, "I like tea."), watcher)
+    assert isinstance(outcome, gateway_pb2.TurnCompleted)
+    assert outcome.text == shown
+    assert watcher.text == "".join(store.texts("assistant"))
+    told = [
+        part.content
+        for event in store.events["alice", "s1"]
+        for message in ModelMessagesTypeAdapter.validate_json(event.payload)
+        for part in message.parts
+        if isinstance(part, TextPart)
+    ]
+    assert "".join(told) == watcher.text
