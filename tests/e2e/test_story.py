@@ -177,14 +177,14 @@ def test_a_long_talk_is_summarised_and_nothing_of_it_is_lost(
 ) -> None:
     def answer(seen: Seen) -> Reply:
         if "You summarise" in seen.system:
-            return says("The user is called Ana and sails.")(seen)
+            return says("The user said:\n- is called Ana and sails")(seen)
         return says("I see.")(seen)
 
     model.play(*[answer] * 20)
     turns = ["My name is Ana.", "I sail.", "It rains.", "Is it late?", "And now?", "Still there?"]
     on(house, "long", *turns)
     last = model.seen[-1]
-    assert "> The user is called Ana and sails." in last.system
+    assert "> - is called Ana and sails" in last.system
     spoken = [one["content"] for one in last.messages if one["role"] == "user"]
     assert spoken[-1] == "Still there?"
     assert "My name is Ana." not in spoken
