@@ -157,7 +157,7 @@ def typed_memory_tools(memory: TypedStore, scope: Scope = "user") -> list[Tool]:
             description=(
                 "Mark a memory as no longer true, with the reason and the memory that replaces it. "
                 "It is not erased: recall gives it only with include_superseded. Find its id with "
-                "recall first. To erase a note for good, use memory_delete."
+                "recall first. To erase a note for good, use memory_delete if you have it."
             ),
             arguments=ForgetArguments,
             safety=Safety.SIDE_EFFECTING,

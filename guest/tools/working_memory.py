@@ -119,7 +119,7 @@ def working_memory_tools(memory: WorkingStore) -> list[Tool]:
                 "Keep a note under a fixed key for good, such as a plan, a list or a summary that "
                 "grows over sessions. mode replace puts the content in place of the note, append "
                 "adds it at the end. Say that it is stored only after this tool answered with a "
-                "note_id. For single facts about the user use memory_save."
+                "note_id. For single facts about the user use memory_save if you have it."
             ),
             arguments=WriteMemoryArguments,
             safety=Safety.SIDE_EFFECTING,
@@ -144,7 +144,7 @@ def working_memory_tools(memory: WorkingStore) -> list[Tool]:
                 "Your scratchpad for the task at hand: steps, interim results, open points. You "
                 "see it in your instructions until it is cleared. mode replace or append writes "
                 "content, read gives it back, clear empties it; clear it when the task is done. "
-                "What is to be kept for good belongs into memory_save."
+                "It is no place for what is to be kept for good: use memory_save if you have it."
             ),
             arguments=ScratchArguments,
             safety=Safety.SIDE_EFFECTING,

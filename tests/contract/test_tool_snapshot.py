@@ -1,10 +1,12 @@
 """Names, arguments, defaults and bounds of all tools are frozen."""
 
 import json
+import re
 from typing import Any
 
 import pytest
 import tool_snapshot
+from wire.tools import FAMILIES, TOOLS
 
 
 def test_the_tools_are_what_was_frozen() -> None:
@@ -46,6 +48,13 @@ def test_a_schema_is_flat_closed_and_described(tool: Any) -> None:
     assert "$ref" not in json.dumps(schema)
     assert "$defs" not in schema
     assert len(tool.description) > 40
+
+
+@pytest.mark.parametrize("tool", tool_snapshot.all_tools(), ids=lambda tool: tool.name)
+def test_nobody_is_sent_to_a_tool_that_may_be_off(tool: Any) -> None:
+    own = next(names for names in FAMILIES.values() if tool.name in names)
+    others = "|".join(name for name in TOOLS if name not in own and "_" in name)
+    assert re.findall(rf"\b({others})\b(?! if you have it)", tool.description) == []
 
 
 def test_the_memory_bounds_of_the_contract() -> None:
