@@ -3,12 +3,16 @@
 from wire.v1 import gateway_pb2
 
 from guest.gateway import bounds, convert
+from guest.gateway.paging import fitting
 from guest.gateway.person import channel_of
 from guest.memory.store import Memory
 
 _CHANGES_DEFAULT = 50
 _REVIEW_DEFAULT = 50
 _STALE_DAYS_DEFAULT = 180
+_TOO_LONG = (
+    "only the first {most} of each are shown: all of these notes are too long for one answer"
+)
 
 
 class History:
@@ -22,21 +26,28 @@ class History:
         self, request: gateway_pb2.ListChangesRequest
     ) -> gateway_pb2.ListChangesReply:
         note_id = bounds.identifier("note_id", request.note_id, optional=True)
-        with convert.checked():
-            if note_id:
-                await self._memory.get(self._user_id, note_id)
+        cursor, actor = bounds.cursor(request.cursor), bounds.actor(request.actor)
+        session_id = bounds.identifier("session_id", request.session_id, optional=True)
+
+        async def page(limit: int) -> gateway_pb2.ListChangesReply:
             changes, following = await self._memory.history.changes(
                 self._user_id,
                 note_id=note_id,
-                limit=bounds.limit(request.limit, default=_CHANGES_DEFAULT),
-                cursor=bounds.cursor(request.cursor),
-                actor=bounds.actor(request.actor),
+                limit=limit,
+                cursor=cursor,
+                actor=actor,
                 material_only=request.material_only,
-                session_id=bounds.identifier("session_id", request.session_id, optional=True),
+                session_id=session_id,
             )
-        return gateway_pb2.ListChangesReply(
-            changes=map(convert.change, changes), next_cursor=following
-        )
+            return gateway_pb2.ListChangesReply(
+                changes=map(convert.change, changes), next_cursor=following
+            )
+
+        limit = bounds.limit(request.limit, default=_CHANGES_DEFAULT)
+        with convert.checked():
+            if note_id:
+                await self._memory.get(self._user_id, note_id)
+            return await fitting(limit, page)
 
     async def undo(self, request: gateway_pb2.UndoChangeRequest) -> gateway_pb2.UndoChangeReply:
         note_id = bounds.identifier("note_id", request.note_id)
@@ -66,8 +77,14 @@ class History:
         limit = bounds.limit(request.limit, default=_REVIEW_DEFAULT)
         with convert.checked():
             reviewed = await self._memory.review(self._user_id, stale_days=stale_days, limit=limit)
-        return gateway_pb2.ReviewMemoryReply(
-            near=map(convert.near, reviewed.near),
-            stale=map(convert.note, reviewed.stale),
-            warnings=reviewed.warnings,
-        )
+        found = max(len(reviewed.near), len(reviewed.stale))
+
+        async def first(most: int) -> gateway_pb2.ReviewMemoryReply:
+            cut = (_TOO_LONG.format(most=most),) if most < found else ()
+            return gateway_pb2.ReviewMemoryReply(
+                near=map(convert.near, reviewed.near[:most]),
+                stale=map(convert.note, reviewed.stale[:most]),
+                warnings=(*reviewed.warnings, *cut),
+            )
+
+        return await fitting(found, first)

@@ -9,6 +9,7 @@ from wire.v1 import gateway_pb2
 from guest.agent.turn import Pipeline
 from guest.errors import StorageError
 from guest.gateway import bounds, convert
+from guest.gateway.paging import fitting
 from guest.gateway.person import Person, Refused
 from guest.memory.store import Memory
 from guest.memory.types import NoteNotFound, StaleVersion
@@ -43,18 +44,24 @@ class Notes:
         )
 
     async def list(self, request: gateway_pb2.ListNotesRequest) -> gateway_pb2.ListNotesReply:
-        with convert.checked():
+        cursor, tag = bounds.cursor(request.cursor), bounds.tag(request.tag)
+        kind, actor = bounds.note_type(request.type), bounds.actor(request.actor)
+
+        async def page(limit: int) -> gateway_pb2.ListNotesReply:
             notes, following = await self._memory.list(
                 self._user_id,
-                bounds.limit(request.limit, default=_LIST_DEFAULT),
-                bounds.cursor(request.cursor),
+                limit,
+                cursor,
                 include_superseded=request.include_superseded,
-                type=bounds.note_type(request.type),
-                actor=bounds.actor(request.actor),
+                type=kind,
+                actor=actor,
                 material_only=request.material_only,
-                tag=bounds.tag(request.tag),
+                tag=tag,
             )
-        return gateway_pb2.ListNotesReply(notes=map(convert.note, notes), next_cursor=following)
+            return gateway_pb2.ListNotesReply(notes=map(convert.note, notes), next_cursor=following)
+
+        with convert.checked():
+            return await fitting(bounds.limit(request.limit, default=_LIST_DEFAULT), page)
 
     async def search(self, request: gateway_pb2.SearchNotesRequest) -> gateway_pb2.SearchNotesReply:
         arguments = {

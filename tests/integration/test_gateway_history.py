@@ -2,9 +2,11 @@
 
 from typing import Any
 
+import pytest
 from wire.errors import Code
 from wire.v1 import gateway_pb2 as pb
 
+from guest.gateway import paging
 from tests.integration.gateway_house import READ, Client, House, keep, refusal
 
 
@@ -46,6 +48,26 @@ async def test_changes_come_in_pages(alice: Client) -> None:
         cursor = page.next_cursor
     assert seen == [f"note {number}" for number in reversed(range(5))]
     assert cursor == ""
+
+
+async def test_what_is_too_long_for_one_answer_comes_in_shorter_pages(
+    house: House, alice: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(5):
+        await alice.save(f"{'tea ' * 2000}{number}")
+    whole = await alice.stub.ReviewMemory(pb.ReviewMemoryRequest())
+    assert (len(whole.near), list(whole.warnings)) == (10, [])
+    monkeypatch.setattr(paging, "REPLY_MAX_BYTES", 20_000)
+    assert len(await alice.changes(limit=1000)) == len(await alice.notes(limit=1000)) == 1
+    cursor, seen = "", list[str]()
+    while not seen or cursor:
+        page = await alice.stub.ListNotes(pb.ListNotesRequest(limit=4, cursor=cursor))
+        seen += [note.text[-1] for note in page.notes]
+        cursor = page.next_cursor
+    assert "".join(seen) == "43210"
+    review = await alice.stub.ReviewMemory(pb.ReviewMemoryRequest())
+    assert list(review.near) == list(whole.near)[:1]
+    assert review.warnings[0].startswith("only the first 1 of each are shown: ")
 
 
 async def test_a_change_is_taken_back_and_the_one_before_it(house: House, alice: Client) -> None:
