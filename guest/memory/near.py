@@ -45,10 +45,11 @@ def by_vectors(matrix: Vectors, notes: Ids, scopes: Ids, limit: int) -> list[Pai
     """
     count = int(notes.max(initial=-1)) + 1
     pairs, nearest = np.zeros(0, np.int64), np.zeros(0, np.float32)
+    enough = np.nextafter(np.float32(NEAR_COSINE), np.float32(0))
     for start in range(0, len(matrix), _BLOCK):
         block, rest = slice(start, start + _BLOCK), slice(start, None)
         cosines = matrix[block] @ matrix[rest].T
-        rows, columns = np.nonzero(cosines >= NEAR_COSINE)
+        rows, columns = np.nonzero(cosines > enough)
         one, other = notes[block][rows], notes[rest][columns]
         kept = (one != other) & (scopes[block][rows] == scopes[rest][columns])
         found = np.minimum(one, other)[kept] * count + np.maximum(one, other)[kept]
@@ -57,6 +58,8 @@ def by_vectors(matrix: Vectors, notes: Ids, scopes: Ids, limit: int) -> list[Pai
             np.concatenate((nearest, cosines[rows, columns][kept])),
             limit,
         )
+        if len(pairs) == limit:
+            enough = nearest[-1]
     return [
         Pair(int(pair) // count, int(pair) % count, min(1.0, float(cosine)))
         for pair, cosine in zip(pairs, nearest, strict=True)

@@ -171,9 +171,10 @@ class _MemoryTools:
             only=Only(session_id=context.session_id),
         )
         count = len(found.hits)
+        parts = () if context.actor == "user" else passages(found.hits)
         return ToolOutput(
             data=[_result(hit) for hit in found.hits],
-            notes=(*found.warnings, *marks(found.hits), *passages(found.hits)),
+            notes=(*found.warnings, *marks(found.hits), *parts),
             summary=f"{count} result{'' if count == 1 else 's'}",
             count=count,
             material=material_of(found.hits),

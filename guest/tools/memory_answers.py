@@ -50,8 +50,8 @@ def passages(hits: Iterable[Hit]) -> tuple[str, ...]:
     if not shortened:
         return ()
     return (
-        f"only the passage that fits best is shown of {shortened}; memory_update would replace "
-        "the whole note",
+        f"only the passage that fits best is shown of {shortened}; an update replaces the whole "
+        "note",
     )
 
 
@@ -59,8 +59,8 @@ def about_similar(saved: SaveOutcome, text: str) -> tuple[str, ...]:
     """What is to be said of the notes near to `text`, which was saved."""
     if saved.created and saved.searchable == "keyword":
         return (
-            "similar notes were not looked for, because this one has no vector yet; "
-            "memory_search finds them by keyword",
+            "similar notes were not looked for, because this one has no vector yet; a search "
+            "finds them by keyword",
         )
     near = saved.similar
     return (*contradictions(near, text), *marks(near), *passages(near))

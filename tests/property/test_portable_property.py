@@ -66,17 +66,21 @@ def said() -> st.SearchStrategy[dict[str, Any]]:
 
 @st.composite
 def notes(draw: st.DrawFn) -> list[dict[str, Any]]:
-    made = []
+    made: list[dict[str, Any]] = []
     for number in range(draw(st.integers(0, 4))):
         versions = draw(st.lists(said(), min_size=1, max_size=12))
         told = [{"version": place, **each} for place, each in enumerate(versions, 1)]
         times = st.fixed_dictionaries({"written_at": TIMES, "replaced_at": TIMES})
+        last = made[-1] if made else {}
+        scopes = [None, "s0", "s9"]
+        if last.get("superseded_by") == f"note-{number}":
+            scopes = [None, last["scope_session"]]  # others would lose the note before
         made.append(
             {
                 "kind": "note",
                 "note_id": f"note-{number}",
                 "key": draw(st.one_of(st.none(), LABELS.map(f"{number}{{}}".format))),
-                "scope_session": draw(st.sampled_from([None, "s0", "s9"])),
+                "scope_session": draw(st.sampled_from(scopes)),
                 "created_at": draw(TIMES),
                 "updated_at": draw(TIMES),
                 "access_count": draw(COUNTS),

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from memory_tools_support import ALICE_ELSEWHERE, BOB, READ, Tools, all_tools, data_of
+from memory_tools_support import ALICE, ALICE_ELSEWHERE, BOB, READ, Tools, all_tools, data_of
 from wire.errors import Code
 
 from guest.memory.tokens import tokens_of
@@ -152,10 +152,12 @@ async def test_without_a_vector_it_is_said_that_near_notes_were_not_looked_for(
 async def test_of_a_long_note_it_is_said_that_only_a_passage_is_shown(tools: Tools) -> None:
     long = "The gate of the garden is green. " * 60
     note_id = (await tools.ok("memory_save", content=long))["note_id"]
-    shown = f"only the passage that fits best is shown of {note_id}; memory_update would replace"
+    shown = f"only the passage that fits best is shown of {note_id}; an update replaces the"
     for name in ("memory_search", "search_memory"):
         (line,) = await tools.notes(name, query="gate")
         assert line.startswith(shown)
+    person = replace(ALICE, actor="user")
+    assert await tools.notes("memory_search", person, query="gate") == [], "runner memory show has all"
     assert (await tools.notes("memory_save", content=long[:600]))[-1].startswith(shown)
     context = (await tools.ok("memory_context", query="gate"))["context"]
     assert context.startswith(f"- {note_id} (")
