@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
+from wire.v1 import gateway_pb2
 
+from runner.cli import memory_json, sessions
 from runner.config import Config, UserSection
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -83,6 +85,31 @@ def test_every_claim_of_the_threat_model_names_the_test_that_holds_it() -> None:
     assert len(claims) > 15
     for claim in claims:
         assert any(function for _, function in _TEST.findall(claim)), claim
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_no_table_is_torn(page: Path) -> None:
+    """A row after an empty line is the head of a table of its own."""
+    lines = prose(page).splitlines()
+    for before, line, after in zip(["", *lines], lines, [*lines[1:], ""], strict=False):
+        if line.startswith("|") and not before.startswith("|"):
+            assert re.match(r"\|\s*:?-", after), f"{name(page)}: {line}"
+
+
+def test_the_shapes_for_programs_are_those_that_are_documented() -> None:
+    shapes = {
+        "note": memory_json.note_json(gateway_pb2.Note()),
+        "hit": memory_json.hit_json(gateway_pb2.Note()),
+        "change": memory_json.change_json(gateway_pb2.Change()),
+        "origin": memory_json.change_json(gateway_pb2.Change())["origin"],
+        "superseded": memory_json.note_json(gateway_pb2.Note(superseded=True))["superseded"],
+        "session": sessions._session_json(gateway_pb2.Session()),
+        "event": sessions._event_json(gateway_pb2.HistoryEvent()),
+    }
+    page = (ROOT / "docs" / "guide" / "memory-for-integrators.md").read_text()
+    for shape, keys in shapes.items():
+        (row,) = re.findall(rf"^\| {shape} \| (.*) \|$", page, re.MULTILINE)
+        assert re.findall(r"`(\w+)`", row) == list(keys)
 
 
 def test_the_index_lists_every_design_record() -> None:
