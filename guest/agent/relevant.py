@@ -67,7 +67,7 @@ class Shown:
         """Whether `hit` would stand there twice; whole words count, not how they are set."""
         if hit.session_id == self._session_id and hit.sequence > self._after:
             return not hit.note_id
-        return f" {_said(hit)} " in self._texts
+        return _said(hit) in self._texts
 
 
 @dataclass(frozen=True)
@@ -129,12 +129,18 @@ class Relevant:
         return Found(outcome.hits, "; ".join(outcome.warnings))
 
     def tell(self, found: Found, shown: Shown) -> Recollection:
-        """What was found as a section, without noise and without what is `shown` anyway."""
+        """What was found as a section, without noise and without what is `shown` anyway.
+
+        What a note that is no material says whole, with its id, no passage says again.
+        """
+        good = [hit for hit in found.hits if hit.score >= _FLOOR and hit.key not in keys.FIXED]
+        noted = [_said(hit) for hit in good if hit.note_id and not hit.material]
         said: set[str] = set()
         hits = []
-        for hit in found.hits:
+        for hit in good:
             told = _said(hit)
-            if hit.score < _FLOOR or hit.key in keys.FIXED or told in said or shown.holds(hit):
+            is_noted = not hit.note_id and any(told in note for note in noted)
+            if is_noted or told in said or shown.holds(hit):
                 continue
             said.add(told)
             hits.append(replace(hit, text=self._redact(hit.text), link=self._redact(hit.link)))
@@ -167,7 +173,8 @@ def without(section: str, told: str) -> str:
 
 
 def _said(hit: Hit) -> str:
-    return _plain(hit.text if hit.note_id else _SPEAKER.sub("", hit.text, count=1))
+    """The words of `hit`, so that they are found whole in others."""
+    return f" {_plain(hit.text if hit.note_id else _SPEAKER.sub('', hit.text, count=1))} "
 
 
 def _plain(text: str) -> str:

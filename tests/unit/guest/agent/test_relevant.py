@@ -143,6 +143,15 @@ def test_equal_texts_are_told_once() -> None:
     assert len(told(hit("I like tea"), hit("I like  tea.", "note-2"), passage)) == 1
 
 
+def test_a_passage_gives_way_to_a_note_that_holds_all_of_it_and_no_note_to_another() -> None:
+    passage = hit("user (2026-11-18, Wednesday 18 November): I like TEA!", **PASSAGE)
+    longer, shorter = hit("I like tea, and milk"), hit("like tea", "note-2")
+    assert [line[:8] for line in told(passage, longer, shorter)] == ["- note-1", "- note-2"]
+    assert [line[:9] for line in told(passage, shorter)] == ["- session", "- note-2 "]
+    planted = hit("I like tea, and milk", material=True)
+    assert [line[:9] for line in told(passage, planted)] == ["- session", "- note-1 "]
+
+
 def test_what_the_prompt_holds_anyway_is_not_told() -> None:
     shown = Shown("s1", 10, ("Is it true that I like tea?", "and coffee"))
     assert told(hit("I like tea."), shown=shown) == []
