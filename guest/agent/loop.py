@@ -168,8 +168,6 @@ class TurnLoop:
 
     async def _keep_what_was_said(self, run: Run) -> None:
         """Store the text of an answer that was cut off, even while being cancelled."""
-        if not run.unrecorded:
-            return
         keeping = asyncio.ensure_future(run.record_cut_off())
         try:
             await asyncio.wait_for(asyncio.shield(keeping), _KEEP_TIMEOUT_S)

@@ -21,6 +21,7 @@ from guest.agent.save_guard import SaveGuard
 from guest.agent.toolset import TurnDeps, finished
 from guest.agent.turn import Emit, Pipeline, TurnRequest
 from guest.memory.types import Event
+from guest.memory.unbroken import Unbroken
 from guest.tools.base import Approve, ToolContext, ToolResult
 
 _SUMMARY_CHARS = 200
@@ -31,9 +32,10 @@ class Run:
     """The state of one turn; made for it and dropped with it.
 
     `steps` counts model requests, `answer` is the last recorded answer,
-    `unrecorded` the text that was streamed but is not stored yet. Text is streamed by
-    whole sentences, and only where it is true (`guest.agent.guard.held_text`): what is
-    held back while calls run, and then shown, becomes the beginning of the next answer.
+    `unrecorded` the text that was streamed but not handed to the store yet. Text is
+    streamed by whole sentences, and only where it is true (`guest.agent.guard.held_text`):
+    what is held back while calls run, and then shown, becomes the beginning of the next
+    answer.
     """
 
     def __init__(
@@ -52,6 +54,7 @@ class Run:
         self.answer = ""
         self.unrecorded = ""
         self._store = store
+        self._storing = Unbroken()  # else what a cancelled turn was storing is stored again
         self._emit = emit
         before = earlier_in(earlier)
         self._guard = SaveGuard(pipeline, request, approve, before, self._context)
@@ -99,14 +102,16 @@ class Run:
             await self._say(self._guard.text.end())
             if history.text_of(response):  # else the model is asked once more
                 await self._add(await self._guard.amend(self.unrecorded))
-        self.answer = self.unrecorded
+        self.answer, self.unrecorded = self.unrecorded, ""
         await self._append_answer(_showing(response, self.answer), self.answer)
-        self.unrecorded = ""
 
     async def record_cut_off(self) -> None:
-        """Store what was shown of an answer that never became whole."""
+        """See through what is being stored, and store what was shown of an answer that never
+        became whole."""
+        await self._storing.finish()
         said, self.unrecorded = self.unrecorded, ""
-        await self._append_answer(history.assistant_text(said), said)
+        if said:
+            await self._append_answer(history.assistant_text(said), said)
 
     async def save_what_was_asked(self) -> None:
         """For a turn that fails: show what the model has said so far and is true, save what
@@ -174,8 +179,8 @@ class Run:
             self._paragraph_due = False
             ended = len(self.unrecorded) - len(self.unrecorded.rstrip("\n"))
             text = _BREAK[ended:] + text.lstrip()
-        self.unrecorded += text
         await self._emit(gateway_pb2.TextDelta(text=text))
+        self.unrecorded += text
 
     async def _append_answer(self, response: ModelResponse, text: str) -> None:
         """Store an answer; what its prompt had brought in, later turns have through it."""
@@ -185,13 +190,15 @@ class Run:
 
     async def _append(self, role: str, text: str, payload: str) -> None:
         context = self.request.context
-        await self._store.append(
-            context.user_id,
-            context.session_id,
-            turn_id=context.turn_id,
-            role=role,
-            text=history.storable(text),
-            payload=payload,
+        await self._storing.run(
+            self._store.append(
+                context.user_id,
+                context.session_id,
+                turn_id=context.turn_id,
+                role=role,
+                text=history.storable(text),
+                payload=payload,
+            )
         )
         await self.tell_if_unstored()
 

@@ -49,8 +49,10 @@ def calls(*named: tuple[str, Any]) -> dict[int, DeltaToolCall]:
 class House:
     """A loop with everything around it faked."""
 
-    def __init__(self, script: Script, *tools: Tool, **settings: Any) -> None:
-        self.store = FakeStore()
+    def __init__(
+        self, script: Script, *tools: Tool, store: FakeStore | None = None, **settings: Any
+    ) -> None:
+        self.store = store or FakeStore()
         self.pipeline = FakePipeline(tools)
         self.watcher = Watcher()
         self.seen: list[list[ModelMessage]] = []
@@ -387,6 +389,31 @@ async def test_cancelling_while_the_model_streams_keeps_what_was_said() -> None:
         ModelResponse,
         ModelRequest,
     ]
+
+
+@pytest.mark.parametrize("stored_first", [True, False])
+async def test_cancelling_while_the_answer_is_stored_stores_it_once(stored_first: bool) -> None:
+    stage, go_on = asyncio.Event(), asyncio.Event()
+    said = FakeStore.append
+
+    class Slow(FakeStore):
+        async def append(self, *place: Any, **event: Any) -> int:
+            if event["role"] == "user":
+                return await said(self, *place, **event)
+            sequence = await said(self, *place, **event) if stored_first else 0
+            stage.set()
+            await go_on.wait()
+            return sequence or await said(self, *place, **event)
+
+    house = House(steps("First."), store=Slow())
+    running = asyncio.create_task(house.say())
+    await stage.wait()
+    running.cancel()
+    await asyncio.sleep(0)
+    go_on.set()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert house.store.texts("assistant") == ["First."]
 
 
 async def test_cancelling_before_the_first_word_leaves_a_history_that_goes_on() -> None:
