@@ -82,13 +82,13 @@ class Turns:
         forgotten, ALREADY_EXISTS for a turn id seen before, UNAVAILABLE after `close`.
         """
         turn_id = turn_id or f"turn-{uuid.uuid4()}"
+        await self._wait_for_leaving(session_id)
         if turn_id in self._seen:
             raise GuestError(
                 Code.ALREADY_EXISTS,
                 f"turn {turn_id!r} exists already",
                 resolution="choose a new turn_id, or leave it empty",
             )
-        await self._wait_for_leaving(session_id)
         if self._closed:
             raise GuestError(Code.UNAVAILABLE, "the agent is shutting down")
         with convert.checked():

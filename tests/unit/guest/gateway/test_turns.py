@@ -124,6 +124,26 @@ async def test_who_left_and_comes_back_waits_for_the_old_turn_to_be_recorded() -
     await read(second)
 
 
+async def test_of_two_who_come_back_with_one_turn_id_one_is_refused() -> None:
+    async def body(request: TurnRequest, _: Emit, __: Approve | None) -> Outcome:
+        if request.text == "first":
+            await asyncio.sleep(60)
+        return gateway_pb2.TurnCompleted()
+
+    turns = Turns("alice", FakeLoop(body), InUse())
+    for session in ("s1", "s2"):
+        (await turns.start(session, "first", "", "")).leave()
+    started = await asyncio.gather(
+        turns.start("s1", "second", "t1", ""),
+        turns.start("s2", "second", "t1", ""),
+        return_exceptions=True,
+    )
+    (again,) = (turn for turn in started if isinstance(turn, Turn))
+    (error,) = (turn for turn in started if isinstance(turn, WireError))
+    assert error.code is Code.ALREADY_EXISTS
+    await read(again)
+
+
 @pytest.mark.parametrize(
     ("failure", "code", "message"),
     [
