@@ -1,12 +1,10 @@
 """The memory family: notes in plain language, per user, across sessions and channels."""
 
-import json
 import logging
 from typing import Any, Final, Protocol
 
-from wire.errors import Code
-
-from guest.errors import ToolError
+from guest.errors import StorageError
+from guest.memory.contradiction import contradictions
 from guest.memory.prompt_block import render
 from guest.memory.types import (
     Hit,
@@ -22,12 +20,15 @@ from guest.tools.base import Safety, Tool, ToolContext, ToolOutput
 from guest.tools.memory_answers import (
     SCORE_DIGITS,
     about_similar,
+    changeable,
     marks,
     marks_of,
     material_in,
     material_of,
+    not_found,
     passages,
     refusing_what_is_full,
+    stale_version,
 )
 from guest.tools.memory_arguments import (
     CONTEXT_MAX_TOKENS,
@@ -39,9 +40,12 @@ from guest.tools.memory_arguments import (
 )
 from guest.tools.provenance import origin_of
 
+log = logging.getLogger(__name__)
+
 SEARCH_TIMEOUT_S: Final = 15.0
 WRITE_TIMEOUT_S: Final = 10.0
 _CONTEXT_HITS: Final = 50
+_OTHERS: Final = 5
 _CONTEXT_BYTES: Final = 18 * CONTEXT_MAX_TOKENS
 """A token is at most five bytes of words, or two of what JSON spends six bytes each on."""
 
@@ -227,10 +231,10 @@ class _MemoryTools:
         )
 
     async def update(self, context: ToolContext, arguments: UpdateArguments) -> ToolOutput:
-        note_id = _changeable(arguments.note_id)
+        note_id = changeable(arguments.note_id)
         try:
             before = await self._seen(context, note_id)
-            twin = await self._memory.twin_of(before, arguments.content)
+            others = await self._others(context, before, arguments.content)
             with refusing_what_is_full():
                 note = await self._memory.update(
                     context.user_id,
@@ -241,23 +245,42 @@ class _MemoryTools:
                     expected_version=arguments.version,
                 )
         except NoteNotFound:
-            raise _not_found(note_id) from None
+            raise not_found(note_id) from None
         except StaleVersion as stale:
-            raise _stale(stale.current, arguments.version) from None
+            raise stale_version(stale.current, arguments.version) from None
         message = f"Updated: [id: {note.note_id}]"
         return ToolOutput(
             data={"note_id": note.note_id, "version": note.version, "message": message},
-            notes=(f"{twin} says exactly the same; one of the two can be deleted",) if twin else (),
+            notes=others,
             summary=message,
         )
 
+    async def _others(self, context: ToolContext, note: Note, text: str) -> tuple[str, ...]:
+        """What is to be said of other notes where `note` says `text` from now on."""
+        twin = await self._memory.twin_of(note, text)
+        same = (f"{twin} says exactly the same; one of the two can be deleted",) if twin else ()
+        try:
+            near = await self._memory.search(
+                context.user_id,
+                text,
+                top_k=_OTHERS,
+                tags=[],
+                include_conversation=False,
+                only=Only(session_id=context.session_id),
+            )
+        except StorageError as error:
+            log.info("notes near to %s could not be looked up: %s", note.note_id, error.brief)
+            return same
+        others = [hit for hit in near.hits if hit.note_id not in (note.note_id, twin)]
+        return (*same, *contradictions(others, text))
+
     async def delete(self, context: ToolContext, arguments: DeleteArguments) -> ToolOutput:
-        note_id = _changeable(arguments.note_id)
+        note_id = changeable(arguments.note_id)
         try:
             await self._seen(context, note_id)
             await self._memory.delete(context.user_id, note_id)
         except NoteNotFound:
-            raise _not_found(note_id) from None
+            raise not_found(note_id) from None
         message = f"Deleted: [id: {note_id}]"
         return ToolOutput(data={"note_id": note_id, "message": message}, summary=message)
 
@@ -282,27 +305,3 @@ def _result(hit: Hit) -> dict[str, Any]:
         "updated_at": hit.updated_at,
         "version": hit.version,
     }
-
-
-def _changeable(note_id: str) -> str:
-    if not note_id:
-        raise ToolError("conversation results cannot be changed; use a note_id from memory_search")
-    return note_id
-
-
-def _not_found(note_id: str) -> ToolError:
-    return ToolError(
-        f"note not found: {note_id}; call memory_search to find the right one", Code.NOT_FOUND
-    )
-
-
-def _stale(current: Note, seen: int | None) -> ToolError:
-    marked = "".join(f"Note: {mark}\n" for mark in marks_of(current))
-    text = json.dumps(current.text, ensure_ascii=False)
-    return ToolError(
-        f"the note has changed: it has version {current.version}, not {seen}, and says now: "
-        f"{text}\n{marked}Nothing was changed. Decide again on this text; to replace it, "
-        f"call memory_update with version {current.version}",
-        Code.CONFLICT,
-        material_in(current),
-    )

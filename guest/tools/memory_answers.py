@@ -1,5 +1,6 @@
 """What all tools over memory say alike: marks of what was read, and refusals."""
 
+import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -64,6 +65,33 @@ def about_similar(saved: SaveOutcome, text: str) -> tuple[str, ...]:
         )
     near = saved.similar
     return (*contradictions(near, text), *marks(near), *passages(near))
+
+
+def changeable(note_id: str) -> str:
+    """`note_id`, where it is one. Raises `ToolError`."""
+    if not note_id:
+        raise ToolError("conversation results cannot be changed; use a note_id from memory_search")
+    return note_id
+
+
+def not_found(note_id: str) -> ToolError:
+    """The refusal of an id that the caller sees no note of."""
+    return ToolError(
+        f"note not found: {note_id}; call memory_search to find the right one", Code.NOT_FOUND
+    )
+
+
+def stale_version(current: Note, seen: int | None) -> ToolError:
+    """The refusal to change a note that is not in the version `seen`, with what it says now."""
+    marked = "".join(f"Note: {mark}\n" for mark in marks_of(current))
+    text = json.dumps(current.text, ensure_ascii=False)
+    return ToolError(
+        f"the note has changed: it has version {current.version}, not {seen}, and says now: "
+        f"{text}\n{marked}Nothing was changed. Decide again on this text; to replace it, "
+        f"call memory_update with version {current.version}",
+        Code.CONFLICT,
+        material_in(current),
+    )
 
 
 def _marked(found: Iterable[tuple[str, str]]) -> tuple[str, ...]:

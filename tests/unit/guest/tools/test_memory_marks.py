@@ -11,6 +11,7 @@ import pytest
 from memory_tools_support import ALICE, ALICE_ELSEWHERE, BOB, READ, Tools, all_tools, data_of
 from wire.errors import Code
 
+from guest.errors import StorageError
 from guest.memory.tokens import tokens_of
 from tests.unit.memory_support import ORIGIN
 
@@ -118,12 +119,25 @@ async def test_an_update_has_its_own_origin(tools: Tools) -> None:
     assert (note.origin.actor, note.origin.material, note.origin.link) == ("user", False, "")
 
 
-async def test_notes_that_may_contradict_are_shown_and_not_resolved(tools: Tools) -> None:
+async def test_notes_that_may_contradict_are_shown_and_not_resolved(
+    tools: Tools, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first = await tools.ok("memory_save", content="The project deadline is on the 3rd of May")
     again = "The project deadline is on the 10th of May"
     result = await tools.call("memory_save", content=again)
     assert f"\nNote: {first['note_id']} may say something else on the same matter" in result.text
     assert len(await tools.ok("memory_search", query="deadline")) == 2
+    note_id = (await tools.ok("memory_save", content="The office is in Bonn"))["note_id"]
+    assert await tools.notes("memory_update", note_id=note_id, content=again.upper()) == [
+        f"{first['note_id']} may say something else on the same matter; if it is out of date, "
+        "update it"
+    ]
+
+    async def failing(*_: object, **__: object) -> None:
+        raise StorageError(Code.UNAVAILABLE, "the copy is not here yet")
+
+    monkeypatch.setattr(tools.memory, "search", failing)
+    assert await tools.notes("memory_update", note_id=note_id, content=again.lower()) == []
 
 
 async def test_a_note_made_the_same_as_another_is_told_of(tools: Tools) -> None:
@@ -157,7 +171,9 @@ async def test_of_a_long_note_it_is_said_that_only_a_passage_is_shown(tools: Too
         (line,) = await tools.notes(name, query="gate")
         assert line.startswith(shown)
     person = replace(ALICE, actor="user")
-    assert await tools.notes("memory_search", person, query="gate") == [], "runner memory show has all"
+    assert await tools.notes("memory_search", person, query="gate") == [], (
+        "runner memory show has all"
+    )
     assert (await tools.notes("memory_save", content=long[:600]))[-1].startswith(shown)
     context = (await tools.ok("memory_context", query="gate"))["context"]
     assert context.startswith(f"- {note_id} (")
