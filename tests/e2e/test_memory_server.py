@@ -1,6 +1,8 @@
 """A memory on a real libSQL server, through the real command: used, moved, lost and back again."""
 
+import json
 import os
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -31,11 +33,17 @@ def house(household: Household, server: sqld.Sqld, keys: sqld.Keys) -> Iterator[
         "OXYDRA_EMBEDDER__BACKEND": "none",
         "OXYDRA_MEMORY__REMOTE_URL": server.url(),
         "OXYDRA_MEMORY__AUTH_TOKEN_ENV": "MEMORY_TOKEN",
-        "OXYDRA_MEMORY__REMOTE_TIMEOUT_S": "2",
         "MEMORY_TOKEN": keys.token("default"),
     }
     yield household
     household.run("stop")
+
+
+def until_back(house: Household) -> None:
+    """Wait until the agent has noticed that the server is there again."""
+    deadline = time.monotonic() + 60
+    while (state := json.loads(house.works("status", "--json"))["memory"]["state"]) != "ready":
+        assert time.monotonic() < deadline, state
 
 
 def test_what_is_remembered_lies_on_the_server(house: Household) -> None:
@@ -75,6 +83,7 @@ def test_while_the_server_is_away_nothing_is_claimed_and_the_talk_goes_on(
     assert "ago" in finding
     assert "remember" in helping
     server.start()
+    until_back(house)
     shown = house.said("what do you know about my car?", "remember that my car is blue")
     assert "car is red" not in shown.split("\n> ")[0]
     assert "Saved" in shown

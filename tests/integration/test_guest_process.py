@@ -133,7 +133,7 @@ async def test_it_serves_and_ends_cleanly(guest: Guest, end: str) -> None:
     else:
         process.send_signal(getattr(signal, end))
     assert process.wait(GUARD_S) == 0
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < 20, "five seconds, on a machine that is not busy"
     assert list((guest.place / "ipc").iterdir()) == []
     assert find_startup_failure(guest.log) is None
     assert "Shantanu" not in guest.log
