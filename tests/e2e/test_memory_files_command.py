@@ -65,7 +65,10 @@ def test_a_memory_becomes_a_private_file_and_another_users_memory(house: Househo
     done = house.run("--user", "bob", "memory", "import", "-", stdin=file.read_text())
     assert done.returncode == 0, done.stderr
     assert f"{len(here)} created" in done.stdout
+    for field in ("actor", "source"):  # it was not bob who said it
+        here = [line.replace(f'"{field}":"user"', f'"{field}":"import"') for line in here]
     assert lines_of(house, "bob") == here
+    assert "imported" in house.works("--user", "bob", "memory", "list")
     again = house.run("--user", "bob", "memory", "import", file.name)
     assert again.returncode == 0
     assert f"{len(here)} unchanged" in again.stdout

@@ -29,7 +29,7 @@ class Earlier:
 def earlier_in(events: Sequence[Event]) -> Earlier:
     """What `events` hold; one that cannot be read holds nothing."""
     said = [event for event in events if event.role == "assistant" and event.text.strip()]
-    messages = [message for event in events for message in _messages(event)]
+    messages = [each for event in events if event.role != "user" for each in _messages(event)]
     results = [part for each in messages for part in each.parts if isinstance(part, ToolReturnPart)]
     prompts = [message for message in messages if isinstance(message, ModelResponse)]
     material = [name for each in (*prompts, *results) for name in _material(each)]
