@@ -6,11 +6,14 @@ about the past are no requests.
 """
 
 import re
+from bisect import bisect_right
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final
 
 from guest.agent.guard.intent_words import IntentWords
 from guest.agent.guard.intent_words_more import LANGUAGES
+from guest.agent.guard.rest import is_made, is_material, is_own
 
 _QUOTED: Final = re.compile(
     r"```.*?(?:```|\Z)|^[ \t]*>[^\n]*|“[^”\n]*”|„[^“”\n]*[“”]|«[^»\n]*»|「[^」\n]*」|『[^』\n]*』"
@@ -24,12 +27,12 @@ _CLAUSE: Final = re.compile(
 )
 _SHORT: Final = re.compile(
     r"(?:\b(?:(?-i:[A-ZА-Я])|Dr|Mr|Mrs|Ms|Prof|St|No|Nr|vs|etc|ca|approx|Sr|Sra|Mme|Jr|bzw|usw"
-    r"|inkl|tel|max|min|\d{1,2}))\.$",
+    r"|inkl|tel|max|min|\d{1,2}))\.\Z",
     re.IGNORECASE,
 )
 _STOP: Final = re.compile(r"[.!?…]+[\"'”’»)\]]*(?=\s|$)|[。！？]+|\n")
-_SIGNS: Final = re.compile(r"[^\w/\x01]*")
-"""What may stand before the first word, such as "¿" and emoji; no quotation and no path."""
+_SIGNS: Final = re.compile(r"(?:[^\w/\x01]|https?://\S+\s)*")
+"""What may stand before the first word: "¿", emoji, an address; no quotation and no path."""
 _QUESTION: Final = re.compile(r"[?？][\"'”’»)\]\s]*$")
 _TAG: Final = re.compile(
     r",?\s*(?:ok(?:ay)?|please|(?:all )?right|alright|ja|bitte|d'accord|vale|va bene|tá|oké|dobrze"
@@ -37,7 +40,7 @@ _TAG: Final = re.compile(
     re.IGNORECASE,
 )
 _FILE: Final = re.compile(
-    r"(?<![\w/])/(?:[\w.-]+/?)+|https?://\S+|\b[\w-]+\.(?:md|txt|py|sh|js|ts|json|csv|ya?ml|toml"
+    r"(?<![\w/])/(?:[\w.-]*[\w/])+|https?://\S*[\w/]|\b[\w-]+\.(?:md|txt|py|sh|js|ts|json|csv|ya?ml|toml"
     r"|html?|pdf|docx?|xlsx?)\b",
     re.IGNORECASE,
 )
@@ -46,6 +49,11 @@ _WRITING: Final = re.compile(
     r"|ficheiros?|bestand\w*|plik\w*|файл\w*)\b|文件|下载|ファイル",
     re.IGNORECASE,
 )
+_LISTED: Final = re.compile(r"[:：][ \t]*\n|\n[ \t]*[A-ZÀ-ÞА-Я][^\n,.]{1,40},[ \t]*\n")
+"""What announces text of somebody else's: a colon, or the opening of a letter."""
+_LINE: Final = re.compile(r"^[^\n]*\S", re.MULTILINE)
+_LINES_MAX: Final = 5
+_EDGE: Final = 2
 _WORDS_MIN: Final = 2
 _CJK: Final = 0x2E80
 _CLAUSE_MAX_CHARS: Final = 200
@@ -56,16 +64,19 @@ class Wish:
     """What a user asked to be kept.
 
     `words` are the words given, each to be kept by itself. Without any, something is
-    pointed at: `said`, the last answer; `result`, what comes of the rest of the message
-    ("explain X and save it"); else whatever is nearest. `rest` is what else the message
-    tells; `attached` that it was put there to be pointed at. `named` are the paths and
-    addresses in the message. `in_file`: a file would do as well.
+    pointed at: `said`, the last answer; `result`, what comes of the rest of the message;
+    else whatever is nearest. `made`: a result that is no copy of what is read ("explain X and
+    save it"). `rest` is what else the message tells; `told` that nothing but this can be
+    meant; `attached` that it was put there to be pointed at. `named` are the paths and
+    addresses in the message, or given as its words. `in_file`: a file would do as well.
     """
 
     words: tuple[str, ...] = ()
     said: bool = False
     result: bool = False
+    made: bool = False
     rest: str = ""
+    told: bool = False
     attached: bool = False
     named: tuple[str, ...] = ()
     in_file: bool = False
@@ -143,7 +154,7 @@ class _Request:
 def wish_of(message: str) -> Wish | None:
     """What `message` asks to be kept; None where it asks for nothing of that kind."""
     text = _masked(message)
-    listed = re.search(r":[ \t]*\n", text)
+    listed = _LISTED.search(text)
     found: list[_Request] = []
     past = 0
     for begin, end in _sentences(text):
@@ -155,7 +166,26 @@ def wish_of(message: str) -> Wish | None:
         if request and not (given and not last):
             found.append(request)
             past = request.last if request.begin < 0 else request.until
-    return _wish(message, text, found, attached=listed is not None)
+    return _wish(message, text, _own(text, found), attached=listed is not None)
+
+
+def _own(text: str, found: list[_Request]) -> list[_Request]:
+    """Those of `found` that are the user's: in the middle of a long message stands text from
+    elsewhere, unless they follow each other from its beginning or to its end, or what
+    follows is announced in a line of its own."""
+    lines = [match.start() for match in _LINE.finditer(text)]
+    if len(lines) <= _LINES_MAX:
+        return found
+    at = {each: bisect_right(lines, each.first) - 1 for each in found}
+    own = {
+        each
+        for each in found
+        if not _EDGE <= at[each] < len(lines) - _EDGE or "\n" in text[each.first : each.begin]
+    }
+    for each, following in (*pairwise(found), *pairwise(reversed(found))):
+        if each in own and abs(at[following] - at[each]) == 1:
+            own.add(following)
+    return [each for each in found if each in own]
 
 
 def _request(text: str, begin: int, end: int, *, pointing: bool) -> _Request | None:
@@ -178,7 +208,7 @@ def _wish(message: str, text: str, found: list[_Request], *, attached: bool) -> 
         if each.begin >= 0 and (kept := message[each.begin : each.until].strip())
     )
     if words:
-        return Wish(words=words)
+        return Wish(words=words, named=words if all(map(_FILE.fullmatch, words)) else ())
     pointed = [each for each in found if each.begin < 0]
     if not pointed:
         return None
@@ -188,12 +218,18 @@ def _wish(message: str, text: str, found: list[_Request], *, attached: bool) -> 
     rest = message
     for each in reversed(pointed):
         rest = f"{rest[: each.first]} {rest[each.last :]}"
+    asked = any(_QUESTION.search(rest[begin:end]) for begin, end in _sentences(rest))
+    rest, named = _statement(rest), tuple(dict.fromkeys(_FILE.findall(text)))
+    made = is_made(rest)
+    ordered = any(each.result for each in pointed) and not is_own(rest)
     return Wish(
         said=any(each.said for each in pointed),
-        result=any(each.result for each in pointed),
-        rest=_statement(rest),
+        result=made or ordered or (asked and not rest),
+        made=made,
+        rest=rest,
+        told=bool(rest) and not (made or ordered or named or is_material(text)),
         attached=attached,
-        named=tuple(dict.fromkeys(_FILE.findall(text))),
+        named=named,
         in_file=not memory,
     )
 

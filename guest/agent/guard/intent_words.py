@@ -113,8 +113,9 @@ ENGLISH: Final = IntentWords(
         rf"|(?:write|jot) {_EN_THIS} down{_EN_TAIL}|make a note{_EN_TAIL}"
         rf"|(?:add|put|commit|write) {_EN_THIS}{_EN_MEMORY}{_EN_TAIL}"
         rf"|(?:remember|memori[sz]e|don'?t forget) this (?!time|way)\w+{_EN_TAIL}"
-        rf"|learn (?:from )?{_EN_THIS},?(?: and)?(?: then)? {_EN_KEEP}(?: {_EN_THIS})?{_EN_TAIL}"
-        rf"|learn {_EN_THIS}(?: by heart)?(?:,? please)?)"
+        rf"|(?:save|store|remember|memori[sz]e|add) \S*/\S+{_EN_MEMORY}{_EN_TAIL}"
+        rf"|learn (?:from )?(?:{_EN_THIS}|\S*/\S+),?(?: and)?(?: then)? {_EN_KEEP}"
+        rf"(?: {_EN_THIS})?{_EN_TAIL}|learn {_EN_THIS}(?: by heart)?(?:,? please)?)"
     ),
     said=rf"\b{_EN_SAID}",
     memory=r"\b(?:remember|memor\w+|learn|forget|notes?|mind)\b",

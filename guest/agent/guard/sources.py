@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from guest.agent.guard.deeds import Call
@@ -15,6 +15,7 @@ _READING: Final = re.compile(
     r"\b(?:curl|wget|httpie|https?|lynx|w3m|links|cat|head|tail|less|more|pdftotext|html2text|pandoc"
     r"|jq|strings|sed -n)\b"
 )
+_HIDDEN: Final = re.compile(r"\$\w|\$\{")
 _CUT_LINE: Final = "is too long for an answer"
 
 ReadFile = Callable[[dict[str, object]], Awaitable[ToolResult]]
@@ -45,16 +46,20 @@ async def sources_of(
 
     Raises `NothingMeant`.
     """
-    if wish.words:
+    read, missing = _read(calls, wish.named)
+    if wish.words and not (wish.named and read):
         return [Source(words) for words in wish.words]
-    if read := _read(calls, wish.named):
-        return [await _whole(call, read_file) for call in read]
-    if wish.attached and wish.rest:
+    if wish.made and answer.strip() and not missing:
+        return [Source(answer, "this answer")]
+    if read and not (wish.told or wish.said):
+        sources = [await _whole(call, read_file) for call in read]
+        return [*sources[:-1], _without(sources[-1], missing)]
+    if wish.rest and (wish.attached or wish.told):
         return [Source(wish.rest)]
     if wish.said:
         return [_said(previous)]
-    if wish.named:
-        raise NothingMeant(f"{', '.join(wish.named)} was not read in this turn")
+    if missing:
+        raise NothingMeant(missing)
     if wish.result:
         if not answer.strip():
             raise NothingMeant("there is no answer to keep")
@@ -70,12 +75,30 @@ def _said(previous: str) -> Source:
     return Source(previous, "my previous answer")
 
 
-def _read(calls: Iterable[Call], named: tuple[str, ...]) -> list[Call]:
-    """The calls that brought content, the last one of each source; where the user has
-    named some of these, only those."""
+def _without(source: Source, missing: str) -> Source:
+    told = "; ".join(filter(None, (source.left_out, missing)))
+    return replace(source, left_out=told)
+
+
+def _read(calls: Iterable[Call], named: tuple[str, ...]) -> tuple[list[Call], str]:
+    """The calls that brought content, the last one of each source; of what the user has
+    named only that, and what of it was not read, in words."""
     found = {name: call for call in calls if (name := _name(call))}
-    meant = {name: call for name, call in found.items() if any(each in name for each in named)}
-    return list((meant or found).values())
+    if not named:
+        return list(found.values()), ""
+    meant = [name for name in found if any(_is_of(name, each) for each in named)]
+    absent = [each for each in named if not any(_is_of(name, each) for name in meant)]
+    missing = f"{', '.join(absent)} was not read in this turn" if absent else ""
+    return [found[name] for name in meant], missing
+
+
+def _is_of(name: str, named: str) -> bool:
+    """Whether a call of `name` read what the user calls `named`: the address however it is
+    written, or a file of that name; or a command that does not show what it reads."""
+    if "://" not in named:
+        return named.rsplit("/", 1)[-1] in name or _HIDDEN.search(name) is not None
+    bare = re.sub(r"^https?://(?:www\.)?|/$", "", named)
+    return bare in name or _HIDDEN.search(name) is not None
 
 
 def _name(call: Call) -> str:

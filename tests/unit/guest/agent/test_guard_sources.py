@@ -135,6 +135,36 @@ async def test_only_the_named_one_of_several_is_kept(files: Files) -> None:
     assert named.name == "/shared/b.md"
 
 
+async def test_what_was_named_and_not_read_is_told_and_not_replaced() -> None:
+    wish = Wish(named=("https://x.org/a", "https://www.x.org/b/"))
+    a, b, other = (shell(f"curl {url}", url) for url in ("https://x.org/a", "x.org/b", "y.org"))
+    (only,) = await meant(wish, a, other)
+    assert (only.text, only.left_out) == (
+        "https://x.org/a",
+        "https://www.x.org/b/ was not read in this turn",
+    )
+    assert [source.left_out for source in await meant(wish, a, b)] == ["", ""]
+    with pytest.raises(NothingMeant, match=r"x\.org/a, https://www\.x\.org/b/ was not read"):
+        await meant(wish, other)
+    assert len(await meant(wish, shell('curl "$URL"', "a page"))) == 1
+
+
+async def test_what_is_read_by_the_way_is_not_what_was_meant() -> None:
+    notes = shell("cat /shared/notes.md", "old notes")
+    assert await meant(Wish(rest="I moved", told=True), notes) == [Source("I moved")]
+    assert await meant(Wish(said=True), notes, previous="p") == [Source("p", "my previous answer")]
+    made = Wish(result=True, made=True, rest="Summarise it")
+    assert await meant(made, notes, answer="short") == [Source("short", "this answer")]
+    assert [source.text for source in await meant(made, notes)] == ["old notes"]
+
+
+async def test_an_address_is_kept_itself_unless_its_page_was_read() -> None:
+    wish = Wish(("https://x.org/a",), named=("https://x.org/a",))
+    assert await meant(wish) == [Source("https://x.org/a")]
+    (page,) = await meant(wish, shell("curl https://x.org/a", "a page"))
+    assert page.text == "a page"
+
+
 @pytest.mark.parametrize(
     ("call", "found"),
     [

@@ -355,8 +355,8 @@ def test_what_only_sounds_like_a_request_is_none(message: str) -> None:
 @pytest.mark.parametrize(
     ("message", "wish"),
     [
-        ("My wife is Ana. Please remember that.", Wish(rest="My wife is Ana.")),
-        ("I'm vegan, please remember that.", Wish(rest="I'm vegan")),
+        ("My wife is Ana. Please remember that.", Wish(rest="My wife is Ana.", told=True)),
+        ("I'm vegan, please remember that.", Wish(rest="I'm vegan", told=True)),
         ("Great, thanks! Save this.", Wish(in_file=True)),
         ("Remember what you just said.", Wish(said=True)),
         ("Note down what you just said.", Wish(said=True)),
@@ -365,15 +365,50 @@ def test_what_only_sounds_like_a_request_is_none(message: str) -> None:
             "Read /shared/page.md, learn from this and save",
             Wish(rest="Read /shared/page.md", named=("/shared/page.md",)),
         ),
-        ("Explain gravity and remember it.", Wish(result=True, rest="Explain gravity")),
+        ("Explain gravity and remember it.", Wish(result=True, made=True, rest="Explain gravity")),
         (
             "Here it is:\n\n- tea\n- milk\n\nStore this information",
-            Wish(rest="Here it is:\n\n- tea\n- milk", attached=True, in_file=True),
+            Wish(rest="Here it is:\n\n- tea\n- milk", told=True, attached=True, in_file=True),
+        ),
+        ("I moved to Bergen and please remember that", Wish(rest="I moved to Bergen", told=True)),
+        ("What is gravity? Remember the answer.", Wish(result=True)),
+        (
+            "Read https://x.org/a and https://x.org/b, learn from this and save.",
+            Wish(
+                rest="Read https://x.org/a and https://x.org/b",
+                named=("https://x.org/a", "https://x.org/b"),
+            ),
+        ),
+        ("Remember this: https://x.org/a", Wish(("https://x.org/a",), named=("https://x.org/a",))),
+        (
+            "Summarise /shared/a.md and remember it",
+            Wish(result=True, made=True, rest="Summarise /shared/a.md", named=("/shared/a.md",)),
         ),
     ],
 )
 def test_what_is_pointed_at(message: str, wish: Wish) -> None:
     assert wish_of(message) == wish
+
+
+LONG = "Pancakes\n200 g flour\n2 eggs\n{}\nFry them.\nServe warm."
+
+
+@pytest.mark.parametrize(
+    ("message", "words"),
+    [
+        (LONG.format("Remember: let the batter rest."), None),
+        ("Reply to this.\n\nHi Tom,\nplease remember that we are closed.\nBest, Ana", None),
+        ("\n".join(f"Remember that {n} is odd." for n in range(1, 8)), 7),
+        ("Remember that my desk is number 12.\nWhat is the weather?", 1),
+        (LONG.format("Save the following:\n- tea"), 1),
+        (f"Remember that I like tea.\n{LONG}", 1),
+        (f"{LONG}\nRemember that I like tea.", 1),
+    ],
+)
+def test_what_stands_within_a_long_message_is_no_request(message: str, words: int | None) -> None:
+    wish = wish_of(message)
+    assert (wish and len(wish.words)) == words
+    assert wish is None or all("weather" not in kept for kept in wish.words)
 
 
 FRAMES = [message for message, _ in GIVEN[:3]] + ["Merk dir, dass ich Tee mag.", "Save this."]
