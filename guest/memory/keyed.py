@@ -4,10 +4,12 @@ from dataclasses import dataclass, replace
 from datetime import date, timedelta
 from typing import Any, Final, Literal, cast
 
+from wire.errors import Code
 from wire.limits import NOTE_MAX_CHARS
 
+from guest.errors import StorageError
 from guest.memory import arguments, keys, namespaces, notes
-from guest.memory.attempts import ATTEMPTS, unexplained
+from guest.memory.attempts import ATTEMPTS
 from guest.memory.database.base import Database
 from guest.memory.database.damage import noticed
 from guest.memory.types import Change, Note, NoteNotFound, Origin, StaleVersion
@@ -69,7 +71,12 @@ class KeyedNotes:
                 return await self._store(user_id, key, whole, mode, made_by, before)
             except (_Overtaken, StaleVersion, NoteNotFound):
                 continue
-        raise unexplained(f"the note {key} cannot be written")
+        raise StorageError(
+            Code.CONFLICT,
+            f"the note {key} could not be written",
+            details="each time another write of it came first",
+            resolution="write it again, and not so often at once",
+        )
 
     async def read(self, user_id: str, key: str) -> Note | None:
         """The note of this name; None where it was never written, was cleared or was

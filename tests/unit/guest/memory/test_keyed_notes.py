@@ -175,7 +175,7 @@ async def test_a_write_that_is_always_overtaken_ends(
             raise StaleVersion(note)
 
         monkeypatch.setattr(NoteWriter, "update", overtaken)
-        with pytest.raises(StorageError, match="the note plan cannot be written"):
+        with pytest.raises(StorageError, match="the note plan could not be written"):
             await memory.keyed.write(ALICE, "plan", "mine", "append", ORIGIN)
         assert await memory.keyed.read(ALICE, "plan") == note
 
