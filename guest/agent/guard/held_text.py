@@ -14,8 +14,9 @@ class HeldText:
 
     `is_false` says whether a sentence claims what has not happened (yet): it stays here
     with all that follows. `hold_all` says whether everything is to stay. Both are asked
-    anew each time. What lies between two code fences is quoted, and claims nothing; a
-    fence that is never closed quotes nothing.
+    anew each time. A line that goes on in the next one is judged together with it. What
+    lies between two code fences is quoted, and claims nothing; a fence that is never
+    closed quotes nothing.
     """
 
     def __init__(self, is_false: Callable[[str], bool], hold_all: Callable[[], bool]) -> None:
@@ -23,6 +24,7 @@ class HeldText:
         self._hold_all = hold_all
         self._waiting: deque[str] = deque()
         self._rest = ""
+        self._line = ""  # given last, where a line ends without its sentence
         self._fenced = False
         self._fences = 0  # among those that wait
         self.struck: list[str] = []
@@ -41,7 +43,7 @@ class HeldText:
         if self._hold_all():
             return ""
         given = []
-        while self._waiting and not self._lies():
+        while self._waiting and not self._false():
             given.append(self._next())
         return "".join(given)
 
@@ -57,15 +59,25 @@ class HeldText:
         self._rest = ""
         given: list[str] = []
         while self._waiting:
-            (self.struck if self._lies() else given).append(self._next())
+            if false := self._false():
+                self.struck.append(false)
+                self._next()
+                self._line = ""
+            else:
+                given.append(self._next())
         self._fenced = False
+        self._line = ""
         return "".join(given)
 
-    def _lies(self) -> bool:
-        """Whether the next sentence is false, and not known to be quoted."""
-        if not self._is_false(self._waiting[0]):
-            return False
-        return not (self._fenced and self._fences)
+    def _false(self) -> str:
+        """The next sentence where it is false and not quoted, with the line before it where
+        only both together are; else empty."""
+        if self._fenced and self._fences:
+            return ""
+        sentence = self._waiting[0]
+        goes_on = sentence.lstrip()[:1].islower()
+        wholes = (sentence, self._line + sentence) if self._line and goes_on else (sentence,)
+        return next(filter(self._is_false, wholes), "")
 
     def _queue(self, whole: Sequence[str]) -> None:
         self._waiting += filter(None, whole)
@@ -73,6 +85,7 @@ class HeldText:
 
     def _next(self) -> str:
         sentence = self._waiting.popleft()
+        self._line = f"{sentence[:-1]} " if sentence.endswith("\n") else ""
         if _is_fence(sentence):
             self._fences -= 1
             self._fenced = not self._fenced

@@ -80,6 +80,21 @@ def test_a_fence_that_is_not_closed_quotes_nothing(answer: str, shown: str) -> N
     assert "".join(map(text.add, answer)) + text.end() == shown
 
 
+@pytest.mark.parametrize(
+    ("answer", "shown"),
+    [
+        ("I have made\na note of that. Bye.", "I have made\n Bye."),
+        ("I've now\nstored your name.", "I've now\n"),
+        ("Here it is:\n\nsome tea that I\nlike.", "Here it is:\n\nsome tea that I\nlike."),
+        ("I've saved the following:\nyour name\nyour bank\n", "your name\nyour bank\n"),
+        ("I have made\n- a note of that.\n", "I have made\n- a note of that.\n"),
+    ],
+)
+def test_a_claim_that_goes_on_in_the_next_line_is_seen(answer: str, shown: str) -> None:
+    text = HeldText(lambda said: bool(claims_of(said)), lambda: False)
+    assert "".join(map(text.add, answer)) + text.end() == shown
+
+
 def test_the_item_of_a_list_is_struck_with_its_number() -> None:
     text = Turn().text
     assert text.add("1. Tea.\n2. I saved it.\n3. Milk.\n") + text.end() == "1. Tea.\n\n3. Milk.\n"

@@ -63,6 +63,11 @@ async def test_what_the_runtime_adds_is_a_paragraph_of_its_own() -> None:
     assert await House("Hello.\nI've saved it.\n").answer("hi") == f"Hello.\n\n{NOTHING}"
 
 
+async def test_a_claim_over_two_lines_is_put_right() -> None:
+    house = House(letters("I have made\na note of that."))
+    assert await house.answer("I like tea.") == f"I have made\n\n{NOTHING}"
+
+
 async def test_an_answer_that_is_nothing_but_a_lie_is_the_correction() -> None:
     house = House("Saved!")
     assert await house.answer("My birthday is in May.") == NOTHING
