@@ -13,8 +13,10 @@ from runner.cli.note_ids import short_id
 from runner.cli.render import clip, neutralise, one_line, to_the_second
 
 _TEXT_CELLS: Final = 200
-_TEXT_MIN_CELLS: Final = 40
-_TABLE_CELLS: Final = 100
+_LABELS_CELLS: Final = 50
+_TABLE_CELLS: Final = 120
+_ROOMY_CELLS: Final = 500
+_HEAD_CELLS: Final = 21
 _INDENT: Final = (0, 0, 0, 2)
 _ID_STYLE: Final = "bold"
 _DATE_CHARS: Final = 10
@@ -40,7 +42,8 @@ _CHANGES: Final = {
 class Rows:
     """Rows of cells, the last of which is a long text.
 
-    A table where there is room for one; on a narrow terminal each text on lines of its own.
+    A table where there is room for one, at least a third of it for the text; on a narrow
+    terminal each text on lines of its own. Nothing is cut off.
     """
 
     def __init__(self, headings: Sequence[str], rows: Iterable[Sequence[Text]]) -> None:
@@ -54,22 +57,23 @@ class Rows:
                 yield Padding(text, _INDENT, expand=False)
             return
         table = Table(box=None, pad_edge=False, header_style="bold")
+        most = _HEAD_CELLS if options.max_width < _ROOMY_CELLS else None
         for heading in self._headings[:-1]:
-            table.add_column(heading, overflow="fold")
-        table.add_column(self._headings[-1], overflow="fold", min_width=_TEXT_MIN_CELLS)
+            table.add_column(heading, overflow="fold", max_width=most)
+        table.add_column(self._headings[-1], overflow="fold")
         for row in self._rows:
             table.add_row(*row)
         yield table
 
 
 def note_rows(notes: Iterable[gateway_pb2.Note], *, scores: bool = False) -> Rows:
-    """Notes, one a row. A text that does not fit ends with an ellipsis; `show` has it all."""
+    """Notes, one a row. What does not fit ends with an ellipsis; `show` has it all."""
     columns: dict[str, Callable[[gateway_pb2.Note], Text]] = {
         "id": lambda note: Text(short_id(note.note_id) or "(said)", _ID_STYLE),
         "score": lambda note: Text(f"{note.score:.2f}"),
         "updated": lambda note: Text(one_line(note.updated_at[:_DATE_CHARS])),
-        "tags": lambda note: Text(one_line(", ".join(note.tags))),
-        "mark": lambda note: Text(", ".join(marks(note)), _MARK_STYLE),
+        "tags": lambda note: Text(clip(one_line(", ".join(note.tags)), _LABELS_CELLS)),
+        "mark": lambda note: Text(clip(", ".join(marks(note)), _LABELS_CELLS), _MARK_STYLE),
         "text": lambda note: Text(brief(note.text)),
     }
     if not scores:
@@ -86,7 +90,7 @@ def change_rows(changes: Iterable[gateway_pb2.Change]) -> Rows:
                 Text(one_line(to_the_second(change.at))),
                 Text(change_in_words(change)),
                 Text(short_id(change.note_id), _ID_STYLE),
-                Text(origin_in_brief(change.origin), _MARK_STYLE),
+                Text(clip(origin_in_brief(change.origin), _LABELS_CELLS), _MARK_STYLE),
                 Text(brief(first_line(change.text))),
             ]
             for change in changes

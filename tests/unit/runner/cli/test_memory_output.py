@@ -41,6 +41,20 @@ def test_what_is_in_a_note_neither_drives_the_terminal_nor_the_layout(
     assert json.loads(done.out)["notes"][0]["text"] == HOSTILE
 
 
+@pytest.mark.parametrize("width", [120, 132, 180])
+def test_a_table_folds_and_loses_nothing(
+    memory: FakeMemory, run_memory: RunCommand, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    words = [f"w{number}" for number in range(50)]
+    origin = Origin(link="/shared/" + "x" * 30, material=True)
+    memory.holds("note-12345678-9", " ".join(words), tags=["t" * 48], origin=origin)
+    for command in ("list", "history"):
+        lines = run_memory(command).out.splitlines()
+        assert max(map(len, lines)) <= width
+        assert [word for line in lines for word in line.split() if word in words] == words
+
+
 def test_a_narrow_terminal_folds_and_loses_nothing(
     memory: FakeMemory, run_memory: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
