@@ -22,6 +22,7 @@ from guest.memory.sessions.state import SessionState
 from guest.memory.typed import TypedNotes
 from guest.memory.types import (
     Details,
+    Hit,
     MemoryConfig,
     Note,
     Only,
@@ -145,6 +146,11 @@ class Memory:
         empty where there is none."""
         namespace = namespaces.notes_of(note.user_id)
         return await notes.twin_of(self._database, namespace, note, text)
+
+    async def similar(self, note: Note, text: str, session_id: str = "") -> tuple[Hit, ...]:
+        """Other notes that say nearly `text`, as the session sees them, as a save of it would
+        give them; none where that cannot be told in time."""
+        return await self._writer.similar(note.user_id, note.note_id, text, session_id)
 
     async def get_many(self, user_id: str, note_ids: Sequence[str]) -> list[Note]:
         """Those of the notes that there are, in the order asked for."""

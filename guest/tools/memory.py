@@ -3,7 +3,6 @@
 import logging
 from typing import Any, Final, Protocol
 
-from guest.errors import StorageError
 from guest.memory.contradiction import contradictions
 from guest.memory.prompt_block import render
 from guest.memory.types import (
@@ -40,12 +39,9 @@ from guest.tools.memory_arguments import (
 )
 from guest.tools.provenance import origin_of
 
-log = logging.getLogger(__name__)
-
 SEARCH_TIMEOUT_S: Final = 15.0
 WRITE_TIMEOUT_S: Final = 10.0
 _CONTEXT_HITS: Final = 50
-_OTHERS: Final = 5
 _CONTEXT_BYTES: Final = 18 * CONTEXT_MAX_TOKENS
 """A token is at most five bytes of words, or two of what JSON spends six bytes each on."""
 
@@ -73,6 +69,8 @@ class NoteStore(Protocol):
     async def get(self, user_id: str, note_id: str) -> Note: ...
 
     async def twin_of(self, note: Note, text: str) -> str: ...
+
+    async def similar(self, note: Note, text: str, session_id: str) -> tuple[Hit, ...]: ...
 
     async def search(
         self,
@@ -259,20 +257,8 @@ class _MemoryTools:
         """What is to be said of other notes where `note` says `text` from now on."""
         twin = await self._memory.twin_of(note, text)
         same = (f"{twin} says exactly the same; one of the two can be deleted",) if twin else ()
-        try:
-            near = await self._memory.search(
-                context.user_id,
-                text,
-                top_k=_OTHERS,
-                tags=[],
-                include_conversation=False,
-                only=Only(session_id=context.session_id),
-            )
-        except StorageError as error:
-            log.info("notes near to %s could not be looked up: %s", note.note_id, error.brief)
-            return same
-        others = [hit for hit in near.hits if hit.note_id not in (note.note_id, twin)]
-        return (*same, *contradictions(others, text))
+        near = await self._memory.similar(note, text, context.session_id)
+        return (*same, *contradictions(near, text))
 
     async def delete(self, context: ToolContext, arguments: DeleteArguments) -> ToolOutput:
         note_id = changeable(arguments.note_id)

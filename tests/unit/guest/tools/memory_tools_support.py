@@ -92,7 +92,7 @@ async def all_tools(
 ) -> AsyncIterator[Tools]:
     """The tools on a memory of their own; with an embedder unless None is given."""
     chosen = FakeEmbedder() if embedder is DEFAULT else embedder
-    async with opened(path, chosen, **settings) as memory:
+    async with opened(path, chosen, **{"embed_wait_s": 60.0, **settings}) as memory:
         registry = Registry(
             [
                 *memory_tools(memory),
