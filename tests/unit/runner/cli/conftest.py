@@ -63,7 +63,7 @@ def run_command(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("OXYDRA_WORKSPACE_ROOT", str(tmp_path / "ws"))
-    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setenv("COLUMNS", "600")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
     async def connect(*_: object) -> _Control:

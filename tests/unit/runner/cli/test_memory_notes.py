@@ -98,8 +98,7 @@ def test_a_list_is_narrowed_by_where_notes_come_from(
     assert ids("--tag", "x") == ["note-user"]
     assert ids("--superseded") == ["note-old", "note-page", "note-user"]
     shown = run_memory("list", "--superseded").out
-    assert "decision, read in" in shown
-    assert "/shared/page.md" in shown
+    assert "decision, read in /shared/page.md" in shown
     assert "superseded, key scratchpad, of one session" in shown
     assert run_memory("list", "--tag", "none").out == "no notes\n"
     assert run_memory("list", "--from", "nobody").code == 2
