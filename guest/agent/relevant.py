@@ -24,6 +24,9 @@ TIMEOUT_S: Final = EMBED_TIMEOUT_S + 1
 """Where the embedder is too slow, what holds the words is still found."""
 
 _TOP_K: Final = 12
+_LOOKED_UP: Final = 3 * _TOP_K
+"""Much of what is found may be in the prompt anyway: this conversation is the nearest."""
+
 _FLOOR: Final = 0.4
 """What was measured is in docs/design/2026-11-21-prompt-and-summaries.md."""
 
@@ -113,7 +116,7 @@ class Relevant:
                 outcome = await self._memory.search(
                     context.user_id,
                     text[:QUERY_MAX_CHARS],
-                    top_k=_TOP_K,
+                    top_k=_LOOKED_UP,
                     include_conversation=True,
                     only=Only(session_id=context.session_id),
                 )
@@ -143,6 +146,8 @@ class Relevant:
             if is_noted or told in said or shown.holds(hit):
                 continue
             said.add(told)
+            if len(hits) == _TOP_K:
+                break
             hits.append(replace(hit, text=self._redact(hit.text), link=self._redact(hit.link)))
         ends = [_INCOMPLETE.format(why=self._redact(found.problem))] if found.problem else []
         around = sum(tokens_of(f"{line}\n") for line in (_HEADING, *ends))

@@ -100,17 +100,19 @@ def rank(parts: Sequence[Evidence], weights: Weights) -> Iterator[Ranked]:
 
     bm25 and cosine are each divided by their highest value and added by weight,
     with the true value of both for every candidate of either. bm25 is compared
-    within a part and divided by at least `full_bm25`, cosines across all. Ties go
-    to the earlier part, then to the newer passage.
+    within a part and divided by at least `full_bm25`; cosines within a part and those
+    before it: a question that was asked before is the nearest thing to itself, and must
+    not make the notes that answer it look far away. Ties go to the earlier part, then to
+    the newer passage.
     """
     candidates = [_candidates(part, weights.min_similarity) for part in parts]
     semantic, keyword = _shares(parts, weights)
-    best_cosine = max((float(c.cosine.max(initial=0)) for c in candidates), default=0.0)
+    best_cosines = np.maximum.accumulate([float(c.cosine.max(initial=0)) for c in candidates])
     scores = np.concatenate(
         [
             keyword * _share_of(c.bm25, max(part.full_bm25, float(c.bm25.max(initial=0))))
-            + semantic * _share_of(c.cosine, best_cosine)
-            for part, c in zip(parts, candidates, strict=True)
+            + semantic * _share_of(c.cosine, best)
+            for part, c, best in zip(parts, candidates, best_cosines, strict=True)
         ]
     )
     ids = np.concatenate([c.ids for c in candidates])

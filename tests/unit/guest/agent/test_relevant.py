@@ -124,6 +124,13 @@ def test_the_notes_that_have_a_place_of_their_own_are_left_out() -> None:
     assert len(told(hit("the plan", key="plan"))) == 1
 
 
+async def test_what_the_prompt_holds_anyway_takes_no_other_s_place() -> None:
+    here = [hit(f"user (2026): tea {n}", "", session_id="s1", sequence=9 + n) for n in range(15)]
+    finder = relevant(FakeMemory([*here, *(hit(f"fact {n}", f"note-{n}") for n in range(15))]))
+    section = finder.tell(await finder.find(CONTEXT, "tea?"), Shown("s1", 8, ()))
+    assert section.note_ids == tuple(f"note-{n}" for n in range(12))
+
+
 def test_secrets_are_redacted_before_anything_is_cut() -> None:
     lines = told(hit("the key is s3cret"), hit("read", "note-2", material=True, link="/s3cret"))
     assert "s3cret" not in "".join(lines)

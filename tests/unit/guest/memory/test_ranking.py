@@ -82,6 +82,16 @@ def test_cosines_are_compared_across_parts_and_words_within() -> None:
     assert [r.score for r in result] == pytest.approx([1.0, 0.75])
 
 
+def test_what_was_said_takes_nothing_from_the_notes_that_are_less_near() -> None:
+    notes = Evidence(words(p1=2), meaning(p1=0.4))
+    alone = ranked(notes)
+    asked_before = ranked(notes, Evidence(words(p2=20), meaning(p2=1.0, p3=0.4)))
+    assert [r for r in asked_before if r.part == 0] == alone
+    assert {r.chunk_id: r.score for r in asked_before if r.part == 1} == pytest.approx(
+        {2: 1.0, 3: 0.2}
+    )
+
+
 def test_ties_go_to_the_earlier_part_and_then_to_the_newer_passage() -> None:
     result = ranked(Evidence(words(p1=1, p3=1), None), Evidence(words(p2=1, p4=1), None))
     assert [r.chunk_id for r in result] == [3, 1, 4, 2]
