@@ -139,7 +139,7 @@ class Relevant:
         good = [hit for hit in found.hits if hit.score >= _FLOOR and hit.key not in keys.FIXED]
         noted = [_said(hit) for hit in good if hit.note_id and not hit.material]
         said: set[str] = set()
-        hits = []
+        hits: list[Hit] = []
         for hit in good:
             told = _said(hit)
             is_noted = not hit.note_id and any(told in note for note in noted)
