@@ -309,6 +309,9 @@ async def test_a_newer_version_counts_beside_those_that_stay(tmp_path: Path, roo
     """What the note says here becomes a version: of those that the file has, or beside them."""
     async with opened(tmp_path / "memory.db", max_text_bytes=19 + room) as memory:
         await fed(memory, note("n1", "12345"))
+        for size, done in ((14, (0, 1, 0, 0)), (15, (0, 0, 0, 1))):
+            longer = note("n1", "x" * (size + room), 2, history=[], updated_at=LATER)
+            assert outcome(await fed(memory, longer, dry_run=True)) == done
         second = note("n1", "1234567890", 2, history=[], updated_at=LATER)
         assert outcome(await fed(memory, second)) == (0, 1, 0, 0)
         replaced = {"written_at": TIME, "replaced_at": LATER}
