@@ -84,15 +84,14 @@ class Guest:
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator["gateway_pb2_grpc.GatewayAsyncStub"]:
-        address = self.envelope.gateway.address
-        async with asyncio.timeout(GUARD_S):
-            while not (self.place / "ipc/gateway.sock").exists():
-                assert self._processes[-1].poll() is None, self.log
-                await asyncio.sleep(0.01)
-            async with open_channel(address, TOKEN) as channel:
+        async with open_channel(self.envelope.gateway.address, TOKEN) as channel:
+            async with asyncio.timeout(GUARD_S):
+                while not (self.place / "ipc/gateway.sock").exists():
+                    assert self._processes[-1].poll() is None, self.log
+                    await asyncio.sleep(0.01)
                 while not await check_health(channel):
                     await asyncio.sleep(0.01)
-                yield gateway_pb2_grpc.GatewayStub(channel)
+            yield gateway_pb2_grpc.GatewayStub(channel)
 
     def close(self) -> None:
         for process in self._processes:
