@@ -180,7 +180,7 @@ async def test_what_a_scratchpad_said_long_ago_is_gone(
             await memory.keyed.write(ALICE, keys.SCRATCHPAD, text, "replace", READ)
         assert b"zephyrine" in file_bytes(path)
         await memory.keyed.write(ALICE, keys.SCRATCHPAD, "and on", "append", ORIGIN)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not delay and (await memory._database.execute("SELECT 1 FROM erasures")).rows:
                 await asyncio.sleep(0.005)
         texts = [entry.text for entry in (await memory.history.changes(ALICE))[0]]

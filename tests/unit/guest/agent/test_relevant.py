@@ -98,7 +98,7 @@ async def test_a_search_that_takes_too_long_is_left() -> None:
             await asyncio.Event().wait()
             raise AssertionError
 
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(60):
         found = await relevant(Slow(), timeout_s=0.01).find(CONTEXT, "tea?")
     assert found == Found(problem="it took longer than 0.01 seconds")
 

@@ -219,7 +219,7 @@ async def test_an_agent_that_stays_away_ends_the_chat(gateway: FakeGateway) -> N
             chat = TerminalChat(conversation, commands, screen, typed, DummyOutput())
             await gateway.stop()
             typed.send_text("hello?\n")
-            assert await asyncio.wait_for(chat.run(), 20) == 1
+            assert await asyncio.wait_for(chat.run(), 60) == 1
     assert "the agent did not come back" in shown.getvalue()
 
 
