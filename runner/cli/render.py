@@ -21,6 +21,7 @@ _VISIBLE = {
     **dict.fromkeys(range(0x80, 0xA0), 0xFFFD),
     **dict.fromkeys(_BIDI_OVERRIDES, 0xFFFD),
     **dict.fromkeys(range(0xD800, 0xE000), 0xFFFD),
+    **{code: code - 0xE0000 for code in range(0xE0020, 0xE007F)},  # letters nobody sees
 }
 _PIPE_CELLS: Final = 2_000
 
@@ -55,17 +56,22 @@ def print_table(table: RenderableType) -> None:
 def json_line(value: object) -> str:
     """`value` as JSON for programs, on one line; what a terminal would obey is escaped."""
     text = json.dumps(value, ensure_ascii=False)
-    return "".join(f"\\u{ord(c):04x}" if ord(c) in _VISIBLE else c for c in text)
+    return "".join(_escaped(c) if ord(c) in _VISIBLE else c for c in text)
 
 
 def neutralise(text: str) -> str:
     """`text` with nothing left in it that a terminal would obey.
 
     Control characters other than newline and tab, the characters that reorder
-    text, and lone surrogates each become one visible character; a CRLF becomes
-    a newline.
+    text, and lone surrogates each become one visible character, and invisible "tag"
+    letters, which a model can read, the letters they stand for; a CRLF becomes a newline.
     """
     return text.replace("\r\n", "\n").translate(_VISIBLE)
+
+
+def _escaped(char: str) -> str:
+    """As JSON writes it; DEL, too, which it need not."""
+    return json.dumps(char)[1:-1] if ord(char) > 0xFF else f"\\u{ord(char):04x}"
 
 
 def one_line(text: str) -> str:
