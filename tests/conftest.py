@@ -2,6 +2,7 @@
 
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -46,6 +47,13 @@ _PARTS: dict[str, Callable[[], str]] = {
     "sqld": _has_sqld,
     "docker": _has_docker,
 }
+
+
+def pytest_configure() -> None:
+    """In the background of a script Ctrl-C is ignored, also by every program that is started
+    here; tests send it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 _GIVEN_UP: Final = (
