@@ -31,7 +31,7 @@ def test_a_note_is_saved_found_corrected_taken_back_and_forgotten(house: Househo
     saved = told(house, "save", text, "--tag", "boat", "--link", "log.md")
     note_id = saved["note_id"]
     start = note_id.removeprefix("note-")[:8]
-    assert saved["message"] == f"Stored: [id: {note_id}]"
+    assert saved["message"].splitlines()[0] == f"Stored: [id: {note_id}]"
 
     edited = told(house, "edit", start, "-", stdin=text.replace("Albatross", "Petrel") + "\n")
     assert (edited["changed"], edited["note"]["version"]) == (True, 2)
