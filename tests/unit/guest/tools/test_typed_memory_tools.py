@@ -100,7 +100,7 @@ async def test_the_same_text_again_answers_with_what_holds_it(tools: Tools) -> N
         f"Stored: [id: {first}] (exactly this text was there already; nothing was changed)"
     )
     assert result.text.endswith(
-        f"\nNote: {first} is held as decision with confidence 0.9, because: taste; to hold it "
+        f'\nNote: {first} is held as decision with confidence 0.9, because: "taste"; to hold it '
         "otherwise, forget it and remember it again"
     )
     same: dict[str, Any] = {"type": "decision", "confidence": 0.9, "rationale": "taste"}
@@ -189,7 +189,7 @@ async def test_forget_supersedes_and_does_not_erase(tools: Tools) -> None:
     assert note.superseded is not None
     day = note.superseded.at[:10]
     assert await tools.notes("recall", include_superseded=True) == [
-        f"{memory_id} was superseded on {day} without a replacement: it moved"
+        f'{memory_id} was superseded on {day} without a replacement: "it moved"'
     ]
 
 
@@ -208,7 +208,7 @@ async def test_a_chain_of_supersession_is_kept_with_its_reasons(tools: Tools) ->
     }
     notes = await tools.notes("recall", include_superseded=True)
     assert notes[0].endswith(f"by {ids[2]}")
-    assert notes[1].endswith(f"by {ids[1]}: it moved")
+    assert notes[1].endswith(f'by {ids[1]}: "it moved"')
 
 
 async def test_the_same_forget_again_changes_nothing(tools: Tools) -> None:
