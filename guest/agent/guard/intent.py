@@ -13,7 +13,7 @@ from typing import Final
 
 from guest.agent.guard.intent_words import IntentWords
 from guest.agent.guard.intent_words_more import LANGUAGES
-from guest.agent.guard.rest import is_made, is_material, is_own
+from guest.agent.guard.rest import is_how, is_made, is_material, is_own, is_soft, is_told
 
 _QUOTED: Final = re.compile(
     r"```.*?(?:```|\Z)|^[ \t]*>[^\n]*|“[^”\n]*”|„[^“”\n]*[“”]|«[^»\n]*»|「[^」\n]*」|『[^』\n]*』"
@@ -137,6 +137,14 @@ class _Language:
     def refuses(self, before: str) -> bool:
         return self._refused.search(before) is not None
 
+    def orders(self, sentence: str) -> bool:
+        """Whether `sentence` begins as "could you" does."""
+        lead = self._lead.match(sentence)
+        return self._asks.match(sentence, lead.end() if lead else 0) is not None
+
+    def begs(self, clause: str) -> bool:
+        return self._please.search(clause) is not None
+
 
 @dataclass(frozen=True)
 class _Request:
@@ -163,7 +171,7 @@ def wish_of(message: str) -> Wish | None:
         given = listed is not None and begin >= listed.end()
         last = not text[end:].strip()
         request = _request(text, begin, end, pointing=given)
-        if request and not (given and not last):
+        if request and not (given and not last) and not _is_advice(text, request):
             found.append(request)
             past = request.last if request.begin < 0 else request.until
     return _wish(message, text, _own(text, found), attached=listed is not None)
@@ -192,13 +200,35 @@ def _request(text: str, begin: int, end: int, *, pointing: bool) -> _Request | N
     for language in _ALL:
         if request := language.request(text, begin, end, clause=pointing):
             return request
-    for clause in _CLAUSE.finditer(text, max(begin, end - _CLAUSE_MAX_CHARS), end):
+    ordered = any(language.orders(text[begin:end]) for language in _ALL)
+    question = _QUESTION.search(text, begin, end)
+    if question and not ordered:
+        return None
+    until = question.start() if question else end
+    for clause in _CLAUSE.finditer(text, max(begin, until - _CLAUSE_MAX_CHARS), until):
+        joined = clause[0].isspace()
+        before = text[begin : clause.start()]
+        if question and is_how(before):
+            return None
         for language in _ALL:
-            request = language.request(text, clause.end(), end, clause=True)
-            before = text[begin : clause.start()]
-            if request and not language.refuses(before) and not _QUESTION.search(text[begin:end]):
-                return replace(request, result=clause[0].isspace())
+            request = language.request(text, clause.end(), until, clause=True)
+            if not request or language.refuses(before):
+                continue
+            told = joined and not ordered and is_told(before)
+            if not told or language.begs(text[clause.end() : until]):
+                return replace(request, last=end, result=joined)
     return None
+
+
+def _is_advice(text: str, request: _Request) -> bool:
+    """Whether `request` may only tell what to heed in a task that the message gives."""
+    other = text[: request.first] + text[_extent(text, request.begin) :]
+    return (
+        request.begin >= 0
+        and is_soft(text[request.first : request.begin])
+        and not is_own(text[request.begin : request.until])
+        and re.search(r"\w", other) is not None
+    )
 
 
 def _wish(message: str, text: str, found: list[_Request], *, attached: bool) -> Wish | None:

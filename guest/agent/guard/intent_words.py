@@ -60,9 +60,10 @@ _EN_TAIL = (
     r"|good|another time|tomorrow))*(?:,? (?:please|pls|now|too|as well|forever|always|thanks?"
     r"|thank you|thx|(?:going|moving) forward|from now on))*"
 )
+_EN_NOT = r"(?:don'?t (?:ever )?forget|do not forget|never forget)"
 _EN_KEEP = (
     r"(?:save|store|remember|memori[sz]e|note(?: down)?|(?:write|jot) down|record|retain"
-    r"|make a note of|take (?:a )?note of|don'?t (?:ever )?forget|do not forget|never forget)"
+    rf"|make a note of|take (?:a )?note of|{_EN_NOT})"
 )
 _EN_MINE = (
     r"(?:my|our) (?!work|time|money|progress|changes|games?|files?|documents?|photos?)"
@@ -84,8 +85,7 @@ ENGLISH: Final = IntentWords(
         r"|(?:please )?try to |you (?:should|must|need to) |let's )"
     ),
     that=(
-        r"(?:remember|keep in mind|bear in mind|don'?t (?:ever )?forget|do not forget|never forget"
-        r"|note(?: down|(?=(?: that)? (?:I|I'm|I've|I'd|my|we|we're|our)\b))"
+        rf"(?:remember|keep in mind|bear in mind|{_EN_NOT}|note(?: down)?"
         r"|(?:write|jot) down|make a (?:mental )?note|take (?:a )?note|memori[sz]e)"
         r"(?: for (?:later|me|next time|the future))?(?:,? please)?,?"
         r"(?: that\b(?! (?:for|in|to|please|going|moving|from|next|until)\b)"
@@ -99,8 +99,9 @@ ENGLISH: Final = IntentWords(
         r"(?!(?:please|pls|remember|note|keep|save|store|don't|can|could)\b)"
     ),
     attached=(
-        rf"(?:(?:{_EN_KEEP}|keep|write down|bear|make a note|take (?:a )?note|note to self)"
-        rf"(?: (?:{_EN_THIS}|(?:the|these|this) following(?: \w+)?|in mind|down"
+        rf"(?:(?:save|remember|memori[sz]e|{_EN_NOT}|note(?: to self)?|write down|make a note"
+        rf"|take (?:a )?note|(?:{_EN_KEEP}|keep|bear)(?= ))(?: (?:{_EN_THIS}"
+        r"|(?:the|these|this) following(?: \w+)?|in mind|down"
         r"|something|(?:one|this one|a few|two|three) (?:more )?things?"
         rf"|for (?:later|me|the future|(?:your |future )?reference))|{_EN_MEMORY})*"
         rf"|(?:add|put|commit)(?: (?:{_EN_THIS}|the following(?: \w+)?))?{_EN_MEMORY})"

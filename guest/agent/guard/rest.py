@@ -1,5 +1,5 @@
-"""What a message says beside its request to keep something: an order, a statement, or that
-something is to be read."""
+"""What a message says beside a request to keep something: an order, a statement, a question,
+or that something is to be read."""
 
 import re
 from typing import Final
@@ -43,6 +43,23 @@ _OWN: Final = re.compile(
     r"|onze|ja|mój|moj\w+|jestem|я|мой|моя|моё|моего|мы|наш\w*)\b|我|私|僕",
     re.IGNORECASE,
 )
+_TELLS: Final = re.compile(
+    r"\W*(?:I|we|you|they|he|she|it|ich|wir|er|sie|je|nous|il|elle|on|ik|wij|hij|я|мы|он|она|они"
+    r"|when(?:ever)?|if|after|once|wenn|nachdem|quand|si|cuando|quando|als|wanneer|gdy|когда|если"
+    r"|in this|j')\b",
+    re.IGNORECASE,
+)
+_HOW: Final = re.compile(
+    r"\b(?:how|why|whether|what|which|who|where|when|if|way|wie|warum|ob|comment|pourquoi|cómo|come"
+    r"|perché|como|hoe|waarom|jak|dlaczego|как|почему)\b|怎|如何|どう",
+    re.IGNORECASE,
+)
+_SOFT: Final = re.compile(
+    r"\b(?:(?:keep|bear) in mind|note|denke? (?:bitte )?dar?an|im (?:hinter)?kopf|notez?|à l'esprit"
+    r"|en tête|en cuenta|en mente|presente|a mente|em mente|rekening|gedachten|achterhoofd"
+    r"|na uwadze|в виду|учти(?:те)?)\b",
+    re.IGNORECASE,
+)
 
 
 def is_made(rest: str) -> bool:
@@ -60,3 +77,18 @@ def is_material(text: str) -> bool:
 def is_own(rest: str) -> bool:
     """Whether `rest` speaks of the user."""
     return _OWN.search(rest) is not None
+
+
+def is_told(before: str) -> bool:
+    """Whether a sentence that begins with `before` tells what somebody does or did."""
+    return _TELLS.match(before) is not None
+
+
+def is_how(before: str) -> bool:
+    """Whether `before` asks how, not for the thing itself."""
+    return _HOW.search(before) is not None
+
+
+def is_soft(words: str) -> bool:
+    """Whether `words` may as well tell what to heed in a task ("keep in mind that …")."""
+    return _SOFT.search(words) is not None
