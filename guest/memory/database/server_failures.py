@@ -1,7 +1,6 @@
 """What a libSQL server says, or fails to say, as errors a person can act on."""
 
 from http import HTTPStatus
-from typing import Final
 
 from libsql_client import LibsqlError
 from wire.errors import Code
@@ -9,8 +8,7 @@ from wire.errors import Code
 from guest.errors import StorageError
 from guest.memory.database.base import ConstraintViolated
 from guest.memory.database.hrana import Refused, Untrusted
-
-NOTHING_CHANGED: Final = "; nothing was changed there"
+from guest.memory.database.watched import NOTHING_CHANGED
 
 
 def from_any(error: Exception, where: str) -> ConstraintViolated | StorageError:

@@ -15,12 +15,12 @@ from wire.errors import Code
 
 from guest.errors import StorageError
 from guest.memory.database.base import Database, Result, Statement, Value
-from guest.memory.database.server_failures import NOTHING_CHANGED
 
 log = logging.getLogger(__name__)
 
 _REFUSED: Final = (Code.UNAUTHENTICATED, Code.PERMISSION_DENIED)
 AWAY: Final = (Code.UNAVAILABLE, Code.TIMEOUT, *_REFUSED)
+NOTHING_CHANGED: Final = "; nothing was changed there"
 _PROBE_MIN_S: Final = 0.1
 _PROBE_MAX_S: Final = 2.0
 _START_WAIT_S: Final = 3.0
