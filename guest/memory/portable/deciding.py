@@ -107,10 +107,10 @@ def refuse_narrower(
     line: NoteLine, scopes: Mapping[str, str], replacing: Mapping[str, str]
 ) -> None:
     """Raises `Conflict` where a note of one session would replace a note that others see: they
-    would lose it. `scopes` has the sessions of such notes, `replacing` those of the notes that
-    a note replaces, empty where all see one."""
+    would lose it. `scopes` says which session a note is of, and `replacing`, which those are
+    of that a note replaces; empty: not of one alone."""
     scope, by = line.scope_session or "", line.superseded_by
-    if by and scopes.get(by, scope) != scope:
+    if by and scopes.get(by, "") not in ("", scope):
         raise Conflict(
             f"superseded_by: only session {scopes[by]} sees note {by}; the others would lose "
             f"note {line.note_id}"

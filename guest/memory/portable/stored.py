@@ -55,7 +55,7 @@ SELECT note_id, superseded_by FROM chain CROSS JOIN notes USING (note_id)
 """
 _SCOPES: Final = """
 SELECT note_id, scope_session FROM notes
-    WHERE namespace = ? AND note_id IN (SELECT value FROM json_each(?)) AND scope_session <> ''
+    WHERE namespace = ? AND note_id IN (SELECT value FROM json_each(?))
 """
 _REPLACING: Final = """
 SELECT superseded_by, iif(MIN(scope_session) = MAX(scope_session), MIN(scope_session), '')
