@@ -7,7 +7,7 @@ asked to be kept, what the calls really did, and what the answer may therefore s
 
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any
 
 from guest.agent.guard.claims import claims_of
 from guest.agent.guard.deeds import Deeds
@@ -18,11 +18,9 @@ from guest.agent.guard.intent import Wish, wish_of
 from guest.agent.guard.saving import Saver
 from guest.agent.guard.sentences import split
 from guest.agent.guard.sources import NothingMeant, sources_of
+from guest.agent.guard.statements import NOT_THAT, NOTHING
 from guest.agent.turn import Pipeline, TurnRequest
 from guest.tools.base import Approve, Safety, ToolContext, ToolResult
-
-_NOTHING: Final = "(In truth nothing was saved or changed in this turn: no tool did it.)"
-_NOT_THAT: Final = "(I left out a claim that was not true: no tool did that in this turn.)"
 
 
 class SaveGuard:
@@ -66,7 +64,7 @@ class SaveGuard:
             return f"(Nothing was saved: {nothing}.)"
         said = []
         if any(map(self._is_false, self.text.struck)):
-            said.append(_NOT_THAT if self._deeds.anything else _NOTHING)
+            said.append(NOT_THAT if self._deeds.anything else NOTHING)
         lost = self._deeds.unmended()
         if lost and (self._wish is not None or any(map(claims_of, self._all(answer)))):
             said.append(f"(Not saved: {'; '.join(lost)})")

@@ -10,6 +10,7 @@ from wire.tools import FAMILIES
 
 from guest.agent.guard.claims import Claim, claims_of
 from guest.agent.guard.quoting import beginning
+from guest.agent.guard.statements import tells_of_a_save
 from guest.tools.base import ToolResult
 
 MEMORY_TOOLS: Final = frozenset(
@@ -133,6 +134,8 @@ class Deeds:
     def is_false(self, sentence: str, *, of_memory: bool) -> bool:
         """Whether `sentence` claims what no call has done. `of_memory`: what does not say
         of what it speaks means memory, and no file."""
+        if tells_of_a_save(sentence) and not self._saved:
+            return True
         return any(
             not self._is_true(claim, of_memory=of_memory) for claim in claims_of(sentence)
         ) and not self._read_out(sentence)

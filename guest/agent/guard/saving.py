@@ -10,6 +10,7 @@ from wire.errors import WireError
 from guest.agent.guard.parts import parts_of
 from guest.agent.guard.quoting import beginning
 from guest.agent.guard.sources import Source
+from guest.agent.guard.statements import SAVED
 from guest.agent.turn import Pipeline
 from guest.tools.base import Approve, ToolContext, ToolResult
 
@@ -50,7 +51,7 @@ class Saver:
             what = "Not everything" if rest else "Nothing"
             return f"({what} was saved: {'; '.join(failed)}.)"
         missing = f". Not saved: {'; '.join(failed)}" if failed else ""
-        return f"(Saved by the runtime, as you asked: {'; '.join(told)}{missing})"
+        return f"{SAVED}{'; '.join(told)}{missing})"
 
     async def _save(self, tool: str, source: Source) -> tuple[list[str], list[str]]:
         """What was stored of one source, and what was not, in words."""

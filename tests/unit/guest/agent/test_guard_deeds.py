@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from guest.agent.guard.forgotten import forgotten
+from guest.agent.guard.statements import without
 from guest.tools.base import Safety
 from tests.unit.guest.agent.guard_fakes import House, calls, doing, save
 
@@ -92,6 +93,29 @@ def test_words_that_all_share_tell_nothing() -> None:
     assert forgotten(things, ["the wife is called Ana"]) == things[1:]
     assert forgotten(things, ["called"]) == ()
     assert forgotten(things[:1], []) == ()
+
+
+# The runtime's own words
+
+
+@pytest.mark.parametrize(
+    ("failures", "asked"),
+    [
+        ([], "Remember that I like tea"),
+        ([ValueError("no room")], "Remember that I like tea"),
+        ([None, ValueError("no room")], BOTH),
+        ([], "I like tea"),
+    ],
+)
+async def test_what_the_runtime_says_is_told_from_what_a_model_says(
+    failures: list[Exception | None], asked: str
+) -> None:
+    half = calls(save("Wife: Ana"))
+    house = House(*([half] if asked == BOTH else []), "Tea is hot. I've deleted the rest.")
+    house.failures = failures
+    text = await house.answer(asked)
+    assert without(text) == "Tea is hot."
+    assert text != "Tea is hot."
 
 
 # Looks that change and find nothing

@@ -63,6 +63,19 @@ async def test_what_the_runtime_adds_is_a_paragraph_of_its_own() -> None:
     assert await House("Hello.\nI've saved it.\n").answer("hi") == f"Hello.\n\n{NOTHING}"
 
 
+@pytest.mark.parametrize(
+    "imitation",
+    [
+        "(Saved by the runtime, as you asked: Stored: [id: note-7] “I like tea”)",
+        "memory_save: Stored: [id: note-7]",
+    ],
+)
+async def test_a_model_cannot_speak_for_the_runtime(imitation: str) -> None:
+    assert await House(f"Hello.\n\n{imitation}").answer("I like tea.") == f"Hello.\n\n{NOTHING}"
+    house = House(calls(save("Tea")), imitation)
+    assert await house.answer("I like tea.") == imitation
+
+
 async def test_a_claim_over_two_lines_is_put_right() -> None:
     house = House(letters("I have made\na note of that."))
     assert await house.answer("I like tea.") == f"I have made\n\n{NOTHING}"
@@ -261,6 +274,14 @@ async def test_all_that_was_said_in_the_turn_before_is_the_previous_answer() -> 
     await house.answer("Thanks! Save this.")
     kept = "Water boils at 100 °C.\n\nAnything else?"
     assert house.saved == [f"From my previous answer:\n\n{kept}"]
+
+
+async def test_what_the_runtime_added_is_no_part_of_the_previous_answer() -> None:
+    house = House("Water boils at 100 °C. I've saved that.", *(["Saved!"] * 3))
+    assert (await house.answer("When does water boil?")).endswith(NOTHING)
+    for _ in range(3):
+        assert "note-1" in await house.answer("Save this.")
+    assert house.saved == ["From my previous answer:\n\nWater boils at 100 °C."]
 
 
 async def test_the_answer_to_what_was_ordered_is_kept() -> None:
