@@ -21,7 +21,7 @@ from runner.cli import lifecycle, log_view, status_view
 from runner.cli import users as users_view
 from runner.cli.images import images
 from runner.cli.memory import memory
-from runner.cli.options import Options, options_first, warn_unconfined
+from runner.cli.options import Options, for_the_same, options_first, warn_unconfined
 from runner.cli.screen import discard
 from runner.cli.sessions import sessions
 from runner.control import connect_control
@@ -202,8 +202,10 @@ def main() -> None:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC's own log would go to the terminal
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # what a terminal cannot show becomes a "?"
+    words: list[str] = []
     try:
-        code = app(options_first(_words()), prog_name="runner", standalone_mode=False)
+        words = options_first(_words())
+        code = app(words, prog_name="runner", standalone_mode=False)
     except typer.TyperException as error:
         _complain(f"{error.format_message()}\n  fix: {_help_for(error)}")
         code = getattr(error, "exit_code", 2)
@@ -211,6 +213,7 @@ def main() -> None:
         discard(sys.stdout)
         code = 0
     except WireError as error:
+        error.resolution = for_the_same(error.resolution, words)
         _complain(str(error))
         code = 1
     except OSError as error:

@@ -1,6 +1,7 @@
 """What stands before the command, and the settings that follow from it."""
 
 import os
+import re
 import shlex
 import sys
 from collections.abc import Sequence
@@ -23,6 +24,10 @@ UNCONFINED: Final = (
 
 _VALUED: Final = ("--config", "--user", "--tier", "--workspace-root", "--log-level")
 _FLAGS: Final = ("--insecure",)
+_WHOSE: Final = ("--config", "--user", "--workspace-root")
+_COMMAND: Final = re.compile(
+    r"\brunner (?=(?:chat|doctor|logs|memory|restart|sessions|start|status|stop)\b)"
+)
 
 
 def options_first(words: Sequence[str]) -> list[str]:
@@ -41,6 +46,21 @@ def options_first(words: Sequence[str]) -> list[str]:
         else:
             rest.append(word)
     return [*front, *rest]
+
+
+def for_the_same(text: str, words: Sequence[str]) -> str:
+    """`text` with its commands for the user and the settings that the command line `words`,
+    options in front, names: `runner stop` must not stop somebody else's agent."""
+    whose: list[str] = []
+    left = iter(words)
+    for word in left:
+        name, equals, _ = word.partition("=")
+        if name not in _VALUED and name not in _FLAGS:
+            break
+        value = [] if equals or name in _FLAGS else [next(left, "")]
+        if name in _WHOSE:
+            whose += [word, *value]
+    return _COMMAND.sub(lambda _: f"{shlex.join(['runner', *whose])} ", text)
 
 
 @dataclass(frozen=True)

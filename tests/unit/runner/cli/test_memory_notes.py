@@ -256,6 +256,8 @@ def test_an_ambiguous_beginning_names_the_notes(memory: FakeMemory, run_memory: 
     missing = run_memory("show", "x")
     assert missing.code == 1
     assert "note not found: x\n  why: no id begins so" in missing.err
+    theirs = run_memory("show", "x", "--user", "bob")
+    assert "  fix: runner --user bob memory list --all --superseded\n" in theirs.err
 
 
 def test_of_too_many_notes_only_whole_ids_are_found(

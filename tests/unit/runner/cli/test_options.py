@@ -2,7 +2,7 @@
 
 import pytest
 
-from runner.cli.options import options_first
+from runner.cli.options import for_the_same, options_first
 
 
 @pytest.mark.parametrize(
@@ -23,3 +23,31 @@ from runner.cli.options import options_first
 )
 def test_global_options_may_stand_behind_the_command(given: str, understood: str) -> None:
     assert options_first(given.split()) == understood.split()
+
+
+@pytest.mark.parametrize(
+    ("line", "resolution", "told"),
+    [
+        ("memory show x", "runner logs", "runner logs"),
+        (
+            "--user bob memory show x",
+            "runner memory list --all",
+            "runner --user bob memory list --all",
+        ),
+        (
+            "--insecure --config=my.toml --log-level debug --user bob stop",
+            "free some notes, then: runner restart; or `runner stop`",
+            "free some notes, then: runner --config=my.toml --user bob restart; "
+            "or `runner --config=my.toml --user bob stop`",
+        ),
+        (
+            "--user bob start",
+            "runner --user bob start --detach",
+            "runner --user bob start --detach",
+        ),
+        ("--user bob start", "runner images build", "runner images build"),
+        ("memory save --user", "runner logs", "runner logs"),
+    ],
+)
+def test_a_fix_is_for_the_user_who_was_named(line: str, resolution: str, told: str) -> None:
+    assert for_the_same(resolution, line.split()) == told
