@@ -250,7 +250,16 @@ def _laid_over(general: dict[str, Any], own: Any) -> Any:
     merged = dict(own)
     for name in UserSection.model_fields:
         merged[name] = _merged(general.get(name, {}), own.get(name, {}))
+    _switch_on(merged["tools"], own.get("tools"))
     return merged
+
+
+def _switch_on(tools: Any, own: Any) -> None:
+    """What a user's own section enables is not kept off by the general `disabled`."""
+    match tools, own:
+        case {"disabled": list(disabled)}, {"enabled": list(enabled), **rest}:
+            if "disabled" not in rest:
+                tools["disabled"] = [name for name in disabled if name not in enabled]
 
 
 def _merged(base: Any, top: Any) -> Any:

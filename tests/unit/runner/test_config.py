@@ -111,6 +111,23 @@ def test_users_lay_their_keys_over_the_general_ones(tmp_path: Path) -> None:
     assert carol.tools.disabled == ()
 
 
+def test_a_user_may_have_what_is_off_for_all_others(tmp_path: Path) -> None:
+    text = """
+    [tools]
+    disabled = ["working_memory", "file_delete"]
+    [users.bob.tools]
+    enabled = ["working_memory"]
+    [users.eve.tools]
+    enabled = ["working_memory"]
+    disabled = ["working_memory"]
+    """
+    config = load(tmp_path, text)
+    alice, bob, eve = (config.for_user(user).tools for user in ("alice", "bob", "eve"))
+    assert alice.disabled == ("working_memory", "file_delete")
+    assert bob.disabled == ("file_delete",)
+    assert eve.disabled == ("working_memory",)
+
+
 def test_a_users_list_of_tools_stands_instead_of_the_general_one(tmp_path: Path) -> None:
     text = """
     [tools]
