@@ -91,10 +91,10 @@ class World:
             return_exceptions=True,
         )
         for note_id, by, outcome in ((one, other, outcomes[0]), (other, one, outcomes[1])):
-            if outcome is None:
-                self.notes[note_id].by = by
-            else:
+            if isinstance(outcome, BaseException):
                 assert isinstance(outcome, SupersedeRefused | NoteNotFound)
+            else:
+                self.notes[note_id].by = by
 
     async def _undo(self, note_id: str, may_forget: bool) -> None:
         kept = self.notes.get(note_id)
