@@ -100,10 +100,11 @@ def test_a_guest_that_is_killed_between_two_turns_costs_nothing(household: House
     chat.stdin.write("remember that my name is Shantanu\n")
     chat.stdin.flush()
     shown = ""
-    while "Saved" not in shown:
+    while not shown.endswith("\n\n"):  # which ends the turn
         line = chat.stdout.readline()
         assert line, chat.communicate()
         shown += line
+    assert "Saved" in shown
     (guest,) = household.guest_pids("guest.app")
     os.kill(guest, signal.SIGKILL)
     output, errors = chat.communicate("what do you know about my name?\n", timeout=60)
