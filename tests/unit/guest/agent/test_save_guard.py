@@ -247,6 +247,24 @@ async def test_a_failing_turn_that_saved_saves_no_more() -> None:
     assert house.watcher.text == ""
 
 
+async def test_a_turn_that_runs_out_of_time_while_its_answer_is_kept_keeps_it() -> None:
+    saved: list[str] = []
+
+    def late(arguments: Any) -> Any:
+        saved.append(arguments.content)
+        if len(saved) == 1:
+            raise TimeoutError
+        return {"note_id": "note-1"}
+
+    house = House("Masses attract each other. I've saved that.", tools=())
+    house.others = [doing("memory_save", late)]
+    outcome = await house.say("Explain gravity and remember it.")
+    assert isinstance(outcome, gateway_pb2.TurnFailed)
+    assert saved == ["From this answer:\n\nMasses attract each other."] * 2
+    assert house.store.texts("assistant") == [house.watcher.text]
+    assert house.watcher.text.startswith("Masses attract each other.\n\n(Saved by the runtime")
+
+
 async def test_a_failing_turn_says_nothing_of_what_never_came_to_be() -> None:
     house = House(RuntimeError("gone"))
     assert isinstance(await house.say("Explain gravity and remember it."), gateway_pb2.TurnFailed)
