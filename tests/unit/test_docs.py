@@ -9,9 +9,13 @@ from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
+from typer.core import TyperGroup
+from typer.main import get_command
 from wire.v1 import gateway_pb2
 
 from runner.cli import memory_json, sessions
+from runner.cli.app import app
+from runner.cli.options import _VALUED
 from runner.config import Config, UserSection
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -22,6 +26,7 @@ THREAT_MODEL = ROOT / "docs" / "threat-model.md"
 _FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _TEST = re.compile(r"(tests/[\w/]+\.py)(?:::(\w+))?")
+_COMMAND = re.compile(r"(?:^|[`$] ?)runner ((?:[^`\n#|;&<>(…])+)", re.MULTILINE)
 _SETTING = re.compile(r"`\[([\w.<>]+)\] (\w+)`")
 _SECTION = re.compile(r"^#+ (?:The top level|`\[([\w.]+)\]`)", re.MULTILINE)
 _ROW = re.compile(r"^\| `(\w+)` \| `?(.*?)`? \|", re.MULTILINE)
@@ -94,6 +99,23 @@ def test_no_table_is_torn(page: Path) -> None:
     for before, line, after in zip(["", *lines], lines, [*lines[1:], ""], strict=False):
         if line.startswith("|") and not before.startswith("|"):
             assert re.match(r"\|\s*:?-", after), f"{name(page)}: {line}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_command_that_is_named_exists(page: Path) -> None:
+    for line in _COMMAND.findall(page.read_text()):
+        command, known = get_command(app), {"-h", "--help", "-", "--"}
+        words = iter(line.split())
+        for word in words:
+            known |= {option for each in command.params for option in each.opts}
+            option = word.split("=")[0]
+            if word.startswith("-"):
+                assert option in known, f"{name(page)}: runner {line}"
+                if word in _VALUED:
+                    next(words)
+            elif isinstance(command, TyperGroup):
+                assert word in command.commands, f"{name(page)}: runner {line}"
+                command = command.commands[word]
 
 
 def test_the_shapes_for_programs_are_those_that_are_documented() -> None:
