@@ -25,7 +25,9 @@ _REMOVES: Final = frozenset({"memory_delete", "forget"})
 _LOOKS: Final = frozenset(
     {"memory_search", "memory_context", "recall", "search_memory", "scratch_note"}
 )
+_READS: Final = frozenset({"file_read", "file_search", "shell_exec"})
 _QUOTED_WORDS_MIN: Final = 3
+_READ_WORDS_MIN: Final = 5
 _LOOKING: Final = re.compile(
     r"\s*(?:(?:ls|cat|head|tail|e?grep|rg|wc|file|stat|du|df|pwd|echo|printf|date|whoami|id|uname"
     r"|which|ps|diff|less|more|cut|tr|jq)\b[^>;&|\n(`]*+(?:[;&|\n]++\s*+|$))+"
@@ -93,6 +95,7 @@ class Deeds:
     def __init__(self, changing: Collection[str]) -> None:
         self._changing = frozenset(changing)
         self._looked_up = ""
+        self._read = ""
         self._done: set[str] = set()
         self._saved: set[str] = set()
         self._remembers = False
@@ -112,6 +115,8 @@ class Deeds:
         if tool in _LOOKS:
             self._looked_up += result.text
             self._remembers |= _found(call.data)
+        if tool in _READS:
+            self._read += result.text
         if call.saves:
             self._saved.add(call.place)
             if tool in _LASTING:
@@ -136,9 +141,11 @@ class Deeds:
         of what it speaks means memory, and no file."""
         if tells_of_a_save(sentence) and not self._saved:
             return True
-        return any(
-            not self._is_true(claim, of_memory=of_memory) for claim in claims_of(sentence)
-        ) and not self._read_out(sentence)
+        claims = claims_of(sentence)
+        if all(self._is_true(claim, of_memory=of_memory) for claim in claims):
+            return False
+        of_memory |= any(claim.about == "memory" for claim in claims)
+        return not self._read_out(sentence, of_memory=of_memory)
 
     def unmended(self) -> list[str]:
         """What could not be saved and was not saved later, each with the reason."""
@@ -167,11 +174,14 @@ class Deeds:
         done = bool(self._saved) if claim.kind == "save" else claim.kind in self._done
         return done or (self.wrote and claim.about == "any" and not of_memory)
 
-    def _read_out(self, sentence: str) -> bool:
-        """Whether `sentence` is what a note says."""
+    def _read_out(self, sentence: str, *, of_memory: bool) -> bool:
+        """Whether `sentence` is what a note says; or, where it is not of memory, a file or
+        a command's output."""
         said = sentence.strip(" \n\t-*•.!")
-        words = json.dumps(said, ensure_ascii=False)[1:-1]
-        return len(said.split()) >= _QUOTED_WORDS_MIN and words in self._looked_up
+        words, many = json.dumps(said, ensure_ascii=False)[1:-1], len(said.split())
+        if many >= _QUOTED_WORDS_MIN and words in self._looked_up:
+            return True
+        return not of_memory and many >= _READ_WORDS_MIN and words in self._read
 
     def _make_good(self, step: int, done: Call) -> None:
         """A later answer's save stands for one that failed: the same, or else the first."""

@@ -142,6 +142,22 @@ async def test_a_command_makes_a_claim_true_if_it_may_have_written(
 
 
 @pytest.mark.parametrize(
+    ("asked", "shown"),
+    [
+        ("Read the diary", "I have saved the money for later. Tea.\n\n"),
+        ("Read the diary. Remember that I like tea", "Tea.\n\n"),
+    ],
+)
+async def test_what_a_file_says_is_read_out_unless_something_is_to_be_kept(
+    asked: str, shown: str
+) -> None:
+    said = "I have saved the money for later. I've saved all of it to memory. Saved!"
+    house = House(calls(("file_read", {})), f"{said} Tea.")
+    house.others = [doing("file_read", {"content": said}, safety=Safety.READ_ONLY)]
+    assert (await house.answer(asked)).startswith(shown)
+
+
+@pytest.mark.parametrize(
     ("tool", "found"),
     [
         ("recall", {"count": 0, "memories": []}),
