@@ -30,6 +30,7 @@ _SHORT: Final = re.compile(
     r"|inkl|tel|max|min|\d{1,2}))\.\Z",
     re.IGNORECASE,
 )
+_SHORT_MAX: Final = 20
 _STOP: Final = re.compile(r"[.!?…]+[\"'”’»)\]]*(?=\s|$)|[。！？]+|\n")
 _SIGNS: Final = re.compile(r"(?:[^\w/\x01]|https?://\S+\s)*")
 """What may stand before the first word: "¿", emoji, an address; no quotation and no path."""
@@ -292,9 +293,10 @@ def _extent(text: str, begin: int) -> int:
     """Where the words end that begin at `begin`: with their sentence, or with the message
     where they announce what follows."""
     for stop in _STOP.finditer(text, begin):
-        if text[begin : stop.end()].rstrip().endswith((":", "：")):
+        ending = text[max(begin, stop.end() - _SHORT_MAX) : stop.end()]
+        if ending.rstrip().endswith((":", "：")):
             return len(text)
-        if not _SHORT.search(text[begin : stop.end()]) or stop.end() == len(text):
+        if not _SHORT.search(ending) or stop.end() == len(text):
             return stop.end()
     return len(text)
 

@@ -454,3 +454,8 @@ def test_a_quoted_request_is_none(request: str, quotes: tuple[str, str]) -> None
 def test_any_text_can_be_read(message: str) -> None:
     wish = wish_of(message)
     assert wish is None or all(words in message for words in wish.words)
+
+
+def test_a_long_row_of_dots_is_read_in_linear_time() -> None:
+    row = "1. " * 10_000
+    assert wish_of(f"Remember that {row}") == Wish(words=(row.strip(),))
