@@ -5,6 +5,7 @@ part that nothing recognises (docs/design/2026-11-20-redact-before-truncating.md
 """
 
 import json
+from bisect import bisect_right
 from typing import Any, Final
 
 from guest.tools.base import Excerpt, Spliced, ToolOutput
@@ -31,15 +32,21 @@ class Renderer:
     def output(self, output: ToolOutput, at_least_bytes: int = 0) -> str:
         """The text of a result: JSON, then its `Note: ` lines, each one line whatever it quotes.
 
-        It may have `at_least_bytes`, also where the pipeline's bound is lower.
+        It may have `at_least_bytes`, also where the pipeline's bound is lower. A list
+        that is too long ends after a whole item.
         """
-        text = json.dumps(self._clean(output.data), ensure_ascii=False).translate(_LINE_BREAKS)
+        data = self._clean(output.data)
         notes = [" ".join(self.text(note).split()) for note in output.notes]
-        return self._bounded(text, notes, max(self._max_bytes, at_least_bytes))
+        max_bytes = max(self._max_bytes, at_least_bytes)
+        tail = _tail(notes, max_bytes)
+        if _size(text := _json(data)) + _size(tail) <= max_bytes:
+            return text + tail
+        return _whole_items(data, tail, max_bytes) or _beginning(text, tail, max_bytes)
 
     def error(self, message: str) -> str:
         """The text of a refusal."""
-        return self._bounded(self.text(message), [], self._max_bytes)
+        text = self.text(message)
+        return text if _size(text) <= self._max_bytes else _beginning(text, "", self._max_bytes)
 
     def text(self, text: str) -> str:
         """`text` with virtual paths and without secrets."""
@@ -85,15 +92,41 @@ class Renderer:
         spans = sorted([*self._scrubber.replacements(text), *self._host_paths.spans(text)])
         return replaced(text, spans, first, last)
 
-    def _bounded(self, text: str, notes: list[str], max_bytes: int) -> str:
-        tail = "".join(f"\nNote: {note}" for note in notes)
-        tail = _cut(tail, max_bytes // _NOTES_SHARE)
-        total = len(text.encode())
-        if total + len(tail.encode()) <= max_bytes:
-            return text + tail
-        said = f"\nNote: the result has {total} bytes; only its beginning is shown"
-        room = max(0, max_bytes - len(tail.encode()) - len(said.encode()))
-        return _cut(text, room) + said + tail
+
+def _json(data: Any) -> str:
+    return json.dumps(data, ensure_ascii=False).translate(_LINE_BREAKS)
+
+
+def _tail(notes: list[str], max_bytes: int) -> str:
+    return _cut("".join(f"\nNote: {note}" for note in notes), max_bytes // _NOTES_SHARE)
+
+
+def _whole_items(data: Any, tail: str, max_bytes: int) -> str:
+    """`data` with as many of the first items of its one list as fit, how many these are,
+    and `tail`; empty where there is no such list, or not even one item fits."""
+    fields = data if isinstance(data, dict) else {"": data}
+    lists = [key for key, value in fields.items() if isinstance(value, list)]
+    if len(lists) != 1:
+        return ""
+    (key,) = lists
+    items = fields[key]
+
+    def answer(count: int) -> str:
+        shown = items[:count] if data is items else {**data, key: items[:count]}
+        said = f"\nNote: only the first {count} of {len(items)} fit into one result"
+        return _json(shown) + said + tail
+
+    count = bisect_right(range(1, len(items)), max_bytes, key=lambda count: _size(answer(count)))
+    return answer(count) if count else ""
+
+
+def _beginning(text: str, tail: str, max_bytes: int) -> str:
+    said = f"\nNote: the result has {_size(text)} bytes; only its beginning is shown"
+    return _cut(text, max(0, max_bytes - _size(tail) - _size(said))) + said + tail
+
+
+def _size(text: str) -> int:
+    return len(text.encode())
 
 
 def _cut(text: str, max_bytes: int) -> str:

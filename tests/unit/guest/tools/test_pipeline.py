@@ -150,6 +150,26 @@ async def test_a_long_result_is_cut_at_a_character_and_says_so() -> None:
     assert set(body.split('"text": "')[1]) == {"ü"}
 
 
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("max_bytes", [600, 1024, 1500])
+async def test_a_long_list_ends_after_a_whole_item_and_says_so(named: bool, max_bytes: int) -> None:
+    items = [{"id": number, "text": "ü" * 100} for number in range(20)]
+
+    async def listing(_: ToolContext, __: Any) -> ToolOutput:
+        return ToolOutput({"count": 20, "items": items} if named else items, notes=("read",))
+
+    bounded = ToolPipeline(
+        registry(tool("listing", listing)), scrubber=Scrubber(), max_output_bytes=max_bytes
+    )
+    result = await bounded.call(ALICE, "listing", {})
+    body, said, noted = result.text.splitlines()
+    shown = json.loads(body)["items"] if named else json.loads(body)
+    assert shown == items[: len(shown)]
+    assert max_bytes - 240 < len(result.text.encode()) <= max_bytes
+    assert said == f"Note: only the first {len(shown)} of 20 fit into one result"
+    assert noted == "Note: read"
+
+
 async def test_a_long_error_is_cut_too() -> None:
     result = await call("mendable", "x" * 50_000)
     assert len(result.text.encode()) <= 16 * 1024
