@@ -1,6 +1,7 @@
 """A store after a fault: whether it is whole, and what it holds."""
 
 from collections import Counter, defaultdict
+from dataclasses import replace
 from typing import Any, Final
 
 from guest.errors import StorageError
@@ -19,7 +20,9 @@ _QUERIES: Final = {
                restores
         FROM notes
     """,
-    "versions": "SELECT note_id, version, content FROM note_versions ORDER BY note_id, version",
+    "versions": """
+        SELECT note_id, version, content, restores FROM note_versions ORDER BY note_id, version
+    """,
     "usage": """
         SELECT namespace, notes, bytes FROM usage WHERE notes <> 0 OR bytes <> 0 EXCEPT
         SELECT namespace, SUM(note), SUM(length(CAST(content AS BLOB))) FROM (
@@ -58,10 +61,12 @@ async def inspect(database: Database) -> Found:
     if rows["integrity"] != [("ok",)] or rows["foreign keys"]:
         damage.append(f"{rows['integrity']} {rows['foreign keys']}"[:500])
     before: dict[str, tuple[str, ...]] = defaultdict(tuple)
-    for note_id, _, text in rows["versions"]:
+    restored: dict[str, dict[int, int]] = defaultdict(dict)
+    for note_id, number, text, restores in rows["versions"]:
         before[note_id] += (text,)
+        restored[note_id][number] = restores
     notes = {
-        note_id: Kept(text, version, before[note_id], *known)
+        note_id: replace(Kept(text, version, before[note_id], *known), restored=restored[note_id])
         for note_id, text, version, *known in rows["notes"]
     }
     sessions: dict[str, tuple[str, ...]] = {session_id: () for session_id, _ in rows["sessions"]}
@@ -88,7 +93,7 @@ def _twice(kept: Kept) -> list[str]:
 
 def _half_notes(notes: dict[str, Kept], rows: Rows) -> list[str]:
     versions, passages = defaultdict(list), defaultdict(list)
-    for note_id, number, _ in rows["versions"]:
+    for note_id, number, _, _ in rows["versions"]:
         versions[note_id].append(number)
     for note_id, body in rows["passages"]:
         passages[note_id].append(body)

@@ -1,6 +1,6 @@
 """What a store was told and has acknowledged, against what is found in it after a fault."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,7 +10,8 @@ Line = dict[str, Any]
 
 @dataclass(frozen=True)
 class Kept:
-    """A note as it stands, and what it said before, oldest first."""
+    """A note as it stands, and what it said before, oldest first. `restored`: which version
+    a version before had restored."""
 
     text: str
     version: int
@@ -20,12 +21,18 @@ class Kept:
     scope: str = ""
     superseded: str | None = None
     restores: int = 0
+    restored: Mapping[int, int] = field(default_factory=dict, compare=False)
 
     def followed_by(self, text: str, restores: int = 0) -> "Kept":
         """The next version, which counts even where this one did not."""
-        before, version = (*self.before, self.text), self.version + 1
         return replace(
-            self, text=text, version=version, before=before, superseded=None, restores=restores
+            self,
+            text=text,
+            version=self.version + 1,
+            before=(*self.before, self.text),
+            superseded=None,
+            restores=restores,
+            restored={**self.restored, self.version: self.restores},
         )
 
     def undone(self) -> "Kept | None":
@@ -33,7 +40,9 @@ class Kept:
         if self.superseded is not None:
             return replace(self, superseded=None)
         earlier = (self.restores or self.version) - 1
-        return self.followed_by(self.before[earlier - 1], earlier) if earlier else None
+        if not earlier:
+            return None
+        return self.followed_by(self.before[earlier - 1], self.restored.get(earlier) or earlier)
 
     @property
     def sentences(self) -> set[str]:

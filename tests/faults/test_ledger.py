@@ -25,6 +25,15 @@ WRITTEN: list[Line] = [
 ]
 CLEARED: list[Line] = [*WRITTEN, {"will": "clear", "key": "k"}, {"did": "clear"}]
 UNDONE: list[Line] = [*UPDATED, {"will": "undo", "id": "n1"}, {"did": "undo", "version": 3}]
+UNDONE_AGAIN: list[Line] = [
+    *UNDONE,
+    {"will": "update", "id": "n1", "text": "milk"},
+    {"did": "update", "version": 4},
+    {"will": "undo", "id": "n1"},
+    {"did": "undo", "version": 5},
+    {"will": "undo", "id": "n1"},
+    {"did": "undo", "version": 0},
+]
 REPLACED: list[Line] = [
     *SAVED,
     {"will": "save", "text": "cats", "type": "decision"},
@@ -112,6 +121,7 @@ def settled(lines: list[Line], found: Found, *, survived: bool = False) -> Tally
         ([*UPDATED[:3], {"failed": "not known", "known": False}], COFFEE),
         ([*UNDONE, {"will": "undo", "id": "n1"}, {"did": "undo", "version": 0}], NOTHING),
         ([*REPLACED, {"will": "undo", "id": "n1"}, {"did": "undo", "version": 1}], TEA_AND_CATS),
+        (UNDONE_AGAIN, NOTHING),
     ],
 )
 def test_what_may_be_is_not_counted(lines: list[Line], found: Found) -> None:

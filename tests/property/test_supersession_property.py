@@ -115,7 +115,8 @@ class World:
             kept.by = None
         elif version := self._before(kept):
             assert undone.done == "restored"
-            kept.versions.append((kept.versions[version - 1][0], version))
+            text, restored = kept.versions[version - 1]
+            kept.versions.append((text, restored or version))
         else:
             assert undone.done == "forgotten"
             del self.notes[note_id]
