@@ -13,6 +13,7 @@ from wire.limits import SEQUENCE_MAX
 
 from guest.errors import StorageError
 from guest.memory import around, namespaces
+from guest.memory.afterwards import afterwards
 from guest.memory.chunking import passages_of
 from guest.memory.database.base import (
     AnswerLost,
@@ -210,8 +211,11 @@ class Conversations:
                 sequence = cast(int, results[-3].rows[0][0])
                 chunk_ids: Sequence[int] = [cast(int, row[0]) for row in results[-2].rows]
                 self._vectors.added(namespace, len(chunk_ids))
-        except (AnswerLost, ConstraintViolated):
+        except ConstraintViolated:
             sequence, chunk_ids = await self._find(event)
+        except AnswerLost:
+            with afterwards("what was said is stored; it could not be read again"):
+                sequence, chunk_ids = await self._find(event)
         self._indexer.wake(chunk_ids)
         return sequence
 

@@ -41,8 +41,12 @@ WORK: Final = {
     ),
 }
 _OPEN: Final = (
-    *("not known", " is updated;", " is deleted;", " is current again;"),
+    "not known",
+    " is updated;",
+    " is deleted;",
+    " is current again;",
     "what was to be forgotten is;",
+    "what was said is stored;",
 )
 """Parts of errors that do not say that nothing has happened."""
 _AFTER_FAILURE_S: Final = 0.005

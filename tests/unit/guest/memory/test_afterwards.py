@@ -1,6 +1,6 @@
 """An error that comes after a change says that the change was made."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +8,8 @@ import pytest
 from wire.errors import Code
 
 from guest.errors import StorageError
+from guest.memory.database.base import AnswerLost, Result, Statement
+from guest.memory.database.local import LocalDatabase
 from guest.memory.store import Memory
 from guest.memory.supersession import Supersession
 from guest.memory.types import Note
@@ -81,3 +83,27 @@ async def test_an_undo_that_could_not_be_read_again_is_not_denied(
             with pytest.raises(StorageError, match="is current again; it could not be read"):
                 await memory.history.undo(ALICE, note.note_id)
         assert [found.text for found in (await memory.list(ALICE, 10))[0]] == ["likes tea"]
+
+
+async def test_what_was_said_is_not_denied_where_answers_are_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = LocalDatabase.batch
+
+    async def unanswered(self: LocalDatabase, statements: Sequence[Statement]) -> list[Result]:
+        await batch(self, statements)
+        raise AnswerLost
+
+    async with opened(tmp_path / "memory.db") as memory:
+        await memory.conversations.create(ALICE, "s")
+        with monkeypatch.context() as patched:
+            patched.setattr(LocalDatabase, "batch", unanswered)
+            patched.setattr(LocalDatabase, "execute", away)
+            with pytest.raises(StorageError, match="what was said is stored") as caught:
+                await memory.conversations.append(
+                    ALICE, "s", turn_id="t", role="user", text="hello", payload="{}"
+                )
+        assert caught.value.code is Code.UNAVAILABLE
+        assert [each.text for each in await memory.conversations.history(ALICE, "s", 10)] == [
+            "hello"
+        ]
