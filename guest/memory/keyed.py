@@ -125,7 +125,8 @@ class KeyedNotes:
             key=key,
             change=mode,
         )
-        return await self._writer.update(user_id, draft)
+        note, _ = await self._writer.update(user_id, draft)
+        return note
 
 
 class _Overtaken(Exception):  # noqa: N818 - a condition that `write` expects and handles

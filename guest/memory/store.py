@@ -22,7 +22,6 @@ from guest.memory.sessions.state import SessionState
 from guest.memory.typed import TypedNotes
 from guest.memory.types import (
     Details,
-    Hit,
     MemoryConfig,
     Note,
     Only,
@@ -30,6 +29,7 @@ from guest.memory.types import (
     SaveOutcome,
     SearchOutcome,
     Statistics,
+    Updated,
 )
 from guest.memory.unbroken import Unbroken
 from guest.memory.writer import NoteWriter
@@ -114,7 +114,7 @@ class Memory:
         origin: Origin,
         *,
         expected_version: int | None = None,
-    ) -> Note:
+    ) -> Updated:
         """Replace a note's text, and its tags unless None, under the same id.
 
         What it said before is kept as a version. Concurrent updates follow each
@@ -126,7 +126,10 @@ class Memory:
         draft = self._writer.draft(
             text, tags, origin, note_id=note_id, replaces=expected_version, change="update"
         )
-        return await self._writer.update(user_id, draft)
+        note, embedded = await self._writer.update(user_id, draft)
+        if embedded is None:
+            return Updated(note)
+        return Updated(note, await self._writer.similar(note, embedded, origin.session_id))
 
     async def delete(self, user_id: str, note_id: str) -> None:
         """Remove a note with its versions, passages and vectors; no byte of it stays.
@@ -146,11 +149,6 @@ class Memory:
         empty where there is none."""
         namespace = namespaces.notes_of(note.user_id)
         return await notes.twin_of(self._database, namespace, note, text)
-
-    async def similar(self, note: Note, text: str, session_id: str = "") -> tuple[Hit, ...]:
-        """Other notes that say nearly `text`, as the session sees them, as a save of it would
-        give them; none where that cannot be told in time."""
-        return await self._writer.similar(note.user_id, note.note_id, text, session_id)
 
     async def get_many(self, user_id: str, note_ids: Sequence[str]) -> list[Note]:
         """Those of the notes that there are, in the order asked for."""

@@ -206,6 +206,15 @@ class SaveOutcome:
 
 
 @dataclass(frozen=True)
+class Updated:
+    """A note as it says now, and others that say nearly the same, as `SaveOutcome` has
+    them; none where its vector is still to come."""
+
+    note: Note
+    similar: tuple[Hit, ...] = ()
+
+
+@dataclass(frozen=True)
 class Session:
     """One conversation. `updated_at` is when something was last said in it;
     `archived_at` is empty unless it was put away since; `parent_id` is the session that its

@@ -80,7 +80,8 @@ class Undo:
         version = (note.restores or note.version) - 1
         if version:
             draft = await self._draft(namespace, note, version, channel)
-            return Undone("restored", await self._writer.update(note.user_id, draft))
+            restored, _ = await self._writer.update(note.user_id, draft)
+            return Undone("restored", restored)
         if not may_forget:
             raise UndoRefused(
                 f"{note.note_id} says what it said first; to undo that is to forget the note"

@@ -10,7 +10,7 @@ from wire.errors import Code
 from wire.limits import NOTE_MAX_CHARS
 
 from guest.embedding.base import Embedded
-from guest.errors import EmbedderError, GuestError, StorageError
+from guest.errors import GuestError, StorageError
 from guest.memory import arguments, namespaces, note_batches, notes
 from guest.memory.afterwards import afterwards
 from guest.memory.attempts import ATTEMPTS, unexplained
@@ -108,11 +108,11 @@ class NoteWriter:
             return SaveOutcome(note, True, "keyword")
         await self._parts.caught_up(earlier)
         session_id = note.details.scope_session or note.origin.session_id
-        similar = await self._similar(user_id, note.note_id, embedded, session_id)
-        return SaveOutcome(note, True, "semantic", similar)
+        return SaveOutcome(note, True, "semantic", await self.similar(note, embedded, session_id))
 
-    async def update(self, user_id: str, draft: Draft) -> Note:
-        """Store the next version of a note, keeping the one before.
+    async def update(self, user_id: str, draft: Draft) -> tuple[Note, Embedded | None]:
+        """Store the next version of a note, keeping the one before; with its vectors, if
+        they came in time.
 
         Raises `NoteNotFound`; `StaleVersion` where the note has another version than
         the draft replaces; `MemoryFull`, unless it is an undo; `StorageError`.
@@ -131,20 +131,20 @@ class NoteWriter:
             raise unexplained(f"{draft.note_id} cannot be stored")
         if passages.outdated:
             self._erase_later()
-        await self._embed(namespace, draft, passages)
+        embedded = await self._embed(namespace, draft, passages)
         with afterwards(f"{draft.note_id} is updated; it could not be read again"):
-            return await notes.get(self._database, namespace, user_id, draft.note_id)
+            return await notes.get(self._database, namespace, user_id, draft.note_id), embedded
 
-    async def similar(
-        self, user_id: str, note_id: str, text: str, session_id: str
-    ) -> tuple[Hit, ...]:
-        """See `Memory.similar`."""
-        passages = passages_of(self._config, text)
+    async def similar(self, note: Note, embedded: Embedded, session_id: str) -> tuple[Hit, ...]:
+        """Notes nearly the same as `note`, of those that the session sees; none where they
+        cannot be looked up."""
         try:
-            embedded = await self._parts.vectorizer.embed(passages, self._config.embed_wait_s)
-        except EmbedderError:
+            return await self._parts.search.similar(
+                note.user_id, note.note_id, embedded, session_id
+            )
+        except StorageError as error:
+            log.warning("notes similar to %s could not be looked up: %s", note.note_id, error.brief)
             return ()
-        return await self._similar(user_id, note_id, embedded, session_id)
 
     async def delete(self, user_id: str, note_id: str, version: int | None = None) -> None:
         """See `Memory.delete`. Raises `StaleVersion` where a version is given and the note
@@ -256,13 +256,3 @@ class NoteWriter:
             if not stored:
                 self._parts.indexer.wake(added)
         return embedded
-
-    async def _similar(
-        self, user_id: str, note_id: str, embedded: Embedded, session_id: str
-    ) -> tuple[Hit, ...]:
-        """Notes nearly the same, of those that the session sees."""
-        try:
-            return await self._parts.search.similar(user_id, note_id, embedded, session_id)
-        except StorageError as error:
-            log.warning("notes similar to %s could not be looked up: %s", note_id, error.brief)
-            return ()

@@ -14,6 +14,7 @@ from guest.memory.types import (
     SaveOutcome,
     SearchOutcome,
     StaleVersion,
+    Updated,
 )
 from guest.tools.base import Safety, Tool, ToolContext, ToolOutput
 from guest.tools.memory_answers import (
@@ -62,15 +63,13 @@ class NoteStore(Protocol):
         origin: Origin,
         *,
         expected_version: int | None = None,
-    ) -> Note: ...
+    ) -> Updated: ...
 
     async def delete(self, user_id: str, note_id: str) -> None: ...
 
     async def get(self, user_id: str, note_id: str) -> Note: ...
 
     async def twin_of(self, note: Note, text: str) -> str: ...
-
-    async def similar(self, note: Note, text: str, session_id: str) -> tuple[Hit, ...]: ...
 
     async def search(
         self,
@@ -232,9 +231,9 @@ class _MemoryTools:
         note_id = changeable(arguments.note_id)
         try:
             before = await self._seen(context, note_id)
-            others = await self._others(context, before, arguments.content)
+            twin = await self._memory.twin_of(before, arguments.content)
             with refusing_what_is_full():
-                note = await self._memory.update(
+                updated = await self._memory.update(
                     context.user_id,
                     note_id,
                     arguments.content,
@@ -246,19 +245,14 @@ class _MemoryTools:
             raise not_found(note_id) from None
         except StaleVersion as stale:
             raise stale_version(stale.current, arguments.version) from None
+        note = updated.note
+        same = (f"{twin} says exactly the same; one of the two can be deleted",) if twin else ()
         message = f"Updated: [id: {note.note_id}]"
         return ToolOutput(
             data={"note_id": note.note_id, "version": note.version, "message": message},
-            notes=others,
+            notes=(*same, *contradictions(updated.similar, arguments.content)),
             summary=message,
         )
-
-    async def _others(self, context: ToolContext, note: Note, text: str) -> tuple[str, ...]:
-        """What is to be said of other notes where `note` says `text` from now on."""
-        twin = await self._memory.twin_of(note, text)
-        same = (f"{twin} says exactly the same; one of the two can be deleted",) if twin else ()
-        near = await self._memory.similar(note, text, context.session_id)
-        return (*same, *contradictions(near, text))
 
     async def delete(self, context: ToolContext, arguments: DeleteArguments) -> ToolOutput:
         note_id = changeable(arguments.note_id)

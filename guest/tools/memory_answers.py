@@ -67,6 +67,11 @@ def about_similar(saved: SaveOutcome, text: str) -> tuple[str, ...]:
     return (*contradictions(near, text), *marks(near), *passages(near))
 
 
+def quoted(text: str) -> str:
+    """Somebody else's words within a text of ours, with their end to be seen."""
+    return json.dumps(text, ensure_ascii=False)
+
+
 def changeable(note_id: str) -> str:
     """`note_id`, where it is one. Raises `ToolError`."""
     if not note_id:
@@ -84,11 +89,10 @@ def not_found(note_id: str) -> ToolError:
 def stale_version(current: Note, seen: int | None) -> ToolError:
     """The refusal to change a note that is not in the version `seen`, with what it says now."""
     marked = "".join(f"Note: {mark}\n" for mark in marks_of(current))
-    text = json.dumps(current.text, ensure_ascii=False)
     return ToolError(
         f"the note has changed: it has version {current.version}, not {seen}, and says now: "
-        f"{text}\n{marked}Nothing was changed. Decide again on this text; to replace it, "
-        f"call memory_update with version {current.version}",
+        f"{quoted(current.text)}\n{marked}Nothing was changed. Decide again on this text; to "
+        f"replace it, call memory_update with version {current.version}",
         Code.CONFLICT,
         material_in(current),
     )

@@ -8,6 +8,7 @@ import json
 from bisect import bisect_right
 from typing import Any, Final
 
+from guest.memory.prompt_block import one_line
 from guest.tools.base import Excerpt, Spliced, ToolOutput
 from guest.tools.credentials import SENSITIVE_NAME
 from guest.tools.host_paths import HostPaths
@@ -36,7 +37,7 @@ class Renderer:
         that is too long ends after a whole item.
         """
         data = self._clean(output.data)
-        notes = [" ".join(self.text(note).split()) for note in output.notes]
+        notes = [one_line(self.text(note)) for note in output.notes]
         max_bytes = max(self._max_bytes, at_least_bytes)
         tail = _tail(notes, max_bytes)
         if _size(text := _json(data)) + _size(tail) <= max_bytes:
@@ -62,7 +63,7 @@ class Renderer:
 
     def line(self, text: str) -> str:
         """`text` as one short line for a person who watches."""
-        line = " ".join(self.text(text).split())
+        line = one_line(self.text(text))
         return line if len(line) <= _SUMMARY_CHARS else f"{line[: _SUMMARY_CHARS - 1]}…"
 
     def _clean(self, value: Any) -> Any:

@@ -1,6 +1,5 @@
 """Typed memory: what is known, how surely, why, and what has taken its place."""
 
-import json
 import logging
 from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal, Protocol
@@ -30,6 +29,7 @@ from guest.tools.memory_answers import (
     marks_of,
     material_in,
     material_of,
+    quoted,
     refusing_what_is_full,
 )
 from guest.tools.memory_arguments import NOTE_ID_MAX_CHARS, NotBlank
@@ -291,21 +291,16 @@ def _differences(note: Note, wanted: Details) -> tuple[str, ...]:
         wanted.rationale,
     ):
         return ()
-    why = f", because: {_quoted(held.rationale)}" if held.rationale else ""
+    why = f", because: {quoted(held.rationale)}" if held.rationale else ""
     return (
         f"{note.note_id} is held as {held.type} with confidence {held.confidence:g}{why}; to hold "
         "it otherwise, forget it and remember it again",
     )
 
 
-def _quoted(text: str) -> str:
-    """A model's words within a line of ours, with their end to be seen."""
-    return json.dumps(text, ensure_ascii=False)
-
-
 def _ending(note: Note) -> tuple[str, ...]:
     if note.superseded is None:
         return ()
     by = f" by {note.superseded.by}" if note.superseded.by else " without a replacement"
-    why = f": {_quoted(note.superseded.reason)}" if note.superseded.reason else ""
+    why = f": {quoted(note.superseded.reason)}" if note.superseded.reason else ""
     return (f"{note.note_id} was superseded on {note.superseded.at[:10]}{by}{why}",)

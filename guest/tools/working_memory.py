@@ -16,10 +16,10 @@ from guest.tools.memory_answers import (
     SCORE_DIGITS,
     marks,
     marks_of,
+    material_in,
     material_of,
     passages,
     refusing_what_is_full,
-    source,
 )
 from guest.tools.memory_arguments import Content, NotBlank
 from guest.tools.provenance import origin_of
@@ -242,5 +242,5 @@ def _scratchpad(note: Note, message: str) -> ToolOutput:
         data={"content": note.text, "message": message, "note_id": note.note_id},
         notes=marks_of(note),
         summary=message,
-        material=(source(note),) if note.origin.material else (),
+        material=material_in(note),
     )

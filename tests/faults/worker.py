@@ -148,7 +148,7 @@ class _Worker:
         match action:
             case "update":
                 self._say(will="update", id=note_id, text=text)
-                note = await memory.update(USER, note_id, text, None, ORIGIN)
+                note = (await memory.update(USER, note_id, text, None, ORIGIN)).note
                 self._notes.append(note_id)
                 self._say(did="update", version=note.version)
             case "delete":

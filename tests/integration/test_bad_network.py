@@ -115,7 +115,9 @@ async def test_one_fault_per_request_does_not_stop_a_memory(
             again = await memory.save(USER, text, [], ORIGIN)
             assert (again.created, again.note.note_id) == (False, saved.note.note_id)
             network.strike(fault, 1)
-            changed = await memory.update(USER, saved.note.note_id, f"{text} changed", None, ORIGIN)
+            changed = (
+                await memory.update(USER, saved.note.note_id, f"{text} changed", None, ORIGIN)
+            ).note
             assert changed.version == 2
             network.strike(fault, 1)
             said = await memory.conversations.append(

@@ -142,7 +142,7 @@ async def test_a_clock_set_back_loses_nothing_and_keeps_the_order(
 
         monkeypatch.setattr(instant, "datetime", Earlier)
         await memory.save(ALICE, "second", [], ORIGIN)
-        changed = await memory.update(ALICE, first.note_id, "first, changed", None, ORIGIN)
+        changed = (await memory.update(ALICE, first.note_id, "first, changed", None, ORIGIN)).note
         assert changed.version == 2
         assert changed.created_at == first.created_at
         assert changed.updated_at.startswith("2001-")

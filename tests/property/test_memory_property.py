@@ -191,7 +191,7 @@ class World:
         if version == 0 and kept is not None:
             version = kept.version
         try:
-            note = await memory.update(
+            updated = await memory.update(
                 user_id, note_id, text, tags, ORIGIN, expected_version=version
             )
         except NoteNotFound:
@@ -203,8 +203,10 @@ class World:
         else:
             assert kept is not None
             assert version in (None, kept.version)
-            assert note.version == kept.version + 1
-            model.notes[note_id] = Kept(text, kept.tags if tags is None else tags, note.version)
+            assert updated.note.version == kept.version + 1
+            model.notes[note_id] = Kept(
+                text, kept.tags if tags is None else tags, updated.note.version
+            )
 
     async def _search(
         self, memory: Memory, user_id: str, model: Model, query: str, tags: tuple[str, ...]

@@ -9,7 +9,7 @@ import pytest
 
 from guest.memory.migrations import MIGRATIONS
 from guest.memory.store import Memory
-from guest.memory.types import Note, NoteNotFound, Origin, StaleVersion
+from guest.memory.types import NoteNotFound, Origin, StaleVersion, Updated
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, away, embedded, opened, rows
 
 ALICE, BOB = "alice", "bob"
@@ -99,13 +99,15 @@ async def test_an_update_keeps_id_and_past(path: Path) -> None:
     async with opened(path, FakeEmbedder()) as memory:
         saved = (await memory.save(ALICE, "User's name is Shantanu", ["id"], ORIGIN)).note
         later = Origin("agent", "cli", "s2", "t2")
-        updated = await memory.update(ALICE, saved.note_id, "prefers SG as name", None, later)
+        updated = (
+            await memory.update(ALICE, saved.note_id, "prefers SG as name", None, later)
+        ).note
         assert updated.note_id == saved.note_id
         assert updated.created_at == saved.created_at
         assert updated.updated_at > saved.updated_at
         assert (updated.version, updated.tags, updated.origin) == (2, ("id",), later)
         assert updated.embedded
-        third = await memory.update(ALICE, saved.note_id, LONG, ["new"], later)
+        third = (await memory.update(ALICE, saved.note_id, LONG, ["new"], later)).note
         assert (third.version, third.tags) == (3, ("new",))
         for word, found in (("Shantanu", False), ("prefers", False), ("gardening", True)):
             outcome = await memory.search(ALICE, word)
@@ -146,7 +148,7 @@ async def test_of_concurrent_updates_of_one_version_one_wins(path: Path) -> None
             ),
             return_exceptions=True,
         )
-        [won] = [outcome for outcome in outcomes if isinstance(outcome, Note)]
+        [won] = [outcome.note for outcome in outcomes if isinstance(outcome, Updated)]
         stale = [outcome for outcome in outcomes if isinstance(outcome, StaleVersion)]
         assert len(stale) == 19
         assert {refused.current.text for refused in stale} == {won.text}

@@ -50,7 +50,7 @@ async def test_what_is_known_of_a_note_is_stored_with_it(path: Path) -> None:
 async def test_an_update_keeps_what_it_says_nothing_about(path: Path) -> None:
     async with opened(path, FakeEmbedder()) as memory:
         saved = (await memory.save(ALICE, "the boiler may leak", ["house"], READ, RISKY)).note
-        updated = await memory.update(ALICE, saved.note_id, "the boiler leaks", None, ORIGIN)
+        updated = (await memory.update(ALICE, saved.note_id, "the boiler leaks", None, ORIGIN)).note
         assert (updated.details, updated.tags) == (RISKY, ("house",))
         assert (updated.origin, updated.change, updated.version) == (ORIGIN, "update", 2)
     kept = rows(
@@ -76,7 +76,7 @@ async def test_the_writer_changes_details_and_says_what_was_restored(path: Path)
         draft = writer.draft(
             "leaks", ["now"], ORIGIN, note_id=saved.note_id, details=details, change="undo"
         )
-        note = await writer.update(ALICE, replace(draft, restores=3))
+        note, _ = await writer.update(ALICE, replace(draft, restores=3))
         assert note.details == replace(details, scope_session="s9")
         assert (note.tags, note.change, note.restores) == (("now",), "undo", 3)
 
@@ -85,7 +85,7 @@ async def test_a_note_written_anew_counts_again(path: Path) -> None:
     async with opened(path, FakeEmbedder()) as memory:
         note = (await memory.save(ALICE, "lives in Berlin", [], ORIGIN)).note
         await supersede(memory, note.note_id)
-        updated = await memory.update(ALICE, note.note_id, "lives in Bern", None, ORIGIN)
+        updated = (await memory.update(ALICE, note.note_id, "lives in Bern", None, ORIGIN)).note
         assert updated.superseded is None
         assert [hit.note_id for hit in (await memory.search(ALICE, "lives")).hits] == [note.note_id]
 
@@ -211,7 +211,7 @@ async def test_many_notes_come_in_the_order_asked_for(path: Path) -> None:
 async def test_an_update_that_meets_another_says_which_is_there(path: Path) -> None:
     async with opened(path, FakeEmbedder()) as memory:
         note = (await memory.save(ALICE, "a", [], ORIGIN)).note
-        current = await memory.update(ALICE, note.note_id, "b", None, ORIGIN)
+        current = (await memory.update(ALICE, note.note_id, "b", None, ORIGIN)).note
         with pytest.raises(StaleVersion) as caught:
             await memory.update(ALICE, note.note_id, "c", None, ORIGIN, expected_version=1)
         assert caught.value.current == current

@@ -136,6 +136,7 @@ async def test_notes_that_may_contradict_are_shown_and_not_resolved(
         f"{first['note_id']} may say something else on the same matter; if it is out of date, "
         "update it"
     ]
+    assert embedder.texts.count(again.upper()) == 1
     embedder.error = away()
     assert await tools.notes("memory_update", note_id=note_id, content=again.lower()) == []
 
