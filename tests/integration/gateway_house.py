@@ -66,6 +66,17 @@ class Client:
         )
         return [event async for event in self.stub.RunTurn(request)]
 
+    async def begin(
+        self, session_id: str, turn_id: str = ""
+    ) -> "grpc.aio.UnaryStreamCall[gateway_pb2.RunTurnRequest, gateway_pb2.TurnEvent]":
+        """A turn that has begun, and of which a first text has come."""
+        request = gateway_pb2.RunTurnRequest(session_id=session_id, text="hi", turn_id=turn_id)
+        call = self.stub.RunTurn(request)
+        events = aiter(call)
+        assert (await anext(events)).WhichOneof("event") == "started"
+        assert (await anext(events)).WhichOneof("event") == "text"
+        return call
+
     async def answer(self, session_id: str, text: str) -> str:
         last = (await self.say(session_id, text))[-1]
         assert last.WhichOneof("event") == "completed", last

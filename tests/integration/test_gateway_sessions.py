@@ -98,17 +98,14 @@ async def test_a_session_is_not_forgotten_while_a_turn_runs_in_it() -> None:
     async with open_house(with_model=FunctionModel(stream_function=model)) as house:
         alice = await house.serve("alice")
         await alice.session("busy")
-        call = alice.stub.RunTurn(pb.RunTurnRequest(session_id="busy", text="hi", turn_id="t1"))
-        stream = aiter(call)
-        await anext(stream)
-        await anext(stream)
+        call = await alice.begin("busy", "t1")
         forget = pb.ForgetSessionRequest(session_id="busy")
         error = await refusal(alice.stub.ForgetSession(forget))
         assert error.code is Code.CONFLICT
         assert error.brief == "session 'busy' is busy with turn 't1'"
         assert "cancel" in error.resolution
         go_on.set()
-        *_, last = [event async for event in stream]
+        *_, last = [event async for event in call]
         assert last.completed.text == "One moment. Done."
         await alice.stub.ForgetSession(forget)
         assert await listed(alice) == []
@@ -136,13 +133,11 @@ async def test_a_turn_whose_session_another_guest_forgets_says_so() -> None:
     async with open_house(with_model=FunctionModel(stream_function=model)) as house:
         alice = await house.serve("alice")
         await alice.session("s")
-        stream = aiter(alice.stub.RunTurn(pb.RunTurnRequest(session_id="s", text="hi")))
-        await anext(stream)
-        await anext(stream)
+        call = await alice.begin("s")
         house.memory.in_use.release("s")  # the other one knows nothing of this turn
         await house.memory.sessions.forget("alice", "s")
         vanish.set()
-        *_, last = [event async for event in stream]
+        *_, last = [event async for event in call]
         assert (last.failed.code, last.failed.message) == (
             "not_found",
             "the session was forgotten meanwhile",

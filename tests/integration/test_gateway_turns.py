@@ -62,10 +62,7 @@ async def test_leaving_the_stream_cancels_the_turn() -> None:
     async with open_house(with_model=FunctionModel(stream_function=model)) as house:
         alice = await house.serve("alice")
         await alice.session("s")
-        call = alice.stub.RunTurn(pb.RunTurnRequest(session_id="s", text="hi", turn_id="t1"))
-        stream = aiter(call)
-        await anext(stream)
-        await anext(stream)
+        call = await alice.begin("s", "t1")
         call.cancel()
         await asyncio.wait_for(stopped.wait(), 60)
         assert await alice.answer("s", "I am back") == "welcome back"

@@ -227,10 +227,7 @@ async def test_a_provider_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> 
 
 async def test_leaving_a_turn_closes_the_connection_to_the_provider() -> None:
     async with talk(wire.says("So far. And", then="hang"), wire.says("Back.")) as (alice, server):
-        call = alice.stub.RunTurn(pb.RunTurnRequest(session_id="s", text="hi"))
-        stream = aiter(call)
-        await anext(stream)
-        await anext(stream)
+        call = await alice.begin("s")
         call.cancel()
         while True:
             try:
