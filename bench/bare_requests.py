@@ -8,11 +8,12 @@ from typing import Any, cast
 import aiohttp
 from libsql_client.hrana.convert import _stmt_to_proto
 
-from guest.memory import hits, keyword, note_batches, notes
-from guest.memory.database.base import Database, Result, Statement, Value
-from guest.memory.quota import Quota
-from guest.memory.replica import delta
-from guest.memory.types import HIT_TEXT_MAX_CHARS, MemoryConfig, Origin
+from guest.memory.models import HIT_TEXT_MAX_CHARS, MemoryConfig, Origin
+from guest.memory.notes import repository
+from guest.memory.notes.repository import Quota
+from guest.memory.replica import sync
+from guest.memory.search import keyword, results
+from guest.memory.storage.base import Database, Result, Statement, Value
 
 _NEAREST = """
 SELECT chunk_id FROM chunks_vec WHERE namespace = ? AND model_id = ?
@@ -60,9 +61,9 @@ async def bare_client(url: str) -> AsyncIterator[BareClient]:
 
 async def saving(namespace: str, note_id: str, text: str) -> list[Statement]:
     """Everything that the server is told when a note is saved."""
-    draft = notes.Draft(note_id, text, (), Origin("user"), [text])
+    draft = repository.Draft(note_id, text, (), Origin("user"), [text])
     noted = _Noting()
-    await note_batches.insert(cast(Database, noted), namespace, draft, Quota.of(MemoryConfig("")))
+    await repository.insert(cast(Database, noted), namespace, draft, Quota.of(MemoryConfig("")))
     return [
         Statement("PRAGMA foreign_keys = ON"),
         Statement("BEGIN IMMEDIATE"),
@@ -85,13 +86,13 @@ def finding(namespace: str, query: str, model_id: str, vector: bytes) -> list[St
 def showing(namespace: str, chunk_ids: Sequence[int]) -> Statement:
     """What it would ask then: the notes to show."""
     return Statement(
-        hits._NOTES, (HIT_TEXT_MAX_CHARS, json.dumps(list(chunk_ids)), namespace, "", False)
+        results._NOTES, (HIT_TEXT_MAX_CHARS, json.dumps(list(chunk_ids)), namespace, "", False)
     )
 
 
 def asking(namespace: str) -> Statement:
     """What a search with a copy asks: whether anything has changed."""
-    return Statement(delta._COUNTERS, (json.dumps([namespace]),))
+    return Statement(sync._COUNTERS, (json.dumps([namespace]),))
 
 
 class _Noting:

@@ -10,8 +10,8 @@ from functools import cache
 import numpy as np
 import numpy.typing as npt
 
-from guest.embedding.base import Embedded, Vectors
-from guest.memory.database.base import Database, Statement
+from guest.embedding.backends import Embedded, Vectors
+from guest.memory.storage.base import Database, Statement
 
 DIMENSIONS = 384
 MODEL_ID = "bench"

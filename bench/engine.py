@@ -8,10 +8,9 @@ from typing import Final
 
 from wire.errors import WireError
 
-from runner.config import ContainerSection
+from runner.config.models import ContainerSection
 from runner.images.archive import Image, list_images
-from runner.tiers.engine import Engine, find_socket
-from runner.tiers.engine_check import judge
+from runner.tiers.container.engine import Engine, find_socket, judge
 
 SETTINGS: Final = ContainerSection()
 

@@ -20,9 +20,9 @@ from bench import corpus, server
 from bench.report import p50, p95
 from bench.scratch import scratch
 from guest.errors import StorageError
-from guest.memory import namespaces
-from guest.memory.store import Memory
-from guest.memory.types import Origin
+from guest.memory import models
+from guest.memory.memory import Memory
+from guest.memory.models import Origin
 
 _USERS: Final = 50
 _USERS_FULL: Final = 1_000
@@ -79,7 +79,7 @@ async def _in_namespaces(names: Sequence[str], place: Path) -> list[str]:
         for number, name in enumerate(names):
             await sqld.create_namespace(name)
             async with server.prepared(sqld.url(name)) as database:
-                await corpus.fill(database, _notes(number), namespaces.notes_of(name))
+                await corpus.fill(database, _notes(number), models.notes_of(name))
         return await _measured("a namespace each", names, sqld.url, place)
 
 
@@ -87,7 +87,7 @@ async def _in_one_database(names: Sequence[str], place: Path) -> list[str]:
     with server.running() as sqld:
         async with server.prepared(sqld.url()) as database:
             for number, name in enumerate(names):
-                await corpus.fill(database, _notes(number), namespaces.notes_of(name))
+                await corpus.fill(database, _notes(number), models.notes_of(name))
         return await _measured("one database for all", names, lambda _: sqld.url(), place)
 
 

@@ -19,10 +19,10 @@ import libsql
 import numpy as np
 
 from bench import corpus
-from guest.memory.database.local import LocalDatabase
-from guest.memory.migrations import migrate
-from guest.memory.store import Memory
-from guest.memory.types import MemoryConfig, Origin
+from guest.memory.memory import Memory
+from guest.memory.models import MemoryConfig, Origin
+from guest.memory.storage.local import LocalDatabase
+from guest.memory.storage.migrations import migrate
 
 _SIZES = (1_000, 5_000, 20_000, 100_000)
 _DISKANN_SIZE = 5_000

@@ -20,10 +20,10 @@ from wire.errors import Code
 
 from bench import corpus
 from bench.report import p50, p95
-from guest.embedding.base import Embedded
+from guest.embedding.backends import Embedded
 from guest.errors import EmbedderError
-from guest.memory.store import Memory
-from guest.memory.types import MemoryConfig, Origin, RemoteConfig
+from guest.memory.memory import Memory
+from guest.memory.models import MemoryConfig, Origin, RemoteConfig
 
 _SAVES = 200
 _DELETIONS = 3

@@ -16,9 +16,9 @@ from bench import bare_requests, corpus, server
 from bench.bare_requests import BareClient
 from bench.report import p50, p95, verdict
 from bench.scratch import scratch
-from guest.memory import namespaces
-from guest.memory.store import Memory
-from guest.memory.types import Origin
+from guest.memory import models
+from guest.memory.memory import Memory
+from guest.memory.models import Origin
 
 GOAL: Final = 1.3
 """So many times the bare requests may a save and a search take."""
@@ -77,7 +77,7 @@ def _saves(
     saving: Memory, embedding: Memory, bare: BareClient, data: corpus.Corpus
 ) -> dict[str, Way]:
     texts = (f"{text} {uuid.uuid4()}" for text in itertools.cycle(data.texts))
-    namespace = namespaces.notes_of(_SAVER)
+    namespace = models.notes_of(_SAVER)
 
     async def save() -> None:
         await saving.save(_SAVER, next(texts), (), Origin("user"))

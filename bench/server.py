@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from guest.embedding.base import Embedder
-from guest.memory.database.remote import RemoteDatabase
-from guest.memory.migrations import migrate
-from guest.memory.replica import revisions
-from guest.memory.store import Memory
-from guest.memory.types import MemoryConfig, RemoteConfig
+from guest.embedding.backends import Embedder
+from guest.memory.memory import Memory
+from guest.memory.models import MemoryConfig, RemoteConfig
+from guest.memory.replica import triggers
+from guest.memory.storage.migrations import migrate
+from guest.memory.storage.remote import RemoteDatabase
 from tests.support import sqld
 from tests.support.sqld import connected, running
 
@@ -30,7 +30,7 @@ async def prepared(url: str) -> AsyncIterator[RemoteDatabase]:
     """The database at `url`, with the schema that memories on servers have."""
     async with connected(url) as database:
         await migrate(database)
-        await revisions.count(database)
+        await triggers.count(database)
         yield database
 
 

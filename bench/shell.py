@@ -17,15 +17,15 @@ from wire import transport
 from bench import engine
 from bench.report import percentile, verdict
 from bench.scratch import scratch
-from guest.shell.client import Command, ShellClient
-from runner.config import Config, Tier
-from runner.launch import ShellLauncher
-from runner.mounts import Role
-from runner.ownership import Owner
+from guest.tools.shell.client import Command, ShellClient
+from runner.config.models import Config, Tier
+from runner.host.launch import ShellLauncher
 from runner.tiers.base import Handle
 from runner.tiers.drivers import driver_for
-from runner.tiers.process import ProcessDriver
-from runner.workspace import Workspace
+from runner.tiers.process.driver import ProcessDriver
+from runner.workspace.mounts import Role
+from runner.workspace.ownership import Owner
+from runner.workspace.workspace import Workspace
 
 GOAL: Final = 20.0
 """So many times faster than `docker exec` shall a command in the container tier be."""

@@ -12,9 +12,9 @@ from pathlib import Path
 from bench import corpus, one_memory, server
 from bench.one_memory import Found
 from bench.scratch import scratch
-from guest.memory.database.base import Database
-from guest.memory.opening import open_store
-from guest.memory.types import MemoryConfig
+from guest.memory.factory import open_store
+from guest.memory.models import MemoryConfig
+from guest.memory.storage.base import Database
 
 _SIZES = (1_000, 20_000)
 _SIZES_FULL = (1_000, 20_000, 200_000)

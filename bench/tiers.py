@@ -20,11 +20,11 @@ from bench import engine
 from bench.processes import one_turn
 from bench.report import verdict
 from bench.scratch import scratch
-from runner.config import Config, EmbedderSection, Tier
-from runner.host import Host
+from runner.config.models import Config, EmbedderSection, Tier
+from runner.host.host import Host
 from runner.images.naming import ImageRole, image_name
-from runner.mounts import Role
-from runner.tiers.process import ProcessDriver
+from runner.tiers.process.driver import ProcessDriver
+from runner.workspace.mounts import Role
 
 COLD_GOAL: Final = 5.0
 """So many runs of the smallest program in a container may a pair take until it is ready."""

@@ -166,11 +166,11 @@ async def _open(settings: config.GuestConfig, stack: AsyncExitStack) -> None:
     from wire.v1 import gateway_pb2_grpc
 
     from guest import composition
-    from guest.agent.models import build_model
+    from guest.agent.models.providers import build_model
     from guest.embedding.client import RemoteEmbedder
-    from guest.memory.store import Memory
-    from guest.shell.client import ShellClient
+    from guest.memory.memory import Memory
     from guest.tools.files.roots import Roots
+    from guest.tools.shell.client import ShellClient
 
     model = build_model(settings.agent, no_shell_reason=settings.shell.unavailable_reason)
     embedder = None

@@ -9,26 +9,25 @@ from typing import Final
 
 from pydantic_ai.models import Model
 
-from guest.agent.context import ContextBuilder
-from guest.agent.loop import TurnLoop
+from guest.agent.prompt.builder import ContextBuilder
 from guest.agent.settings import AgentSettings
+from guest.agent.turn_loop import TurnLoop
 from guest.config import GuestConfig
 from guest.gateway.service import GatewayService, GuestInfo
-from guest.memory.backup import Backups
-from guest.memory.store import Memory
-from guest.memory.types import MemoryConfig
-from guest.shell.client import ShellClient
+from guest.memory.memory import Memory
+from guest.memory.models import MemoryConfig
+from guest.memory.storage.backup import Backups
 from guest.tools.base import Tool
 from guest.tools.files import file_tools
 from guest.tools.files.roots import Roots
-from guest.tools.host_paths import HostPaths
-from guest.tools.memory import memory_tools
-from guest.tools.pipeline import ToolPipeline
-from guest.tools.registry import Registry
-from guest.tools.scrub import Scrubber
-from guest.tools.shell import shell_tools
-from guest.tools.typed_memory import typed_memory_tools
-from guest.tools.working_memory import working_memory_tools
+from guest.tools.memory.notes import memory_tools
+from guest.tools.memory.typed import typed_memory_tools
+from guest.tools.memory.working import working_memory_tools
+from guest.tools.output import HostPaths
+from guest.tools.pipeline import Registry, ToolPipeline
+from guest.tools.redaction.scrubber import Scrubber
+from guest.tools.shell.client import ShellClient
+from guest.tools.shell.tool import shell_tools
 
 ADMINISTRATION_MAX_BYTES: Final = 1024 * 1024
 """A person gets the whole answer of a memory tool, and a cut one could not be read back."""

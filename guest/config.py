@@ -21,10 +21,10 @@ from wire.v1 import bootstrap_pb2
 
 from guest.agent.settings import PROVIDERS, AgentSettings, Provider
 from guest.errors import GuestError
-from guest.memory.types import MemoryConfig, RemoteConfig, Scope
-from guest.tools.command_policy import CommandPolicy
-from guest.tools.policy import APPROVALS, Approval
-from guest.tools.shell_limits import TIMEOUT_DEFAULT_S, TIMEOUT_MAX_S
+from guest.memory.models import MemoryConfig, RemoteConfig, Scope
+from guest.tools.command_policy.policy import CommandPolicy
+from guest.tools.pipeline import APPROVALS, Approval
+from guest.tools.shell.limits import TIMEOUT_DEFAULT_S, TIMEOUT_MAX_S
 
 TIERS: Final = ("process", "container", "micro_vm")
 LOG_LEVELS: Final = ("debug", "info", "warning", "error")

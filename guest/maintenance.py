@@ -19,11 +19,11 @@ from wire.v1.bootstrap_pb2 import MaintenanceJob, Rekey, Restore
 
 from guest.config import GuestConfig
 from guest.errors import GuestError
-from guest.memory.database import copies
-from guest.memory.database.owner import FileOwner
-from guest.memory.database.rekeying import fits, rekey
-from guest.memory.restoring import restore
-from guest.memory.types import MemoryConfig
+from guest.memory.models import MemoryConfig
+from guest.memory.storage import copies
+from guest.memory.storage.backup import restore
+from guest.memory.storage.local import FileOwner
+from guest.memory.storage.rekey import fits, rekey
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ async def do(settings: GuestConfig, job: MaintenanceJob) -> None:
         case "restore":
             result = await asyncio.to_thread(_restore, memory, job.restore, progress)
         case "move":
-            from guest.memory.portable.move import move
+            from guest.memory.transfer.move import move
 
             result = await move(
                 memory, settings.user_id, to_remote=job.move.to_remote, progress=progress

@@ -9,11 +9,10 @@ from pathlib import Path
 
 from wire.v1 import shell_pb2
 
-from shell_daemon.output import Chunk, OutputStream
-from shell_daemon.process import NOT_STARTED, Exited, Process
-from shell_daemon.processes import Processes
-from shell_daemon.settings import Settings
-from shell_daemon.stdin import StandardInput
+from shell_daemon.limits import Settings
+from shell_daemon.processes.pool import Processes
+from shell_daemon.processes.process import NOT_STARTED, Exited, Process
+from shell_daemon.streams import Chunk, OutputStream, StandardInput
 
 _CHUNK_BYTES = 65536
 _NEVER_BEGUN = 128 + 15

@@ -1,10 +1,4 @@
-"""The shell guest's program: `oxydra-shell-daemon --socket PATH --token-stdin`.
-
-It is started with nothing but its token on standard input and its limits as
-flags, and exits with 0 when asked to stop, with `wire.logs.EXIT_OPERATOR` when
-it cannot start, and with 1 when it can no longer answer for its processes.
-Whatever ends it, SIGKILL included, ends every command.
-"""
+"""The shell over gRPC: the contract's service, and nothing of its own."""
 
 import argparse
 import asyncio
@@ -12,19 +6,85 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
+import grpc
 from wire import logs, transport
 from wire.errors import Code, WireError
-from wire.v1 import shell_pb2_grpc
+from wire.v1 import shell_pb2, shell_pb2_grpc
 
-from shell_daemon import prctl
-from shell_daemon.service import ShellService
-from shell_daemon.settings import ENVIRONMENT, Settings
+from shell_daemon import limits
+from shell_daemon.limits import ENVIRONMENT, Settings
+from shell_daemon.processes import prctl
 from shell_daemon.shell import Shell
+
+# ruff: noqa: ARG002, N802 - gRPC names the methods and passes requests and contexts
+
+
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class ShellService(shell_pb2_grpc.ShellServicer):
+    """Hands every call to `Shell`; `wire.transport` checks tokens and maps errors. `admit`
+    lets callers with a further token in."""
+
+    def __init__(self, shell: Shell, admit: Callable[[str], None]) -> None:
+        self._shell = shell
+        self._admit = admit
+
+    async def Hello(
+        self, request: shell_pb2.ShellHelloRequest, context: Context
+    ) -> shell_pb2.ShellHelloReply:
+        return self._shell.hello()
+
+    async def Admit(
+        self, request: shell_pb2.AdmitRequest, context: Context
+    ) -> shell_pb2.AdmitReply:
+        limits.check_token(request.token)
+        self._admit(request.token)
+        return shell_pb2.AdmitReply()
+
+    async def Start(
+        self, request: shell_pb2.StartExecRequest, context: Context
+    ) -> shell_pb2.StartExecReply:
+        reply = self._shell.start(request)
+        await asyncio.sleep(0)  # the command is on its way before the answer is
+        return reply
+
+    async def Output(
+        self, request: shell_pb2.ExecOutputRequest, context: Context
+    ) -> AsyncIterator[shell_pb2.ExecOutputEvent]:
+        async for event in self._shell.output(request):
+            yield event
+
+    async def WriteStdin(
+        self, request: shell_pb2.WriteStdinRequest, context: Context
+    ) -> shell_pb2.WriteStdinReply:
+        return await self._shell.write_stdin(request)
+
+    async def Cancel(
+        self, request: shell_pb2.CancelExecRequest, context: Context
+    ) -> shell_pb2.CancelExecReply:
+        return await self._shell.cancel(request)
+
+    async def Release(
+        self, request: shell_pb2.ReleaseExecRequest, context: Context
+    ) -> shell_pb2.ReleaseExecReply:
+        return self._shell.release(request)
+
+    async def OpenSession(
+        self, request: shell_pb2.OpenShellSessionRequest, context: Context
+    ) -> shell_pb2.OpenShellSessionReply:
+        return self._shell.open_session(request)
+
+    async def CloseSession(
+        self, request: shell_pb2.CloseShellSessionRequest, context: Context
+    ) -> shell_pb2.CloseShellSessionReply:
+        return await self._shell.close_session(request)
+
 
 log = logging.getLogger(__name__)
 

@@ -24,11 +24,11 @@ from typing import Final
 from wire.errors import Code, WireError
 from wire.v1 import shell_pb2
 
-from shell_daemon import checks
+from shell_daemon import limits
 from shell_daemon.execution import Execution, Launch, Program
-from shell_daemon.process import Process
-from shell_daemon.processes import Processes
-from shell_daemon.settings import Settings
+from shell_daemon.limits import Settings
+from shell_daemon.processes.pool import Processes
+from shell_daemon.processes.process import Process
 
 log = logging.getLogger(__name__)
 
@@ -145,18 +145,18 @@ class Sessions:
 
     def open(self, request: shell_pb2.OpenShellSessionRequest) -> bool:
         """Open a session; true where the same request has opened it before."""
-        fingerprint = checks.fingerprint(request)
+        fingerprint = limits.fingerprint(request)
         if (known := self._sessions.get(request.session_id)) is not None:
-            checks.check_same("session_id", request.session_id, known.fingerprint, fingerprint)
+            limits.check_same("session_id", request.session_id, known.fingerprint, fingerprint)
             return True
-        environment = checks.check_environment(request.environment, self._settings)
+        environment = limits.check_environment(request.environment, self._settings)
         if len(self._sessions) >= self._settings.sessions_max:
             raise WireError(
                 Code.RESOURCE_EXHAUSTED,
                 f"{self._settings.sessions_max} sessions are open",
                 resolution="close one",
             )
-        directory, path = checks.open_directory(request.cwd or "/shared", self._settings)
+        directory, path = limits.open_directory(request.cwd or "/shared", self._settings)
         os.close(directory)
         self._sessions[request.session_id] = Session(fingerprint, path, environment)
         if self._timer is None:
@@ -164,7 +164,7 @@ class Sessions:
         return False
 
     def get(self, session_id: str) -> Session:
-        checks.check_id("session_id", session_id)
+        limits.check_id("session_id", session_id)
         if (session := self._sessions.get(session_id)) is None:
             raise WireError(
                 Code.NOT_FOUND,

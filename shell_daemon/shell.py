@@ -22,13 +22,13 @@ from pathlib import Path
 from wire.errors import Code, WireError
 from wire.v1 import shell_pb2
 
-from shell_daemon import checks
+from shell_daemon import limits
 from shell_daemon.disk_guard import DiskGuard
 from shell_daemon.execution import Execution, Launch, Program
-from shell_daemon.processes import Processes
+from shell_daemon.limits import PATH, Settings
+from shell_daemon.processes.pool import Processes
 from shell_daemon.sessions import Session, Sessions
-from shell_daemon.settings import PATH, Settings
-from shell_daemon.stdin import StandardInput
+from shell_daemon.streams import StandardInput
 
 log = logging.getLogger(__name__)
 
@@ -86,15 +86,15 @@ class Shell:
     def start(self, request: shell_pb2.StartExecRequest) -> shell_pb2.StartExecReply:
         """Start a command, or find it started: the same id and request are the same
         command, until it is released or forgotten."""
-        checks.check_id("exec_id", request.exec_id)
-        fingerprint = checks.fingerprint(request)
+        limits.check_id("exec_id", request.exec_id)
+        fingerprint = limits.fingerprint(request)
         if (known := self._executions.get(request.exec_id)) is not None:
-            checks.check_same("exec_id", request.exec_id, known.fingerprint, fingerprint)
+            limits.check_same("exec_id", request.exec_id, known.fingerprint, fingerprint)
             return shell_pb2.StartExecReply(already_known=True)
-        checks.check_command(request.command)
-        checks.check_stdin(request.stdin, self._settings)
-        timeout = checks.check_timeout(request.timeout_ms, self._settings)
-        environment = checks.check_environment(request.environment, self._settings)
+        limits.check_command(request.command)
+        limits.check_stdin(request.stdin, self._settings)
+        timeout = limits.check_timeout(request.timeout_ms, self._settings)
+        environment = limits.check_environment(request.environment, self._settings)
         session = self._sessions.get(request.session_id) if request.session_id else None
         if self._running() >= self._settings.commands_max:
             raise WireError(
@@ -104,7 +104,7 @@ class Shell:
                 resolution="wait for one to end, cancel one, or close a session",
             )
         self._guard.check()
-        directory, path = checks.open_directory(request.cwd or "/shared", self._settings)
+        directory, path = limits.open_directory(request.cwd or "/shared", self._settings)
         launch = Launch(
             command=request.command,
             directory=directory,
@@ -133,7 +133,7 @@ class Shell:
             ("stderr_offset", request.stderr_offset, execution.stderr),
         ):
             if asked > stream.total:
-                raise checks.refused(name, str(asked), f"up to {stream.total}, what was written")
+                raise limits.refused(name, str(asked), f"up to {stream.total}, what was written")
         return execution.events(request.stdout_offset, request.stderr_offset)
 
     async def write_stdin(self, request: shell_pb2.WriteStdinRequest) -> shell_pb2.WriteStdinReply:
@@ -151,7 +151,7 @@ class Shell:
 
     def release(self, request: shell_pb2.ReleaseExecRequest) -> shell_pb2.ReleaseExecReply:
         """Forget an ended command. Idempotent."""
-        checks.check_id("exec_id", request.exec_id)
+        limits.check_id("exec_id", request.exec_id)
         execution = self._executions.get(request.exec_id)
         if execution is not None and execution.exit is None:
             raise WireError(
@@ -166,7 +166,7 @@ class Shell:
         self, request: shell_pb2.OpenShellSessionRequest
     ) -> shell_pb2.OpenShellSessionReply:
         """Open a session, or find it open: the same id and request are the same session."""
-        checks.check_id("session_id", request.session_id)
+        limits.check_id("session_id", request.session_id)
         known = self._sessions.open(request)
         return shell_pb2.OpenShellSessionReply(already_known=known)
 
@@ -174,7 +174,7 @@ class Shell:
         self, request: shell_pb2.CloseShellSessionRequest
     ) -> shell_pb2.CloseShellSessionReply:
         """End a session with all that runs in it. Idempotent."""
-        checks.check_id("session_id", request.session_id)
+        limits.check_id("session_id", request.session_id)
         await self._sessions.close(request.session_id)
         return shell_pb2.CloseShellSessionReply()
 
@@ -224,7 +224,7 @@ class Shell:
             timer.cancel()
 
     def _execution(self, exec_id: str) -> Execution:
-        checks.check_id("exec_id", exec_id)
+        limits.check_id("exec_id", exec_id)
         if (execution := self._executions.get(exec_id)) is None:
             raise WireError(
                 Code.NOT_FOUND,

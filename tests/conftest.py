@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from guest.agent.relevant import Relevant
+from guest.agent.prompt.recall import Relevant
 from tests.support import sqld
 
 REQUIRED = frozenset(filter(None, os.environ.get("TESTS_REQUIRE", "").split(",")))
@@ -57,11 +57,11 @@ def pytest_configure() -> None:
 
 
 _GIVEN_UP: Final = (
-    "guest.memory.database.watched._START_WAIT_S",
-    "guest.memory.parts._CATCH_UP_S",
-    "guest.memory.question.EMBED_TIMEOUT_S",
+    "guest.memory.storage.availability._START_WAIT_S",
+    "guest.memory.factory._CATCH_UP_S",
+    "guest.memory.search.engine.EMBED_TIMEOUT_S",
     "guest.memory.replica.search.WAIT_S",
-    "guest.agent.working._TIMEOUT_S",
+    "guest.agent.prompt.working_memory._TIMEOUT_S",
 )
 
 

@@ -17,9 +17,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from guest.memory.migrations import MIGRATIONS
-from guest.memory.store import Memory
-from guest.memory.types import Details, MemoryConfig, Note, Origin
+from guest.memory.memory import Memory
+from guest.memory.models import Details, MemoryConfig, Note, Origin
+from guest.memory.storage.migrations import MIGRATIONS
 from tests.unit.memory_support import FakeEmbedder, embedded
 
 FIXTURES: Final = Path(__file__).resolve().parents[1] / "tests" / "fixtures" / "schema"

@@ -10,10 +10,10 @@ from typing import Any, cast
 
 from guest.tools.base import Tool
 from guest.tools.files import file_tools
-from guest.tools.memory import memory_tools
-from guest.tools.shell import shell_tools
-from guest.tools.typed_memory import typed_memory_tools
-from guest.tools.working_memory import working_memory_tools
+from guest.tools.memory.notes import memory_tools
+from guest.tools.memory.typed import typed_memory_tools
+from guest.tools.memory.working import working_memory_tools
+from guest.tools.shell.tool import shell_tools
 
 SNAPSHOT = Path(__file__).resolve().parent.parent / "tests" / "contract" / "tools.json"
 

@@ -10,7 +10,7 @@ from bench.quality import corpus
 from bench.quality.measure import SCOPES, Figures, Table, measure
 from bench.quality.model import InProcess
 from bench.quality.prompt import prompted
-from guest.embedding.sentence import DEFAULT_MODEL
+from guest.embedding.backends import DEFAULT_MODEL
 
 
 def report(table: Table) -> Iterator[str]:

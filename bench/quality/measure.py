@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from bench.quality.corpus import KINDS, TODAY, Entry, Part, Question, conversations, notes
-from guest.embedding.base import Embedded, Embedder
-from guest.memory import instant
-from guest.memory.store import Memory
-from guest.memory.types import Hit, MemoryConfig, Origin
+from guest.embedding.backends import Embedded, Embedder
+from guest.memory import models
+from guest.memory.memory import Memory
+from guest.memory.models import Hit, MemoryConfig, Origin
 
 Vector = npt.NDArray[np.float32]
 Way = Literal["keyword only", "vectors only", "hybrid"]
@@ -187,12 +187,12 @@ def _figures(results: Sequence[tuple[Question, Sequence[str]]]) -> Figures:
 @contextmanager
 def _stopped_clock() -> Iterator[_Clock]:
     clock = _Clock()
-    with mock.patch.object(instant, "datetime", clock):
+    with mock.patch.object(models, "datetime", clock):
         yield clock
 
 
 def _moment(written: datetime) -> str:
     clock = _Clock()
     clock.moment = written
-    with mock.patch.object(instant, "datetime", clock):
-        return instant.now()
+    with mock.patch.object(models, "datetime", clock):
+        return models.now()

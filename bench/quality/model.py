@@ -4,8 +4,12 @@ import asyncio
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from guest.embedding.base import Embedded
-from guest.embedding.sentence import DEFAULT_MODEL, SentenceBackend, load_sentence_transformer
+from guest.embedding.backends import (
+    DEFAULT_MODEL,
+    Embedded,
+    SentenceBackend,
+    load_sentence_transformer,
+)
 
 
 class InProcess:

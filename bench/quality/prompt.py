@@ -6,11 +6,11 @@ from typing import Final
 
 from bench.quality import corpus
 from bench.quality.measure import names_of
-from guest.agent.relevant import Relevant, Shown
-from guest.embedding.base import Embedder
-from guest.memory.store import Memory
-from guest.memory.tokens import tokens_of
-from guest.memory.types import MemoryConfig
+from guest.agent.prompt.recall import Relevant, Shown
+from guest.embedding.backends import Embedder
+from guest.memory.memory import Memory
+from guest.memory.models import MemoryConfig
+from guest.memory.search.tokens import tokens_of
 from guest.tools.base import ToolContext
 
 _USER: Final = "notes"

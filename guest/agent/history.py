@@ -27,7 +27,7 @@ from pydantic_ai.messages import (
     repair_messages,
 )
 
-from guest.memory.types import Event, Role
+from guest.memory.models import Event, Role
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,7 @@ _LAST_WINDOW = 4096
 
 
 class Store(Protocol):
-    """The part of `guest.memory.conversation.Conversations` that turns need."""
+    """The part of `guest.memory.conversations.store.Conversations` that turns need."""
 
     async def history(self, user_id: str, session_id: str, limit: int) -> list[Event]: ...
 

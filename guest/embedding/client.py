@@ -11,7 +11,7 @@ from wire.errors import Code
 from wire.limits import ERROR_METADATA_KEY
 from wire.v1 import embedder_pb2, embedder_pb2_grpc
 
-from guest.embedding.base import Embedded, Vectors
+from guest.embedding.backends import Embedded, Vectors
 from guest.errors import EmbedderError
 
 STATE_TIMEOUT_S: Final = 1.0

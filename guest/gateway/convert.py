@@ -8,9 +8,7 @@ from wire.errors import Code
 from wire.v1 import gateway_pb2
 
 from guest.errors import GuestError
-from guest.memory.history import ChangeEntry
-from guest.memory.review import Near
-from guest.memory.types import (
+from guest.memory.models import (
     Event,
     MemoryFull,
     Note,
@@ -21,7 +19,8 @@ from guest.memory.types import (
     SessionNotFound,
     StaleVersion,
 )
-from guest.memory.undo import UndoRefused
+from guest.memory.notes.history import ChangeEntry, UndoRefused
+from guest.memory.notes.review import Near
 
 _SHOWN_CHARS: Final = 1000
 

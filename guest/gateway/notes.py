@@ -1,18 +1,139 @@
-"""One user's notes behind the gateway: changes by the memory tools, everything else by asking."""
+"""One user's notes behind the gateway."""
 
+import json
 from collections.abc import Mapping, Sequence
+from typing import Any, Final
 
 from wire.errors import Code
 from wire.limits import TOP_K_MAX
 from wire.v1 import gateway_pb2
 
 from guest.agent.turn import Pipeline
-from guest.errors import StorageError
-from guest.gateway import bounds, convert
-from guest.gateway.paging import fitting
-from guest.gateway.person import Person, Refused
-from guest.memory.store import Memory
-from guest.memory.types import NoteNotFound, StaleVersion
+from guest.errors import GuestError, StorageError
+from guest.gateway import convert, validation
+from guest.gateway.validation import fitting
+from guest.memory.memory import Memory
+from guest.memory.models import MemoryFull, NoteNotFound, StaleVersion
+from guest.tools.base import ToolContext
+
+_CHANNEL: Final = "gateway"
+
+
+class Refused(GuestError):  # noqa: N818 - a condition that callers expect and handle
+    """A memory tool has refused a call."""
+
+
+def channel_of(given: str) -> str:
+    """Where the origin of a note says that a person has written it. Raises `GuestError`."""
+    return validation.identifier("channel", given, optional=True) or _CHANNEL
+
+
+class Person:
+    """Calls tools for one user, who has decided on every call and vouches for its text."""
+
+    def __init__(self, user_id: str, pipeline: Pipeline) -> None:
+        self._user_id = user_id
+        self._pipeline = pipeline
+
+    async def call(
+        self, tool: str, arguments: Mapping[str, object], *, link: str = "", channel: str = ""
+    ) -> tuple[Any, list[str]]:
+        """What the tool has answered, and what is to be known of it besides.
+
+        Raises `MemoryFull`, and `Refused` with the code of any other refusal.
+        """
+        caller = ToolContext(self._user_id, "", "", channel_of(channel), actor="user", link=link)
+        result = await self._pipeline.call(caller, tool, arguments)
+        if result.code is Code.RESOURCE_EXHAUSTED:
+            raise MemoryFull(result.text)
+        if result.is_error:
+            raise Refused(result.code or Code.INTERNAL, result.text)
+        data, end = json.JSONDecoder().raw_decode(result.text)
+        return data, result.text[end:].split("\nNote: ")[1:]
+
+
+_CHANGES_DEFAULT = 50
+_REVIEW_DEFAULT = 50
+_STALE_DAYS_DEFAULT = 180
+_TOO_LONG = (
+    "only the first {most} of each are shown: all of these notes are too long for one answer"
+)
+
+
+class History:
+    """One user's changes behind the gateway."""
+
+    def __init__(self, user_id: str, memory: Memory) -> None:
+        self._user_id = user_id
+        self._memory = memory
+
+    async def changes(
+        self, request: gateway_pb2.ListChangesRequest
+    ) -> gateway_pb2.ListChangesReply:
+        note_id = validation.identifier("note_id", request.note_id, optional=True)
+        cursor, actor = validation.cursor(request.cursor), validation.actor(request.actor)
+        session_id = validation.identifier("session_id", request.session_id, optional=True)
+
+        async def page(limit: int) -> gateway_pb2.ListChangesReply:
+            changes, following = await self._memory.history.changes(
+                self._user_id,
+                note_id=note_id,
+                limit=limit,
+                cursor=cursor,
+                actor=actor,
+                material_only=request.material_only,
+                session_id=session_id,
+            )
+            return gateway_pb2.ListChangesReply(
+                changes=map(convert.change, changes), next_cursor=following
+            )
+
+        limit = validation.limit(request.limit, default=_CHANGES_DEFAULT)
+        with convert.checked():
+            if note_id:
+                await self._memory.get(self._user_id, note_id)
+            return await fitting(limit, page)
+
+    async def undo(self, request: gateway_pb2.UndoChangeRequest) -> gateway_pb2.UndoChangeReply:
+        note_id = validation.identifier("note_id", request.note_id)
+        expected = validation.version("expected_version", request.expected_version)
+        channel = channel_of(request.channel)
+        with convert.checked():
+            undone = await self._memory.history.undo(
+                self._user_id,
+                note_id,
+                expected_version=expected,
+                may_forget=request.may_forget,
+                channel=channel,
+            )
+        return gateway_pb2.UndoChangeReply(
+            done=undone.done, note=convert.note(undone.note) if undone.note else None
+        )
+
+    async def review(
+        self, request: gateway_pb2.ReviewMemoryRequest
+    ) -> gateway_pb2.ReviewMemoryReply:
+        stale_days = validation.limit(
+            request.stale_days,
+            default=_STALE_DAYS_DEFAULT,
+            maximum=validation.STALE_DAYS_MAX,
+            field="stale_days",
+        )
+        limit = validation.limit(request.limit, default=_REVIEW_DEFAULT)
+        with convert.checked():
+            reviewed = await self._memory.review(self._user_id, stale_days=stale_days, limit=limit)
+        found = max(len(reviewed.near), len(reviewed.stale))
+
+        async def first(most: int) -> gateway_pb2.ReviewMemoryReply:
+            cut = (_TOO_LONG.format(most=most),) if most < found else ()
+            return gateway_pb2.ReviewMemoryReply(
+                near=map(convert.near, reviewed.near[:most]),
+                stale=map(convert.note, reviewed.stale[:most]),
+                warnings=(*reviewed.warnings, *cut),
+            )
+
+        return await fitting(found, first)
+
 
 _LIST_DEFAULT = 50
 _TOP_K_DEFAULT = 5
@@ -27,8 +148,11 @@ class Notes:
         self._person = Person(user_id, administration)
 
     async def save(self, request: gateway_pb2.SaveNoteRequest) -> gateway_pb2.SaveNoteReply:
-        arguments = {"content": bounds.note_text(request.text), "tags": bounds.tags(request.tags)}
-        link = bounds.link(request.link)
+        arguments = {
+            "content": validation.note_text(request.text),
+            "tags": validation.tags(request.tags),
+        }
+        link = validation.link(request.link)
         with convert.checked():
             saved, warnings = await self._person.call(
                 "memory_save", arguments, link=link, channel=request.channel
@@ -44,8 +168,8 @@ class Notes:
         )
 
     async def list(self, request: gateway_pb2.ListNotesRequest) -> gateway_pb2.ListNotesReply:
-        cursor, tag = bounds.cursor(request.cursor), bounds.tag(request.tag)
-        kind, actor = bounds.note_type(request.type), bounds.actor(request.actor)
+        cursor, tag = validation.cursor(request.cursor), validation.tag(request.tag)
+        kind, actor = validation.note_type(request.type), validation.actor(request.actor)
 
         async def page(limit: int) -> gateway_pb2.ListNotesReply:
             notes, following = await self._memory.list(
@@ -61,15 +185,15 @@ class Notes:
             return gateway_pb2.ListNotesReply(notes=map(convert.note, notes), next_cursor=following)
 
         with convert.checked():
-            return await fitting(bounds.limit(request.limit, default=_LIST_DEFAULT), page)
+            return await fitting(validation.limit(request.limit, default=_LIST_DEFAULT), page)
 
     async def search(self, request: gateway_pb2.SearchNotesRequest) -> gateway_pb2.SearchNotesReply:
         arguments = {
-            "query": bounds.query(request.query),
-            "top_k": bounds.limit(
+            "query": validation.query(request.query),
+            "top_k": validation.limit(
                 request.top_k, default=_TOP_K_DEFAULT, maximum=TOP_K_MAX, field="top_k"
             ),
-            "tags": bounds.tags(request.tags),
+            "tags": validation.tags(request.tags),
             "include_conversation": request.include_conversation,
         }
         with convert.checked():
@@ -80,26 +204,26 @@ class Notes:
         )
 
     async def get(self, request: gateway_pb2.GetNoteRequest) -> gateway_pb2.Note:
-        note_id = bounds.identifier("note_id", request.note_id)
+        note_id = validation.identifier("note_id", request.note_id)
         with convert.checked():
             return convert.note(await self._memory.get(self._user_id, note_id))
 
     async def edit(self, request: gateway_pb2.EditNoteRequest) -> gateway_pb2.Note:
-        note_id = bounds.identifier("note_id", request.note_id)
+        note_id = validation.identifier("note_id", request.note_id)
         arguments: dict[str, object] = {
             "note_id": note_id,
-            "content": bounds.note_text(request.text),
+            "content": validation.note_text(request.text),
         }
         if request.replace_tags:
-            arguments["tags"] = bounds.tags(request.tags)
-        if version := bounds.version("expected_version", request.expected_version):
+            arguments["tags"] = validation.tags(request.tags)
+        if version := validation.version("expected_version", request.expected_version):
             arguments["version"] = version
         await self._change("memory_update", arguments, note_id, request.channel)
         with convert.checked():
             return convert.note(await self._memory.get(self._user_id, note_id))
 
     async def delete(self, request: gateway_pb2.DeleteNoteRequest) -> gateway_pb2.DeleteNoteReply:
-        note_id = bounds.identifier("note_id", request.note_id)
+        note_id = validation.identifier("note_id", request.note_id)
         await self._change("memory_delete", {"note_id": note_id}, note_id)
         return gateway_pb2.DeleteNoteReply()
 

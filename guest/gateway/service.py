@@ -1,5 +1,4 @@
 """The Gateway service for one user. RPCs check their bounds and delegate; no logic here."""
-# ruff: noqa: N802, ARG002 - names and arguments are the contract's
 
 import asyncio
 import json
@@ -11,16 +10,17 @@ import grpc
 from wire.v1 import gateway_pb2, gateway_pb2_grpc
 
 from guest.agent.turn import Pipeline
-from guest.gateway import bounds
-from guest.gateway.backups import back_up
-from guest.gateway.history import History
-from guest.gateway.notes import Notes
-from guest.gateway.portable import Portable
+from guest.gateway import validation
+from guest.gateway.notes import History, Notes
 from guest.gateway.sessions import Sessions
+from guest.gateway.transfer import Portable, back_up
 from guest.gateway.turns import Loop, Turns
-from guest.memory.backup import Backups
-from guest.memory.store import Memory
+from guest.memory.memory import Memory
+from guest.memory.storage.backup import Backups
 from guest.tools.base import ToolContext
+
+# ruff: noqa: N802, ARG002 - names and arguments are the contract's
+
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -139,9 +139,9 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     async def RunTurn(
         self, request: gateway_pb2.RunTurnRequest, context: Context
     ) -> AsyncIterator[gateway_pb2.TurnEvent]:
-        text = bounds.turn_text(request.text)
-        turn_id = bounds.identifier("turn_id", request.turn_id, optional=True)
-        channel = bounds.identifier("channel", request.channel, optional=True)
+        text = validation.turn_text(request.text)
+        turn_id = validation.identifier("turn_id", request.turn_id, optional=True)
+        channel = validation.identifier("channel", request.channel, optional=True)
         session_id = await self._sessions.require(request.session_id)
         turn = await self._turns.start(session_id, text, turn_id, channel)
         context.add_done_callback(lambda _: turn.leave())  # type: ignore[arg-type]  # any callable
@@ -151,13 +151,13 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     async def CancelTurn(
         self, request: gateway_pb2.CancelTurnRequest, context: Context
     ) -> gateway_pb2.CancelTurnReply:
-        turn_id = bounds.identifier("turn_id", request.turn_id)
+        turn_id = validation.identifier("turn_id", request.turn_id)
         return gateway_pb2.CancelTurnReply(cancelled=self._turns.cancel(turn_id))
 
     async def AnswerApproval(
         self, request: gateway_pb2.AnswerApprovalRequest, context: Context
     ) -> gateway_pb2.AnswerApprovalReply:
-        approval_id = bounds.identifier("approval_id", request.approval_id)
+        approval_id = validation.identifier("approval_id", request.approval_id)
         accepted = self._turns.answer(approval_id, approved=request.approved)
         return gateway_pb2.AnswerApprovalReply(accepted=accepted)
 
@@ -179,11 +179,11 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     async def CallTool(
         self, request: gateway_pb2.CallToolRequest, context: Context
     ) -> gateway_pb2.CallToolReply:
-        name = bounds.identifier("name", request.name)
-        arguments = bounds.at_most(
-            "arguments_json", request.arguments_json, bounds.ARGUMENTS_MAX_CHARS
+        name = validation.identifier("name", request.name)
+        arguments = validation.at_most(
+            "arguments_json", request.arguments_json, validation.ARGUMENTS_MAX_CHARS
         )
-        channel = bounds.identifier("channel", request.channel, optional=True)
+        channel = validation.identifier("channel", request.channel, optional=True)
         session_id = request.session_id and await self._sessions.require(request.session_id)
         caller = ToolContext(self._user_id, session_id, "", channel)
         result = await self._pipeline.call(caller, name, arguments or "{}")
@@ -247,7 +247,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     async def SetMemoryToken(
         self, request: gateway_pb2.SetMemoryTokenRequest, context: Context
     ) -> gateway_pb2.SetMemoryTokenReply:
-        token = bounds.secret("auth_token", request.auth_token)
+        token = validation.secret("auth_token", request.auth_token)
         self._redact_from_now_on(token)
         await self._memory.set_token(token)
         return gateway_pb2.SetMemoryTokenReply()

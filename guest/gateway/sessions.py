@@ -4,9 +4,9 @@ from wire.errors import Code
 from wire.v1 import gateway_pb2
 
 from guest.errors import GuestError
-from guest.gateway import bounds, convert
-from guest.memory.conversation import Conversations
-from guest.memory.sessions.admin import SessionAdmin
+from guest.gateway import convert, validation
+from guest.memory.conversations.sessions import SessionAdmin
+from guest.memory.conversations.store import Conversations
 
 _LIST_DEFAULT = 50
 _HISTORY_DEFAULT = 100
@@ -25,9 +25,11 @@ class Sessions:
             return convert.session(
                 await self._conversations.create(
                     self._user_id,
-                    session_id=bounds.identifier("session_id", request.session_id, optional=True),
-                    title=bounds.title(request.title, optional=True),
-                    channel=bounds.identifier("channel", request.channel, optional=True),
+                    session_id=validation.identifier(
+                        "session_id", request.session_id, optional=True
+                    ),
+                    title=validation.title(request.title, optional=True),
+                    channel=validation.identifier("channel", request.channel, optional=True),
                     parent_id=await self._parent(request),
                 )
             )
@@ -35,14 +37,14 @@ class Sessions:
     async def list(self, request: gateway_pb2.ListSessionsRequest) -> gateway_pb2.ListSessionsReply:
         sessions = await self._conversations.list(
             self._user_id,
-            bounds.limit(request.limit, default=_LIST_DEFAULT),
+            validation.limit(request.limit, default=_LIST_DEFAULT),
             include_archived=request.include_archived,
         )
         return gateway_pb2.ListSessionsReply(sessions=map(convert.session, sessions))
 
     async def history(self, request: gateway_pb2.GetSessionRequest) -> gateway_pb2.SessionHistory:
-        session_id = bounds.identifier("session_id", request.session_id)
-        limit = bounds.limit(request.limit, default=_HISTORY_DEFAULT)
+        session_id = validation.identifier("session_id", request.session_id)
+        limit = validation.limit(request.limit, default=_HISTORY_DEFAULT)
         with convert.checked():
             session = await self._conversations.get(self._user_id, session_id)
             events = await self._conversations.history(self._user_id, session_id, limit)
@@ -51,13 +53,13 @@ class Sessions:
         )
 
     async def rename(self, request: gateway_pb2.RenameSessionRequest) -> gateway_pb2.Session:
-        session_id = bounds.identifier("session_id", request.session_id)
-        title = bounds.title(request.title)
+        session_id = validation.identifier("session_id", request.session_id)
+        title = validation.title(request.title)
         with convert.checked():
             return convert.session(await self._admin.rename(self._user_id, session_id, title))
 
     async def archive(self, request: gateway_pb2.ArchiveSessionRequest) -> gateway_pb2.Session:
-        session_id = bounds.identifier("session_id", request.session_id)
+        session_id = validation.identifier("session_id", request.session_id)
         with convert.checked():
             return convert.session(
                 await self._admin.archive(self._user_id, session_id, archived=request.archived)
@@ -66,7 +68,7 @@ class Sessions:
     async def forget(
         self, request: gateway_pb2.ForgetSessionRequest
     ) -> gateway_pb2.ForgetSessionReply:
-        session_id = bounds.identifier("session_id", request.session_id)
+        session_id = validation.identifier("session_id", request.session_id)
         with convert.checked():
             await self._admin.forget(self._user_id, session_id)
         return gateway_pb2.ForgetSessionReply()
@@ -75,7 +77,7 @@ class Sessions:
         """The session that the new one is delegated from; "" for none."""
         if not request.parent_session_id:
             return ""
-        parent = bounds.identifier("parent_session_id", request.parent_session_id)
+        parent = validation.identifier("parent_session_id", request.parent_session_id)
         if parent == request.session_id:
             raise GuestError(
                 Code.INVALID_ARGUMENT, "bad parent_session_id: a session cannot be its own parent"
@@ -86,6 +88,6 @@ class Sessions:
         """`session_id`, which must be one of this user's; NOT_FOUND otherwise."""
         with convert.checked():
             await self._conversations.get(
-                self._user_id, bounds.identifier("session_id", session_id)
+                self._user_id, validation.identifier("session_id", session_id)
             )
         return session_id

@@ -1,11 +1,11 @@
-"""The turns that run right now: one to a session, cancellable, with their open approvals."""
+"""The turns that run right now: one to a session, cancellable, with their events and approvals."""
 
 import asyncio
 import functools
 import logging
 import time
 import uuid
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import AsyncIterator
 from typing import Final, Protocol
 
@@ -13,13 +13,68 @@ from wire.errors import Code, WireError
 from wire.v1 import gateway_pb2
 
 from guest.agent import failures
-from guest.agent.turn import Emit, Outcome, TurnRequest
+from guest.agent.turn import Emit, Outcome, Progress, TurnRequest
 from guest.errors import GuestError
 from guest.gateway import convert
-from guest.gateway.events import EventStream
-from guest.memory.sessions.in_use import InUse
-from guest.memory.types import SessionNotFound
+from guest.memory.conversations.sessions import InUse
+from guest.memory.models import SessionNotFound
 from guest.tools.base import Approve, Tool, ToolContext
+
+CAPACITY: Final = 256
+
+_FIELD_OF = {
+    gateway_pb2.TurnStarted: "started",
+    gateway_pb2.TextDelta: "text",
+    gateway_pb2.ToolCallStarted: "tool_started",
+    gateway_pb2.ToolCallFinished: "tool_finished",
+    gateway_pb2.ApprovalRequested: "approval",
+    gateway_pb2.TurnCompleted: "completed",
+    gateway_pb2.TurnFailed: "failed",
+}
+
+
+class EventStream:
+    """`put` waits while the reader is `CAPACITY` events behind; `finish` never waits,
+    so that a turn ends on time even when nobody reads."""
+
+    def __init__(self, turn_id: str) -> None:
+        self._turn_id = turn_id
+        self._waiting: deque[Progress] = deque()
+        self._outcome: Outcome | None = None
+        self._readable = asyncio.Event()
+        self._writable = asyncio.Event()
+
+    async def put(self, progress: Progress) -> None:
+        while len(self._waiting) >= CAPACITY:
+            self._writable.clear()
+            await self._writable.wait()
+        self._waiting.append(progress)
+        self._readable.set()
+
+    def finish(self, outcome: Outcome) -> None:
+        self._outcome = outcome
+        self._readable.set()
+
+    async def events(self) -> AsyncIterator[gateway_pb2.TurnEvent]:
+        """Every event in order, the outcome last. For one reader."""
+        index = 0
+        while True:
+            while self._waiting:
+                progress = self._waiting.popleft()
+                self._writable.set()
+                yield self._numbered(index, progress)
+                index += 1
+            if self._outcome is not None:
+                yield self._numbered(index, self._outcome)
+                return
+            self._readable.clear()
+            await self._readable.wait()
+
+    def _numbered(self, index: int, event: Progress | Outcome) -> gateway_pb2.TurnEvent:
+        numbered = gateway_pb2.TurnEvent(turn_id=self._turn_id, index=index)
+        getattr(numbered, _FIELD_OF[type(event)]).CopyFrom(event)
+        return numbered
+
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +83,7 @@ _WIND_DOWN_S = 1.0
 
 
 class Loop(Protocol):
-    """`guest.agent.loop.TurnLoop`."""
+    """`guest.agent.turn_loop.TurnLoop`."""
 
     async def run(
         self, request: TurnRequest, emit: Emit, approve: Approve | None = None

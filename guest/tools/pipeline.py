@@ -1,10 +1,4 @@
-"""The one way into every tool, for the model, MCP and the CLI alike.
-
-look up → validate → safety gate → path and command policy → timeout → execute →
-virtual paths → redact → truncate → result
-
-The caller is an argument of every call; the pipeline keeps nothing about calls.
-"""
+"""The one way into every tool, for the model, MCP and the CLI alike."""
 
 import asyncio
 import difflib
@@ -12,24 +6,117 @@ import json
 import logging
 import time
 import traceback
-from collections.abc import Collection, Mapping
-from typing import Final
+from collections.abc import Collection, Iterable, Mapping
+from typing import Final, Literal, get_args
 
 from opentelemetry import metrics
 from wire.errors import Code, WireError
 from wire.limits import TOOL_OUTPUT_MAX_BYTES
+from wire.tools import FAMILIES
 
 from guest.errors import GuestError, ToolError
+from guest.tools.arguments import check
 from guest.tools.base import Approve, Arguments, Safety, Tool, ToolContext, ToolOutput, ToolResult
-from guest.tools.checking import check
-from guest.tools.command_policy import CommandPolicy
-from guest.tools.host_paths import HostPaths
-from guest.tools.policy import Approval, Gate, check_paths
-from guest.tools.registry import Registry
-from guest.tools.render import Renderer
-from guest.tools.scrub import Scrubber
+from guest.tools.command_policy.policy import CommandPolicy
+from guest.tools.files.roots import parse
+from guest.tools.output import HostPaths, Renderer
+from guest.tools.redaction.scrubber import Scrubber
+
+
+class Registry:
+    """The tools of a guest, in the order they were given. Immutable.
+
+    Raises `ValueError` where two tools have the same name, and where one belongs to no
+    family of `families`: nobody could switch it on or off then.
+    """
+
+    def __init__(
+        self, tools: Iterable[Tool], families: Mapping[str, Collection[str]] = FAMILIES
+    ) -> None:
+        self._tools: Final[dict[str, Tool]] = {}
+        self._families = families
+        self.known: Final = frozenset(name for names in families.values() for name in names)
+        for tool in tools:
+            if tool.name in self._tools:
+                raise ValueError(f"two tools have the same name: {tool.name}")
+            if tool.name not in self.known:
+                raise ValueError(f"{tool.name} belongs to no family of tools; see wire.tools")
+            self._tools[tool.name] = tool
+
+    def all(self) -> tuple[Tool, ...]:
+        """Every tool."""
+        return tuple(self._tools.values())
+
+    def get(self, name: str) -> Tool | None:
+        """The tool of this name; None where there is none."""
+        return self._tools.get(name)
+
+    def families(self) -> dict[str, tuple[Tool, ...]]:
+        """The tools by family, in the catalogue's order; without families that have none."""
+        return {
+            family: found
+            for family, names in self._families.items()
+            if (found := tuple(tool for tool in self.all() if tool.name in names))
+        }
+
 
 log = logging.getLogger(__name__)
+
+Approval = Literal["auto", "ask", "deny"]
+APPROVALS: Final = get_args(Approval)
+
+
+class Gate:
+    """The operator's word on tools. Immutable.
+
+    PRIVILEGED calls pass with `auto`, never with `deny`, and with `ask` only
+    after a person said yes; no answer, and a failure while asking, is a no.
+    """
+
+    def __init__(self, disabled: Collection[str], approval: Approval) -> None:
+        if approval not in APPROVALS:
+            raise ValueError(f"approval: {approval!r}; accepted: {', '.join(APPROVALS)}")
+        self._disabled = frozenset(disabled)
+        self._approval = approval
+
+    def offers(self, tool: Tool) -> bool:
+        """Whether a model is told of `tool` at all."""
+        denied = tool.safety is Safety.PRIVILEGED and self._approval == "deny"
+        return not denied and tool.name not in self._disabled
+
+    async def admit(
+        self, context: ToolContext, tool: Tool, arguments_json: str, approve: Approve | None
+    ) -> None:
+        """Return where the call may run; raises `ToolError` with the reason otherwise."""
+        if tool.name in self._disabled:
+            raise ToolError(f"{tool.name} is switched off by the operator")
+        if tool.safety is not Safety.PRIVILEGED or self._approval == "auto":
+            return
+        if self._approval == "deny":
+            raise ToolError(f"{tool.name} is not permitted by the operator")
+        if approve is None:
+            raise ToolError(f"{tool.name} needs approval, and nobody is here to give it")
+        try:
+            approved = await approve(context, tool, arguments_json)
+        except (Exception, asyncio.CancelledError) as error:
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise
+            log.error("asking for approval failed: %s", type(error).__name__)
+            raise ToolError(f"{tool.name} was not approved: asking failed") from None
+        if approved is not True:
+            raise ToolError(f"{tool.name} was not approved by the user")
+
+
+def check_paths(tool: Tool, arguments: Arguments) -> None:
+    """Refuse virtual paths outside the roots, changes in a read-only one, and, for
+    commands, one that the shell guest does not have."""
+    for argument in tool.paths:
+        location = parse(getattr(arguments, argument.field))
+        if argument.for_commands and not location.root.writable:
+            raise ToolError(f"commands see only /shared and /tmp, not {location.given}")
+        if argument.writes and not location.root.writable:
+            raise ToolError(f"{location.root.path} is read-only: {location.given}")
+
 
 OUTPUT_MIN_BYTES: Final = 512
 

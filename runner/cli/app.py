@@ -17,17 +17,19 @@ import typer
 from wire.errors import Code, WireError
 
 from runner.cli import doctor as doctor_view
-from runner.cli import lifecycle, log_view, status_view
+from runner.cli import lifecycle
+from runner.cli import logs as log_view
+from runner.cli import status as status_view
 from runner.cli import users as users_view
+from runner.cli.chat.screen import discard
 from runner.cli.images import images
-from runner.cli.memory import memory
+from runner.cli.memory.group import memory
 from runner.cli.options import Options, for_the_same, options_first, warn_unconfined
-from runner.cli.screen import discard
 from runner.cli.sessions import sessions
-from runner.control import connect_control
 from runner.errors import HostError
-from runner.logs import printable
-from runner.user_id import DEFAULT_USER_ID
+from runner.host.control import connect_control
+from runner.host.logs import printable
+from runner.workspace.user_id import DEFAULT_USER_ID
 
 app = typer.Typer(
     name="runner",
@@ -186,7 +188,7 @@ def chat(
 
 
 async def _chat(options: Options, session: str | None) -> int:
-    from runner.cli.chat import chat as converse
+    from runner.cli.chat.chat import chat as converse
 
     config = options.load()
     if (control := await connect_control(config, options.user_id)) is not None:

@@ -12,12 +12,12 @@ from wire.errors import WireError
 from wire.v1 import control_pb2
 
 from runner.cli.options import Options
-from runner.cli.status_view import boundary_json
-from runner.config import Config
-from runner.control import connect_control
+from runner.cli.status import boundary_json
+from runner.config.models import Config
 from runner.doctor.examination import examine
 from runner.doctor.finding import Finding, State, problem, refused
-from runner.logs import printable
+from runner.host.control import connect_control
+from runner.host.logs import printable
 
 _LOOKS: Final = {State.OK: "green", State.WARNING: "yellow", State.PROBLEM: "red"}
 _PROBLEM: Final = 1

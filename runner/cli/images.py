@@ -18,7 +18,7 @@ from runner.images.archive import list_images, load_images, save_images
 from runner.images.bootstrap import bootstrap_base
 from runner.images.build import Progress, Recipe, build_images
 from runner.images.naming import OFFICIAL_BASE, USUAL_ROLES, ImageRole
-from runner.tiers.engine import Engine
+from runner.tiers.container.engine import Engine
 
 images = typer.Typer(help="Build, save, load and list the images of the container tiers.")
 

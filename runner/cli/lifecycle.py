@@ -17,16 +17,15 @@ import typer
 from wire.errors import Code, WireError
 
 from runner.cli.options import Options
-from runner.cli.status_view import show_summary
-from runner.config import Config
-from runner.control import ControlClient, connect_control
+from runner.cli.status import show_summary
+from runner.config.models import Config
 from runner.errors import HostError
-from runner.host import Host
-from runner.leftovers import clear_leftovers
-from runner.locks import host_lock
-from runner.runtime import Runtime
+from runner.host.cleanup import clear_leftovers
+from runner.host.control import ControlClient, connect_control
+from runner.host.host import Host
+from runner.host.runtime import Runtime, host_lock
 from runner.tiers.drivers import driver_for
-from runner.workspace import Workspace
+from runner.workspace.workspace import Workspace
 
 _STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

@@ -11,11 +11,11 @@ from typing import Final
 
 from wire.errors import Code
 
-from runner.config import Config
-from runner.config_loading import load_config
+from runner.config.loading import load_config
+from runner.config.models import Config
 from runner.errors import ConfigError
 from runner.tiers.drivers import driver_for
-from runner.user_id import DEFAULT_USER_ID, check_user_id
+from runner.workspace.user_id import DEFAULT_USER_ID, check_user_id
 
 UNCONFINED: Final = (
     "insecure: nothing confines the agent itself in the process tier; it runs with your rights "

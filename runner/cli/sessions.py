@@ -9,10 +9,11 @@ from rich.table import Table
 from rich.text import Text
 from wire.v1 import gateway_pb2
 
-from runner.cli.asking import confirm
-from runner.cli.memory_agent import gateway_of
+from runner.cli.ids import LISTED_MAX, resolve
+from runner.cli.memory.agent import gateway_of
 from runner.cli.options import Options
-from runner.cli.render import (
+from runner.cli.output import (
+    confirm,
     json_line,
     neutralise,
     one_line,
@@ -20,7 +21,6 @@ from runner.cli.render import (
     print_table,
     to_the_second,
 )
-from runner.cli.session_ids import LISTED_MAX, resolve
 
 sessions = typer.Typer(help="List, name, put away and forget conversations.")
 

@@ -17,13 +17,12 @@ from wire.errors import Code, WireError
 
 from runner.cli.lifecycle import start_detached, stop
 from runner.cli.options import Options
-from runner.config import Config
-from runner.control import connect_control
+from runner.config.models import Config
 from runner.errors import HostError
-from runner.locks import lock_holder
-from runner.runtime import Runtime
-from runner.user_id import is_user_id
-from runner.workspace import Workspace
+from runner.host.control import connect_control
+from runner.host.runtime import Runtime, lock_holder
+from runner.workspace.user_id import is_user_id
+from runner.workspace.workspace import Workspace
 
 _LOOK_S: Final = 2.0
 

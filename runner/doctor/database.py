@@ -8,12 +8,11 @@ from typing import Final
 
 from wire.errors import WireError
 
-from runner.config import Config
-from runner.database_file import resolve_db_path
+from runner.config.models import Config
 from runner.doctor.finding import Finding, ok, problem, refused, warning
-from runner.locks import lock_holder
-from runner.runtime import Runtime
-from runner.workspace import Workspace
+from runner.host.runtime import Runtime, lock_holder
+from runner.workspace.database_file import resolve_db_path
+from runner.workspace.workspace import Workspace
 
 _NAME: Final = "database"
 _LOOK_S: Final = 120.0

@@ -9,13 +9,12 @@ import docker
 import docker.errors
 from wire.errors import WireError
 
-from runner.config import ContainerSection
+from runner.config.models import ContainerSection
 from runner.doctor.finding import Finding, ok, problem, refused, warning
 from runner.images.archive import Image, list_images
 from runner.images.bootstrap import BASE_NAME
 from runner.images.naming import OFFICIAL_BASE
-from runner.tiers.engine import Engine, EngineFacts, find_socket
-from runner.tiers.engine_check import judge
+from runner.tiers.container.engine import Engine, EngineFacts, find_socket, judge
 
 _LIMITS: Final = (
     ("MemoryLimit", "memory"),

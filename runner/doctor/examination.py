@@ -6,11 +6,11 @@ from pathlib import Path
 
 from wire.errors import WireError
 
-from runner.config import Config
+from runner.config.models import Config
 from runner.doctor import database, engine, kernel, memory, places, settings
 from runner.doctor.finding import Finding, ok, problem, refused
-from runner.runtime import runtime_base
-from runner.user_id import DEFAULT_USER_ID, check_user_id
+from runner.host.runtime import runtime_base
+from runner.workspace.user_id import DEFAULT_USER_ID, check_user_id
 
 
 def examine(

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from runner.doctor.finding import Finding, ok, problem, warning
-from runner.tiers.bubblewrap import Bubblewrap
+from runner.tiers.process.bubblewrap import Bubblewrap
 
 ROOT: Final = Path("/")
 _OPENAT2: Final = 437

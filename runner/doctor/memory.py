@@ -9,10 +9,10 @@ from urllib.parse import urlsplit
 
 from wire.errors import WireError
 
-from runner.config import Config
-from runner.credentials import Credentials, read_credentials
+from runner.config.models import Config
 from runner.doctor.finding import Finding, ok, problem, refused, warning
-from runner.envelope import remote_url
+from runner.host.launch import remote_url
+from runner.workspace.credentials import Credentials, read_credentials
 
 _SECRETS: Final = "memory secrets"
 _SERVER: Final = "memory server"

@@ -8,12 +8,12 @@ from typing import Final
 
 from wire.errors import WireError
 
-from runner.config import Config
+from runner.config.models import Config
 from runner.doctor.finding import Finding, ok, problem, refused, warning
-from runner.embedder_choice import home_for
-from runner.ownership import Owner
-from runner.runtime import Runtime
-from runner.workspace import Workspace
+from runner.embedder.manager import home_for
+from runner.host.runtime import Runtime
+from runner.workspace.ownership import Owner
+from runner.workspace.workspace import Workspace
 
 MOUNT_TABLE: Final = Path("/proc/self/mountinfo")
 NETWORK: Final = frozenset(

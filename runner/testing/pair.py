@@ -16,15 +16,15 @@ import docker
 from testcontainers.core.waiting_utils import WaitStrategy
 from wire.v1 import control_pb2
 
-from runner.config import Config
-from runner.gateway_client import GatewayClient, new_turn_id
-from runner.host import Host
-from runner.mounts import Role
-from runner.supervisor import Policy
+from runner.client.gateway import GatewayClient, new_turn_id
+from runner.config.models import Config
+from runner.host.host import Host
+from runner.host.supervisor import Policy
 from runner.testing.guest_container import GuestContainer
-from runner.tiers.container_names import Place
-from runner.tiers.engine import find_socket
-from runner.workspace import Workspace
+from runner.tiers.container.engine import find_socket
+from runner.tiers.container.names import Place
+from runner.workspace.mounts import Role
+from runner.workspace.workspace import Workspace
 
 _CHANNEL: Final = "testing"
 _DEFAULTS: Final[Mapping[str, Any]] = {"tier": "container", "embedder": {"backend": "hashing"}}

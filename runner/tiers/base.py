@@ -11,7 +11,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from runner.mounts import BoundMount, Role
+from runner.workspace.mounts import BoundMount, Role
 
 HANDLE_VERSION: Final = 1
 

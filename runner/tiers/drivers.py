@@ -4,11 +4,11 @@ from typing import Final
 
 from wire.errors import Code
 
-from runner.config import ContainerSection
+from runner.config.models import ContainerSection
 from runner.errors import TierError
 from runner.tiers.base import TierDriver
-from runner.tiers.container import ContainerDriver
-from runner.tiers.process import ProcessDriver
+from runner.tiers.container.driver import ContainerDriver
+from runner.tiers.process.driver import ProcessDriver
 
 _DEFAULTS: Final = ContainerSection()
 

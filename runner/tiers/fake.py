@@ -18,9 +18,9 @@ from wire.errors import Code
 from wire.transport import Server
 
 from runner.errors import TierError
-from runner.logs import open_for_append
-from runner.mounts import Role
+from runner.host.logs import open_for_append
 from runner.tiers.base import Capabilities, Confinement, Handle, Inspection, LaunchSpec
+from runner.workspace.mounts import Role
 
 _KILLED = -9
 _TERMINATED = 0

@@ -13,11 +13,11 @@ from testcontainers.core.config import testcontainers_config
 from testcontainers.core.container import DockerContainer
 
 from guest.errors import StorageError
-from guest.memory.database.base import ConstraintViolated, Database, Statement, Value
-from guest.memory.database.local import LocalDatabase
-from guest.memory.database.remote import RemoteDatabase
-from guest.memory.migrations import migrate
-from guest.memory.types import RemoteConfig
+from guest.memory.models import RemoteConfig
+from guest.memory.storage.base import ConstraintViolated, Database, Statement, Value
+from guest.memory.storage.local import LocalDatabase
+from guest.memory.storage.migrations import migrate
+from guest.memory.storage.remote import RemoteDatabase
 from tests.support import sqld, sqld_image
 
 INTEGER_MAX = 2**53 - 1

@@ -17,14 +17,14 @@ from wire import envelope, logs, transport
 from wire.v1 import bootstrap_pb2, common_pb2
 
 from runner.errors import TierError, WorkspaceError
-from runner.logs import ROTATE_BYTES
-from runner.mounts import Role
+from runner.host.logs import ROTATE_BYTES
 from runner.tiers.base import Handle, Inspection, LaunchSpec, TierDriver
-from runner.tiers.bubblewrap import Bubblewrap
-from runner.tiers.container import ContainerDriver
+from runner.tiers.container.driver import ContainerDriver
 from runner.tiers.fake import Behaviour, FakeDriver
-from runner.tiers.process import ProcessDriver
-from runner.workspace import Workspace
+from runner.tiers.process.bubblewrap import Bubblewrap
+from runner.tiers.process.driver import ProcessDriver
+from runner.workspace.mounts import Role
+from runner.workspace.workspace import Workspace
 from tests.support import engine
 from tests.support.guests import command
 

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
-from guest.memory.store import Memory
+from guest.memory.memory import Memory
 from tests.faults import seeds
 from tests.faults.beside import EmbedderProcess, Network, embedder
 from tests.faults.children import Child

@@ -5,9 +5,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 from guest.errors import StorageError
-from guest.memory.chunking import passages_of
-from guest.memory.database.base import Database, Statement
-from guest.memory.types import MemoryConfig
+from guest.memory.models import MemoryConfig
+from guest.memory.search.chunking import passages_of
+from guest.memory.storage.base import Database, Statement
 from tests.faults.ledger import Found, Kept
 
 _FTS_CHECK: Final = "integrity-check"

@@ -9,10 +9,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from guest.memory.database.base import Statement, Value
-from guest.memory.migrations import MIGRATIONS, migrate
-from guest.memory.store import Memory
-from guest.memory.types import Details
+from guest.memory.memory import Memory
+from guest.memory.models import Details
+from guest.memory.storage.base import Statement, Value
+from guest.memory.storage.migrations import MIGRATIONS, migrate
 from tests.faults.ledger import Found, Kept
 from tests.faults.stores import LocalPlace, Place, RemotePlace
 from tests.faults.worker import USER

@@ -9,9 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, Protocol
 
-from guest.memory.opening import open_store
-from guest.memory.parts import prepare
-from guest.memory.types import MemoryConfig, RemoteConfig
+from guest.memory.factory import open_store, prepare
+from guest.memory.models import MemoryConfig, RemoteConfig
 from tests.faults.inspection import inspect
 from tests.faults.ledger import Found
 from tests.support import sqld

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from guest.memory.opening import open_store
-from guest.memory.types import MemoryConfig
+from guest.memory.factory import open_store
+from guest.memory.models import MemoryConfig
 from tests.faults.inspection import inspect
 from tests.faults.ledger import Found, Kept
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, embedded, opened

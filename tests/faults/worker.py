@@ -16,12 +16,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from guest.embedding.base import Embedder
+from guest.embedding.backends import Embedder
 from guest.embedding.client import RemoteEmbedder
 from guest.errors import StorageError
-from guest.memory.keyed import Mode
-from guest.memory.store import Memory
-from guest.memory.types import Details, MemoryConfig
+from guest.memory.memory import Memory
+from guest.memory.models import Details, MemoryConfig
+from guest.memory.notes.keyed import Mode
 from tests.unit.memory_support import ORIGIN, FakeEmbedder
 
 USER: Final = "alice"

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from guest.memory.store import Memory
+from guest.memory.memory import Memory
 from tests.unit.memory_support import FakeEmbedder, opened
 
 USER_ID = "alice"

@@ -20,24 +20,22 @@ from wire.transport import Server, open_channel
 from wire.v1 import gateway_pb2, gateway_pb2_grpc
 
 from guest import composition
-from guest.agent.loop import TurnLoop
-from guest.agent.models import build_model
+from guest.agent.models.providers import build_model
 from guest.agent.settings import AgentSettings
-from guest.embedding.base import Embedder
-from guest.embedding.hashing import HashingEmbedder
+from guest.agent.turn_loop import TurnLoop
+from guest.embedding.backends import Embedder, HashingEmbedder
 from guest.gateway.service import GatewayService, GuestInfo
-from guest.memory.backup import Backups
-from guest.memory.store import Memory
-from guest.memory.types import Details, MemoryConfig, Note, Origin
-from guest.shell.client import ShellClient
+from guest.memory.memory import Memory
+from guest.memory.models import Details, MemoryConfig, Note, Origin
+from guest.memory.storage.backup import Backups
 from guest.tools.base import Tool
-from guest.tools.command_policy import CommandPolicy
+from guest.tools.command_policy.policy import CommandPolicy
 from guest.tools.files import file_tools
 from guest.tools.files.roots import Roots
-from guest.tools.pipeline import ToolPipeline
-from guest.tools.registry import Registry
-from guest.tools.scrub import Scrubber
-from guest.tools.shell import shell_tools
+from guest.tools.pipeline import Registry, ToolPipeline
+from guest.tools.redaction.scrubber import Scrubber
+from guest.tools.shell.client import ShellClient
+from guest.tools.shell.tool import shell_tools
 
 INFO = GuestInfo(
     tier="process",

@@ -16,14 +16,13 @@ from wire.tools import TOOLS, offered
 from guest import composition
 from guest.agent.settings import AgentSettings
 from guest.agent.turn import Outcome, Progress, TurnRequest
-from guest.memory.store import Memory
-from guest.memory.types import MemoryConfig, Note
+from guest.memory.memory import Memory
+from guest.memory.models import MemoryConfig, Note
 from guest.tools.base import ToolContext
 from guest.tools.files import file_tools
 from guest.tools.files.roots import Roots
-from guest.tools.pipeline import ToolPipeline
-from guest.tools.registry import Registry
-from guest.tools.scrub import Scrubber
+from guest.tools.pipeline import Registry, ToolPipeline
+from guest.tools.redaction.scrubber import Scrubber
 
 ASKED = "My wife is Ana. Please remember that."
 LIE = "I have saved that."

@@ -15,11 +15,11 @@ from typing import Any
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from guest.agent.context import ContextBuilder
-from guest.agent.loop import TurnLoop
+from guest.agent.prompt.builder import ContextBuilder
 from guest.agent.settings import AgentSettings
 from guest.agent.turn import TurnRequest
-from guest.memory.store import Memory
+from guest.agent.turn_loop import TurnLoop
+from guest.memory.memory import Memory
 from guest.tools.base import ToolContext
 from tests.unit.guest.agent.turn_fakes import FakePipeline, Watcher
 from tests.unit.memory_support import opened

@@ -13,9 +13,9 @@ from wire.errors import Code
 from wire.v1 import gateway_pb2
 
 from guest.errors import StorageError
-from guest.memory.backup import Backups
-from guest.memory.database import copies
-from guest.memory.store import Memory
+from guest.memory.memory import Memory
+from guest.memory.storage import copies
+from guest.memory.storage.backup import Backups
 from tests.integration.gateway_house import open_house
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
 

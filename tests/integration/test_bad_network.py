@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from guest.errors import StorageError
-from guest.memory.database.base import AnswerLost, Statement
-from guest.memory.database.remote import RemoteDatabase
-from guest.memory.migrations import migrate
-from guest.memory.types import RemoteConfig
+from guest.memory.models import RemoteConfig
+from guest.memory.storage.base import AnswerLost, Statement
+from guest.memory.storage.migrations import migrate
+from guest.memory.storage.remote import RemoteDatabase
 from tests.support import sqld
 from tests.support.bad_network import BadNetwork, Fault, between
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened

@@ -12,15 +12,15 @@ import psutil
 import pytest
 from wire.errors import Code
 
-from runner.config import Config
+from runner.config.models import Config
 from runner.errors import TierError
-from runner.launch import ShellLauncher
-from runner.mounts import MOUNTS, Role
+from runner.host.launch import ShellLauncher
 from runner.tiers.base import LaunchSpec, Limits, Network
-from runner.tiers.bubblewrap import GUEST_UID, Bubblewrap
-from runner.tiers.cgroup import Cgroup
-from runner.tiers.process import ProcessDriver
-from runner.workspace import Workspace
+from runner.tiers.process.bubblewrap import GUEST_UID, Bubblewrap
+from runner.tiers.process.cgroup import Cgroup
+from runner.tiers.process.driver import ProcessDriver
+from runner.workspace.mounts import MOUNTS, Role
+from runner.workspace.workspace import Workspace
 
 pytestmark = pytest.mark.bubblewrap
 GUARD_S = 60

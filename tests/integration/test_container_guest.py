@@ -19,13 +19,13 @@ import psutil
 import pytest
 
 from runner.errors import TierError
-from runner.mounts import MOUNTS, Role
-from runner.tiers import container_removal
 from runner.tiers.base import Handle, LaunchSpec, Limits, Network
-from runner.tiers.container import ContainerDriver
-from runner.tiers.container_names import Place
-from runner.tiers.container_streams import LOG_BYTES_MAX
-from runner.workspace import Workspace
+from runner.tiers.container import containers as container_removal
+from runner.tiers.container.driver import ContainerDriver
+from runner.tiers.container.names import Place
+from runner.tiers.container.streams import LOG_BYTES_MAX
+from runner.workspace.mounts import MOUNTS, Role
+from runner.workspace.workspace import Workspace
 from tests.support.engine import docker, owner, standin_images
 
 pytestmark = pytest.mark.docker
@@ -361,11 +361,11 @@ async def test_a_runtime_under_a_second_name_serves_micro_vm_up_to_the_self_test
 _RUNNER = """
 import asyncio, sys, time
 from pathlib import Path
-from runner.mounts import Role
-from runner.ownership import Owner
+from runner.workspace.mounts import Role
+from runner.workspace.ownership import Owner
 from runner.tiers.base import LaunchSpec
-from runner.tiers.container import ContainerDriver
-from runner.workspace import Workspace
+from runner.tiers.container.driver import ContainerDriver
+from runner.workspace.workspace import Workspace
 from tests.support.engine import standin_images
 
 async def main():

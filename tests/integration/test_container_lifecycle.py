@@ -12,7 +12,7 @@ import pytest
 from testcontainers.core.exceptions import ContainerStartException
 from wire.errors import WireError
 
-from runner.supervisor import Policy
+from runner.host.supervisor import Policy
 from runner.testing import GuestContainer, UserPair
 from tests.e2e.household import Household
 from tests.support.engine import docker, engine_objects

@@ -10,8 +10,8 @@ import pytest
 from testcontainers.core.exceptions import ContainerStartException
 from testcontainers.core.wait_strategies import ExecWaitStrategy, LogMessageWaitStrategy
 
-from runner.mounts import MOUNTS, Access, Role
 from runner.testing import GuestContainer, UserPair
+from runner.workspace.mounts import MOUNTS, Access, Role
 from tests.support.engine import engine_objects, owner
 
 pytestmark = pytest.mark.docker

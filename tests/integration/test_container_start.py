@@ -14,7 +14,7 @@ import pytest
 from wire.errors import WireError
 
 from runner.testing import UserPair
-from runner.tiers import container_options
+from runner.tiers.container import options
 from tests.conftest import REQUIRED
 from tests.e2e.household import Household
 from tests.support.engine import engine_objects
@@ -63,7 +63,7 @@ def test_without_the_shells_image(root: Path) -> None:
 
 def test_with_a_mount_that_should_not_be_there(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A driver that errs: the boundary self-test sees it from inside the shell guest."""
-    proper = container_options._mounted
+    proper = options._mounted
 
     def leaky(mounts: Any, selinux: bool) -> dict[str, Any]:
         made = proper(mounts, selinux)
@@ -74,7 +74,7 @@ def test_with_a_mount_that_should_not_be_there(root: Path, monkeypatch: pytest.M
             )
         return made
 
-    monkeypatch.setattr(container_options, "_mounted", leaky)
+    monkeypatch.setattr(options, "_mounted", leaky)
     error = refusal(root)
     assert "/mnt" in error.brief + error.details
     monkeypatch.undo()

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from guest.memory.store import Memory
+from guest.memory.memory import Memory
 from tests.integration import crash_sessions_child
 from tests.integration.crash_sessions_child import USER_ID
 from tests.unit.memory_support import file_bytes, opened

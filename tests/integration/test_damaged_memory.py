@@ -13,11 +13,10 @@ import pytest
 from wire.errors import Code
 
 from guest.errors import StorageError
-from guest.memory import instant
-from guest.memory.backup import Backups
-from guest.memory.restoring import restore
-from guest.memory.store import Memory
-from guest.memory.types import MemoryConfig
+from guest.memory import models
+from guest.memory.memory import Memory
+from guest.memory.models import MemoryConfig
+from guest.memory.storage.backup import Backups, restore
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
 
 ALICE = "alice"
@@ -140,7 +139,7 @@ async def test_a_clock_set_back_loses_nothing_and_keeps_the_order(
             def now(cls, tz: datetime.tzinfo | None = None) -> "Earlier":
                 return cls.fromtimestamp(before.timestamp(), tz)
 
-        monkeypatch.setattr(instant, "datetime", Earlier)
+        monkeypatch.setattr(models, "datetime", Earlier)
         await memory.save(ALICE, "second", [], ORIGIN)
         changed = (await memory.update(ALICE, first.note_id, "first, changed", None, ORIGIN)).note
         assert changed.version == 2

@@ -14,15 +14,15 @@ import pytest
 from wire.errors import Code
 
 from guest.errors import StorageError
-from guest.memory.database.local import LocalDatabase
-from guest.memory.store import Memory
-from guest.memory.types import MemoryConfig
+from guest.memory.memory import Memory
+from guest.memory.models import MemoryConfig
+from guest.memory.storage.local import LocalDatabase
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened, rows
 
 OWNER = """
 import asyncio, sys
 from pathlib import Path
-from guest.memory.database.local import LocalDatabase
+from guest.memory.storage.local import LocalDatabase
 
 async def main():
     database = await LocalDatabase.open(Path(sys.argv[1]))

@@ -12,10 +12,9 @@ import pytest
 from wire.errors import Code
 
 from guest.errors import StorageError
-from guest.memory.database.connection import derive
-from guest.memory.database.local import LocalDatabase
-from guest.memory.store import Memory
-from guest.memory.types import MemoryConfig
+from guest.memory.memory import Memory
+from guest.memory.models import MemoryConfig
+from guest.memory.storage.local import LocalDatabase, derive
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, embedded, file_bytes, opened
 
 ALICE = "alice"
@@ -23,8 +22,8 @@ KEY = "a key that only the tests know, longer than 32 bytes: 1"
 OTHER = KEY[:-1] + "2"
 WRITER = """
 import asyncio, os, signal, sys
-from guest.memory.store import Memory
-from guest.memory.types import MemoryConfig, Origin
+from guest.memory.memory import Memory
+from guest.memory.models import MemoryConfig, Origin
 
 async def main():
     memory = await Memory.open(MemoryConfig(sys.argv[1], encryption_key=sys.argv[2]), None)

@@ -18,15 +18,15 @@ from wire.v1 import gateway_pb2 as pb
 
 from guest import composition
 from guest import config as guest_config
-from guest.agent.models import build_model
+from guest.agent.models.providers import build_model
 from guest.gateway.service import Context, GatewayService
-from guest.memory.store import Memory
-from guest.shell.client import ShellClient
+from guest.memory.memory import Memory
 from guest.tools.files.roots import Roots
-from runner.config import Config
-from runner.launch import AgentLauncher, EmbedderAt
+from guest.tools.shell.client import ShellClient
+from runner.config.models import Config
+from runner.host.launch import AgentLauncher, EmbedderAt
 from runner.tiers.base import Capabilities
-from runner.workspace import Workspace
+from runner.workspace.workspace import Workspace
 
 TIER = Capabilities(tier="process", unsupported={}, guests_outlive_runner=False)
 DEFAULT = set(TOOLS) - OFF_BY_DEFAULT

@@ -12,11 +12,10 @@ from schema_fixture import FIXTURES
 from wire.errors import Code
 
 from guest.errors import StorageError
-from guest.memory.backup import Backups
-from guest.memory.database.rekeying import rekey
-from guest.memory.restoring import restore
-from guest.memory.store import Memory
-from guest.memory.types import MemoryConfig
+from guest.memory.memory import Memory
+from guest.memory.models import MemoryConfig
+from guest.memory.storage.backup import Backups, restore
+from guest.memory.storage.rekey import rekey
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, embedded, opened, rows
 
 pytestmark = pytest.mark.root

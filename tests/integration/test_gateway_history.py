@@ -6,7 +6,7 @@ import pytest
 from wire.errors import Code
 from wire.v1 import gateway_pb2 as pb
 
-from guest.gateway import paging
+from guest.gateway import validation
 from tests.integration.gateway_house import READ, Client, House, keep, refusal
 
 
@@ -57,7 +57,7 @@ async def test_what_is_too_long_for_one_answer_comes_in_shorter_pages(
         await alice.save(f"{'tea ' * 2000}{number}")
     whole = await alice.stub.ReviewMemory(pb.ReviewMemoryRequest())
     assert (len(whole.near), list(whole.warnings)) == (10, [])
-    monkeypatch.setattr(paging, "REPLY_MAX_BYTES", 20_000)
+    monkeypatch.setattr(validation, "REPLY_MAX_BYTES", 20_000)
     assert len(await alice.changes(limit=1000)) == len(await alice.notes(limit=1000)) == 1
     cursor, seen = "", list[str]()
     while not seen or cursor:

@@ -8,7 +8,7 @@ from wire.errors import Code
 from wire.v1 import gateway_pb2 as pb
 
 from guest.errors import StorageError
-from guest.memory.types import Note, Origin
+from guest.memory.models import Note, Origin
 from guest.tools.base import ToolContext
 from tests.integration.gateway_house import Client, House, keep, open_house, refusal
 

@@ -14,13 +14,12 @@ from typing import Any
 import psutil
 import pytest
 
-from runner.config import Config, EmbedderSection
-from runner.host import Host
-from runner.mounts import Role
-from runner.runtime import Runtime
-from runner.state import load_state
-from runner.supervisor import Policy
-from runner.workspace import Workspace
+from runner.config.models import Config, EmbedderSection
+from runner.host.host import Host
+from runner.host.runtime import Runtime, load_state
+from runner.host.supervisor import Policy
+from runner.workspace.mounts import Role
+from runner.workspace.workspace import Workspace
 from tests.support.guests import command
 
 GUARD_S = 60.0

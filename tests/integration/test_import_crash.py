@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from guest.memory.chunking import chunk
-from guest.memory.types import MemoryConfig
+from guest.memory.models import MemoryConfig
+from guest.memory.search.chunking import chunk
 from tests.integration import import_child
 from tests.support.memory_lines import TIME, entities, event, exported, file, note, session
 from tests.unit.memory_support import opened, rows

@@ -25,8 +25,8 @@ from wire.v1.bootstrap_pb2 import BootstrapEnvelope, MaintenanceJob, Rekey, Rest
 
 from guest import config, maintenance
 from guest.app import EXIT_STOPPED
-from guest.memory.database.owner import FileOwner
-from guest.memory.database.rekeying import fits
+from guest.memory.storage.local import FileOwner
+from guest.memory.storage.rekey import fits
 from tests.unit.memory_support import ORIGIN, opened
 
 ALICE = "alice"

@@ -11,8 +11,8 @@ import pytest
 from wire.errors import Code
 
 from guest.errors import StorageError
-from guest.memory.store import Memory
-from guest.memory.types import MemoryConfig, RemoteConfig, SessionNotFound
+from guest.memory.memory import Memory
+from guest.memory.models import MemoryConfig, RemoteConfig, SessionNotFound
 from tests.support.bad_network import BadNetwork, Fault, between
 from tests.support.sqld import Keys, Sqld, asked_again_soon, connected, running
 from tests.unit.memory_support import ORIGIN, FakeEmbedder

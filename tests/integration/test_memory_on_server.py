@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from guest.memory.types import RemoteConfig
+from guest.memory.models import RemoteConfig
 from tests.support.sqld import running
 from tests.unit import memory_support
 from tests.unit.guest.memory.test_conversations import *

@@ -12,10 +12,10 @@ import pytest
 from wire.errors import Code
 
 from guest.errors import StorageError
-from guest.memory.database.base import Statement
-from guest.memory.database.remote import RemoteDatabase, is_query
-from guest.memory.migrations import migrate
-from guest.memory.types import RemoteConfig
+from guest.memory.models import RemoteConfig
+from guest.memory.storage.base import Statement
+from guest.memory.storage.migrations import migrate
+from guest.memory.storage.remote import RemoteDatabase, is_query
 from tests.support import sqld
 from tests.support.authority import Authority
 

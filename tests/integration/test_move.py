@@ -10,10 +10,10 @@ import pytest
 from wire.errors import Code
 
 from guest.errors import GuestError, StorageError
-from guest.memory.database.remote import RemoteDatabase
-from guest.memory.portable.exporting import export
-from guest.memory.portable.move import move
-from guest.memory.types import MemoryConfig, RemoteConfig
+from guest.memory.models import MemoryConfig, RemoteConfig
+from guest.memory.storage.remote import RemoteDatabase
+from guest.memory.transfer.exporter import export
+from guest.memory.transfer.move import move
 from tests.support.memory_lines import TIME, entities, event, exported, file, note, session
 from tests.support.sqld import connected, running
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, embedded, opened

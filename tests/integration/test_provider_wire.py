@@ -18,7 +18,7 @@ from wire.errors import Code
 from wire.status import from_rpc_error
 from wire.v1 import gateway_pb2 as pb
 
-from guest.tools.shell import shell_tools
+from guest.tools.shell.tool import shell_tools
 from tests.integration import openai_server as wire
 from tests.integration.gateway_house import Client, open_house
 from tests.integration.openai_server import OpenAIServer, Reply, openai_server

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from guest.errors import StorageError
-from guest.memory.store import Memory
-from guest.memory.types import Details, MemoryConfig, Origin, RemoteConfig
+from guest.memory.memory import Memory
+from guest.memory.models import Details, MemoryConfig, Origin, RemoteConfig
 from tests.support.sqld import Sqld, asked_again_soon, running
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, until
 

@@ -13,14 +13,14 @@ from typing import Any
 
 import pytest
 
-from guest.memory import namespaces
-from guest.memory.database.base import Statement
-from guest.memory.database.local import LocalDatabase
-from guest.memory.migrations import MIGRATIONS, migrate
-from guest.memory.replica import delta
-from guest.memory.sessions.purging import disown
-from guest.memory.store import Memory
-from guest.memory.types import Details, MemoryConfig, MemoryFull, Only, Origin, RemoteConfig
+from guest.memory import models
+from guest.memory.conversations.purge import disown
+from guest.memory.memory import Memory
+from guest.memory.models import Details, MemoryConfig, MemoryFull, Only, Origin, RemoteConfig
+from guest.memory.replica import sync
+from guest.memory.storage.base import Statement
+from guest.memory.storage.local import LocalDatabase
+from guest.memory.storage.migrations import MIGRATIONS, migrate
 from tests.support.sqld import Sqld, connected, running
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, embedded, file_bytes, rows
 
@@ -213,7 +213,7 @@ async def test_a_copy_that_does_not_fit_is_fetched_anew(
                 file.unlink()
             database = await LocalDatabase.open(path)
             await migrate(database, MIGRATIONS[:6])
-            await database.batch([Statement(sql) for sql in delta.TABLES])
+            await database.batch([Statement(sql) for sql in sync.TABLES])
             await database.execute("INSERT INTO replica_of VALUES (?)", (server.url(),))
             await database.execute("INSERT INTO replica_progress VALUES (?, ?)", (namespace, state))
             await database.close()
@@ -356,8 +356,8 @@ async def test_two_guests_do_not_share_one_copy(server: Sqld, tmp_path: Path) ->
 
 _FETCH = """
 import asyncio, sys
-from guest.memory.store import Memory
-from guest.memory.types import MemoryConfig, RemoteConfig
+from guest.memory.memory import Memory
+from guest.memory.models import MemoryConfig, RemoteConfig
 async def main():
     config = MemoryConfig(db_path=sys.argv[1], remote=RemoteConfig(sys.argv[2]))
     memory = await Memory.open(config, None, "alice")
@@ -392,7 +392,7 @@ async def test_a_fetch_that_is_killed_goes_on_where_it_was(server: Sqld, tmp_pat
         outcome = await b.search(ALICE, "item510", top_k=1)
         assert outcome.hits[0].text == "fact 510 item510"
         assert b._parts.server is not None
-        while not b._parts.server.replica.progress(namespaces.notes_of(ALICE)).complete_once:
+        while not b._parts.server.replica.progress(models.notes_of(ALICE)).complete_once:
             await b.search(ALICE, "item510")
         assert (await b.search(ALICE, "fact")).warnings == ()
     for table in ("notes", "chunks", "chunks_vec", "chunks_fts_docsize"):

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from runner.tiers.bubblewrap import Bubblewrap
+from runner.tiers.process.bubblewrap import Bubblewrap
 from tests.e2e.household import Household
 
 GUARD_S = 60.0

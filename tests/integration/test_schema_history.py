@@ -16,11 +16,11 @@ from schema_fixture import FIXTURES, as_json, digest
 from wire.errors import Code
 
 from guest.errors import StorageError
-from guest.memory.database.local import LocalDatabase
-from guest.memory.migrations import MIGRATIONS, migrate
-from guest.memory.opening import open_store
-from guest.memory.store import Memory
-from guest.memory.types import MemoryConfig
+from guest.memory.factory import open_store
+from guest.memory.memory import Memory
+from guest.memory.models import MemoryConfig
+from guest.memory.storage.local import LocalDatabase
+from guest.memory.storage.migrations import MIGRATIONS, migrate
 from tests.unit.memory_support import FakeEmbedder, file_bytes, opened, rows
 
 ALICE = "alice"

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from guest.memory.backup import Backups
-from guest.memory.database.remote import RemoteDatabase
-from guest.memory.migrations import MIGRATIONS, migrate
-from guest.memory.store import Memory
-from guest.memory.types import MemoryConfig, RemoteConfig
+from guest.memory.memory import Memory
+from guest.memory.models import MemoryConfig, RemoteConfig
+from guest.memory.storage.backup import Backups
+from guest.memory.storage.migrations import MIGRATIONS, migrate
+from guest.memory.storage.remote import RemoteDatabase
 from tests.support.sqld import running
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, embedded, opened
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from guest.memory.types import Details, Only, RemoteConfig, SessionNotFound
+from guest.memory.models import Details, Only, RemoteConfig, SessionNotFound
 from tests.support.sqld import running
 from tests.unit import memory_support
 from tests.unit.guest.memory.test_retention import names, used

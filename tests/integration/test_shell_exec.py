@@ -10,11 +10,11 @@ import pytest
 from rich.console import RenderableType
 from wire.v1 import gateway_pb2 as pb
 
-from guest.shell.client import ShellClient
-from guest.tools.command_policy import CommandPolicy
-from runner.cli.conversation import Conversation
-from runner.cli.screen import Style
-from runner.gateway_client import GatewayClient
+from guest.tools.command_policy.policy import CommandPolicy
+from guest.tools.shell.client import ShellClient
+from runner.cli.chat.conversation import Conversation
+from runner.cli.chat.screen import Style
+from runner.client.gateway import GatewayClient
 from tests.integration.gateway_house import House, open_house
 from tests.support.shell_backends import TOKEN, Daemon, left_behind, ready_daemon
 
@@ -153,14 +153,14 @@ async def test_a_shell_that_is_killed_is_reported_and_used_again_when_it_is_back
         async with asyncio.timeout(GUARD_S):
             while not (daemon.root / "shared/begun").exists():
                 await asyncio.sleep(0.01)
-        monkeypatch.setattr("guest.shell.client.RESUME_S", 0.5)
-        monkeypatch.setattr("guest.shell.client.REACH_S", 0.5)
+        monkeypatch.setattr("guest.tools.shell.client.RESUME_S", 0.5)
+        monkeypatch.setattr("guest.tools.shell.client.REACH_S", 0.5)
         daemon.process.send_signal(signal.SIGKILL)
         daemon.process.wait()
         assert "the shell guest went away while the command ran" in await asked
         assert "the command was not started" in await alice.answer(session, "run echo x")
         assert (await alice.stub.Hello(pb.HelloRequest())).shell.startswith("unavailable: ")
-        monkeypatch.setattr("guest.shell.client.REACH_S", GUARD_S)
+        monkeypatch.setattr("guest.tools.shell.client.REACH_S", GUARD_S)
         second = Daemon(daemon.root)
         try:
             assert await alice.answer(session, "run echo back") == "back"

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from guest.agent.history import by_turn
-from guest.agent.summary import Summary
-from guest.memory.types import Event
+from guest.agent.prompt.summary import Summary
+from guest.memory.models import Event
 from tests.integration import summary_child
 from tests.integration.summary_child import MARK, SESSION_ID, SUMMARY_S, USER_ID
 from tests.unit.memory_support import opened

@@ -12,8 +12,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from guest.errors import ToolError
-from guest.tools.command_policy import CommandPolicy
-from guest.tools.command_words import Parsed, UncertainError, parse
+from guest.tools.command_policy.policy import CommandPolicy
+from guest.tools.command_policy.words import Parsed, UncertainError, parse
 
 NO_RM = CommandPolicy(deny=("rm *",))
 

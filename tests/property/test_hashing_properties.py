@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from guest.embedding.hashing import DIMENSIONS, HashingBackend
+from guest.embedding.backends import DIMENSIONS, HashingBackend
 
 ANY_TEXT = st.text(st.characters(), max_size=200)  # lone surrogates included
 WORD = st.text("abcdefghijklmnopqrstuvwxyz", min_size=5, max_size=12)

@@ -12,10 +12,17 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from guest.memory.namespaces import notes_of
-from guest.memory.store import Memory
-from guest.memory.supersession import SupersedeRefused
-from guest.memory.types import Details, MemoryConfig, NoteNotFound, NoteType, Only, SessionNotFound
+from guest.memory.memory import Memory
+from guest.memory.models import (
+    Details,
+    MemoryConfig,
+    NoteNotFound,
+    NoteType,
+    Only,
+    SessionNotFound,
+    notes_of,
+)
+from guest.memory.notes.supersession import SupersedeRefused
 from tests.support.memory_lines import entities, exported
 from tests.unit.memory_support import ORIGIN
 

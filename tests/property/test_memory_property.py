@@ -19,8 +19,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from guest.memory.store import Memory
-from guest.memory.types import (
+from guest.memory.memory import Memory
+from guest.memory.models import (
     MemoryConfig,
     NoteNotFound,
     RemoteConfig,

@@ -9,8 +9,8 @@ from typing import Any, get_args
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from guest.memory.portable import lines
-from guest.memory.types import NOTE_TYPES, Change
+from guest.memory.models import NOTE_TYPES, Change
+from guest.memory.transfer import format as lines
 from tests.support.memory_lines import entities, exported, file
 from tests.unit.memory_support import opened
 

@@ -22,15 +22,15 @@ from pydantic_ai.messages import (
 )
 
 from guest.agent import history
-from guest.agent.context import Prepared
-from guest.agent.fitting import Request, fit
-from guest.agent.offline import OfflineModel
+from guest.agent.models.offline import OfflineModel
+from guest.agent.prompt.builder import Prepared
+from guest.agent.prompt.fitting import Request, fit
+from guest.agent.prompt.window import of_messages, text_of
 from guest.agent.settings import AgentSettings
 from guest.agent.turn import TurnRequest
-from guest.agent.window import of_messages, text_of
 from guest.errors import GuestError
-from guest.memory.tokens import tokens_of
-from guest.memory.types import Event, Hit
+from guest.memory.models import Event, Hit
+from guest.memory.search.tokens import tokens_of
 from guest.tools.base import ToolContext
 from tests.unit.guest.agent.context_fakes import FakeMemory, builder, hit, note
 from tests.unit.guest.agent.turn_fakes import FakePipeline, tool

@@ -6,10 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guest.memory.keyword import KeywordMatches
-from guest.memory.ranking import Evidence, Similarity, Weights, rank
-from guest.memory.recency import Recency
-from guest.memory.vectors import ResidentVectors
+from guest.memory.search.keyword import KeywordMatches
+from guest.memory.search.ranking import Evidence, Recency, Similarity, Weights, rank
+from guest.memory.search.vectors import ResidentVectors
 
 TODAY = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SCORE = st.floats(0, 1)

@@ -20,9 +20,8 @@ from guest.errors import ToolError
 from guest.tools.base import Arguments, Excerpt, Safety, Tool, ToolContext, ToolOutput
 from guest.tools.files import file_tools
 from guest.tools.files.roots import Roots
-from guest.tools.pipeline import ToolPipeline
-from guest.tools.registry import Registry
-from guest.tools.scrub import REDACTED, Scrubber
+from guest.tools.pipeline import Registry, ToolPipeline
+from guest.tools.redaction.scrubber import REDACTED, Scrubber
 
 ALICE = ToolContext("alice", "session-1", "turn-1", "test")
 MAX_BYTES = 1024

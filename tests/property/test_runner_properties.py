@@ -13,14 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runner.config import Config, UserSection
-from runner.config_loading import load_config
-from runner.database_file import resolve_db_path
+from runner.config.loading import load_config
+from runner.config.models import Config, UserSection
 from runner.errors import ConfigError, WorkspaceError
-from runner.logs import printable, readable
-from runner.runtime import Runtime
-from runner.user_id import check_user_id
-from runner.workspace import Workspace
+from runner.host.logs import printable, readable
+from runner.host.runtime import Runtime
+from runner.workspace.database_file import resolve_db_path
+from runner.workspace.user_id import check_user_id
+from runner.workspace.workspace import Workspace
 
 ROOT = Path("/srv/oxydra")
 WORKSPACE = Workspace(ROOT, "alice")

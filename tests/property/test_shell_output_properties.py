@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shell_daemon.output import Cursor, RingBuffer
+from shell_daemon.streams import Cursor, RingBuffer
 
 writes = st.lists(st.binary(max_size=40), max_size=30)
 

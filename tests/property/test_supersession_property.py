@@ -10,10 +10,10 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from guest.memory.store import Memory
-from guest.memory.supersession import SupersedeRefused
-from guest.memory.types import MemoryConfig, NoteNotFound
-from guest.memory.undo import UndoRefused
+from guest.memory.memory import Memory
+from guest.memory.models import MemoryConfig, NoteNotFound
+from guest.memory.notes.history import UndoRefused
+from guest.memory.notes.supersession import SupersedeRefused
 from tests.unit.memory_support import ORIGIN
 
 DEPTH = settings().max_examples / 100

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from guest.memory.store import Memory
-from guest.memory.types import MemoryConfig, NoteNotFound, RemoteConfig
+from guest.memory.memory import Memory
+from guest.memory.models import MemoryConfig, NoteNotFound, RemoteConfig
 from tests.support.sqld import running
 from tests.unit.memory_support import ORIGIN, FakeEmbedder
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from guest.memory.database.local import LocalDatabase
-from guest.memory.store import Memory
-from guest.memory.types import NoteNotFound
+from guest.memory.memory import Memory
+from guest.memory.models import NoteNotFound
+from guest.memory.storage.local import LocalDatabase
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, file_bytes, opened, rows
 
 ALICE = "alice"

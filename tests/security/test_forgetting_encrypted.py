@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from guest.memory.database import scrub
-from guest.memory.database.connection import connect_apart
-from guest.memory.store import Memory
+from guest.memory.memory import Memory
+from guest.memory.storage import local
+from guest.memory.storage.local import connect_apart
 from tests.security.test_forgetting import PREFIX, Writer
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, file_bytes, opened
 
@@ -83,7 +83,7 @@ async def test_nothing_is_left_after_many_changes(path: Path) -> None:
         assert [secret for secret in left if secret[:PREFIX].encode() in content] == []
         assert len(left) > 20
         pages = [content[at : at + 4096] for at in range(4096, len(content), 4096)]
-        gaps = [page[slice(*scrub._gap(2, page))] for page in pages]
+        gaps = [page[slice(*local._gap(2, page))] for page in pages]
         assert sum(map(len, gaps)) > 10_000
         left_in_gaps = sum(len(gap) - gap.count(0) for gap in gaps)
         assert left_in_gaps < 8, "more than a pointer of the last row of `erasures`"

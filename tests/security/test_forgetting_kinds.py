@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from guest.memory import keys, writer
-from guest.memory.database.local import LocalDatabase
-from guest.memory.namespaces import notes_of
-from guest.memory.sessions import purging
-from guest.memory.store import Memory
-from guest.memory.types import Details, NoteNotFound, Only, Origin
+from guest.memory.conversations import purge
+from guest.memory.memory import Memory
+from guest.memory.models import Details, NoteNotFound, Only, Origin, notes_of
+from guest.memory.notes import repository, writer
+from guest.memory.storage.local import LocalDatabase
 from tests.security.test_forgetting import left_over
 from tests.security.test_forgetting_encrypted import decrypted
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, embedded, file_bytes, opened, rows
@@ -174,12 +173,12 @@ async def test_what_a_scratchpad_said_long_ago_is_gone(
 ) -> None:
     """A while later, or, where the agent ends before that, at the next start."""
     monkeypatch.setattr(writer, "ERASE_AFTER_S", delay)
-    steps = [f"step {number}" for number in range(10, 9 + keys.VERSIONS_KEPT)]
+    steps = [f"step {number}" for number in range(10, 9 + repository.VERSIONS_KEPT)]
     async with opened(path) as memory:
         for text in ("zephyrine", "byzantium", *steps):
-            await memory.keyed.write(ALICE, keys.SCRATCHPAD, text, "replace", READ)
+            await memory.keyed.write(ALICE, repository.SCRATCHPAD, text, "replace", READ)
         assert b"zephyrine" in file_bytes(path)
-        await memory.keyed.write(ALICE, keys.SCRATCHPAD, "and on", "append", ORIGIN)
+        await memory.keyed.write(ALICE, repository.SCRATCHPAD, "and on", "append", ORIGIN)
         async with asyncio.timeout(60):
             while not delay and (await memory._database.execute("SELECT 1 FROM erasures")).rows:
                 await asyncio.sleep(0.005)
@@ -195,13 +194,13 @@ async def test_many_notes_of_a_session_go_in_slices_and_are_hidden_at_once(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Interrupted between two slices: nobody finds the rest, and the next start removes it."""
-    monkeypatch.setattr(purging, "_SLICE", 3)
+    monkeypatch.setattr(purge, "_SLICE", 3)
     executed = LocalDatabase.execute
     left = 3
 
     async def failing(self: LocalDatabase, sql: str, arguments: object = ()) -> object:
         nonlocal left
-        left -= sql == purging._NOTE_CHUNKS
+        left -= sql == purge._NOTE_CHUNKS
         if not left:
             raise OSError("cut off")
         return await executed(self, sql, arguments)  # type: ignore[arg-type]

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from guest.memory.database.local import LocalDatabase
-from guest.memory.store import Memory
-from guest.memory.types import Origin, SessionNotFound
+from guest.memory.memory import Memory
+from guest.memory.models import Origin, SessionNotFound
+from guest.memory.storage.local import LocalDatabase
 from tests.security.test_forgetting import Writer, left_over
 from tests.unit.memory_support import FakeEmbedder, embedded, file_bytes, opened, rows
 

@@ -18,8 +18,8 @@ from wire.transport import open_channel
 from wire.v1 import gateway_pb2 as pb
 from wire.v1 import gateway_pb2_grpc
 
-from runner.config import AgentSection, Config, EmbedderSection
-from runner.host import Host
+from runner.config.models import AgentSection, Config, EmbedderSection
+from runner.host.host import Host
 from tests.integration import openai_server as provider
 from tests.integration.openai_server import OpenAIServer, openai_server
 

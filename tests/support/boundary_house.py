@@ -22,13 +22,13 @@ from wire import transport
 from wire.boundary import CHECKS
 from wire.v1 import control_pb2
 
-from runner.boundary import check_boundary
-from runner.boundary_spec import build_spec
-from runner.config import ContainerSection
-from runner.mounts import Role, bind, workspace_directories
+from runner.boundary.check import check_boundary
+from runner.boundary.spec import build_spec
+from runner.config.models import ContainerSection
 from runner.tiers.base import Confinement, LaunchSpec, Network, TierDriver
-from runner.tiers.bubblewrap import Bubblewrap
 from runner.tiers.drivers import driver_for
+from runner.tiers.process.bubblewrap import Bubblewrap
+from runner.workspace.mounts import Role, bind, workspace_directories
 
 TOKEN = "the_token_of_this_shell_guest_0123456789"
 CANARY = "the-canary-in-the-agents-envelope-0123456789"

@@ -14,9 +14,9 @@ from pathlib import Path
 import docker as docker_sdk
 import pytest
 
-from runner.config import ContainerSection
-from runner.ownership import Owner
-from runner.tiers.container_names import LABEL_WORKSPACE, Place
+from runner.config.models import ContainerSection
+from runner.tiers.container.names import LABEL_WORKSPACE, Place
+from runner.workspace.ownership import Owner
 
 IMAGES = "oxydra-standin"
 GUEST_UID = 10_001

@@ -29,9 +29,15 @@ from wire.status import from_rpc_error
 from wire.transport import open_channel
 from wire.v1 import gateway_pb2, gateway_pb2_grpc
 
-from runner.config import AgentSection, Config, ContainerSection, EmbedderSection, ShellSection
-from runner.host import Host
-from runner.runtime import Runtime
+from runner.config.models import (
+    AgentSection,
+    Config,
+    ContainerSection,
+    EmbedderSection,
+    ShellSection,
+)
+from runner.host.host import Host
+from runner.host.runtime import Runtime
 from tests.support.boundary_house import shell_image
 from tests.support.shell_backends import Guest, OverGrpc, Ran
 

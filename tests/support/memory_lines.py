@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from guest.memory.store import Memory
+from guest.memory.memory import Memory
 
 TIME = "2026-11-21T09:30:00.000000Z"
 

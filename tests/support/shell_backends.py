@@ -26,15 +26,15 @@ from wire import transport
 from wire.status import from_rpc_error
 from wire.v1 import shell_pb2, shell_pb2_grpc
 
-from guest.shell import client
-from runner.config import Config
-from runner.launch import ShellLauncher
-from runner.ownership import Owner
+from guest.tools.shell import client
+from runner.config.models import Config
+from runner.host.launch import ShellLauncher
 from runner.tiers.base import TierDriver
 from runner.tiers.drivers import driver_for
-from runner.tiers.process import ProcessDriver
-from runner.workspace import Workspace
-from shell_daemon.settings import ENVIRONMENT, Settings
+from runner.tiers.process.driver import ProcessDriver
+from runner.workspace.ownership import Owner
+from runner.workspace.workspace import Workspace
+from shell_daemon.limits import ENVIRONMENT, Settings
 from shell_daemon.shell import Shell
 
 TOKEN = "the-token-of-this-test"

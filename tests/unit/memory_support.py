@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 from wire.errors import Code
 
-from guest.embedding.base import Embedded, Embedder
+from guest.embedding.backends import Embedded, Embedder
 from guest.errors import EmbedderError
-from guest.memory.store import Memory
-from guest.memory.types import MemoryConfig, Origin, RemoteConfig
+from guest.memory.memory import Memory
+from guest.memory.models import MemoryConfig, Origin, RemoteConfig
 
 ORIGIN = Origin(actor="user", channel="test", session_id="s1", turn_id="t1")
 DIMENSIONS = 64

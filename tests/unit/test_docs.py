@@ -13,10 +13,11 @@ from typer.core import TyperGroup
 from typer.main import get_command
 from wire.v1 import gateway_pb2
 
-from runner.cli import memory_json, sessions
+from runner.cli import sessions
 from runner.cli.app import app
+from runner.cli.memory import output
 from runner.cli.options import _VALUED
-from runner.config import Config, UserSection
+from runner.config.models import Config, UserSection
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -120,11 +121,11 @@ def test_every_command_that_is_named_exists(page: Path) -> None:
 
 def test_the_shapes_for_programs_are_those_that_are_documented() -> None:
     shapes = {
-        "note": memory_json.note_json(gateway_pb2.Note()),
-        "hit": memory_json.hit_json(gateway_pb2.Note()),
-        "change": memory_json.change_json(gateway_pb2.Change()),
-        "origin": memory_json.change_json(gateway_pb2.Change())["origin"],
-        "superseded": memory_json.note_json(gateway_pb2.Note(superseded=True))["superseded"],
+        "note": output.note_json(gateway_pb2.Note()),
+        "hit": output.hit_json(gateway_pb2.Note()),
+        "change": output.change_json(gateway_pb2.Change()),
+        "origin": output.change_json(gateway_pb2.Change())["origin"],
+        "superseded": output.note_json(gateway_pb2.Note(superseded=True))["superseded"],
         "session": sessions._session_json(gateway_pb2.Session()),
         "event": sessions._event_json(gateway_pb2.HistoryEvent()),
     }

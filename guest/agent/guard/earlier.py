@@ -13,7 +13,7 @@ from pydantic_ai.messages import (
 
 from guest.agent.guard.deeds import SAVES
 from guest.agent.guard.statements import without
-from guest.memory.types import Event
+from guest.memory.models import Event
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection, Sequence
 from typing import Final
 
-from guest.memory.keyword import STOP_WORDS
+from guest.memory.search.keyword import STOP_WORDS
 
 _STEM_CHARS: Final = 5
 

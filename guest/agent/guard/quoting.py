@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from guest.memory.prompt_block import one_line
+from guest.memory.search.context_block import one_line
 
 _SHOWN_CHARS: Final = 80
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from guest.agent.guard.deeds import MEMORY_TOOLS
-from guest.memory.conversation import TOOL_INDEX_CHARS
+from guest.memory.conversations.store import TOOL_INDEX_CHARS
 from guest.tools.base import ToolResult
 
 

@@ -7,12 +7,11 @@ from typing import Final
 from wire.errors import Code
 
 from guest.errors import StorageError
-from guest.memory.database.base import Database, Statement
-from guest.memory.database.local import LocalDatabase
-from guest.memory.database.owner import FileOwner
-from guest.memory.forgetting import Eraser
-from guest.memory.migrations import MIGRATIONS, found_version, migrate
-from guest.memory.replica import delta
+from guest.memory.replica import sync
+from guest.memory.storage.base import Database, Statement
+from guest.memory.storage.erasure import Eraser
+from guest.memory.storage.local import FileOwner, LocalDatabase
+from guest.memory.storage.migrations import MIGRATIONS, found_version, migrate
 
 log = logging.getLogger(__name__)
 
@@ -53,7 +52,7 @@ async def _open(path: Path, key: str) -> Database:
     try:
         await _require_current(database)
         await migrate(database)
-        await database.batch([Statement(sql) for sql in delta.TABLES])
+        await database.batch([Statement(sql) for sql in sync.TABLES])
         await Eraser(database).finish()
     except BaseException:
         await database.close()

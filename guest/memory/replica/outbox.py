@@ -16,14 +16,13 @@ from typing import Final
 from wire.errors import Code
 
 from guest.errors import StorageError
-from guest.memory import namespaces
-from guest.memory.conversation import Conversations, Events, Said, said
-from guest.memory.database.base import Database
-from guest.memory.database.watched import is_away
-from guest.memory.indexer import Indexer
-from guest.memory.instant import now
-from guest.memory.types import Event, MemoryConfig, Session, SessionNotFound
-from guest.memory.vector_store import VectorStore
+from guest.memory import models
+from guest.memory.conversations.store import Conversations, Events, Said, said
+from guest.memory.indexing.indexer import Indexer
+from guest.memory.models import Event, MemoryConfig, Session, SessionNotFound, now
+from guest.memory.search.vector_store import VectorStore
+from guest.memory.storage.availability import is_away
+from guest.memory.storage.base import Database
 
 log = logging.getLogger(__name__)
 
@@ -88,7 +87,7 @@ class Outbox(Conversations):
             known = self._known.get((user_id, session_id))
             if known is not None:
                 return known.session
-            namespaces.conversations_of(user_id)
+            models.conversations_of(user_id)
             moment = now()
             session = Session(
                 session_id, user_id, title, channel, moment, moment, turns=0, parent_id=parent_id

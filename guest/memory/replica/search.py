@@ -10,16 +10,16 @@ from typing import Final
 
 from wire.errors import Code
 
-from guest.embedding.base import Embedded
+from guest.embedding.backends import Embedded
 from guest.errors import StorageError
-from guest.memory import namespaces
-from guest.memory.database.base import Database
-from guest.memory.database.watched import WatchedDatabase, is_away
-from guest.memory.hits import narrows
-from guest.memory.replica.copy import Replica, Unasked
-from guest.memory.search import ALL, Search
-from guest.memory.types import Hit, MemoryConfig, Only, SearchOutcome
-from guest.memory.vectorizer import Vectorizer
+from guest.memory import models
+from guest.memory.indexing.embedder import Vectorizer
+from guest.memory.models import Hit, MemoryConfig, Only, SearchOutcome
+from guest.memory.replica.replica import Replica, Unasked
+from guest.memory.search.engine import ALL, Search
+from guest.memory.search.results import narrows
+from guest.memory.storage.availability import WatchedDatabase, is_away
+from guest.memory.storage.base import Database
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ WAIT_S: Final = 2.0
 
 
 class ReplicaSearch:
-    """`guest.memory.search.Search` over a `Replica`."""
+    """`guest.memory.search.engine.Search` over a `Replica`."""
 
     def __init__(
         self,
@@ -53,9 +53,9 @@ class ReplicaSearch:
         only: Only = ALL,
     ) -> SearchOutcome:
         """See `Memory.search`. Raises `StorageError` where there is neither server nor copy."""
-        wanted = [namespaces.notes_of(user_id)]
+        wanted = [models.notes_of(user_id)]
         if include_conversation and not narrows(tags, only):
-            wanted.append(namespaces.conversations_of(user_id))
+            wanted.append(models.conversations_of(user_id))
         for last_attempt in (False, True):
             database = self._replica.database
             try:

@@ -14,12 +14,11 @@ import psutil
 from wire.v1 import control_pb2
 
 from guest.embedding.client import RemoteEmbedder
-from runner.config import Config
-from runner.embedder import EmbedderManager, Timing
-from runner.embedder_choice import home_for
-from runner.embedder_container import ContainerEmbedder
-from runner.embedder_home import EmbedderHome
-from runner.ownership import Owner
+from runner.config.models import Config
+from runner.embedder.container import ContainerEmbedder
+from runner.embedder.home import EmbedderHome
+from runner.embedder.manager import EmbedderManager, Timing, home_for
+from runner.workspace.ownership import Owner
 
 TOKEN = "test-token"
 LIMIT_S = 120.0

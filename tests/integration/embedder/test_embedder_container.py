@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from guest.embedding.client import RemoteEmbedder
-from runner.embedder import EmbedderManager
-from runner.embedder_container import ContainerEmbedder
+from runner.embedder.container import ContainerEmbedder
+from runner.embedder.manager import EmbedderManager
 from tests.integration.embedder.embedder_harness import (
     HASHING,
     LIMIT_S,

@@ -14,9 +14,9 @@ import psutil
 import pytest
 from wire.errors import WireError
 
-from runner.embedder import EmbedderManager, Timing
-from runner.embedder_home import try_lock
-from runner.embedder_process import ProcessEmbedder
+from runner.embedder.home import try_lock
+from runner.embedder.manager import EmbedderManager, Timing
+from runner.embedder.process import ProcessEmbedder
 from runner.errors import WorkspaceError
 from tests.integration.embedder.embedder_harness import (
     HASHING,

@@ -14,9 +14,9 @@ import psutil
 import pytest
 
 from guest.embedding.client import RemoteEmbedder
-from runner import embedder
-from runner.embedder import EmbedderManager, Timing
-from runner.embedder_home import Child, EmbedderHome
+from runner.embedder import manager as embedder
+from runner.embedder.home import Child, EmbedderHome
+from runner.embedder.manager import EmbedderManager, Timing
 from tests.integration.embedder.embedder_harness import (
     HASHING,
     LIMIT_S,
@@ -160,7 +160,7 @@ async def test_stop_right_after_start_leaves_nothing(
 async def test_a_killed_runner_leaves_no_orphan(place: Place) -> None:
     code = (
         "import asyncio, pathlib, sys\n"
-        "from runner.embedder import EmbedderManager\n"
+        "from runner.embedder.manager import EmbedderManager\n"
         "from tests.integration.embedder.embedder_harness import Place\n"
         "async def main():\n"
         "    manager = EmbedderManager(Place(sys.argv[1], pathlib.Path(sys.argv[2])).home())\n"

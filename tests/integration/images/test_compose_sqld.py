@@ -15,7 +15,7 @@ import pytest
 import yaml  # type: ignore[import-untyped]
 
 from guest.errors import StorageError
-from guest.memory.types import RemoteConfig
+from guest.memory.models import RemoteConfig
 from tests.support import sqld, sqld_image
 from tests.support.engine import docker
 from tests.unit.memory_support import ORIGIN, opened

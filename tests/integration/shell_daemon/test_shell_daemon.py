@@ -17,7 +17,7 @@ from wire.errors import Code, WireError
 from wire.status import from_rpc_error
 from wire.v1 import shell_pb2, shell_pb2_grpc
 
-from shell_daemon import tree
+from shell_daemon.processes import tree
 from tests.support.shell_backends import (
     TOKEN,
     Daemon,

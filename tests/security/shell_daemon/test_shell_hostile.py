@@ -13,7 +13,7 @@ import pytest
 from wire.errors import Code, WireError
 from wire.v1 import shell_pb2
 
-from shell_daemon import tree
+from shell_daemon.processes import tree
 from tests.support.shell_backends import (
     CANARY,
     TOKEN,

@@ -11,7 +11,7 @@ from wire.v1.common_pb2 import Endpoint
 from guest import config
 from guest.agent.settings import AgentSettings
 from guest.errors import GuestError
-from guest.tools.command_policy import CommandPolicy
+from guest.tools.command_policy.policy import CommandPolicy
 
 
 def envelope() -> BootstrapEnvelope:

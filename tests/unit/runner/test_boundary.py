@@ -15,12 +15,12 @@ from wire.boundary import CANARY, CHECKS, BoundarySpec
 from wire.errors import Code
 from wire.v1 import control_pb2
 
-from runner import boundary
-from runner.boundary import check_boundary, require_passed
-from runner.boundary_spec import build_spec, new_canary
+from runner.boundary import check as boundary
+from runner.boundary.check import check_boundary, require_passed
+from runner.boundary.spec import build_spec, new_canary
 from runner.errors import TierError
-from runner.mounts import Role, bind, workspace_directories
 from runner.tiers.base import Confinement, LaunchSpec
+from runner.workspace.mounts import Role, bind, workspace_directories
 from tests.support.probe_world import Guest
 from tests.support.shell_backends import Daemon, new_root
 

@@ -8,8 +8,8 @@ import pytest
 from pydantic import ValidationError
 from wire.errors import Code
 
-from runner.config import Config
-from runner.config_loading import load_config
+from runner.config.loading import load_config
+from runner.config.models import Config
 from runner.errors import ConfigError
 
 

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from runner.database_file import prepare_parent, resolve_db_path
 from runner.errors import ConfigError, WorkspaceError
-from runner.old_database import adopt_old_database
-from runner.workspace import Workspace
+from runner.workspace.database_file import adopt_old_database, prepare_parent, resolve_db_path
+from runner.workspace.workspace import Workspace
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.embedder_weights import weights_of
+from runner.embedder.weights import weights_of
 from runner.errors import TierError
 
 SENTENCE = "sentence-transformers"

@@ -14,25 +14,23 @@ from wire.errors import Code, WireError
 from wire.transport import open_channel
 from wire.v1 import control_pb2, control_pb2_grpc
 
-from runner import guests as guests_module
-from runner import host as host_module
-from runner.config import (
+from runner.config.models import (
     AgentSection,
     Config,
     ContainerSection,
     EmbedderSection,
+    MemorySection,
 )
-from runner.config_memory import MemorySection
-from runner.control import connect_control
 from runner.errors import ConfigError, HostError, TierError, WorkspaceError
-from runner.host import Host
-from runner.locks import host_lock, lock_holder
-from runner.mounts import Role
-from runner.runtime import Runtime
-from runner.state import load_state, save_state
-from runner.supervisor import Policy
+from runner.host import guests as guests_module
+from runner.host import host as host_module
+from runner.host.control import connect_control
+from runner.host.host import Host
+from runner.host.runtime import Runtime, host_lock, load_state, lock_holder, save_state
+from runner.host.supervisor import Policy
 from runner.tiers.base import Handle
 from runner.tiers.fake import Behaviour, FakeDriver
+from runner.workspace.mounts import Role
 
 GUARD_S = 60.0
 QUICK = Policy(ready_poll=0.005, check_interval=0.02, backoff_first=0.01, stop_grace=0.1)
@@ -196,7 +194,7 @@ async def test_connecting_where_nothing_runs_makes_nothing(house: House) -> None
 async def test_a_host_that_does_not_answer_is_named(
     house: House, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("runner.control._APPEAR_S", 0.05)
+    monkeypatch.setattr("runner.host.control._APPEAR_S", 0.05)
     house.runtime().create()
     with host_lock(house.runtime().lock):
         with pytest.raises(HostError, match=f"the runner with pid {os.getpid()} is stuck"):

@@ -9,11 +9,9 @@ from wire import envelope
 from wire.errors import Code
 from wire.v1 import bootstrap_pb2
 
-from runner.config import AgentSection, Config, ShellSection, ToolsSection
-from runner.config_memory import MemorySection
-from runner.credentials import read_api_key
+from runner.config.models import AgentSection, Config, MemorySection, ShellSection, ToolsSection
 from runner.errors import ConfigError
-from runner.launch import (
+from runner.host.launch import (
     AgentLauncher,
     EmbedderAt,
     Launchers,
@@ -21,10 +19,11 @@ from runner.launch import (
     guest_environment,
     make_launchers,
 )
-from runner.mounts import Role
-from runner.supervisor import Launch
+from runner.host.supervisor import Launch
 from runner.tiers.base import Capabilities, Limits, Network
-from runner.workspace import Workspace
+from runner.workspace.credentials import read_api_key
+from runner.workspace.mounts import Role
+from runner.workspace.workspace import Workspace
 
 SECRET = "sk-very-secret-4711"
 AGENT = AgentSection(provider="openai", model="m", api_key_env="MY_KEY", instructions="be kind")

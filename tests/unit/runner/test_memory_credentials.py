@@ -8,16 +8,14 @@ import pytest
 from wire.errors import Code
 from wire.v1 import bootstrap_pb2
 
-from runner.config import Config
-from runner.config_loading import load_config
-from runner.config_memory import EncryptionSection, MemorySection
-from runner.credentials import Credentials, read_credentials, read_memory_key
-from runner.envelope import remote_url
+from runner.config.loading import load_config
+from runner.config.models import Config, EncryptionSection, MemorySection
 from runner.errors import ConfigError
-from runner.launch import AgentLauncher, EmbedderAt
-from runner.mounts import Role
+from runner.host.launch import AgentLauncher, EmbedderAt, remote_url
 from runner.tiers.base import Capabilities, Network
-from runner.workspace import Workspace
+from runner.workspace.credentials import Credentials, read_credentials, read_memory_key
+from runner.workspace.mounts import Role
+from runner.workspace.workspace import Workspace
 
 KEY = "correct horse battery staple 42"
 TOKEN = "eyJhbGciOiJFZERTQSJ9.e30.c2ln"

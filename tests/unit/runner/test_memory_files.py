@@ -8,8 +8,8 @@ from typing import Any, cast
 import pytest
 from wire.v1 import gateway_pb2
 
-from runner import memory_files
-from runner.memory_files import Imported, import_from
+from runner.client import files
+from runner.client.files import Imported, import_from
 
 
 class Agent:
@@ -53,7 +53,7 @@ async def imported(content: bytes) -> tuple[Agent, Imported, list[int]]:
 async def test_every_request_begins_with_the_header_and_holds_whole_lines(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(memory_files, "EXPORT_PART_BYTES", 200)
+    monkeypatch.setattr(files, "EXPORT_PART_BYTES", 200)
     lines = [
         b'{"number":%d,"bad":%d}\n' % (n, n) if n == 17 else b'{"n":%d}\n' % n for n in range(40)
     ]
@@ -100,7 +100,7 @@ async def test_blank_lines_and_a_missing_last_line_break_do_no_harm() -> None:
 async def test_a_line_that_is_too_long_is_named_and_skipped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(memory_files, "EXPORT_LINE_MAX_BYTES", 300)
+    monkeypatch.setattr(files, "EXPORT_LINE_MAX_BYTES", 300)
     content = whole(b'{"n":1}\n', b"x" * 1000 + b"\n", b'{"n":3}\n')
     agent, report, _ = await imported(content)
     assert report.created == 2

@@ -11,9 +11,9 @@ import pytest
 from wire.transport import open_channel
 from wire.v1 import control_pb2, gateway_pb2
 
-from runner import memory_status as module
-from runner.memory_status import memory_status
-from runner.supervisor import Supervisor
+from runner.client import memory as module
+from runner.client.memory import memory_status
+from runner.host.supervisor import Supervisor
 from tests.unit.runner.cli.fake_gateway import FakeGateway
 
 

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from runner.config import Config, ContainerSection
+from runner.config.models import Config, ContainerSection
 from runner.errors import WorkspaceError
-from runner.ownership import Owner
-from runner.workspace import Workspace
+from runner.workspace.ownership import Owner
+from runner.workspace.workspace import Workspace
 
 GUEST = 10_777
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.planted import clear, clear_unless_file
+from runner.host.cleanup import clear, clear_unless_file
 
 
 @pytest.fixture

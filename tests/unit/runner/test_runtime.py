@@ -10,13 +10,19 @@ from pathlib import Path
 import pytest
 from wire.errors import Code, WireError
 
-from runner.config import Config
+from runner.config.models import Config
 from runner.errors import HostError, WorkspaceError
-from runner.locks import Holder, host_lock, lock_holder
-from runner.mounts import Role
-from runner.runtime import Runtime, runtime_base
-from runner.state import load_state, save_state
+from runner.host.runtime import (
+    Holder,
+    Runtime,
+    host_lock,
+    load_state,
+    lock_holder,
+    runtime_base,
+    save_state,
+)
 from runner.tiers.base import Handle
+from runner.workspace.mounts import Role
 
 HANDLE = Handle("process", Role.AGENT, "alice", "launch-1", {"pid": 7, "create_time": 1.5})
 
@@ -126,7 +132,7 @@ def test_a_lock_says_who_holds_it_and_is_empty_afterwards(tmp_path: Path) -> Non
 def test_the_lock_of_a_killed_holder_is_free(tmp_path: Path) -> None:
     path = tmp_path / "host.lock"
     script = (
-        "import os, sys; from pathlib import Path; from runner.locks import host_lock\n"
+        "import os, sys; from pathlib import Path; from runner.host.runtime import host_lock\n"
         "with host_lock(Path(sys.argv[1])): os._exit(9)\n"
     )
     subprocess.run([sys.executable, "-c", script, str(path)], check=False)

@@ -14,14 +14,14 @@ from wire import logs
 from wire.errors import Code, WireError
 from wire.v1 import bootstrap_pb2
 
-from runner.config import Config
+from runner.config.models import Config
 from runner.errors import HostError, TierError
-from runner.launch import AgentLauncher, EmbedderAt
-from runner.mounts import Role
-from runner.supervisor import Launch, Policy, Supervisor
+from runner.host.launch import AgentLauncher, EmbedderAt
+from runner.host.supervisor import Launch, Policy, Supervisor
 from runner.tiers.base import Handle, LaunchSpec
 from runner.tiers.fake import Behaviour, FakeDriver, FakeGuest
-from runner.workspace import Workspace
+from runner.workspace.mounts import Role
+from runner.workspace.workspace import Workspace
 
 GUARD_S = 60.0
 QUICK = Policy(

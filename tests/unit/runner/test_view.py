@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.mounts import Role, bind
-from runner.view import View
+from runner.host.launch import View
+from runner.workspace.mounts import Role, bind
 
 WORKSPACE = Path("/srv/ws/alice")
 

@@ -10,12 +10,12 @@ import pytest
 from wire.errors import WireError
 from wire.paths import VIRTUAL_ROOTS
 
-from runner.config import Config
-from runner.directories import check_root
+from runner.config.models import Config
 from runner.errors import HostError, WorkspaceError
-from runner.mounts import MOUNTS, Access, Role, bind, workspace_directories
-from runner.user_id import check_user_id
-from runner.workspace import Workspace
+from runner.workspace.directories import check_root
+from runner.workspace.mounts import MOUNTS, Access, Role, bind, workspace_directories
+from runner.workspace.user_id import check_user_id
+from runner.workspace.workspace import Workspace
 
 FOREIGN = pytest.param("foreign", marks=pytest.mark.root)
 EXPECTED = {

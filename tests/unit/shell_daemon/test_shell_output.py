@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from shell_daemon.output import DRAIN_MAX_BYTES, OutputStream
+from shell_daemon.streams import DRAIN_MAX_BYTES, OutputStream
 
 
 class Pipe:

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 from wire.errors import Code, WireError
 
-from shell_daemon import process, processes
-from shell_daemon.process import Supervisor, exit_code
-from shell_daemon.settings import Settings
+from shell_daemon.limits import Settings
+from shell_daemon.processes import pool, process
+from shell_daemon.processes.process import Supervisor, exit_code
+from shell_daemon.processes.supervisor import Run
 from shell_daemon.shell import Shell
-from shell_daemon.supervisor import Run
 from tests.support.shell_backends import Guest, InProcess, alive, in_process, left_behind, new_root
 
 
@@ -117,12 +117,12 @@ async def test_supervisors_are_reused_and_few_are_kept() -> None:
             await guest.run(f"a{number}", "true")
         # Some may still be on their way back when the next command begins.
         assert first in supervisors()
-        assert len(supervisors()) <= processes._IDLE_MAX
+        assert len(supervisors()) <= pool._IDLE_MAX
         await asyncio.gather(*(guest.run(f"b{number}", "sleep 0.2") for number in range(10)))
         async with asyncio.timeout(60):
-            while len(supervisors()) > processes._IDLE_MAX:
+            while len(supervisors()) > pool._IDLE_MAX:
                 await asyncio.sleep(0.01)
-        assert len(supervisors()) == processes._IDLE_MAX
+        assert len(supervisors()) == pool._IDLE_MAX
 
 
 async def test_a_late_order_to_end_does_not_reach_the_next_command() -> None:
@@ -166,7 +166,7 @@ async def test_a_shell_that_cannot_be_executed_is_reported() -> None:
 def test_a_foreign_proc_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getpid", lambda: 1)
     with pytest.raises(WireError, match="/proc is missing") as raised:
-        processes._check_proc()
+        pool._check_proc()
     assert raised.value.code is Code.FAILED_PRECONDITION
     assert raised.value.resolution
 

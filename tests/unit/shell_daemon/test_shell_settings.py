@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from wire.errors import Code, WireError
 
+from shell_daemon.limits import ENVIRONMENT, Settings
 from shell_daemon.server import read_token
-from shell_daemon.settings import ENVIRONMENT, Settings
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from shell_daemon import tree
+from shell_daemon.processes import tree
 from tests.support.shell_backends import alive
 
 NESTED = """

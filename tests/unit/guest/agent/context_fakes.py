@@ -5,12 +5,12 @@ from datetime import date
 
 from pydantic_ai.models import Model
 
-from guest.agent.context import ContextBuilder
+from guest.agent.prompt.builder import ContextBuilder
 from guest.agent.settings import AgentSettings
 from guest.agent.turn import Pipeline
 from guest.errors import StorageError
-from guest.memory.keyed import Activity
-from guest.memory.types import Hit, Note, Only, Origin, SearchOutcome
+from guest.memory.models import Hit, Note, Only, Origin, SearchOutcome
+from guest.memory.notes.keyed import Activity
 
 Key = tuple[str, str, str]
 

@@ -15,8 +15,8 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
-from guest.agent import offline_commands, offline_view
-from guest.agent.offline_steps import Say
+from guest.agent.models import offline_commands, offline_view
+from guest.agent.models.offline_commands import Say
 
 Result = tuple[bool, str]
 

@@ -17,10 +17,10 @@ from pydantic_ai.messages import (
 from pydantic_ai.models import CompletedStreamedResponse, ModelRequestParameters, StreamedResponse
 from wire.v1 import gateway_pb2
 
-from guest.agent.loop import TurnLoop
-from guest.agent.offline import OfflineModel
+from guest.agent.models.offline import OfflineModel
 from guest.agent.settings import AgentSettings
 from guest.agent.turn import TurnRequest
+from guest.agent.turn_loop import TurnLoop
 from guest.tools.base import Safety
 from tests.unit.guest.agent.context_fakes import builder
 from tests.unit.guest.agent.guard_fakes import doing

@@ -10,15 +10,15 @@ from pydantic_ai.models.function import FunctionModel
 from wire.errors import Code
 
 from guest.agent import history
-from guest.agent.context import ContextBuilder, Prepared
-from guest.agent.offline import OfflineModel
+from guest.agent.models.offline import OfflineModel
+from guest.agent.prompt.builder import ContextBuilder, Prepared
+from guest.agent.prompt.summary import Summary
 from guest.agent.settings import AgentSettings
-from guest.agent.summary import Summary
 from guest.agent.turn import TurnRequest
 from guest.errors import StorageError
-from guest.memory.keyed import Activity
-from guest.memory.keys import HANDOFF, SCRATCHPAD
-from guest.memory.types import Details, Event, Origin
+from guest.memory.models import Details, Event, Origin
+from guest.memory.notes.keyed import Activity
+from guest.memory.notes.repository import HANDOFF, SCRATCHPAD
 from guest.tools.base import ToolContext
 from tests.unit.guest.agent.context_fakes import FakeMemory, builder, hit, note
 from tests.unit.guest.agent.turn_fakes import FakePipeline, tool

@@ -10,19 +10,12 @@ import pytest
 from guest.agent.guard.deeds import Call
 from guest.agent.guard.intent import Wish
 from guest.agent.guard.parts import parts_of
-from guest.agent.guard.sources import (
-    MATERIAL_MAX_CHARS,
-    NothingMeant,
-    ReadFile,
-    Source,
-    sources_of,
-)
+from guest.agent.guard.sources import MATERIAL_MAX_CHARS, NothingMeant, ReadFile, Source, sources_of
 from guest.tools.base import ToolContext, ToolResult
 from guest.tools.files import file_tools
 from guest.tools.files.roots import Roots
-from guest.tools.pipeline import ToolPipeline
-from guest.tools.registry import Registry
-from guest.tools.scrub import Scrubber
+from guest.tools.pipeline import Registry, ToolPipeline
+from guest.tools.redaction.scrubber import Scrubber
 
 
 class Files:

@@ -17,9 +17,9 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from wire.errors import Code, WireError
 from wire.v1 import gateway_pb2
 
-from guest.agent.loop import TurnLoop
 from guest.agent.settings import AgentSettings
 from guest.agent.turn import Outcome, TurnRequest
+from guest.agent.turn_loop import TurnLoop
 from guest.errors import StorageError
 from guest.tools.base import Safety, Tool, ToolContext
 from tests.unit.guest.agent.context_fakes import FakeMemory, builder

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from wire.errors import Code
 
-from guest.agent.models import build_model
+from guest.agent.models.providers import build_model
 from guest.agent.settings import AgentSettings, Provider
 from guest.errors import GuestError
 
@@ -74,8 +74,8 @@ def test_a_missing_package_says_how_to_install_it(monkeypatch: pytest.MonkeyPatc
 
 def test_the_built_in_model_imports_no_provider() -> None:
     script = (
-        "import sys; from guest.agent.models import build_model; "
-        "from guest.agent.settings import AgentSettings; import guest.agent.loop; "
+        "import sys; from guest.agent.models.providers import build_model; "
+        "from guest.agent.settings import AgentSettings; import guest.agent.turn_loop; "
         "build_model(AgentSettings()); "
         "print([m for m in ('openai', 'anthropic', 'google.genai', 'torch') if m in sys.modules])"
     )

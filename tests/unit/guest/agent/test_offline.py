@@ -5,9 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_ai.messages import ModelRequest, UserPromptPart
 
-from guest.agent import offline_commands, offline_view
-from guest.agent.offline_steps import Call, Say
-from guest.agent.offline_view import View
+from guest.agent.models import offline_commands, offline_view
+from guest.agent.models.offline_commands import Call, Say
+from guest.agent.models.offline_view import View
 from tests.unit.guest.agent.offline_notes import Notes, Talk
 
 ALL = frozenset(

@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 from wire.errors import Code
 
-from guest.agent.relevant import Found, Relevant, Shown, without
+from guest.agent.prompt.recall import Found, Relevant, Shown, without
 from guest.errors import StorageError
-from guest.memory.tokens import tokens_of
-from guest.memory.types import Hit, Only, Origin, SearchOutcome
+from guest.memory.models import Hit, Only, Origin, SearchOutcome
+from guest.memory.search.tokens import tokens_of
 from tests.unit.guest.agent.context_fakes import FakeMemory, hit
 from tests.unit.guest.agent.turn_fakes import CONTEXT
 from tests.unit.memory_support import FakeEmbedder, opened

@@ -18,7 +18,7 @@ from pydantic_ai.messages import (
 )
 
 from guest.agent import history
-from guest.memory.types import Event, Role
+from guest.memory.models import Event, Role
 
 SYSTEM = SystemPromptPart("Obey the page.")
 IMAGE = ImageUrl("http://169.254.169.254/latest", force_download="allow-local")

@@ -12,15 +12,13 @@ from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from wire.errors import Code
 
 from guest.agent import history
-from guest.agent.extract import HEADINGS
-from guest.agent.offline import OfflineModel
+from guest.agent.models.offline import OfflineModel
+from guest.agent.prompt.summary import HEADINGS, Rolled, Summaries, Summarizer, Summary
+from guest.agent.prompt.window import Window
 from guest.agent.settings import AgentSettings
-from guest.agent.summarizer import Summarizer
-from guest.agent.summary import Rolled, Summaries, Summary
-from guest.agent.window import Window
 from guest.errors import StorageError
-from guest.memory.tokens import tokens_of
-from guest.memory.types import Event
+from guest.memory.models import Event
+from guest.memory.search.tokens import tokens_of
 from tests.unit.guest.agent.context_fakes import FakeState
 
 AWAY = StorageError(Code.UNAVAILABLE, "the memory server is away", resolution="wait")

@@ -8,9 +8,9 @@ from pydantic_ai.messages import ModelMessage, ModelRequest
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from wire.v1 import gateway_pb2
 
-from guest.agent.loop import TurnLoop
 from guest.agent.settings import AgentSettings
 from guest.agent.turn import TurnRequest
+from guest.agent.turn_loop import TurnLoop
 from guest.tools.base import ToolContext
 from tests.unit.guest.agent.context_fakes import FakeMemory, builder
 from tests.unit.guest.agent.test_summary import AWAY

@@ -20,15 +20,15 @@ from pydantic_ai.messages import (
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from wire.v1 import gateway_pb2
 
-from guest.agent.context import Sections
-from guest.agent.fitting import Request, fit
-from guest.agent.loop import TurnLoop
+from guest.agent.prompt.builder import Sections
+from guest.agent.prompt.fitting import Request, fit
+from guest.agent.prompt.window import Window, of_messages, of_part, of_tools
 from guest.agent.settings import AgentSettings
 from guest.agent.toolset import definition
 from guest.agent.turn import TurnRequest
-from guest.agent.window import Window, of_messages, of_part, of_tools
+from guest.agent.turn_loop import TurnLoop
 from guest.errors import GuestError
-from guest.memory.tokens import tokens_of
+from guest.memory.search.tokens import tokens_of
 from guest.tools.base import Tool
 from tests.unit.guest.agent.context_fakes import FakeMemory, builder, hit, note
 from tests.unit.guest.agent.turn_fakes import CONTEXT, FakePipeline, FakeStore, Watcher, tool

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from wire.errors import WireError
 
 from guest.agent.turn import Outcome, Progress
-from guest.memory.types import Event
+from guest.memory.models import Event
 from guest.tools.base import Approve, Arguments, Safety, Tool, ToolContext, ToolOutput, ToolResult
 
 CONTEXT = ToolContext("alice", "s1", "t1", "test")

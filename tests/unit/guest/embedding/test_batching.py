@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from wire.errors import Code, WireError
 
-from guest.embedding import batching
-from guest.embedding.base import Vectors
-from guest.embedding.batching import Batcher
+from guest.embedding import service
+from guest.embedding.backends import Vectors
+from guest.embedding.service import Batcher
 
 
 class Model:
@@ -123,14 +123,14 @@ async def test_batches_are_bounded_in_texts_and_characters() -> None:
     model.release.set()
     async with batcher(model) as it:
         await it.embed([str(n) for n in range(256)])
-        assert max(map(len, model.batches)) == batching.MAX_BATCH_TEXTS
+        assert max(map(len, model.batches)) == service.MAX_BATCH_TEXTS
         model.batches.clear()
         passages = [f"{n} {'x' * 1500}" for n in range(20)]
         huge = f"7 {'x' * 8000}"
         assert numbers(await it.embed([*passages, huge, "8"])) == [*range(20), 7, 8]
         for batch in model.batches:
             characters = sum(map(len, batch))
-            assert characters <= batching.MAX_BATCH_CHARS or len(batch) == 1
+            assert characters <= service.MAX_BATCH_CHARS or len(batch) == 1
 
 
 async def test_a_text_the_model_cannot_take_fails_alone_and_tells_no_content(
@@ -180,7 +180,7 @@ async def test_cancelled_requests_leave_the_queue() -> None:
 
 
 async def test_waiting_texts_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(batching, "MAX_WAITING_TEXTS", 10)
+    monkeypatch.setattr(service, "MAX_WAITING_TEXTS", 10)
     model = Model()
     async with batcher(model) as it:
         gate = asyncio.create_task(it.embed(["0"]))

@@ -5,7 +5,7 @@ import pytest
 from wire.errors import Code
 
 from guest.embedding import backends
-from guest.embedding.hashing import MODEL_ID, HashingBackend, HashingEmbedder, split_words
+from guest.embedding.backends import MODEL_ID, HashingBackend, HashingEmbedder, split_words
 from guest.errors import EmbedderError
 
 
@@ -66,7 +66,7 @@ def test_no_texts_are_no_rows() -> None:
 
 
 def test_the_memo_of_words_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("guest.embedding.hashing._MEMO_WORDS", 10)
+    monkeypatch.setattr("guest.embedding.backends._MEMO_WORDS", 10)
     backend = HashingBackend()
     backend.encode([f"word{number}" for number in range(100)] + ["x" * 8000])
     assert len(backend._memo) <= 10

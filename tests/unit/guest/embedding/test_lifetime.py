@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from wire.errors import Code, WireError
 
-from guest.embedding import lifetime
-from guest.embedding.lifetime import sole_instance, until_orphaned
+from guest.embedding import server
+from guest.embedding.server import sole_instance, until_orphaned
 
 
 def held(path: Path, kind: int) -> int:
@@ -30,7 +30,7 @@ def test_the_lock_names_its_holder_and_is_empty_afterwards(tmp_path: Path) -> No
 
 
 def test_a_second_instance_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lifetime, "LOCK_WAIT_S", 0.05)
+    monkeypatch.setattr(server, "LOCK_WAIT_S", 0.05)
     lock = tmp_path / "embedder.lock"
     with (
         sole_instance(lock),
@@ -91,7 +91,7 @@ async def test_a_lease_between_two_looks_starts_the_count_again(
 
     monkeypatch.setattr(asyncio, "sleep", before_each_look)
     await until_orphaned(leases)
-    assert looks == [lifetime.LEASE_INTERVAL_S] * 4
+    assert looks == [server.LEASE_INTERVAL_S] * 4
 
 
 async def test_a_missing_file_is_nobodys_lease(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from wire.v1 import gateway_pb2
 
-from guest.gateway.events import CAPACITY, EventStream
+from guest.gateway.turns import CAPACITY, EventStream
 
 
 def delta(text: str) -> gateway_pb2.TextDelta:

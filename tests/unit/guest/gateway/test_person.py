@@ -8,8 +8,8 @@ import pytest
 from wire.errors import Code
 
 from guest.errors import GuestError
-from guest.gateway.person import Person, Refused
-from guest.memory.types import MemoryFull
+from guest.gateway.notes import Person, Refused
+from guest.memory.models import MemoryFull
 from guest.tools.base import Approve, Tool, ToolContext, ToolResult
 
 

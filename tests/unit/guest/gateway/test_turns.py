@@ -11,7 +11,7 @@ from guest.agent.turn import Emit, Outcome, TurnRequest
 from guest.errors import GuestError, StorageError
 from guest.gateway import turns as turns_module
 from guest.gateway.turns import Turn, Turns
-from guest.memory.sessions.in_use import InUse
+from guest.memory.conversations.sessions import InUse
 from guest.tools.base import Approve, Arguments, Safety, Tool, ToolContext, ToolOutput
 
 Body = Callable[[TurnRequest, Emit, Approve | None], Awaitable[Outcome]]

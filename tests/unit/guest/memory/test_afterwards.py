@@ -8,11 +8,11 @@ import pytest
 from wire.errors import Code
 
 from guest.errors import StorageError
-from guest.memory.database.base import AnswerLost, Result, Statement
-from guest.memory.database.local import LocalDatabase
-from guest.memory.store import Memory
-from guest.memory.supersession import Supersession
-from guest.memory.types import Note
+from guest.memory.memory import Memory
+from guest.memory.models import Note
+from guest.memory.notes.supersession import Supersession
+from guest.memory.storage.base import AnswerLost, Result, Statement
+from guest.memory.storage.local import LocalDatabase
 from tests.unit.memory_support import ORIGIN, opened
 
 ALICE = "alice"
@@ -37,10 +37,10 @@ async def forgotten(memory: Memory, _: str) -> None:
 @pytest.mark.parametrize(
     ("change", "part", "sentence"),
     [
-        (updated, "guest.memory.notes.get", "is updated; it could not be read again"),
-        (deleted, "guest.memory.note_batches.traces", "is deleted; removing every byte"),
-        (deleted, "guest.memory.forgetting.Eraser.erase", "is deleted; removing every byte"),
-        (forgotten, "guest.memory.sessions.admin.purge", "what was to be forgotten is"),
+        (updated, "guest.memory.notes.repository.get", "is updated; it could not be read again"),
+        (deleted, "guest.memory.notes.repository.traces", "is deleted; removing every byte"),
+        (deleted, "guest.memory.storage.erasure.Eraser.erase", "is deleted; removing every byte"),
+        (forgotten, "guest.memory.conversations.sessions.purge", "what was to be forgotten is"),
     ],
 )
 async def test_what_fails_after_a_change_does_not_deny_it(
@@ -72,7 +72,7 @@ async def test_an_undo_that_could_not_be_read_again_is_not_denied(
 
     async def cut_off(self: Supersession, note: Note) -> bool:
         done = await revive(self, note)
-        monkeypatch.setattr("guest.memory.notes.get", away)
+        monkeypatch.setattr("guest.memory.notes.repository.get", away)
         return done
 
     async with opened(tmp_path / "memory.db") as memory:

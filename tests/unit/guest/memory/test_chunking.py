@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from guest.memory.chunking import chunk
+from guest.memory.search.chunking import chunk
 
 SIZE, OVERLAP = 640, 96
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from guest.memory.contradiction import contradictions, may_contradict
-from guest.memory.types import Hit
+from guest.memory.models import Hit
+from guest.memory.notes.contradiction import contradictions, may_contradict
 
 
 @pytest.mark.parametrize(

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from guest.memory import instant
-from guest.memory.database.base import Statement
-from guest.memory.database.local import LocalDatabase
-from guest.memory.migrations import MIGRATIONS, migrate
-from guest.memory.store import Memory
+from guest.memory import models
+from guest.memory.memory import Memory
+from guest.memory.storage.base import Statement
+from guest.memory.storage.local import LocalDatabase
+from guest.memory.storage.migrations import MIGRATIONS, migrate
 from tests.unit.memory_support import opened, rows
 
 ALICE = "alice"
@@ -87,7 +87,7 @@ async def test_nothing_of_a_forgotten_session_stays_around(tmp_path: Path) -> No
 async def test_a_turn_is_found_by_its_day(tmp_path: Path) -> None:
     async with opened(tmp_path / "memory.db") as memory:
         await say(memory, "user: Good morning")
-        year, month, day = map(int, instant.now()[:10].split("-"))
+        year, month, day = map(int, models.now()[:10].split("-"))
         suffix = {1: "st", 2: "nd", 3: "rd"}.get(day % 10 if day // 10 != 1 else 0, "th")
         found = await memory.search(ALICE, f"the {day}{suffix}", include_conversation=True)
         assert len(found.hits) == 1

@@ -9,8 +9,8 @@ from wire.errors import Code
 from wire.limits import SEQUENCE_MAX
 
 from guest.errors import StorageError
-from guest.memory.conversation import TOOL_INDEX_CHARS, Conversations
-from guest.memory.types import SessionNotFound
+from guest.memory.conversations.store import TOOL_INDEX_CHARS, Conversations
+from guest.memory.models import SessionNotFound
 from tests.unit.memory_support import FakeEmbedder, embedded, opened
 
 ALICE, BOB = "alice", "bob"

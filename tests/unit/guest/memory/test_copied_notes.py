@@ -6,23 +6,24 @@ from pathlib import Path
 
 import pytest
 
-from guest.memory import namespaces, notes
-from guest.memory.database.base import Database
-from guest.memory.replica import delta, file, revisions
-from guest.memory.store import Memory
-from guest.memory.types import Details, Origin
+from guest.memory import models
+from guest.memory.memory import Memory
+from guest.memory.models import Details, Origin
+from guest.memory.notes import repository
+from guest.memory.replica import file, sync, triggers
+from guest.memory.storage.base import Database
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
 
 ALICE, BOB = "alice", "bob"
 READ = Origin("agent", "chat", "s9", "t9", "/shared/page.md", material=True)
-NOTES = namespaces.notes_of(ALICE)
+NOTES = models.notes_of(ALICE)
 
 
 @pytest.fixture
 async def memory(tmp_path: Path) -> AsyncIterator[Memory]:
     """A memory whose changes are counted, as on a server."""
     async with opened(tmp_path / "memory.db", FakeEmbedder()) as memory:
-        await revisions.count(memory._database)
+        await triggers.count(memory._database)
         yield memory
 
 
@@ -34,11 +35,11 @@ async def copy(tmp_path: Path) -> AsyncIterator[Database]:
 
 
 async def pulled(
-    memory: Memory, copy: Database, progress: delta.Progress, *, ids: bool = False
-) -> delta.Progress:
+    memory: Memory, copy: Database, progress: sync.Progress, *, ids: bool = False
+) -> sync.Progress:
     """Fetch one page of everything."""
-    page = await delta.pull(memory._database, NOTES, progress, kinds=3, ids=ids)
-    return (await delta.put(copy, NOTES, progress, page)).progress
+    page = await sync.pull(memory._database, NOTES, progress, kinds=3, ids=ids)
+    return (await sync.put(copy, NOTES, progress, page)).progress
 
 
 async def test_a_note_is_whole_but_for_how_often_it_was_recalled(
@@ -54,10 +55,10 @@ async def test_a_note_is_whole_but_for_how_often_it_was_recalled(
         "superseded_at = 'then', access_count = 3, accessed_at = 'now' WHERE note_id = ?",
         (first.note_id,),
     )
-    await pulled(memory, copy, delta.Progress())
+    await pulled(memory, copy, sync.Progress())
     here = (await memory.list(ALICE, 10, include_superseded=True))[0]
     ids = [note.note_id for note in here]
-    there = await notes.get_many(copy, NOTES, ALICE, ids)
+    there = await repository.get_many(copy, NOTES, ALICE, ids)
     assert there == [replace(note, access_count=0, accessed_at="") for note in here]
     assert here[1].access_count == 3
     counted = await copy.execute("SELECT namespace, notes FROM usage")
@@ -70,7 +71,7 @@ async def test_a_name_may_be_another_notes_before_that_one_is_known_to_be_gone(
     """It was cleared and written anew after the copy had asked what is gone."""
     await memory.keyed.write(ALICE, "plan", "first", "replace", ORIGIN)
     await memory.save(ALICE, "a note after it, so that no row is used twice", [], ORIGIN)
-    progress = await pulled(memory, copy, delta.Progress())
+    progress = await pulled(memory, copy, sync.Progress())
     await memory.keyed.clear(ALICE, "plan")
     note = await memory.keyed.write(ALICE, "plan", "second", "replace", ORIGIN)
     progress = await pulled(memory, copy, progress)

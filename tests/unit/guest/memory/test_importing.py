@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from guest.errors import GuestError
-from guest.memory.portable.importing import Report
-from guest.memory.store import Memory
+from guest.memory.memory import Memory
+from guest.memory.transfer.importer import Report
 from tests.support.memory_lines import (
     TIME,
     entities,

@@ -7,20 +7,11 @@ from typing import Any
 
 import pytest
 
-from guest.memory.portable.importing import Report
-from guest.memory.portable.stored import Stored, StoredNotes
-from guest.memory.store import Memory
-from guest.memory.types import Details
-from tests.support.memory_lines import (
-    TIME,
-    entities,
-    exported,
-    file,
-    header,
-    note,
-    said,
-    session,
-)
+from guest.memory.memory import Memory
+from guest.memory.models import Details
+from guest.memory.transfer.importer import Report
+from guest.memory.transfer.merge import Stored, StoredNotes
+from tests.support.memory_lines import TIME, entities, exported, file, header, note, said, session
 from tests.unit.memory_support import opened
 
 EARLIER = "2026-11-20T10:00:00.000000Z"

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from guest.memory.portable.copying import copy_user
-from guest.memory.portable.stored import Stored, StoredNotes
+from guest.memory.transfer.merge import Stored, StoredNotes
+from guest.memory.transfer.move import copy_user
 from tests.support.memory_lines import TIME, note, said, session
 from tests.unit.guest.memory.test_importing_kinds import LATER, everything, fed, outcome, stored
 from tests.unit.memory_support import ORIGIN, opened

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from wire.errors import Code
 
-from guest.embedding.base import Embedded
+from guest.embedding.backends import Embedded
 from guest.errors import EmbedderError, StorageError
-from guest.memory.database.base import Database
-from guest.memory.indexer import BATCH_MAX, Indexer
-from guest.memory.store import Memory
-from guest.memory.vector_store import VectorStore
-from guest.memory.vectorizer import Vectorizer
+from guest.memory.indexing.embedder import Vectorizer
+from guest.memory.indexing.indexer import BATCH_MAX, Indexer
+from guest.memory.memory import Memory
+from guest.memory.search.vector_store import VectorStore
+from guest.memory.storage.base import Database
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, away, embedded, opened, rows, until
 
 ALICE = "alice"

@@ -10,11 +10,11 @@ import pytest
 from wire.limits import NOTE_MAX_CHARS
 
 from guest.errors import StorageError
-from guest.memory import keys
-from guest.memory.store import Memory
-from guest.memory.types import Note, Origin, StaleVersion
-from guest.memory.undo import UndoRefused
-from guest.memory.writer import NoteWriter
+from guest.memory.memory import Memory
+from guest.memory.models import Note, Origin, StaleVersion
+from guest.memory.notes import repository
+from guest.memory.notes.history import UndoRefused
+from guest.memory.notes.writer import NoteWriter
 from tests.support.memory_lines import entities, exported
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
 
@@ -75,13 +75,13 @@ async def test_every_search_finds_it_and_a_save_never_takes_it_for_a_duplicate(p
 async def test_what_is_cleared_is_gone_for_good(path: Path) -> None:
     async with opened(path, FakeEmbedder()) as memory:
         for text in ("a first plan", "a second plan"):
-            await memory.keyed.write(ALICE, keys.SCRATCHPAD, text, "replace", ORIGIN)
-        assert await memory.keyed.clear(ALICE, keys.SCRATCHPAD)
-        assert not await memory.keyed.clear(ALICE, keys.SCRATCHPAD)
-        assert await memory.keyed.read(ALICE, keys.SCRATCHPAD) is None
+            await memory.keyed.write(ALICE, repository.SCRATCHPAD, text, "replace", ORIGIN)
+        assert await memory.keyed.clear(ALICE, repository.SCRATCHPAD)
+        assert not await memory.keyed.clear(ALICE, repository.SCRATCHPAD)
+        assert await memory.keyed.read(ALICE, repository.SCRATCHPAD) is None
         assert not (await memory.search(ALICE, "plan")).hits
         assert (await memory.statistics(ALICE)).note_versions == 0
-        note = await memory.keyed.write(ALICE, keys.SCRATCHPAD, "anew", "append", ORIGIN)
+        note = await memory.keyed.write(ALICE, repository.SCRATCHPAD, "anew", "append", ORIGIN)
         assert (note.text, note.version) == ("anew", 1)
 
 
@@ -180,10 +180,10 @@ async def test_a_write_that_is_always_overtaken_ends(
         assert await memory.keyed.read(ALICE, "plan") == note
 
 
-@pytest.mark.parametrize("key", ["plan", keys.SCRATCHPAD])
+@pytest.mark.parametrize("key", ["plan", repository.SCRATCHPAD])
 async def test_of_a_fixed_key_the_last_versions_are_kept(path: Path, key: str) -> None:
     """History, undo, export and import bear with a note whose first version is gone."""
-    count, kept = 23, keys.VERSIONS_KEPT
+    count, kept = 23, repository.VERSIONS_KEPT
     async with opened(path) as memory:
         for number in range(1, count + 1):
             note = await memory.keyed.write(ALICE, key, f"text {number}", "replace", ORIGIN)
@@ -268,7 +268,7 @@ async def test_the_days_activity_has_a_line_for_every_write_in_order(path: Path)
         await write(ALICE, "plan", "one", "replace", ORIGIN)
         await write(ALICE, "garden", "beans", "append", replace(ORIGIN, session_id="s2"))
         await write(ALICE, "plan", "two", "append", ORIGIN)
-        for key in keys.FIXED:
+        for key in repository.FIXED:
             await write(ALICE, key, "says nothing", "replace", ORIGIN)
         await memory.save(ALICE, "a fact has no name", [], ORIGIN)
         days = dict.fromkeys((before, today()))

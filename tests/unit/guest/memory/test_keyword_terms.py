@@ -2,7 +2,7 @@
 
 import pytest
 
-from guest.memory.keyword import query_terms
+from guest.memory.search.keyword import query_terms
 
 
 @pytest.mark.parametrize(

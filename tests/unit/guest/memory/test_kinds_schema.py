@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 from schema_fixture import FIXTURES
 
-from guest.memory.database.local import LocalDatabase
-from guest.memory.migrations import MIGRATIONS, migrate
-from guest.memory.parts import prepare
-from guest.memory.replica import revisions
-from guest.memory.store import Memory
-from guest.memory.types import Details
+from guest.memory.factory import prepare
+from guest.memory.memory import Memory
+from guest.memory.models import Details
+from guest.memory.replica import triggers
+from guest.memory.storage.local import LocalDatabase
+from guest.memory.storage.migrations import MIGRATIONS, migrate
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened, rows
 
 ALICE, BOB = "alice", "bob"
@@ -93,7 +93,7 @@ async def test_a_counting_store_of_schema_6_counts_changes_of_new_columns(path: 
 async def test_a_recall_is_no_change_for_copies(path: Path) -> None:
     async with opened(path) as memory:
         database = memory._database
-        await revisions.count(database)
+        await triggers.count(database)
         await memory.save(ALICE, "tea", [], ORIGIN)
         before = await changes(memory)
         await database.execute("UPDATE notes SET access_count = 1, accessed_at = 'now'")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from guest.memory.store import Memory
-from guest.memory.types import NoteNotFound
+from guest.memory.memory import Memory
+from guest.memory.models import NoteNotFound
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, embedded, opened, rows
 
 USERS = ("alice", "bob")

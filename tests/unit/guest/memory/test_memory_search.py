@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from guest.memory import keyword
-from guest.memory.store import Memory
-from guest.memory.types import HIT_TEXT_MAX_CHARS, Hit
+from guest.memory.memory import Memory
+from guest.memory.models import HIT_TEXT_MAX_CHARS, Hit
+from guest.memory.search import keyword
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, away, embedded, opened
 
 ALICE, BOB = "alice", "bob"

@@ -8,8 +8,8 @@ import pytest
 from wire.errors import Code
 
 from guest.errors import StorageError
-from guest.memory.database.local import LocalDatabase
-from guest.memory.migrations import MIGRATIONS, Migration, migrate, schema_version
+from guest.memory.storage.local import LocalDatabase
+from guest.memory.storage.migrations import MIGRATIONS, Migration, migrate, schema_version
 
 FIRST = Migration(1, "first", ("CREATE TABLE a (x)", "INSERT INTO a VALUES (1)"))
 SECOND = Migration(2, "second", ("ALTER TABLE a ADD COLUMN y", "UPDATE a SET y = x"))

@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from guest.memory import instant
-from guest.memory.history import ChangeEntry
-from guest.memory.store import Memory
-from guest.memory.types import Details, NoteNotFound, Origin, StaleVersion
-from guest.memory.undo import UndoRefused
-from guest.memory.writer import NoteWriter
+from guest.memory import models
+from guest.memory.memory import Memory
+from guest.memory.models import Details, NoteNotFound, Origin, StaleVersion
+from guest.memory.notes.history import ChangeEntry, UndoRefused
+from guest.memory.notes.writer import NoteWriter
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
 
 ALICE, BOB = "alice", "bob"
@@ -115,7 +114,7 @@ async def test_changes_of_one_moment_are_each_listed_once(
         def now(cls, tz: tzinfo | None = None) -> "Stopped":
             return cls(2026, 11, 21, tzinfo=tz)
 
-    monkeypatch.setattr(instant, "datetime", Stopped)
+    monkeypatch.setattr(models, "datetime", Stopped)
     ids = [await save(memory, f"tea {i}") for i in range(5)]
     await memory.update(ALICE, ids[0], "tea for two", None, ORIGIN)
     await memory.typed.supersede(ALICE, ids[1])

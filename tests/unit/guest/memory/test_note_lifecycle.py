@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from guest.memory.migrations import MIGRATIONS
-from guest.memory.store import Memory
-from guest.memory.types import NoteNotFound, Origin, StaleVersion, Updated
+from guest.memory.memory import Memory
+from guest.memory.models import NoteNotFound, Origin, StaleVersion, Updated
+from guest.memory.storage.migrations import MIGRATIONS
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, away, embedded, opened, rows
 
 ALICE, BOB = "alice", "bob"

@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from guest.memory import namespaces, notes
-from guest.memory.store import Memory
-from guest.memory.types import Details, Note, NoteNotFound, Only, Origin, StaleVersion, Superseded
+from guest.memory import models
+from guest.memory.memory import Memory
+from guest.memory.models import Details, Note, NoteNotFound, Only, Origin, StaleVersion, Superseded
+from guest.memory.notes import repository
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened, rows
 
 ALICE, BOB = "alice", "bob"
@@ -202,10 +203,10 @@ async def test_many_notes_come_in_the_order_asked_for(path: Path) -> None:
         ]
         others = (await memory.save(BOB, "d", [], ORIGIN)).note
         wanted = [saved[2].note_id, others.note_id, "note-x", saved[0].note_id]
-        namespace = namespaces.notes_of(ALICE)
-        found = await notes.get_many(memory._database, namespace, ALICE, wanted)
+        namespace = models.notes_of(ALICE)
+        found = await repository.get_many(memory._database, namespace, ALICE, wanted)
         assert found == [saved[2], saved[0]]
-        assert await notes.get_many(memory._database, namespace, ALICE, []) == []
+        assert await repository.get_many(memory._database, namespace, ALICE, []) == []
 
 
 async def test_an_update_that_meets_another_says_which_is_there(path: Path) -> None:

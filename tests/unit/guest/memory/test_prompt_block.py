@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guest.memory.prompt_block import render, shortened
-from guest.memory.tokens import tokens_of
-from guest.memory.types import Hit
+from guest.memory.models import Hit
+from guest.memory.search.context_block import render, shortened
+from guest.memory.search.tokens import tokens_of
 
 
 def note(text: str, note_id: str = "note-1", **others: Any) -> Hit:

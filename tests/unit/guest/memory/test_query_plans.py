@@ -10,16 +10,16 @@ from typing import Final, get_args
 
 import pytest
 
-from guest.memory import namespaces
-from guest.memory.database.base import Result, Statement, Value
-from guest.memory.database.local import LocalDatabase
-from guest.memory.database.remote import is_query
-from guest.memory.keyed import Mode
-from guest.memory.keys import SCRATCHPAD
-from guest.memory.parts import prepare
-from guest.memory.replica import delta, revisions
-from guest.memory.store import Memory
-from guest.memory.types import Details, MemoryFull
+from guest.memory import models
+from guest.memory.factory import prepare
+from guest.memory.memory import Memory
+from guest.memory.models import Details, MemoryFull
+from guest.memory.notes.keyed import Mode
+from guest.memory.notes.repository import SCRATCHPAD
+from guest.memory.replica import sync, triggers
+from guest.memory.storage.base import Result, Statement, Value
+from guest.memory.storage.local import LocalDatabase
+from guest.memory.storage.remote import is_query
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
 
 _SCAN: Final = re.compile(r"SCAN (?!CONSTANT ROW|\()(\w+)(?! VIRTUAL TABLE)\b")
@@ -145,11 +145,11 @@ async def plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plans:
             await use(memory, user_id)
     database = await LocalDatabase.open(path)
     try:
-        await revisions.count(database)
+        await triggers.count(database)
         recorder.seen = {sql: args for sql, args in recorder.seen.items() if "_schema" not in sql}
-        namespace = namespaces.notes_of("bert")
-        await delta.counters(database, [namespace])
-        await delta.pull(database, namespace, delta.Progress(), kinds=3, ids=True)
+        namespace = models.notes_of("bert")
+        await sync.counters(database, [namespace])
+        await sync.pull(database, namespace, sync.Progress(), kinds=3, ids=True)
         return await recorder.plans(database)
     finally:
         await database.close()

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from guest.errors import StorageError
-from guest.memory.database.base import Statement
-from guest.memory.quota import Quota
-from guest.memory.store import Memory
-from guest.memory.types import MemoryFull, NoteNotFound, StaleVersion
-from guest.memory.undo import UndoRefused
+from guest.memory.memory import Memory
+from guest.memory.models import MemoryFull, NoteNotFound, StaleVersion
+from guest.memory.notes.history import UndoRefused
+from guest.memory.notes.repository import Quota
+from guest.memory.storage.base import Statement
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
 
 ALICE, BOB = "alice", "bob"

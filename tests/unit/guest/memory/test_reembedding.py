@@ -6,18 +6,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from guest.embedding.base import Embedded
+from guest.embedding.backends import Embedded
 from guest.errors import EmbedderError
-from guest.memory.store import Memory
-from tests.unit.memory_support import (
-    ORIGIN,
-    FakeEmbedder,
-    away,
-    embedded,
-    opened,
-    rows,
-    until,
-)
+from guest.memory.memory import Memory
+from tests.unit.memory_support import ORIGIN, FakeEmbedder, away, embedded, opened, rows, until
 
 ALICE, BOB = "alice", "bob"
 WORDS = ("tea", "rain", "trains", "violins", "harbors", "meadows", "zebras", "quartz")
@@ -155,7 +147,7 @@ async def test_nothing_is_set_aside_while_nobody_can_make_new_ones(path: Path) -
 async def test_more_vectors_than_one_statement_takes_are_set_aside_at_once(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("guest.memory.vector_store._SLICE_ROWS", 3)
+    monkeypatch.setattr("guest.memory.search.vector_store._SLICE_ROWS", 3)
     embedder = Gated("one", 64)
     async with opened(path, embedder) as memory:
         await fill(memory, 9)

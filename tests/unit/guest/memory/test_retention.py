@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from guest.memory.instant import at
-from guest.memory.sessions.retention import Retention
-from guest.memory.store import Memory
+from guest.memory.conversations.retention import Retention
+from guest.memory.memory import Memory
+from guest.memory.models import at
 from tests.unit.memory_support import ORIGIN, file_bytes, opened, until
 
 ALICE, BOB = "alice", "bob"
@@ -104,7 +104,7 @@ async def test_a_session_with_a_turn_running_stays(path: Path) -> None:
 async def test_more_than_fit_one_statement_go_too(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("guest.memory.sessions.retention._SLICE", 2)
+    monkeypatch.setattr("guest.memory.conversations.retention._SLICE", 2)
     async with opened(path) as memory:
         for number in range(5):
             await used(memory, f"old{number}", TODAY - 40 * DAY)

@@ -8,11 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from guest.memory import instant, near, review
-from guest.memory.contradiction import likeness
-from guest.memory.near import Pair
-from guest.memory.store import Memory
-from guest.memory.types import Details
+from guest.memory import models
+from guest.memory.memory import Memory
+from guest.memory.models import Details
+from guest.memory.notes import review
+from guest.memory.notes import review as near
+from guest.memory.notes.contradiction import likeness
+from guest.memory.notes.review import Pair
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, embedded, opened
 
 ALICE, BOB = "alice", "bob"
@@ -143,7 +145,7 @@ async def test_stale_is_what_was_neither_written_nor_recalled(
         def now(cls, tz: tzinfo | None = None) -> "Moved":
             return cls.fromtimestamp(start + cls.days * 86400, tz)
 
-    monkeypatch.setattr(instant, "datetime", Moved)
+    monkeypatch.setattr(models, "datetime", Moved)
     texts = ("oldest", "updated", "recalled", "superseded", "old")
     notes = {}
     for text in texts:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from guest.memory import ranking
-from guest.memory.store import Memory
-from guest.memory.types import Details, NoteType, Only, Origin
+from guest.memory.memory import Memory
+from guest.memory.models import Details, NoteType, Only, Origin
+from guest.memory.search import ranking
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
 
 ALICE = "alice"

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from guest.memory.database.base import AnswerLost, Database, Result, Value
-from guest.memory.sessions.state import SessionState
+from guest.memory.conversations.sessions import SessionState
+from guest.memory.storage.base import AnswerLost, Database, Result, Value
 from tests.unit.memory_support import opened
 
 ALICE, BOB = "alice", "bob"

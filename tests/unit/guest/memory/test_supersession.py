@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from guest.memory.store import Memory
-from guest.memory.supersession import SupersedeRefused, Supersession
-from guest.memory.types import Details, NoteNotFound, Superseded
+from guest.memory.memory import Memory
+from guest.memory.models import Details, NoteNotFound, Superseded
+from guest.memory.notes.supersession import SupersedeRefused, Supersession
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
 
 ALICE, BOB = "alice", "bob"

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guest.memory.tokens import bytes_within, tokens_of
+from guest.memory.search.tokens import bytes_within, tokens_of
 
 MOST = (
     ("We decided to ship the release on Friday, because the tests need one more day.", 17),

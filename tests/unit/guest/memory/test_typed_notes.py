@@ -10,8 +10,8 @@ import pytest
 from wire.errors import Code
 
 from guest.errors import StorageError
-from guest.memory.store import Memory
-from guest.memory.types import Details, Note
+from guest.memory.memory import Memory
+from guest.memory.models import Details, Note
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
 
 ALICE, BOB = "alice", "bob"
@@ -117,7 +117,7 @@ async def test_what_cannot_be_counted_is_recalled_all_the_same(
 
     caplog.set_level(logging.INFO)
     with monkeypatch.context() as patched:
-        patched.setattr("guest.memory.typed.apply", full)
+        patched.setattr("guest.memory.notes.typed.apply", full)
         assert await recalled(memory, query="tea") == ["green tea"]
     assert "that 1 notes were recalled is not recorded: the disk is full" in caplog.text
     assert (await memory.get(ALICE, note.note_id)).access_count == 0

@@ -4,8 +4,8 @@ import random
 
 import numpy as np
 
-from guest.embedding.base import Vectors
-from guest.memory.vectors import ResidentVectors
+from guest.embedding.backends import Vectors
+from guest.memory.search.vectors import ResidentVectors
 
 
 def unit(*numbers: float) -> Vectors:

@@ -2,9 +2,9 @@ import pytest
 from wire.errors import Code
 
 from guest.errors import StorageError
-from guest.memory.database.hrana import NoAnswer
-from guest.memory.database.server_failures import from_any
-from guest.memory.database.watched import WatchedDatabase
+from guest.memory.storage.availability import WatchedDatabase
+from guest.memory.storage.hrana import NoAnswer
+from guest.memory.storage.remote import from_any
 
 
 class Away:

@@ -14,9 +14,9 @@ from wire.transport import Server
 from wire.v1 import shell_pb2, shell_pb2_grpc
 
 from guest.errors import GuestError, ToolError
-from guest.shell import client as module
-from guest.shell.client import Command, Ended, ShellClient
-from guest.shell.kept import CONTEXT_BYTES, Kept
+from guest.tools.shell import client as module
+from guest.tools.shell.client import Command, Ended, ShellClient
+from guest.tools.shell.output import CONTEXT_BYTES, Kept
 from tests.support.shell_backends import (
     TOKEN,
     Daemon,

@@ -7,15 +7,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from guest.memory.store import Memory
-from guest.memory.types import Scope
+from guest.memory.memory import Memory
+from guest.memory.models import Scope
 from guest.tools.base import ToolContext, ToolResult
-from guest.tools.memory import memory_tools
-from guest.tools.pipeline import ToolPipeline
-from guest.tools.registry import Registry
-from guest.tools.scrub import Scrubber
-from guest.tools.typed_memory import typed_memory_tools
-from guest.tools.working_memory import working_memory_tools
+from guest.tools.memory.notes import memory_tools
+from guest.tools.memory.typed import typed_memory_tools
+from guest.tools.memory.working import working_memory_tools
+from guest.tools.pipeline import Registry, ToolPipeline
+from guest.tools.redaction.scrubber import Scrubber
 from tests.unit.memory_support import FakeEmbedder, opened
 
 ALICE = ToolContext("alice", "session-1", "turn-1", "chat")

@@ -9,11 +9,9 @@ from wire.errors import Code
 
 from guest.errors import GuestError, ToolError
 from guest.tools.base import Arguments, Excerpt, Safety, Tool, ToolContext, ToolOutput
-from guest.tools.host_paths import HostPaths
-from guest.tools.pipeline import ToolPipeline
-from guest.tools.registry import Registry
-from guest.tools.render import Renderer
-from guest.tools.scrub import Scrubber
+from guest.tools.output import HostPaths, Renderer
+from guest.tools.pipeline import Registry, ToolPipeline
+from guest.tools.redaction.scrubber import Scrubber
 
 SECRET = "launch-token-0123456789"
 ALICE = ToolContext("alice", "session-1", "turn-1", "test")

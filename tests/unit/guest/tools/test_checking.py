@@ -6,7 +6,7 @@ import pytest
 import tool_snapshot
 
 from guest.errors import ToolError
-from guest.tools.checking import check
+from guest.tools.arguments import check
 
 TOOLS = {tool.name: tool for tool in tool_snapshot.all_tools()}
 

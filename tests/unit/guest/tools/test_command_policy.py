@@ -5,9 +5,9 @@ import time
 import pytest
 
 from guest.errors import ToolError
-from guest.tools.command_glob import Glob
-from guest.tools.command_policy import CommandPolicy
-from guest.tools.command_words import parse
+from guest.tools.command_policy.glob import Glob
+from guest.tools.command_policy.policy import CommandPolicy
+from guest.tools.command_policy.words import parse
 
 GIT_AND_LS = CommandPolicy(allow=("git *", "ls *", "wc -l *"), deny=("git push *",))
 NO_RM = CommandPolicy(deny=("rm *",))

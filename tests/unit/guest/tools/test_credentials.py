@@ -8,7 +8,7 @@ import pytest
 from pipeline_support import cut_out
 
 from guest.tools.base import Excerpt
-from guest.tools.scrub import REDACTED, Scrubber
+from guest.tools.redaction.scrubber import REDACTED, Scrubber
 
 SCRUB = Scrubber()
 LETTERS = string.ascii_letters + string.digits

@@ -14,9 +14,8 @@ from guest.tools.base import ToolContext
 from guest.tools.files import change, file_tools
 from guest.tools.files.beneath import KernelBeneath, WalkingBeneath, best_beneath
 from guest.tools.files.roots import Roots
-from guest.tools.pipeline import ToolPipeline
-from guest.tools.registry import Registry
-from guest.tools.scrub import Scrubber
+from guest.tools.pipeline import Registry, ToolPipeline
+from guest.tools.redaction.scrubber import Scrubber
 
 ALICE = ToolContext("alice", "session-1", "turn-1", "test")
 OUTSIDE = "path is outside /shared, /tmp and /vault: "

@@ -10,9 +10,8 @@ from memory_tools_support import ALICE
 from guest.tools.base import ToolResult
 from guest.tools.files import file_tools
 from guest.tools.files.roots import Roots
-from guest.tools.pipeline import ToolPipeline
-from guest.tools.registry import Registry
-from guest.tools.scrub import Scrubber
+from guest.tools.pipeline import Registry, ToolPipeline
+from guest.tools.redaction.scrubber import Scrubber
 
 SECRET = "launch-token-0123456789"
 

@@ -7,14 +7,13 @@ from typing import Any
 
 import pytest
 
-from guest.embedding.hashing import HashingEmbedder
-from guest.memory.store import Memory
-from guest.memory.types import MemoryConfig
+from guest.embedding.backends import HashingEmbedder
+from guest.memory.memory import Memory
+from guest.memory.models import MemoryConfig
 from guest.tools.base import ToolContext, ToolResult
-from guest.tools.memory import memory_tools
-from guest.tools.pipeline import ToolPipeline
-from guest.tools.registry import Registry
-from guest.tools.scrub import Scrubber
+from guest.tools.memory.notes import memory_tools
+from guest.tools.pipeline import Registry, ToolPipeline
+from guest.tools.redaction.scrubber import Scrubber
 
 ALICE = ToolContext("alice", "session-1", "turn-1", "chat")
 BOB = ToolContext("bob", "session-2", "turn-2", "chat")

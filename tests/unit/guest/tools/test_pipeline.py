@@ -10,9 +10,9 @@ from pipeline_support import ALICE, SECRET, pipeline, registry, tool
 from wire.errors import Code, WireError
 
 from guest.tools.base import Excerpt, Safety, Tool, ToolContext, ToolOutput, ToolResult
-from guest.tools.host_paths import HostPaths
+from guest.tools.output import HostPaths
 from guest.tools.pipeline import ToolPipeline
-from guest.tools.scrub import Scrubber
+from guest.tools.redaction.scrubber import Scrubber
 
 
 async def call(name: str, text: str = "hello", **options: Any) -> ToolResult:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from guest.tools.base import ToolContext
-from guest.tools.provenance import LINK_MAX_CHARS, origin_of
+from guest.tools.memory.provenance import LINK_MAX_CHARS, origin_of
 
 TALK = ToolContext("alice", "session-1", "turn-1", "chat")
 PAGE = ("/shared/page.md",)

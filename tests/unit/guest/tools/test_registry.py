@@ -6,9 +6,8 @@ from memory_tools_support import RIGHT
 from pipeline_support import ALICE, echo, pipeline, registry, tool
 from wire.tools import FAMILIES, OFF_BY_DEFAULT, TOOLS, offered
 
-from guest.tools.pipeline import ToolPipeline
-from guest.tools.registry import Registry
-from guest.tools.scrub import Scrubber
+from guest.tools.pipeline import Registry, ToolPipeline
+from guest.tools.redaction.scrubber import Scrubber
 
 
 def test_tools_are_found_by_name_and_all_together() -> None:

@@ -9,15 +9,14 @@ from typing import Any
 import pytest
 from pipeline_support import ALICE, SECRET
 
-from guest.shell.client import ShellClient
 from guest.tools.base import Safety, ToolResult
-from guest.tools.command_policy import CommandPolicy
-from guest.tools.host_paths import HostPaths
-from guest.tools.pipeline import ToolPipeline
-from guest.tools.registry import Registry
-from guest.tools.scrub import Scrubber
-from guest.tools.shell import shell_tools
-from guest.tools.shell_text import readable
+from guest.tools.command_policy.policy import CommandPolicy
+from guest.tools.output import HostPaths
+from guest.tools.pipeline import Registry, ToolPipeline
+from guest.tools.redaction.scrubber import Scrubber
+from guest.tools.shell.client import ShellClient
+from guest.tools.shell.output import readable
+from guest.tools.shell.tool import shell_tools
 from tests.support.shell_backends import TOKEN, Daemon, alive, new_root, once_read
 
 LIMIT = 16 * 1024

@@ -9,7 +9,7 @@ import pytest
 from memory_tools_support import ALICE, BOB, READ, Tools, all_tools
 from wire.errors import Code
 
-from guest.memory.types import NOTE_TYPES
+from guest.memory.models import NOTE_TYPES
 
 
 @pytest.fixture

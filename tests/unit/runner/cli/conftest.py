@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from runner.cli import app as app_module
-from runner.cli import memory_agent
+from runner.cli.memory import agent
 from tests.unit.runner.cli.fake_gateway import FakeGateway
 from tests.unit.runner.cli.fake_memory import FakeMemory
 
@@ -69,7 +69,7 @@ def run_command(
     async def connect(*_: object) -> _Control:
         return _Control(memory.endpoint)
 
-    monkeypatch.setattr(memory_agent, "connect_control", connect)
+    monkeypatch.setattr(agent, "connect_control", connect)
 
     def command(*words: str, stdin: bytes = b"", typed: str | None = None) -> Done:
         data = stdin if typed is None else typed.encode()

@@ -6,8 +6,8 @@ import sys
 
 from wire.v1 import control_pb2
 
-from runner.cli.talk import talk
-from runner.gateway_client import GatewayClient
+from runner.cli.chat.chat import talk
+from runner.client.gateway import GatewayClient
 
 
 async def host_status() -> control_pb2.StatusReply:

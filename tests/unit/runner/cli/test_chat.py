@@ -13,16 +13,16 @@ import pytest
 from wire.errors import Code, WireError
 from wire.v1 import control_pb2
 
-from runner.cli import chat as module
-from runner.cli.chat import chat
-from runner.config import Config
+from runner.cli.chat import chat as module
+from runner.cli.chat.chat import chat
+from runner.config.models import Config
 from runner.errors import HostError
 from tests.unit.runner.cli.fake_gateway import FakeGateway
 
 
 @dataclass
 class Household:
-    """What runs, as `runner.control` and `runner.host` would have it."""
+    """What runs, as `runner.host.control` and `runner.host.host` would have it."""
 
     gateway: FakeGateway
     running: bool = False

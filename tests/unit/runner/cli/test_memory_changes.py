@@ -7,7 +7,7 @@ import pytest
 from wire.errors import Code, WireError
 from wire.v1 import gateway_pb2
 
-from runner.cli.memory_changes import restored_by_undo
+from runner.cli.memory.history import restored_by_undo
 from tests.unit.runner.cli.conftest import RunCommand
 from tests.unit.runner.cli.fake_memory import Change, FakeMemory, Origin
 

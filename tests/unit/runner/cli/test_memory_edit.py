@@ -266,12 +266,12 @@ def test_a_save_that_is_refused_keeps_what_was_piped_and_not_what_the_shell_know
 def test_a_failure_of_another_kind_keeps_the_text_too(
     run_memory: RunCommand, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from runner.cli import memory_edit
+    from runner.cli.memory import edit
 
     def broken(*_: object) -> Any:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(memory_edit, "gateway_of", broken)
+    monkeypatch.setattr(edit, "gateway_of", broken)
     done = run_memory("save", "-", stdin=b"piped")
     assert done.code == 1
     assert f"your text is in {tmp_path}" in done.err

@@ -7,7 +7,7 @@ import pytest
 from wire.errors import Code, WireError
 from wire.v1 import gateway_pb2
 
-from runner.cli import note_ids
+from runner.cli import ids as note_ids
 from tests.unit.runner.cli.conftest import RunCommand
 from tests.unit.runner.cli.fake_memory import FakeMemory, Note, Origin, refuse
 

@@ -8,7 +8,7 @@ import sys
 import pytest
 from wire.v1 import gateway_pb2
 
-from runner.cli import memory_transfer
+from runner.cli.memory import transfer
 from runner.errors import HostError
 from tests.unit.runner.cli.conftest import RunCommand
 from tests.unit.runner.cli.fake_memory import FakeMemory, Origin
@@ -99,7 +99,7 @@ def test_an_export_whose_reader_goes_away_is_a_failure(monkeypatch: pytest.Monke
         monkeypatch.setattr(sys, "stdout", pipe)
         with (
             pytest.raises(HostError, match="the export is not whole"),
-            memory_transfer._new_file("-", force=False) as file,
+            transfer._new_file("-", force=False) as file,
         ):
             file.write(b"a line")
 

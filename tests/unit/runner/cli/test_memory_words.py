@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from wire.v1 import gateway_pb2
 
-from runner.cli.memory_words import memory_line, statistics_json
+from runner.cli.memory.output import memory_line, statistics_json
 
 Reply = gateway_pb2.MemoryStatisticsReply
 OTHERS = [gateway_pb2.ModelVectors(model="old", vectors=204)]

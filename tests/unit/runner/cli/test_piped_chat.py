@@ -12,18 +12,11 @@ from wire.errors import Code, WireError
 from wire.limits import TURN_TEXT_MAX_CHARS
 from wire.v1 import control_pb2, gateway_pb2
 
-from runner.cli import conversation
-from runner.cli.piped import read_lines
-from runner.cli.talk import talk
-from runner.gateway_client import GatewayClient
-from tests.unit.runner.cli.fake_gateway import (
-    Event,
-    FakeGateway,
-    completed,
-    failed,
-    text,
-    tool,
-)
+from runner.cli.chat import conversation
+from runner.cli.chat.chat import talk
+from runner.cli.chat.piped import read_lines
+from runner.client.gateway import GatewayClient
+from tests.unit.runner.cli.fake_gateway import Event, FakeGateway, completed, failed, text, tool
 
 TurnRequest = gateway_pb2.RunTurnRequest
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.cells import cell_len
 from wire.v1 import gateway_pb2
 
-from runner.cli.render import (
+from runner.cli.output import (
     clip,
     failure_lines,
     json_line,

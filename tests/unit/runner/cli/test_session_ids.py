@@ -4,9 +4,9 @@ import pytest
 from wire.errors import Code, WireError
 from wire.v1 import gateway_pb2
 
-from runner.cli import session_ids
-from runner.cli.session_ids import resolve
-from runner.gateway_client import GatewayClient
+from runner.cli import ids
+from runner.cli.ids import resolve
+from runner.client.gateway import GatewayClient
 from tests.unit.runner.cli.fake_gateway import FakeGateway
 
 IDS = ("session-1a2b", "session-1c", "plans", "plans-2027", "sess")
@@ -56,5 +56,5 @@ async def test_an_ambiguous_one_is_refused(
 async def test_of_more_sessions_than_can_be_listed_only_whole_ids_are_known(
     gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(session_ids, "LISTED_MAX", 2)
+    monkeypatch.setattr(ids, "LISTED_MAX", 2)
     assert await resolved(gateway, "plans-20") == "plans-20"

@@ -13,10 +13,10 @@ from prompt_toolkit.output import DummyOutput
 from rich.console import Console
 from wire.v1 import control_pb2, gateway_pb2
 
-from runner.cli.conversation import Conversation
-from runner.cli.slash import SlashCommands
-from runner.cli.terminal import TerminalChat, TerminalScreen
-from runner.gateway_client import GatewayClient
+from runner.cli.chat.commands import SlashCommands
+from runner.cli.chat.conversation import Conversation
+from runner.cli.chat.terminal import TerminalChat, TerminalScreen
+from runner.client.gateway import GatewayClient
 from tests.terminal import Terminal
 from tests.unit.runner.cli.fake_gateway import Event, FakeGateway, completed, text, tool
 
@@ -213,7 +213,7 @@ async def test_an_agent_that_stays_away_ends_the_chat(gateway: FakeGateway) -> N
     shown = io.StringIO()
     screen = TerminalScreen(Console(file=shown, width=60))
     with create_pipe_input() as typed, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("runner.cli.conversation._RECONNECT_WITHIN_S", 0.2)
+        patch.setattr("runner.cli.chat.conversation._RECONNECT_WITHIN_S", 0.2)
         async with Conversation(connect, screen) as conversation:
             commands = SlashCommands(conversation, screen, host_status)
             chat = TerminalChat(conversation, commands, screen, typed, DummyOutput())

@@ -11,14 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from guest.memory.store import Memory
-from guest.memory.types import MemoryConfig, Origin
-from runner.config import Config
-from runner.config_memory import EncryptionSection, MemorySection
+from guest.memory.memory import Memory
+from guest.memory.models import MemoryConfig, Origin
+from runner.config.models import Config, EncryptionSection, MemorySection
 from runner.doctor import database as checks
 from runner.doctor.finding import State
-from runner.locks import host_lock
-from runner.runtime import Runtime
+from runner.host.runtime import Runtime, host_lock
 
 ORIGIN = Origin(actor="user", channel="test", session_id="s1", turn_id="t1")
 

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from runner.config import ContainerSection
+from runner.config.models import ContainerSection
 from runner.doctor import engine
 from runner.doctor.engine import EngineReport
 from runner.doctor.finding import State
 from runner.errors import TierError
 from runner.images.archive import Image
 from runner.images.naming import ImageRole
-from runner.tiers.engine import EngineFacts
+from runner.tiers.container.engine import EngineFacts
 
 INFO = {
     "SecurityOptions": ["name=seccomp,profile=default", "name=cgroupns"],

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from wire.errors import Code
 
-from runner.config import Config, ContainerSection, EmbedderSection
+from runner.config.models import Config, ContainerSection, EmbedderSection
 from runner.doctor import examination, settings
 from runner.doctor.examination import examine
 from runner.doctor.finding import Finding, State

@@ -7,7 +7,7 @@ import pytest
 
 from runner.doctor import kernel
 from runner.doctor.finding import State
-from runner.tiers.bubblewrap import Bubblewrap
+from runner.tiers.process.bubblewrap import Bubblewrap
 
 
 class Machine:

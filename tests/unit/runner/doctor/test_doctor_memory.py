@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from runner.config import Config
-from runner.config_memory import EncryptionSection, MemorySection
+from runner.config.models import Config, EncryptionSection, MemorySection
 from runner.doctor.finding import Finding, State
 from runner.doctor.memory import memory
 

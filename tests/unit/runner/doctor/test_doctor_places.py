@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.config import Config
+from runner.config.models import Config
 from runner.doctor import places
 from runner.doctor.finding import State
 

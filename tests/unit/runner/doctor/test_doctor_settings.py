@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from runner.config import AgentSection, EmbedderSection
+from runner.config.models import AgentSection, EmbedderSection
 from runner.doctor import settings
 from runner.doctor.finding import State
 

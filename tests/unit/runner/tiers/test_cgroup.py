@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from runner.tiers import cgroup
 from runner.tiers.base import Limits
-from runner.tiers.cgroup import Cgroup
+from runner.tiers.process import cgroup
+from runner.tiers.process.cgroup import Cgroup
 
 LIMITS = Limits(memory_bytes=1 << 20, processes=33, cpus=0.5)
 FILES = {

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from runner.errors import TierError
-from runner.mounts import BoundMount, Role, bind
+from runner.host.launch import EMBEDDER_MOUNT
 from runner.tiers.base import LaunchSpec, Limits, Network
-from runner.tiers.container_names import Place, workspace_of
-from runner.tiers.container_options import create_arguments
-from runner.tiers.engine import EngineFacts
-from runner.view import EMBEDDER_MOUNT
+from runner.tiers.container.engine import EngineFacts
+from runner.tiers.container.names import Place, workspace_of
+from runner.tiers.container.options import create_arguments
+from runner.workspace.mounts import BoundMount, Role, bind
 
 WORKSPACE = Path("/srv/oxydra/alice")
 SECRET = b"sk-the-envelope"

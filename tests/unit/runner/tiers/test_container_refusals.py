@@ -13,16 +13,16 @@ import docker.errors
 import pytest
 from wire.errors import Code
 
-from runner.config import ContainerSection
+from runner.config.models import ContainerSection
 from runner.errors import TierError, WorkspaceError
-from runner.mounts import Access, BoundMount, Mount, Role
-from runner.ownership import Owner
-from runner.tiers import write_probe
 from runner.tiers.base import Handle, LaunchSpec, Network
-from runner.tiers.container import ContainerDriver
-from runner.tiers.container_names import Place
-from runner.tiers.engine import Engine
-from runner.workspace import Workspace
+from runner.tiers.container import ownership_probe
+from runner.tiers.container.driver import ContainerDriver
+from runner.tiers.container.engine import Engine
+from runner.tiers.container.names import Place
+from runner.workspace.mounts import Access, BoundMount, Mount, Role
+from runner.workspace.ownership import Owner
+from runner.workspace.workspace import Workspace
 
 UID = os.geteuid() or 10_001
 STRANGERS = {"Id": "stranger", "Config": {"Labels": {}}, "Labels": {}}
@@ -246,9 +246,9 @@ def test_somebody_elses_uid_is_refused_where_the_runner_is_not_root(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    write_probe.check_owner((1000, 1000))
+    ownership_probe.check_owner((1000, 1000))
     with pytest.raises(TierError, match="cannot run as uid 10001"):
-        write_probe.check_owner((10_001, 10_001))
+        ownership_probe.check_owner((10_001, 10_001))
 
 
 async def test_a_runtime_that_only_the_configuration_knows_is_refused(client: Client) -> None:
@@ -288,10 +288,10 @@ def test_what_is_only_read_need_not_be_writable(tmp_path: Path) -> None:
     if os.geteuid() == 0:
         closed.chmod(0o700)
     bound = [BoundMount(Mount("x", "x", "/x", Access.READ_ONLY), closed / "inside")]
-    write_probe.check_mounts(bound, (UID, UID))
+    ownership_probe.check_mounts(bound, (UID, UID))
     bound = [BoundMount(Mount("x", "x", "/x", Access.READ_WRITE), closed / "inside")]
     with pytest.raises(TierError, match="cannot write to"):
-        write_probe.check_mounts(bound, (UID, UID))
+        ownership_probe.check_mounts(bound, (UID, UID))
 
 
 @pytest.mark.parametrize("data", [{}, {"container": ""}, {"container": 7}, {"container": "gone"}])

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from runner.mounts import Role
 from runner.tiers.base import LaunchSpec
-from runner.tiers.container_streams import Streams
+from runner.tiers.container.streams import Streams
+from runner.workspace.mounts import Role
 
 
 class Attached:

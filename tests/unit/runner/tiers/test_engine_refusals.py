@@ -11,9 +11,8 @@ import pytest
 from wire.errors import Code
 
 from runner.errors import TierError
-from runner.tiers import engine as engine_module
-from runner.tiers.engine import Engine, EngineFacts, find_socket
-from runner.tiers.engine_check import judge
+from runner.tiers.container import engine as engine_module
+from runner.tiers.container.engine import Engine, EngineFacts, find_socket, judge
 
 DOCKER_INFO = {
     "OSType": "linux",

@@ -1,0 +1,1 @@
+"""The models that answer: configured providers, and the built-in offline one."""

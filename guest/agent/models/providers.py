@@ -1,0 +1,99 @@
+"""The model that answers, by configuration.
+
+Importing a provider costs up to a second and 50 MB, so only the configured one
+is ever imported. Credentials come from the settings (and so from the envelope),
+never from the environment.
+"""
+
+from pydantic_ai.models import Model
+from wire.errors import Code
+
+from guest.agent.models.offline import OfflineModel
+from guest.agent.settings import AgentSettings
+from guest.errors import GuestError
+
+_OPENAI_URL = "https://api.openai.com/v1"
+_ANTHROPIC_URL = "https://api.anthropic.com"
+_GOOGLE_URL = "https://generativelanguage.googleapis.com"
+
+
+def build_model(settings: AgentSettings, *, no_shell_reason: str = "") -> Model:
+    """The configured model, ready to be asked.
+
+    `no_shell_reason` is what the built-in model answers when it is told to run
+    a command and there is no shell. Raises `GuestError` (FAILED_PRECONDITION)
+    where the model's name, its key or its package is missing.
+    """
+    if settings.provider == "offline":
+        return OfflineModel(no_shell_reason=no_shell_reason)
+    if not settings.model:
+        raise GuestError(
+            Code.FAILED_PRECONDITION,
+            f"no model is named for provider {settings.provider!r}",
+            resolution="set model in the [agent] section of runner.toml, then: runner restart",
+        )
+    if not settings.api_key and not (settings.provider == "openai" and settings.base_url):
+        raise GuestError(
+            Code.FAILED_PRECONDITION,
+            f"no API key for provider {settings.provider!r}",
+            details="the variable that [agent] api_key_env names is unset, or none is named",
+            resolution="name the variable in [agent] api_key_env of runner.toml, export it "
+            "where the runner starts, then: runner restart",
+        )
+    try:
+        return _PROVIDERS[settings.provider](settings)
+    except ImportError as error:
+        raise GuestError(
+            Code.FAILED_PRECONDITION,
+            f"the packages of provider {settings.provider!r} are not installed",
+            details=str(error),
+            resolution=f"pip install 'oxydra[{settings.provider}]'",
+        ) from error
+
+
+def _openai(settings: AgentSettings) -> Model:
+    from pydantic_ai.models.openai import OpenAIChatModel
+
+    if settings.base_url:
+        from pydantic_ai.providers.openai_compatible import OpenAICompatibleProvider
+
+        return OpenAIChatModel(
+            settings.model,
+            provider=OpenAICompatibleProvider(
+                "openai-compatible",
+                base_url=settings.base_url,
+                api_key=settings.api_key or None,
+            ),
+        )
+    from pydantic_ai.providers.openai import OpenAIProvider
+
+    return OpenAIChatModel(
+        settings.model, provider=OpenAIProvider(base_url=_OPENAI_URL, api_key=settings.api_key)
+    )
+
+
+def _anthropic(settings: AgentSettings) -> Model:
+    from pydantic_ai.models.anthropic import AnthropicModel
+    from pydantic_ai.providers.anthropic import AnthropicProvider
+
+    return AnthropicModel(
+        settings.model,
+        provider=AnthropicProvider(
+            api_key=settings.api_key, base_url=settings.base_url or _ANTHROPIC_URL
+        ),
+    )
+
+
+def _google(settings: AgentSettings) -> Model:
+    from pydantic_ai.models.google import GoogleModel
+    from pydantic_ai.providers.google import GoogleProvider
+
+    return GoogleModel(
+        settings.model,
+        provider=GoogleProvider(
+            api_key=settings.api_key, base_url=settings.base_url or _GOOGLE_URL
+        ),
+    )
+
+
+_PROVIDERS = {"openai": _openai, "anthropic": _anthropic, "google": _google}

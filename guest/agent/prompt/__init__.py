@@ -1,0 +1,1 @@
+"""What a turn's prompt is made of, and how it is kept within the window."""

@@ -1,0 +1,227 @@
+"""Every request of a turn within the window: what is left out first, and what never.
+
+First goes what memory adds by itself. Then tool outputs of earlier turns are shortened, the
+oldest first, before the oldest turns go, as whole turns; then those of the running turn.
+Last go the summary, the scratchpad and the handoff note. Rules and what the user has just
+said are never touched.
+"""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from pydantic_ai import RunContext
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequest,
+    ModelRequestPart,
+    ToolReturnPart,
+    UserPromptPart,
+    repair_messages,
+)
+from pydantic_ai.models import ModelRequestContext
+from wire.errors import Code
+
+from guest.agent.guard.deeds import MEMORY_TOOLS
+from guest.agent.prompt.builder import Prepared, Sections
+from guest.agent.prompt.recall import without
+from guest.agent.prompt.window import of_messages, of_part, of_tools
+from guest.agent.prompt.working_memory import WRITING
+from guest.agent.toolset import TurnDeps
+from guest.errors import GuestError
+from guest.memory.search.tokens import bytes_within, tokens_of
+
+_SHORTENED: Final = " [… shortened to fit the window]"
+_LEAST: Final = 100
+"""Tokens that stay of a shortened output: what it was about, and how it began."""
+
+
+class FitToWindow(AbstractCapability[TurnDeps]):
+    """Cuts each request of one turn to the window, right before it is sent.
+
+    `working` gives working memory as it is by now: a request that follows a call which
+    may have changed it shows that. What a memory tool has told of in the turn, or has
+    changed or deleted, is not shown as memory held it before.
+    """
+
+    def __init__(
+        self, prepared: Prepared, asked: str, window: int, working: Callable[[], Awaitable[str]]
+    ) -> None:
+        self._prepared = prepared
+        self._asked = asked
+        self._window = window
+        self._working = working
+
+    async def before_model_request(
+        self,
+        ctx: RunContext[TurnDeps],  # noqa: ARG002 - all is in the request
+        request_context: ModelRequestContext,
+    ) -> ModelRequestContext:
+        parameters = request_context.model_request_parameters
+        own = self._prepared.instructions
+        parts = parameters.instruction_parts or []
+        others = sum(tokens_of(part.content) for part in parts if part.content != own)
+        tools = of_tools([*parameters.function_tools, *parameters.output_tools]) + others
+        messages = list(request_context.messages)
+        running = messages[_begin(messages, self._asked) :]
+        sections = self._prepared.sections
+        if any(part.tool_name in WRITING for part in _results(running)):
+            sections = replace(sections, working=await self._working())
+        remembered = [part for part in _results(running) if part.tool_name in MEMORY_TOOLS]
+        if remembered and sections.relevant:
+            told = "\n".join(part.model_response_str() for part in remembered)
+            sections = replace(sections, relevant=without(sections.relevant, told))
+        request = fit(
+            Request(sections, messages),
+            self._asked,
+            self._window,
+            tools,
+        )
+        instructions = [
+            replace(part, content=request.sections.text) if part.content == own else part
+            for part in parts
+        ]
+        return replace(
+            request_context,
+            messages=request.messages,
+            model_request_parameters=replace(parameters, instruction_parts=instructions),
+        )
+
+
+@dataclass(frozen=True)
+class Request:
+    """What changes from one request of a turn to the next."""
+
+    sections: Sections
+    messages: list[ModelMessage]
+
+    @property
+    def size(self) -> int:
+        return tokens_of(self.sections.text) + of_messages(self.messages)
+
+
+def fit(request: Request, asked: str, window: int, tools: int) -> Request:
+    """`request`, so that with `tools` tokens of definitions it is within `window`.
+
+    `asked` is the user's message that the running turn began with. Raises `GuestError`
+    RESOURCE_EXHAUSTED where what may not be left out is too much.
+    """
+    most = window - tools
+    if request.size <= most:
+        return request
+    request = replace(request, sections=replace(request.sections, relevant=""))
+    running = _begin(request.messages, asked) + 1
+    request = replace(request, messages=_shortened(request, most, last=running))
+    request = replace(request, messages=_without_oldest(request, asked, most))
+    running = _begin(request.messages, asked) + 1
+    request = replace(request, messages=_shortened(request, most, first=running))
+    for section in ("summary", "working", "handoff"):
+        if request.size > most:
+            without: dict[str, Any] = {section: ""}
+            request = replace(request, sections=replace(request.sections, **without))
+    if request.size > most:
+        raise _too_large(request, asked, window, tools)
+    return request
+
+
+def _results(messages: Sequence[ModelMessage]) -> list[ToolReturnPart[Any]]:
+    parts = [part for message in messages for part in message.parts]
+    return [part for part in parts if isinstance(part, ToolReturnPart)]
+
+
+def _without_oldest(request: Request, asked: str, most: int) -> list[ModelMessage]:
+    """The messages without as many of the oldest turns as have to go."""
+    turns = _turns(request.messages, asked)
+    sizes = [of_messages(turn) for turn in turns]
+    size = request.size
+    first = 0
+    while size > most and first < len(turns) - 1:
+        size -= sizes[first]
+        first += 1
+    return repair_messages([message for turn in turns[first:] for message in turn])
+
+
+def _turns(messages: Sequence[ModelMessage], asked: str) -> list[list[ModelMessage]]:
+    """The messages by turn, each beginning with what a user said; the running one last.
+
+    What was said in a turn that was never answered stands in one message with what was
+    said next, and so may the last tool results before it: these are parted again.
+    """
+    turns: list[list[ModelMessage]] = [[]]
+    running = _begin(messages, asked)
+    for index, message in enumerate(messages):
+        if not isinstance(message, ModelRequest) or index > running:
+            turns[-1].append(message)
+            continue
+        for parts in _from_each_prompt(message.parts):
+            if isinstance(parts[0], UserPromptPart):
+                turns.append([])
+            turns[-1].append(replace(message, parts=parts))
+    return [turn for turn in turns if turn]
+
+
+def _from_each_prompt(parts: Sequence[ModelRequestPart]) -> list[list[ModelRequestPart]]:
+    pieces: list[list[ModelRequestPart]] = []
+    for part in parts:
+        if not pieces or isinstance(part, UserPromptPart):
+            pieces.append([])
+        pieces[-1].append(part)
+    return pieces
+
+
+def _begin(messages: Sequence[ModelMessage], asked: str) -> int:
+    """Where the running turn begins: the last message that ends in the user's words."""
+    for index in range(len(messages) - 1, -1, -1):
+        last = messages[index].parts[-1:]
+        if last and isinstance(last[0], UserPromptPart) and last[0].content == asked:
+            return index
+    return 0
+
+
+def _shortened(
+    request: Request, most: int, *, first: int = 0, last: int | None = None
+) -> list[ModelMessage]:
+    """The messages with tool outputs from `first` to before `last` shortened, as far as it
+    takes."""
+    too_much = request.size - most
+    messages = list(request.messages)
+    for index, message in enumerate(messages[:last]):
+        if index < first or too_much <= 0 or not isinstance(message, ModelRequest):
+            continue
+        parts: list[ModelRequestPart] = []
+        for part in message.parts:
+            shorter = _shorter(part, too_much) if isinstance(part, ToolReturnPart) else part
+            too_much -= of_part(part) - of_part(shorter)
+            parts.append(shorter)
+        messages[index] = replace(message, parts=parts)
+    return messages
+
+
+def _shorter(part: ToolReturnPart[Any], too_much: int) -> ToolReturnPart[Any]:
+    """`part` with `too_much` tokens less, or with the least that is of use."""
+    text = part.model_response_str()
+    room = max(_LEAST, tokens_of(text) - max(0, too_much) - tokens_of(_SHORTENED))
+    encoded = text.encode(errors="replace")
+    kept = encoded[: bytes_within(encoded, room)].decode(errors="ignore") + _SHORTENED
+    return replace(part, content=kept) if tokens_of(kept) < tokens_of(text) else part
+
+
+def _too_large(request: Request, asked: str, window: int, tools: int) -> GuestError:
+    said, rules = tokens_of(asked), tokens_of(request.sections.text)
+    rest = max(0, request.size - said - rules)
+    takes = {
+        "say less at once": said,
+        "shorten instructions": rules,
+        "switch tools off": tools,
+        "ask for less in one turn": rest,
+    }
+    fix = max(takes, key=lambda less: takes[less])
+    return GuestError(
+        Code.RESOURCE_EXHAUSTED,
+        f"this turn does not fit into the model's window of {window:,} tokens: by estimate the "
+        f"message takes {said:,}, the rules {rules:,}, the tools {tools:,} and what this turn did "
+        f"so far {rest:,}",
+        resolution=f"{fix}, or raise context_window in the [agent] section of runner.toml as far "
+        "as the model allows, then: runner restart",
+    )

@@ -1,0 +1,91 @@
+"""How large a request is, by estimate, and what of it is left for whom."""
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelRequestPart,
+    ModelResponsePart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_ai.tools import ToolDefinition
+
+from guest.agent.settings import AgentSettings
+from guest.memory.search.tokens import tokens_of
+
+_PER_MESSAGE: Final = 4
+_PER_TOOL: Final = 8
+_SUMMARY_TOKENS: Final = 1000
+_SHARE_OF_NOTE: Final = 8
+"""A handoff, a scratchpad or a summary takes no more than one part in so many."""
+
+
+@dataclass(frozen=True)
+class Window:
+    """The sizes that a request has to keep, in estimated tokens.
+
+    `size` is all that fits. Where the turns shown take more than `trigger`, the oldest
+    are summarised until the rest takes `target` at most.
+    """
+
+    size: int
+    trigger: int
+    target: int
+
+    @classmethod
+    def of(cls, settings: AgentSettings) -> "Window":
+        size = settings.context_window
+        return cls(size, int(size * settings.summary_trigger), int(size * settings.summary_target))
+
+    @property
+    def note(self) -> int:
+        """What one of the fixed notes may take."""
+        return self.size // _SHARE_OF_NOTE
+
+    @property
+    def summary(self) -> int:
+        """What the summary of earlier turns may take."""
+        return min(_SUMMARY_TOKENS, self.note)
+
+
+def of_messages(messages: Iterable[ModelMessage]) -> int:
+    """What messages take, without the instructions that some of them carry a copy of."""
+    return sum(_PER_MESSAGE + sum(map(of_part, message.parts)) for message in messages)
+
+
+def of_part(part: ModelRequestPart | ModelResponsePart) -> int:
+    """What one part of a message takes."""
+    return _PER_MESSAGE + tokens_of(text_of(part))
+
+
+def of_tools(tools: Sequence[ToolDefinition]) -> int:
+    """What the definitions of tools take."""
+    return sum(
+        _PER_TOOL
+        + tokens_of(f"{tool.name}{tool.description}{json.dumps(tool.parameters_json_schema)}")
+        for tool in tools
+    )
+
+
+def text_of(part: ModelRequestPart | ModelResponsePart) -> str:
+    """All that a provider is sent of a part, as one text."""
+    if isinstance(part, TextPart):
+        return part.content
+    if isinstance(part, ThinkingPart):
+        return f"{part.content}{part.signature or ''}"
+    if isinstance(part, ToolReturnPart):
+        return f"{part.tool_name}{part.tool_call_id}{part.model_response_str()}"
+    if isinstance(part, ToolCallPart):
+        call = cast("ToolCallPart[Any]", part)
+        args = call.args if isinstance(call.args, str) else json.dumps(call.args, default=str)
+        return f"{call.tool_name}{call.tool_call_id}{args}"
+    if isinstance(part, UserPromptPart) and isinstance(part.content, str):
+        return part.content
+    return repr(part)  # rare; longer than what is sent of it

@@ -1,0 +1,175 @@
+"""One turn: the user's words in, events out, everything said and done written through.
+
+The conversation with the model, its streaming and its tool calls are
+pydantic-ai's. What is promised here: the user's message is durable before the
+model is asked, every answer and tool result before anything follows from it;
+budgets and cancellation end a turn at any point and leave a history that the
+next turn can stand on; a turn ends in exactly one outcome.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import pydantic_ai
+from pydantic_ai import Agent, UsageLimitExceeded, UsageLimits
+from pydantic_ai.models import Model
+from wire.errors import Code, WireError
+from wire.v1 import gateway_pb2
+
+from guest.agent import failures, history
+from guest.agent.prompt.builder import ContextBuilder, Prepared
+from guest.agent.prompt.fitting import FitToWindow
+from guest.agent.prompt.summary import Rolled
+from guest.agent.recorder import Run
+from guest.agent.settings import AgentSettings
+from guest.agent.toolset import PipelineToolset, TurnDeps
+from guest.agent.turn import Emit, Outcome, Pipeline, TurnRequest
+from guest.errors import GuestError
+from guest.memory.models import Event, SessionNotFound
+from guest.tools.base import Approve
+
+log = logging.getLogger(__name__)
+
+_KEEP_TIMEOUT_S = 2.0
+_EMPTY_ANSWERS = 1
+
+
+class TurnLoop:
+    """Runs turns of any number of users and sessions at once; holds no state of any."""
+
+    def __init__(
+        self,
+        *,
+        model: Model,
+        pipeline: Pipeline,
+        store: history.Store,
+        context: ContextBuilder,
+        settings: AgentSettings,
+        redact: Callable[[str], str],
+    ) -> None:
+        pydantic_ai.BANNER_ENABLED = False  # it would land among the JSON lines of the log
+        self._pipeline = pipeline
+        self._store = store
+        self._context = context
+        self._settings = settings
+        self._redact = redact
+        self._agent: Agent[TurnDeps, str] = Agent(
+            model,
+            name="oxydra",
+            deps_type=TurnDeps,
+            toolsets=[PipelineToolset(pipeline)],
+            retries={"tools": settings.max_steps, "output": _EMPTY_ANSWERS},
+        )
+
+    async def run(
+        self, request: TurnRequest, emit: Emit, approve: Approve | None = None
+    ) -> Outcome:
+        """Run one turn to its outcome; the caller sees to one turn at a time per session.
+
+        Raises `CancelledError` when cancelled, after what was said so far has
+        been kept, and `WireError` (ALREADY_EXISTS) for a turn id that the
+        session has seen, before anything is written.
+        """
+        context = request.context
+        user, session = context.user_id, context.session_id
+        latest = await self._context.summary_of(user, session)
+        events = await history.recent(
+            self._store, user, session, self._settings.history_turns, latest.through
+        )
+        if any(event.turn_id == context.turn_id for event in events):
+            raise GuestError(
+                Code.ALREADY_EXISTS,
+                f"turn {context.turn_id!r} exists already",
+                resolution="choose a new turn_id, or leave it empty",
+            )
+        await self._store.append(
+            user,
+            session,
+            turn_id=context.turn_id,
+            role="user",
+            text=request.text,
+            payload=history.to_payload(history.user_message(request.text)),
+        )
+        run = Run(request, self._store, self._pipeline, self._redact, emit, approve, earlier=events)
+        try:
+            await run.tell_if_unstored()
+            outcome = await self._to_outcome(run, events, latest)
+            if isinstance(outcome, gateway_pb2.TurnFailed) and outcome.code != Code.NOT_FOUND:
+                await run.save_what_was_asked()
+            return outcome
+        finally:
+            await self._keep_what_was_said(run)
+
+    async def _to_outcome(self, run: Run, events: Sequence[Event], latest: Rolled) -> Outcome:
+        clock = asyncio.timeout(self._settings.turn_timeout_s)
+        try:
+            async with clock:
+                prepared = await self._context.build(run.request, events, latest)
+                run.shown(prepared.material, prepared.note_ids)
+                return await self._converse(run, prepared)
+        except TimeoutError as error:
+            if clock.expired():
+                return failures.out_of_time(self._settings)
+            return self._explain(error)
+        except UsageLimitExceeded:
+            return failures.out_of_budget(self._settings, run.steps)
+        except Exception as error:
+            return self._explain(error)
+
+    async def _converse(self, run: Run, prepared: Prepared) -> Outcome:
+        asked = run.request.text
+        working = partial(self._context.working_memory, run.request.context)
+        window = self._settings.context_window
+        async with self._agent.iter(
+            asked,
+            message_history=prepared.messages,
+            instructions=prepared.instructions,
+            deps=run.deps,
+            usage=prepared.usage,
+            capabilities=[FitToWindow(prepared, asked, window, working)],
+            usage_limits=UsageLimits(
+                request_limit=self._settings.max_steps,
+                total_tokens_limit=self._settings.max_tokens,
+            ),
+        ) as conversation:
+            async for node in conversation:
+                if Agent.is_model_request_node(node):
+                    async with node.stream(conversation.ctx) as stream:
+                        await run.stream_answer(stream)
+                    run.steps = conversation.usage.requests
+                elif Agent.is_call_tools_node(node):
+                    await run.record_answer(node.model_response)
+                    async with node.stream(conversation.ctx) as calls:
+                        await run.watch_calls(calls)
+        usage = conversation.usage
+        return gateway_pb2.TurnCompleted(
+            text=run.answer,
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+            steps=usage.requests,
+        )
+
+    def _explain(self, error: Exception) -> gateway_pb2.TurnFailed:
+        if isinstance(error, WireError):
+            log.error("turn failed: %s", error)
+            return failures.from_wire_error(error)
+        if isinstance(error, SessionNotFound):
+            return failures.forgotten()
+        explained = failures.from_model(error, self._settings)
+        if explained is not None:
+            log.error("turn failed: %s: %s", explained.message, self._redact(str(error)))
+            return explained
+        log.error("turn failed unexpectedly", exc_info=error)
+        return failures.failed(
+            Code.INTERNAL, "internal error", "runner logs has the details; ask again"
+        )
+
+    async def _keep_what_was_said(self, run: Run) -> None:
+        """Store the text of an answer that was cut off, even while being cancelled."""
+        keeping = asyncio.ensure_future(run.record_cut_off())
+        try:
+            await asyncio.wait_for(asyncio.shield(keeping), _KEEP_TIMEOUT_S)
+        except (WireError, TimeoutError) as error:
+            log.error("what the model had said was not kept: %s", error)

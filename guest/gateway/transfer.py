@@ -1,0 +1,62 @@
+"""Exports, imports and backups behind the gateway."""
+
+from collections.abc import AsyncIterator
+
+from wire.errors import Code
+from wire.limits import EXPORT_LINE_MAX_BYTES
+from wire.v1 import gateway_pb2
+
+from guest.errors import GuestError
+from guest.gateway import convert
+from guest.memory.memory import Memory
+from guest.memory.storage.backup import Backups
+
+_REQUEST_MAX_BYTES = EXPORT_LINE_MAX_BYTES + 64 * 1024
+"""The longest line, and the header before it."""
+
+
+class Portable:
+    """One user's memory as lines."""
+
+    def __init__(self, user_id: str, memory: Memory) -> None:
+        self._user_id = user_id
+        self._memory = memory
+        self._importer = memory.importer(user_id)
+
+    async def export(self) -> AsyncIterator[gateway_pb2.ExportMemoryReply]:
+        async for part in self._memory.export(self._user_id):
+            yield gateway_pb2.ExportMemoryReply(
+                lines=part.lines, entries=part.entries, entries_total=part.entries_total
+            )
+
+    async def import_(
+        self, request: gateway_pb2.ImportMemoryRequest
+    ) -> gateway_pb2.ImportMemoryReply:
+        if len(request.lines) > _REQUEST_MAX_BYTES:
+            raise GuestError(
+                Code.INVALID_ARGUMENT,
+                f"bad lines: {len(request.lines)} bytes are over the maximum of "
+                f"{_REQUEST_MAX_BYTES}",
+            )
+        with convert.checked():
+            report = await self._importer.feed(request.lines, dry_run=request.dry_run)
+        return gateway_pb2.ImportMemoryReply(
+            created=report.created,
+            updated=report.updated,
+            unchanged=report.unchanged,
+            problems=[
+                gateway_pb2.ImportProblem(line=line, problem=problem)
+                for line, problem in report.problems
+            ],
+        )
+
+
+async def back_up(backups: Backups) -> gateway_pb2.BackupMemoryReply:
+    made = await backups.make()
+    return gateway_pb2.BackupMemoryReply(
+        name=made.name,
+        bytes=made.bytes,
+        sha256=made.sha256,
+        notes=made.notes,
+        sessions=made.sessions,
+    )

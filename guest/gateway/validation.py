@@ -1,0 +1,154 @@
+"""What the gateway accepts, and how much it answers at once."""
+
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeVar
+
+from google.protobuf.message import Message
+from wire.errors import Code
+from wire.limits import (
+    GRPC_MESSAGE_MAX_BYTES,
+    NOTE_MAX_CHARS,
+    QUERY_MAX_CHARS,
+    SEQUENCE_MAX,
+    TAG_MAX_CHARS,
+    TAGS_MAX,
+    TURN_TEXT_MAX_CHARS,
+)
+
+from guest.errors import GuestError
+from guest.memory.models import NOTE_TYPES
+
+ID_PATTERN: Final = r"[A-Za-z0-9._-]{1,64}"
+TITLE_MAX_CHARS: Final = 200
+LINK_MAX_CHARS: Final = 1_000
+SECRET_MAX_CHARS: Final = 100_000
+CURSOR_MAX_CHARS: Final = 1_000
+ARGUMENTS_MAX_CHARS: Final = 1_000_000
+LIMIT_MAX: Final = 1_000
+STALE_DAYS_MAX: Final = 36_500
+ACTORS: Final = ("user", "agent", "automatic", "import")
+
+
+def identifier(field: str, value: str, *, optional: bool = False) -> str:
+    """A session, turn, note, approval or channel name."""
+    if (optional and not value) or re.fullmatch(ID_PATTERN, value):
+        return value
+    raise _bad(field, f"{_seen(value)} does not match {ID_PATTERN}")
+
+
+def limit(value: int, *, default: int, maximum: int = LIMIT_MAX, field: str = "limit") -> int:
+    """How many at most; 0 means `default`."""
+    if value > maximum:
+        raise _bad(field, f"{value} is over the maximum of {maximum}")
+    return value or default
+
+
+def turn_text(value: str) -> str:
+    return _text("text", value, TURN_TEXT_MAX_CHARS)
+
+
+def note_text(value: str) -> str:
+    return _text("text", value, NOTE_MAX_CHARS)
+
+
+def query(value: str) -> str:
+    return _text("query", value, QUERY_MAX_CHARS)
+
+
+def tags(values: Sequence[str]) -> list[str]:
+    if len(values) > TAGS_MAX:
+        raise _bad("tags", f"{len(values)} are over the maximum of {TAGS_MAX}")
+    return [_text("tags", value, TAG_MAX_CHARS) for value in values]
+
+
+def tag(value: str) -> str:
+    """One tag to look for; empty: any."""
+    return value and _text("tag", value, TAG_MAX_CHARS)
+
+
+def actor(value: str) -> str:
+    """Who has written a note; empty: anybody."""
+    return _one_of("actor", value, ACTORS)
+
+
+def note_type(value: str) -> str:
+    """What kind of note; empty: any."""
+    return _one_of("type", value, NOTE_TYPES)
+
+
+def version(field: str, value: int) -> int | None:
+    """The version that a note is expected to have; None for 0: any."""
+    if value > SEQUENCE_MAX:
+        raise _bad(field, f"{value} is over the maximum of {SEQUENCE_MAX}")
+    return value or None
+
+
+def cursor(value: str) -> str:
+    return at_most("cursor", value, CURSOR_MAX_CHARS)
+
+
+def link(value: str) -> str:
+    """Where a text comes from: one line, or nothing."""
+    if len(value.splitlines()) > 1:
+        raise _bad("link", "it must be one line")
+    return at_most("link", value, LINK_MAX_CHARS)
+
+
+def title(value: str, *, optional: bool = False) -> str:
+    """What a session is called: one line."""
+    if optional and not value:
+        return value
+    if len(value.splitlines()) > 1:
+        raise _bad("title", "it must be one line")
+    return _text("title", value, TITLE_MAX_CHARS)
+
+
+def secret(field: str, value: str) -> str:
+    """A token or key: printable ASCII, never shown in a refusal."""
+    if not value or not value.isascii() or not value.isprintable():
+        raise _bad(field, "it must be one line of printable ASCII characters")
+    return at_most(field, value, SECRET_MAX_CHARS)
+
+
+def at_most(field: str, value: str, maximum: int) -> str:
+    """Any text, empty too, of at most `maximum` characters and without NUL."""
+    if len(value) > maximum:
+        raise _bad(field, f"{len(value)} characters are over the maximum of {maximum}")
+    if "\0" in value:
+        raise _bad(field, "it must not hold NUL characters")
+    return value
+
+
+def _one_of(field: str, value: str, accepted: Sequence[str]) -> str:
+    if not value or value in accepted:
+        return value
+    raise _bad(field, f"{_seen(value)} is none of {', '.join(accepted)}")
+
+
+def _text(field: str, value: str, maximum: int) -> str:
+    if not value.strip():
+        raise _bad(field, "it must not be blank")
+    return at_most(field, value, maximum)
+
+
+def _seen(value: str) -> str:
+    return repr(value if len(value) <= 80 else f"{value[:80]}…")
+
+
+def _bad(field: str, why: str) -> GuestError:
+    return GuestError(Code.INVALID_ARGUMENT, f"bad {field}: {why}")
+
+
+REPLY_MAX_BYTES: Final = GRPC_MESSAGE_MAX_BYTES - 64 * 1024
+
+_M = TypeVar("_M", bound=Message)
+
+
+async def fitting(limit: int, page: Callable[[int], Awaitable[_M]]) -> _M:
+    """What `page` gives for `limit`, or for as much less as fits."""
+    reply = await page(limit)
+    while reply.ByteSize() > REPLY_MAX_BYTES and limit > 1:
+        limit //= 2
+        reply = await page(limit)
+    return reply

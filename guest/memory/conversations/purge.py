@@ -1,0 +1,136 @@
+"""Removing a session for good, in slices, so that other work gets its turn in between.
+
+One transaction takes the session from its user, and the notes that only it sees out
+of every list and search: from then on nobody finds it. What is left of it then goes
+piece by piece; an interrupted removal is finished by the next one, or at the next
+start. A note that one of those notes has replaced stays superseded, by nothing.
+"""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final, cast
+
+from guest.memory import models
+from guest.memory.models import now
+from guest.memory.search.vector_store import VectorStore
+from guest.memory.storage.base import AnswerLost, Database, Statement, apply
+
+_SLICE: Final = 100
+"""Taking a passage out of the full-text index costs up to a millisecond."""
+
+_MARK: Final = ":"
+"""Stands before the id of the user who had the session; no user id begins with it."""
+
+_REQUIRE: Final = """
+INSERT INTO guards (ok)
+    SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM sessions WHERE session_id = ? AND user_id = ?)
+"""
+_DISOWN: Final = "UPDATE sessions SET user_id = ? WHERE session_id = ?"
+_SCOPED: Final = "+notes.namespace = ? AND scope_session = ? AND scope_session <> ''"
+"""The notes that only one session sees, by the index of those: the last condition is its own,
+and the plus keeps the database from going through all notes of the user instead."""
+_HIDE: Final = f"UPDATE notes SET superseded_by = '' WHERE {_SCOPED}"  # noqa: S608
+_TELL_COPIES: Final = "UPDATE revisions SET removals = removals + 1 WHERE namespace = ?"
+_OWNERS: Final = "BETWEEN ':' AND ':~'"
+_DISOWNED: Final = f"""
+SELECT session_id, user_id FROM sessions WHERE user_id {_OWNERS} AND ? IN ('', user_id)
+"""  # noqa: S608
+_CHUNKS: Final = """
+DELETE FROM chunks WHERE chunk_id IN (
+    SELECT chunk_id FROM chunks WHERE session_id = ? LIMIT ?)
+    RETURNING chunk_id
+"""
+_NOTE_CHUNKS: Final = f"""
+DELETE FROM chunks WHERE chunk_id IN (
+    SELECT chunk_id FROM notes CROSS JOIN chunks USING (namespace, note_id)
+        WHERE {_SCOPED} LIMIT ?)
+    RETURNING chunk_id
+"""  # noqa: S608
+_UNREPLACE: Final = f"""
+UPDATE notes SET superseded_by = ''
+    WHERE namespace = ? AND superseded_by IN (SELECT note_id FROM notes WHERE {_SCOPED})
+"""  # noqa: S608
+_NOTES: Final = f"""
+DELETE FROM notes WHERE seq IN (SELECT seq FROM notes WHERE {_SCOPED} LIMIT ?) RETURNING 1
+"""  # noqa: S608
+_EVENTS: Final = """
+DELETE FROM conversation_events WHERE event_id IN (
+    SELECT event_id FROM conversation_events WHERE session_id = ? LIMIT ?)
+    RETURNING 1
+"""
+_REST: Final = (
+    "DELETE FROM session_state WHERE session_id = ?",
+    "DELETE FROM sessions WHERE session_id = ?",
+)
+HIDDEN: Final = f"""
+EXISTS (SELECT 1 FROM sessions
+        WHERE sessions.session_id = chunks.session_id AND sessions.user_id {_OWNERS})
+"""  # noqa: S608
+"""The condition for a passage in `chunks` that is on its way out."""
+
+
+async def disown(database: Database, user_id: str, session_id: str) -> None:
+    """Take a session from its user; nothing of it is found from now on.
+
+    Raises `ConstraintViolated` where the user has no such session.
+    """
+    await apply(
+        database,
+        Statement(_REQUIRE, (session_id, user_id)),
+        Statement(_DISOWN, (_MARK + user_id, session_id)),
+        Statement(_HIDE, (models.notes_of(user_id), session_id)),
+        Statement(_TELL_COPIES, (models.conversations_of(user_id),)),
+    )
+
+
+async def purge(database: Database, vectors: VectorStore, user_id: str = "") -> list[int]:
+    """Remove what is left of disowned sessions, of one user or of all; it is to be
+    erased afterwards.
+
+    The ids of the passages that went, as far as they are known.
+    """
+    result = await database.execute(_DISOWNED, (user_id and _MARK + user_id,))
+    removed: list[int] = []
+    for session_id, marked in cast("Sequence[tuple[str, str]]", result.rows):
+        owner = marked.removeprefix(_MARK)
+        scoped = (models.notes_of(owner), session_id)
+        said = models.conversations_of(owner)
+        removed += await _remove_passages(database, vectors, scoped[0], _NOTE_CHUNKS, scoped)
+        await apply(database, Statement(_UNREPLACE, (scoped[0], *scoped)))
+        await _remove_rows(database, _NOTES, scoped)
+        removed += await _remove_passages(database, vectors, said, _CHUNKS, (session_id,))
+        await _remove_rows(database, _EVENTS, (session_id,))
+        await apply(
+            database,
+            *(Statement(sql, (session_id,)) for sql in _REST),
+            Statement("INSERT INTO erasures (requested_at) VALUES (?)", (now(),)),
+        )
+    return removed
+
+
+async def _remove_passages(
+    database: Database,
+    vectors: VectorStore,
+    namespace: str,
+    sql: str,
+    which: tuple[str, ...],
+) -> list[int]:
+    """Remove all, slice by slice; those of them that are known."""
+    removed: list[int] = []
+    while True:
+        with suppress(AnswerLost):
+            async with vectors.changing(namespace):
+                result = await database.execute(sql, (*which, _SLICE))
+                gone = [cast(int, row[0]) for row in result.rows]
+                vectors.removed(namespace, gone)
+            if not gone:
+                return removed
+            removed += gone
+
+
+async def _remove_rows(database: Database, sql: str, which: tuple[str, ...]) -> None:
+    """Remove all, slice by slice."""
+    while True:
+        with suppress(AnswerLost):
+            if not (await database.execute(sql, (*which, _SLICE))).rows:
+                return

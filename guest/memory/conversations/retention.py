@@ -1,0 +1,168 @@
+"""Conversations that are too old are forgotten; and when a clock is not believed.
+
+Only what a clock says makes a conversation old, and clocks can be wrong. So:
+
+- What memory holds lies in the clock's future: the clock, now or then, was
+  wrong. Nothing is forgotten until that is in the past.
+- The clock has gone on by more than `_LEAP` or the whole retention since memory
+  last heard of a moment. The machine may have been off, or its clock may have
+  jumped. Nothing is forgotten for a day, and the log says why.
+- A conversation stored after one that is not due is not due either, whatever
+  its own date says: it was written while the clock was behind, or imported.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, cast
+
+from guest.memory import models
+from guest.memory.conversations.sessions import SessionAdmin
+from guest.memory.models import at
+from guest.memory.storage.base import Database, Statement, apply
+
+log = logging.getLogger(__name__)
+
+_EVERY_S: Final = 3600.0
+_LEAP: Final = timedelta(days=7)
+_PATIENCE: Final = timedelta(days=1)
+_SLICE: Final = 500
+
+_KNOWN: Final = """
+SELECT (SELECT MAX(updated_at) FROM sessions WHERE user_id = ?1),
+       (SELECT MAX(updated_at) FROM notes WHERE namespace = ?2),
+       looked_at, not_before
+    FROM (SELECT 1) LEFT JOIN retention_looks ON user_id = ?1
+"""
+_REMEMBER: Final = """
+INSERT INTO retention_looks (user_id, looked_at, not_before) VALUES (?, ?, ?)
+    ON CONFLICT (user_id) DO UPDATE
+        SET looked_at = excluded.looked_at, not_before = excluded.not_before
+"""
+_DUE: Final = """
+WITH last AS (
+    SELECT session_id, updated_at,
+           (SELECT event_id FROM conversation_events
+               WHERE conversation_events.session_id = sessions.session_id
+               ORDER BY sequence DESC LIMIT 1) AS stored
+        FROM sessions WHERE user_id = ?1)
+SELECT session_id FROM last
+    WHERE updated_at < ?2 AND (stored IS NULL OR stored < COALESCE(
+        (SELECT MIN(stored) FROM last WHERE updated_at BETWEEN ?2 AND ?3), stored + 1))
+    ORDER BY updated_at LIMIT ?4
+"""
+
+
+@dataclass(frozen=True)
+class _Known:
+    """The latest moment that memory knows of, that of its content alone, and when the
+    last look postponed everything to; empty where there is none."""
+
+    latest: str
+    content: str
+    not_before: str
+
+
+class Retention:
+    """Forgets conversations of one user that were last used more than `days` ago."""
+
+    def __init__(
+        self,
+        database: Database,
+        sessions: SessionAdmin,
+        user_id: str,
+        days: int,
+        *,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._database = database
+        self._sessions = sessions
+        self._user_id = user_id
+        self._age = timedelta(days=days)
+        self._clock = clock
+        self._task: asyncio.Task[None] | None = None
+        self._said = ""
+
+    def start(self) -> None:
+        """Look now, and then every hour."""
+        self._task = asyncio.create_task(self._run(), name="memory-retention")
+
+    async def stop(self) -> None:
+        """Stop looking; a forgetting that has begun goes on. Idempotent."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            with suppress(asyncio.CancelledError):
+                await task
+
+    async def look(self) -> int:
+        """Forget what is due, unless the clock is not to be believed; how many."""
+        now = self._clock()
+        problem = await self._problem(now)
+        if problem and problem != self._said:
+            log.warning("conversations are not forgotten for their age: %s", problem)
+        self._said = problem
+        return 0 if problem else await self._forget(now)
+
+    async def _forget(self, now: datetime) -> int:
+        forgotten = 0
+        while True:
+            due = await self._due(now)
+            done = await self._sessions.forget_all(self._user_id, due)
+            forgotten += done
+            if not done or len(due) < _SLICE:
+                break
+        if forgotten:
+            log.info(
+                "%d conversations were forgotten: last used more than %d days ago",
+                forgotten,
+                self._age.days,
+                extra={"count": forgotten},
+            )
+        return forgotten
+
+    async def _problem(self, now: datetime) -> str:
+        """Why nothing may be forgotten now; empty where it may."""
+        known = await self._known()
+        if known.content > at(now + _PATIENCE):
+            return (
+                f"the clock stands at {at(now)[:10]}, and memory holds something of "
+                f"{known.content[:10]}"
+            )
+        leapt = known.latest and known.latest < at(now - min(_LEAP, self._age))
+        not_before = at(now + _PATIENCE) if leapt else known.not_before
+        waits = at(now) < not_before <= at(now + _PATIENCE)
+        await self._remember(now, not_before if waits else "")
+        if not waits:
+            return ""
+        return (
+            "the clock has gone on by a long time since memory was last used; if it is right, "
+            f"that happens after {not_before[:16]}Z"
+        )
+
+    async def _known(self) -> _Known:
+        result = await self._database.execute(
+            _KNOWN, (self._user_id, models.notes_of(self._user_id))
+        )
+        sessions, notes, looked, not_before = cast("tuple[Any, ...]", result.rows[0])
+        content = max(sessions or "", notes or "")
+        return _Known(max(content, looked or ""), content, not_before or "")
+
+    async def _due(self, now: datetime) -> list[str]:
+        arguments = (self._user_id, at(now - self._age), at(now + _PATIENCE), _SLICE)
+        result = await self._database.execute(_DUE, arguments)
+        return [cast(str, row[0]) for row in result.rows]
+
+    async def _remember(self, now: datetime, not_before: str) -> None:
+        await apply(self._database, Statement(_REMEMBER, (self._user_id, at(now), not_before)))
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self.look()
+            except Exception:
+                log.exception("looking for conversations that are too old failed")
+            await asyncio.sleep(_EVERY_S)

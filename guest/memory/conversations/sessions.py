@@ -1,0 +1,206 @@
+"""Whole sessions: in use, named, put away and forgotten."""
+
+import asyncio
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final, cast
+
+from wire.errors import Code
+
+from guest.errors import StorageError
+from guest.memory import models
+from guest.memory.conversations.purge import disown, purge
+from guest.memory.conversations.store import Conversations
+from guest.memory.models import Session, SessionBusy, SessionNotFound, now
+from guest.memory.search.vector_store import VectorStore
+from guest.memory.storage.base import AnswerLost, ConstraintViolated, Database, Statement, apply
+from guest.memory.storage.changes import Unbroken, afterwards
+from guest.memory.storage.erasure import Eraser
+
+
+class InUse:
+    """Keeps a turn and the forgetting of its session apart. For one process."""
+
+    def __init__(self) -> None:
+        self._holders: dict[str, str] = {}
+
+    def take(self, session_id: str, holder: str) -> None:
+        """Hold a session until `release`. Raises `SessionBusy` where something else does."""
+        self.check(session_id)
+        self._holders[session_id] = holder
+
+    def release(self, session_id: str) -> None:
+        self._holders.pop(session_id, None)
+
+    def check(self, session_id: str) -> None:
+        """Raise `SessionBusy` where something holds the session."""
+        if (holder := self._holders.get(session_id)) is not None:
+            raise SessionBusy(session_id, holder)
+
+    @contextmanager
+    def held(self, session_id: str, holder: str) -> Iterator[None]:
+        """Hold a session for as long as the block takes."""
+        self.take(session_id, holder)
+        try:
+            yield
+        finally:
+            self.release(session_id)
+
+
+_READ: Final = """
+SELECT value, epoch FROM session_state
+    WHERE session_id = ?1 AND name = ?2
+    AND EXISTS (SELECT 1 FROM sessions WHERE session_id = ?1 AND user_id = ?3)
+"""
+_SWAP: Final = """
+INSERT INTO session_state (session_id, name, value, epoch, updated_at)
+    SELECT ?1, ?2, ?4, ?5 + 1, ?6
+    WHERE EXISTS (SELECT 1 FROM sessions WHERE session_id = ?1 AND user_id = ?3)
+    AND COALESCE((SELECT epoch FROM session_state WHERE session_id = ?1 AND name = ?2), 0) = ?5
+    ON CONFLICT (session_id, name) DO UPDATE
+        SET value = excluded.value, epoch = excluded.epoch, updated_at = excluded.updated_at
+"""
+
+
+class SessionState:
+    """Named values of all users' sessions; they go when their session is forgotten."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def read(self, user_id: str, session_id: str, name: str) -> tuple[str, int] | None:
+        """The value and its epoch, which is 1 for the first one; None where there is none,
+        or no such session of the user. Raises `StorageError`."""
+        result = await self._database.execute(_READ, (session_id, name, user_id))
+        return cast("tuple[str, int]", result.rows[0]) if result.rows else None
+
+    async def swap(
+        self, user_id: str, session_id: str, name: str, value: str, expected_epoch: int
+    ) -> bool:
+        """Replace the value that has `expected_epoch`, 0 meaning that there is none yet.
+
+        False, and nothing changed, where another epoch is there or the user has no
+        such session: read again then. Raises `StorageError`.
+        """
+        change = (session_id, name, user_id, value, expected_epoch, now())
+        try:
+            return (await self._database.execute(_SWAP, change)).rows_affected == 1
+        except AnswerLost:
+            return await self.read(user_id, session_id, name) == (value, expected_epoch + 1)
+
+
+_FORGETTING: Final = "its removal"
+
+_RENAME: Final = "UPDATE sessions SET title = ? WHERE session_id = ? AND user_id = ?"
+_ARCHIVE: Final = """
+UPDATE sessions SET archived_at = ? WHERE session_id = ? AND user_id = ?
+    AND (archived_at = '') = ?
+"""
+_TRACES: Final = """
+WITH forgotten (session_id) AS (SELECT value FROM json_each(?1)),
+     passages (chunk_id) AS (SELECT value FROM json_each(?2))
+SELECT (SELECT COUNT(*) FROM sessions JOIN forgotten USING (session_id) WHERE created_at < ?3)
+     + (SELECT COUNT(*) FROM conversation_events JOIN forgotten USING (session_id)
+            WHERE created_at < ?3)
+     + (SELECT COUNT(*) FROM session_state JOIN forgotten USING (session_id)
+            WHERE updated_at < ?3)
+     + (SELECT COUNT(*) FROM notes JOIN forgotten ON scope_session = forgotten.session_id
+            WHERE scope_session <> '' AND +namespace = ?4 AND +updated_at < ?3)
+     + (SELECT COUNT(*) FROM chunks JOIN passages USING (chunk_id))
+     + (SELECT COUNT(*) FROM chunks_vec JOIN passages USING (chunk_id))
+     + (SELECT COUNT(*) FROM conversation_fts_docsize JOIN passages ON id = chunk_id)
+     + (SELECT COUNT(*) FROM chunks_fts_docsize JOIN passages ON id = chunk_id)
+"""
+"""Rows of sessions that were there before a moment; one may begin anew under its id."""
+
+
+class SessionAdmin:
+    """What a user does with whole sessions; every method sees only those of its `user_id`."""
+
+    def __init__(
+        self,
+        database: Database,
+        conversations: Conversations,
+        vectors: VectorStore,
+        eraser: Eraser,
+        in_use: InUse,
+        unbroken: Unbroken,
+    ) -> None:
+        self._database = database
+        self._conversations = conversations
+        self._vectors = vectors
+        self._eraser = eraser
+        self._in_use = in_use
+        self._unbroken = unbroken
+        self._forgetting = asyncio.Lock()
+
+    async def rename(self, user_id: str, session_id: str, title: str) -> Session:
+        """Give a session another title. Raises `SessionNotFound`."""
+        await apply(self._database, Statement(_RENAME, (title, session_id, user_id)))
+        with afterwards("the session is renamed; it could not be read again"):
+            return await self._conversations.get(user_id, session_id)
+
+    async def archive(self, user_id: str, session_id: str, *, archived: bool) -> Session:
+        """Put a session away, or take it out again; it is searched either way.
+
+        Archiving twice keeps the first moment. Raises `SessionNotFound`.
+        """
+        moment = now() if archived else ""
+        await apply(
+            self._database, Statement(_ARCHIVE, (moment, session_id, user_id, int(archived)))
+        )
+        with afterwards("the session was moved; it could not be read again"):
+            return await self._conversations.get(user_id, session_id)
+
+    async def forget(self, user_id: str, session_id: str) -> None:
+        """Remove a session with everything that was said in it, and the notes that only
+        it sees; no byte of it stays.
+
+        Other notes that were saved in it are the user's and stay. Checked by looking
+        again. Raises `SessionNotFound`, and `SessionBusy` while a turn runs in
+        it. After any other error the session is not found any more; what is left
+        of it goes with the next one that is forgotten, or at the next start.
+        """
+        await self._conversations.get(user_id, session_id)
+        self._in_use.check(session_id)
+        if not await self.forget_all(user_id, [session_id]):
+            raise SessionNotFound(session_id)
+
+    async def forget_all(self, user_id: str, session_ids: Sequence[str]) -> int:
+        """Forget several sessions, and what an earlier attempt has left; how many.
+
+        Those that are in use or gone already are left out.
+        """
+        return await self._unbroken.run(self._forget_all(user_id, session_ids))
+
+    async def _forget_all(self, user_id: str, session_ids: Sequence[str]) -> int:
+        async with self._forgetting:
+            began = now()
+            disowned = [each for each in session_ids if await self._disown(user_id, each)]
+            with afterwards("what was to be forgotten is; removing every byte is not finished"):
+                await self._remove(user_id, disowned, began)
+        return len(disowned)
+
+    async def _disown(self, user_id: str, session_id: str) -> bool:
+        try:
+            with self._in_use.held(session_id, _FORGETTING):
+                await disown(self._database, user_id, session_id)
+        except (SessionBusy, ConstraintViolated):
+            return False
+        return True
+
+    async def _remove(self, user_id: str, disowned: Sequence[str], began: str) -> None:
+        removed = await purge(self._database, self._vectors, user_id)
+        namespace = models.notes_of(user_id)
+        arguments = (json.dumps(disowned), json.dumps(removed), began, namespace)
+        left = cast(int, (await self._database.execute(_TRACES, arguments)).rows[0][0])
+        if left:
+            raise StorageError(
+                Code.INTERNAL,
+                f"{left} rows of forgotten sessions are still there",
+                details="the database did not follow its own foreign keys",
+                resolution="report this, with the log, as a bug",
+            )
+        if disowned or removed:
+            await self._eraser.erase()

@@ -1,0 +1,362 @@
+"""Conversations: sessions, and their events in order, written through."""
+
+import json
+import re
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final, cast
+
+from wire.errors import Code
+from wire.limits import SEQUENCE_MAX
+
+from guest.errors import StorageError
+from guest.memory import models
+from guest.memory.indexing.indexer import Indexer
+from guest.memory.models import Event, MemoryConfig, Role, Session, SessionNotFound, now
+from guest.memory.search.chunking import passages_of
+from guest.memory.search.vector_store import VectorStore
+from guest.memory.storage.base import (
+    AnswerLost,
+    ConstraintViolated,
+    Database,
+    Row,
+    Statement,
+    apply,
+)
+from guest.memory.storage.changes import afterwards
+
+_TURNS: Final = 2
+_CHARS: Final = 400
+"""How much of a neighbour counts: most turns whole, of a long one its beginning."""
+
+_REFRESH: Final = f"""
+WITH
+    own (session_id, sequence) AS (
+        SELECT ?1, COALESCE(?2, MAX(sequence)) FROM conversation_events WHERE session_id = ?1),
+    turns AS NOT MATERIALIZED (
+        SELECT session_id, sequence, text FROM conversation_events WHERE role <> 'tool'),
+    reach (first, last) AS (
+        SELECT
+            (SELECT MIN(sequence) FROM (
+                SELECT sequence FROM turns WHERE session_id = own.session_id
+                    AND sequence <= own.sequence ORDER BY sequence DESC LIMIT {_TURNS + 1})),
+            (SELECT MAX(sequence) FROM (
+                SELECT sequence FROM turns WHERE session_id = own.session_id
+                    AND sequence >= own.sequence ORDER BY sequence LIMIT {_TURNS + 1}))
+        FROM own),
+    fresh (chunk_id, around) AS (
+        SELECT chunk_id, COALESCE((
+            SELECT group_concat(substr(text, 1, {_CHARS}), char(10)) FROM (
+                SELECT text FROM (
+                    SELECT sequence, text FROM (
+                        SELECT sequence, text FROM turns
+                            WHERE turns.session_id = passage.session_id
+                                AND turns.sequence < passage.sequence AND passage.position = 0
+                            ORDER BY sequence DESC LIMIT {_TURNS})
+                    UNION ALL
+                    SELECT sequence, text FROM (
+                        SELECT sequence, text FROM turns
+                            WHERE turns.session_id = passage.session_id
+                                AND turns.sequence > passage.sequence AND passage.is_last
+                            ORDER BY sequence LIMIT {_TURNS}))
+                ORDER BY sequence)), '')
+        FROM (
+            SELECT chunk_id, session_id, sequence, position,
+                   chunk_id = MAX(chunk_id) OVER (PARTITION BY sequence) AS is_last
+                FROM chunks, reach
+                WHERE session_id = ?1 AND sequence BETWEEN reach.first AND reach.last) AS passage)
+UPDATE chunks SET around = fresh.around FROM fresh
+    WHERE fresh.chunk_id = chunks.chunk_id AND fresh.around <> chunks.around
+"""  # noqa: S608
+
+
+def refresh(session_id: str, sequence: int | None = None) -> Statement:
+    """Bring the surroundings of an event and of its neighbours up to date, in the
+    batch that has stored it; without `sequence` it is the session's last."""
+    return Statement(_REFRESH, (session_id, sequence))
+
+
+TOOL_INDEX_CHARS: Final = 600
+"""How much of a tool's output is indexed: enough to find the call again."""
+
+_SURROGATES: Final = re.compile("[\ud800-\udfff]")
+_ROLES: Final = ("user", "assistant", "tool")
+
+_CREATE: Final = """
+INSERT INTO sessions (session_id, user_id, title, channel, created_at, updated_at, parent_id)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?5, ?6) ON CONFLICT (session_id) DO NOTHING
+"""
+_GET: Final = """
+SELECT session_id, title, channel, created_at, updated_at, turns, archived_at, parent_id
+    FROM sessions WHERE session_id = ? AND user_id = ?
+"""
+_LIST: Final = """
+SELECT session_id, title, channel, created_at, updated_at, turns, archived_at, parent_id
+    FROM sessions WHERE user_id = ? AND (archived_at = '' OR ?)
+    ORDER BY updated_at DESC, rowid DESC LIMIT ?
+"""
+_REQUIRE: Final = """
+INSERT INTO guards (ok)
+    SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM sessions WHERE session_id = ? AND user_id = ?)
+"""
+_TOUCH: Final = """
+UPDATE sessions
+    SET updated_at = ?1, archived_at = '',
+        turns = turns + NOT EXISTS (SELECT 1 FROM conversation_events
+                                    WHERE session_id = ?2 AND turn_id = ?3)
+    WHERE session_id = ?2
+"""
+_APPEND: Final = """
+INSERT INTO conversation_events (session_id, sequence, turn_id, role, text, payload, created_at)
+    SELECT ?1, COALESCE(MAX(sequence), 0) + 1, ?2, ?3, ?4, ?5, ?6
+    FROM conversation_events WHERE session_id = ?1
+    RETURNING sequence
+"""
+_INDEX: Final = """
+INSERT INTO chunks (namespace, session_id, sequence, position, context, body)
+    SELECT ?1, ?2,
+           COALESCE(?5, (SELECT MAX(sequence) FROM conversation_events WHERE session_id = ?2)),
+           passage.key, ?3, passage.value
+    FROM json_each(?4) AS passage
+    RETURNING chunk_id
+"""
+_HISTORY: Final = """
+SELECT sequence, turn_id, role, text, payload, created_at FROM conversation_events
+    WHERE session_id = ? AND EXISTS (SELECT 1 FROM sessions WHERE session_id = ? AND user_id = ?)
+    ORDER BY sequence DESC LIMIT ?
+"""
+
+
+_REQUIRE_NEW: Final = """
+INSERT INTO guards (ok)
+    SELECT 0 WHERE EXISTS (SELECT 1 FROM conversation_events
+        WHERE session_id = ? AND turn_id = ? AND role = ? AND created_at = ?)
+"""
+_FIND: Final = """
+SELECT sequence, (SELECT json_group_array(chunk_id) FROM chunks
+                  WHERE chunks.session_id = event.session_id AND chunks.sequence = event.sequence)
+    FROM conversation_events AS event
+    WHERE session_id = ? AND turn_id = ? AND role = ? AND created_at = ?
+"""
+
+
+Sessions = list[Session]
+Events = list[Event]
+
+
+@dataclass(frozen=True)
+class Said:
+    """An event on its way into the store; the moment sets it apart within its turn."""
+
+    user_id: str
+    session_id: str
+    turn_id: str
+    role: Role
+    text: str
+    payload: str
+    written_at: str
+
+    @property
+    def identity(self) -> tuple[str, str, str, str]:
+        return self.session_id, self.turn_id, self.role, self.written_at
+
+    def stored_as(self, sequence: int) -> Event:
+        return Event(sequence, self.turn_id, self.role, self.text, self.payload, self.written_at)
+
+
+class Conversations:
+    """All users' conversations; every method sees only those of its `user_id`."""
+
+    def __init__(
+        self,
+        database: Database,
+        vectors: VectorStore,
+        indexer: Indexer,
+        config: MemoryConfig,
+    ) -> None:
+        self._database = database
+        self._vectors = vectors
+        self._indexer = indexer
+        self._config = config
+
+    async def create(
+        self,
+        user_id: str,
+        session_id: str = "",
+        title: str = "",
+        channel: str = "",
+        parent_id: str = "",
+    ) -> Session:
+        """A new session, or the one with this id, as it is, if it is the user's already.
+
+        Raises `SessionNotFound` where the id is another user's.
+        """
+        models.conversations_of(user_id)
+        session_id = session_id or f"session-{uuid.uuid4()}"
+        created = (session_id, user_id, title, channel, now(), parent_id)
+        await apply(self._database, Statement(_CREATE, created))
+        return await self.get(user_id, session_id)
+
+    async def get(self, user_id: str, session_id: str) -> Session:
+        """One session. Raises `SessionNotFound`."""
+        result = await self._database.execute(_GET, (session_id, user_id))
+        if not result.rows:
+            raise SessionNotFound(session_id)
+        return _session(user_id, result.rows[0])
+
+    async def list(
+        self, user_id: str, limit: int = 50, *, include_archived: bool = False
+    ) -> Sessions:
+        """Up to `limit` sessions, the latest used first."""
+        arguments = (user_id, int(include_archived), _positive(limit))
+        result = await self._database.execute(_LIST, arguments)
+        return [_session(user_id, row) for row in result.rows]
+
+    async def append(
+        self, user_id: str, session_id: str, *, turn_id: str, role: str, text: str, payload: str
+    ) -> int:
+        """Add one event; durable when it returns its sequence number.
+
+        The text becomes searchable by word at once and by meaning soon after. An
+        archived session is taken out of the archive by it.
+        NUL and lone surrogates, which the database cannot hold, become U+2400
+        and U+FFFD in `text` and JSON escapes in `payload`. Raises
+        `SessionNotFound`; `StorageError` RESOURCE_EXHAUSTED after `SEQUENCE_MAX`
+        events; `ValueError` for an unknown role.
+        """
+        return await self._store(said(user_id, session_id, turn_id, role, text, payload))
+
+    async def history(self, user_id: str, session_id: str, limit: int) -> Events:
+        """The last `limit` events, oldest first. Raises `SessionNotFound`."""
+        result = await self._database.execute(
+            _HISTORY, (session_id, session_id, user_id, _positive(limit))
+        )
+        if not result.rows:
+            await self.get(user_id, session_id)
+        return [Event(*cast("tuple[Any, ...]", row)) for row in reversed(result.rows)]
+
+    def unstored(self, session_id: str) -> str:  # noqa: ARG002 - for stores that may be away
+        """A sentence for whoever talks in a session that is not being stored right now;
+        empty where it is, and where this was said already."""
+        return ""
+
+    async def _store(self, event: Said, *, again: bool = False) -> int:
+        """Add an event; with `again` only if an earlier attempt has not."""
+        namespace = models.conversations_of(event.user_id)
+        session_id, written = event.session_id, event.written_at
+        appended = (session_id, event.turn_id, event.role, event.text, event.payload, written)
+        statements = (
+            Statement(_REQUIRE, (session_id, event.user_id)),
+            Statement(_TOUCH, (written, session_id, event.turn_id)),
+            Statement(_APPEND, appended),
+            indexing(self._config, event.user_id, session_id, event.role, event.text, written),
+            refresh(session_id),
+        )
+        guard = (Statement(_REQUIRE_NEW, event.identity),) if again else ()
+        try:
+            async with self._vectors.changing(namespace):
+                results = await self._database.batch((*guard, *statements))
+                sequence = cast(int, results[-3].rows[0][0])
+                chunk_ids: Sequence[int] = [cast(int, row[0]) for row in results[-2].rows]
+                self._vectors.added(namespace, len(chunk_ids))
+        except ConstraintViolated:
+            sequence, chunk_ids = await self._find(event)
+        except AnswerLost:
+            with afterwards("what was said is stored; it could not be read again"):
+                sequence, chunk_ids = await self._find(event)
+        self._indexer.wake(chunk_ids)
+        return sequence
+
+    async def _find(self, event: Said) -> tuple[int, Sequence[int]]:
+        """An event that is stored already, with its passages; why not, where it is not."""
+        found = await self._database.execute(_FIND, event.identity)
+        if not found.rows:
+            await self.get(event.user_id, event.session_id)
+            raise _full(event.session_id)
+        sequence, chunk_ids = cast("tuple[int, str]", found.rows[0])
+        return sequence, json.loads(chunk_ids)
+
+
+def said(user_id: str, session_id: str, turn_id: str, role: str, text: str, payload: str) -> Said:
+    """An event of this moment. Raises `ValueError` for an unknown role."""
+    if role not in _ROLES:
+        raise ValueError(f"role: {role!r} is not one of {', '.join(_ROLES)}")
+    return Said(
+        user_id,
+        session_id,
+        turn_id,
+        cast(Role, role),
+        _storable(text),
+        _storable_json(payload),
+        now(),
+    )
+
+
+def indexing(
+    config: MemoryConfig,
+    user_id: str,
+    session_id: str,
+    role: str,
+    text: str,
+    written_at: str,
+    sequence: int | None = None,
+) -> Statement:
+    """Cut an event that the same batch has stored into passages; their ids come back.
+
+    `sequence` says which event; without it, the session's last one.
+    """
+    if role == "tool":
+        text = text[:TOOL_INDEX_CHARS]
+    passages = passages_of(config, text)
+    context = f"{role} ({_date(written_at)})"
+    return Statement(
+        _INDEX,
+        (
+            models.conversations_of(user_id),
+            session_id,
+            context,
+            json.dumps(passages, ensure_ascii=False),
+            sequence,
+        ),
+    )
+
+
+def _date(written_at: str) -> str:
+    """The day in the words that questions use, such as "2026-03-14, Saturday 14 March"."""
+    day = datetime.fromisoformat(written_at)
+    return f"{day:%Y-%m-%d}, {day:%A} {day.day} {day:%B}"
+
+
+def _session(user_id: str, row: Row) -> Session:
+    session_id, *others = cast("tuple[Any, ...]", row)
+    return Session(session_id, user_id, *others)
+
+
+def _positive(limit: int) -> int:
+    if limit < 1:
+        raise ValueError(f"limit: {limit} is not positive")
+    return limit
+
+
+def _storable(text: str) -> str:
+    text = text.replace("\0", "\N{SYMBOL FOR NULL}")
+    return text if text.isascii() else _SURROGATES.sub("\N{REPLACEMENT CHARACTER}", text)
+
+
+def _storable_json(payload: str) -> str:
+    """The same JSON with what the database cannot hold as escapes."""
+    payload = payload.replace("\0", "\\u0000")
+    if payload.isascii():
+        return payload
+    return _SURROGATES.sub(lambda match: f"\\u{ord(match[0]):04x}", payload)
+
+
+def _full(session_id: str) -> StorageError:
+    return StorageError(
+        Code.RESOURCE_EXHAUSTED,
+        f"session {session_id} cannot take another event",
+        details=f"its sequence numbers have reached {SEQUENCE_MAX}",
+        resolution="continue in a new session",
+    )

@@ -1,1 +1,0 @@
-"""Databases: one interface, several engines."""

@@ -1,0 +1,1 @@
+"""Vectors that are made in the background."""

@@ -1,0 +1,241 @@
+"""Vectors that come late: in the background, after restarts, after a model change, or made anew."""
+
+import asyncio
+import json
+import logging
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, cast
+
+from wire.errors import Code
+
+from guest.errors import EmbedderError, StorageError
+from guest.memory import models
+from guest.memory.indexing.embedder import Vectorizer
+from guest.memory.search.vector_store import VectorStore
+from guest.memory.storage.base import Database
+
+log = logging.getLogger(__name__)
+
+BATCH_MAX: Final = 64
+_EMBED_TIMEOUT_S: Final = 60.0
+_PROBE: Final = "Which model is this?"
+_AWAY: Final = (Code.UNAVAILABLE, Code.TIMEOUT, Code.FAILED_PRECONDITION)
+
+_PENDING: Final = """
+SELECT chunks.chunk_id, chunks.namespace, chunks.context, chunks.body
+    FROM {chunks} LEFT JOIN chunks_vec USING (chunk_id)
+    WHERE chunks.chunk_id > ?1 AND (chunks_vec.model_id IS NULL OR chunks_vec.model_id <> ?2)
+    ORDER BY chunks.chunk_id LIMIT ?3
+"""
+_ALL: Final = "chunks"
+_OWN: Final = "json_each(?4) AS own CROSS JOIN chunks ON chunks.namespace = own.value"
+
+
+@dataclass(frozen=True)
+class _Passage:
+    chunk_id: int
+    namespace: str
+    context: str
+    body: str
+
+    @property
+    def text(self) -> str:
+        return f"{self.context}: {self.body}" if self.context else self.body
+
+
+class Indexer:
+    """Embeds every passage that has no vector of the embedder's current model.
+
+    It sweeps through the passages by id and then sleeps until `wake`. While the
+    embedder is away it tries again after `retry_min_s`, doubling up to
+    `retry_max_s`, or as soon as the embedder has answered someone else. `namespaces`
+    limits it to these, where others have theirs in the same store.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        vectors: VectorStore,
+        vectorizer: Vectorizer,
+        *,
+        retry_min_s: float = 0.5,
+        retry_max_s: float = 30.0,
+        namespaces: Sequence[str] = (),
+    ) -> None:
+        self._database = database
+        self._vectors = vectors
+        self._vectorizer = vectorizer
+        self._own = (json.dumps(namespaces),) if namespaces else ()
+        self._pending_sql = _PENDING.format(chunks=_OWN if namespaces else _ALL)
+        self._retry_min_s = retry_min_s
+        self._retry_max_s = retry_max_s
+        self._done_up_to = 0
+        self._generation = 0
+        self._model_id = ""
+        self._batch = BATCH_MAX
+        self._work = asyncio.Event()
+        self._work.set()
+        self._answered = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin with what an earlier run left undone."""
+        self._vectorizer.on_answer = self._on_answer
+        self._vectors.on_unknown_change = self.rescan
+        self._task = asyncio.create_task(self._run(), name="memory-indexer")
+
+    def wake(self, chunk_ids: Sequence[int]) -> None:
+        """These passages have no vector yet."""
+        if chunk_ids:
+            if min(chunk_ids) <= self._done_up_to:
+                self._done_up_to = min(chunk_ids) - 1
+                self._generation += 1
+            self._work.set()
+
+    def rescan(self) -> None:
+        """Any passage may have no vector."""
+        self._done_up_to = 0
+        self._generation += 1
+        self._work.set()
+
+    def retry(self) -> None:
+        """Whatever failed may work again: do not wait."""
+        self._answered.set()
+
+    async def stop(self) -> None:
+        """Stop at once; what is undone is found again at the next start. Idempotent."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    def _on_answer(self) -> None:
+        self._answered.set()
+        if self._vectorizer.model_id != self._model_id:
+            if self._model_id:
+                log.info("the embedding model is now %s", self._vectorizer.model_id)
+            self._model_id = self._vectorizer.model_id
+            self.rescan()
+
+    async def _run(self) -> None:
+        delay = self._retry_min_s
+        while True:
+            await self._work.wait()
+            self._work.clear()
+            self._answered.clear()
+            try:
+                await self._sweep()
+                delay = self._retry_min_s
+            except EmbedderError as error:
+                log.info("vectors are delayed: %s", error.brief)
+                await self._pause(delay)
+                delay = min(delay * 2, self._retry_max_s)
+            except StorageError as error:
+                log.warning("vectors are delayed: %s", error)
+                await self._pause(delay)
+                delay = min(delay * 2, self._retry_max_s)
+            except Exception:
+                log.exception("indexing failed; trying again in %.1f s", delay)
+                await asyncio.sleep(delay)
+                delay = min(delay * 2, self._retry_max_s)
+                self._work.set()
+
+    async def _pause(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._answered.wait()
+        except TimeoutError:
+            pass
+        self._work.set()
+
+    async def _sweep(self) -> None:
+        """Go through the passages from `_done_up_to` to the end.
+
+        What moves `_done_up_to` meanwhile also changes `_generation`, and the
+        sweep goes on from there.
+        """
+        embedded = 0
+        while self._model_id or await self._learn_model():
+            generation = self._generation
+            passages = await self._pending()
+            if passages:
+                done = await self._embed(passages)
+                embedded += done
+                if generation == self._generation and done:
+                    self._done_up_to = passages[done - 1].chunk_id
+            elif generation == self._generation:
+                break
+        if embedded:
+            log.info("embedded %d passages", embedded, extra={"count": embedded})
+
+    async def _learn_model(self) -> bool:
+        """Ask for the current model if there is anything to embed at all."""
+        if (await self._database.execute("SELECT 1 FROM chunks LIMIT 1")).rows:
+            await self._vectorizer.embed([_PROBE], _EMBED_TIMEOUT_S)
+            return True
+        return False
+
+    async def _pending(self) -> list[_Passage]:
+        result = await self._database.execute(
+            self._pending_sql, (self._done_up_to, self._model_id, self._batch, *self._own)
+        )
+        return [_Passage(*cast("tuple[int, str, str, str]", row)) for row in result.rows]
+
+    async def _embed(self, passages: Sequence[_Passage]) -> int:
+        """Embed and store; how many of `passages` need no further attempt."""
+        try:
+            answer = await self._vectorizer.embed([p.text for p in passages], _EMBED_TIMEOUT_S)
+        except EmbedderError as error:
+            self._batch = max(1, len(passages) // 2)
+            if error.code in _AWAY:
+                raise
+            return await self._skip(passages[0]) if len(passages) == 1 else 0
+        self._batch = min(BATCH_MAX, self._batch * 2)
+        rows = defaultdict(list)
+        for row, passage in enumerate(passages):
+            rows[passage.namespace].append(row)
+        for namespace, of_namespace in rows.items():
+            await self._vectors.store(
+                namespace,
+                answer.model_id,
+                [passages[row].chunk_id for row in of_namespace],
+                answer.vectors[of_namespace],
+            )
+        return len(passages)
+
+    async def _skip(self, passage: _Passage) -> int:
+        """Leave out a passage that cannot be embedded, if the embedder is well otherwise."""
+        await self._vectorizer.embed([_PROBE], _EMBED_TIMEOUT_S)
+        log.warning("passage %d cannot be embedded; it stays keyword only", passage.chunk_id)
+        return 1
+
+
+_REEMBEDDING_PROBE: Final = "Is there an embedder?"
+_PROBE_TIMEOUT_S: Final = 10.0
+
+
+class Reembedding:
+    """Sets vectors aside, so that the indexer finds their passages without one.
+
+    From that moment on searches compare new vectors only and find the rest by
+    keyword. What is undone survives a restart like any passage without a vector.
+    """
+
+    def __init__(self, vectors: VectorStore, vectorizer: Vectorizer, indexer: Indexer) -> None:
+        self._vectors = vectors
+        self._vectorizer = vectorizer
+        self._indexer = indexer
+
+    async def begin(self, user_id: str) -> int:
+        """Begin, and say how many passages get a new vector.
+
+        Raises `EmbedderError` where nobody could make them; nothing is changed then.
+        """
+        await self._vectorizer.embed([_REEMBEDDING_PROBE], _PROBE_TIMEOUT_S)
+        both = (models.notes_of(user_id), models.conversations_of(user_id))
+        passages = await self._vectors.set_aside(both)
+        self._indexer.rescan()
+        log.info("%d passages are embedded anew", passages, extra={"count": passages})
+        return passages

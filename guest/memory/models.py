@@ -1,0 +1,344 @@
+"""What memory is made of: notes, sessions, search results, settings, times and namespaces."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final, Literal, get_args
+
+from wire.limits import USER_ID_PATTERN
+
+HIT_TEXT_MAX_CHARS: Final = 1200
+"""Longest note that a search shows whole; of a longer one it shows the best passage."""
+
+MatchedBy = Literal["keyword", "semantic", "both"]
+Source = Literal["user_memory", "conversation"]
+Searchable = Literal["semantic", "keyword"]
+Role = Literal["user", "assistant", "tool"]
+Change = Literal["save", "update", "replace", "append", "undo"]
+NoteType = Literal[
+    "fact",
+    "assumption",
+    "hypothesis",
+    "discovery",
+    "risk",
+    "unknown",
+    "decision",
+    "convention",
+    "lesson_learned",
+]
+NOTE_TYPES: Final[tuple[NoteType, ...]] = get_args(NoteType)
+Scope = Literal["user", "session"]
+"""Who sees what `remember` keeps: all of a user's sessions, or the one it was kept in."""
+
+
+class NoteNotFound(Exception):  # noqa: N818 - a condition that callers expect and handle
+    """No note with this id belongs to the user, whether or not another user has one."""
+
+    def __init__(self, note_id: str) -> None:
+        super().__init__(note_id)
+        self.note_id = note_id
+
+
+class StaleVersion(Exception):  # noqa: N818 - a condition that callers expect and handle
+    """The note has changed since the version that was to be updated; `current` is what it
+    says now."""
+
+    def __init__(self, current: "Note") -> None:
+        super().__init__(current.note_id)
+        self.current = current
+
+
+class SessionNotFound(Exception):  # noqa: N818 - a condition that callers expect and handle
+    """No session with this id belongs to the user, whether or not another user has one."""
+
+    def __init__(self, session_id: str) -> None:
+        super().__init__(session_id)
+        self.session_id = session_id
+
+
+class SessionBusy(Exception):  # noqa: N818 - a condition that callers expect and handle
+    """The session is in use; `holder` says by what."""
+
+    def __init__(self, session_id: str, holder: str) -> None:
+        super().__init__(session_id)
+        self.session_id = session_id
+        self.holder = holder
+
+
+class MemoryFull(Exception):  # noqa: N818 - a condition that callers expect and handle
+    """A change would go over what one user may keep; the message says of what, how much
+    there is and how much there may be. Nothing was changed."""
+
+
+@dataclass(frozen=True)
+class Origin:
+    """How a note came to be. Empty strings where there is nothing to say.
+
+    `actor`: the user said so, the agent decided, the runtime did it by itself, or it was
+    imported. `link` is where the text comes from: a virtual path, a command, a URL.
+    `material` marks what was read (a file, a page, a command's output) and nobody
+    vouched for.
+    """
+
+    actor: Literal["user", "agent", "automatic", "import"]
+    channel: str = ""
+    session_id: str = ""
+    turn_id: str = ""
+    link: str = ""
+    material: bool = False
+
+
+@dataclass(frozen=True)
+class Details:
+    """What is known of a note besides its text. `confidence` lies in [0, 1];
+    `scope_session` is the only session that sees it, empty where all of the user's do."""
+
+    type: NoteType = "fact"
+    confidence: float = 1.0
+    rationale: str = ""
+    importance: float = 1.0
+    scope_session: str = ""
+
+
+@dataclass(frozen=True)
+class Superseded:
+    """A note that counts no more: `by` is the note that replaces it, empty where none does."""
+
+    by: str
+    reason: str
+    at: str
+
+
+@dataclass(frozen=True)
+class Note:
+    """One note as stored. Times are RFC 3339 in UTC with microseconds.
+
+    `key` is its fixed name in working memory, empty where it has none. `change` says
+    how this version came to be, `restores` which version's text an undo brought back
+    (else 0). `accessed_at` is when it was last recalled, empty: never.
+    """
+
+    note_id: str
+    user_id: str
+    text: str
+    tags: tuple[str, ...]
+    version: int
+    created_at: str
+    updated_at: str
+    source: str
+    origin: Origin
+    embedded: bool
+    details: Details = field(default_factory=Details)
+    key: str = ""
+    change: Change = "save"
+    restores: int = 0
+    access_count: int = 0
+    accessed_at: str = ""
+    superseded: Superseded | None = None
+
+
+@dataclass(frozen=True)
+class Hit:
+    """One search result: a note with its best passage, or a conversation turn.
+
+    `text` is the whole note, or its best passage where it is longer than
+    `HIT_TEXT_MAX_CHARS`, which `shortened` says; for a conversation the passage with who
+    said it and when. `note_id` is empty for a conversation. `score` lies in [0, 1]. `actor`,
+    `link` and `material` are those of a note's origin; what a tool gave in a conversation
+    is material, too. `session_id` and `sequence` say where in a conversation it was said.
+    """
+
+    note_id: str
+    text: str
+    score: float
+    source: Source
+    matched_by: MatchedBy
+    tags: tuple[str, ...]
+    created_at: str
+    updated_at: str
+    version: int
+    key: str = ""
+    type: NoteType = "fact"
+    confidence: float = 1.0
+    actor: str = ""
+    link: str = ""
+    material: bool = False
+    superseded: bool = False
+    session_id: str = ""
+    sequence: int = 0
+    shortened: bool = False
+
+
+@dataclass(frozen=True)
+class Only:
+    """Which notes a search may give. `session_id` is the session that asks: notes of
+    another session's scope are never given. Empty `types`: every type."""
+
+    session_id: str = ""
+    types: tuple[NoteType, ...] = ()
+    min_confidence: float = 0.0
+    superseded: bool = False
+
+
+@dataclass(frozen=True)
+class SearchOutcome:
+    """Hits by descending score, and what the caller must know about them.
+
+    `warnings` are sentences such as "semantic search is unavailable ...":
+    a degraded search is never silent.
+    """
+
+    hits: tuple[Hit, ...]
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class SaveOutcome:
+    """A save that is durable.
+
+    `created` is false when a note with exactly this text was there already: it
+    is `note`, and stays as it is. `searchable` is "keyword" while the vector is
+    still to come. `similar` holds other notes that say nearly the same, scored
+    by cosine, nearest first.
+    """
+
+    note: Note
+    created: bool
+    searchable: Searchable
+    similar: tuple[Hit, ...] = ()
+
+
+@dataclass(frozen=True)
+class Updated:
+    """A note as it says now, and others that say nearly the same, as `SaveOutcome` has
+    them; none where its vector is still to come."""
+
+    note: Note
+    similar: tuple[Hit, ...] = ()
+
+
+@dataclass(frozen=True)
+class Session:
+    """One conversation. `updated_at` is when something was last said in it;
+    `archived_at` is empty unless it was put away since; `parent_id` is the session that its
+    work was delegated from, empty where a person began it."""
+
+    session_id: str
+    user_id: str
+    title: str
+    channel: str
+    created_at: str
+    updated_at: str
+    turns: int
+    archived_at: str = ""
+    parent_id: str = ""
+
+
+@dataclass(frozen=True)
+class Event:
+    """One line of a conversation, in the order of `sequence` from 1.
+
+    `payload` is JSON that restores the model's own message; `text` is what a
+    person and the search see.
+    """
+
+    sequence: int
+    turn_id: str
+    role: Role
+    text: str
+    payload: str
+    created_at: str
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Counts for one user.
+
+    `passages_embedded` counts vectors of `embedding_model`, and of any model where
+    that is not known yet. `archived_sessions` are among `sessions`. `database_bytes`
+    covers the file and its WAL. `vectors` has all there are, by model; those set
+    aside are under "". `state` is "ready", or what is wrong with the store: while a
+    server is away, what is counted is the copy that `replica_synced_at` dates.
+    """
+
+    notes: int
+    note_versions: int
+    passages: int
+    passages_embedded: int
+    sessions: int
+    conversation_events: int
+    database_bytes: int
+    schema_version: int
+    embedding_model: str = ""
+    archived_sessions: int = 0
+    vectors: Mapping[str, int] = field(default_factory=dict)
+    store: Literal["local", "remote"] = "local"
+    state: str = "ready"
+    replica_synced_at: str = ""
+
+
+@dataclass(frozen=True)
+class RemoteConfig:
+    """A libSQL server that holds the memory of one user."""
+
+    url: str
+    auth_token: str = field(default="", repr=False)
+    ca_pem: str = ""
+    timeout_s: float = 10.0
+
+
+@dataclass(frozen=True)
+class MemoryConfig:
+    """Settings of one store; the envelope's `MemorySettings`, already checked.
+
+    With `remote`, the memory is there, and what was fetched for searching lies in
+    `replica.db` beside `db_path`. `encryption_key` is that of all database files.
+    `max_notes` and `max_text_bytes` (UTF-8, with history) bound one user's notes.
+    """
+
+    db_path: str
+    vector_weight: float = 0.5
+    keyword_weight: float = 0.5
+    min_similarity: float = 0.2
+    chunk_chars: int = 640
+    chunk_overlap: int = 96
+    embed_wait_s: float = 0.5
+    recency_weight: float = 0.05
+    retention_days: int = 0
+    max_notes: int = 100_000
+    max_text_bytes: int = 256 * 1024 * 1024
+    typed_scope: Scope = "user"
+    context_tokens: int = 1000
+    encryption_key: str = field(default="", repr=False)
+    remote: RemoteConfig | None = None
+
+
+def now() -> str:
+    """The current time."""
+    return at(datetime.now(UTC))
+
+
+def at(moment: datetime) -> str:
+    """A moment in UTC, in RFC 3339 with microseconds: of fixed width, so that
+    comparing two as text compares them in time."""
+    return moment.isoformat(timespec="microseconds")[: -len("+00:00")] + "Z"
+
+
+_USER_ID: Final = re.compile(USER_ID_PATTERN)
+
+
+def notes_of(user_id: str) -> str:
+    """Where a user's notes live. Raises `ValueError` for what is no user id."""
+    return f"memory:{_checked(user_id)}"
+
+
+def conversations_of(user_id: str) -> str:
+    """Where the passages of all of a user's conversations live."""
+    return f"conversation:{_checked(user_id)}"
+
+
+def _checked(user_id: str) -> str:
+    if not _USER_ID.fullmatch(user_id):
+        raise ValueError(f"user_id: {user_id!r} does not match {USER_ID_PATTERN}")
+    return user_id

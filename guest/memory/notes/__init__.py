@@ -1,0 +1,1 @@
+"""Notes: their rows, how they are written, replaced, taken back and reviewed."""

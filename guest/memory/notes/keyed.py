@@ -1,0 +1,150 @@
+"""Working memory: notes with a fixed name, of which a user has one each."""
+
+from dataclasses import dataclass, replace
+from datetime import date, timedelta
+from typing import Any, Final, Literal, cast
+
+from wire.errors import Code
+from wire.limits import NOTE_MAX_CHARS
+
+from guest.errors import StorageError
+from guest.memory import models, validation
+from guest.memory.models import Change, Note, NoteNotFound, Origin, StaleVersion
+from guest.memory.notes import repository
+from guest.memory.notes.writer import NoteWriter
+from guest.memory.storage.base import Database
+from guest.memory.storage.changes import ATTEMPTS
+from guest.memory.storage.errors import noticed
+
+_ACTIVITY: Final = f"""
+SELECT notes.updated_at, notes.key, notes.change, notes.version FROM notes
+    WHERE notes.namespace = ?1 AND notes.updated_at >= ?2 AND notes.updated_at < ?3
+        AND notes.key NOT IN {repository.FIXED} AND notes.superseded_by IS NULL
+UNION ALL
+SELECT before.written_at, notes.key, before.change, before.version
+    FROM note_versions AS before JOIN notes USING (namespace, note_id)
+    WHERE before.namespace = ?1 AND before.written_at >= ?2 AND before.written_at < ?3
+        AND notes.key NOT IN {repository.FIXED} AND notes.superseded_by IS NULL
+ORDER BY 1, 2, 4
+"""  # noqa: S608
+
+Mode = Literal["replace", "append"]
+
+
+@dataclass(frozen=True)
+class Activity:
+    """A keyed note was written: when (RFC 3339), which one, how, as which version."""
+
+    at: str
+    key: str
+    change: Change
+    version: int
+
+
+class KeyedNotes:
+    """The notes of all users that have a name; every method sees only those of its `user_id`.
+
+    They are notes like all others, found by every search, with versions and passages.
+    """
+
+    def __init__(self, database: Database, writer: NoteWriter) -> None:
+        self._database = database
+        self._writer = writer
+
+    async def write(self, user_id: str, key: str, text: str, mode: Mode, origin: Origin) -> Note:
+        """Replace what the note says, or append lines to it; the first write makes it.
+
+        Whoever writes at the same time, nothing appended is lost: an append that meets
+        another write is made again after it. What was read stays marked, whoever appends to
+        it. Raises `ValueError` where the note would be too long, which says how long it
+        may be; `MemoryFull`, `StorageError`.
+        """
+        validation.check_key(key)
+        validation.check_text("text", text)
+        for _ in range(ATTEMPTS):
+            before = await self._find(user_id, key)
+            whole, made_by = text, origin
+            if mode == "append" and before is not None and before.superseded is None:
+                whole = f"{before.text}\n{text}"
+                _check_room(key, before.text, whole)
+                made_by = _of_both(before.origin, origin)
+            try:
+                return await self._store(user_id, key, whole, mode, made_by, before)
+            except (_Overtaken, StaleVersion, NoteNotFound):
+                continue
+        raise StorageError(
+            Code.CONFLICT,
+            f"the note {key} could not be written",
+            details="each time another write of it came first",
+            resolution="write it again, and not so often at once",
+        )
+
+    async def read(self, user_id: str, key: str) -> Note | None:
+        """The note of this name; None where it was never written, was cleared or was
+        superseded since."""
+        note = await self._find(user_id, key)
+        return None if note is None or note.superseded else note
+
+    async def clear(self, user_id: str, key: str) -> bool:
+        """Delete the note for good, with its versions; false where there is none."""
+        note = await self._find(user_id, key)
+        if note is None:
+            return False
+        try:
+            await self._writer.delete(user_id, note.note_id)
+        except NoteNotFound:
+            return False
+        return True
+
+    async def activity(self, user_id: str, day: date) -> list[Activity]:
+        """What was written on this day in UTC, in order, except to the handoff note and the
+        scratchpad. Derived from the notes: what is forgotten leaves no line."""
+        days = (day.isoformat(), (day + timedelta(days=1)).isoformat())
+        result = await self._database.execute(_ACTIVITY, (models.notes_of(user_id), *days))
+        with noticed("what was written to working memory"):
+            return [Activity(*cast("tuple[Any, ...]", row)) for row in result.rows]
+
+    async def _find(self, user_id: str, key: str) -> Note | None:
+        namespace = models.notes_of(user_id)
+        return await repository.find_by_key(self._database, namespace, user_id, key)
+
+    async def _store(
+        self, user_id: str, key: str, text: str, mode: Mode, origin: Origin, before: Note | None
+    ) -> Note:
+        if before is None:
+            draft = self._writer.draft(text, (), origin, key=key, change=mode)
+            outcome = await self._writer.save(user_id, draft)
+            if not outcome.created:
+                raise _Overtaken
+            return outcome.note
+        draft = self._writer.draft(
+            text,
+            None,
+            origin,
+            note_id=before.note_id,
+            replaces=before.version,
+            key=key,
+            change=mode,
+        )
+        note, _ = await self._writer.update(user_id, draft)
+        return note
+
+
+class _Overtaken(Exception):  # noqa: N818 - a condition that `write` expects and handles
+    """Another write has made the note meanwhile."""
+
+
+def _of_both(before: Origin, appended: Origin) -> Origin:
+    """The origin of a text that was there and what is appended to it: the user's, and free
+    of what was read, only where both are."""
+    if before.material and not appended.material:
+        appended = replace(appended, material=True, link=before.link)
+    return replace(appended, actor=before.actor) if appended.actor == "user" else appended
+
+
+def _check_room(key: str, before: str, whole: str) -> None:
+    if len(whole) > NOTE_MAX_CHARS:
+        raise ValueError(
+            f"text: the note {key} has {len(before)} characters and would have {len(whole)}; "
+            f"at most {NOTE_MAX_CHARS} are accepted; replace it with a shorter text"
+        )

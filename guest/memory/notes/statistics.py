@@ -1,0 +1,45 @@
+"""Counts for one user."""
+
+import json
+from typing import Any, Final, cast
+
+from guest.memory import models
+from guest.memory.models import Statistics
+from guest.memory.storage.base import Database
+
+_COUNT: Final = """
+SELECT (SELECT COUNT(*) FROM notes WHERE namespace = ?1 AND superseded_by IS NULL),
+       (SELECT COUNT(*) FROM note_versions WHERE namespace = ?1),
+       (SELECT COUNT(*) FROM chunks WHERE namespace IN (SELECT value FROM json_each(?2))),
+       (SELECT COUNT(*) FROM chunks_vec WHERE namespace IN (SELECT value FROM json_each(?2))
+            AND model_id > '' AND (?4 = '' OR model_id = ?4)),
+       (SELECT COUNT(*) FROM sessions WHERE user_id = ?3),
+       (SELECT COUNT(*) FROM conversation_events JOIN sessions USING (session_id)
+            WHERE sessions.user_id = ?3),
+       (SELECT MAX(version) FROM memory_migrations),
+       (SELECT COUNT(*) FROM sessions WHERE user_id = ?3 AND archived_at <> ''),
+       (SELECT json_group_object(model_id, vectors) FROM (
+            SELECT model_id, COUNT(*) AS vectors FROM chunks_vec
+                WHERE namespace IN (SELECT value FROM json_each(?2)) GROUP BY model_id))
+"""
+
+
+async def statistics(database: Database, user_id: str, model_id: str) -> Statistics:
+    """What one user's memory holds; vectors only of `model_id`, if that is known."""
+    notes = models.notes_of(user_id)
+    passages = json.dumps([notes, models.conversations_of(user_id)])
+    result = await database.execute(_COUNT, (notes, passages, user_id, model_id))
+    counts = cast("tuple[Any, ...]", result.rows[0])
+    return Statistics(
+        notes=counts[0],
+        note_versions=counts[1],
+        passages=counts[2],
+        passages_embedded=counts[3],
+        sessions=counts[4],
+        conversation_events=counts[5],
+        database_bytes=await database.size_bytes(),
+        schema_version=counts[6],
+        embedding_model=model_id,
+        archived_sessions=counts[7],
+        vectors=json.loads(counts[8]),
+    )

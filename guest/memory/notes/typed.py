@@ -1,0 +1,153 @@
+"""Typed memory: notes recalled by what kind of statement they are, and superseded rather
+than erased."""
+
+import json
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from guest.errors import StorageError
+from guest.memory import models, validation
+from guest.memory.factory import Parts
+from guest.memory.models import Note, NoteType, Only, Superseded, now
+from guest.memory.notes import repository
+from guest.memory.notes.supersession import Supersession
+from guest.memory.replica.search import instead_of_server
+from guest.memory.storage.availability import is_away
+from guest.memory.storage.base import Database, Statement, apply
+
+log = logging.getLogger(__name__)
+
+RECALL_MAX: Final = 50
+
+_NEWEST: Final = f"""
+SELECT {repository.COLUMNS} FROM notes
+    WHERE namespace = ?1 AND scope_session IN ('', ?2) AND (superseded_by IS NULL OR ?3)
+        AND confidence >= ?4 AND (?5 = '[]' OR type IN (SELECT value FROM json_each(?5)))
+        AND (key IS NULL OR key NOT IN {repository.FIXED})
+    ORDER BY updated_at DESC, seq DESC LIMIT ?6
+"""  # noqa: S608
+_ACCESSED: Final = """
+UPDATE notes SET access_count = access_count + 1, accessed_at = ?
+    WHERE namespace = ? AND note_id IN (SELECT value FROM json_each(?))
+"""
+
+
+@dataclass(frozen=True)
+class Recalled:
+    """Notes in the order asked for, and what the caller must know about them."""
+
+    notes: tuple[Note, ...]
+    warnings: tuple[str, ...] = ()
+
+
+class TypedNotes:
+    """The notes of all users by type and confidence; every method sees only those of its
+    `user_id`. All families' notes are among them: they are one store."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._supersession = Supersession(parts.database, parts.vectors)
+
+    async def recall(
+        self,
+        user_id: str,
+        *,
+        query: str = "",
+        types: Sequence[NoteType] = (),
+        min_confidence: float = 0.0,
+        limit: int = 10,
+        include_superseded: bool = False,
+        session_id: str = "",
+    ) -> Recalled:
+        """Notes by relevance to `query`, or without one the last written first.
+
+        Empty `types`: every type. `session_id` is the session that asks. The handoff
+        note and the scratchpad are no memories. That each note was recalled is counted,
+        with the time, after it was read; while a memory server is away it is not, and
+        the notes are those of the copy on this machine. Raises `ValueError`,
+        `StorageError`.
+        """
+        validation.check_range("limit", limit, RECALL_MAX)
+        validation.check_fraction("min_confidence", min_confidence)
+        for wanted in types:
+            validation.check_type(wanted)
+        only = Only(session_id, tuple(types), min_confidence, include_superseded)
+        if query.strip():
+            recalled = await self._relevant(user_id, query, limit, only)
+        else:
+            recalled = await self._newest(user_id, limit, only)
+        await self._record(user_id, recalled.notes)
+        return recalled
+
+    async def supersede(
+        self,
+        user_id: str,
+        note_id: str,
+        *,
+        reason: str = "",
+        replacement_id: str = "",
+        session_id: str = "",
+    ) -> Superseded | None:
+        """Let a note count no more, replaced by another one or by none. Nothing is erased.
+
+        The same again changes nothing: given is then how it is superseded already, else
+        None. Raises `NoteNotFound` for the note or the replacement, also where only another
+        session sees it; `SupersedeRefused` for a note that is superseded otherwise already,
+        and where notes would replace each other in a circle; `ValueError`, `StorageError`.
+        """
+        return await self._supersession.supersede(
+            user_id, note_id, reason=reason, replacement_id=replacement_id, session_id=session_id
+        )
+
+    async def _relevant(self, user_id: str, query: str, limit: int, only: Only) -> Recalled:
+        found = await self._parts.search.search(
+            user_id, query, limit + len(repository.FIXED), (), False, only
+        )
+        wanted = [hit.note_id for hit in found.hits if hit.key not in repository.FIXED][:limit]
+        namespace = models.notes_of(user_id)
+        recalled = await self._read(
+            namespace, lambda database: repository.get_many(database, namespace, user_id, wanted)
+        )
+        return Recalled(recalled.notes, found.warnings or recalled.warnings)
+
+    async def _newest(self, user_id: str, limit: int, only: Only) -> Recalled:
+        namespace = models.notes_of(user_id)
+        wanted = (
+            namespace,
+            only.session_id,
+            only.superseded,
+            only.min_confidence,
+            json.dumps(only.types),
+            limit,
+        )
+
+        async def newest(database: Database) -> list[Note]:
+            result = await database.execute(_NEWEST, wanted)
+            return [repository.note_of(user_id, row) for row in result.rows]
+
+        return await self._read(namespace, newest)
+
+    async def _read(
+        self, namespace: str, reading: Callable[[Database], Awaitable[list[Note]]]
+    ) -> Recalled:
+        """Notes of the store, or of the copy where the server is away."""
+        try:
+            return Recalled(tuple(await reading(self._parts.database)))
+        except StorageError as error:
+            server = self._parts.server
+            if server is None or not is_away(error):
+                raise
+            warning = instead_of_server(server.replica, [namespace], error)
+            return Recalled(tuple(await reading(server.replica.database)), (warning,))
+
+    async def _record(self, user_id: str, recalled: Sequence[Note]) -> None:
+        if not recalled:
+            return
+        note_ids = json.dumps([note.note_id for note in recalled])
+        accessed = Statement(_ACCESSED, (now(), models.notes_of(user_id), note_ids))
+        try:
+            await apply(self._parts.database, accessed)
+        except StorageError as error:
+            log.info("that %d notes were recalled is not recorded: %s", len(recalled), error.brief)

@@ -1,0 +1,258 @@
+"""A copy of one user's searchable memory on this machine, of a memory that lies on a server.
+
+It holds passages with their ids, notes as they read now, and vectors; of
+conversations nothing else. Whatever happens to it, it can be fetched again, so
+it is never backed up and never asked for anything but searches.
+"""
+
+import asyncio
+import logging
+from collections import defaultdict
+from collections.abc import Awaitable, Collection, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final, TypeVar, cast
+
+import numpy as np
+
+from guest.errors import StorageError
+from guest.memory.models import now
+from guest.memory.replica import file
+from guest.memory.replica import sync as delta
+from guest.memory.replica.sync import Progress
+from guest.memory.search.vector_store import VectorStore
+from guest.memory.storage.base import ConstraintViolated, Database, Row
+from guest.memory.storage.erasure import Eraser
+
+log = logging.getLogger(__name__)
+
+KINDS: Final = 3
+_COALESCE_S: Final = 0.002
+"""Changes within this time are fetched together."""
+
+_T = TypeVar("_T")
+
+
+class Unasked(Exception):  # noqa: N818 - a condition that callers expect and handle
+    """The server could not be asked what the copy lacks; `problem` says why."""
+
+    def __init__(self, problem: StorageError) -> None:
+        super().__init__(problem.brief)
+        self.problem = problem
+
+
+class Replica:
+    """The copy, and how it follows the server.
+
+    `database` and `vectors` are for reading; they change when a damaged copy is
+    replaced.
+    """
+
+    def __init__(self, path: Path, key: str, source: str, server: Database) -> None:
+        self._path = path
+        self._key = key
+        self._source = source
+        self._server = server
+        self._lock = asyncio.Lock()
+        self._changed: set[str] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._following: asyncio.Task[None] | None = None
+        self._progress: dict[str, Progress] = {}
+        self.busy_since: float | None = None
+
+    @classmethod
+    async def open(cls, path: Path, key: str, source: str, server: Database) -> "Replica":
+        """The copy at `path` of the memory at `source`; asks the server for nothing yet."""
+        replica = cls(path, key, source, server)
+        await replica._use(await file.open_copy(path, key, source))
+        return replica
+
+    async def _use(self, database: Database) -> None:
+        self.database = database
+        self.vectors = VectorStore(database)
+        self._eraser = Eraser(database)
+        try:
+            self._progress = await delta.progress_of(database)
+        except BaseException:
+            await database.close()
+            raise
+
+    async def close(self) -> None:
+        """Stop following, and release the file. Idempotent."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._erase_quietly()
+        try:
+            await self._write_down()
+        except StorageError as error:
+            log.warning("how old the copy of the memory is was not written down: %s", error.brief)
+        await self.database.close()
+
+    def progress(self, namespace: str) -> Progress:
+        return self._progress.get(namespace, Progress())
+
+    def changed(self, namespaces: Collection[str]) -> None:
+        """These have changed on the server, or may have: fetch that soon."""
+        self._changed.update(namespaces)
+        if not self._changed:
+            return
+        if self._following is None or self._following.done():
+            self._following = self._start(self._follow())
+
+    def returned(self) -> None:
+        """The server is there again."""
+        self.changed(list(self._progress))
+
+    @property
+    def following(self) -> asyncio.Task[None] | None:
+        """The fetching of what `changed` has told so far; None where all of it is here."""
+        return None if self._following is None or self._following.done() else self._following
+
+    def sync(self, namespaces: Sequence[str]) -> asyncio.Task[None]:
+        """Begin to fetch whatever the server has in these namespaces at this moment.
+
+        Goes on to its end even if nobody waits. Raises `Unasked`, and
+        `StorageError` where the copy itself fails.
+        """
+        return self._start(self._sync(namespaces))
+
+    async def erase(self) -> None:
+        """Take out of the copy, to the last byte, what is gone from the server.
+
+        Raises `Unasked`, `StorageError`."""
+        await self.sync(list(self._progress))
+        await self._eraser.finish()
+
+    async def replace(self, damaged: Database) -> None:
+        """Throw the copy away, if it is still `damaged`, and begin anew."""
+        async with self._lock:
+            if self.database is not damaged:
+                return
+            try:
+                await damaged.close()
+            except StorageError as error:
+                log.info("closing the damaged copy failed too: %s", error.brief)
+            await self._use(await file.anew(self._path, self._key, self._source))
+
+    def _start(self, work: Awaitable[None]) -> asyncio.Task[None]:
+        task = asyncio.ensure_future(work)
+        assert isinstance(task, asyncio.Task)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        """Look at the outcome too: whoever waited may have gone."""
+        self._tasks.discard(task)
+        if not task.cancelled():
+            task.exception()
+
+    async def _follow(self) -> None:
+        while self._changed:
+            await asyncio.sleep(_COALESCE_S)
+            namespaces, self._changed = sorted(self._changed), set()
+            try:
+                await self._sync(namespaces)
+            except Unasked as error:
+                log.info("the copy of the memory is behind: %s", error)
+            except StorageError as error:
+                log.warning("the copy of the memory could not be brought up to date: %s", error)
+
+    async def _sync(self, namespaces: Sequence[str]) -> None:
+        async with self._lock:
+            self.busy_since = asyncio.get_running_loop().time()
+            try:
+                counted = await _asked(delta.counters(self._server, namespaces))
+                for namespace, counters in counted.items():
+                    progress = self.progress(namespace)
+                    if (progress.changes, progress.removals) == counters:
+                        self._progress[namespace] = replace(progress, synced_at=now())
+                    else:
+                        await self._catch_up(namespace, *counters)
+            finally:
+                self.busy_since = None
+
+    async def _catch_up(self, namespace: str, changes: int, removals: int) -> None:
+        progress = self.progress(namespace)
+        if changes < progress.changes or removals < progress.removals:
+            log.warning("the memory server has gone back in time; it is copied anew")
+            await self._discard(namespace)
+        kinds = KINDS if progress.complete_once else 1
+        complete = False
+        while not complete:
+            progress = self.progress(namespace)
+            page = await _asked(
+                delta.pull(
+                    self._server,
+                    namespace,
+                    progress,
+                    kinds=kinds,
+                    ids=progress.begun and removals != progress.removals,
+                )
+            )
+            try:
+                await self._put(namespace, progress, page)
+            except ConstraintViolated as error:
+                log.warning("the copy of the memory contradicts the server: %s", error)
+                await self._discard(namespace)
+                continue
+            removals = page.counters[1]
+            complete = page.complete and removals == self.progress(namespace).removals
+            kinds = page.next_kinds
+
+    async def _put(self, namespace: str, progress: Progress, page: delta.Page) -> None:
+        async with self.vectors.changing(namespace):
+            done = await delta.put(self.database, namespace, progress, page)
+            self._progress[namespace] = done.progress
+            self.vectors.added(namespace, done.added)
+            self.vectors.removed(namespace, done.removed)
+            for model_id, chunk_ids, vectors in _by_model(done.vectors):
+                self.vectors.stored(namespace, model_id, chunk_ids, vectors)
+        if page.ids is not None:
+            self._start(self._erase_quietly())
+
+    async def _discard(self, namespace: str) -> None:
+        async with self.vectors.changing(namespace):
+            await delta.discard(self.database, namespace)
+            self._progress[namespace] = Progress()
+            self.vectors.drop(namespace)
+        self._start(self._erase_quietly())
+
+    async def _erase_quietly(self) -> None:
+        try:
+            await self._eraser.finish()
+        except StorageError as error:
+            log.warning("what was deleted is not erased from the copy yet: %s", error)
+
+    async def _write_down(self) -> None:
+        """Keep when the server was last asked; the rest is written with every page."""
+        await self.database.batch(
+            [progress.statement(namespace) for namespace, progress in self._progress.items()]
+        )
+
+
+async def _asked(question: Awaitable[_T]) -> _T:
+    try:
+        return await question
+    except StorageError as error:
+        raise Unasked(error) from error
+
+
+def _by_model(
+    rows: Sequence[Row],
+) -> list[tuple[str, list[int], "np.ndarray[tuple[int, int], np.dtype[np.float32]]"]]:
+    """The vectors of a page, those of each model and size together."""
+    groups: dict[tuple[str, int], list[tuple[int, bytes]]] = defaultdict(list)
+    for _, chunk_id, model_id, blob in cast("Sequence[tuple[int, int, str, bytes]]", rows):
+        groups[model_id, len(blob)].append((chunk_id, blob))
+    return [
+        (
+            model_id,
+            [chunk_id for chunk_id, _ in group],
+            np.frombuffer(b"".join(blob for _, blob in group), "<f4")
+            .reshape(len(group), -1)
+            .astype(np.float32, copy=False),
+        )
+        for (model_id, _), group in groups.items()
+    ]

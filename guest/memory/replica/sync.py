@@ -1,0 +1,322 @@
+"""What a copy of a memory lacks: asked of the store, put into the copy, page by page.
+
+Rows come in the order of their revision, so where a copy stands is one number
+(and an id) per kind. A page is applied in one transaction with its progress.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Final, cast
+
+from guest.memory.conversations.purge import HIDDEN
+from guest.memory.models import now
+from guest.memory.storage.base import Database, Result, Row, Statement
+
+PAGE_ROWS: Final = 250
+
+TABLES: Final = (
+    "CREATE TABLE IF NOT EXISTS replica_of (source TEXT NOT NULL)",
+    "CREATE TABLE IF NOT EXISTS replica_progress (namespace TEXT PRIMARY KEY, state TEXT NOT NULL)",
+    "DROP INDEX IF EXISTS notes_by_key",
+)
+"""What a copy has besides the schema, and has not: a note may come before the one of the
+same name goes that it replaces."""
+
+_COUNTERS: Final = """
+SELECT namespace, changes, removals FROM revisions
+    WHERE namespace IN (SELECT value FROM json_each(?))
+"""
+_IDS: Final = f"""
+SELECT (SELECT json_group_array(chunk_id) FROM chunks WHERE namespace = ?1 AND NOT {HIDDEN}),
+       (SELECT json_group_array(seq) FROM notes WHERE namespace = ?1)
+"""  # noqa: S608
+_NOTE: Final = (
+    *("note_id", "content", "tags", "type", "confidence", "rationale", "importance", "key"),
+    *("scope_session", "source", "origin_actor", "origin_channel", "origin_session"),
+    *("origin_turn", "origin_link", "origin_material", "change", "restores", "version"),
+    *("created_at", "updated_at", "superseded_by", "superseded_reason", "superseded_at"),
+)
+"""What a copy has of a note: all but how often and when it was recalled, which changes
+with every look and which no search needs."""
+
+_PULL: Final = (
+    f"""
+    SELECT revision, seq, {", ".join(_NOTE)}
+        FROM notes WHERE namespace = ? AND (revision, seq) > (?, ?)
+        ORDER BY revision, seq LIMIT ?
+    """,  # noqa: S608
+    f"""
+    SELECT chunks.revision, chunks.chunk_id, chunks.note_id, chunks.session_id, chunks.sequence,
+           chunks.position, chunks.context, chunks.body, chunks.around, event.role,
+           event.created_at
+        FROM chunks LEFT JOIN conversation_events AS event USING (session_id, sequence)
+        WHERE chunks.namespace = ? AND (chunks.revision, chunks.chunk_id) > (?, ?)
+            AND NOT {HIDDEN}
+        ORDER BY chunks.revision, chunks.chunk_id LIMIT ?
+    """,  # noqa: S608
+    """
+    SELECT revision, chunk_id, model_id, vector
+        FROM chunks_vec WHERE namespace = ? AND (revision, chunk_id) > (?, ?)
+        ORDER BY revision, chunk_id LIMIT ?
+    """,
+)
+"""Notes, passages, vectors: each stands on the one before, so a page of one kind
+counts only if the kinds before it are complete."""
+
+_PUT_NOTE: Final = f"""
+INSERT INTO notes (namespace, seq, {", ".join(_NOTE)}, content_hash)
+    VALUES (?, ?, {", ".join("?" * len(_NOTE))}, '')
+    ON CONFLICT (seq) DO UPDATE SET namespace = excluded.namespace,
+        {", ".join(f"{column} = excluded.{column}" for column in _NOTE)}
+"""  # noqa: S608
+_PUT_SESSION: Final = """
+INSERT INTO sessions (session_id, user_id, title, channel, created_at, updated_at)
+    VALUES (?, ?, '', '', '', '') ON CONFLICT (session_id) DO NOTHING
+"""
+_PUT_EVENT: Final = """
+INSERT INTO conversation_events (session_id, sequence, turn_id, role, text, payload, created_at)
+    VALUES (?, ?, '', ?, '', '', ?) ON CONFLICT (session_id, sequence) DO NOTHING
+"""
+_PUT_CHUNK: Final = """
+INSERT INTO chunks (namespace, chunk_id, note_id, session_id, sequence, position, context, body,
+                    around)
+    VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
+    ON CONFLICT (chunk_id) DO UPDATE SET
+        position = excluded.position, context = excluded.context, body = excluded.body,
+        around = excluded.around
+"""
+_PUT_VECTOR: Final = """
+INSERT INTO chunks_vec (namespace, chunk_id, model_id, vector) VALUES (?, ?, ?, ?)
+    ON CONFLICT (chunk_id) DO UPDATE SET model_id = excluded.model_id, vector = excluded.vector
+"""
+_REMOVE: Final = (
+    "DELETE FROM chunks WHERE namespace = ? AND chunk_id IN (SELECT value FROM json_each(?))",
+    "DELETE FROM notes WHERE namespace = ? AND seq IN (SELECT value FROM json_each(?))",
+)
+_REMOVE_BARE: Final = (
+    """
+    DELETE FROM conversation_events WHERE NOT EXISTS (
+        SELECT 1 FROM chunks WHERE chunks.session_id = conversation_events.session_id
+            AND chunks.sequence = conversation_events.sequence)
+    """,
+    """
+    DELETE FROM sessions WHERE NOT EXISTS (
+        SELECT 1 FROM conversation_events AS event WHERE event.session_id = sessions.session_id)
+    """,
+)
+_SET_PROGRESS: Final = """
+INSERT INTO replica_progress (namespace, state) VALUES (?, ?)
+    ON CONFLICT (namespace) DO UPDATE SET state = excluded.state
+"""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far the copy of one namespace has come.
+
+    `places` are the revision and id of the last row of each kind. `changes` and
+    `removals` are the store's counters when the copy was last complete, -1
+    before; `synced_at` is when the store last said that it is.
+    """
+
+    places: tuple[tuple[int, int], ...] = ((-1, 0),) * len(_PULL)
+    changes: int = -1
+    removals: int = 0
+    synced_at: str = ""
+
+    @property
+    def complete_once(self) -> bool:
+        return self.changes >= 0
+
+    @property
+    def begun(self) -> bool:
+        return self != Progress()
+
+    def statement(self, namespace: str) -> Statement:
+        return Statement(_SET_PROGRESS, (namespace, json.dumps(asdict(self))))
+
+
+@dataclass(frozen=True)
+class Page:
+    """Rows that the store has given, at one moment of it.
+
+    `ids` are those of all passages and notes, where they were asked for.
+    """
+
+    counters: tuple[int, int]
+    ids: tuple[frozenset[int], frozenset[int]] | None
+    kinds: tuple[Sequence[Row], ...]
+
+    @property
+    def complete(self) -> bool:
+        """Whether the store has nothing beyond this page."""
+        return len(self.kinds) == len(_PULL) and not _full(self.kinds[-1])
+
+    @property
+    def next_kinds(self) -> int:
+        """How many kinds to ask for next: none beyond one that is not complete."""
+        return min(len(_PULL), len(self.kinds) + (not _full(self.kinds[-1])))
+
+
+@dataclass(frozen=True)
+class Applied:
+    """What a page did to the copy's passages. `vectors` are as the store gave them:
+    revision, passage, model, vector."""
+
+    progress: Progress
+    added: int
+    removed: Sequence[int] = ()
+    vectors: Sequence[Row] = field(default=())
+
+
+async def progress_of(copy: Database) -> dict[str, Progress]:
+    """How far a copy has come, by namespace."""
+    result = await copy.execute("SELECT namespace, state FROM replica_progress")
+    found = {}
+    for namespace, state in cast("Sequence[tuple[str, str]]", result.rows):
+        values = json.loads(state)
+        places = tuple((place[0], place[1]) for place in values.pop("places"))
+        found[namespace] = Progress(places, **values)
+    return found
+
+
+async def counters(store: Database, namespaces: Sequence[str]) -> dict[str, tuple[int, int]]:
+    """How often each namespace has changed, and how many of its rows are gone."""
+    result = await store.execute(_COUNTERS, (json.dumps(list(namespaces)),))
+    rows = cast("Sequence[tuple[str, int, int]]", result.rows)
+    known = {namespace: (changes, removals) for namespace, changes, removals in rows}
+    return {namespace: known.get(namespace, (0, 0)) for namespace in namespaces}
+
+
+async def pull(
+    store: Database, namespace: str, progress: Progress, *, kinds: int, ids: bool
+) -> Page:
+    """The next rows of the first `kinds` kinds, and with `ids` all that there are."""
+    statements = [
+        Statement(_COUNTERS, (json.dumps([namespace]),)),
+        *(
+            Statement(sql, (namespace, *place, PAGE_ROWS))
+            for sql, place in zip(_PULL[:kinds], progress.places, strict=False)
+        ),
+    ]
+    if ids:
+        statements.append(Statement(_IDS, (namespace,)))
+    counted, *pulled = await store.batch(statements)
+    known = cast("tuple[str, int, int]", counted.rows[0])[1:] if counted.rows else (0, 0)
+    there = _id_sets(pulled.pop()) if ids else None
+    rows: list[Sequence[Row]] = []
+    for result in pulled:
+        rows.append(result.rows)
+        if _full(result.rows):
+            break
+    return Page(known, there, tuple(rows))
+
+
+async def put(copy: Database, namespace: str, progress: Progress, page: Page) -> Applied:
+    """Put a page into the copy, as a whole or not at all.
+
+    Raises `ConstraintViolated` where the copy contradicts what it is of.
+    """
+    wanted = [cast(int, row[1]) for row in page.kinds[1]] if len(page.kinds) > 1 else []
+    gone = await _gone(copy, namespace, page)
+    present = await copy.execute(
+        "SELECT COUNT(*) FROM chunks WHERE chunk_id IN (SELECT value FROM json_each(?))",
+        (json.dumps(wanted),),
+    )
+    after = _moved(progress, page)
+    await copy.batch(
+        [*_removing(namespace, gone), *_putting(namespace, page), after.statement(namespace)]
+    )
+    return Applied(
+        after,
+        added=len(wanted) - cast(int, present.rows[0][0]),
+        removed=gone[0],
+        vectors=page.kinds[2] if len(page.kinds) > 2 else (),
+    )
+
+
+async def _gone(copy: Database, namespace: str, page: Page) -> tuple[list[int], list[int]]:
+    if page.ids is None:
+        return [], []
+    here = _id_sets(await copy.execute(_IDS, (namespace,)))
+    return sorted(here[0] - page.ids[0]), sorted(here[1] - page.ids[1])
+
+
+def _removing(namespace: str, gone: tuple[list[int], list[int]]) -> list[Statement]:
+    if not any(gone):
+        return []
+    return [
+        *(
+            Statement(sql, (namespace, json.dumps(ids)))
+            for sql, ids in zip(_REMOVE, gone, strict=True)
+        ),
+        *map(Statement, _REMOVE_BARE),
+        Statement("INSERT INTO erasures (requested_at) VALUES (?)", (now(),)),
+    ]
+
+
+def _putting(namespace: str, page: Page) -> list[Statement]:
+    putting = (_put_note, _put_passage, _put_vector)
+    return [
+        statement
+        for put, rows in zip(putting, page.kinds, strict=False)
+        for row in rows
+        for statement in put(namespace, row)
+    ]
+
+
+def _put_note(namespace: str, row: Row) -> list[Statement]:
+    return [Statement(_PUT_NOTE, (namespace, *row[1:]))]
+
+
+def _put_passage(namespace: str, row: Row) -> list[Statement]:
+    session_id, sequence, role, created = row[3], row[4], row[9], row[10]
+    passage = Statement(_PUT_CHUNK, (namespace, *row[1:9]))
+    if session_id is None:
+        return [passage]
+    user_id = namespace.partition(":")[2]
+    return [
+        Statement(_PUT_SESSION, (session_id, user_id)),
+        Statement(_PUT_EVENT, (session_id, sequence, role, created)),
+        passage,
+    ]
+
+
+def _put_vector(namespace: str, row: Row) -> list[Statement]:
+    return [Statement(_PUT_VECTOR, (namespace, *row[1:]))]
+
+
+def _moved(progress: Progress, page: Page) -> Progress:
+    places = list(progress.places)
+    for kind, rows in enumerate(page.kinds):
+        if rows:
+            places[kind] = cast("tuple[int, int]", tuple(rows[-1][:2]))
+    moved = replace(progress, places=tuple(places))
+    if page.ids is not None or not progress.begun:
+        moved = replace(moved, removals=page.counters[1])
+    if page.complete:
+        moved = replace(moved, changes=page.counters[0], synced_at=now())
+    return moved
+
+
+def _full(rows: Sequence[Row]) -> bool:
+    return len(rows) == PAGE_ROWS
+
+
+async def discard(copy: Database, namespace: str) -> None:
+    """Begin anew with one namespace."""
+    await copy.batch(
+        [
+            Statement("DELETE FROM chunks WHERE namespace = ?", (namespace,)),
+            Statement("DELETE FROM notes WHERE namespace = ?", (namespace,)),
+            *map(Statement, _REMOVE_BARE),
+            Statement("INSERT INTO erasures (requested_at) VALUES (?)", (now(),)),
+            Progress().statement(namespace),
+        ]
+    )
+
+
+def _id_sets(result: Result) -> tuple[frozenset[int], frozenset[int]]:
+    chunks, notes = cast("tuple[Any, Any]", result.rows[0])
+    return frozenset(json.loads(chunks)), frozenset(json.loads(notes))

@@ -1,0 +1,1 @@
+"""Hybrid search: by words and by meaning, merged into one order."""

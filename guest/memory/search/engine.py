@@ -1,0 +1,280 @@
+"""Hybrid search: by words and by meaning at once, merged into one order."""
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Final
+
+import numpy as np
+from wire.limits import QUERY_MAX_CHARS
+
+from guest.embedding.backends import Embedded
+from guest.errors import EmbedderError
+from guest.memory import models
+from guest.memory.indexing.embedder import Vectorizer
+from guest.memory.models import Hit, MemoryConfig, Only, SearchOutcome
+from guest.memory.notes import repository
+from guest.memory.search import keyword, results
+from guest.memory.search.ranking import (
+    NO_RECENCY,
+    Evidence,
+    Ranked,
+    Recency,
+    Similarity,
+    Weights,
+    crowded,
+    rank,
+)
+from guest.memory.search.vector_store import VectorStore
+from guest.memory.search.vectors import Ids
+from guest.memory.storage.base import Database
+
+EMBED_TIMEOUT_S: Final = 2.0
+
+
+class Question:
+    """What is searched for. `text` is any query in a form that can be embedded."""
+
+    def __init__(self, query: str, vectorizer: Vectorizer) -> None:
+        storable = query.encode("utf-8", "replace").decode().replace("\0", " ")
+        self.text = storable[:QUERY_MAX_CHARS]
+        self._vectorizer = vectorizer
+        self._lock = asyncio.Lock()
+        self._asked = False
+        self._embedded: Embedded | None = None
+        self.problem = ""
+
+    async def embedded(self) -> Embedded | None:
+        """The query's vector; None for a blank query, and where there is a `problem`."""
+        async with self._lock:
+            if not self._asked and self.text.strip():
+                try:
+                    self._embedded = await self._vectorizer.embed([self.text], EMBED_TIMEOUT_S)
+                except EmbedderError as error:
+                    self.problem = error.brief
+            self._asked = True
+            return self._embedded
+
+
+log = logging.getLogger(__name__)
+
+ALL: Final = Only()
+"""All current notes that every session sees."""
+
+SIMILAR_MIN: Final = 0.6
+SIMILAR_MAX: Final = 3
+_INLINE_MAX_NUMBERS: Final = 8_000_000
+"""Up to this size (20,000 passages of 384 dimensions) a product takes less than a
+millisecond, and handing it to a thread costs more than it gives."""
+
+_SPARE: Final = 5
+"""Passages looked up beyond those needed, for notes that have several among the best."""
+
+_NOTES, _CONVERSATION = 0, 1
+
+
+class Search:
+    """Searches one user's namespaces at a time."""
+
+    def __init__(
+        self,
+        database: Database,
+        vectors: VectorStore,
+        vectorizer: Vectorizer,
+        config: MemoryConfig,
+    ) -> None:
+        self._database = database
+        self._vectors = vectors
+        self._vectorizer = vectorizer
+        self._recency_weight = config.recency_weight
+        self._weights = Weights(
+            semantic=config.vector_weight,
+            keyword=config.keyword_weight,
+            min_similarity=config.min_similarity,
+        )
+
+    async def search(
+        self,
+        user_id: str,
+        query: str,
+        top_k: int,
+        tags: Sequence[str],
+        include_conversation: bool,
+        only: Only = ALL,
+    ) -> SearchOutcome:
+        """See `Memory.search`."""
+        question = Question(query, self._vectorizer)
+        warnings: list[str] = []
+        narrowed = results.narrows(tags, only)
+        among = await self._allowed(user_id, tags, only) if narrowed else None
+        spoken = include_conversation and not narrowed
+        while True:
+            evidence = await self._evidence_of(user_id, question, among, spoken, warnings)
+            ranked = rank(evidence, self._weights)
+            recency = Recency.of_now(self._recency_weight)
+            shown = await self._show(user_id, ranked, top_k, warnings, only, recency)
+            if len(shown) >= top_k or among is not None:
+                break
+            if not crowded(evidence[_NOTES], self._weights):
+                break
+            # hidden notes may have taken the places of others
+            among = await self._allowed(user_id, tags, only)
+        if question.problem:
+            warnings.append(
+                f"semantic search is unavailable ({question.problem}); "
+                "these results were found by keyword only"
+            )
+        elif similarity := evidence[_NOTES].similarity:
+            warnings += _incomplete(similarity.missing)
+        return SearchOutcome(shown, tuple(dict.fromkeys(warnings)))
+
+    async def similar(
+        self, user_id: str, note_id: str, embedded: Embedded, session_id: str = ""
+    ) -> tuple[Hit, ...]:
+        """Other notes whose passages are near `embedded`, by cosine, nearest first, as the
+        session sees them; never the two with a fixed name."""
+        namespace = models.notes_of(user_id)
+        similarity = await self._similarity(namespace, embedded)
+        vectors, cosines = similarity.vectors, similarity.cosines
+        near = np.flatnonzero(cosines >= SIMILAR_MIN)
+        near = near[np.argsort(-cosines[near], kind="stable")]
+        ranked = (
+            Ranked(_NOTES, int(vectors.ids[row]), min(1.0, float(cosines[row])), "semantic")
+            for row in near
+        )
+        only = Only(session_id=session_id)
+        return await self._show(
+            user_id, ranked, SIMILAR_MAX, [], only, without=note_id, without_keys=repository.FIXED
+        )
+
+    async def _allowed(self, user_id: str, tags: Sequence[str], only: Only) -> Ids:
+        return await results.allowed(self._database, models.notes_of(user_id), tags, only)
+
+    async def _evidence_of(
+        self,
+        user_id: str,
+        question: Question,
+        among: Ids | None,
+        spoken: bool,
+        warnings: list[str],
+    ) -> list[Evidence]:
+        """What speaks for notes, of `among` if given, and with `spoken` for conversations."""
+        terms = keyword.query_terms(question.text)
+        in_notes = self._evidence("chunks_fts", models.notes_of(user_id), question, terms, among)
+        if not spoken:
+            return [await in_notes]
+        in_conversations = self._conversation_evidence(user_id, question, terms, warnings)
+        return list(await asyncio.gather(in_notes, in_conversations))
+
+    async def _evidence(
+        self,
+        index: keyword.Index,
+        namespace: str,
+        question: Question,
+        terms: Sequence[str],
+        among: Ids | None = None,
+    ) -> Evidence:
+        """What speaks for each passage.
+
+        The words go first: the engine looks for them while this thread waits for
+        the vector or multiplies.
+        """
+        matches, similarity = await asyncio.gather(
+            keyword.match(self._database, index, namespace, terms, among),
+            self._meaning(namespace, question),
+        )
+        return Evidence(matches, similarity, among, len(terms))
+
+    async def _conversation_evidence(
+        self, user_id: str, question: Question, terms: Sequence[str], warnings: list[str]
+    ) -> Evidence:
+        """Evidence from conversations; none, with a warning, where that fails."""
+        namespace = models.conversations_of(user_id)
+        try:
+            return await self._evidence("conversation_fts", namespace, question, terms)
+        except Exception as error:
+            warnings.append(_conversation_failed(error))
+            return Evidence(keyword.NO_MATCHES, None)
+
+    async def _meaning(self, namespace: str, question: Question) -> Similarity | None:
+        embedded = await question.embedded()
+        return await self._similarity(namespace, embedded) if embedded else None
+
+    async def _similarity(self, namespace: str, embedded: Embedded) -> Similarity:
+        """The cosine of everything in the namespace with the nearest of `embedded`."""
+        queries = embedded.vectors
+        vectors, missing = await self._vectors.snapshot(
+            namespace, embedded.model_id, queries.shape[1]
+        )
+        if vectors.matrix.size * len(queries) <= _INLINE_MAX_NUMBERS:
+            return Similarity(vectors, vectors.cosines(queries), missing)
+        return Similarity(vectors, await asyncio.to_thread(vectors.cosines, queries), missing)
+
+    async def _show(
+        self,
+        user_id: str,
+        ranked: Iterator[Ranked],
+        limit: int,
+        warnings: list[str],
+        only: Only,
+        recency: Recency = NO_RECENCY,
+        without: str = "",
+        without_keys: Collection[str] = (),
+    ) -> tuple[Hit, ...]:
+        """The first `limit` entries, each with its best passage, without duplicates.
+
+        Newness only takes from a score, so an entry has its place as soon as no
+        passage still to come scores as much. Pages grow, so that many hidden notes
+        cost few questions.
+        """
+        waiting: list[tuple[float, Hit]] = []
+        entries = {without}
+        said: set[str] = set()
+        size = limit + _SPARE
+        while page := list(itertools.islice(ranked, size)):
+            size *= 2
+            found = await self._fetch(user_id, page, warnings, only)
+            said.update(entry.said for entry in found.values() if entry.note_id)
+            for passage in page:
+                entry = found.get(passage.chunk_id)
+                if entry is None or entry.entry in entries or entry.key in without_keys:
+                    continue
+                entries.add(entry.entry)
+                if not entry.note_id:
+                    if entry.said in said:
+                        continue
+                    said.add(entry.said)
+                score = recency.adjusted(passage.score, entry.updated_at)
+                waiting.append((score, entry.hit(score, passage.matched_by)))
+            waiting.sort(key=lambda scored: -scored[0])
+            if len(waiting) >= limit and waiting[limit - 1][0] >= page[-1].score:
+                break
+        return tuple(hit for _, hit in waiting[:limit])
+
+    async def _fetch(
+        self, user_id: str, page: Iterable[Ranked], warnings: list[str], only: Only
+    ) -> dict[int, results.Found]:
+        notes = [passage.chunk_id for passage in page if passage.part == _NOTES]
+        conversation = [passage.chunk_id for passage in page if passage.part == _CONVERSATION]
+        found = await results.notes(self._database, models.notes_of(user_id), notes, only)
+        if conversation:
+            try:
+                found |= await results.conversation(
+                    self._database, models.conversations_of(user_id), conversation
+                )
+            except Exception as error:
+                warnings.append(_conversation_failed(error))
+        return found
+
+
+def _incomplete(missing: int) -> list[str]:
+    if missing <= 0:
+        return []
+    passages = "1 passage has" if missing == 1 else f"{missing} passages have"
+    return [f"{passages} no vector yet and can be found by keyword only"]
+
+
+def _conversation_failed(error: Exception) -> str:
+    log.warning("searching conversations failed", exc_info=error)
+    return "conversations could not be searched; these results are notes only"

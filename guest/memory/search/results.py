@@ -1,0 +1,161 @@
+"""From ranked passages to what a search shows: their notes, or who said them when."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+import numpy as np
+
+from guest.memory.conversations.purge import HIDDEN
+from guest.memory.models import HIT_TEXT_MAX_CHARS, Hit, MatchedBy, Only
+from guest.memory.search.vectors import Ids
+from guest.memory.storage.base import Database
+from guest.memory.storage.errors import noticed
+
+_NOTES: Final = """
+SELECT chunks.chunk_id, notes.note_id,
+       CASE WHEN length(notes.content) > ?1 THEN chunks.body ELSE notes.content END,
+       notes.tags, notes.created_at, notes.updated_at, notes.version,
+       COALESCE(notes.key, ''), notes.type, notes.confidence, notes.origin_actor,
+       notes.origin_link, notes.origin_material, notes.superseded_by IS NOT NULL,
+       length(notes.content) > ?1
+    FROM json_each(?2) AS wanted
+    CROSS JOIN chunks ON chunks.chunk_id = wanted.value
+    CROSS JOIN notes ON notes.namespace = chunks.namespace AND notes.note_id = chunks.note_id
+    WHERE chunks.namespace = ?3 AND notes.scope_session IN ('', ?4)
+        AND (notes.superseded_by IS NULL OR ?5)
+"""
+_CONVERSATION: Final = f"""
+SELECT chunks.chunk_id, chunks.context, chunks.body, event.created_at, event.session_id,
+       event.sequence, event.role
+    FROM json_each(?) AS wanted
+    CROSS JOIN chunks ON chunks.chunk_id = wanted.value
+    CROSS JOIN conversation_events AS event USING (session_id, sequence)
+    WHERE chunks.namespace = ? AND NOT {HIDDEN}
+"""  # noqa: S608
+_ALLOWED: Final = """
+SELECT json_group_array(chunks.chunk_id)
+    FROM notes JOIN chunks USING (namespace, note_id)
+    WHERE notes.namespace = ?1 AND notes.scope_session IN ('', ?2)
+        AND (notes.superseded_by IS NULL OR ?3) AND notes.confidence >= ?4
+        AND (?5 = '[]' OR notes.type IN (SELECT value FROM json_each(?5)))
+        AND (?6 = '[]' OR notes.tags <> '[]' AND NOT EXISTS (
+            SELECT 1 FROM json_each(?6) AS wanted
+            WHERE wanted.value NOT IN (SELECT value FROM json_each(notes.tags))))
+"""
+
+
+@dataclass(frozen=True)
+class Found:
+    """One passage as it would be shown. `said` tells duplicates apart; `entry` is
+    the note, or the passage itself where it belongs to none. `rest` is what a `Hit`
+    says besides."""
+
+    entry: str
+    said: str
+    note_id: str
+    key: str
+    text: str
+    created_at: str
+    updated_at: str
+    rest: Mapping[str, Any]
+
+    def hit(self, score: float, matched_by: MatchedBy) -> Hit:
+        return Hit(
+            note_id=self.note_id,
+            text=self.text,
+            score=round(score, 4),
+            source="user_memory" if self.note_id else "conversation",
+            matched_by=matched_by,
+            created_at=self.created_at,
+            updated_at=self.updated_at,
+            key=self.key,
+            **self.rest,
+        )
+
+
+def narrows(tags: Sequence[str], only: Only) -> bool:
+    """Whether most notes may have to be left out; nothing said in a conversation has
+    tags, a type or a confidence, so none of that is searched then."""
+    return bool(tags or only.types) or only.min_confidence > 0
+
+
+async def notes(
+    database: Database, namespace: str, chunk_ids: Sequence[int], only: Only
+) -> dict[int, Found]:
+    """The notes of passages; those gone are left out, and those that `only` hides
+    because they are superseded or another session's."""
+    result = await database.execute(
+        _NOTES,
+        (
+            HIT_TEXT_MAX_CHARS,
+            json.dumps(list(chunk_ids)),
+            namespace,
+            only.session_id,
+            only.superseded,
+        ),
+    )
+    found = {}
+    with noticed("a note"):
+        for row in result.rows:
+            chunk_id, note_id, text, tags, created, updated, version, key = cast(
+                "tuple[Any, ...]", row[:8]
+            )
+            kind, confidence, actor, link, material, *states = cast("tuple[Any, ...]", row[8:])
+            rest = {
+                "tags": tuple(json.loads(tags)),
+                "version": version,
+                "type": kind,
+                "confidence": confidence,
+                "actor": actor,
+                "link": link,
+                "material": bool(material),
+                "superseded": bool(states[0]),
+                "shortened": bool(states[1]),
+            }
+            found[chunk_id] = Found(
+                note_id, _said(text), note_id, key, text, created, updated, rest
+            )
+    return found
+
+
+async def conversation(
+    database: Database, namespace: str, chunk_ids: Sequence[int]
+) -> dict[int, Found]:
+    """Passages of conversations; those gone are left out. What a tool gave is material."""
+    result = await database.execute(_CONVERSATION, (json.dumps(list(chunk_ids)), namespace))
+    found = {}
+    for row in result.rows:
+        chunk_id, context, body, created, session_id, sequence, role = cast("tuple[Any, ...]", row)
+        rest = {
+            "tags": (),
+            "version": 0,
+            "material": role == "tool",
+            "session_id": session_id,
+            "sequence": sequence,
+        }
+        entry, text = f"passage {chunk_id}", f"{context}: {body}"
+        found[chunk_id] = Found(entry, _said(body), "", "", text, created, created, rest)
+    return found
+
+
+async def allowed(database: Database, namespace: str, tags: Sequence[str], only: Only) -> Ids:
+    """The passages of all notes that `only` allows and that carry every one of `tags`."""
+    result = await database.execute(
+        _ALLOWED,
+        (
+            namespace,
+            only.session_id,
+            only.superseded,
+            only.min_confidence,
+            json.dumps(list(only.types)),
+            json.dumps(list(tags), ensure_ascii=False),
+        ),
+    )
+    with noticed("the tags of a note"):
+        return np.array(json.loads(cast(str, result.rows[0][0])), np.int64)
+
+
+def _said(text: str) -> str:
+    return " ".join(text.casefold().split())

@@ -1,0 +1,214 @@
+"""Vectors in the database and, once a search has asked for them, in memory."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Final, cast
+
+import numpy as np
+
+from guest.embedding.backends import Vectors
+from guest.memory.search.vectors import ResidentVectors, Snapshot
+from guest.memory.storage.base import AnswerLost, Database, Row, Statement, apply
+from guest.memory.storage.errors import noticed
+
+_LOAD_ROWS: Final = 1000
+"""Rows per query while loading, so that other work gets its turn in between."""
+
+_STORE: Final = """
+INSERT INTO chunks_vec (chunk_id, namespace, model_id, vector)
+    SELECT chunk_id, namespace, ?, ? FROM chunks WHERE chunk_id = ? AND namespace = ?
+    ON CONFLICT (chunk_id) DO UPDATE SET model_id = excluded.model_id, vector = excluded.vector
+    RETURNING chunk_id
+"""
+_SLICE_ROWS: Final = 1000
+"""Rows per statement while setting vectors aside: other threads run between two."""
+
+_SET_ASIDE: Final = """
+UPDATE chunks_vec SET model_id = '' WHERE chunk_id IN (
+    SELECT chunk_id FROM chunks_vec
+        WHERE namespace IN (SELECT value FROM json_each(?)) AND model_id > '' LIMIT ?)
+"""
+_COUNT_BOTH: Final = """
+SELECT (SELECT COUNT(*) FROM chunks_vec
+            WHERE namespace IN (SELECT value FROM json_each(?1)) AND model_id > ''),
+       (SELECT COUNT(*) FROM chunks WHERE namespace IN (SELECT value FROM json_each(?1)))
+"""
+_LOAD: Final = """
+SELECT chunk_id, vector FROM chunks_vec
+    WHERE namespace = ? AND model_id = ? AND chunk_id > ? AND length(vector) = ?
+    ORDER BY chunk_id LIMIT ?
+"""
+
+
+@dataclass
+class _Namespace:
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    model_id: str = ""
+    resident: ResidentVectors | None = None
+    passages: int = 0
+
+
+class VectorStore:
+    """Every namespace's vectors. The database is the source of truth.
+
+    Whoever adds or removes passages does so within `changing(namespace)` and
+    tells it here before leaving, so that what is resident cannot fall out of
+    step.
+    """
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._namespaces: dict[str, _Namespace] = {}
+        self.on_unknown_change: Callable[[], None] = lambda: None
+        self.on_change: Callable[[str], None] = lambda _: None
+
+    @asynccontextmanager
+    async def changing(self, namespace: str) -> AsyncIterator[None]:
+        """Change a namespace's passages or vectors, one at a time.
+
+        A caller that is cancelled while its batch runs, or loses the answer to it,
+        cannot tell what has changed; then what is resident is dropped, to be loaded
+        again when it is asked for, and `on_unknown_change` is called. `on_change` is
+        called after everything that may have been a change.
+        """
+        state = self._of(namespace)
+        async with state.lock:
+            try:
+                yield
+            except (asyncio.CancelledError, AnswerLost):
+                self.drop(namespace)
+                self.on_unknown_change()
+                raise
+            finally:
+                self.on_change(namespace)
+
+    def drop(self, namespace: str) -> None:
+        """Forget what is resident, to load it again when it is asked for."""
+        self._of(namespace).resident = None
+
+    def added(self, namespace: str, passages: int) -> None:
+        """Passages have been stored, without vectors yet."""
+        self._of(namespace).passages += passages
+
+    def removed(self, namespace: str, chunk_ids: Sequence[int]) -> None:
+        """Passages are gone, and their vectors with them."""
+        state = self._of(namespace)
+        state.passages -= len(chunk_ids)
+        if state.resident is not None:
+            state.resident.remove(chunk_ids)
+
+    async def store(
+        self, namespace: str, model_id: str, chunk_ids: Sequence[int], vectors: Vectors
+    ) -> None:
+        """Make the vectors of passages durable; those of vanished passages are dropped."""
+        rows = np.ascontiguousarray(vectors, dtype="<f4")
+        statements = [
+            Statement(_STORE, (model_id, rows[i].tobytes(), chunk_id, namespace))
+            for i, chunk_id in enumerate(chunk_ids)
+        ]
+        # after a lost answer the vectors are durable too, and what is resident is loaded again
+        with suppress(AnswerLost):
+            async with self.changing(namespace):
+                results = await self._database.batch(statements)
+                stored = [i for i, result in enumerate(results) if result.rows]
+                self.stored(namespace, model_id, [chunk_ids[i] for i in stored], rows[stored])
+
+    def stored(
+        self, namespace: str, model_id: str, chunk_ids: Sequence[int], vectors: Vectors
+    ) -> None:
+        """Vectors of passages have been made durable. A passage that had one of another
+        model has only this one from now on."""
+        state = self._of(namespace)
+        if state.resident is None:
+            return
+        if state.model_id != model_id:
+            state.resident.remove(chunk_ids)
+        elif state.resident.dimensions != vectors.shape[1]:
+            state.resident = None
+        else:
+            state.resident.add(chunk_ids, vectors)
+
+    async def set_aside(self, namespaces: Sequence[str]) -> int:
+        """Let no vector of these namespaces count any more, all at once; how many
+        passages they have.
+
+        Each stays where it is, as one of no model, until another takes its place.
+        """
+        names = json.dumps(sorted(namespaces))
+        async with AsyncExitStack() as stack:
+            for namespace in sorted(namespaces):
+                await stack.enter_async_context(self.changing(namespace))
+            vectors, passages = (await self._database.execute(_COUNT_BOTH, (names,))).rows[0]
+            slices = cast(int, vectors) // _SLICE_ROWS + 1
+            await apply(self._database, *[Statement(_SET_ASIDE, (names, _SLICE_ROWS))] * slices)
+            for namespace in namespaces:
+                self._of(namespace).resident = None
+        return cast(int, passages)
+
+    async def snapshot(
+        self, namespace: str, model_id: str, dimensions: int
+    ) -> tuple[Snapshot, int]:
+        """The namespace's vectors of one model, and how many passages have none.
+
+        Vectors of other models are never among them.
+        """
+        state = self._of(namespace)
+        resident = self._resident(state, model_id, dimensions)
+        if resident is None:
+            async with state.lock:
+                resident = self._resident(state, model_id, dimensions)
+                if resident is None:
+                    resident = await self._load(namespace, model_id, dimensions)
+                    state.passages = await self._count(namespace)
+                    state.model_id, state.resident = model_id, resident
+        return resident.snapshot(), state.passages - len(resident)
+
+    def _of(self, namespace: str) -> _Namespace:
+        return self._namespaces.setdefault(namespace, _Namespace())
+
+    def _resident(
+        self, state: _Namespace, model_id: str, dimensions: int
+    ) -> ResidentVectors | None:
+        resident = state.resident
+        if resident is None or state.model_id != model_id or resident.dimensions != dimensions:
+            return None
+        return resident
+
+    async def _load(self, namespace: str, model_id: str, dimensions: int) -> ResidentVectors:
+        resident = ResidentVectors(dimensions)
+        size = dimensions * np.dtype("<f4").itemsize
+        last = 0
+        while True:
+            result = await self._database.execute(
+                _LOAD, (namespace, model_id, last, size, _LOAD_ROWS)
+            )
+            if result.rows:
+                with noticed("a vector"):
+                    ids, vectors = _unpack(result.rows, dimensions)
+                resident.add(ids, vectors)
+                last = ids[-1]
+            if len(result.rows) < _LOAD_ROWS:
+                return resident
+
+    async def _count(self, namespace: str) -> int:
+        result = await self._database.execute(
+            "SELECT COUNT(*) FROM chunks WHERE namespace = ?", (namespace,)
+        )
+        count = result.rows[0][0]
+        assert isinstance(count, int)
+        return count
+
+
+def _unpack(rows: Sequence[Row], dimensions: int) -> tuple[list[int], Vectors]:
+    ids: list[int] = []
+    blobs: list[bytes] = []
+    for chunk_id, blob in rows:
+        assert isinstance(chunk_id, int)
+        assert isinstance(blob, bytes)
+        ids.append(chunk_id)
+        blobs.append(blob)
+    vectors = np.frombuffer(b"".join(blobs), "<f4").reshape(len(ids), dimensions)
+    return ids, vectors.astype(np.float32, copy=False)

@@ -1,1 +1,0 @@
-"""Whole sessions: in use, put away, forgotten by hand or by age."""

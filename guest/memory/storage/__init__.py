@@ -1,0 +1,1 @@
+"""Databases: one interface, a local file and a server behind it."""

@@ -1,0 +1,147 @@
+"""A server's database that goes away and comes back.
+
+The first request that it does not answer is the last one that waits for it: from
+then on every request fails at once, with the same reason, while one task asks
+every few seconds whether the server is back.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, TypeVar
+
+from wire.errors import Code
+
+from guest.errors import StorageError
+from guest.memory.storage.base import Database, Result, Statement, Value
+
+log = logging.getLogger(__name__)
+
+_REFUSED: Final = (Code.UNAUTHENTICATED, Code.PERMISSION_DENIED)
+AWAY: Final = (Code.UNAVAILABLE, Code.TIMEOUT, *_REFUSED)
+NOTHING_CHANGED: Final = "; nothing was changed there"
+_PROBE_MIN_S: Final = 0.1
+_PROBE_MAX_S: Final = 2.0
+_START_WAIT_S: Final = 3.0
+
+_T = TypeVar("_T")
+
+
+class WatchedDatabase:
+    """The `Database` of a server, which need not be there.
+
+    `prepare` brings the server's schema up to date; it is done before anything
+    else, and again whenever the server comes back. `problem` says why the server
+    cannot be used, None where it can. `on_return` is called when it is there
+    (again).
+    """
+
+    def __init__(self, database: Database, prepare: Callable[[Database], Awaitable[None]]) -> None:
+        self._database = database
+        self._prepare = prepare
+        self._since = time.monotonic()
+        self._probing: asyncio.Task[None] | None = None
+        self.problem: StorageError | None = StorageError(
+            Code.UNAVAILABLE, "the memory server has not answered yet"
+        )
+        self.on_return: Callable[[], None] = lambda: None
+
+    async def start(self) -> None:
+        """Make the server ready for use, or begin to wait for it.
+
+        Raises `StorageError` where it answers and cannot be used.
+        """
+        first = asyncio.ensure_future(self._prepare(self._database))
+        self._probing = asyncio.create_task(self._probe(first), name="memory-server-probe")
+        await asyncio.wait({first}, timeout=_START_WAIT_S)
+        if first.done() and (error := first.exception()) is not None:
+            if not is_away(error):
+                await self._stop_probing()
+                raise error
+            log.warning("starting without the memory server: %s", error)
+        # the probe sees the same outcome; let it act on it
+        await asyncio.sleep(0)
+
+    async def execute(self, sql: str, args: Sequence[Value] = ()) -> Result:
+        return await self._ask(lambda: self._database.execute(sql, args))
+
+    async def batch(self, statements: Sequence[Statement]) -> list[Result]:
+        return await self._ask(lambda: self._database.batch(statements))
+
+    async def checkpoint(self) -> None:
+        await self._ask(self._database.checkpoint)
+
+    async def size_bytes(self) -> int:
+        return await self._database.size_bytes()
+
+    async def close(self) -> None:
+        await self._stop_probing()
+        await self._database.close()
+
+    async def _ask(self, request: Callable[[], Awaitable[_T]]) -> _T:
+        if self.problem is not None:
+            raise _again(self.problem)
+        try:
+            return await request()
+        except StorageError as error:
+            if is_away(error):
+                self._gone(error)
+            raise
+
+    def _gone(self, error: StorageError) -> None:
+        if self.problem is None:
+            log.warning("the memory server is away: %s", error)
+            self.problem, self._since = _absence(error), time.monotonic()
+            self._probing = asyncio.create_task(self._probe(), name="memory-server-probe")
+
+    async def _probe(self, asking: "asyncio.Future[None] | None" = None) -> None:
+        """Ask until the server can be used."""
+        delay = _PROBE_MIN_S
+        while True:
+            try:
+                await (asking or self._prepare(self._database))
+                break
+            except StorageError as error:
+                problem = _absence(error)
+                if self.problem is None or self.problem.brief != problem.brief:
+                    log.warning("the memory server cannot be used yet: %s", error)
+                self.problem = problem
+            except Exception:
+                log.exception("asking for the memory server failed")
+            asking = None
+            await asyncio.sleep(delay)
+            delay = min(delay * 2, _PROBE_MAX_S)
+        self.problem = None
+        log.info("the memory server is there, after %.1f s", time.monotonic() - self._since)
+        self.on_return()
+
+    async def _stop_probing(self) -> None:
+        probing, self._probing = self._probing, None
+        if probing is not None:
+            probing.cancel()
+            await asyncio.gather(probing, return_exceptions=True)
+
+
+def is_away(error: BaseException) -> bool:
+    """Whether this is a server that is not there, or lets nobody in, right now."""
+    return isinstance(error, StorageError) and error.code in AWAY
+
+
+def _absence(error: StorageError) -> StorageError:
+    """What is said to those who come after `error`: nothing of theirs was even sent."""
+    if error.code not in (Code.UNAVAILABLE, Code.TIMEOUT):
+        return _again(error)
+    reason = (error.details or error.brief).removesuffix(NOTHING_CHANGED)
+    return StorageError(
+        Code.UNAVAILABLE,
+        "the memory server cannot be reached",
+        details=f"{reason}{NOTHING_CHANGED}",
+        resolution="look whether it runs and whether this machine reaches it; memory continues "
+        "by itself as soon as it does",
+    )
+
+
+def _again(error: StorageError) -> StorageError:
+    """The same error, to be raised where it has not been yet."""
+    return StorageError(error.code, error.brief, details=error.details, resolution=error.resolution)

@@ -1,0 +1,209 @@
+"""Backups of a memory in use: whole, checked copies, and putting one back."""
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from wire.errors import Code
+
+from guest.errors import StorageError
+from guest.memory.models import MemoryConfig
+from guest.memory.storage import copies, errors
+from guest.memory.storage.base import Database
+from guest.memory.storage.inspection import Inspection, inspect, inspect_apart
+from guest.memory.storage.local import LocalDatabase, check_key, connect, derive
+from guest.memory.storage.migrations import MIGRATIONS, migrate
+from guest.memory.storage.rekey import copy_under
+from guest.memory.transfer.move import copy_user
+
+
+async def copy_store(database: Database, config: MemoryConfig, user_id: str, target: Path) -> None:
+    """Write the memory in `database` to a file at `target`. Raises `StorageError`.
+
+    A file is copied as it is at one moment, with all its users. From a server comes
+    everything of `user_id`; a note or turn that is written meanwhile is in it whole
+    or not at all.
+    """
+    if isinstance(database, LocalDatabase):
+        await database.copy_to(target)
+        return
+    copy = await LocalDatabase.open(target, config.encryption_key)
+    try:
+        await migrate(copy)
+        await copy_user(database, copy, user_id, config)
+    finally:
+        await copy.close()
+
+
+Snapshot = Callable[[Path], Awaitable[None]]
+"""Writes a copy of a whole memory to a path at which nothing lies."""
+
+_UNCHECKED: Final = ".unchecked"
+
+
+@dataclass(frozen=True)
+class Backup:
+    """A file in the directory of backups, and what it holds."""
+
+    name: str
+    bytes: int
+    sha256: str
+    notes: int
+    sessions: int
+
+
+class Backups:
+    """The backups in `directory`, encrypted with `key` if there is one.
+
+    They stay until the operator removes them, and so does in them what is
+    deleted from the memory later.
+    """
+
+    def __init__(self, directory: Path, key: str, snapshot: Snapshot) -> None:
+        self._directory = directory
+        self._key = key
+        self._snapshot = snapshot
+        self._lock = asyncio.Lock()
+
+    async def make(self) -> Backup:
+        """Copy the memory as it is now, and check the copy, while it is in use.
+
+        Only what has passed gets its name. Raises `StorageError`.
+        """
+        async with self._lock:
+            await asyncio.to_thread(self._prepare)
+            moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+            name = self._free(f"memory-{moment}")
+            draft = self._directory / (name + _UNCHECKED)
+            try:
+                await self._snapshot(draft)
+                found = await self._inspect(draft)
+                digest = await asyncio.to_thread(_sha256, draft)
+                size = draft.stat().st_size
+                draft.replace(self._directory / name)
+                copies.sync(self._directory)
+            except OSError as error:
+                raise errors.from_system(error, draft) from None
+            finally:
+                draft.unlink(missing_ok=True)
+            return Backup(name, size, digest, found.notes, found.sessions)
+
+    async def _inspect(self, draft: Path) -> Inspection:
+        try:
+            return await inspect_apart(draft, self._key)
+        except StorageError as error:
+            if error.code is not Code.DATA_LOSS:
+                raise
+            raise StorageError(
+                Code.DATA_LOSS,
+                "the memory is damaged, and no backup of it was made",
+                details=error.details,
+                resolution="bring back an earlier backup: `runner stop`, then "
+                "`runner memory restore FILE`",
+            ) from None
+
+    def _prepare(self) -> None:
+        """Make the directory, and remove what an interrupted backup has left."""
+        try:
+            self._directory.mkdir(mode=0o700, exist_ok=True)
+            self._directory.chmod(0o700)
+            for path in self._directory.iterdir():
+                if _UNCHECKED in path.name:
+                    path.unlink()
+        except OSError as error:
+            raise errors.from_system(error, self._directory) from None
+
+    def _free(self, stem: str) -> str:
+        name, number = f"{stem}.db", 1
+        while (self._directory / name).exists():
+            number += 1
+            name = f"{stem}-{number}.db"
+        return name
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+@dataclass(frozen=True)
+class Restored:
+    """What is in place now, and the name of what was there before, if anything was."""
+
+    found: Inspection
+    kept_as: str
+
+
+def restore(database: Path, key: str, backup: Path, backup_key: str) -> Restored:
+    """Replace the file at `database` by a checked copy of `backup` under `key`.
+
+    The caller owns `database`. What was there is kept beside it until something
+    is deleted from the memory. A crash at any moment leaves the one or the
+    other. Raises `StorageError`; nothing has changed then.
+    """
+    try:
+        _check_readable(backup, backup_key)
+        copies.erase_leftovers(database)
+        draft = copies.incoming(database)
+        copy_under(backup, backup_key, draft, key)
+        found = inspect(draft, key)
+        if found.schema_version > MIGRATIONS[-1].version:
+            copies.erase(draft)
+            raise _bad(
+                Code.FAILED_PRECONDITION,
+                f"it has schema version {found.schema_version}; this program knows up to "
+                f"{MIGRATIONS[-1].version}",
+                "restore it with the newer version of Oxydra that made it",
+            )
+        kept = _make_way(database, key)
+        copies.replace(draft, database, kept)
+    except OSError as error:
+        raise errors.from_system(error, database) from None
+    return Restored(found, kept.name if kept.exists() else "")
+
+
+def _check_readable(backup: Path, key: str) -> None:
+    try:
+        if not backup.stat().st_size:
+            raise _bad(Code.DATA_LOSS, "it is empty", "name another backup")
+        check_key(backup, derive(key))
+    except OSError as error:
+        raise _bad(Code.NOT_FOUND, error.strerror or str(error), "name another file") from None
+    except StorageError as error:
+        raise _bad(
+            error.code,
+            error.brief.replace(str(backup), "in it"),
+            "name the key it was made with (--key-env or --key-file), or another backup",
+        ) from None
+
+
+def _make_way(database: Path, key: str) -> Path:
+    """Bring the log of the file that goes into it; the name under which it is kept.
+
+    A log that cannot go in stays with its file: the new one must never meet it.
+    """
+    moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    kept, number = copies.before_restore(database, moment), 1
+    while kept.exists():
+        number += 1
+        kept = copies.before_restore(database, f"{moment}-{number}")
+    if not database.exists():
+        return kept
+    with suppress(StorageError):
+        connect(database, key).close()
+    log = copies.beside_of(database, "-wal")
+    if log.exists():
+        log.replace(copies.beside_of(kept, "-wal"))
+    copies.beside_of(database, "-shm").unlink(missing_ok=True)
+    return kept
+
+
+def _bad(code: Code, reason: str, resolution: str) -> StorageError:
+    return StorageError(
+        code, "the backup cannot be restored", details=reason, resolution=resolution
+    )

@@ -1,0 +1,158 @@
+"""Copies of a database file: made whole, and the automatic ones gone again in time.
+
+An automatic copy lies beside its database and is named after why it was made:
+`memory.db.before-v2` before a migration to schema version 2, and
+`memory.db.before-restore-<time>` when a backup took its place. Such copies
+still hold what is deleted from the database later, so a deletion removes them.
+"""
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from guest.memory.storage import errors
+
+_KEPT: Final = 3
+"""So many copies of each kind stay beside a database."""
+_PARTIAL: Final = ".partial"
+_INCOMING: Final = ".incoming"
+_REKEYED: Final = ".before-rekey"
+_BLOCK_BYTES: Final = 1024 * 1024
+
+
+def before_migration(database: Path, version: int) -> Path:
+    """Where a copy belongs that is made before the migration to `version`."""
+    return database.with_name(f"{database.name}.before-v{version}")
+
+
+def before_restore(database: Path, time: str) -> Path:
+    """Where the database goes when a backup takes its place at `time`."""
+    return database.with_name(f"{database.name}.before-restore-{time}")
+
+
+def before_rekey(database: Path) -> Path:
+    """Where the file with the old key lies for as long as it takes to overwrite it."""
+    return beside_of(database, _REKEYED)
+
+
+def incoming(database: Path) -> Path:
+    """Where a file is prepared that shall take the place of `database`."""
+    return beside_of(database, _INCOMING)
+
+
+def automatic(database: Path) -> list[Path]:
+    """All automatic copies of `database`, also unfinished ones, the oldest first."""
+    start = f"{database.name}.before-"
+    found = [path for path in database.parent.iterdir() if path.name.startswith(start)]
+    return sorted(found, key=lambda path: path.lstat().st_mtime_ns)
+
+
+def drop_surplus(database: Path) -> None:
+    """Remove what interrupted work has left, and all but the latest copies of a kind."""
+    erase_leftovers(database)
+    for kind in ("v", "restore-"):
+        start = f"{database.name}.before-{kind}"
+        for path in [path for path in automatic(database) if path.name.startswith(start)][:-_KEPT]:
+            erase(path)
+
+
+def erase_leftovers(database: Path) -> None:
+    """Remove what interrupted work on `database` or a copy of it has left beside it."""
+    for path in database.parent.iterdir():
+        if path.name.startswith(f"{database.name}.") and _unfinished(path):
+            erase(path)
+
+
+def beside_of(path: Path, suffix: str) -> Path:
+    """A companion of a file, such as its log with the suffix "-wal"."""
+    return path.with_name(path.name + suffix)
+
+
+def replace(new: Path, database: Path, kept_as: Path) -> None:
+    """Put `new` in the place of `database` at once and durably; the old one gets a name.
+
+    At every moment one of them is there, whole. Neither may be in use.
+    """
+    if database.exists():
+        kept_as.unlink(missing_ok=True)
+        kept_as.hardlink_to(database)
+    sync(new)
+    new.replace(database)
+    sync(database.parent)
+
+
+def erase_automatic(database: Path) -> None:
+    """Overwrite and remove all automatic copies. Raises `StorageError`."""
+    for path in automatic(database):
+        erase(path)
+
+
+def erase(path: Path) -> None:
+    """Overwrite a file and remove it. Raises `StorageError`.
+
+    What a drive or a file system keeps of overwritten blocks is out of reach.
+    """
+    try:
+        if path.lstat().st_nlink == 1:
+            with path.open("r+b") as file:
+                left = os.fstat(file.fileno()).st_size
+                while left > 0:
+                    left -= file.write(bytes(min(left, _BLOCK_BYTES)))
+                file.flush()
+                os.fsync(file.fileno())
+        path.unlink()
+    except OSError as error:
+        raise errors.from_system(error, path) from None
+
+
+def copy(descriptor: int, target: Path) -> None:
+    """Make `target` a durable copy of an open file, readable by its owner only.
+
+    Nothing is at `target` before it is complete. Raises `StorageError`.
+    """
+    size = os.fstat(descriptor).st_size
+    free = shutil.disk_usage(target.parent).free
+    if free < size + _BLOCK_BYTES:
+        raise errors.disk_full(target, f"it takes {size} bytes, and {free} are free")
+    with drafted(target) as draft:
+        writing = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        with os.fdopen(writing, "wb") as file:
+            for offset in range(0, size, _BLOCK_BYTES):
+                file.write(os.pread(descriptor, min(_BLOCK_BYTES, size - offset), offset))
+
+
+@contextmanager
+def drafted(target: Path) -> Iterator[Path]:
+    """A path to write a file at, which becomes `target` durably and at once at the end.
+
+    Failures of the operating system become `StorageError` and leave nothing.
+    """
+    draft = target.with_name(target.name + _PARTIAL)
+    try:
+        draft.unlink(missing_ok=True)
+        yield draft
+        sync(draft)
+        draft.replace(target)
+        sync(target.parent)
+    except OSError as error:
+        draft.unlink(missing_ok=True)
+        raise errors.from_system(error, target) from None
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def sync(path: Path) -> None:
+    """Make a file, or the names in a directory, durable."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _unfinished(path: Path) -> bool:
+    return path.name.endswith((_PARTIAL, _REKEYED)) or _INCOMING in path.name

@@ -1,0 +1,73 @@
+"""Erasing deleted text from the files, down to the last byte.
+
+Deleting rows is not enough. SQLite leaves copies in unused space, which
+`Database.checkpoint` overwrites. And the full-text index keeps the beginnings
+of terms as separators between its pages, also when the term itself has been
+deleted: those go when the index is rewritten.
+"""
+
+import asyncio
+from typing import Final, cast
+
+from wire.errors import Code
+
+from guest.errors import StorageError
+from guest.memory.conversations.purge import purge
+from guest.memory.search.vector_store import VectorStore
+from guest.memory.storage.base import Database, Statement, apply
+
+_INDEXES: Final = (("chunks_fts", "chunks_terms"), ("conversation_fts", "conversation_terms"))
+"""Both full-text indexes, each with the table of its living terms."""
+
+_SEPARATORS_LEFT: Final = """
+SELECT COUNT(*) FROM (SELECT CAST(substr(term, 2) AS TEXT) AS start
+                      FROM {index}_idx WHERE length(term) > 1) AS separator
+    WHERE NOT EXISTS (SELECT 1 FROM {terms}
+                      WHERE term >= separator.start AND term < separator.start || char(1114111))
+"""
+"""Separators that no living term begins with. The first byte of a stored term
+names the index, the rest is text."""
+
+_REWRITE: Final = "INSERT INTO {index} ({index}) VALUES (?)"
+_REWRITES: Final = ("optimize", "rebuild")
+"""The quick way first; it does nothing where the index is in one piece already."""
+
+
+class Eraser:
+    """Carries out what a row in `erasures` asks for."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._lock = asyncio.Lock()
+
+    async def erase(self) -> None:
+        """Erase everything deleted so far. Raises `StorageError` if that fails."""
+        async with self._lock:
+            last = await self._number("SELECT COALESCE(MAX(rowid), 0) FROM erasures")
+            for index, terms in _INDEXES:
+                await self._clean(index, _SEPARATORS_LEFT.format(index=index, terms=terms))
+            await self._database.checkpoint()
+            done = Statement("DELETE FROM erasures WHERE rowid <= ?", (last,))
+            await apply(self._database, done)
+
+    async def finish(self) -> None:
+        """Remove and erase what an interrupted run has left."""
+        await purge(self._database, VectorStore(self._database))
+        if await self._number("SELECT COUNT(*) FROM erasures"):
+            await self.erase()
+
+    async def _clean(self, index: str, separators_left: str) -> None:
+        for rewrite in _REWRITES:
+            if not await self._number(separators_left):
+                return
+            await apply(self._database, Statement(_REWRITE.format(index=index), (rewrite,)))
+        if await self._number(separators_left):
+            raise StorageError(
+                Code.INTERNAL,
+                "deleted words are still in the full-text index",
+                details=f"rewriting {index} did not remove them",
+                resolution="report this, with the log, as a bug",
+            )
+
+    async def _number(self, sql: str) -> int:
+        return cast(int, (await self._database.execute(sql)).rows[0][0])

@@ -1,0 +1,209 @@
+"""Hrana over HTTP: how a libSQL server is spoken to, one request at a time.
+
+`libsql-client` knows how statements, values and results are written; its own HTTP
+client speaks paths that servers have dropped and keeps one token for ever. So the
+requests are made here, to `v2/pipeline`, each in a stream of its own on the server.
+"""
+
+import asyncio
+import json
+import secrets
+import ssl
+from collections.abc import Callable, Sequence
+from http import HTTPStatus
+from typing import Any, Final
+
+import aiohttp
+from libsql_client import LibsqlError, ResultSet
+from libsql_client.hrana.convert import _error_from_proto, _result_set_from_proto, _stmt_to_proto
+
+from guest.memory.storage.base import Result, Statement
+
+_CONNECTIONS: Final = 16
+_IDLE_S: Final = 30.0
+_CONNECT_S: Final = 5.0
+_ANSWER_MAX_BYTES: Final = 64 * 1024 * 1024
+_ECHO: Final = "SELECT ?"
+
+
+class NoAnswer(Exception):  # noqa: N818 - says what is known, not what failed
+    """No answer, or none that can be understood. With `sent` false the request has
+    not reached the server; otherwise the server may have done what it asked."""
+
+    def __init__(self, reason: str, *, sent: bool) -> None:
+        super().__init__(reason)
+        self.sent = sent
+
+
+class _Stale(NoAnswer):
+    """The connection still held the answer to an earlier request; others may as well."""
+
+
+class Refused(Exception):  # noqa: N818 - see above
+    """The server answered with an HTTP status that says: not done, and not to be tried again."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(f"HTTP status {status}: {reason}")
+        self.status = status
+
+
+class Untrusted(Exception):  # noqa: N818 - see above
+    """The server's certificate is not one to trust."""
+
+
+class PipelineClient:
+    """Sends statements to one server, in at most `_CONNECTIONS` requests at a time.
+
+    Methods raise `LibsqlError` for what the engine there says of a statement, in
+    which case nothing of the call has happened, and the exceptions above. `token`
+    may be replaced at any time.
+    """
+
+    def __init__(self, url: str, token: str, tls: ssl.SSLContext, timeout_s: float) -> None:
+        self.token = token
+        self._url = url.rstrip("/") + "/v2/pipeline"
+        self._places = asyncio.Semaphore(_CONNECTIONS)
+        self._tls = tls
+        self._timeout = aiohttp.ClientTimeout(total=timeout_s, connect=min(_CONNECT_S, timeout_s))
+        self._session = self._new_session()
+
+    async def query(self, statement: Statement) -> Result:
+        """Run one statement that changes nothing."""
+        response = await self._request({"type": "execute", "stmt": _encoded(statement)}, None)
+        result: Result = _understood(_decoded, response)
+        return result
+
+    async def transaction(
+        self, statements: Sequence[Statement], begin: str, *, token: str | None = None
+    ) -> list[Result]:
+        """Run all of `statements` between `begin` and COMMIT, or none of them."""
+        batch = {"type": "batch", "batch": {"steps": _steps(statements, begin)}}
+        response = await self._request(batch, token)
+        results: list[Result] = _understood(_decoded_steps, response, len(statements))
+        return results
+
+    async def close(self) -> None:
+        await self._session.close()
+
+    def _new_session(self) -> aiohttp.ClientSession:
+        connector = aiohttp.TCPConnector(
+            limit=_CONNECTIONS, keepalive_timeout=_IDLE_S, ssl=self._tls
+        )
+        return aiohttp.ClientSession(connector=connector, timeout=self._timeout)
+
+    async def _leave(self, session: aiohttp.ClientSession) -> None:
+        """Drop all connections; requests on them are lost, as in any failing network."""
+        if self._session is session:
+            self._session = self._new_session()
+        await session.close()
+
+    async def _request(self, request: dict[str, Any], token: str | None) -> Any:
+        """The result of `request`, which goes there and back with a word of its own: the
+        late answer to an earlier request, left in a connection, is not taken for it."""
+        word = secrets.token_hex(8)
+        echo = {"type": "execute", "stmt": _encoded(Statement(_ECHO, (word,)))}
+        body = {"requests": [echo, request, {"type": "close"}]}
+        outcome = await self._post(body, self.token if token is None else token, word)
+        if outcome["type"] == "error":
+            raise _understood(_error_from_proto, outcome.get("error"))
+        return _understood(lambda: outcome["response"]["result"])
+
+    async def _post(self, body: dict[str, Any], token: str, word: str) -> Any:
+        headers = {"Accept-Encoding": "identity"}
+        if token:
+            headers["Authorization"] = f"Bearer {token}"
+        try:
+            async with self._places:
+                session = self._session
+                async with session.post(
+                    self._url, json=body, headers=headers, allow_redirects=False
+                ) as response:
+                    text = await _read(response)
+            if response.status != HTTPStatus.OK and token:
+                text = text.replace(token.encode(), b"[the token]")
+            return _outcome(response.status, text, word)
+        except _Stale:
+            await self._leave(session)
+            raise
+        except aiohttp.ClientConnectorCertificateError as error:
+            raise Untrusted(str(error)) from None
+        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError) as error:
+            raise NoAnswer(str(error), sent=False) from None
+        except TimeoutError:
+            raise NoAnswer("it did not answer in time", sent=True) from None
+        except (aiohttp.ClientError, OSError) as error:
+            raise NoAnswer(f"{type(error).__name__}: {error}", sent=True) from None
+
+
+def _outcome(status: int, text: bytes, word: str) -> dict[str, Any]:
+    """What became of the request that went with `word`."""
+    if status != HTTPStatus.OK:
+        reason = text[:300].decode("utf-8", "replace")
+        if status >= 500 or status == HTTPStatus.TOO_MANY_REQUESTS:
+            raise NoAnswer(f"HTTP status {status}: {reason}", sent=True)
+        raise Refused(status, reason)
+    echo, outcome = _understood(lambda: json.loads(text)["results"][:2])
+    if _understood(lambda: echo["response"]["result"]["rows"][0][0]["value"]) != word:
+        raise _Stale("it answers another request", sent=True)
+    if not isinstance(outcome, dict) or "type" not in outcome:
+        raise NoAnswer("it is not understood", sent=True)
+    return outcome
+
+
+def _encoded(statement: Statement) -> dict[str, Any]:
+    encoded: dict[str, Any] = _stmt_to_proto(statement.sql, tuple(statement.args))
+    return encoded
+
+
+def _steps(statements: Sequence[Statement], begin: str) -> list[dict[str, Any]]:
+    """Each step runs only if the one before it did; what is not committed is undone."""
+    before = map(Statement, ("PRAGMA foreign_keys = ON", begin))
+    steps: list[dict[str, Any]] = []
+    for statement in (*before, *statements, Statement("COMMIT")):
+        step = {"stmt": _encoded(statement)}
+        if steps:
+            step["condition"] = {"type": "ok", "step": len(steps) - 1}
+        steps.append(step)
+    undo = {"type": "not", "cond": {"type": "ok", "step": len(steps) - 1}}
+    return [*steps, {"stmt": _encoded(Statement("ROLLBACK")), "condition": undo}]
+
+
+def _decoded(response: Any) -> Result:
+    found: ResultSet = _result_set_from_proto(response)
+    if found.columns:
+        return Result(tuple(row.astuple() for row in found.rows), 0)
+    return Result((), found.rows_affected)
+
+
+def _decoded_steps(response: Any, count: int) -> list[Result]:
+    results, errors = response["step_results"], response["step_errors"]
+    if len(results) != count + 4 or len(errors) != count + 4:
+        raise ValueError(f"{len(results)} results for {count + 4} steps")
+    for error in errors:
+        if error is not None:
+            raise _error_from_proto(error)
+    if any(result is None for result in results[:-1]):
+        raise ValueError("a step has neither result nor error")
+    return [_decoded(result) for result in results[2:-2]]
+
+
+def _understood(read: Callable[..., Any], *answer: Any) -> Any:
+    """What `read` makes of an answer; one that it does not understand is none."""
+    try:
+        return read(*answer)
+    except LibsqlError as error:
+        if error.code != "HRANA_PROTO_ERROR":
+            raise
+        problem: Exception = error
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        problem = error
+    raise NoAnswer(f"it is not understood: {problem}", sent=True)
+
+
+async def _read(response: aiohttp.ClientResponse) -> bytes:
+    text = bytearray()
+    async for piece in response.content.iter_any():
+        text += piece
+        if len(text) > _ANSWER_MAX_BYTES:
+            raise NoAnswer(f"it is longer than {_ANSWER_MAX_BYTES} bytes", sent=True)
+    return bytes(text)

@@ -1,0 +1,477 @@
+"""A libSQL database in a file of this machine, on one thread of its own."""
+
+import asyncio
+import fcntl
+import hashlib
+import logging
+import os
+import stat
+from base64 import b64encode
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any, Final, TypeVar
+from urllib.parse import quote
+
+import libsql
+from wire.errors import Code
+
+from guest.errors import StorageError
+from guest.memory.storage import base, copies, errors
+from guest.memory.storage.base import Result, Statement, Value
+
+
+class FileOwner:
+    """Holds `<database>.lock`; a second owner, in this process too, is refused."""
+
+    def __init__(self, path: Path, descriptor: int) -> None:
+        self._path = path
+        self._descriptor: int | None = descriptor
+
+    @classmethod
+    def acquire(cls, database: Path) -> "FileOwner":
+        """Become the owner, also after an owner that was killed.
+
+        Raises `StorageError`: FAILED_PRECONDITION where there is one.
+        """
+        path = database.with_name(database.name + ".lock")
+        while True:
+            try:
+                descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+            except OSError as error:
+                raise errors.from_system(error, path) from None
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if not _is_at(descriptor, path):
+                    os.close(descriptor)  # the owner before us removed it while we waited
+                    continue
+                os.ftruncate(descriptor, 0)
+                os.write(descriptor, b"%d\n" % os.getpid())
+            except BlockingIOError:
+                holder = os.read(descriptor, 32).decode("ascii", "replace").strip()
+                os.close(descriptor)
+                raise _owned(database, path, holder) from None
+            except OSError as error:
+                os.close(descriptor)
+                raise errors.from_system(error, path) from None
+            return cls(path, descriptor)
+
+    def release(self) -> None:
+        """Remove the lock. Idempotent."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is not None:
+            self._path.unlink(missing_ok=True)
+            os.close(descriptor)
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _owned(database: Path, lock: Path, holder: str) -> StorageError:
+    who = f"process {holder}" if holder.isdigit() else "another process"
+    return StorageError(
+        Code.FAILED_PRECONDITION,
+        f"the memory database {database} is in use by {who}",
+        details=f"a database file has one owner at a time, and {lock} is held",
+        resolution="stop that process (`runner stop`), or "
+        f"find it with `fuser -v {lock}` and end it",
+    )
+
+
+_PRAGMAS: Final = (
+    "PRAGMA busy_timeout = 200",
+    "PRAGMA synchronous = FULL",
+    "PRAGMA secure_delete = ON",
+    "PRAGMA foreign_keys = ON",
+    "PRAGMA cache_size = -16384",
+    "PRAGMA temp_store = MEMORY",
+)
+_PLAIN_MAGIC: Final = b"SQLite format 3\0"
+_HEADER_BYTES: Final = 24
+_FRACTIONS: Final = b"\x40\x20\x20"
+"""Bytes 21 to 23 of every SQLite file, which encryption leaves as they are."""
+
+
+@lru_cache(maxsize=4)
+def derive(key: str) -> str:
+    """What the engine is given for the operator's key: always 32 characters.
+
+    The engine pads or cuts its passphrases to 32 bytes and hashes them quickly,
+    so a longer key would count in part and a weak one would be guessed in no
+    time. There is no place in the file for a salt; ours only sets these keys apart.
+    """
+    if not key:
+        return ""
+    raw = hashlib.scrypt(key.encode(), salt=b"oxydra memory database", n=2**14, r=8, p=1, dklen=24)
+    return b64encode(raw).decode()
+
+
+def connect(path: Path, key: str) -> Any:
+    """A connection to the file at `path`, which exists, in WAL mode.
+
+    Raises `StorageError`; a file that `key` does not fit is left untouched.
+    """
+    passphrase = derive(key)
+    check_key(path, passphrase)
+    try:
+        connection = engine(str(path), passphrase)
+        try:
+            for pragma in _PRAGMAS:
+                connection.execute(pragma).fetchall()
+            mode = connection.execute("PRAGMA journal_mode = WAL").fetchall()
+            if mode != [("wal",)]:
+                raise ValueError(f"unable to open it with a write-ahead log: {mode}")
+            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+        except BaseException:
+            connection.close()
+            raise
+    except BaseException as error:
+        raise errors.from_engine(error, path) from error
+    return connection
+
+
+def engine(database: str, passphrase: str) -> Any:
+    """A bare connection; nothing of the file has been read yet."""
+    if not passphrase:
+        return libsql.connect(database, isolation_level=None)
+    return libsql.connect(database, isolation_level=None, encryption_key=passphrase)
+
+
+def connect_apart(path: Path, key: str) -> Any:
+    """A connection that only reads the file itself and leaves nothing beside it."""
+    return _apart(path, derive(key))
+
+
+def _apart(path: Path, passphrase: str) -> Any:
+    return engine(f"file:{quote(str(path))}?immutable=1", passphrase)
+
+
+def check_key(path: Path, passphrase: str) -> None:
+    """Raise `StorageError` where the file at `path` cannot be read with `passphrase`.
+
+    Opens and closes the file: never while this process has it open.
+    """
+    with path.open("rb") as file:
+        header = file.read(_HEADER_BYTES)
+    if not header:
+        return
+    connection = _apart(path, passphrase)
+    try:
+        connection.execute("SELECT COUNT(*) FROM sqlite_schema").fetchall()
+    except BaseException as error:
+        if "file is not a database" in str(error):
+            raise _unreadable(path, header, keyed=bool(passphrase)) from None
+        # other damage is for the real opening to meet: the log may repair it
+    finally:
+        connection.close()
+
+
+def _unreadable(path: Path, header: bytes, *, keyed: bool) -> StorageError:
+    if header.startswith(_PLAIN_MAGIC) and keyed:
+        return StorageError(
+            Code.FAILED_PRECONDITION,
+            f"the memory database {path} is not encrypted, but a key is configured",
+            details="it was left as it is: new memories must not be stored in plain text",
+            resolution="encrypt it with `runner memory rekey`, or remove [memory.encryption] from "
+            "runner.toml",
+        )
+    if header[21:24] != _FRACTIONS or header.startswith(_PLAIN_MAGIC):
+        return errors.no_database(path, "its first page is damaged, or it never was one")
+    if not keyed:
+        return StorageError(
+            Code.FAILED_PRECONDITION,
+            f"the memory database {path} is encrypted, and no key is configured",
+            details="it was left as it is",
+            resolution="name its key in the [memory.encryption] section of runner.toml "
+            "(key_env or key_file), then: runner restart",
+        )
+    return StorageError(
+        Code.FAILED_PRECONDITION,
+        f"the configured key does not open the memory database {path}",
+        details="it is encrypted with another key, or its first page is damaged; it was left "
+        "as it is",
+        resolution="configure the key that it was encrypted with ([memory.encryption] in "
+        "runner.toml), or bring back a backup with `runner memory restore`",
+    )
+
+
+_INTERIOR: Final = (2, 5)
+_LEAF: Final = (10, 13)
+_FIRST_PAGE_HEADER: Final = 100
+
+
+def zero_gaps(connection: Any, first: int, last: int) -> int:
+    """Zero the unused space of pages `first` to `last`; how many pages held something.
+
+    Runs inside the caller's transaction.
+    """
+    pages = connection.execute(
+        "SELECT pgno, data FROM sqlite_dbpage WHERE pgno BETWEEN ? AND ?", (first, last)
+    ).fetchall()
+    changed = 0
+    for number, page in pages:
+        start, end = _gap(number, page)
+        if page[start:end].strip(b"\0"):
+            cleaned = page[:start] + bytes(end - start) + page[end:]
+            connection.execute(
+                "UPDATE sqlite_dbpage SET data = ? WHERE pgno = ?", (cleaned, number)
+            )
+            changed += 1
+    return changed
+
+
+def _gap(number: int, page: bytes) -> tuple[int, int]:
+    """Where the unallocated space of a b-tree page lies; empty for other pages.
+
+    An overflow page starts with the number of the next one and a free page is
+    zero already; neither has a b-tree page's type in its first byte.
+    """
+    header = _FIRST_PAGE_HEADER if number == 1 else 0
+    kind = page[header]
+    if kind not in _INTERIOR and kind not in _LEAF:
+        return 0, 0
+    cells = int.from_bytes(page[header + 3 : header + 5], "big")
+    content = int.from_bytes(page[header + 5 : header + 7], "big") or 65536
+    return header + (12 if kind in _INTERIOR else 8) + 2 * cells, content
+
+
+log = logging.getLogger(__name__)
+
+_SCRUB_PAGES: Final = 256
+"""Pages per slice, so that other work gets its turn every few milliseconds."""
+
+_T = TypeVar("_T")
+
+
+class LocalDatabase:
+    """The `Database` of one file. Open it with `open`."""
+
+    def __init__(self, file: "_File", executor: ThreadPoolExecutor) -> None:
+        self.path = file.path
+        self._file = file
+        self._executor = executor
+        self._settled = asyncio.Lock()
+        """Held while the main file must not change, or is brought up to date."""
+        self._copyings: set[asyncio.Future[None]] = set()
+        self._closing: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def open(cls, path: Path, key: str = "") -> "LocalDatabase":
+        """Open the database at `path`, or make an empty one with mode 0600.
+
+        With `key` everything in its files is encrypted. Raises `StorageError`:
+        FAILED_PRECONDITION where another process owns it, `key` does not fit it
+        or it cannot be opened, DATA_LOSS where it is no database,
+        RESOURCE_EXHAUSTED on a full disk.
+        """
+        executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="memory-database")
+        opening = asyncio.get_running_loop().run_in_executor(executor, _File.open, path, key)
+        try:
+            file = await asyncio.shield(opening)
+        except asyncio.CancelledError:
+            opening.add_done_callback(partial(_abandon, executor))
+            raise
+        except BaseException:
+            executor.shutdown(wait=False)
+            raise
+        return cls(file, executor)
+
+    async def execute(self, sql: str, args: Sequence[Value] = ()) -> Result:
+        statement = Statement(sql, args)
+        base.check((statement,))
+        return await self._run(partial(self._file.execute, statement))
+
+    async def batch(self, statements: Sequence[Statement]) -> list[Result]:
+        statements = tuple(statements)
+        base.check(statements)
+        return await self._run(partial(self._file.batch, statements))
+
+    async def checkpoint(self) -> None:
+        async with self._settled:
+            pages = (await self.execute("PRAGMA page_count")).rows[0][0]
+            assert isinstance(pages, int)
+            for first in range(1, pages + 1, _SCRUB_PAGES):
+                await self._run(partial(self._file.zero_gaps, first, first + _SCRUB_PAGES - 1))
+            await self._run(self._file.empty_log)
+            await asyncio.to_thread(copies.erase_automatic, self.path)
+
+    async def copy_to(self, target: Path) -> None:
+        """Make `target` a durable copy of everything stored so far, under the same key.
+
+        The database stays in use meanwhile; changes go to its log. Raises
+        `StorageError` and leaves nothing then, as on a full disk. Goes on to its
+        end even if the caller is cancelled.
+        """
+        copying = asyncio.ensure_future(self._copy_to(target))
+        self._copyings.add(copying)
+        copying.add_done_callback(self._copyings.discard)
+        await asyncio.shield(copying)
+
+    async def _copy_to(self, target: Path) -> None:
+        async with self._settled:
+            try:
+                await self._run(self._file.freeze)
+                await asyncio.to_thread(copies.copy, self._file.descriptor, target)
+            finally:
+                await self._run(self._file.thaw)
+
+    async def size_bytes(self) -> int:
+        return _size(self.path) + _size(self.path.with_name(self.path.name + "-wal"))
+
+    async def close(self) -> None:
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        await asyncio.gather(*self._copyings, return_exceptions=True)
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._executor, self._file.close)
+        finally:
+            self._executor.shutdown(wait=False)
+
+    async def _run(self, work: Callable[[], _T]) -> _T:
+        """Run `work` on the database's thread, to its end even if the caller is cancelled."""
+        if self._closing is not None:
+            raise StorageError(
+                Code.FAILED_PRECONDITION,
+                f"the memory database {self.path} is closed",
+                resolution="start the guest again",
+            )
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[_T] = loop.create_future()
+        self._executor.submit(self._work, work, loop, future)
+        return await future
+
+    def _work(
+        self,
+        work: Callable[[], _T],
+        loop: asyncio.AbstractEventLoop,
+        future: "asyncio.Future[_T]",
+    ) -> None:
+        """Do `work` and tell the waiting task, if there still is one."""
+        try:
+            outcome = partial(_succeed, future, work())
+        except BaseException as error:  # the binding's panics are no Exception
+            failure = errors.from_engine(error, self.path)
+            failure.__cause__ = error
+            outcome = partial(_fail, future, failure)
+        with suppress(RuntimeError):  # the loop has ended meanwhile
+            loop.call_soon_threadsafe(outcome)
+
+
+def _succeed(future: "asyncio.Future[_T]", result: _T) -> None:
+    if not future.done():
+        future.set_result(result)
+
+
+def _fail(future: "asyncio.Future[_T]", failure: Exception) -> None:
+    if not future.done():
+        future.set_exception(failure)
+
+
+class _File:
+    """The connection and the ownership behind it, all used on one thread only."""
+
+    def __init__(self, path: Path, owner: FileOwner, descriptor: int, engine: Any) -> None:
+        self.path = path
+        self.descriptor = descriptor
+        self._owner = owner
+        self._engine = engine
+
+    @classmethod
+    def open(cls, path: Path, key: str) -> "_File":
+        path = Path(os.path.realpath(path))
+        owner = FileOwner.acquire(path)
+        with ExitStack() as stack:
+            stack.callback(owner.release)
+            descriptor = _make_private(path)
+            stack.callback(os.close, descriptor)
+            file = cls(path, owner, descriptor, connect(path, key))
+            stack.pop_all()
+        return file
+
+    def execute(self, statement: Statement) -> Result:
+        cursor = self._engine.execute(statement.sql, tuple(statement.args))
+        rows = cursor.fetchall()
+        return Result((), cursor.rowcount) if rows is None else Result(tuple(rows), 0)
+
+    def batch(self, statements: Sequence[Statement]) -> list[Result]:
+        with self._transaction():
+            return [self.execute(statement) for statement in statements]
+
+    def zero_gaps(self, first: int, last: int) -> None:
+        with self._transaction():
+            zero_gaps(self._engine, first, last)
+
+    def empty_log(self) -> None:
+        busy = self.execute(Statement("PRAGMA wal_checkpoint(TRUNCATE)")).rows[0][0]
+        if busy:
+            raise ValueError("the log is locked: another program is reading it")
+
+    def freeze(self) -> None:
+        """Bring the main file up to date, and let it stay so until `thaw`."""
+        self.execute(Statement("PRAGMA wal_autocheckpoint = 0"))
+        self.empty_log()
+
+    def thaw(self) -> None:
+        self.execute(Statement("PRAGMA wal_autocheckpoint = 1000"))
+
+    def close(self) -> None:
+        try:
+            self.empty_log()
+        except ValueError as error:
+            log.warning("the log of %s was not emptied at closing: %s", self.path, error)
+        finally:
+            self._engine.close()
+            os.close(self.descriptor)  # not before the engine: this drops its locks
+            self._owner.release()
+
+    @contextmanager
+    def _transaction(self) -> Iterator[None]:
+        self._engine.execute("BEGIN IMMEDIATE")
+        try:
+            yield
+            self._engine.execute("COMMIT")
+        except BaseException:
+            if self._engine.in_transaction:
+                self._engine.execute("ROLLBACK")
+            raise
+
+
+def _make_private(path: Path) -> int:
+    """Make the file, or take others' access away; the log inherits its mode.
+
+    The descriptor must stay open for as long as the engine has the file open.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o600)
+        try:
+            if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                raise OSError(0, "it is not a regular file")
+            os.fchmod(descriptor, 0o600)
+        except BaseException:
+            os.close(descriptor)
+            raise
+    except OSError as error:
+        raise errors.from_system(error, path) from None
+    return descriptor
+
+
+def _abandon(executor: ThreadPoolExecutor, opening: "asyncio.Future[_File]") -> None:
+    """Close what was opened after its caller had been cancelled."""
+    if not opening.cancelled() and opening.exception() is None:
+        executor.submit(opening.result().close)
+    executor.shutdown(wait=False)
+
+
+def _size(path: Path) -> int:
+    with suppress(FileNotFoundError):
+        return path.stat().st_size
+    return 0

@@ -1,0 +1,407 @@
+"""A libSQL database on a server: sqld, or Turso."""
+
+import asyncio
+import logging
+import random
+import re
+import ssl
+import uuid
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from functools import partial
+from http import HTTPStatus
+from typing import Any, Final, TypeVar
+
+from libsql_client import LibsqlError
+from wire.errors import Code
+
+from guest.errors import StorageError
+from guest.memory.models import RemoteConfig
+from guest.memory.storage import base
+from guest.memory.storage.availability import NOTHING_CHANGED
+from guest.memory.storage.base import AnswerLost, ConstraintViolated, Result, Statement, Value
+from guest.memory.storage.hrana import NoAnswer, PipelineClient, Refused, Untrusted
+
+
+def from_any(error: Exception, where: str) -> ConstraintViolated | StorageError:
+    """The error of a call of which nothing has happened."""
+    match error:
+        case LibsqlError():
+            return from_server(error, where)
+        case Refused():
+            return _refused(error, where)
+        case Untrusted():
+            return _untrusted(error, where)
+        case _:
+            return _unreachable(error, where)
+
+
+def of_change(
+    error: Exception, where: str, *, maybe_done: bool
+) -> ConstraintViolated | StorageError:
+    """The error of a change, which with `maybe_done` the server may have made."""
+    return _unknown(error, where) if maybe_done else from_any(error, where)
+
+
+def from_server(error: LibsqlError, where: str) -> ConstraintViolated | StorageError:
+    """`ConstraintViolated` or the `StorageError` for what the engine there says."""
+    text = f"{error.explanation} ({error.code})"
+    lower = text.lower()
+    if "constraint failed" in lower:
+        return ConstraintViolated(text)
+    if "disk is full" in lower or "sqlite_full" in lower or "blocked" in lower:
+        return StorageError(
+            Code.RESOURCE_EXHAUSTED,
+            f"no space left for the memory on {where}",
+            details=f"{text}; nothing of this change was stored, everything before it is intact",
+            resolution="free space on that server, or raise its quota, and try again",
+        )
+    if is_busy(error):
+        return StorageError(
+            Code.UNAVAILABLE,
+            f"the memory on {where} is busy",
+            details=f"{text}; nothing of this change was stored",
+            resolution="try again; if it stays, look for another program that keeps a "
+            "transaction open there",
+        )
+    if "malformed" in lower or "not a database" in lower:
+        return StorageError(
+            Code.DATA_LOSS,
+            f"the memory on {where} is corrupt",
+            details=text,
+            resolution="restore that database on its server from a backup",
+        )
+    if "readonly" in lower or "read-only" in lower:
+        return StorageError(
+            Code.FAILED_PRECONDITION,
+            f"the memory on {where} cannot be written to",
+            details=text,
+            resolution="look at that server's disk, and whether it is a replica",
+        )
+    return StorageError(
+        Code.INTERNAL,
+        f"the memory on {where} failed",
+        details=text,
+        resolution="report this, with the log, as a bug",
+    )
+
+
+def is_busy(error: LibsqlError) -> bool:
+    """Whether the engine did nothing because of somebody else's transaction."""
+    text = str(error).lower()
+    return "is locked" in text or "busy" in text or "transaction timed-out" in text
+
+
+def _refused(error: Refused, where: str) -> StorageError:
+    """The server answered, and will not do it for us."""
+    if error.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
+        code = Code.UNAUTHENTICATED
+        if error.status == HTTPStatus.FORBIDDEN:
+            code = Code.PERMISSION_DENIED
+        return StorageError(
+            code,
+            f"the memory server {where} refuses the token",
+            details=str(error),
+            resolution="put a token that may read and write this database into the variable "
+            "that memory.auth_token_env names, then run `runner memory token`",
+        )
+    if error.status == HTTPStatus.NOT_FOUND:
+        return StorageError(
+            Code.FAILED_PRECONDITION,
+            f"there is no memory at {where}",
+            details=f"{error}; a server also says this where the token is for another database",
+            resolution="create the database (in sqld: the namespace) on that server, or mend "
+            "memory.remote_url; for another token: runner memory token",
+        )
+    return StorageError(
+        Code.FAILED_PRECONDITION,
+        f"{where} does not serve a memory",
+        details=str(error),
+        resolution="let memory.remote_url name a libSQL server (sqld 0.24 or Turso)",
+    )
+
+
+def _untrusted(error: Untrusted, where: str) -> StorageError:
+    return StorageError(
+        Code.FAILED_PRECONDITION,
+        f"the certificate of the memory server {where} is not trusted",
+        details=str(error),
+        resolution="if its authority is your own, name the authority's certificate in "
+        "memory.ca_file",
+    )
+
+
+def _unreachable(error: Exception, where: str) -> StorageError:
+    return StorageError(
+        Code.UNAVAILABLE,
+        f"the memory server {where} cannot be reached",
+        details=f"{error}{NOTHING_CHANGED}",
+        resolution="look whether it runs and whether this machine reaches it; memory "
+        "continues by itself as soon as it does",
+    )
+
+
+def _unknown(error: Exception, where: str) -> StorageError:
+    return StorageError(
+        Code.UNAVAILABLE,
+        f"the memory server {where} did not answer; it is not known whether the change was stored",
+        details=str(error),
+        resolution="search for it when memory is back, and do it again if it is not there",
+    )
+
+
+def closed(where: str) -> StorageError:
+    return StorageError(
+        Code.FAILED_PRECONDITION,
+        f"the memory on {where} is closed",
+        resolution="start the guest again",
+    )
+
+
+log = logging.getLogger(__name__)
+
+_ATTEMPTS: Final = 5
+_FIRST_WAIT_S: Final = 0.1
+_PRUNE_EVERY_S: Final = 3600.0
+
+_KEY: Final = "INSERT INTO batches (key, applied_at) VALUES (?, unixepoch())"
+_VOID: Final = """
+INSERT INTO batches (key, applied_at) VALUES (?, -unixepoch()) ON CONFLICT (key) DO NOTHING
+"""
+"""Keeps a key for a batch that must not be applied; its time is negative."""
+
+_PRUNE: Final = "DELETE FROM batches WHERE abs(applied_at) < unixepoch() - 86400"
+_IS_APPLIED: Final = "SELECT applied_at > 0 FROM batches WHERE key = ?"
+_SIZE: Final = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
+
+_FAILURES: Final = (LibsqlError, NoAnswer, Refused, Untrusted)
+_WRITE: Final = re.compile(r"\b(insert|update|delete|replace)\b", re.IGNORECASE)
+_READ: Final = re.compile(r"\s*(select|values|explain|pragma\s+\w+\s*$)\b", re.IGNORECASE)
+_WITH: Final = re.compile(r"\s*with\b", re.IGNORECASE)
+
+_T = TypeVar("_T")
+
+
+class RemoteDatabase:
+    """The `Database` of one user on a server. Open it with `open`."""
+
+    def __init__(self, client: PipelineClient, where: str, timeout_s: float) -> None:
+        self._client = client
+        self._where = where
+        self._timeout_s = timeout_s
+        self._prune_at = 0.0
+        self._running: set[asyncio.Task[Any]] = set()
+        self._abandoned: set[asyncio.Task[Any]] = set()
+        self._closing: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def open(cls, config: RemoteConfig) -> "RemoteDatabase":
+        """A database on a server, which may be away: it is asked nothing yet.
+
+        A request gets `timeout_s`; a call that is repeated takes up to twice that.
+        Raises `StorageError` INVALID_ARGUMENT for certificates that are none.
+        """
+        client = PipelineClient(
+            config.url, config.auth_token, _trust(config.ca_pem), config.timeout_s
+        )
+        return cls(client, config.url, config.timeout_s)
+
+    async def execute(self, sql: str, args: Sequence[Value] = ()) -> Result:
+        statement = Statement(sql, args)
+        base.check((statement,))
+        if is_query(sql):
+            return await self._run(partial(self._query, statement))
+        return (await self._run(partial(self._change, (statement,)), to_its_end=True))[0]
+
+    async def batch(self, statements: Sequence[Statement]) -> list[Result]:
+        statements = tuple(statements)
+        base.check(statements)
+        if all(is_query(statement.sql) for statement in statements):
+            return await self._run(partial(self._queries, statements))
+        return await self._run(partial(self._change, statements), to_its_end=True)
+
+    async def checkpoint(self) -> None:
+        """Nothing: when a server writes its log back, and what it overwrites, is its own
+        affair."""
+
+    async def size_bytes(self) -> int:
+        try:
+            result = await self.execute(_SIZE)
+        except StorageError as error:
+            if error.code != Code.INTERNAL:
+                raise
+            return 0  # a server that does not tell
+        size = result.rows[0][0]
+        assert isinstance(size, int)
+        return size
+
+    async def set_token(self, token: str) -> None:
+        """Use another token from now on, once the server has let it write.
+
+        Raises `StorageError`; the token before stays in use then.
+        """
+        await self._run(partial(self._prove, token))
+        self._client.token = token
+
+    async def close(self) -> None:
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close())
+        await asyncio.shield(self._closing)
+
+    async def _close(self) -> None:
+        if self._running:
+            await asyncio.wait(self._running)
+        await self._client.close()
+
+    async def _query(self, statement: Statement) -> Result:
+        return await self._reading(partial(self._client.query, statement))
+
+    async def _queries(self, statements: Sequence[Statement]) -> list[Result]:
+        return await self._reading(partial(self._client.transaction, statements, "BEGIN"))
+
+    async def _prove(self, token: str) -> None:
+        """Change nothing in a way for which a server asks for the right to write."""
+        change = (Statement("DELETE FROM batches WHERE key = ''"),)
+        try:
+            await self._reading(
+                partial(self._client.transaction, change, "BEGIN IMMEDIATE", token=token)
+            )
+        except StorageError as error:
+            if "no such table: batches" not in error.details:  # a new store: it was let in
+                raise
+
+    async def _reading(self, ask: Callable[[], Awaitable[_T]]) -> _T:
+        try:
+            return await self._repeat(ask)
+        except _FAILURES as error:
+            raise from_any(error, self._where) from None
+
+    async def _change(self, statements: Sequence[Statement]) -> list[Result]:
+        key = uuid.uuid4().hex
+        keyed = (Statement(_KEY, (key,)), *statements, *self._pruning())
+        maybe_done = False
+
+        async def ask() -> list[Result]:
+            nonlocal maybe_done
+            try:
+                results = await self._client.transaction(keyed, "BEGIN IMMEDIATE")
+            except NoAnswer as error:
+                maybe_done = maybe_done or error.sent
+                raise
+            return results[1 : len(statements) + 1]
+
+        try:
+            return await self._repeat(ask)
+        except LibsqlError as error:
+            if "batches.key" in error.explanation:
+                raise AnswerLost from None
+            if "no such table: batches" in error.explanation:
+                return await self._change_unkeyed(statements)
+            if maybe_done and await self._is_done(key):
+                raise AnswerLost from None
+            raise from_server(error, self._where) from None
+        except _FAILURES as error:
+            raise of_change(error, self._where, maybe_done=maybe_done) from None
+
+    async def _change_unkeyed(self, statements: Sequence[Statement]) -> list[Result]:
+        """Where the table of keys does not exist yet; asked once, for nothing would tell
+        whether it has been done."""
+        try:
+            return await self._client.transaction(statements, "BEGIN IMMEDIATE")
+        except _FAILURES as error:
+            maybe_done = isinstance(error, NoAnswer) and error.sent
+            raise of_change(error, self._where, maybe_done=maybe_done) from None
+
+    async def _is_done(self, key: str) -> bool:
+        """Whether the batch of `key` has been applied; if not, it never will be, even if
+        a request that was thought lost arrives after all."""
+        settle = (Statement(_VOID, (key,)), Statement(_IS_APPLIED, (key,)))
+        try:
+            results = await self._repeat(
+                partial(self._client.transaction, settle, "BEGIN IMMEDIATE")
+            )
+        except _FAILURES as error:
+            raise of_change(error, self._where, maybe_done=True) from None
+        return bool(results[1].rows[0][0])
+
+    async def _repeat(self, ask: Callable[[], Awaitable[_T]]) -> _T:
+        """Ask until there is an answer; after waits of random length, so that many who
+        lost the same server do not come back all at once."""
+        loop = asyncio.get_running_loop()
+        until = loop.time() + self._timeout_s
+        attempt, wait_s = 1, _FIRST_WAIT_S
+        while True:
+            try:
+                return await ask()
+            except (NoAnswer, LibsqlError) as error:
+                if isinstance(error, LibsqlError) and not is_busy(error):
+                    raise
+                if attempt == _ATTEMPTS or (attempt > 1 and loop.time() > until):
+                    raise
+                log.info("asking %s again: %s", self._where, error)
+            await asyncio.sleep(random.uniform(0, wait_s))  # noqa: S311
+            attempt, wait_s = attempt + 1, wait_s * 2
+
+    async def _run(
+        self, work: Callable[[], Coroutine[Any, Any, _T]], *, to_its_end: bool = False
+    ) -> _T:
+        """Do `work`; with `to_its_end` also if the caller is cancelled, and whoever calls
+        afterwards then waits for it."""
+        if self._closing is not None:
+            raise closed(self._where)
+        task = asyncio.create_task(_after(frozenset(self._abandoned), work))
+        self._running.add(task)
+        task.add_done_callback(self._running.discard)
+        try:
+            return await asyncio.shield(task)
+        except asyncio.CancelledError:
+            if to_its_end:
+                self._abandoned.add(task)
+                task.add_done_callback(self._forget_abandoned)
+            else:
+                task.cancel()
+            raise
+
+    def _forget_abandoned(self, task: asyncio.Task[Any]) -> None:
+        """Look at the outcome too: nobody else does any more."""
+        self._abandoned.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.info("a change whose caller had gone did not succeed: %s", error)
+
+    def _pruning(self) -> tuple[Statement, ...]:
+        """Now and then a statement that removes keys nobody can ask for any more."""
+        now = asyncio.get_running_loop().time()
+        if now < self._prune_at:
+            return ()
+        self._prune_at = now + _PRUNE_EVERY_S
+        return (Statement(_PRUNE),)
+
+
+def is_query(sql: str) -> bool:
+    """Whether `sql` changes nothing for certain, so that it may be run again."""
+    if _WITH.match(sql):
+        return not _WRITE.search(sql)
+    return bool(_READ.match(sql))
+
+
+async def _after(
+    earlier: frozenset[asyncio.Task[Any]], work: Callable[[], Coroutine[Any, Any, _T]]
+) -> _T:
+    if earlier:
+        await asyncio.wait(earlier)
+    return await work()
+
+
+def _trust(ca_pem: str) -> ssl.SSLContext:
+    """The system's authorities, and those of `ca_pem`."""
+    context = ssl.create_default_context()
+    if ca_pem:
+        try:
+            context.load_verify_locations(cadata=ca_pem)
+        except ssl.SSLError as error:
+            raise StorageError(
+                Code.INVALID_ARGUMENT,
+                "memory.ca_file holds no certificates",
+                details=str(error),
+                resolution="name a file of PEM certificates (-----BEGIN CERTIFICATE-----)",
+            ) from None
+    return context

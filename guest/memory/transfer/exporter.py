@@ -1,0 +1,240 @@
+"""A user's memory as lines, page by page."""
+
+import hashlib
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, cast
+
+from wire.errors import Code
+from wire.limits import EXPORT_LINE_MAX_BYTES, EXPORT_PART_BYTES
+
+from guest.errors import StorageError
+from guest.memory import models
+from guest.memory.models import now
+from guest.memory.storage.base import Database, Row, Statement
+from guest.memory.transfer.format import (
+    Counts,
+    End,
+    Entity,
+    EventLine,
+    Header,
+    HistoryLine,
+    NoteLine,
+    SessionLine,
+    Version,
+    written,
+)
+from guest.memory.transfer.rows import (
+    EVENT,
+    NOTE,
+    SAID,
+    SESSION,
+    VERSION,
+    event_line,
+    note_line,
+    version_line,
+    with_state,
+)
+
+INLINE_VERSIONS: Final = 8
+"""How many earlier versions stand in a note's own line: the longest line stays below
+a mebibyte, whatever the note says."""
+_NOTES_PER_PAGE: Final = 64
+_SESSIONS_PER_PAGE: Final = 256
+_EVENTS_PER_PAGE: Final = 64
+
+_PAGE: Final = """
+    WHERE seq IN (SELECT seq FROM notes WHERE namespace = ? AND seq > ? AND seq <= ?
+                  ORDER BY seq LIMIT ?) ORDER BY seq
+"""
+_VERSIONS_OF_PAGE: Final = f"""
+SELECT kept.note_id, written_at, replaced_at, {", ".join("kept." + c for c in SAID.split(", "))}
+    FROM (SELECT namespace, note_id, version FROM notes {_PAGE}) AS newest
+    JOIN note_versions AS kept
+        ON kept.namespace = newest.namespace AND kept.note_id = newest.note_id
+            AND kept.version >= newest.version - {INLINE_VERSIONS}
+    ORDER BY kept.note_id, kept.version
+"""  # noqa: S608
+_EARLIER: Final = f"""
+{VERSION} WHERE namespace = ? AND note_id = ? AND version < ? ORDER BY version DESC LIMIT ?
+"""
+_SESSIONS_PAGE: Final = f"{SESSION} AND rowid > ? AND rowid <= ? ORDER BY rowid LIMIT ?"
+_EVENTS_PAGE: Final = f"""
+{EVENT} WHERE session_id = ? AND sequence > ? AND event_id <= ? ORDER BY sequence LIMIT ?
+"""
+_COUNT: Final = """
+SELECT (SELECT COUNT(*) FROM notes WHERE namespace = ?1),
+       (SELECT COUNT(*) FROM note_versions WHERE namespace = ?1),
+       (SELECT COUNT(*) FROM sessions WHERE user_id = ?2),
+       (SELECT COUNT(*) FROM conversation_events JOIN sessions USING (session_id)
+            WHERE user_id = ?2),
+       (SELECT COALESCE(MAX(seq), 0) FROM notes),
+       (SELECT COALESCE(MAX(rowid), 0) FROM sessions),
+       (SELECT COALESCE(MAX(event_id), 0) FROM conversation_events)
+"""
+
+
+@dataclass(frozen=True)
+class Extent:
+    """How much there is at one moment, and up to where each table went then."""
+
+    counts: Counts
+    last_note: int
+    last_session: int
+    last_event: int
+
+
+class Reader:
+    """One user's rows. A note is always read together with its versions, in one transaction."""
+
+    def __init__(self, database: Database, user_id: str) -> None:
+        self._database = database
+        self._user_id = user_id
+        self._namespace = models.notes_of(user_id)
+
+    async def extent(self) -> Extent:
+        """What is there now."""
+        result = await self._database.execute(_COUNT, (self._namespace, self._user_id))
+        row = cast("tuple[int, ...]", result.rows[0])
+        counts = Counts(notes=row[0], note_versions=row[1], sessions=row[2], events=row[3])
+        return Extent(counts, *row[4:])
+
+    async def notes(self, after: int, last: int) -> tuple[list[NoteLine], int]:
+        """Some notes after the one numbered `after`, oldest first, and where to go on; 0 at
+        the end."""
+        page = (self._namespace, after, last, _NOTES_PER_PAGE)
+        found, versions = await self._database.batch(
+            (Statement(NOTE + _PAGE, page), Statement(_VERSIONS_OF_PAGE, page))
+        )
+        histories = _histories(versions.rows)
+        notes = [note_line(row, histories.get(cast(str, row[0]), ())) for row in found.rows]
+        full = len(found.rows) == _NOTES_PER_PAGE
+        return notes, cast(int, found.rows[-1][1]) if full else 0
+
+    async def earlier(self, note_id: str, before: int) -> list[Version]:
+        """The last versions before version `before`, oldest first."""
+        arguments = (self._namespace, note_id, before, INLINE_VERSIONS)
+        result = await self._database.execute(_EARLIER, arguments)
+        return [version_line(row) for row in reversed(result.rows)]
+
+    async def sessions(self, after: int, last: int) -> tuple[list[SessionLine], int]:
+        """Some sessions after the one numbered `after`, and where to go on; 0 at the end."""
+        result = await self._database.execute(
+            _SESSIONS_PAGE, (self._user_id, after, last, _SESSIONS_PER_PAGE)
+        )
+        full = len(result.rows) == _SESSIONS_PER_PAGE
+        return await with_state(self._database, result.rows), cast(
+            int, result.rows[-1][8]
+        ) if full else 0
+
+    async def events(self, session_id: str, after: int, last: int) -> tuple[list[EventLine], int]:
+        """Some events after sequence number `after`, and where to go on; 0 at the end.
+
+        `last` is the id of the last event of all sessions to be shown.
+        """
+        result = await self._database.execute(
+            _EVENTS_PAGE, (session_id, after, last, _EVENTS_PER_PAGE)
+        )
+        events = [event_line(row) for row in result.rows]
+        return events, events[-1].sequence if len(events) == _EVENTS_PER_PAGE else 0
+
+
+def _histories(rows: Sequence[Row]) -> Mapping[str, list[Version]]:
+    histories: dict[str, list[Version]] = {}
+    for row in rows:
+        histories.setdefault(cast(str, row[0]), []).append(version_line(row))
+    return histories
+
+
+_COUNTED: Final = {NoteLine: "notes", SessionLine: "sessions", EventLine: "events"}
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some whole lines; how many notes, sessions and events were written so far, and how
+    many there were at the beginning."""
+
+    lines: bytes
+    entries: int
+    entries_total: int
+
+
+async def export(database: Database, user_id: str) -> AsyncIterator[Part]:
+    """Everything of `user_id`, in parts of up to `EXPORT_PART_BYTES` or one longer line.
+
+    The lines between the first and the last are the same whenever the memory is the
+    same. Raises `StorageError`.
+    """
+    reader = Reader(database, user_id)
+    extent = await reader.extent()
+    header = Header(user_id=user_id, exported_at=now(), counts=extent.counts)
+    total = extent.counts.notes + extent.counts.sessions + extent.counts.events
+    part, entries, lines = bytearray(written(header)), 0, 0
+    digest = hashlib.sha256()
+    counts = dict.fromkeys(Counts.model_fields, 0)
+    async for entity in entities(reader, extent):
+        line = _bounded(entity)
+        if len(part) + len(line) > EXPORT_PART_BYTES:
+            yield Part(bytes(part), entries, total)
+            part.clear()
+        part += line
+        lines += 1
+        digest.update(line)
+        if not isinstance(entity, HistoryLine):
+            entries += 1
+            counts[_COUNTED[type(entity)]] += 1
+        if isinstance(entity, NoteLine | HistoryLine):
+            counts["note_versions"] += len(entity.history)
+    end = End(lines=lines, counts=Counts(**counts), sha256=digest.hexdigest())
+    yield Part(bytes(part) + written(end), entries, total)
+
+
+async def entities(reader: Reader, extent: Extent) -> AsyncIterator[Entity]:
+    """Notes in the order in which they were saved, then each session with its events."""
+    place: int | None = 0
+    while place is not None:
+        notes, following = await reader.notes(place, extent.last_note)
+        for note in notes:
+            yield note
+            async for history in _earlier(reader, note):
+                yield history
+        place = following or None
+    place = 0
+    while place is not None:
+        sessions, following = await reader.sessions(place, extent.last_session)
+        for session in sessions:
+            yield session
+            async for event in _events(reader, session.session_id, extent.last_event):
+                yield event
+        place = following or None
+
+
+async def _earlier(reader: Reader, note: NoteLine) -> AsyncIterator[HistoryLine]:
+    history = note.history
+    while history and history[0].version > 1:
+        history = await reader.earlier(note.note_id, history[0].version)
+        if history:
+            yield HistoryLine(note_id=note.note_id, history=history)
+
+
+async def _events(reader: Reader, session_id: str, last: int) -> AsyncIterator[EventLine]:
+    place: int | None = 0
+    while place is not None:
+        events, following = await reader.events(session_id, place, last)
+        for event in events:
+            yield event
+        place = following or None
+
+
+def _bounded(entity: Entity) -> bytes:
+    line = written(entity)
+    if len(line) > EXPORT_LINE_MAX_BYTES:
+        place = entity.note_id if isinstance(entity, NoteLine | HistoryLine) else entity.session_id
+        number = f", event {entity.sequence}" if isinstance(entity, EventLine) else ""
+        raise StorageError(
+            Code.RESOURCE_EXHAUSTED,
+            f"{place}{number} is too long to be exported",
+            details=f"its line would have {len(line)} bytes; {EXPORT_LINE_MAX_BYTES} are possible",
+            resolution="runner memory backup copies the whole store instead",
+        )
+    return line

@@ -1,0 +1,301 @@
+"""The lines of an export: what stands in them, and what is accepted.
+
+`docs/guide/moving.md` describes them for people. Field order is the order in the file,
+so that the same memory always gives the same bytes. Version 1 of the format knew one
+kind of memory only: what its lines lack has a default here.
+"""
+
+import re
+from collections.abc import Sequence
+from datetime import datetime
+from functools import cache
+from typing import Annotated, Any, Final, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+from pydantic.functional_validators import AfterValidator
+from wire.limits import NOTE_MAX_CHARS, SEQUENCE_MAX, TAG_MAX_CHARS, TAGS_MAX, USER_ID_PATTERN
+
+from guest.memory.models import Change, NoteType
+from guest.memory.notes.supersession import REASON_MAX_CHARS
+from guest.memory.validation import RATIONALE_MAX_CHARS
+
+FORMAT_VERSION: Final = 2
+
+_COUNT_MAX: Final = 2**52
+"""What is counted goes on being counted here: half of what there is room for."""
+
+_KINDS: Final = "header, note, history, session, event, end"
+
+
+class BadLine(Exception):  # noqa: N818 - a condition that callers expect and report
+    """A line that is not accepted, with the field and what would be."""
+
+
+def _storable(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("must not hold NUL characters")
+    return text
+
+
+def _not_blank(text: str) -> str:
+    if not text.strip():
+        raise ValueError("must not be blank")
+    return text
+
+
+def _one_line(text: str) -> str:
+    if len(text.splitlines()) > 1:
+        raise ValueError("must be one line")
+    return text
+
+
+def _id(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", text):
+        raise ValueError("must be 1 to 64 of A-Z, a-z, 0-9, dot, underscore and hyphen")
+    return text
+
+
+def _time(text: str) -> str:
+    try:
+        if not re.fullmatch(r"[0-9-]{10}T[0-9:]{8}\.[0-9]{6}Z", text):
+            raise ValueError
+        datetime.fromisoformat(text)
+    except ValueError:
+        raise ValueError("must be a time in UTC such as 2026-11-21T09:30:00.000000Z") from None
+    return text
+
+
+def _user_id(text: str) -> str:
+    if not re.fullmatch(USER_ID_PATTERN, text):
+        raise ValueError(f"must match {USER_ID_PATTERN}")
+    return text
+
+
+_STORABLE: Final = AfterValidator(_storable)
+_ONE_LINE: Final = AfterValidator(_one_line)
+_NOT_BLANK: Final = AfterValidator(_not_blank)
+
+Text = Annotated[str, _STORABLE]
+Id = Annotated[str, AfterValidator(_id)]
+Time = Annotated[str, AfterValidator(_time)]
+Label = Annotated[str, Field(max_length=200), _STORABLE, _ONE_LINE]
+Count = Annotated[int, Field(ge=0, le=_COUNT_MAX)]
+Number = Annotated[int, Field(ge=1, le=SEQUENCE_MAX)]
+Fraction = Annotated[float, Field(ge=0, le=1)]
+Link = Annotated[str, Field(max_length=2000), _STORABLE, _ONE_LINE]
+Rationale = Annotated[str, Field(max_length=RATIONALE_MAX_CHARS), _STORABLE]
+Reason = Annotated[str, Field(max_length=REASON_MAX_CHARS), _STORABLE]
+Content = Annotated[str, Field(max_length=NOTE_MAX_CHARS), _STORABLE, _NOT_BLANK]
+Tag = Annotated[str, Field(max_length=TAG_MAX_CHARS), _STORABLE, _NOT_BLANK]
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class Counts(_Part):
+    """How many of each."""
+
+    notes: Count = 0
+    note_versions: Count = 0
+    sessions: Count = 0
+    events: Count = 0
+
+
+class Header(_Part):
+    """The first line. Its counts are those at the beginning of the export."""
+
+    kind: Literal["header"] = "header"
+    format: Literal["oxydra-memory"] = "oxydra-memory"
+    version: Literal[1, 2] = FORMAT_VERSION
+    user_id: Annotated[str, AfterValidator(_user_id)]
+    exported_at: Time
+    counts: Counts
+
+
+class Origin(_Part):
+    """How a text came to be: `link` is where it was read, `material` that nobody vouched
+    for it."""
+
+    actor: Literal["user", "agent", "automatic", "import"]
+    channel: Label
+    session_id: Label
+    turn_id: Label
+    link: Link = ""
+    material: bool = False
+
+
+class Said(_Part):
+    """What a note says in one of its versions, and how that came to be."""
+
+    version: Annotated[Count, Field(ge=1)]
+    content: Content
+    tags: Annotated[list[Tag], Field(max_length=TAGS_MAX)]
+    type: NoteType
+    confidence: Fraction
+    rationale: Rationale
+    importance: Fraction
+    source: Label
+    origin: Origin
+    change: Change = "save"
+    restores: Count = 0
+
+
+class Version(Said):
+    """A version that another one has replaced."""
+
+    written_at: Time
+    replaced_at: Time
+
+
+_S = TypeVar("_S", bound=Said)
+
+
+class NoteLine(_Part):
+    """A note: what it says now, and the last of its earlier versions, oldest first.
+
+    `superseded_by` is null for a note that counts, and empty where nothing has taken its
+    place. `repeats_text` says that another note without a key, seen by the same sessions,
+    says exactly the same.
+    """
+
+    kind: Literal["note"] = "note"
+    note_id: Id
+    key: Label | None
+    scope_session: Id | None = None
+    created_at: Time
+    updated_at: Time
+    access_count: Count
+    accessed_at: Time | None = None
+    superseded_by: Id | Literal[""] | None
+    superseded_reason: Reason
+    superseded_at: Time | None = None
+    repeats_text: bool
+    current: Said
+    history: list[Version]
+
+
+class HistoryLine(_Part):
+    """Still earlier versions of a note that stands further up."""
+
+    kind: Literal["history"] = "history"
+    note_id: Id
+    history: Annotated[list[Version], Field(min_length=1)]
+
+
+class State(_Part):
+    """One named value that belongs to a session."""
+
+    name: Label
+    value: Text
+    epoch: Count
+    updated_at: Time
+
+
+class SessionLine(_Part):
+    """A conversation without its events, which follow."""
+
+    kind: Literal["session"] = "session"
+    session_id: Id
+    title: Text
+    channel: Label
+    created_at: Time
+    updated_at: Time
+    turns: Count
+    archived_at: Time | None
+    parent_id: Id | None = None
+    state: list[State]
+
+
+class EventLine(_Part):
+    """One thing that was said or done in a conversation."""
+
+    kind: Literal["event"] = "event"
+    session_id: Id
+    sequence: Number
+    turn_id: Label
+    role: Literal["user", "assistant", "tool"]
+    text: Text
+    payload: Text
+    created_at: Time
+
+
+class End(_Part):
+    """The last line. `sha256` is that of all bytes between the header and this line."""
+
+    kind: Literal["end"] = "end"
+    lines: Count
+    counts: Counts
+    sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+Entity = NoteLine | HistoryLine | SessionLine | EventLine
+Line = Header | Entity | End
+
+
+def written(line: Line) -> bytes:
+    """The line as it stands in a file, with its line break."""
+    return line.model_dump_json().encode() + b"\n"
+
+
+def read(line: bytes) -> Line:
+    """What a line holds. Raises `BadLine`."""
+    try:
+        return _adapter().validate_json(line)
+    except ValidationError as error:
+        raise BadLine(_explained(error.errors(include_url=False, include_input=False))) from None
+
+
+def upgraded(line: Entity) -> Entity:
+    """A line of version 1 with what its fields meant without being said."""
+    if isinstance(line, NoteLine | HistoryLine):
+        line = line.model_copy(update={"history": [_with_change(each) for each in line.history]})
+    if isinstance(line, NoteLine):
+        superseded_at = None if line.superseded_by is None else line.updated_at
+        now = {"current": _with_change(line.current), "superseded_at": superseded_at}
+        line = line.model_copy(update=now)
+    return line
+
+
+def of_another(line: Entity) -> Entity:
+    """A line of another user's memory: what that user said, this one did not."""
+    if isinstance(line, NoteLine | HistoryLine):
+        line = line.model_copy(update={"history": list(map(imported, line.history))})
+    if isinstance(line, NoteLine):
+        line = line.model_copy(update={"current": imported(line.current)})
+    return line
+
+
+def imported(said: _S) -> _S:
+    """The same as said by nobody here, where a user has said it."""
+    if said.origin.actor != "user":
+        return said
+    origin = said.origin.model_copy(update={"actor": "import"})
+    return said.model_copy(update={"origin": origin, "source": "import"})
+
+
+def _with_change(said: _S) -> _S:
+    return said if said.version == 1 else said.model_copy(update={"change": "update"})
+
+
+@cache
+def _adapter() -> TypeAdapter[Line]:
+    return TypeAdapter(Annotated[Line, Field(discriminator="kind")])
+
+
+def _explained(errors: Sequence[Any]) -> str:
+    first = errors[0]
+    match first["type"]:
+        case "json_invalid":
+            return f"not a line of JSON: {first['ctx']['error']}"
+        case "union_tag_not_found":
+            return f"kind: is missing; accepted are {_KINDS}"
+        case "union_tag_invalid":
+            return f"kind: is unknown; accepted are {_KINDS}"
+    field = ".".join(str(part) for part in first["loc"][1:])
+    if not field:
+        return "not a JSON object"
+    if first["type"] == "extra_forbidden":
+        return f"{field}: is not a field of this line in version {FORMAT_VERSION} of the format"
+    message = first["msg"].removeprefix("Value error, ")
+    return f"{field}: {message[:1].lower()}{message[1:]}"

@@ -1,0 +1,376 @@
+"""Lines into a store: each exactly as it was, once, and never over something else."""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+from wire.errors import Code
+
+from guest.errors import GuestError
+from guest.memory import models
+from guest.memory.models import MemoryConfig, MemoryFull
+from guest.memory.notes import repository
+from guest.memory.notes.repository import Quota, Used
+from guest.memory.search.vector_store import VectorStore
+from guest.memory.storage.base import AnswerLost, ConstraintViolated, Database
+from guest.memory.transfer import merge
+from guest.memory.transfer.format import (
+    FORMAT_VERSION,
+    BadLine,
+    End,
+    Entity,
+    EventLine,
+    Header,
+    HistoryLine,
+    NoteLine,
+    Said,
+    SessionLine,
+    Version,
+    of_another,
+    read,
+    upgraded,
+)
+from guest.memory.transfer.merge import Conflict, NoteChange, Outcome, Stored, StoredNotes
+from guest.memory.transfer.writer import Batch
+
+GROUP_LINES: Final = 64
+
+Numbered = tuple[int, Entity]
+"""A line with its number."""
+
+
+@dataclass
+class Foreseen:
+    """What some lines change, or would change: the ids of what they create, which note
+    replaces which, as far as that bears on them, which are of one session and replace notes
+    of which (see `refuse_narrower`), and how much more there is."""
+
+    made: set[str] = field(default_factory=set)
+    replaced: dict[str, str] = field(default_factory=dict)
+    scopes: dict[str, str] = field(default_factory=dict)
+    replacing: dict[str, str] = field(default_factory=dict)
+    used: Used = field(default_factory=Used)
+
+    def add(self, other: "Foreseen") -> None:
+        self.made |= other.made
+        self.replaced |= other.replaced
+        self.scopes |= other.scopes
+        self.replacing |= other.replacing
+        self.used += other.used
+
+    def replace(self, line: NoteLine) -> None:
+        """Let what replaces the line's note, if anything, take its place."""
+        by, scope = line.superseded_by or "", line.scope_session or ""
+        self.replaced[line.note_id] = by
+        if scope:
+            self.scopes[line.note_id] = scope
+        if by:
+            self.replacing[by] = scope if self.replacing.get(by, scope) == scope else ""
+
+
+@dataclass
+class Plan:
+    """What is to be done for some lines, and what will have changed then."""
+
+    batch: Batch
+    outcomes: list[Outcome] = field(default_factory=list)
+    problems: list[tuple[int, str]] = field(default_factory=list)
+    changes: Foreseen = field(default_factory=Foreseen)
+
+    @contextmanager
+    def about(self, number: int) -> Iterator[None]:
+        """A conflict is a problem of the line with this number."""
+        try:
+            yield
+        except (Conflict, MemoryFull) as conflict:
+            self.problems.append((number, str(conflict)))
+
+    def settle(self, outcome: Outcome, made: str = "") -> None:
+        self.outcomes.append(outcome)
+        if made and outcome == "created":
+            self.changes.made.add(made)
+
+
+def groups(lines: Sequence[Numbered]) -> Iterator[list[Numbered]]:
+    """Lines in their order, in groups in which no two are about the same thing and all are
+    about notes or all about conversations."""
+    group: list[Numbered] = []
+    subjects: set[object] = set()
+    for number, line in lines:
+        about = _subjects(line)
+        mixed = bool(group) and _is_note(group[0][1]) != _is_note(line)
+        if mixed or len(group) == GROUP_LINES or not subjects.isdisjoint(about):
+            yield group
+            group, subjects = [], set()
+        group.append((number, line))
+        subjects |= about
+    if group:
+        yield group
+
+
+async def plan(group: Sequence[Numbered], stored: Stored, batch: Batch, before: Foreseen) -> Plan:
+    """`before` is not stored, and is to be taken as if it were."""
+    planned = Plan(batch)
+    if _is_note(group[0][1]):
+        await _notes(planned, group, stored, before)
+    else:
+        await _conversations(planned, group, stored, before.made)
+    return planned
+
+
+async def _notes(
+    planned: Plan, group: Sequence[Numbered], stored: Stored, before: Foreseen
+) -> None:
+    here = await stored.notes(line for _, line in group if isinstance(line, NoteLine | HistoryLine))
+    changes = planned.changes
+    replaced = changes.replaced = {**here.replaced, **before.replaced}
+    changes.scopes = {**here.scopes, **before.scopes}
+    changes.replacing = {**here.replacing, **before.replacing}
+    quota = Quota.of(planned.batch.config)
+    used = here.used + before.used
+    for number, line in group:
+        with planned.about(number):
+            if isinstance(line, NoteLine):
+                known = here.notes.get(line.note_id)
+                content_hash = repository.hash_of(line.current.content)
+                change = merge.about_note(line, content_hash, here)
+                more = _growth(line, change, known, here)
+                quota.refuse(used + changes.used, more)
+                if change.text or change.supersede:
+                    merge.refuse_circle(line, replaced)
+                    merge.refuse_narrower(line, changes.scopes, changes.replacing)
+                    changes.replace(line)
+                changes.used += more
+                planned.batch.note(line, change, known)
+                planned.settle(change.outcome, _continued(line))
+                if change.told:
+                    planned.problems.append((number, change.told))
+            elif isinstance(line, HistoryLine):
+                foreseen = line.note_id in before.made
+                versions = line.history if foreseen else merge.about_history(line, here)
+                more = Used(text_bytes=_new_bytes(line.note_id, versions, here))
+                quota.refuse(used + changes.used, more)
+                changes.used += more
+                if versions and not foreseen:
+                    planned.batch.history(versions, here.notes[line.note_id])
+    planned.batch.keep(quota, changes.used)
+
+
+def _growth(line: NoteLine, change: NoteChange, known: NoteLine | None, here: StoredNotes) -> Used:
+    """How much more there is after `change`. What a note said stays: as a version that the
+    line has, or that the change keeps."""
+    size = _new_bytes(line.note_id, change.versions, here)
+    if not change.text:
+        return Used(0, size)
+    size += _size(line.current)
+    if known is None:
+        return Used(1, size)
+    return Used(0, size if change.keep else size - _size(known.current))
+
+
+def _new_bytes(note_id: str, versions: Sequence[Version], here: StoredNotes) -> int:
+    """The text of those of the versions that are not stored."""
+    return sum(_size(each) for each in versions if (note_id, each.version) not in here.versions)
+
+
+def _size(said: Said) -> int:
+    return len(said.content.encode())
+
+
+async def _conversations(
+    planned: Plan, group: Sequence[Numbered], stored: Stored, would_be: set[str]
+) -> None:
+    lines = [line for _, line in group if isinstance(line, SessionLine | EventLine)]
+    ids = sorted({line.session_id for line in lines})
+    sessions = await stored.sessions(ids)
+    taken = await stored.taken(ids) if len(sessions) < len(ids) else set()
+    events = await stored.events(
+        [
+            (line.session_id, line.sequence)
+            for line in lines
+            if isinstance(line, EventLine) and line.session_id in sessions
+        ]
+    )
+    for number, line in group:
+        with planned.about(number):
+            if isinstance(line, SessionLine):
+                if line.session_id in taken:
+                    raise Conflict(f"session_id: {line.session_id} is taken by another user here")
+                change = merge.about_session(line, sessions.get(line.session_id))
+                if change.outcome != "unchanged":
+                    planned.batch.session(line, change)
+                planned.settle(change.outcome, line.session_id)
+            elif isinstance(line, EventLine):
+                if line.session_id not in {*sessions, *planned.changes.made, *would_be}:
+                    raise Conflict(f"session {line.session_id}, whose event this is, is not here")
+                outcome = merge.about_event(line, events.get((line.session_id, line.sequence)))
+                if outcome == "created":
+                    planned.batch.event(line)
+                planned.settle(outcome)
+
+
+def _continued(line: NoteLine) -> str:
+    """The id of a note of which history lines follow."""
+    return line.note_id if len(line.history) < line.current.version - 1 else ""
+
+
+def _is_note(line: Entity) -> bool:
+    return isinstance(line, NoteLine | HistoryLine)
+
+
+def _subjects(line: Entity) -> set[object]:
+    match line:
+        case NoteLine():
+            told = {("text", line.current.content)} if not line.repeats_text else set()
+            return {("note", line.note_id), ("key", line.key or line.note_id), *told}
+        case HistoryLine():
+            return {("note", line.note_id)}
+        case SessionLine():
+            return {("session", line.session_id)}
+        case EventLine():
+            return {("event", line.session_id, line.sequence)}
+
+
+_ATTEMPTS: Final = 5
+_REHEARSALS: Final = 8
+
+
+@dataclass
+class Report:
+    """What became of some lines. A problem names its line, counted from 1."""
+
+    created: int = 0
+    updated: int = 0
+    unchanged: int = 0
+    problems: list[tuple[int, str]] = field(default_factory=list)
+
+    def add(self, outcome: Outcome) -> None:
+        match outcome:
+            case "created":
+                self.created += 1
+            case "updated":
+                self.updated += 1
+            case "unchanged":
+                self.unchanged += 1
+
+
+class Importer:
+    """Imports for one user; several imports may run at once."""
+
+    def __init__(
+        self,
+        database: Database,
+        vectors: VectorStore,
+        config: MemoryConfig,
+        user_id: str,
+        wake: Callable[[Sequence[int]], None],
+    ) -> None:
+        self._database = database
+        self._vectors = vectors
+        self._config = config
+        self._user_id = user_id
+        self._stored = Stored(database, user_id)
+        self._wake = wake
+        self._rehearsals: dict[bytes, Foreseen] = {}
+
+    async def feed(self, lines: bytes, *, dry_run: bool = False) -> Report:
+        """Store some lines of a file, the first of which is the file's header.
+
+        Durable when it returns. What is there already stays as it is; a line that is not
+        accepted, or contradicts what is stored, is a problem and stops no other. With
+        `dry_run` the report is the same and nothing is done. Raises `GuestError` for a bad
+        header, and `StorageError`; what was stored until then stays, and the same lines
+        can be fed again.
+        """
+        first, *rest = lines.removesuffix(b"\n").split(b"\n")
+        header = _header(first)
+        report = Report()
+        would_be = self._rehearsal(first) if dry_run else None
+        numbered = list(_parsed(rest, header.version, report))
+        if header.user_id != self._user_id:
+            numbered = [(number, of_another(line)) for number, line in numbered]
+        for group in groups(numbered):
+            await self._store(group, report, would_be)
+        report.problems.sort()
+        return report
+
+    def _rehearsal(self, header: bytes) -> Foreseen:
+        """What importing the file with this header would have changed by now."""
+        would_be = self._rehearsals.pop(header, Foreseen())
+        self._rehearsals[header] = would_be
+        if len(self._rehearsals) > _REHEARSALS:
+            del self._rehearsals[next(iter(self._rehearsals))]
+        return would_be
+
+    async def _store(
+        self, group: Sequence[Numbered], report: Report, would_be: Foreseen | None
+    ) -> None:
+        for _ in range(_ATTEMPTS):
+            batch = Batch(self._config, self._user_id)
+            planned = await plan(group, self._stored, batch, would_be or Foreseen())
+            if would_be is not None:
+                would_be.add(planned.changes)
+            elif not await self._apply(batch, group[0][1]):
+                continue
+            for outcome in planned.outcomes:
+                report.add(outcome)
+            report.problems += planned.problems
+            return
+        if len(group) > 1:
+            for single in group:
+                await self._store([single], report, would_be)
+        else:
+            report.problems.append((group[0][0], "could not be stored beside what is here"))
+
+    async def _apply(self, batch: Batch, first: Entity) -> bool:
+        """Do it all, about what `first` is about; False where something it relies on is no
+        longer so."""
+        if not batch.statements:
+            return True
+        of_notes = isinstance(first, NoteLine | HistoryLine)
+        of_user = models.notes_of if of_notes else models.conversations_of
+        namespace = of_user(self._user_id)
+        try:
+            async with self._vectors.changing(namespace):
+                results = await self._database.batch(batch.statements)
+                added, removed = batch.passages(results)
+                self._vectors.removed(namespace, removed)
+                self._vectors.added(namespace, len(added))
+        except ConstraintViolated:
+            return False
+        except AnswerLost:
+            return True
+        self._wake(added)
+        return True
+
+
+def _header(line: bytes) -> Header:
+    """Raises `GuestError` where `line` is no header of a format that this program knows."""
+    try:
+        header = read(line)
+        if isinstance(header, Header):
+            return header
+        problem = "kind: must be header"
+    except BadLine as error:
+        problem = str(error)
+    raise GuestError(
+        Code.INVALID_ARGUMENT,
+        "this is not an export of memory that can be read",
+        details=f"line 1: {problem}",
+        resolution="a file of `runner memory export` begins with a header line; one of a newer "
+        "version needs that version",
+    )
+
+
+def _parsed(lines: Sequence[bytes], version: int, report: Report) -> Iterator[Numbered]:
+    for number, text in enumerate(lines, start=2):
+        try:
+            line = read(text)
+        except BadLine as error:
+            report.problems.append((number, str(error)))
+            continue
+        if isinstance(line, Header):
+            report.problems.append((number, "kind: a header stands in the first line only"))
+        elif not isinstance(line, End):
+            yield number, line if version == FORMAT_VERSION else upgraded(line)

@@ -1,0 +1,289 @@
+"""A whole memory from the local file to the server, or back."""
+
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, cast
+
+from wire.errors import Code
+
+from guest.errors import GuestError, StorageError
+from guest.memory import models
+from guest.memory.factory import open_remote, open_store, prepare
+from guest.memory.models import MemoryConfig
+from guest.memory.search.vector_store import VectorStore
+from guest.memory.storage.base import INTEGER_MAX, Database, Row, Statement, apply
+from guest.memory.transfer.exporter import Reader, entities, export
+from guest.memory.transfer.format import Entity, EventLine, HistoryLine, NoteLine, SessionLine
+from guest.memory.transfer.importer import GROUP_LINES, Importer, groups
+from guest.memory.transfer.merge import Stored
+
+_IDS_PER_PAGE: Final = 500
+
+_NOTES: Final = """
+SELECT seq, note_id FROM notes WHERE namespace = ? AND seq > ? ORDER BY seq LIMIT ?
+"""
+_SESSIONS: Final = """
+SELECT rowid, session_id FROM sessions WHERE user_id = ? AND rowid > ? ORDER BY rowid LIMIT ?
+"""
+_KNOWN_NOTES: Final = """
+SELECT note_id FROM notes WHERE namespace = ? AND note_id IN (SELECT value FROM json_each(?))
+"""
+_KNOWN_SESSIONS: Final = """
+SELECT session_id FROM sessions
+    WHERE user_id = ? AND session_id IN (SELECT value FROM json_each(?))
+"""
+
+
+async def surplus(source: Database, target: Database, user_id: str) -> dict[str, int]:
+    """How many notes and sessions of the user `target` has and `source` has not."""
+    namespace = models.notes_of(user_id)
+    return {
+        "notes": await _unknown(source, target, _NOTES, _KNOWN_NOTES, namespace),
+        "sessions": await _unknown(source, target, _SESSIONS, _KNOWN_SESSIONS, user_id),
+    }
+
+
+async def first_difference(
+    source: Database, target: Database, user_id: str, progress: Callable[[int, int], None]
+) -> str:
+    """What is first found to differ, in words; empty where both hold the same."""
+    reader = Reader(source, user_id)
+    extent = await reader.extent()
+    there = (await Reader(target, user_id).extent()).counts
+    if there != extent.counts:
+        return f"there are to be {_told(extent.counts)}, and there are {_told(there)}"
+    total = extent.counts.notes + extent.counts.sessions + extent.counts.events
+    done, stored = 0, Stored(target, user_id)
+    async for lines in _some(entities(reader, extent)):
+        for group in groups(list(enumerate(lines))):
+            if different := await _different([line for _, line in group], stored):
+                return f"{different} is not the same in both"
+        done += sum(not isinstance(line, HistoryLine) for line in lines)
+        progress(done, total)
+    return ""
+
+
+async def _different(lines: Sequence[Entity], stored: Stored) -> str:
+    about_notes = [line for line in lines if isinstance(line, NoteLine | HistoryLine)]
+    if about_notes:
+        here = await stored.notes(about_notes)
+        for line in about_notes:
+            if isinstance(line, NoteLine) and _bare(here.notes.get(line.note_id)) != _bare(line):
+                return f"note {line.note_id}"
+            for version in line.history:
+                if here.versions.get((line.note_id, version.version)) != version:
+                    return f"version {version.version} of note {line.note_id}"
+        return ""
+    said = [line for line in lines if isinstance(line, EventLine)]
+    begun = [line for line in lines if isinstance(line, SessionLine)]
+    sessions = await stored.sessions([line.session_id for line in begun])
+    events = await stored.events([(line.session_id, line.sequence) for line in said])
+    for session in begun:
+        if sessions.get(session.session_id) != session:
+            return f"session {session.session_id}"
+    for event in said:
+        if events.get((event.session_id, event.sequence)) != event:
+            return f"event {event.sequence} of session {event.session_id}"
+    return ""
+
+
+def _bare(line: NoteLine | None) -> NoteLine | None:
+    """Without its history, and without what recalling alone changes."""
+    alike = {"history": [], "access_count": 0, "accessed_at": None}
+    return None if line is None else line.model_copy(update=alike)
+
+
+async def _some(lines: AsyncIterator[Entity]) -> AsyncIterator[list[Entity]]:
+    gathered: list[Entity] = []
+    async for line in lines:
+        gathered.append(line)
+        if len(gathered) == GROUP_LINES:
+            yield gathered
+            gathered = []
+    yield gathered
+
+
+async def _unknown(source: Database, target: Database, page: str, known: str, owner: str) -> int:
+    unknown, last = 0, 0
+    while True:
+        rows = (await target.execute(page, (owner, last, _IDS_PER_PAGE))).rows
+        ids = [row[1] for row in rows]
+        unknown += len(ids) - len((await source.execute(known, (owner, json.dumps(ids)))).rows)
+        if len(rows) < _IDS_PER_PAGE:
+            return unknown
+        last = cast(int, rows[-1][0])
+
+
+def _told(counts: object) -> str:
+    return ", ".join(f"{count} {name}" for name, count in vars(counts).items())
+
+
+_VECTORS_PER_PAGE: Final = 128
+
+Progress = Callable[[str, int, int], None]
+"""Is told the step, how much of it is done, and of how much."""
+
+_COUNT: Final = "SELECT COUNT(*) FROM chunks_vec WHERE namespace IN (?, ?)"
+_PAGE: Final = """
+SELECT chunk_id, chunks.namespace, note_id, session_id, sequence, position, context, body,
+       model_id, vector
+    FROM chunks JOIN chunks_vec USING (chunk_id)
+    WHERE chunk_id > ? AND chunks.namespace IN (?, ?) ORDER BY chunk_id LIMIT ?
+"""
+_STORE_FOR: Final = """
+INSERT INTO chunks_vec (chunk_id, namespace, model_id, vector)
+    SELECT chunk_id, namespace, ?, ? FROM chunks
+        WHERE namespace = ? AND position = ? AND context = ? AND body = ?
+"""
+_OF_NOTE: Final = f"{_STORE_FOR} AND note_id = ? ON CONFLICT (chunk_id) DO NOTHING"
+_OF_EVENT: Final = f"""
+{_STORE_FOR} AND session_id = ? AND sequence = ? ON CONFLICT (chunk_id) DO NOTHING
+"""
+
+
+async def copy_user(
+    source: Database,
+    target: Database,
+    user_id: str,
+    config: MemoryConfig,
+    progress: Progress = lambda _step, _done, _total: None,
+) -> None:
+    """Bring everything of `user_id` into `target`, which has the current schema, however
+    much it is.
+
+    May be repeated: what is there already stays, what is missing is added. Raises
+    `StorageError`, CONFLICT where `target` has something else under the same id.
+    """
+    unbounded = replace(config, max_notes=INTEGER_MAX, max_text_bytes=INTEGER_MAX)
+    importer = Importer(target, VectorStore(target), unbounded, user_id, lambda _: None)
+    header = b""
+    async for part in export(source, user_id):
+        lines = header + part.lines
+        header = header or part.lines[: part.lines.index(b"\n") + 1]
+        report = await importer.feed(lines)
+        if report.problems:
+            raise _differs([problem for _, problem in report.problems])
+        progress("copying", part.entries, part.entries_total)
+    await _copy_vectors(source, target, user_id, progress)
+
+
+async def vectors_of(database: Database, user_id: str) -> int:
+    """How many passages of the user have a vector."""
+    namespace = (models.notes_of(user_id), models.conversations_of(user_id))
+    return cast(int, (await database.execute(_COUNT, namespace)).rows[0][0])
+
+
+async def _copy_vectors(
+    source: Database, target: Database, user_id: str, progress: Progress
+) -> None:
+    of_user = (models.notes_of(user_id), models.conversations_of(user_id))
+    total = await vectors_of(source, user_id)
+    done, last = 0, 0
+    while True:
+        page = (await source.execute(_PAGE, (last, *of_user, _VECTORS_PER_PAGE))).rows
+        if page:
+            await apply(target, *map(_store, page))
+            last = cast(int, page[-1][0])
+            done += len(page)
+            progress("vectors", done, total)
+        if len(page) < _VECTORS_PER_PAGE:
+            return
+
+
+def _store(row: Row) -> Statement:
+    _, namespace, note, session, sequence, position, context, body, model, vector = cast(
+        "tuple[Any, ...]", row
+    )
+    common = (model, vector, namespace, position, context, body)
+    if note is not None:
+        return Statement(_OF_NOTE, (*common, note))
+    return Statement(_OF_EVENT, (*common, session, sequence))
+
+
+def _differs(problems: Sequence[str]) -> StorageError:
+    more = f", and {len(problems) - 1} more" if len(problems) > 1 else ""
+    return StorageError(
+        Code.CONFLICT,
+        "the two places hold different things under the same ids",
+        details=f"{problems[0]}{more}; nothing of it was overwritten",
+        resolution="empty the place to move to, or merge the two with `runner memory export` "
+        "and `runner memory import`",
+    )
+
+
+_FILE: Final = "the local file"
+_SERVER: Final = "the memory server"
+
+
+async def move(
+    config: MemoryConfig, user_id: str, *, to_remote: bool, progress: Progress
+) -> dict[str, int]:
+    """Bring everything of `user_id` from the local file of `config` to its server, or back.
+
+    Nobody else may use either meanwhile. What an interrupted move has done is kept and not
+    done again. Returns how many there are of each kind. Raises `GuestError`: CONFLICT
+    where the other place holds anything that this one does not.
+    """
+    _check(config, to_remote=to_remote)
+    async with _both(config) as (local, server):
+        source, target = (local, server) if to_remote else (server, local)
+        there = _SERVER if to_remote else _FILE
+        await _refuse_surplus(source, target, user_id, there)
+        await copy_user(source, target, user_id, config, progress)
+        different = await first_difference(
+            source, target, user_id, lambda done, total: progress("comparing", done, total)
+        )
+        if different:
+            raise StorageError(
+                Code.CONFLICT,
+                f"{there} does not hold the same after the move",
+                details=f"{different}; the place it came from is as it was",
+                resolution="stop everything that uses either place, then move again",
+            )
+        counts = (await Reader(target, user_id).extent()).counts
+        return {**vars(counts), "vectors": await vectors_of(target, user_id)}
+
+
+def _check(config: MemoryConfig, *, to_remote: bool) -> None:
+    if config.remote is None:
+        raise GuestError(
+            Code.FAILED_PRECONDITION,
+            "there is no memory server to move to or from",
+            resolution="set memory.remote_url",
+        )
+    if to_remote and not Path(config.db_path).exists():
+        raise GuestError(
+            Code.FAILED_PRECONDITION,
+            f"there is no memory to move: {config.db_path} does not exist",
+            resolution="runner start uses the server from the beginning",
+        )
+
+
+@asynccontextmanager
+async def _both(config: MemoryConfig) -> AsyncIterator[tuple[Database, Database]]:
+    assert config.remote is not None
+    async with AsyncExitStack() as stack:
+        server = await open_remote(config.remote)
+        stack.push_async_callback(server.close)
+        await prepare(server)
+        local = await open_store(replace(config, remote=None))
+        stack.push_async_callback(local.close)
+        yield local, server
+
+
+async def _refuse_surplus(source: Database, target: Database, user_id: str, there: str) -> None:
+    """What was forgotten in one place must not come back from an old copy in the other."""
+    found = await surplus(source, target, user_id)
+    if any(found.values()):
+        told = " and ".join(f"{count} {name}" for name, count in found.items())
+        raise StorageError(
+            Code.CONFLICT,
+            f"{there} holds {told} that would not be in the memory that is moved",
+            details="an old copy of this memory may lie there; what was forgotten since then "
+            "would come back",
+            resolution="move that copy away (an old file: mv memory.db memory.db.old), or merge "
+            "the two with `runner memory export` and `runner memory import`",
+        )

@@ -1,1 +1,0 @@
-"""The agent guest's end of the shell guest."""

@@ -1,0 +1,1 @@
+"""The operator's word on which shell commands may run."""

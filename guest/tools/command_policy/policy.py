@@ -1,0 +1,198 @@
+"""The operator's word on commands: which may run, and whether they may be combined.
+
+This is a guard-rail against accidents and habits, not a boundary. Programs run
+programs: `python3 -c`, `make`, a script written a moment ago, or a copy of a
+binary under another name does what a denied command does, and no reading of the
+command can tell. What a command can reach at all is decided by the shell guest.
+
+Within that, nothing slips by on spelling: quotes and backslashes are resolved,
+assignments and directories in front of a program's name are seen through,
+commands behind `env`, `xargs`, `bash -c` and their like are looked at, and what
+cannot be taken apart with certainty is refused.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from posixpath import basename, dirname
+from typing import Final
+
+from guest.errors import ToolError
+from guest.tools.command_policy.glob import glob
+from guest.tools.command_policy.words import Simple, UncertainError, parse
+
+_SYSTEM: Final = frozenset(
+    f"{prefix}/{name}" for prefix in ("", "/usr", "/usr/local") for name in ("bin", "sbin")
+)
+_HARMLESS: Final = frozenset({"COLUMNS", "LANG", "LINES", "NO_COLOR", "TERM", "TZ"})
+"""Variables, besides LC_*, whose assignment does not make a program another one."""
+_RUNNERS: Final = frozenset(
+    """
+    builtin busybox chroot command doas env exec find flock ionice nice nohup nsenter parallel
+    setpriv setsid stdbuf strace sudo taskset time timeout toybox unshare watch xargs
+    """.split()  # noqa: SIM905 - a list of 25 quoted words is harder to read
+)
+"""Programs that run what their arguments name."""
+_FED: Final = frozenset({"parallel", "xargs"})
+_SHELLS: Final = frozenset({"ash", "bash", "dash", "ksh", "sh", "zsh"})
+_READERS: Final = _SHELLS | {"eval", "mapfile", "readarray", "trap"}
+"""Programs whose arguments may be commands in turn."""
+_RENAMERS: Final = frozenset({"alias", "enable", "hash", "shopt"})
+"""Builtins after which a name may mean another program."""
+_DEPTH_MAX: Final = 4
+_ARGUMENTS_MAX: Final = 64
+_SHOWN_CHARS: Final = 120
+_LISTED: Final = 12
+
+Words = Sequence[str | None]
+
+
+@dataclass(frozen=True)
+class CommandPolicy:
+    """`allow` and `deny` are globs over one simple command: its words, without quotes,
+    joined by single spaces. No `allow`: everything that is not denied. Without
+    `operators` a command is one simple command and nothing else."""
+
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+    operators: bool = True
+
+    def check(self, command: str) -> None:
+        """Return where `command` may run; raises `ToolError` that says why not."""
+        if not self.allow and not self.deny and self.operators:
+            return
+        try:
+            parsed = parse(command)
+            if parsed.operator and not self.operators:
+                raise _no_operators(parsed.operator)
+            if not self.allow and not self.deny:
+                return
+            if parsed.keyword:
+                raise UncertainError(f"{parsed.keyword!r}")
+            for simple in parsed.commands:
+                self._check_denied(simple.assignments, simple.words, 0)
+                self._check_allowed(simple)
+        except UncertainError as uncertain:
+            raise ToolError(
+                "the operator limits which commands may run, and this one cannot be taken apart "
+                f"with certainty because of {uncertain}; write it as plain commands"
+            ) from None
+
+    def _check_allowed(self, simple: Simple) -> None:
+        if not self.allow:
+            return
+        assignments = [
+            (name, value)
+            for name, value in simple.assignments
+            if name not in _HARMLESS and not name.startswith("LC_")
+        ]
+        if not simple.words and not assignments:
+            return
+        _must_know_the_program(simple.words)
+        words = list(simple.words)
+        forms = [words]
+        if words and words[0] and dirname(words[0]) in _SYSTEM:
+            forms.append([basename(words[0]), *words[1:]])
+        for form in forms:
+            text, whole = _text(assignments, form)
+            for pattern in self.allow:
+                covers = glob(pattern).matches if whole else glob(pattern).must_match
+                if covers(text):
+                    return
+        permitted = ", ".join(self.allow[:_LISTED]) + (", …" if len(self.allow) > _LISTED else "")
+        raise ToolError(
+            f"the operator permits only commands like {permitted}; not permitted: "
+            f"{_shown(assignments, words)}"
+        )
+
+    def _check_denied(
+        self, assignments: Sequence[tuple[str, str | None]], words: Words, depth: int
+    ) -> None:
+        if not self.deny:
+            return
+        if depth > _DEPTH_MAX:
+            raise UncertainError("commands within commands")
+        _must_know_the_program(words, found_by_the_shell=depth == 0)
+        for text, whole in _denied_forms(assignments, words):
+            for pattern in self.deny:
+                if glob(pattern).matches(text):
+                    raise ToolError(
+                        f"the operator does not permit commands like {pattern}: "
+                        f"{_shown(assignments, words)}"
+                    )
+                if not whole and glob(pattern).may_match(text):
+                    raise UncertainError(f"a word that the shell fills in after {text[-40:]!r}")
+        if words and words[0]:
+            self._check_what_it_runs(basename(words[0]), words[1:], depth + 1)
+
+    def _check_what_it_runs(self, program: str, arguments: Words, depth: int) -> None:
+        """Look at commands that a program is given to run."""
+        if program in _RUNNERS:
+            if len(arguments) > _ARGUMENTS_MAX:
+                raise UncertainError(f"so many words after {program!r}")
+            fed: Words = [None] if program in _FED else []
+            for first in range(len(arguments)):
+                self._check_denied([], [*arguments[first:], *fed], depth)
+        elif program in _RENAMERS:
+            raise UncertainError(f"{program!r}, which gives names another meaning")
+        elif program in _READERS:
+            scripts = [word for word in arguments if word is not None]
+            if len(scripts) < len(arguments):
+                raise UncertainError(f"a word that the shell fills in after {program!r}")
+            if program in _SHELLS and all(word.startswith("-") for word in scripts):
+                raise UncertainError(f"{program}, which reads commands from elsewhere")
+            for script in dict.fromkeys((*scripts, " ".join(scripts))):
+                parsed = parse(script)
+                if parsed.keyword:
+                    raise UncertainError(f"{parsed.keyword!r}")
+                for simple in parsed.commands:
+                    self._check_denied(simple.assignments, simple.words, depth)
+
+
+def _must_know_the_program(words: Words, *, found_by_the_shell: bool = True) -> None:
+    if not words:
+        return
+    if words[0] is None:
+        raise UncertainError("a program's name that the shell fills in")
+    if found_by_the_shell and len(words[0].split()) != 1:
+        raise UncertainError("a program's name with spaces or without letters")
+
+
+def _denied_forms(
+    assignments: Sequence[tuple[str, str | None]], words: Words
+) -> Iterator[tuple[str, bool]]:
+    """Every spelling under which a pattern may mean this command."""
+    if assignments:
+        yield _text(assignments, words)
+    if words and words[0]:
+        for program in dict.fromkeys((words[0], basename(words[0]))):
+            form = [program, *words[1:]]
+            yield _text([], form)
+            yield _text([], [word for word in form if word != ""])
+
+
+def _text(assignments: Sequence[tuple[str, str | None]], words: Words) -> tuple[str, bool]:
+    """The command up to the first word that the shell fills in, and whether that is all."""
+    known: list[str] = []
+    for name, value in assignments:
+        if value is None:
+            return " ".join(known), False
+        known.append(f"{name}={value}")
+    for word in words:
+        if word is None:
+            return " ".join(known), False
+        known.append(word)
+    return " ".join(known), True
+
+
+def _shown(assignments: Sequence[tuple[str, str | None]], words: Words) -> str:
+    pieces = [f"{name}={value if value is not None else '…'}" for name, value in assignments]
+    pieces += ["…" if word is None else word for word in words]
+    line = " ".join(" ".join(pieces).split())
+    return line if len(line) <= _SHOWN_CHARS else f"{line[: _SHOWN_CHARS - 1]}…"
+
+
+def _no_operators(operator: str) -> ToolError:
+    return ToolError(
+        "the operator permits one plain command at a time, without pipes, lists, redirections "
+        f"and substitutions; found {operator}"
+    )

@@ -1,0 +1,1 @@
+"""The four families of tools over memory."""

@@ -1,0 +1,122 @@
+"""What all tools over memory say alike: marks of what was read, and refusals."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from wire.errors import Code
+
+from guest.errors import ToolError
+from guest.memory.models import Hit, MemoryFull, Note, SaveOutcome
+from guest.memory.notes.contradiction import contradictions
+from guest.memory.search.context_block import one_line, source_of
+
+SCORE_DIGITS: Final = 4
+_MARKS_MAX_BYTES: Final = 3_000
+"""Of more than that the end might be cut, and with it marks."""
+
+
+def marks(hits: Iterable[Hit]) -> tuple[str, ...]:
+    """One line for each source of what nobody vouched for among the results."""
+    return _marked(
+        (hit.note_id or "a conversation result", source_of(hit)) for hit in hits if hit.material
+    )
+
+
+def material_of(hits: Iterable[Hit]) -> tuple[str, ...]:
+    """The sources of what is marked among the results."""
+    return tuple(dict.fromkeys(source_of(hit) for hit in hits if hit.material))
+
+
+def marks_of(*notes: Note) -> tuple[str, ...]:
+    """The same as `marks` for stored notes."""
+    return _marked((note.note_id, source(note)) for note in notes if note.origin.material)
+
+
+def source(note: Note) -> str:
+    """Where the text of a marked note comes from: its link, else the note itself."""
+    return one_line(note.origin.link) or note.note_id
+
+
+def material_in(*notes: Note) -> tuple[str, ...]:
+    """The same as `material_of` for stored notes."""
+    return tuple(dict.fromkeys(source(note) for note in notes if note.origin.material))
+
+
+def passages(hits: Iterable[Hit]) -> tuple[str, ...]:
+    """A line that names the notes of which only a passage is shown."""
+    shortened = ", ".join(hit.note_id for hit in hits if hit.shortened)
+    if not shortened:
+        return ()
+    return (
+        f"only the passage that fits best is shown of {shortened}; an update replaces the whole "
+        "note",
+    )
+
+
+def about_similar(saved: SaveOutcome, text: str) -> tuple[str, ...]:
+    """What is to be said of the notes near to `text`, which was saved."""
+    if saved.created and saved.searchable == "keyword":
+        return (
+            "similar notes were not looked for, because this one has no vector yet; a search "
+            "finds them by keyword",
+        )
+    near = saved.similar
+    return (*contradictions(near, text), *marks(near), *passages(near))
+
+
+def quoted(text: str) -> str:
+    """Somebody else's words within a text of ours, with their end to be seen."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def changeable(note_id: str) -> str:
+    """`note_id`, where it is one. Raises `ToolError`."""
+    if not note_id:
+        raise ToolError("conversation results cannot be changed; use a note_id from memory_search")
+    return note_id
+
+
+def not_found(note_id: str) -> ToolError:
+    """The refusal of an id that the caller sees no note of."""
+    return ToolError(
+        f"note not found: {note_id}; call memory_search to find the right one", Code.NOT_FOUND
+    )
+
+
+def stale_version(current: Note, seen: int | None) -> ToolError:
+    """The refusal to change a note that is not in the version `seen`, with what it says now."""
+    marked = "".join(f"Note: {mark}\n" for mark in marks_of(current))
+    return ToolError(
+        f"the note has changed: it has version {current.version}, not {seen}, and says now: "
+        f"{quoted(current.text)}\n{marked}Nothing was changed. Decide again on this text; to "
+        f"replace it, call memory_update with version {current.version}",
+        Code.CONFLICT,
+        material_in(current),
+    )
+
+
+def _marked(found: Iterable[tuple[str, str]]) -> tuple[str, ...]:
+    """Marks of what was found where; without the sources, where they would take too much."""
+    by_source = defaultdict[str, dict[str, None]](dict)
+    for what, where in found:
+        by_source[where][what] = None
+    lines = [_mark(what, f" ({where})") for where, what in by_source.items()]
+    if len("".join(lines).encode()) > _MARKS_MAX_BYTES:
+        lines = [_mark(dict.fromkeys(what for some in by_source.values() for what in some))]
+    return tuple(lines)
+
+
+def _mark(what: Iterable[str], where: str = "") -> str:
+    return f"{', '.join(what)} came from what was read{where}, not from the user"
+
+
+@contextmanager
+def refusing_what_is_full() -> Iterator[None]:
+    """Turn `MemoryFull` into a refusal that says that nothing was saved, and what helps."""
+    try:
+        yield
+    except MemoryFull as full:
+        raise ToolError(f"not saved: {full}", Code.RESOURCE_EXHAUSTED) from None

@@ -1,0 +1,246 @@
+"""Working memory: notes by time horizon, for the task, for the next session, for always."""
+
+import logging
+from typing import Annotated, Any, Final, Literal, Protocol
+
+from pydantic import AfterValidator, Field
+from wire.limits import NOTE_MAX_CHARS, QUERY_MAX_CHARS
+
+from guest.errors import ToolError
+from guest.memory.models import Note, Only, Origin, SearchOutcome
+from guest.memory.notes.keyed import Mode
+from guest.memory.notes.repository import HANDOFF, SCRATCHPAD
+from guest.tools.base import Arguments, Safety, Tool, ToolContext, ToolOutput
+from guest.tools.memory.answers import (
+    SCORE_DIGITS,
+    marks,
+    marks_of,
+    material_in,
+    material_of,
+    passages,
+    refusing_what_is_full,
+)
+from guest.tools.memory.arguments import Content, NotBlank
+from guest.tools.memory.notes import SEARCH_TIMEOUT_S, WRITE_TIMEOUT_S
+from guest.tools.memory.provenance import origin_of
+
+_LIMIT_MAX: Final = 50
+_KEY_PATTERN: Final = r"^[a-z0-9][a-z0-9._-]{0,63}$"
+_TOOL_OF: Final = {HANDOFF: "write_session_handoff", SCRATCHPAD: "scratch_note"}
+
+
+class Keyed(Protocol):
+    """The part of `guest.memory.notes.keyed.KeyedNotes` that these tools need."""
+
+    async def write(
+        self, user_id: str, key: str, text: str, mode: Mode, origin: Origin
+    ) -> Note: ...
+
+    async def read(self, user_id: str, key: str) -> Note | None: ...
+
+    async def clear(self, user_id: str, key: str) -> bool: ...
+
+
+class WorkingStore(Protocol):
+    """The part of `guest.memory.memory.Memory` that these tools need."""
+
+    @property
+    def keyed(self) -> Keyed: ...
+
+    async def search(
+        self, user_id: str, query: str, *, top_k: int, only: Only
+    ) -> SearchOutcome: ...
+
+
+class SearchMemoryArguments(Arguments):
+    query: Annotated[
+        str,
+        Field(max_length=QUERY_MAX_CHARS, description="What to look for, in plain words."),
+        NotBlank,
+    ]
+    limit: Annotated[
+        int,
+        Field(description="How many results at most, from 1 to 50."),
+        AfterValidator(lambda limit: min(max(limit, 1), _LIMIT_MAX)),
+    ] = 10
+
+
+class WriteMemoryArguments(Arguments):
+    key: str = Field(
+        pattern=_KEY_PATTERN,
+        description="The note's fixed name: a-z, 0-9, '.', '_' and '-', e.g. project-plan.",
+    )
+    content: Content
+    mode: Mode = Field(
+        default="replace", description="Put the content in place of the note, or at its end."
+    )
+
+
+class HandoffArguments(Arguments):
+    content: Annotated[
+        str,
+        Field(
+            min_length=1,
+            max_length=NOTE_MAX_CHARS,
+            description="What is done, what is decided, what comes next.",
+        ),
+        NotBlank,
+    ]
+
+
+class ScratchArguments(Arguments):
+    mode: Literal["replace", "append", "clear", "read"]
+    content: str = Field(
+        default="", max_length=NOTE_MAX_CHARS, description="With replace and append only."
+    )
+
+
+def working_memory_tools(memory: WorkingStore) -> list[Tool]:
+    """The working memory family over one store."""
+    tools = _WorkingTools(memory)
+    return [
+        Tool(
+            name="search_memory",
+            description=(
+                "Search all notes, those with a key and those without, in plain words. Call it to "
+                "find what was written with write_memory or saved in another way. Returns notes "
+                "with note_id, key (empty where there is none), text and score, best first. A low "
+                "score may mean that nothing fits: do not present it as a fact."
+            ),
+            arguments=SearchMemoryArguments,
+            safety=Safety.READ_ONLY,
+            timeout=SEARCH_TIMEOUT_S,
+            run=tools.search,
+            log_level=logging.DEBUG,
+        ),
+        Tool(
+            name="write_memory",
+            description=(
+                "Keep a note under a fixed key for good, such as a plan, a list or a summary that "
+                "grows over sessions. mode replace puts the content in place of the note, append "
+                "adds it at the end. Say that it is stored only after this tool answered with a "
+                "note_id. For single facts about the user use memory_save if you have it."
+            ),
+            arguments=WriteMemoryArguments,
+            safety=Safety.SIDE_EFFECTING,
+            timeout=WRITE_TIMEOUT_S,
+            run=tools.write,
+        ),
+        Tool(
+            name="write_session_handoff",
+            description=(
+                "Leave word for the next session: it is the first thing you see there. Call it "
+                "when work ends that will go on later. It overwrites the handoff before, so say "
+                "all that still matters. It is no place for facts to keep for good."
+            ),
+            arguments=HandoffArguments,
+            safety=Safety.SIDE_EFFECTING,
+            timeout=WRITE_TIMEOUT_S,
+            run=tools.hand_off,
+        ),
+        Tool(
+            name="scratch_note",
+            description=(
+                "Your scratchpad for the task at hand: steps, interim results, open points. You "
+                "see it in your instructions until it is cleared. mode replace or append writes "
+                "content, read gives it back, clear empties it; clear it when the task is done. "
+                "It is no place for what is to be kept for good: use memory_save if you have it."
+            ),
+            arguments=ScratchArguments,
+            safety=Safety.SIDE_EFFECTING,
+            timeout=WRITE_TIMEOUT_S,
+            run=tools.scratch,
+        ),
+    ]
+
+
+class _WorkingTools:
+    def __init__(self, memory: WorkingStore) -> None:
+        self._memory = memory
+
+    async def search(self, context: ToolContext, arguments: SearchMemoryArguments) -> ToolOutput:
+        found = await self._memory.search(
+            context.user_id,
+            arguments.query,
+            top_k=arguments.limit,
+            only=Only(session_id=context.session_id),
+        )
+        count = len(found.hits)
+        return ToolOutput(
+            data=[
+                {
+                    "note_id": hit.note_id,
+                    "key": hit.key,
+                    "text": hit.text,
+                    "score": round(hit.score, SCORE_DIGITS),
+                    "tags": list(hit.tags),
+                    "updated_at": hit.updated_at,
+                }
+                for hit in found.hits
+            ],
+            notes=(*found.warnings, *marks(found.hits), *passages(found.hits)),
+            summary=f"{count} result{'' if count == 1 else 's'}",
+            count=count,
+            material=material_of(found.hits),
+        )
+
+    async def write(self, context: ToolContext, arguments: WriteMemoryArguments) -> ToolOutput:
+        if (tool := _TOOL_OF.get(arguments.key)) is not None:
+            raise ToolError(f"the key {arguments.key} belongs to {tool}; use that tool")
+        note = await self._write(context, arguments.key, arguments.content, arguments.mode)
+        return _written(note)
+
+    async def hand_off(self, context: ToolContext, arguments: HandoffArguments) -> ToolOutput:
+        return _written(await self._write(context, HANDOFF, arguments.content, "replace"))
+
+    async def scratch(self, context: ToolContext, arguments: ScratchArguments) -> ToolOutput:
+        mode, content = arguments.mode, arguments.content
+        if mode == "clear" or mode == "read":
+            if content:
+                raise ToolError(f"content: mode {mode} takes none; leave it out")
+            return await (self._clear(context) if mode == "clear" else self._read(context))
+        if not content.strip():
+            raise ToolError(f"content is required with mode {mode}, and must not be blank")
+        note = await self._write(context, SCRATCHPAD, content, mode)
+        return _scratchpad(note, f"Stored: [id: {note.note_id}]")
+
+    async def _clear(self, context: ToolContext) -> ToolOutput:
+        there = await self._memory.keyed.clear(context.user_id, SCRATCHPAD)
+        message = "the scratchpad is cleared" if there else "the scratchpad was empty already"
+        return ToolOutput(data={"content": "", "message": message}, summary=message)
+
+    async def _read(self, context: ToolContext) -> ToolOutput:
+        note = await self._memory.keyed.read(context.user_id, SCRATCHPAD)
+        if note is None:
+            message = "the scratchpad is empty"
+            return ToolOutput(data={"content": "", "message": message}, summary=message)
+        return _scratchpad(note, f"this is the scratchpad, version {note.version}")
+
+    async def _write(self, context: ToolContext, key: str, text: str, mode: Mode) -> Note:
+        try:
+            with refusing_what_is_full():
+                return await self._memory.keyed.write(
+                    context.user_id, key, text, mode, origin_of(context, text)
+                )
+        except ValueError as error:
+            raise ToolError(f"not stored: {error}") from None
+
+
+def _written(note: Note) -> ToolOutput:
+    message = f"Stored: [id: {note.note_id}]"
+    data: dict[str, Any] = {
+        "key": note.key,
+        "note_id": note.note_id,
+        "version": note.version,
+        "message": message,
+    }
+    return ToolOutput(data=data, summary=message)
+
+
+def _scratchpad(note: Note, message: str) -> ToolOutput:
+    return ToolOutput(
+        data={"content": note.text, "message": message, "note_id": note.note_id},
+        notes=marks_of(note),
+        summary=message,
+        material=material_in(note),
+    )

@@ -1,0 +1,1 @@
+"""The shell family: one tool over the shell guest, and the client that reaches it."""

@@ -1,0 +1,248 @@
+"""A client of the shell guest: runs commands, resumes their output, never runs one twice.
+
+A command is started once, under an id of its own. When the connection breaks,
+its output is taken up again where it stopped; when nobody waits for it any
+more, its process tree is ended. The other side is not trusted: what it says is
+bounded here, and its errors are put on one line.
+"""
+
+import asyncio
+import contextlib
+import logging
+import uuid
+from collections.abc import Coroutine
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import grpc
+from wire.errors import Code, WireError
+from wire.status import from_rpc_error
+from wire.transport import open_channel
+from wire.v1 import shell_pb2, shell_pb2_grpc
+
+from guest.errors import GuestError, ToolError
+from guest.tools.shell.output import Kept
+
+log = logging.getLogger(__name__)
+
+REACH_S: Final = 5.0
+"""How long a command waits for a shell that is just being restarted."""
+RESUME_S: Final = 10.0
+"""How long a command that runs is looked for after its connection was lost."""
+_RETRY_S: Final = 0.1
+_SETTLED_S: Final = 2.0
+"""A stream that stood so long was a connection, even if the command was silent."""
+_CALL_S: Final = 10.0
+_END_S: Final = 15.0
+_END_WAIT_S: Final = 0.7
+"""A cancelled turn is recorded within a second, so it waits no longer than this."""
+_STATE_S: Final = 1.0
+_SAID_CHARS: Final = 300
+
+_LOST: Final = frozenset({Code.UNAVAILABLE, Code.TIMEOUT, Code.CANCELLED, Code.INTERNAL})
+_OF_THE_CALL: Final = frozenset({Code.INVALID_ARGUMENT, Code.RESOURCE_EXHAUSTED})
+_UNSURE: Final = "it may or may not have taken effect"
+_RESOLUTION: Final = "runner status says how the shell guest is; runner logs has its log"
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command for the shell. `cwd` is virtual; `keep_bytes` is what may be shown
+    of each output stream."""
+
+    text: str
+    cwd: str
+    timeout_s: float
+    stdin: bytes = b""
+    keep_bytes: int = 16 * 1024
+
+
+@dataclass
+class Ended:
+    """How a command ended, and what it wrote.
+
+    `exit_code` is 128 + n for a command that signal n ended. `cancelled`: ended
+    by the shell itself, which was stopping.
+    """
+
+    stdout: Kept
+    stderr: Kept
+    exit: shell_pb2.ExecExit = field(default_factory=shell_pb2.ExecExit)
+
+
+class ShellClient:
+    """Runs commands in one shell guest; any number at once.
+
+    `run` raises `ToolError` for what its caller can mend: a bad directory, a
+    shell that is busy, a command that was lost with a shell that restarted. It
+    raises `GuestError` (UNAVAILABLE, UNAUTHENTICATED) where the shell guest is
+    dead. When `run` is cancelled, so is the command, with its whole tree.
+    """
+
+    def __init__(self, endpoint: str, token: str) -> None:
+        self._channel = open_channel(endpoint, token)
+        self._stub: Any = shell_pb2_grpc.ShellStub(self._channel)
+        self._ending: set[asyncio.Task[None]] = set()
+
+    async def close(self) -> None:
+        """Wait for commands that are being ended, then hang up."""
+        if self._ending:
+            await asyncio.wait(self._ending, timeout=_END_WAIT_S)
+        await self._channel.close()
+
+    async def state(self) -> str:
+        """`ready` where the shell answers now, else `unavailable: ` and why."""
+        try:
+            await self._stub.Hello(shell_pb2.ShellHelloRequest(), timeout=_STATE_S)
+        except grpc.RpcError as error:
+            return f"unavailable: {_said(from_rpc_error(error))}"
+        return "ready"
+
+    async def run(self, command: Command) -> Ended:
+        """Run `command` to its end."""
+        exec_id = f"tool-{uuid.uuid4()}"
+        await self._reach()
+        ended = Ended(Kept(command.keep_bytes), Kept(command.keep_bytes))
+        try:
+            await self._start(exec_id, command)
+            await self._follow(exec_id, ended)
+        except _RefusedError as refused:
+            raise refused.error from None
+        except BaseException:
+            ending = self._later(self._end(exec_id))
+            await asyncio.wait({ending}, timeout=_END_WAIT_S)
+            raise
+        self._later(self._release(exec_id))
+        return ended
+
+    async def _reach(self) -> None:
+        """Wait for a connection: until there is one, nothing can have been started."""
+        try:
+            await asyncio.wait_for(self._channel.channel_ready(), REACH_S)
+        except TimeoutError:
+            raise GuestError(
+                Code.UNAVAILABLE,
+                "the shell guest does not answer; the command was not started",
+                details=f"no connection within {REACH_S:g} s",
+                resolution=_RESOLUTION,
+            ) from None
+
+    async def _start(self, exec_id: str, command: Command) -> None:
+        """Start it, once. Where the answer was lost, `_follow` finds out whether it runs."""
+        request = shell_pb2.StartExecRequest(
+            exec_id=exec_id,
+            command=command.text,
+            cwd=command.cwd,
+            timeout_ms=round(command.timeout_s * 1000),
+            stdin=command.stdin,
+        )
+        try:
+            await self._stub.Start(request, timeout=_CALL_S)
+        except grpc.RpcError as error:
+            failure = from_rpc_error(error)
+            if failure.code not in _LOST:
+                raise _RefusedError(failure) from None
+            log.warning("the answer to a start was lost: %s", _said(failure))
+
+    async def _follow(self, exec_id: str, ended: Ended) -> None:
+        """Take in all output, across lost connections, until the exit."""
+        loop = asyncio.get_running_loop()
+        give_up = 0.0
+        why = "the stream ended early"
+        while True:
+            asked, heard = loop.time(), False
+            request = shell_pb2.ExecOutputRequest(
+                exec_id=exec_id,
+                stdout_offset=ended.stdout.place,
+                stderr_offset=ended.stderr.place,
+            )
+            call = self._stub.Output(request)
+            try:
+                async for event in call:
+                    if _take(event, ended):
+                        return
+                    heard = True
+            except grpc.RpcError as error:
+                failure = from_rpc_error(error)
+                if failure.code in (Code.NOT_FOUND, Code.INVALID_ARGUMENT):
+                    # Another daemon than the one that ran it: it knows neither id nor offsets.
+                    log.warning("the shell no longer knows a command: %s", _said(failure))
+                    raise ToolError(
+                        f"the shell restarted and the command was lost; {_UNSURE}: "
+                        "check before running it again"
+                    ) from None
+                why = _said(failure)
+                if failure.code not in _LOST:
+                    break
+            finally:
+                call.cancel()
+            now = loop.time()
+            if heard or now - asked > _SETTLED_S or not give_up:
+                give_up = now + RESUME_S
+            if now >= give_up:
+                break
+            await asyncio.sleep(_RETRY_S)
+        raise GuestError(
+            Code.UNAVAILABLE,
+            f"the shell guest went away while the command ran; {_UNSURE}",
+            details=why,
+            resolution=_RESOLUTION,
+        )
+
+    async def _end(self, exec_id: str) -> None:
+        """End the command's tree and forget it."""
+        with contextlib.suppress(grpc.RpcError):
+            await self._stub.Cancel(shell_pb2.CancelExecRequest(exec_id=exec_id), timeout=_END_S)
+        await self._release(exec_id)
+
+    async def _release(self, exec_id: str) -> None:
+        """Let the shell forget a command; it does so by itself after a while."""
+        with contextlib.suppress(grpc.RpcError):
+            request = shell_pb2.ReleaseExecRequest(exec_id=exec_id)
+            await self._stub.Release(request, timeout=_CALL_S)
+
+    def _later(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+        return task
+
+
+class _RefusedError(Exception):
+    """The shell did not start the command; `error` says why, to the right audience."""
+
+    def __init__(self, failure: WireError) -> None:
+        super().__init__()
+        self.error: Exception
+        if failure.code in _OF_THE_CALL:
+            self.error = ToolError(f"the shell refused the command: {_said(failure)}")
+        else:
+            self.error = GuestError(
+                failure.code,
+                "the shell guest refused the command",
+                details=_said(failure),
+                resolution=_RESOLUTION,
+            )
+
+
+def _take(event: shell_pb2.ExecOutputEvent, ended: Ended) -> bool:
+    """Keep what `event` brings; whether it was the exit."""
+    kind = event.WhichOneof("event")
+    if kind == "exit":
+        ended.exit = event.exit
+        return True
+    if kind == "stdout":
+        ended.stdout.add(event.stdout.offset, event.stdout.data)
+    elif kind == "stderr":
+        ended.stderr.add(event.stderr.offset, event.stderr.data)
+    return False
+
+
+def _said(error: WireError) -> str:
+    """The other side's words on one line of bounded length."""
+    words = "; ".join(part for part in (error.brief, error.details) if part)
+    line = "".join(
+        letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}"
+        for letter in " ".join(words[: 4 * _SAID_CHARS].split())
+    )
+    return line if len(line) <= _SAID_CHARS else f"{line[: _SAID_CHARS - 1]}…"

@@ -1,0 +1,137 @@
+"""What a command wrote: the beginning and the end of it, as text that fits."""
+
+import json
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from guest.tools.base import EXCERPT_CONTEXT_CHARS, Excerpt, Spliced
+
+CONTEXT_BYTES: Final = 8192
+"""Kept beyond what can be shown, so that redaction sees around the cuts."""
+
+
+class Kept:
+    """The first and the last `budget` bytes of a stream, each with `CONTEXT_BYTES`
+    more; memory does not grow with the stream.
+
+    `total` counts every byte, those included that the shell had to drop before
+    they could be read. `place` is the offset at which reading goes on.
+    """
+
+    def __init__(self, budget: int) -> None:
+        self._most = budget + CONTEXT_BYTES
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._head_is_done = False
+        self.place = 0
+
+    @property
+    def total(self) -> int:
+        return self.place
+
+    @property
+    def head(self) -> bytes:
+        return bytes(self._head)
+
+    @property
+    def tail(self) -> bytes:
+        """The end of the stream; it follows `head` at once where `gap` is 0."""
+        return bytes(self._tail[-self._most :])
+
+    @property
+    def gap(self) -> int:
+        """Bytes between `head` and `tail` that are gone."""
+        return self.total - len(self._head) - len(self.tail)
+
+    def add(self, offset: int, data: bytes) -> None:
+        """Take in `data`, which begins at `offset`; what was read before is ignored,
+        and what lies between was dropped by the shell."""
+        if offset > self.place:
+            self._head_is_done = True
+            self._tail.clear()
+            self.place = offset
+        data = data[self.place - offset :]
+        self.place += len(data)
+        if not self._head_is_done:
+            room = self._most - len(self._head)
+            self._head += data[:room]
+            data = data[room:]
+            self._head_is_done = len(self._head) == self._most
+        self._tail += data
+        if len(self._tail) > 2 * self._most:
+            del self._tail[: -self._most]
+
+
+_HIDDEN: Final = re.compile(
+    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
+    "\ufeff\U000e0000-\U000e0fff]"
+)
+_DOUBLED: Final = frozenset('"\\\n\t')
+
+
+@dataclass(frozen=True)
+class Shown:
+    """One stream for a result; `left_out` counts the bytes that are not in it, roughly."""
+
+    value: str | Spliced
+    left_out: int = 0
+
+
+def readable(data: bytes) -> str:
+    """`data` as harmless text; ends of lines of any kind become newlines."""
+    text = data.decode(errors="replace").replace("\r\n", "\n").replace("\r", "\n")
+    return _HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def both(stdout: Kept, stderr: Kept, budget: int) -> tuple[Shown, Shown]:
+    """Both streams within `budget` bytes of JSON; neither can crowd out the other."""
+    first, second = _cost_of(stdout), _cost_of(stderr)
+    return (
+        _shown(stdout, max(budget // 2, budget - second)),
+        _shown(stderr, max(budget // 2, budget - first)),
+    )
+
+
+def _cost_of(kept: Kept) -> int:
+    if kept.gap:
+        return kept.total
+    return _cost(readable(kept.head + kept.tail))
+
+
+def _cost(text: str) -> int:
+    return len(json.dumps(text, ensure_ascii=False).encode()) - 2
+
+
+def _shown(kept: Kept, budget: int) -> Shown:
+    if kept.gap:
+        head, tail = readable(kept.head), readable(kept.tail)
+    else:
+        whole = readable(kept.head + kept.tail)
+        if _cost(whole) <= budget:
+            return Shown(whole)
+        head = tail = whole
+    first = _fitting(head, budget // 2)
+    last = len(tail) - _fitting(tail[::-1], budget // 2)
+    if kept.gap:
+        left_out = kept.gap + len(head[first:].encode()) + len(tail[:last].encode())
+    else:
+        left_out = len(head[first:last].encode())
+    mark = f"\n[… about {left_out} bytes left out …]\n"
+    context = EXCERPT_CONTEXT_CHARS
+    parts = (
+        Excerpt(head[:first], after=head[first : first + context]),
+        mark,
+        Excerpt(tail[last:], before=tail[max(0, last - context) : last]),
+    )
+    return Shown(Spliced(parts), left_out)
+
+
+def _fitting(text: str, budget: int) -> int:
+    """How many characters of `text` fit into `budget` bytes of JSON."""
+    spent = 0
+    for count, letter in enumerate(text):
+        spent += 2 if letter in _DOUBLED else len(letter.encode())
+        if spent > budget:
+            return count
+    return len(text)

@@ -1,0 +1,1 @@
+"""The boundary self-test, as the runner asks it."""

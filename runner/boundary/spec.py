@@ -1,0 +1,188 @@
+"""What must hold inside one shell guest, from what the runner knows about the host."""
+
+import os
+import secrets as random
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final
+
+import psutil
+from wire.boundary import (
+    CANARY,
+    SECRET_MIN_CHARS,
+    BoundarySpec,
+    PrivatePath,
+    SecretDigest,
+    SharedDirectory,
+    digest_secret,
+)
+
+from runner.tiers.base import Confinement, LaunchSpec
+from runner.workspace.mounts import MOUNTS, Access, BoundMount, Role, workspace_directories
+
+_PROC: Final = Path("/proc/self")
+_NAMESPACES: Final = ("pid", "mnt", "ipc", "uts", "net")
+_OVERFLOW_GID: Final = 65_534
+_ENGINE_SOCKETS: Final = (
+    "/run/docker.sock",
+    "/var/run/docker.sock",
+    "/run/containerd/containerd.sock",
+    "/run/podman/podman.sock",
+    "/run/user/{uid}/docker.sock",
+    "/run/user/{uid}/podman/podman.sock",
+)
+_FILES_MAX: Final = 64
+_RUNTIME_FILES_MAX: Final = 1000
+_OTHER_DIRECTORIES_MAX: Final = 40_000
+_HOST_ADDRESSES_MAX: Final = 16
+
+
+def new_canary() -> str:
+    """A word for one agent's envelope; found anywhere in the shell guest, it is a leak."""
+    return random.token_urlsafe(32)
+
+
+def build_spec(
+    launch: LaunchSpec,
+    confinement: Confinement,
+    *,
+    workspace: Path,
+    runtime: Path,
+    secrets: Mapping[str, str],
+    canary: str = "",
+    private: Iterable[Path] = (),
+) -> BoundarySpec:
+    """The specification for one shell guest.
+
+    `workspace` is the user's own, beside those of others; `runtime` the runner's
+    directory that no guest mounts. `secrets` are the values by what they are
+    ("the gateway's token"), `canary` the word in the agent's envelope.
+    `private` are further files and directories on the host: the embedder's
+    directory, the engine's socket.
+    """
+    salt = random.token_bytes(16)
+    namespaces = (*_NAMESPACES, "user") if confinement.user_namespace else _NAMESPACES
+    return BoundarySpec(
+        uid=confinement.uid,
+        gid=confinement.gid,
+        groups=(_OVERFLOW_GID,) if confinement.user_namespace else (),
+        seccomp=confinement.seccomp,
+        own_kernel=confinement.own_kernel,
+        boot_id=Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
+        namespaces={kind: (_PROC / "ns" / kind).stat().st_ino for kind in namespaces},
+        network=str(launch.network),
+        shared=tuple(_shared(bound) for bound in launch.mounts),
+        read_only=confinement.read_only,
+        absent=_absent(),
+        private=tuple(_private(workspace, runtime, launch.mounts, private)),
+        other_users=tuple(_other_users(workspace)),
+        host_tmpfs=() if confinement.own_kernel else tuple(_host_tmpfs()),
+        host_addresses=tuple(_host_addresses()),
+        socket=_socket(launch),
+        salt=salt.hex(),
+        secrets=tuple(_digests(salt, {**secrets, CANARY: canary})),
+    )
+
+
+def _shared(bound: BoundMount) -> SharedDirectory:
+    found = bound.host_path.stat()
+    writable = bound.mount.access is Access.READ_WRITE
+    return SharedDirectory(bound.mount.virtual, writable, found.st_dev, found.st_ino)
+
+
+def _absent() -> tuple[str, ...]:
+    """The other roles' virtual paths: nobody in the guest can create them."""
+    ours = {mount.virtual for mount in MOUNTS[Role.SHELL]}
+    theirs = {mount.virtual for mounts in MOUNTS.values() for mount in mounts} - ours
+    return (*sorted(theirs), "/embedder")
+
+
+def _socket(launch: LaunchSpec) -> str:
+    """The shell's own, as the guest sees it."""
+    words = launch.command
+    return words[words.index("--socket") + 1] if "--socket" in words else "/ipc/shell.sock"
+
+
+def _private(
+    workspace: Path, runtime: Path, mounts: Iterable[BoundMount], further: Iterable[Path]
+) -> Iterable[PrivatePath]:
+    mounted = {bound.host_path for bound in mounts}
+    yield _place("the directory of all workspaces", workspace.parent)
+    yield _place("the workspace", workspace)
+    for directory in workspace_directories():
+        if (path := workspace / directory) not in mounted:
+            yield _place(directory, path)
+            for file in _files(path):
+                yield _place(f"a file of {directory}", file)
+    yield _place("the runner's runtime directory", runtime)
+    for path in _below(runtime):
+        # Without the path, in which other users have their names.
+        yield _place("a file of the runner's runtime directory", path)._replace(path="")
+    uid = os.geteuid()
+    sockets = {Path(path.format(uid=uid)) for path in _ENGINE_SOCKETS}
+    for path in sorted({*sockets, *further}):
+        yield _place(path.name, path)
+
+
+def _files(directory: Path) -> list[Path]:
+    """What lies in a directory and is none itself: databases, sockets, tokens."""
+    try:
+        with os.scandir(directory) as entries:
+            found = [entry.path for entry in entries if not entry.is_dir(follow_symlinks=False)]
+    except OSError:
+        return []
+    return [Path(path) for path in sorted(found)[:_FILES_MAX]]
+
+
+def _below(directory: Path) -> list[Path]:
+    """What lies in a directory at any depth."""
+    found = [
+        Path(parent) / name
+        for parent, directories, files in os.walk(directory)
+        for name in (*directories, *files)
+    ]
+    return sorted(found)[:_RUNTIME_FILES_MAX]
+
+
+def _place(label: str, path: Path) -> PrivatePath:
+    try:
+        found = path.stat(follow_symlinks=True)
+    except OSError:
+        return PrivatePath(label, str(path), 0, 0)
+    return PrivatePath(label, str(path), found.st_dev, found.st_ino)
+
+
+def _other_users(workspace: Path) -> list[tuple[int, int]]:
+    found: list[tuple[int, int]] = []
+    directories = ("", *workspace_directories())
+    for other in sorted(workspace.parent.iterdir()):
+        if other == workspace or len(found) > _OTHER_DIRECTORIES_MAX:
+            continue
+        places = (_place("", other / directory) for directory in directories)
+        found += [(place.device, place.inode) for place in places if place.inode]
+    return found
+
+
+def _host_tmpfs() -> Iterable[str]:
+    """The devices of the host's file systems in memory, whose names tell nothing."""
+    for line in (_PROC / "mountinfo").read_text().splitlines():
+        fields = line.split(" ")
+        if fields[fields.index("-") + 1] == "tmpfs":
+            yield fields[2]
+
+
+def _host_addresses() -> list[str]:
+    addresses = [
+        address.address
+        for interface in psutil.net_if_addrs().values()
+        for address in interface
+        if address.family.name in ("AF_INET", "AF_INET6") and "%" not in address.address
+    ]
+    outside = [address for address in addresses if address != "::1" and address[:4] != "127."]
+    return sorted(set(outside))[:_HOST_ADDRESSES_MAX]
+
+
+def _digests(salt: bytes, secrets: Mapping[str, str]) -> Iterable[SecretDigest]:
+    for label, secret in secrets.items():
+        if len(secret) >= SECRET_MIN_CHARS:
+            yield digest_secret(label, salt, secret)

@@ -1,0 +1,218 @@
+"""`runner chat`: talk to the agent of one user."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
+from typing import Final, TextIO
+
+from prompt_toolkit.output.defaults import create_output
+from wire.errors import Code, WireError
+from wire.v1 import control_pb2
+
+from runner.cli.chat.commands import HostStatus, SlashCommands
+from runner.cli.chat.conversation import Connect, Conversation
+from runner.cli.chat.piped import run_piped
+from runner.cli.chat.screen import PlainScreen, Screen, discard, say
+from runner.cli.chat.terminal import TerminalChat, TerminalScreen, TypedAhead
+from runner.cli.output import model_name, one_line, plain_console
+from runner.client.gateway import GatewayClient
+from runner.config.models import Config
+from runner.errors import HostError
+from runner.host.control import ControlClient, connect_control
+from runner.host.host import Host
+
+
+async def talk(
+    connect: Connect,
+    host_status: HostStatus,
+    *,
+    session: str | None,
+    stdin: TextIO,
+    stdout: TextIO,
+    stderr: TextIO,
+) -> int:
+    """Converse until the input ends or the user leaves; the exit code.
+
+    0: every turn completed. 1: a turn or a command failed, or the agent did not
+    come back. A reader that closes our output early (`| head`) ends the chat
+    quietly. Raises `WireError` where there is no agent to begin with.
+    """
+    if stdin.isatty() and stdout.isatty():
+        return await _in_terminal(connect, host_status, session, stdin, stdout)
+    plain = PlainScreen(stdout, stderr)
+    try:
+        return await _piped(connect, host_status, session, stdin.fileno(), plain)
+    except BrokenPipeError:
+        discard(stdout)
+        return 0
+
+
+async def _in_terminal(
+    connect: Connect,
+    host_status: HostStatus,
+    session: str | None,
+    stdin: TextIO,
+    stdout: TextIO,
+) -> int:
+    screen = TerminalScreen(plain_console(file=stdout))
+    async with Conversation(connect, screen) as conversation:
+        await _begin(conversation, screen, session)
+        await screen.status("/help lists the commands, Ctrl-D ends the chat")
+        commands = SlashCommands(conversation, screen, host_status)
+        chat = TerminalChat(
+            conversation, commands, screen, TypedAhead(stdin), create_output(stdout)
+        )
+        code = await chat.run()
+        if conversation.session_id:
+            shown = one_line(conversation.session_id)
+            await screen.status(f"to go on later: --session {shown}")
+        return code
+
+
+async def _piped(
+    connect: Connect, host_status: HostStatus, session: str | None, fd: int, screen: PlainScreen
+) -> int:
+    async with Conversation(connect, screen) as conversation:
+        await _begin(conversation, screen, session)
+        commands = SlashCommands(conversation, screen, host_status)
+        return await run_piped(fd, conversation, commands, screen)
+
+
+async def _begin(conversation: Conversation, screen: Screen, session: str | None) -> None:
+    hello = conversation.client.hello
+    await screen.status(
+        f"Oxydra {one_line(hello.version)} · user {one_line(hello.user_id)} · "
+        f"{one_line(hello.tier)} tier · {model_name(hello)}"
+    )
+    for notice in hello.notices:
+        await screen.status(one_line(notice))
+    if session:
+        await conversation.resume_or_create(session)
+        await screen.status(f"session {one_line(conversation.session_id)}")
+
+
+CHANNEL: Final = "cli"
+"""What conversations and notes record as their origin."""
+
+
+async def chat(
+    config: Config,
+    user_id: str,
+    *,
+    session: str | None = None,
+    stdin: TextIO | None = None,
+    stdout: TextIO | None = None,
+    stderr: TextIO | None = None,
+) -> int:
+    """Chat until the input ends or the user leaves; the exit code.
+
+    0: every turn completed. 1: a turn or a command failed. 128 plus its number:
+    a signal ended the chat. Raises `WireError` where there is no agent to talk to.
+    """
+    stdin, stdout, stderr = stdin or sys.stdin, stdout or sys.stdout, stderr or sys.stderr
+    if stdin is None or stdout is None or stderr is None:
+        raise HostError(
+            Code.INVALID_ARGUMENT,
+            "standard input, output or error is closed",
+            details="the chat reads turns from the first and writes to the others",
+            resolution="run it in a terminal, or redirect from and to files or /dev/null",
+        )
+
+    async def connect() -> GatewayClient:
+        async with await _control(config, user_id) as control:
+            endpoint, token = await _gateway(control)
+        return await GatewayClient.open(endpoint, token, channel_name=CHANNEL)
+
+    async def host_status() -> control_pb2.StatusReply:
+        async with await _control(config, user_id) as control:
+            return await control.status()
+
+    with _ended_by_signal() as ended_by:
+        try:
+            async with AsyncExitStack() as stack:
+                await _ensure_host(config, user_id, stack, stderr)
+                return await talk(
+                    connect, host_status, session=session, stdin=stdin, stdout=stdout, stderr=stderr
+                )
+        except asyncio.CancelledError:
+            if ended_by:
+                return 128 + ended_by[0]
+            raise
+
+
+async def _ensure_host(config: Config, user_id: str, stack: AsyncExitStack, stderr: TextIO) -> None:
+    """Use the host that runs, or start one that lives as long as `stack`."""
+    if await _runs(config, user_id):
+        return
+    say(stderr, f"starting the agent of user {user_id} ...")
+    try:
+        host = await stack.enter_async_context(Host(config, user_id))
+    except HostError as error:
+        started_meanwhile = error.code is Code.ALREADY_EXISTS and await _runs(config, user_id)
+        if not started_meanwhile:
+            raise
+        return
+    for notice in host.notices:
+        say(stderr, one_line(notice))
+
+
+async def _runs(config: Config, user_id: str) -> bool:
+    control = await connect_control(config, user_id)
+    if control is None:
+        return False
+    await control.close()
+    return True
+
+
+async def _control(config: Config, user_id: str) -> ControlClient:
+    """Connect anew each time: a host that was restarted has another token."""
+    control = await connect_control(config, user_id)
+    if control is None:
+        raise HostError(
+            Code.FAILED_PRECONDITION,
+            f"the runner of user {user_id} was stopped",
+            resolution="start the chat again",
+        )
+    return control
+
+
+async def _gateway(control: ControlClient) -> tuple[str, str]:
+    """Where the agent answers; UNAVAILABLE only while waiting for it makes sense."""
+    try:
+        return await control.gateway()
+    except WireError as error:
+        for guest in (await control.status()).guests:
+            if guest.role == "agent" and guest.state == "failed":
+                raise HostError(
+                    Code.FAILED_PRECONDITION,
+                    f"the agent cannot start: {guest.reason}",
+                    resolution="runner logs, then: runner restart",
+                ) from error
+        raise
+
+
+@contextmanager
+def _ended_by_signal() -> Iterator[list[int]]:
+    """Let SIGTERM and SIGHUP end this task in order; yields which one did, if any.
+
+    SIGINT belongs to the terminal's prompt and, elsewhere, to `asyncio.run`.
+    """
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+    assert task is not None
+    received: list[int] = []
+
+    def end(number: int) -> None:
+        if not received:
+            task.cancel()
+        received.append(number)
+
+    numbers = (signal.SIGTERM, signal.SIGHUP)
+    for number in numbers:
+        loop.add_signal_handler(number, end, number)
+    try:
+        yield received
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)

@@ -1,0 +1,184 @@
+"""One conversation with the agent: sessions, turns, approvals, and what to say when it breaks."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from typing import Self
+
+from wire.errors import Code, WireError
+from wire.v1 import gateway_pb2
+
+from runner.cli.chat.screen import Screen, Style
+from runner.cli.output import clip, failure_lines, one_line, tool_line
+from runner.client.gateway import GatewayClient, GatewayLost, new_turn_id
+
+Connect = Callable[[], Awaitable[GatewayClient]]
+"""Opens a client for the launch that runs now; raises `WireError`, UNAVAILABLE
+while there is none."""
+
+_RECONNECT_WITHIN_S = 60.0
+_RECONNECT_EVERY_S = 0.25
+_INTERRUPTED = (
+    "✗ the agent went away in mid-turn: the turn was interrupted and has no answer\n"
+    "  fix: what it had saved by then is kept; send the turn again if you still want it"
+)
+_SHOWN_EVENTS = 6
+_SHOWN_EVENT_CHARS = 300
+
+
+class AgentGoneError(WireError):
+    """The agent did not come back: the conversation is over."""
+
+
+class Conversation:
+    """What a surface does with the gateway, whatever it looks like.
+
+    Turns run one at a time; `cancel` may be called while one does. A new
+    session is opened by its first turn, so that looking around leaves none.
+    """
+
+    def __init__(self, connect: Connect, screen: Screen) -> None:
+        self._connect = connect
+        self._screen = screen
+        self._client: GatewayClient | None = None
+        self._turn_id = ""
+        self.session_id = ""
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @property
+    def client(self) -> GatewayClient:
+        """The current connection; there is one while the conversation is entered."""
+        assert self._client is not None
+        return self._client
+
+    async def open(self) -> None:
+        """Connect to the agent, waiting for one that is just being restarted."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + _RECONNECT_WITHIN_S
+        while True:
+            try:
+                client = await self._connect()
+                break
+            except WireError as error:
+                if error.code is not Code.UNAVAILABLE or loop.time() > deadline:
+                    raise
+                await asyncio.sleep(_RECONNECT_EVERY_S)
+        await self.close()
+        self._client = client
+
+    async def close(self) -> None:
+        """Leave the gateway. Idempotent."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+    async def new_session(self, title: str) -> gateway_pb2.Session:
+        """Open a session and make it the current one."""
+        session = await self.client.create_session(title=title)
+        self.session_id = session.session_id
+        return session
+
+    async def resume_or_create(self, session_id: str) -> None:
+        """Make `session_id` the current session and show how it ended, if there is something."""
+        session = await self.client.create_session(session_id=session_id)
+        self.session_id = session.session_id
+        if session.turns:
+            await self.switch(session_id)
+
+    async def switch(self, session_id: str) -> None:
+        """Go on in an existing session; raises NOT_FOUND where there is none."""
+        history = await self.client.get_session(session_id, _SHOWN_EVENTS)
+        self.session_id = history.session.session_id
+        for event in history.events:
+            await self._show_past(event)
+
+    async def ensure_connected(self) -> None:
+        """Reconnect where the launch behind the connection is gone.
+
+        Raises `AgentGoneError` where none comes back within a minute.
+        """
+        try:
+            await self.client.refresh_hello()
+        except GatewayLost:
+            await self._reconnect()
+
+    async def turn(self, text: str) -> bool:
+        """Run one turn and show it; false where it failed, broke off or was cancelled.
+
+        Raises `AgentGoneError` where no agent comes back.
+        """
+        await self.ensure_connected()
+        try:
+            return await self._run(text)
+        except GatewayLost:
+            await self._screen.line(_INTERRUPTED, Style.FAILURE)
+            await self._reconnect()
+        except WireError as error:
+            await self._screen.line(failure_lines(error.brief, error.resolution), Style.FAILURE)
+        finally:
+            self._turn_id = ""
+        return False
+
+    async def cancel(self) -> bool:
+        """Ask for the end of the running turn; false where none runs."""
+        return bool(self._turn_id) and await self.client.cancel_turn(self._turn_id)
+
+    async def _run(self, text: str) -> bool:
+        if not self.session_id:
+            session = await self.new_session("")
+            await self._screen.status(f"session {session.session_id}")
+        self._turn_id = new_turn_id()
+        streamed = False
+        async with aclosing(self.client.run_turn(self.session_id, text, self._turn_id)) as events:
+            async for event in events:
+                if event.HasField("completed") and not streamed:
+                    await self._screen.stream(event.completed.text)
+                streamed |= event.HasField("text")
+                await self._show(event)
+        return event.HasField("completed")
+
+    async def _show(self, event: gateway_pb2.TurnEvent) -> None:
+        if event.HasField("text"):
+            await self._screen.stream(event.text.text)
+        elif event.HasField("tool_started"):
+            await self._screen.activity(f"● {one_line(event.tool_started.tool)} …")
+        elif event.HasField("tool_finished"):
+            finished = event.tool_finished
+            style = Style.TOOL if finished.ok else Style.FAILURE
+            await self._screen.line(tool_line(finished, self._screen.width), style)
+        elif event.HasField("approval"):
+            approval = event.approval
+            question = f"allow {one_line(approval.tool)} {one_line(approval.arguments_json)}?"
+            approved = await self._screen.ask(question)
+            if not await self.client.answer_approval(approval.approval_id, approved):
+                await self._screen.line("nobody waits for this answer any more", Style.NOTICE)
+        elif event.HasField("failed"):
+            failed = event.failed
+            message = "cancelled" if failed.code == Code.CANCELLED else failed.message
+            await self._screen.line(failure_lines(message, failed.resolution), Style.FAILURE)
+
+    async def _show_past(self, event: gateway_pb2.HistoryEvent) -> None:
+        text = clip(one_line(event.text), _SHOWN_EVENT_CHARS)
+        if event.role == "user":
+            await self._screen.status(f"> {text}")
+        elif event.role == "assistant" and text:
+            await self._screen.status(text)
+
+    async def _reconnect(self) -> None:
+        await self._screen.status("the agent went away; waiting for it to come back ...")
+        try:
+            await self.open()
+        except WireError as error:
+            raise AgentGoneError(
+                error.code,
+                f"the agent did not come back: {error.brief}",
+                details=error.details,
+                resolution=error.resolution,
+            ) from error
+        await self._screen.status("connected again")

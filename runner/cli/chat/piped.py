@@ -1,0 +1,80 @@
+"""The chat without a terminal: turns from a pipe or a file, a transcript out."""
+
+import asyncio
+import codecs
+import os
+from collections.abc import AsyncIterator
+
+from wire.errors import WireError
+from wire.limits import TURN_TEXT_MAX_CHARS
+
+from runner.cli.chat.commands import EndOfChat, SlashCommands
+from runner.cli.chat.conversation import AgentGoneError, Conversation
+from runner.cli.chat.screen import PlainScreen, Style
+from runner.cli.output import clip, failure_lines, neutralise
+
+_READ_BYTES = 64 * 1024
+_SHOWN_CHARS = 200
+_TOO_LONG = f"the turn is longer than {TURN_TEXT_MAX_CHARS} characters and was not sent"
+
+
+async def read_lines(fd: int) -> AsyncIterator[str]:
+    """Lines of `fd` as they come, without their ends; bad UTF-8 is replaced.
+
+    Reads only when asked for the next line. A line far beyond the longest turn
+    loses its rest and stays too long for one.
+    """
+    decoder = codecs.getincrementaldecoder("utf-8")("replace")
+    pending = ""
+    while chunk := await _read(fd):
+        *lines, pending = (pending + decoder.decode(chunk)).split("\n")
+        pending = pending[: TURN_TEXT_MAX_CHARS + 1]
+        for line in lines:
+            yield line
+    if rest := pending + decoder.decode(b"", final=True):
+        yield rest
+
+
+async def _read(fd: int) -> bytes:
+    loop = asyncio.get_running_loop()
+    readable = asyncio.Event()
+    try:
+        loop.add_reader(fd, readable.set)
+    except PermissionError:
+        return os.read(fd, _READ_BYTES)  # a regular file: never blocks, cannot be polled
+    try:
+        await readable.wait()
+    finally:
+        loop.remove_reader(fd)
+    return os.read(fd, _READ_BYTES)
+
+
+async def run_piped(
+    fd: int, conversation: Conversation, commands: SlashCommands, screen: PlainScreen
+) -> int:
+    """Every non-empty line in order; 0 where all of it worked, 1 where something failed."""
+    failed = False
+    async for line in read_lines(fd):
+        text = line.strip()
+        if not text:
+            continue
+        if len(text) > TURN_TEXT_MAX_CHARS:
+            failed = True
+            await screen.line(clip(f"> {neutralise(text)}", _SHOWN_CHARS))
+            await screen.line(failure_lines(_TOO_LONG, "send it in parts") + "\n")
+            continue
+        await screen.line(f"> {neutralise(text)}", Style.PROMPT)
+        try:
+            if commands.recognises(text):
+                await commands.run(text)
+            elif not await conversation.turn(text):
+                failed = True
+        except EndOfChat:
+            break
+        except WireError as error:
+            failed = True
+            await screen.line(failure_lines(error.brief, error.resolution), Style.FAILURE)
+            if isinstance(error, AgentGoneError):
+                break
+        await screen.line("")
+    return int(failed)

@@ -1,0 +1,91 @@
+"""`runner logs`: the log of a guest, the embedder or the host."""
+
+import json
+import os
+import re
+import sys
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+import typer
+from wire.errors import Code
+
+from runner.cli.options import Options
+from runner.config.models import Config
+from runner.embedder.manager import home_for
+from runner.errors import HostError
+from runner.host.logs import follow as follow_log
+from runner.host.logs import readable
+from runner.host.logs import tail as tail_of
+from runner.host.runtime import Runtime, runtime_base
+from runner.workspace.mounts import Role
+from runner.workspace.ownership import Owner
+from runner.workspace.workspace import Workspace
+
+_AGO: Final = re.compile(r"(\d{1,6})([smhd])")
+_UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+
+def show_log(
+    options: Options, role: str, count: int, *, since: str, follow: bool, as_json: bool
+) -> None:
+    """Print the last `count` lines of a log that are not older than `since`, then, with
+    `follow`, all that come."""
+    path = _path(options.load(), options.user_id, role)
+    show = _as_json if as_json else readable
+    lines, offset = tail_of(path, count)
+    if since:
+        lines = _not_older(lines, _moment(since))
+    if not lines and not follow:
+        typer.echo(f"nothing logged yet: {path}", err=True)
+    try:
+        for line in lines:
+            typer.echo(show(line))
+        if follow:
+            for line in follow_log(path, offset):
+                typer.echo(show(line))
+    except BrokenPipeError:  # `| head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _path(config: Config, user_id: str, role: str) -> Path:
+    if role == "host":
+        return Runtime.locate(config, user_id).log
+    if role == "embedder":
+        return home_for(config, config.tier, runtime_base(config), Owner.of(config)).log
+    return Workspace.locate(config, user_id).log(Role(role))
+
+
+def _moment(text: str) -> datetime:
+    if found := _AGO.fullmatch(text):
+        return datetime.now(UTC) - timedelta(**{_UNITS[found[2]]: int(found[1])})
+    try:
+        return datetime.fromisoformat(text).astimezone(UTC)
+    except ValueError:
+        raise HostError(
+            Code.INVALID_ARGUMENT,
+            f"--since {text!r} is no time",
+            details="accepted: 90s, 15m, 2h, 3d, or a date and time such as 2026-11-20T08:00",
+        ) from None
+
+
+def _not_older(lines: list[str], moment: datetime) -> list[str]:
+    """From the first line that is new enough on: lines without a time belong to the one before."""
+    for index, line in enumerate(lines):
+        try:
+            if datetime.fromisoformat(json.loads(line)["time"]) >= moment:
+                return lines[index:]
+        except (ValueError, KeyError, TypeError):
+            continue
+    return []
+
+
+def _as_json(line: str) -> str:
+    """A line of a log as one JSON object, even where a library printed plain text."""
+    try:
+        if isinstance(json.loads(line), dict):
+            return line
+    except ValueError:
+        pass
+    return json.dumps({"message": line}, ensure_ascii=False)

@@ -1,0 +1,1 @@
+"""`runner memory`: what an agent remembers."""

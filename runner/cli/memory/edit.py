@@ -1,0 +1,295 @@
+"""`runner memory save|edit|forget`: writing notes."""
+
+import asyncio
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from wire.errors import Code, WireError
+from wire.limits import NOTE_MAX_CHARS
+from wire.v1 import gateway_pb2
+
+from runner.cli.ids import find_note
+from runner.cli.memory.agent import gateway_of
+from runner.cli.memory.notes import AsJson, NoteId, warn
+from runner.cli.memory.output import brief, note_json, note_rows, saved_json
+from runner.cli.options import Options
+from runner.cli.output import confirm, json_line, one_line, print_table
+from runner.errors import HostError
+
+PIPE: Final = "-"
+_READ_MAX_BYTES: Final = 4 * NOTE_MAX_CHARS
+
+
+def text_of(given: str | None, *, before: str, command: str) -> str:
+    """What `given` stands for: itself, standard input for "-", an editor on `before` for None.
+
+    Line breaks at the end are left out. `command` is how to give the text otherwise.
+    Raises `WireError` for a blank text, and where there is no editor to ask.
+    """
+    if given is None:
+        text = _edited(before, command)
+    elif given == PIPE:
+        text = _piped()
+    else:
+        text = given
+    if before and text == before:
+        return before
+    text = text.rstrip("\r\n")
+    if not text.strip():
+        raise WireError(
+            Code.INVALID_ARGUMENT, "there is no text: nothing was changed", resolution=command
+        )
+    return text
+
+
+@contextmanager
+def kept_if_refused(text: str) -> Iterator[None]:
+    """Put `text` into a file where what is tried here fails, and say where it is.
+
+    An empty text is nobody's work and not kept.
+    """
+    try:
+        yield
+    except WireError as error:
+        if not text:
+            raise
+        kept = f"your text is in {_keep(text)}"
+        resolution = f"{error.resolution}; {kept}" if error.resolution else kept
+        raise WireError(
+            error.code, error.brief, details=error.details, resolution=resolution
+        ) from None
+    except BaseException:
+        if text:
+            typer.echo(f"your text is in {_keep(text)}", err=True)
+        raise
+
+
+def _piped() -> str:
+    data = sys.stdin.buffer.read(_READ_MAX_BYTES + 1)
+    if len(data) > _READ_MAX_BYTES:
+        raise WireError(
+            Code.INVALID_ARGUMENT,
+            "standard input holds more than a note can: nothing was changed",
+            details=f"a note has at most {NOTE_MAX_CHARS:,} characters",
+            resolution="save it as several notes, or as a file in the workspace",
+        )
+    return _decoded(data, "standard input")
+
+
+def _edited(before: str, command: str) -> str:
+    if not sys.stdin.isatty():
+        raise WireError(
+            Code.INVALID_ARGUMENT,
+            "no text was given",
+            details="standard input is no terminal, so there is no editor to open",
+            resolution=f"{command}; - takes it from standard input",
+        )
+    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR")
+    if not editor:
+        raise HostError(
+            Code.FAILED_PRECONDITION,
+            "there is no editor to open",
+            details="neither VISUAL nor EDITOR is set",
+            resolution=f"export EDITOR=nano; or: {command}",
+        )
+    fd, name = tempfile.mkstemp(prefix="note-", suffix=".txt")
+    path = Path(name)
+    with os.fdopen(fd, "wb") as file:
+        file.write(before.encode())
+    try:
+        _open_editor(editor, path)
+        data = path.read_bytes() if path.exists() else b""
+        text = before if data == before.encode() else _decoded(data, "the editor's file")
+    except BaseException:
+        if path.exists() and path.read_bytes() not in (b"", before.encode()):
+            typer.echo(f"what you wrote is in {path}", err=True)
+        else:
+            path.unlink(missing_ok=True)
+        raise
+    path.unlink(missing_ok=True)
+    return text
+
+
+def _open_editor(editor: str, path: Path) -> None:
+    try:
+        ended = subprocess.run([*shlex.split(editor), os.fspath(path)], check=False)  # noqa: S603
+        why = f"{editor} ended with exit code {ended.returncode}" if ended.returncode else ""
+    except (OSError, ValueError) as error:
+        why = f"{editor}: {getattr(error, 'strerror', None) or error}"
+    if why:
+        raise HostError(
+            Code.FAILED_PRECONDITION,
+            "the editor failed: nothing was changed",
+            details=why,
+            resolution="try again, or name another editor in EDITOR",
+        )
+
+
+def _decoded(data: bytes, what: str) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise WireError(
+            Code.INVALID_ARGUMENT,
+            f"{what} is not UTF-8 text: nothing was changed",
+            details=str(error),
+            resolution="iconv -t UTF-8",
+        ) from None
+
+
+def _keep(text: str) -> Path:
+    fd, name = tempfile.mkstemp(prefix="note-not-saved-", suffix=".txt")
+    with os.fdopen(fd, "wb") as file:
+        file.write(text.encode())
+    return Path(name)
+
+
+Text = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="TEXT|-",
+        help="What it shall say; - is the pipe; without it your editor opens.",
+        show_default=False,
+    ),
+]
+Tags = Annotated[
+    list[str] | None,
+    typer.Option(help="A label; give it again for several.", show_default=False),
+]
+
+
+def save(
+    context: typer.Context,
+    text: Text = None,
+    tag: Tags = None,
+    link: Annotated[str, typer.Option(help="Where it comes from: a page, a file.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Keep something for all conversations."""
+    options: Options = context.obj
+    content = text_of(text, before="", command=options.command("memory", "save", "TEXT"))
+
+    async def saved() -> gateway_pb2.SaveNoteReply:
+        async with gateway_of(options) as gateway:
+            return await gateway.save_note(content, tag or [], link)
+
+    with kept_if_refused(content if text in (None, PIPE) else ""):
+        reply = asyncio.run(saved())
+        if not (reply.note_id and reply.message):
+            raise WireError(
+                Code.INTERNAL, "the agent did not say that it is saved", details=reply.message
+            )
+    if as_json:
+        typer.echo(json_line(saved_json(reply)))
+        return
+    said, *warnings = reply.message.splitlines()
+    typer.echo(one_line(said))
+    warn(warnings)
+    if reply.similar:
+        typer.echo("similar notes, of which one may be out of date now:")
+        print_table(note_rows(reply.similar, scores=True))
+
+
+def edit(
+    context: typer.Context,
+    note: NoteId,
+    text: Text = None,
+    tag: Tags = None,
+    no_tags: Annotated[bool, typer.Option("--no-tags", help="Take all tags off.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Change a note; what it said stays in its history.
+
+    --tag replaces its tags; with tags and without TEXT, its text stays.
+    """
+    if tag and no_tags:
+        raise typer.BadParameter("--tag gives tags and --no-tags takes them: choose one")
+    options: Options = context.obj
+    before = asyncio.run(_found(options, [note]))[0]
+    retag = bool(tag) or no_tags
+    content = before.text
+    if text is not None or not retag:
+        command = options.command("memory", "edit", before.note_id, "TEXT")
+        content = text_of(text, before=before.text, command=command)
+    tags = list(tag or []) if retag else list(before.tags)
+    changed = content != before.text or sorted(tags) != sorted(before.tags)
+    after = before
+    if changed:
+        request = gateway_pb2.EditNoteRequest(
+            note_id=before.note_id,
+            text=content,
+            tags=tags,
+            replace_tags=retag,
+            expected_version=before.version,
+        )
+        with kept_if_refused(content if content != before.text else ""):
+            after = asyncio.run(_edited_note(options, request))
+    if as_json:
+        typer.echo(json_line({"changed": changed, "note": note_json(after)}))
+    elif changed:
+        typer.echo(f"{one_line(after.note_id)} has version {after.version} now")
+    else:
+        typer.echo("nothing changed")
+
+
+def forget(
+    context: typer.Context,
+    notes: Annotated[
+        list[str], typer.Argument(metavar="ID...", help="Notes, or how their ids begin.")
+    ],
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Erase notes with all that they ever said."""
+    options: Options = context.obj
+    found = asyncio.run(_found(options, notes))
+    if not yes:
+        _ask(options, found)
+    forgotten: list[str] = []
+    try:
+        asyncio.run(_forget(options, found, forgotten))
+    finally:
+        if as_json:
+            typer.echo(json_line({"forgotten": forgotten}))
+        else:
+            for note_id in forgotten:
+                typer.echo(f"{one_line(note_id)} is forgotten")
+
+
+def _ask(options: Options, notes: list[gateway_pb2.Note]) -> None:
+    for note in notes:
+        typer.echo(f"{one_line(note.note_id)}  {brief(note.text)}", err=True)
+    ids = [note.note_id for note in notes]
+    what = "this note" if len(ids) == 1 else f"these {len(ids)} notes"
+    confirm(
+        f"Forget {what}? This cannot be undone",
+        what=f"forget {what}",
+        command=options.command("memory", "forget", *ids, "--yes"),
+    )
+
+
+async def _found(options: Options, given: list[str]) -> list[gateway_pb2.Note]:
+    """Each of the notes once."""
+    async with gateway_of(options) as gateway:
+        notes = [await find_note(gateway, each) for each in given]
+    return list({note.note_id: note for note in notes}.values())
+
+
+async def _edited_note(options: Options, request: gateway_pb2.EditNoteRequest) -> gateway_pb2.Note:
+    async with gateway_of(options) as gateway:
+        return await gateway.edit_note(request)
+
+
+async def _forget(options: Options, notes: list[gateway_pb2.Note], done: list[str]) -> None:
+    async with gateway_of(options) as gateway:
+        for note in notes:
+            await gateway.delete_note(note.note_id)
+            done.append(note.note_id)

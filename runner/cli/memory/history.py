@@ -1,0 +1,214 @@
+"""`runner memory history|undo`: what was written, and taking it back."""
+
+import asyncio
+import difflib
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+import typer
+from rich.console import Console
+from rich.text import Text
+from wire.v1 import gateway_pb2
+
+from runner.cli.ids import find_note
+from runner.cli.memory.agent import gateway_of
+from runner.cli.memory.notes import (
+    LIMIT_MAX,
+    AsJson,
+    From,
+    FromMaterial,
+    NoteId,
+    first_of,
+    say_more,
+)
+from runner.cli.memory.output import (
+    brief,
+    change_in_words,
+    change_json,
+    change_rows,
+    note_json,
+    origin_in_words,
+    whole,
+)
+from runner.cli.options import Options
+from runner.cli.output import (
+    confirm,
+    json_line,
+    neutralise,
+    one_line,
+    plain_console,
+    print_table,
+    to_the_second,
+)
+
+_SUPERSEDE: Final = "supersede"
+_UNDO: Final = "undo"
+_DIFF_STYLES: Final = {"+": "green", "-": "red"}
+
+
+def history(
+    context: typer.Context,
+    note: Annotated[
+        str, typer.Argument(metavar="ID", help="Only of this note, with what was changed.")
+    ] = "",
+    limit: Annotated[int, typer.Option(min=1, max=LIMIT_MAX, help="How many at most.")] = 50,
+    actor: From = None,
+    from_material: FromMaterial = False,
+    session: Annotated[str, typer.Option(help="Only what was written in this session.")] = "",
+    brief_: Annotated[
+        bool, typer.Option("--brief", help="Of one note, too, a line for each change.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """List what was written, superseded and taken back, the latest first."""
+    request = gateway_pb2.ListChangesRequest(
+        actor=actor or "", material_only=from_material, session_id=session
+    )
+    changes, earlier = asyncio.run(_changes(context.obj, request, note, limit))
+    if as_json:
+        content = {"changes": list(map(change_json, changes)), "more": bool(earlier)}
+        typer.echo(json_line(content))
+    elif not changes:
+        typer.echo("nothing was changed")
+    else:
+        if note and not brief_:
+            _print_versions(plain_console(), changes, earlier)
+        else:
+            print_table(change_rows(changes))
+        say_more(bool(earlier), limit)
+
+
+def undo(
+    context: typer.Context,
+    note: NoteId,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Take the last change of a note back; again, the one before it.
+
+    Of a note's first version that means to forget it.
+    """
+    options: Options = context.obj
+    found, changes = asyncio.run(_with_changes(options, note))
+    forgets = not found.superseded and restored_by_undo(changes) == 0
+    if not yes:
+        typer.echo(f"{one_line(found.note_id)}  {brief(found.text)}", err=True)
+        confirm(
+            _question(found, changes),
+            what="take this change back",
+            command=options.command("memory", "undo", found.note_id, "--yes"),
+        )
+    reply = asyncio.run(_undo(options, found, may_forget=forgets))
+    if as_json:
+        now = note_json(reply.note) if reply.HasField("note") else None
+        typer.echo(json_line({"note_id": found.note_id, "done": reply.done, "note": now}))
+    else:
+        typer.echo(_done(found, reply))
+
+
+def restored_by_undo(changes: Sequence[gateway_pb2.Change]) -> int | None:
+    """The version whose text an undo brings back: 0 for none before the first, None where
+    `changes` (of one note, the latest first) do not tell.
+
+    An undo goes on where the last one ended, so undoing twice goes back two versions, and
+    what was undone once never comes back.
+    """
+    says: dict[int, int] = {}
+    now: int | None = None
+    for change in reversed(changes):
+        if change.change == _SUPERSEDE:
+            continue
+        if change.change != _UNDO:
+            now = change.version
+        elif now is not None:
+            now = says.get(now - 1, now - 1)
+        if now is not None:
+            says[change.version] = now
+    return None if now is None else says.get(now - 1, now - 1)
+
+
+async def _changes(
+    options: Options, request: gateway_pb2.ListChangesRequest, note: str, limit: int
+) -> tuple[list[gateway_pb2.Change], list[gateway_pb2.Change]]:
+    """The latest changes, and the one before them if there is one."""
+    async with gateway_of(options) as gateway:
+        if note:
+            request.note_id = (await find_note(gateway, note)).note_id
+        found, _ = await first_of(gateway.changes(request), limit + 1)
+    return found[:limit], found[limit:]
+
+
+async def _with_changes(
+    options: Options, note: str
+) -> tuple[gateway_pb2.Note, list[gateway_pb2.Change]]:
+    async with gateway_of(options) as gateway:
+        found = await find_note(gateway, note)
+        request = gateway_pb2.ListChangesRequest(note_id=found.note_id)
+        changes, _ = await first_of(gateway.changes(request), None)
+    return found, changes
+
+
+async def _undo(
+    options: Options, note: gateway_pb2.Note, *, may_forget: bool
+) -> gateway_pb2.UndoChangeReply:
+    async with gateway_of(options) as gateway:
+        return await gateway.undo_change(note.note_id, note.version, may_forget=may_forget)
+
+
+def _question(note: gateway_pb2.Note, changes: Sequence[gateway_pb2.Change]) -> str:
+    if note.superseded:
+        return "It is superseded. Let it count again?"
+    target = restored_by_undo(changes)
+    if target == 0:
+        return "There is no version before this one. Forget the note? This cannot be undone"
+    texts = {each.version: each.text for each in changes if each.change != _SUPERSEDE}
+    if target not in texts:
+        return f"Take version {note.version} back?"
+    return f"Bring back what version {target} said?\n{brief(texts[target])}\n"
+
+
+def _done(before: gateway_pb2.Note, reply: gateway_pb2.UndoChangeReply) -> str:
+    note_id = one_line(before.note_id)
+    if reply.done == "forgotten":
+        return f"{note_id} is forgotten"
+    if reply.done == "current_again":
+        return f"{note_id} counts again"
+    return f"{note_id} has version {reply.note.version} now: {brief(reply.note.text)}"
+
+
+def _print_versions(
+    console: Console,
+    changes: Sequence[gateway_pb2.Change],
+    earlier: Sequence[gateway_pb2.Change],
+) -> None:
+    """Each change with what it changed; of a version whose predecessor is not listed, its text."""
+    versions = {each.version: each for each in (*changes, *earlier) if each.change != _SUPERSEDE}
+    for change in changes:
+        head = Text(f"{change_in_words(change)}  {one_line(to_the_second(change.at))}  ", "bold")
+        console.print(head.append(_how(change), "not bold"), soft_wrap=True)
+        before = versions.get(change.version - 1)
+        if change.change == _SUPERSEDE or before is None:
+            console.print(whole(change.text), soft_wrap=True)
+        else:
+            _print_difference(console, before, change)
+        console.print()
+
+
+def _how(change: gateway_pb2.Change) -> str:
+    if change.change == _SUPERSEDE:
+        return f"by {one_line(change.superseded_by)}" if change.superseded_by else ""
+    words = origin_in_words(change.origin)
+    return f"{words}\nfrom {one_line(change.origin.link)}" if change.origin.link else words
+
+
+def _print_difference(
+    console: Console, before: gateway_pb2.Change, after: gateway_pb2.Change
+) -> None:
+    if list(before.tags) != list(after.tags):
+        tags = (one_line(", ".join(each.tags)) or "none" for each in (before, after))
+        console.print(Text("tags: " + " → ".join(tags)), soft_wrap=True)
+    elif before.text == after.text:
+        console.print(Text("(the same text)"))
+    old, new = (neutralise(each.text).splitlines() for each in (before, after))
+    for line in list(difflib.unified_diff(old, new, n=1, lineterm=""))[2:]:
+        console.print(Text(line, _DIFF_STYLES.get(line[0], "dim")), soft_wrap=True)

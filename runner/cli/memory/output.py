@@ -1,0 +1,307 @@
+"""Notes, changes and statistics for people and for programs."""
+
+from collections.abc import Callable, Iterable, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from google.protobuf.json_format import MessageToDict
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+from wire.v1 import gateway_pb2
+
+from runner.cli.ids import short_id
+from runner.cli.output import clip, neutralise, one_line, to_the_second
+
+
+def statistics_json(found: gateway_pb2.MemoryStatisticsReply) -> dict[str, object]:
+    """Every field under its name in the contract, numbers as numbers; `vectors` by model."""
+    values: dict[str, object] = MessageToDict(
+        found, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+    numbers = {
+        field.name: getattr(found, field.name)
+        for field in found.DESCRIPTOR.fields
+        if isinstance(getattr(found, field.name), int)
+    }
+    vectors = {each.model: each.vectors for each in found.vectors}
+    return values | numbers | {"vectors": vectors}
+
+
+def memory_line(found: gateway_pb2.MemoryStatisticsReply) -> str:
+    """How much there is, how far its vectors are, and how its store is."""
+    passages = "1 passage" if found.passages == 1 else f"{found.passages:,} passages"
+    if found.passages:
+        passages += f", {_embedded(found)}"
+    parts = [passages, " ".join(filter(None, (found.store, found.state)))]
+    if found.encrypted:
+        parts.append("encrypted")
+    if found.replica_synced_at:
+        parts.append(f"local copy {replica_age_s(found):.0f} s old")
+    return " · ".join(filter(None, parts))
+
+
+def replica_age_s(found: gateway_pb2.MemoryStatisticsReply) -> float:
+    """How long ago the local copy was complete, in seconds."""
+    age = datetime.now(UTC) - datetime.fromisoformat(found.replica_synced_at)
+    return max(0.0, age.total_seconds())
+
+
+def _embedded(found: gateway_pb2.MemoryStatisticsReply) -> str:
+    if found.passages_embedded >= found.passages:
+        return "all embedded"
+    share = f"{int(100 * found.passages_embedded / found.passages)} % embedded"
+    if found.embedder != "ready":
+        return f"{share} (the embedder is not ready)"
+    if not found.embedding_model:
+        return share
+    again = "re-embedding" if found.vectors else "embedding"
+    return f"{share} ({again} with {found.embedding_model})"
+
+
+def note_json(note: gateway_pb2.Note) -> dict[str, Any]:
+    """A note as it is stored. `superseded` is null for one that counts."""
+    return {
+        **_text_json(note),
+        "confidence": note.confidence,
+        "rationale": note.rationale or None,
+        "importance": note.importance,
+        "access_count": note.access_count,
+        "accessed_at": note.accessed_at or None,
+        "scope_session": note.scope_session or None,
+        "embedded": note.embedded,
+        "superseded": {
+            "by": note.superseded_by or None,
+            "reason": note.superseded_reason or None,
+            "at": note.superseded_at or None,
+        }
+        if note.superseded
+        else None,
+    }
+
+
+def hit_json(note: gateway_pb2.Note) -> dict[str, Any]:
+    """What a search has found; `note_id` is null for what was said in a conversation, and
+    `origin` where the search does not tell."""
+    return {**_text_json(note), "score": note.score, "matched_by": note.matched_by or None}
+
+
+def change_json(change: gateway_pb2.Change) -> dict[str, Any]:
+    """One version of a note, or its being superseded (`text` is the reason then)."""
+    return {
+        "note_id": change.note_id,
+        "version": change.version,
+        "change": change.change,
+        "text": change.text,
+        "tags": list(change.tags),
+        "at": change.at,
+        "key": change.key or None,
+        "type": change.type or None,
+        "current": change.current,
+        "superseded_by": change.superseded_by or None,
+        "origin": _origin_json(change.origin),
+    }
+
+
+def saved_json(reply: gateway_pb2.SaveNoteReply) -> dict[str, Any]:
+    """A save; `similar` are notes that say nearly the same."""
+    return {
+        "note_id": reply.note_id,
+        "message": reply.message,
+        "searchable": reply.searchable,
+        "similar": [
+            {"note_id": note.note_id, "text": note.text, "score": note.score}
+            for note in reply.similar
+        ],
+    }
+
+
+def review_json(reply: gateway_pb2.ReviewMemoryReply) -> dict[str, Any]:
+    """A review; `similarity` is null for a pair that was found by its words."""
+    return {
+        "near": [
+            {
+                "older": note_json(pair.older),
+                "newer": note_json(pair.newer),
+                "similarity": pair.similarity or None,
+                "may_contradict": pair.may_contradict,
+            }
+            for pair in reply.near
+        ],
+        "stale": [note_json(note) for note in reply.stale],
+        "warnings": list(reply.warnings),
+    }
+
+
+def _text_json(note: gateway_pb2.Note) -> dict[str, Any]:
+    return {
+        "note_id": note.note_id or None,
+        "text": note.text,
+        "tags": list(note.tags),
+        "version": note.version,
+        "created_at": note.created_at,
+        "updated_at": note.updated_at,
+        "source": note.source or None,
+        "type": note.type or None,
+        "key": note.key or None,
+        "origin": _origin_json(note.origin) if note.HasField("origin") else None,
+    }
+
+
+def _origin_json(origin: gateway_pb2.NoteOrigin) -> dict[str, Any]:
+    return {
+        "actor": origin.actor or None,
+        "channel": origin.channel or None,
+        "session_id": origin.session_id or None,
+        "turn_id": origin.turn_id or None,
+        "link": origin.link or None,
+        "material": origin.material,
+    }
+
+
+_TEXT_CELLS: Final = 200
+_LABELS_CELLS: Final = 50
+_TABLE_CELLS: Final = 120
+_ROOMY_CELLS: Final = 500
+_HEAD_CELLS: Final = 21
+_INDENT: Final = (0, 0, 0, 2)
+_ID_STYLE: Final = "bold"
+_DATE_CHARS: Final = 10
+_MARK_STYLE: Final = "yellow"
+_ACTORS: Final = {
+    "user": "the user said so",
+    "agent": "the agent decided to keep it",
+    "automatic": "the runtime kept it by itself",
+    "import": "it was imported",
+}
+_ACTORS_OF_MATERIAL: Final = {**_ACTORS, "user": "the user brought it back"}
+_BRIEF_ACTORS: Final = {"agent": "agent", "automatic": "automatic", "import": "imported"}
+_CHANGES: Final = {
+    "save": "saved",
+    "update": "updated",
+    "replace": "replaced",
+    "append": "appended",
+    "undo": "undone",
+    "supersede": "superseded",
+}
+
+
+class Rows:
+    """Rows of cells, the last of which is a long text.
+
+    A table where there is room for one, at least a third of it for the text; on a narrow
+    terminal each text on lines of its own. Nothing is cut off.
+    """
+
+    def __init__(self, headings: Sequence[str], rows: Iterable[Sequence[Text]]) -> None:
+        self._headings = headings
+        self._rows = rows
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if options.max_width < _TABLE_CELLS:
+            for *head, text in self._rows:
+                yield Text("  ").join(cell for cell in head if cell)
+                yield Padding(text, _INDENT, expand=False)
+            return
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        most = _HEAD_CELLS if options.max_width < _ROOMY_CELLS else None
+        for heading in self._headings[:-1]:
+            table.add_column(heading, overflow="fold", max_width=most)
+        table.add_column(self._headings[-1], overflow="fold")
+        for row in self._rows:
+            table.add_row(*row)
+        yield table
+
+
+def note_rows(notes: Iterable[gateway_pb2.Note], *, scores: bool = False) -> Rows:
+    """Notes, one a row. What does not fit ends with an ellipsis; `show` has it all."""
+    columns: dict[str, Callable[[gateway_pb2.Note], Text]] = {
+        "id": lambda note: Text(short_id(note.note_id) or "(said)", _ID_STYLE),
+        "score": lambda note: Text(f"{note.score:.2f}"),
+        "updated": lambda note: Text(one_line(note.updated_at[:_DATE_CHARS])),
+        "tags": lambda note: Text(clip(one_line(", ".join(note.tags)), _LABELS_CELLS)),
+        "mark": lambda note: Text(clip(", ".join(marks(note)), _LABELS_CELLS), _MARK_STYLE),
+        "text": lambda note: Text(brief(note.text)),
+    }
+    if not scores:
+        del columns["score"]
+    return Rows(list(columns), ([cell(note) for cell in columns.values()] for note in notes))
+
+
+def change_rows(changes: Iterable[gateway_pb2.Change]) -> Rows:
+    """Changes, one a row, each with the beginning of what the note says since."""
+    return Rows(
+        ["when", "what", "note", "who", "text"],
+        (
+            [
+                Text(one_line(to_the_second(change.at))),
+                Text(change_in_words(change)),
+                Text(short_id(change.note_id), _ID_STYLE),
+                Text(clip(origin_in_brief(change.origin), _LABELS_CELLS), _MARK_STYLE),
+                Text(brief(first_line(change.text))),
+            ]
+            for change in changes
+        ),
+    )
+
+
+def marks(note: gateway_pb2.Note) -> list[str]:
+    """What sets a note apart from a plain fact of the user's own."""
+    found = ["superseded"] if note.superseded else []
+    if note.type not in ("", "fact"):
+        found.append(note.type.replace("_", " "))
+    if note.key:
+        found.append(f"key {note.key}")
+    if note.scope_session:
+        found.append("of one session")
+    if note.source == "conversation":
+        found.append("conversation")
+    if note.origin.material or note.origin.actor in _BRIEF_ACTORS:
+        found.append(origin_in_brief(note.origin))
+    return [one_line(mark) for mark in found]
+
+
+def origin_in_brief(origin: gateway_pb2.NoteOrigin) -> str:
+    """Who has written it, or where it was read."""
+    if origin.material:
+        return f"read in {one_line(origin.link)}" if origin.link else "read somewhere"
+    return one_line(_BRIEF_ACTORS.get(origin.actor, origin.actor))
+
+
+def origin_in_words(origin: gateway_pb2.NoteOrigin) -> str:
+    """How a text came to be: who, where, and whether anybody vouches for it."""
+    actors = _ACTORS_OF_MATERIAL if origin.material else _ACTORS
+    who = actors.get(origin.actor, origin.actor or "not known")
+    places = {
+        "through": origin.channel,
+        "in": origin.session_id,
+        "turn": origin.turn_id,
+    }
+    where = ", ".join(f"{name} {place}" for name, place in places.items() if place)
+    words = f"{who} ({where})" if where else who
+    if origin.material:
+        words += "; from what was read, and nobody vouched for it"
+    return one_line(words)
+
+
+def change_in_words(change: gateway_pb2.Change) -> str:
+    """`updated, version 3`."""
+    done = _CHANGES.get(change.change, one_line(change.change))
+    return done if change.change == "supersede" else f"{done}, version {change.version}"
+
+
+def first_line(text: str) -> str:
+    """The first line that is not blank; an ellipsis stands for the others."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    return f"{lines[0]} …" if len(lines) > 1 else "".join(lines)
+
+
+def brief(text: str) -> str:
+    """`text` on one line of a bounded length; an ellipsis marks the cut."""
+    return clip(one_line(text), _TEXT_CELLS)
+
+
+def whole(text: str) -> Text:
+    """All of a text, line by line, harmless."""
+    return Text(neutralise(text))

@@ -1,0 +1,175 @@
+"""`runner memory export|import`: a memory as a file, and a file as a memory."""
+
+import asyncio
+import json
+import os
+import secrets
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO, Final
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, TextColumn
+from rich.progress import Progress as Bars
+from wire.errors import Code
+
+from runner.cli.chat.screen import discard
+from runner.cli.memory.agent import agent_of
+from runner.cli.options import Options
+from runner.client.files import Imported, export_into, import_from
+from runner.errors import HostError
+from runner.host.logs import printable
+
+_PIPE: Final = "-"
+_PROBLEMS_SHOWN: Final = 50
+
+File = Annotated[str, typer.Argument(metavar="FILE|-", help="The file; - is the pipe.")]
+
+
+def export(
+    context: typer.Context,
+    file: File = _PIPE,
+    force: Annotated[bool, typer.Option("--force", help="Replace FILE.")] = False,
+) -> None:
+    """Write everything the agent remembers of the user, as JSON Lines."""
+    counts = asyncio.run(_export(context.obj, file, force=force))
+    if file != _PIPE:
+        told = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items())
+        typer.echo(printable(f"{file}: {told or 'an empty memory'}"))
+
+
+def import_(
+    context: typer.Context,
+    file: File,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
+    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+) -> None:
+    """Add what an export holds. What is there already stays as it is.
+
+    Exit code 1: some lines could not be imported; they are named, the others were.
+    """
+    report = Imported()
+    try:
+        asyncio.run(_import(context.obj, file, report, dry_run=dry_run))
+    except BaseException:
+        if report != Imported():
+            typer.echo("not finished; until then:", err=True)
+            _show(report, dry_run=dry_run, as_json=as_json)
+        raise
+    _show(report, dry_run=dry_run, as_json=as_json)
+    raise typer.Exit(1 if report.problems else 0)
+
+
+async def _export(options: Options, file: str, *, force: bool) -> dict[str, int]:
+    bars = Bars(
+        TextColumn("exporting"), BarColumn(), MofNCompleteColumn(), console=Console(stderr=True)
+    )
+    with _new_file(file, force=force) as target, _shown(bars) as task:
+        async with agent_of(options) as agent:
+            return await export_into(
+                agent,
+                target.write,
+                lambda done, total: bars.update(task, completed=done, total=total),
+            )
+
+
+async def _import(options: Options, file: str, report: Imported, *, dry_run: bool) -> None:
+    bars = Bars(
+        TextColumn("importing"), BarColumn(), DownloadColumn(), console=Console(stderr=True)
+    )
+    with _old_file(file) as source, _shown(bars) as task:
+        bars.update(task, total=os.fstat(source.fileno()).st_size or None)
+        async with agent_of(options) as agent:
+            await import_from(
+                agent,
+                source,
+                report,
+                lambda done: bars.update(task, completed=done),
+                dry_run=dry_run,
+            )
+
+
+@contextmanager
+def _shown(bars: Bars) -> Iterator[Any]:
+    """Show a bar while it lasts, where there is a terminal to show it on."""
+    bars.disable = not sys.stderr.isatty()
+    with bars:
+        yield bars.add_task("", total=None)
+
+
+@contextmanager
+def _new_file(name: str, *, force: bool) -> Iterator[BinaryIO]:
+    """A file of mode 0600 that takes its name when it is whole, and else is gone."""
+    if name == _PIPE:
+        try:
+            yield sys.stdout.buffer
+            sys.stdout.buffer.flush()
+        except BrokenPipeError:
+            discard(sys.stdout)
+            raise HostError(
+                Code.CANCELLED,
+                "the export is not whole",
+                details="whoever read standard output has gone away",
+            ) from None
+        return
+    path = Path(name)
+    if os.path.lexists(path) and not force:
+        raise HostError(
+            Code.ALREADY_EXISTS, f"{path} is there already", resolution="name another, or --force"
+        )
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    try:
+        with os.fdopen(os.open(draft, flags, 0o600), "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except OSError as error:
+        raise HostError(
+            Code.FAILED_PRECONDITION,
+            f"cannot write {path}",
+            details=error.strerror or str(error),
+            resolution=f"df -h {path.absolute().parent}; ls -ld {path.absolute().parent}",
+        ) from None
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def _old_file(name: str) -> Iterator[BinaryIO]:
+    if name == _PIPE:
+        yield sys.stdin.buffer
+        return
+    try:
+        file = Path(name).open("rb")  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise HostError(
+            Code.NOT_FOUND, f"cannot read {name}", details=error.strerror or str(error)
+        ) from None
+    with file:
+        yield file
+
+
+def _show(report: Imported, *, dry_run: bool, as_json: bool) -> None:
+    if as_json:
+        problems = [{"line": line, "problem": problem} for line, problem in report.problems]
+        done = {name: getattr(report, name) for name in ("created", "updated", "unchanged")}
+        told = {**done, "problems": problems, "dry_run": dry_run}
+        typer.echo(json.dumps(told, ensure_ascii=False))
+        return
+    would = "would be " if dry_run else ""
+    for name in ("created", "updated"):
+        typer.echo(f"{getattr(report, name):>9,} {would}{name}")
+    typer.echo(f"{report.unchanged:>9,} unchanged")
+    typer.echo(f"{len(report.problems):>9,} problems")
+    for line, problem in report.problems[:_PROBLEMS_SHOWN]:
+        typer.echo(printable(f"line {line}: {problem}"), err=True)
+    if len(report.problems) > _PROBLEMS_SHOWN:
+        more = len(report.problems) - _PROBLEMS_SHOWN
+        typer.echo(f"… and {more:,} more; --json lists them all", err=True)

@@ -1,0 +1,170 @@
+"""Text on its way to a terminal: made harmless, cut to width, put into lines; and questions."""
+
+import json
+import os
+import sys
+from typing import Any, Final
+
+import typer
+from rich.cells import cell_len, set_cell_size
+from rich.console import Console, RenderableType
+from rich.table import Table
+from wire.errors import Code, WireError
+from wire.v1 import control_pb2, gateway_pb2
+
+_BIDI_OVERRIDES = (*range(0x202A, 0x202F), *range(0x2066, 0x206A))
+_VISIBLE = {
+    **{code: 0x2400 + code for code in range(0x20) if chr(code) not in "\n\t"},
+    0x7F: 0x2421,
+    **dict.fromkeys(range(0x80, 0xA0), 0xFFFD),
+    **dict.fromkeys(_BIDI_OVERRIDES, 0xFFFD),
+    **dict.fromkeys(range(0xD800, 0xE000), 0xFFFD),
+    **{code: code - 0xE0000 for code in range(0xE0020, 0xE007F)},  # letters nobody sees
+}
+_PIPE_CELLS: Final = 2_000
+
+
+def plain_console(**settings: Any) -> Console:
+    """A console that takes text as it is: `[red]` and `:smile:` in it mean nothing.
+
+    Where no terminal gives a width, each row of a table is one line, as `grep` wants it.
+    """
+    console = Console(highlight=False, markup=False, emoji=False, **settings)
+    if not (console.is_terminal or "width" in settings or os.environ.get("COLUMNS")):
+        console.width = _PIPE_CELLS
+    return console
+
+
+def without_padding(console: Console, table: RenderableType) -> str:
+    """`table` as `console` would print it, without the blanks that fill its last column."""
+    with console.capture() as captured:
+        console.print(table)
+    return "\n".join(row.rstrip() for row in captured.get().splitlines())
+
+
+def print_table(table: RenderableType) -> None:
+    """A table on standard output."""
+    console = plain_console()
+    if console.is_terminal:
+        console.print(table)
+    else:
+        typer.echo(without_padding(console, table))
+
+
+def json_line(value: object) -> str:
+    """`value` as JSON for programs, on one line; what a terminal would obey is escaped."""
+    text = json.dumps(value, ensure_ascii=False)
+    return "".join(_escaped(c) if ord(c) in _VISIBLE else c for c in text)
+
+
+def neutralise(text: str) -> str:
+    """`text` with nothing left in it that a terminal would obey.
+
+    Control characters other than newline and tab, the characters that reorder
+    text, and lone surrogates each become one visible character, and invisible "tag"
+    letters, which a model can read, the letters they stand for; a CRLF becomes a newline.
+    """
+    return text.replace("\r\n", "\n").translate(_VISIBLE)
+
+
+def _escaped(char: str) -> str:
+    """As JSON writes it; DEL, too, which it need not."""
+    return json.dumps(char)[1:-1] if ord(char) > 0xFF else f"\\u{ord(char):04x}"
+
+
+def one_line(text: str) -> str:
+    """`text` on a single line, harmless, with each run of white space as one space."""
+    return neutralise(" ".join(text.split()))
+
+
+def clip(text: str, width: int) -> str:
+    """`text` cut to `width` terminal cells; an ellipsis marks the cut."""
+    if cell_len(text) <= width:
+        return text
+    return set_cell_size(text, max(width - 1, 0)).rstrip() + "…"
+
+
+def tool_line(finished: gateway_pb2.ToolCallFinished, width: int) -> str:
+    """One finished tool call: `● memory_save → Stored: …` or `● file_read ✗ path is …`."""
+    mark = "→" if finished.ok else "✗"
+    return clip(f"● {one_line(finished.tool)} {mark} {one_line(finished.summary)}".rstrip(), width)
+
+
+def failure_lines(brief: str, resolution: str) -> str:
+    """What went wrong and, where there is one, the fix: one line or two."""
+    lines = f"✗ {one_line(brief)}"
+    return f"{lines}\n  fix: {one_line(resolution)}" if resolution else lines
+
+
+def session_table(sessions: list[gateway_pb2.Session], current: str) -> Table:
+    """Sessions, newest first as they come, with `*` at the current one."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in ("", "session", "title", "turns", "last used"):
+        table.add_column(heading, no_wrap=heading == "session", overflow="fold")
+    for session in sessions:
+        table.add_row(
+            "*" if session.session_id == current else " ",
+            one_line(session.session_id),
+            one_line(session.title),
+            str(session.turns),
+            to_the_second(session.updated_at),
+        )
+    return table
+
+
+def status_table(
+    hello: gateway_pb2.HelloReply, host: control_pb2.StatusReply, session_id: str
+) -> Table:
+    """What the chat runs on: user, tier, model, session and the host's processes."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column(overflow="fold")
+    rows = {
+        "user": hello.user_id,
+        "tier": hello.tier,
+        "model": model_name(hello),
+        "session": session_id or "none yet; the first turn opens one",
+        "workspace": host.workspace,
+        "host": f"pid {host.pid}, since {to_the_second(host.started_at)}",
+    }
+    for guest in host.guests:
+        text = f"{guest.state}, pid {guest.pid}" if guest.pid else guest.state
+        if guest.restarts:
+            text += f", {guest.restarts} restarts"
+        rows[guest.role] = f"{text}: {guest.reason}" if guest.reason else text
+    for name, value in rows.items():
+        table.add_row(one_line(name), one_line(value))
+    return table
+
+
+def model_name(hello: gateway_pb2.HelloReply) -> str:
+    """`provider model`, or just `offline` where no provider is configured."""
+    return one_line(" ".join(dict.fromkeys((hello.provider, hello.model))))
+
+
+def to_the_second(timestamp: str) -> str:
+    """An RFC 3339 timestamp in UTC, for people."""
+    return timestamp[:19].replace("T", " ")
+
+
+def confirm(question: str, *, what: str, command: str) -> None:
+    """Return only where a person on the terminal says yes.
+
+    `what` is what would be done ("forget these notes"), `command` does it without
+    asking. Raises `WireError`: FAILED_PRECONDITION without a terminal, CANCELLED for a no,
+    for Ctrl-C and where the input ends.
+    """
+    if not sys.stdin.isatty():
+        raise WireError(
+            Code.FAILED_PRECONDITION,
+            f"nobody can be asked whether to {what}",
+            details="standard input is no terminal",
+            resolution=command,
+        )
+    try:
+        agreed = typer.confirm(question, err=True)
+    except typer.Abort:
+        typer.echo(err=True)
+        agreed = False
+    if not agreed:
+        raise WireError(Code.CANCELLED, "nothing was changed")

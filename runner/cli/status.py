@@ -1,0 +1,165 @@
+"""`runner status` and the words that greet a start."""
+
+import json
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from wire.v1 import control_pb2
+
+from runner.cli.memory.output import memory_line, statistics_json
+from runner.cli.options import Options
+from runner.config.models import Config
+from runner.host.control import connect_control
+from runner.host.host import Host
+from runner.host.logs import printable
+from runner.workspace.workspace import Workspace
+
+NOT_RUNNING = 3
+_COLOURS = {"ready": "green", "starting": "yellow", "disabled": "dim"}
+
+
+async def show_status(options: Options, *, as_json: bool) -> int:
+    """Print how the host and its guests are now; 0 where one runs, 3 where none does.
+
+    The JSON object has `running`, `user` and `workspace`, and where a host runs
+    also `tier`, `pid`, `started_at`, `version`, `provider`, `notices` and
+    `guests`, a list of `role`, `state`, `pid`, `restarts`, `reason`, `since`,
+    `details` and `resident_bytes`; `boundary` is null without a shell guest, else
+    `passed`, `checked_at` and `checks`, a list of `name`, `passed` and `details`;
+    `memory` is null where the agent does not answer at once, else what
+    `runner memory stats --json` prints.
+    """
+    config = options.load()
+    control = await connect_control(config, options.user_id)
+    if control is None:
+        workspace = Workspace.locate(config, options.user_id)
+        if as_json:
+            content = {"running": False, "user": options.user_id, "workspace": str(workspace.path)}
+            typer.echo(json.dumps(content, ensure_ascii=False))
+        else:
+            typer.echo(f"not running: user {options.user_id}, workspace {workspace.path}")
+        return NOT_RUNNING
+    async with control:
+        reply = await control.status()
+    if as_json:
+        typer.echo(json.dumps(_as_json(reply), ensure_ascii=False))
+    else:
+        _print_table(reply)
+    return 0
+
+
+def show_summary(host: Host, options: Options) -> None:
+    """A few lines about a host that has just become ready in this terminal."""
+    lines = [
+        f"Oxydra {version('oxydra')} is ready ({host.tier} tier)",
+        f"  user       {host.user_id}",
+        f"  workspace  {host.workspace.path}",
+        f"  provider   {host.provider}",
+        f"  embedder   {_embedder(host.config)}",
+        f"  shell      {'none: ' + host.no_shell if host.no_shell else 'ready, boundary proven'}",
+        f"  chat       {options.command('chat')}",
+        f"  stop       Ctrl-C here, or {options.command('stop')}",
+        *(f"note: {notice}" for notice in host.notices),
+    ]
+    typer.echo(printable("\n".join(lines)))
+
+
+def _embedder(config: Config) -> str:
+    if config.embedder.backend == "sentence-transformers":
+        return f"{config.embedder.backend}, {config.embedder.model}"
+    return config.embedder.backend
+
+
+def _as_json(reply: control_pb2.StatusReply) -> dict[str, Any]:
+    return {
+        "running": True,
+        "user": reply.user_id,
+        "workspace": reply.workspace,
+        "tier": reply.tier,
+        "pid": reply.pid,
+        "started_at": reply.started_at,
+        "version": reply.version,
+        "provider": reply.provider,
+        "notices": list(reply.notices),
+        "guests": [
+            {
+                "role": guest.role,
+                "state": guest.state,
+                "pid": guest.pid,
+                "restarts": guest.restarts,
+                "reason": guest.reason,
+                "since": guest.since,
+                "details": guest.details,
+                "resident_bytes": guest.resident_bytes,
+            }
+            for guest in reply.guests
+        ],
+        "boundary": boundary_json(reply.boundary) if reply.HasField("boundary") else None,
+        "memory": statistics_json(reply.memory) if reply.HasField("memory") else None,
+    }
+
+
+def boundary_json(report: control_pb2.BoundaryReport) -> dict[str, Any]:
+    """What the boundary self-test found, for programs."""
+    checks = [
+        {"name": check.name, "passed": check.passed, "details": check.details}
+        for check in report.checks
+    ]
+    return {"passed": report.passed, "checked_at": report.checked_at, "checks": checks}
+
+
+def _boundary_line(report: control_pb2.BoundaryReport) -> Text:
+    held = sum(check.passed for check in report.checks)
+    if report.passed:
+        words = f"boundary: held by all {held} probes, {_ago(report.checked_at)} ago"
+        return Text(words, style="green")
+    hits = "; ".join(f"{each.name}: {each.details}" for each in report.checks if not each.passed)
+    return Text(printable(f"boundary: BROKEN: {hits}"), style="red")
+
+
+def _print_table(reply: control_pb2.StatusReply) -> None:
+    console = Console(highlight=False)
+    console.print(
+        Text(
+            f"Oxydra {reply.version} · user {reply.user_id} · {reply.tier} tier · "
+            f"{reply.provider} · pid {reply.pid}, up {_ago(reply.started_at)}\n{reply.workspace}"
+        ),
+        soft_wrap=True,
+    )
+    table = Table(box=None, pad_edge=False)
+    for heading in ("guest", "state", "for", "pid", "restarts", "memory", ""):
+        table.add_column(heading, overflow="fold")
+    for guest in reply.guests:
+        remarks = " · ".join(part for part in (guest.reason, guest.details) if part)
+        table.add_row(
+            guest.role,
+            Text(guest.state, style=_COLOURS.get(guest.state, "red")),
+            _ago(guest.since),
+            str(guest.pid or ""),
+            str(guest.restarts or ""),
+            f"{guest.resident_bytes / 2**20:.0f} MiB" if guest.resident_bytes else "",
+            Text(printable(remarks)),
+        )
+    console.print(table)
+    memory = memory_line(reply.memory) if reply.HasField("memory") else "did not answer"
+    console.print(Text(printable(f"memory: {memory}")), soft_wrap=True)
+    if reply.HasField("boundary"):
+        console.print(_boundary_line(reply.boundary), soft_wrap=True)
+    for notice in reply.notices:
+        console.print(Text(f"note: {printable(notice)}"), soft_wrap=True)
+
+
+def _ago(moment: str) -> str:
+    try:
+        seconds = int((datetime.now(UTC) - datetime.fromisoformat(moment)).total_seconds())
+    except (ValueError, TypeError):
+        return ""
+    for size, unit in ((86_400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds // size} {unit}"
+    return f"{max(seconds, 0)} s"

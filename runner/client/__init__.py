@@ -1,0 +1,1 @@
+"""The gateway of an agent guest, as the host and its commands reach it."""

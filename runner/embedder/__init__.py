@@ -1,0 +1,1 @@
+"""The host's embedder: one process or container, shared by all users."""

@@ -1,0 +1,74 @@
+"""Clearing away what an earlier run or a guest has left."""
+
+import logging
+import secrets
+import stat
+from pathlib import Path
+from typing import Final
+
+from runner.config.models import ContainerSection
+from runner.host.runtime import Runtime, load_state
+from runner.tiers.base import TierDriver
+from runner.tiers.drivers import driver_for
+from runner.workspace.workspace import Workspace
+
+
+def clear(path: Path) -> None:
+    """Make `path` free. A directory, however full or deep, is moved aside, not emptied; links
+    are not followed. Idempotent."""
+    try:
+        path.unlink(missing_ok=True)
+    except (IsADirectoryError, PermissionError):  # which one depends on the system
+        path.rename(path.with_name(f"{path.name}.aside-{secrets.token_hex(4)}"))
+
+
+def clear_unless_file(path: Path) -> None:
+    """Make `path` free where something else than a plain file stands. Links are not followed."""
+    try:
+        if not stat.S_ISREG(path.lstat().st_mode):
+            clear(path)
+    except FileNotFoundError:
+        return
+
+
+log = logging.getLogger(__name__)
+
+_GRACE_S: Final = 2.0
+"""Such a guest has had the end of its runner to notice already."""
+
+
+async def clear_leftovers(
+    runtime: Runtime, workspace: Workspace, driver: TierDriver, container: ContainerSection
+) -> list[str]:
+    """End the guests of an earlier runner and remove its files; notices about what was found.
+
+    The caller holds the host's lock and has checked the workspace, so whatever
+    is there belongs to nobody. `driver` is that of the tier to come; guests may be
+    of another one.
+    Raises `TierError` where such a guest cannot be ended: two agents must never
+    share one database.
+    """
+    notices: list[str] = []
+    try:
+        handles = load_state(runtime.state)
+    except ValueError as error:
+        log.warning("the state of an earlier runner cannot be read: %s", error)
+        notices.append(f"the state of an earlier runner could not be read ({error})")
+        handles = ()
+    for handle in handles:
+        same = handle.driver == driver.capabilities.tier
+        responsible = driver if same else driver_for(handle.driver, container)
+        if await responsible.recover(handle):
+            await responsible.stop(handle, _GRACE_S)
+            notice = f"an earlier runner was killed; its {handle.role} guest was ended"
+            log.warning("%s", notice)
+            notices.append(notice)
+    for ended in await driver.clear(workspace.user_id, workspace.path):
+        log.warning("%s", ended)
+        notices.append(ended)
+    for path in (
+        *(runtime.state, runtime.token, runtime.socket),
+        *(workspace.gateway_socket, workspace.shell_socket),
+    ):
+        clear(path)
+    return notices

@@ -1,0 +1,219 @@
+"""The running host as other commands reach it: a gRPC socket that no guest can see."""
+
+import asyncio
+import contextlib
+import os
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+import grpc
+import psutil
+from wire.errors import Code, WireError
+from wire.status import answered
+from wire.transport import Server, new_token, open_channel, unix_endpoint
+from wire.v1 import common_pb2, control_pb2, control_pb2_grpc, gateway_pb2
+
+from runner.config.models import Config
+from runner.errors import HostError
+from runner.host.runtime import Holder, Runtime, lock_holder
+
+# ruff: noqa: N802, ARG002 - names and arguments are the contract's
+
+
+_ANSWER_S: Final = 10.0
+_GUEST_S: Final = 90.0
+_APPEAR_S: Final = 5.0
+_STOP_S: Final = 30.0
+_PAUSE_S: Final = 0.02
+_EXIT_S: Final = 3.0
+
+
+class Controlled(Protocol):
+    """What the control service needs of a host."""
+
+    async def status(self) -> control_pb2.StatusReply: ...
+    async def gateway(self) -> tuple[str, str]: ...
+    async def restart(self, role: str) -> None: ...
+    async def check_boundary(self) -> control_pb2.BoundaryReport: ...
+    async def set_memory_token(self, token: str) -> None: ...
+    def request_stop(self) -> None: ...
+
+
+class _Service(control_pb2_grpc.RunnerControlServicer):
+    def __init__(self, host: Controlled) -> None:
+        self._host = host
+
+    async def Status(
+        self, request: control_pb2.StatusRequest, context: Any
+    ) -> control_pb2.StatusReply:
+        return await self._host.status()
+
+    async def Connect(
+        self, request: control_pb2.ConnectRequest, context: Any
+    ) -> control_pb2.ConnectReply:
+        address, token = await self._host.gateway()
+        return control_pb2.ConnectReply(gateway=common_pb2.Endpoint(address=address), token=token)
+
+    async def Restart(
+        self, request: control_pb2.RestartRequest, context: Any
+    ) -> control_pb2.RestartReply:
+        await self._host.restart(request.role)
+        return control_pb2.RestartReply()
+
+    async def Stop(self, request: control_pb2.StopRequest, context: Any) -> control_pb2.StopReply:
+        self._host.request_stop()
+        return control_pb2.StopReply()
+
+    async def CheckBoundary(
+        self, request: control_pb2.CheckBoundaryRequest, context: Any
+    ) -> control_pb2.CheckBoundaryReply:
+        return control_pb2.CheckBoundaryReply(boundary=await self._host.check_boundary())
+
+    async def SetMemoryToken(
+        self, request: gateway_pb2.SetMemoryTokenRequest, context: Any
+    ) -> gateway_pb2.SetMemoryTokenReply:
+        await self._host.set_memory_token(request.auth_token)
+        return gateway_pb2.SetMemoryTokenReply()
+
+
+class ControlServer:
+    """Serves control on `runtime.socket`; the token for it lies beside it, private."""
+
+    def __init__(self, runtime: Runtime, host: Controlled) -> None:
+        self._runtime = runtime
+        self.token = new_token()
+        self._server = Server(unix_endpoint(runtime.socket), self.token)
+        control_pb2_grpc.add_RunnerControlServicer_to_server(_Service(host), self._server.grpc)
+
+    async def start(self) -> None:
+        """Listen, then publish the token: who can read it finds somebody listening."""
+        self._runtime.token.unlink(missing_ok=True)
+        await self._server.start()
+        await self._server.set_serving(True)
+        _write_private(self._runtime.token, self.token)
+
+    async def stop(self) -> None:
+        """Remove the token and the socket. Idempotent."""
+        self._runtime.token.unlink(missing_ok=True)
+        await self._server.stop()
+
+
+class ControlClient:
+    """A connection to a running host. Every call raises `WireError` where it fails."""
+
+    def __init__(self, runtime: Runtime, channel: grpc.aio.Channel) -> None:
+        self._runtime = runtime
+        self._channel = channel
+        self._stub = control_pb2_grpc.RunnerControlStub(channel)
+
+    async def __aenter__(self) -> "ControlClient":
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def status(self, timeout: float = _ANSWER_S) -> control_pb2.StatusReply:
+        """How the host and its guests are now."""
+        return await answered(self._stub.Status(control_pb2.StatusRequest(), timeout=timeout))
+
+    async def gateway(self, timeout: float = _GUEST_S) -> tuple[str, str]:
+        """Endpoint and token of the agent's gateway; waits while the agent starts."""
+        reply = await answered(self._stub.Connect(control_pb2.ConnectRequest(), timeout=timeout))
+        return reply.gateway.address, reply.token
+
+    async def restart(self, role: str = "", timeout: float = _GUEST_S) -> None:
+        """Restart guests in place; returns when they are healthy again."""
+        await answered(self._stub.Restart(control_pb2.RestartRequest(role=role), timeout=timeout))
+
+    async def check_boundary(self, timeout: float = _GUEST_S) -> control_pb2.BoundaryReport:
+        """Probe the boundary anew, from inside the shell guest."""
+        request = control_pb2.CheckBoundaryRequest()
+        reply = await answered(self._stub.CheckBoundary(request, timeout=timeout))
+        return reply.boundary
+
+    async def set_memory_token(self, token: str, timeout: float = _GUEST_S) -> None:
+        """Use another token for the memory server, if the server accepts it."""
+        request = gateway_pb2.SetMemoryTokenRequest(auth_token=token)
+        await answered(self._stub.SetMemoryToken(request, timeout=timeout))
+
+    async def stop(self, timeout: float = _STOP_S) -> None:
+        """End the host and wait until nothing of it is left; a process of its own ends with
+        it a moment later, and is waited for too."""
+        holder = lock_holder(self._runtime.lock)
+        await answered(self._stub.Stop(control_pb2.StopRequest(), timeout=_ANSWER_S))
+        deadline = asyncio.get_running_loop().time() + timeout
+        while (now := lock_holder(self._runtime.lock)) is not None and now == holder:
+            if asyncio.get_running_loop().time() > deadline:
+                raise _silent(now, f"it was asked to stop {timeout:g} s ago and still runs")
+            await asyncio.sleep(_PAUSE_S)
+        if holder is not None:
+            await _until_ended(holder.pid)
+
+    async def close(self) -> None:
+        await self._channel.close()
+
+
+async def _until_ended(pid: int) -> None:
+    """For a while: the host of a chat is in the chat's process, which may go on."""
+    if pid in (0, os.getpid()):
+        return
+    deadline = asyncio.get_running_loop().time() + _EXIT_S
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(pid)
+        while process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+            if asyncio.get_running_loop().time() > deadline:
+                return
+            await asyncio.sleep(_PAUSE_S)
+
+
+async def connect_control(config: Config, user_id: str) -> ControlClient | None:
+    """A connection to the host that serves `user_id` now; None where none runs.
+
+    Raises `HostError` (UNAVAILABLE) where one runs and does not answer.
+    """
+    runtime = Runtime.locate(config, user_id)
+    if not runtime.directory.exists():
+        return None
+    runtime.check()
+    deadline = asyncio.get_running_loop().time() + _APPEAR_S
+    why = "it does not answer its control socket"
+    while (holder := lock_holder(runtime.lock)) is not None:
+        try:
+            return await _dial(runtime)
+        except FileNotFoundError:
+            why = "it holds its lock and has no control socket"
+        except WireError as error:
+            why = f"its control socket answers: {error.brief}"
+        if asyncio.get_running_loop().time() > deadline:
+            raise _silent(holder, why)
+        await asyncio.sleep(_PAUSE_S)
+    return None
+
+
+async def _dial(runtime: Runtime) -> ControlClient:
+    token = runtime.token.read_text(encoding="ascii")
+    client = ControlClient(runtime, open_channel(unix_endpoint(runtime.socket), token))
+    try:
+        await client.status(timeout=_APPEAR_S)
+    except BaseException:
+        await client.close()
+        raise
+    return client
+
+
+def _silent(holder: Holder, why: str) -> HostError:
+    return HostError(
+        Code.UNAVAILABLE,
+        f"the runner with pid {holder.pid} is stuck",
+        details=why,
+        resolution=f"kill -9 {holder.pid}; the next start clears up after it",
+    )
+
+
+def _write_private(path: Path, content: str) -> None:
+    draft = path.with_suffix(".tmp")
+    draft.unlink(missing_ok=True)
+    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(fd, "w", encoding="ascii") as file:
+        file.write(content)
+    draft.replace(path)

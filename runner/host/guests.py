@@ -1,0 +1,232 @@
+"""A user's pair: the agent guest and, where there is one, the shell guest.
+
+They are started side by side and watched one by one: either may die and come
+back without the other. The shell guest counts as ready only when the boundary
+around it has been probed from inside and holds.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import grpc
+from wire.errors import Code, WireError
+from wire.v1 import bootstrap_pb2, control_pb2
+
+from runner.boundary.check import admit, require_passed
+from runner.boundary.spec import new_canary
+from runner.errors import HostError
+from runner.host.launch import EmbedderAt, Launchers
+from runner.host.runtime import save_state
+from runner.host.supervisor import Launch, NeedsOperator, Policy, Supervisor
+from runner.tiers.base import Handle, LaunchSpec, TierDriver
+from runner.workspace.mounts import Role
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Probed:
+    """What a probe needs to know of the pair: how the shell guest was launched, and which
+    secrets it must not hold, by what they are."""
+
+    shell: LaunchSpec
+    secrets: Mapping[str, str]
+    canary: str
+
+
+Probe = Callable[[grpc.aio.Channel, Probed], Awaitable[control_pb2.BoundaryReport]]
+"""Probes the boundary through a connection to the shell guest."""
+
+ROLES: Final = (Role.AGENT.value, Role.SHELL.value)
+
+
+class Guests:
+    """Both supervisors of one user and what they share. `embedder` tells where the
+    embedder is at a launch, `secrets` are the host's own, by what they are, and `state`
+    is the file that the next runner recovers from."""
+
+    def __init__(
+        self,
+        driver: TierDriver,
+        launchers: Launchers,
+        *,
+        embedder: Callable[[], EmbedderAt],
+        probe: Probe,
+        secrets: Mapping[str, str],
+        state: Path,
+        policy: Policy | None = None,
+    ) -> None:
+        self._launchers = launchers
+        self._embedder = embedder
+        self._probe = probe
+        self._secrets = secrets
+        self._state = state
+        self._handles: dict[Role, Handle] = {}
+        self._canary = new_canary()
+        self._launched: dict[Role, Launch] = {}
+        self._boundary: control_pb2.BoundaryReport | None = None
+        self._since = datetime.now(UTC).isoformat(timespec="seconds")
+        self.agent = Supervisor(
+            driver,
+            Role.AGENT,
+            self._prepare_agent,
+            on_handle=lambda handle: self._record(Role.AGENT, handle),
+            policy=policy,
+        )
+        self.shell: Supervisor | None = None
+        if launchers.shell is not None:
+            self.shell = Supervisor(
+                driver,
+                Role.SHELL,
+                self._prepare_shell,
+                on_handle=lambda handle: self._record(Role.SHELL, handle),
+                policy=policy,
+                verify=self._verify,
+            )
+
+    async def start(self) -> None:
+        """Start both; returns when both are ready. Raises the first failure, and then
+        the other one may still run: `stop` ends it."""
+        await _together(supervisor.start() for supervisor in self._all())
+
+    async def stop(self) -> None:
+        """End both, each even if the other one fails. Idempotent."""
+        ended = await asyncio.gather(
+            *(supervisor.stop() for supervisor in self._all()), return_exceptions=True
+        )
+        for failure in ended:
+            if isinstance(failure, BaseException):
+                raise failure
+
+    async def restart(self, role: str, launchers: Launchers) -> None:
+        """Restart one guest or ("") both with other settings; the agent's token for the
+        shell stays.
+
+        Raises `HostError` where the settings ask for a shell to appear or to go.
+        """
+        if (launchers.shell is None) is not (self.shell is None):
+            raise HostError(
+                Code.FAILED_PRECONDITION,
+                "shell.enabled has changed in the configuration",
+                details="it cannot change while the host runs; the running guests were kept",
+                resolution="runner stop, then: runner start",
+            )
+        if launchers.shell is not None and self._launchers.shell is not None:
+            launchers.shell.agent_token = self._launchers.shell.agent_token
+        self._launchers = launchers
+        chosen = {Role.AGENT: self.agent, Role.SHELL: self.shell}
+        if role:
+            chosen = {Role(role): chosen[Role(role)]}
+        await _together(each.restart() for each in chosen.values() if each is not None)
+
+    async def statuses(self) -> list[control_pb2.GuestStatus]:
+        """How both are at this moment: they are asked."""
+        found = list(await asyncio.gather(*(each.status() for each in self._all())))
+        if self.shell is None:
+            found.append(
+                control_pb2.GuestStatus(
+                    role=Role.SHELL,
+                    state="disabled",
+                    reason=self._launchers.no_shell,
+                    since=self._since,
+                )
+            )
+        return found
+
+    @property
+    def boundary(self) -> control_pb2.BoundaryReport | None:
+        """What the latest probing found; None where there is no shell guest."""
+        return self._boundary
+
+    async def check_boundary(self) -> control_pb2.BoundaryReport:
+        """Probe the boundary now. Raises `HostError` where no shell guest answers."""
+        if self.shell is None:
+            raise HostError(
+                Code.FAILED_PRECONDITION,
+                "there is no shell guest, so there is no boundary to probe",
+                details=self._launchers.no_shell,
+            )
+        self._boundary = await self._probe(await self.shell.channel(), self._probed())
+        return self._boundary
+
+    async def _verify(self, channel: grpc.aio.Channel) -> None:
+        self._boundary = await self._probe(channel, self._probed())
+        try:
+            require_passed(self._boundary)
+        except WireError as error:
+            raise NeedsOperator(error) from None
+        assert self._launchers.shell is not None
+        await admit(channel, self._launchers.shell.agent_token)
+
+    def _prepare_agent(self) -> Launch:
+        shell = bootstrap_pb2.ShellLink(unavailable_reason=self._launchers.no_shell)
+        if self._launchers.shell is not None:
+            shell = self._launchers.shell.link
+        launch = self._launchers.agent.prepare(self._embedder(), shell, self._canary)
+        self._launched[Role.AGENT] = launch
+        return launch
+
+    def _prepare_shell(self) -> Launch:
+        assert self._launchers.shell is not None
+        self._launched[Role.SHELL] = launch = self._launchers.shell.prepare()
+        return launch
+
+    def _probed(self) -> Probed:
+        shell = self._launched[Role.SHELL]
+        assert self._launchers.shell is not None
+        secrets = {
+            **self._secrets,
+            "the agent's token for the shell": self._launchers.shell.agent_token,
+            **self._launchers.agent.credentials.by_name(),
+            "the embedder's token": self._embedder().token,
+            "the shell's own token": shell.token,
+        }
+        if (agent := self._launched.get(Role.AGENT)) is not None:
+            secrets["the gateway's token"] = agent.token
+        return Probed(shell.spec, secrets, self._canary)
+
+    def _record(self, role: Role, handle: Handle | None) -> None:
+        if handle is None:
+            self._handles.pop(role, None)
+        else:
+            self._handles[role] = handle
+        if self._handles:
+            save_state(self._state, list(self._handles.values()))
+        else:
+            self._state.unlink(missing_ok=True)
+
+    def _all(self) -> list[Supervisor]:
+        return [self.agent] if self.shell is None else [self.agent, self.shell]
+
+
+def not_restartable(role: str, no_shell: str) -> HostError:
+    """Why `role` cannot be restarted; `no_shell` says why there is no shell guest."""
+    if role == Role.SHELL:
+        return HostError(
+            Code.FAILED_PRECONDITION, "there is no shell guest to restart", details=no_shell
+        )
+    if role == "embedder":
+        return HostError(
+            Code.FAILED_PRECONDITION,
+            "the embedder is shared by all users of this host",
+            details="it is started again by itself when it dies or hangs",
+            resolution="runner status",
+        )
+    return HostError(
+        Code.INVALID_ARGUMENT, f"unknown role {role!r}", details="accepted: agent, shell"
+    )
+
+
+async def _together(steps: Iterable[Coroutine[None, None, None]]) -> None:
+    """Run all; the first failure ends the others and is raised as it is."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            for step in steps:
+                group.create_task(step)
+    except BaseExceptionGroup as failures:
+        raise failures.exceptions[0] from None

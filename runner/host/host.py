@@ -1,0 +1,320 @@
+"""One user's host: everything that runs while this user's agent does, put together.
+
+    lock ─ workspace ─ log ─ leftovers ─ database ─ embedder ─ control ─ guests
+
+Each step adds its own end to one exit stack; a start that fails half-way and a
+stop take the same way back.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Final
+
+import grpc
+from wire.errors import Code, WireError
+from wire.v1 import control_pb2
+
+from runner.boundary.check import check_boundary
+from runner.boundary.spec import build_spec
+from runner.client.memory import memory_status, renew_token
+from runner.config.models import Config
+from runner.embedder.manager import embedder_for
+from runner.errors import HostError
+from runner.host.cleanup import clear_leftovers
+from runner.host.control import ControlServer
+from runner.host.guests import ROLES, Guests, Probed, not_restartable
+from runner.host.launch import AGENT_COMMAND, EmbedderAt, Launchers, make_launchers
+from runner.host.logs import host_log
+from runner.host.runtime import Runtime, host_lock
+from runner.host.supervisor import Policy
+from runner.tiers.base import TierDriver
+from runner.tiers.container.engine import find_socket
+from runner.tiers.drivers import driver_for
+from runner.workspace.database_file import adopt_old_database
+from runner.workspace.directories import check_room
+from runner.workspace.mounts import Role
+from runner.workspace.workspace import Workspace
+
+log = logging.getLogger(__name__)
+
+_FIXED_WHILE_RUNNING: Final = ("workspace_root", "runtime_dir", "tier", "embedder", "container")
+
+
+class Host:
+    """The host of one user, in this process. An async context manager; `stop` is idempotent.
+
+    `reload` gives the settings that a `restart` takes up; without it a restart
+    keeps those of the start. The other arguments are for tests and tools.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        user_id: str,
+        *,
+        reload: Callable[[], Config] | None = None,
+        driver: TierDriver | None = None,
+        policy: Policy | None = None,
+        environ: Mapping[str, str] | None = None,
+        working_directory: Path | None = None,
+        agent_command: tuple[str, ...] = AGENT_COMMAND,
+    ) -> None:
+        self.user_id = user_id
+        self.notices: list[str] = []
+        self.config = config
+        self._reload = reload
+        self._driver = driver
+        self._policy = policy
+        self._environ = os.environ if environ is None else environ
+        self._working_directory = working_directory or Path.cwd()
+        self._agent_command = agent_command
+        self._stack: AsyncExitStack | None = None
+        self._starting: asyncio.Task[None] | None = None
+        self._stopping: asyncio.Task[None] | None = None
+        self._stop_requested = False
+        self._stopped = asyncio.Event()
+        self._restart_lock = asyncio.Lock()
+        self._problems: list[str] = []
+        self._started_at = datetime.now(UTC).isoformat(timespec="seconds")
+
+    async def __aenter__(self) -> "Host":
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    @property
+    def provider(self) -> str:
+        """Which provider and model answer."""
+        return self._launchers.agent.provider
+
+    @property
+    def no_shell(self) -> str:
+        """Why there is no shell guest, with the way to get one; empty where there is one."""
+        return self._launchers.no_shell
+
+    async def start(self) -> None:
+        """Start everything; returns when the agent answers.
+
+        Raises `WireError` with the reason, a guest's own included, and then
+        leaves nothing behind. Everything that can be refused beforehand is
+        refused before anything is created.
+        """
+        self._starting = asyncio.create_task(self._start_and_unwind())
+        try:
+            await self._starting
+        except asyncio.CancelledError:
+            if self._stop_requested:
+                raise HostError(Code.CANCELLED, "the host was stopped while it started") from None
+            raise
+        except OSError as error:
+            raise HostError(
+                Code.FAILED_PRECONDITION,
+                f"the host cannot start: {error.strerror or error}",
+                details=str(error.filename or error),
+                resolution="make room and access there, then start again",
+            ) from None
+        finally:
+            self._starting = None
+
+    async def stop(self) -> None:
+        """End everything, each part even if another one fails. Idempotent.
+
+        Raises `HostError` that lists what could not be ended.
+        """
+        if self._starting is not None:
+            self._stop_requested = True
+            self._starting.cancel()
+            await asyncio.wait({self._starting})
+        if self._stopping is None and self._stack is not None:
+            self._stopping = asyncio.create_task(self._unwind(self._stack))
+        if self._stopping is not None:
+            await asyncio.shield(self._stopping)
+
+    def request_stop(self) -> None:
+        """Begin to stop and return at once; `wait_stopped` tells when it is done."""
+        self._stop_requested = True
+        self._background = asyncio.create_task(self._stop_quietly())
+
+    async def wait_stopped(self) -> None:
+        """Return when the host has ended, whoever asked for it."""
+        await self._stopped.wait()
+
+    async def status(self) -> control_pb2.StatusReply:
+        """How everything is at this moment; guests are asked."""
+        guests, embedder = await asyncio.gather(self._guests.statuses(), self._embedder.status())
+        memory = await memory_status(self._guests.agent, guests)
+        return control_pb2.StatusReply(
+            user_id=self.user_id,
+            tier=self.tier,
+            workspace=str(self.workspace.path),
+            started_at=self._started_at,
+            pid=os.getpid(),
+            guests=[*guests, embedder],
+            version=version("oxydra"),
+            provider=self.provider,
+            notices=self.notices,
+            boundary=self._guests.boundary,
+            memory=memory,
+        )
+
+    async def gateway(self) -> tuple[str, str]:
+        """Endpoint and token of the agent's gateway; waits while the agent starts.
+
+        Raises `HostError` (UNAVAILABLE) where the agent is down.
+        """
+        launch = await self._guests.agent.launch()
+        return launch.endpoint, launch.token
+
+    async def check_boundary(self) -> control_pb2.BoundaryReport:
+        """Probe the boundary around the shell guest anew."""
+        return await self._guests.check_boundary()
+
+    async def restart(self, role: str = "") -> None:
+        """Restart guests with the settings that hold now; "" means all of them."""
+        if role not in ("", *ROLES) or (role == Role.SHELL and self._guests.shell is None):
+            raise not_restartable(role, self.no_shell)
+        if self._starting is not None:
+            raise HostError(Code.FAILED_PRECONDITION, "the host is still starting")
+        async with self._restart_lock:
+            if self._reload is not None:
+                self._take_up(self._reload())
+            await self._guests.restart(role, self._launchers)
+
+    async def set_memory_token(self, token: str) -> None:
+        """Let the agent guest, now and after a restart, use another token for its memory
+        server. Raises `WireError` where the server refuses it; then nothing changes."""
+        launcher = self._launchers.agent
+        await renew_token(*await self.gateway(), token)
+        self._environ = {**self._environ, launcher.memory.auth_token_env: token}
+        launcher.credentials = replace(launcher.credentials, memory_token=token)
+
+    async def _start_and_unwind(self) -> None:
+        async with AsyncExitStack() as stack:
+            await self._start_parts(stack)
+            self._stack = stack.pop_all()
+
+    async def _start_parts(self, stack: AsyncExitStack) -> None:
+        config = self.config
+        self._tier_driver = driver = self._driver or driver_for(config.tier, config.container)
+        self._capabilities = driver.capabilities
+        self.tier = self._capabilities.tier
+        self.workspace = Workspace.locate(config, self.user_id)
+        self._runtime = Runtime.locate(config, self.user_id)
+        self._launchers = self._new_launchers(config)
+        self._embedder = embedder_for(config, self.tier, self._runtime.base, self.workspace.owner)
+        self.workspace.check()
+        self.notices += await driver.check()
+        check_room(self.workspace.root)
+        check_room(self._runtime.base)
+
+        self._runtime.create()
+        stack.enter_context(host_lock(self._runtime.lock))
+        self.workspace.provision()
+        stack.enter_context(self.workspace.held())
+        stack.enter_context(host_log(self._runtime.log, self.user_id, config.log_level))
+        self.notices += await clear_leftovers(
+            self._runtime, self.workspace, driver, config.container
+        )
+        if config.for_user(self.user_id).memory.db_path == "auto":
+            self._adopt_old_database()
+        self.workspace.adopt()
+        if self.no_shell:
+            log.warning("no shell guest: %s", self.no_shell)
+        if Role.AGENT in self._capabilities.own_files:
+            log.info(
+                "memory is the local file %s: it must lie on a persistent volume",
+                self._launchers.agent.db_path,
+            )
+
+        stack.push_async_callback(self._end, "embedder", self._embedder.stop)
+        await self._embedder.start()
+        control = ControlServer(self._runtime, self)
+        self._guests = Guests(
+            driver,
+            self._launchers,
+            embedder=lambda: EmbedderAt(*self._embedder.link()),
+            probe=self._probe,
+            secrets={"the control token": control.token},
+            state=self._runtime.state,
+            policy=self._policy,
+        )
+        stack.push_async_callback(self._end, "control socket", control.stop)
+        await control.start()
+        stack.push_async_callback(self._end, "guests", self._guests.stop)
+        await self._guests.start()
+        log.info("the host is ready")
+
+    def _new_launchers(self, config: Config) -> Launchers:
+        return make_launchers(
+            config,
+            self.workspace,
+            self._capabilities,
+            environ=self._environ,
+            agent_command=self._agent_command,
+        )
+
+    def _take_up(self, config: Config) -> None:
+        for name in _FIXED_WHILE_RUNNING:
+            if getattr(config, name) != getattr(self.config, name):
+                raise HostError(
+                    Code.FAILED_PRECONDITION,
+                    f"{name} has changed in the configuration",
+                    details="it cannot change while the host runs; the running guests were kept",
+                    resolution="runner stop, then: runner start",
+                )
+        self._launchers = self._new_launchers(config)
+
+    async def _probe(self, channel: grpc.aio.Channel, probed: Probed) -> control_pb2.BoundaryReport:
+        promised = self._tier_driver.confinement(probed.shell)
+        engine = self.config.container.engine
+        spec = build_spec(
+            probed.shell,
+            promised,
+            workspace=self.workspace.path,
+            runtime=self._runtime.base,
+            secrets=probed.secrets,
+            canary=probed.canary,
+            private=[find_socket(engine)] if self._capabilities.own_programs else [],
+        )
+        return await check_boundary(channel, spec, [promised.python])
+
+    def _adopt_old_database(self) -> None:
+        if notice := adopt_old_database(self._launchers.agent.db_path, self._working_directory):
+            log.warning("%s", notice)
+            self.notices.append(notice)
+
+    async def _stop_quietly(self) -> None:
+        try:
+            await self.stop()
+        except WireError as error:
+            log.error("%s: %s", error.brief, error.details)
+
+    async def _unwind(self, stack: AsyncExitStack) -> None:
+        try:
+            await stack.aclose()
+        finally:
+            self._stopped.set()
+        if self._problems:
+            raise HostError(
+                Code.INTERNAL,
+                "not everything could be ended",
+                details="; ".join(self._problems),
+                resolution="runner start clears up what is left",
+            )
+
+    async def _end(self, name: str, step: Callable[[], Awaitable[None]]) -> None:
+        """One step back. A failure is kept for the end, so that every step runs."""
+        try:
+            await step()
+        except Exception as error:
+            log.exception("ending: %s", name)
+            self._problems.append(f"{name}: {error!r}")

@@ -1,0 +1,380 @@
+"""How a user's guests are started: their commands, environments, mounts and envelopes."""
+
+import os
+import re
+import site
+import sys
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from wire import envelope, transport
+from wire.limits import ENVELOPE_VERSION
+from wire.transport import new_token, unix_endpoint
+from wire.v1 import bootstrap_pb2, common_pb2
+
+from runner.config.models import Config, LogLevel, MemorySection, ShellSection, UserSection
+from runner.host.supervisor import Launch
+from runner.tiers.base import Capabilities, LaunchSpec, Limits, Network
+from runner.workspace.credentials import Credentials, read_credentials
+from runner.workspace.database_file import prepare_parent, resolve_db_path
+from runner.workspace.mounts import Access, BoundMount, Mount, Role
+from runner.workspace.workspace import Workspace
+
+EMBEDDER_MOUNT = Mount("embedder", "", "/embedder", Access.READ_ONLY)
+"""Outside the workspace: the directory with the embedder's socket, for agent guests."""
+
+
+@dataclass(frozen=True)
+class View:
+    """The mounts of one guest. With `own_files` they are at their virtual paths, otherwise
+    the guest sees the host's."""
+
+    mounts: Sequence[BoundMount]
+    own_files: bool
+
+    def path(self, host_path: Path) -> Path:
+        """Where the guest finds what lies at `host_path`.
+
+        Raises `ValueError` for a place that no mount brings to it.
+        """
+        if not self.own_files:
+            return host_path
+        for bound in sorted(self.mounts, key=lambda bound: -len(bound.host_path.parts)):
+            if host_path.is_relative_to(bound.host_path):
+                return Path(bound.mount.virtual) / host_path.relative_to(bound.host_path)
+        raise ValueError(f"{host_path} is in no mount of this guest")
+
+    def endpoint(self, host_socket: Path) -> str:
+        """The address of a Unix socket, for the guest."""
+        return unix_endpoint(self.path(host_socket))
+
+
+CHUNK_CHARS: Final = 640
+CHUNK_OVERLAP: Final = 96
+
+
+def build_envelope(
+    workspace: Workspace,
+    settings: UserSection,
+    *,
+    view: View,
+    tier: str,
+    launch_id: str,
+    db_path: Path,
+    credentials: Credentials,
+    embedder: bootstrap_pb2.EmbedderLink,
+    shell: bootstrap_pb2.ShellLink,
+    log_level: LogLevel,
+    canary: str,
+    maintenance: bootstrap_pb2.MaintenanceJob | None = None,
+) -> bootstrap_pb2.BootstrapEnvelope:
+    """Everything one agent guest needs, with a token that no other launch has."""
+    mounts = workspace.mounts(Role.AGENT)
+    paths = {bound.mount.name: str(view.path(bound.host_path)) for bound in mounts}
+    tools, agent, commands = settings.tools, settings.agent, settings.shell
+    return bootstrap_pb2.BootstrapEnvelope(
+        version=ENVELOPE_VERSION,
+        launch_id=launch_id,
+        user_id=workspace.user_id,
+        tier=tier,
+        token=transport.new_token(),
+        gateway=common_pb2.Endpoint(address=view.endpoint(workspace.gateway_socket)),
+        paths=bootstrap_pb2.GuestPaths(**paths),
+        memory=_memory(settings.memory, workspace.user_id, view.path(db_path), credentials),
+        tools=bootstrap_pb2.ToolSettings(
+            enabled=tools.enabled,
+            disabled=tools.disabled,
+            approval=tools.approval,
+            max_output_bytes=tools.max_output_bytes,
+            shell=bootstrap_pb2.ShellPolicy(
+                allow=commands.allow,
+                deny=commands.deny,
+                operators_off=not commands.operators,
+                timeout_s=commands.timeout_s,
+            ),
+        ),
+        agent=bootstrap_pb2.AgentSettings(
+            provider=agent.provider,
+            model=agent.model,
+            base_url=agent.base_url,
+            api_key=credentials.api_key,
+            instructions=agent.instructions,
+            max_steps=agent.max_steps,
+            max_tokens=agent.max_tokens,
+            turn_timeout_s=agent.turn_timeout_s,
+            history_turns=agent.history_turns,
+            context_window=agent.context_window,
+            summary_trigger=agent.summary_trigger,
+            summary_target=agent.summary_target,
+            summary_min_turns=agent.summary_min_turns,
+        ),
+        embedder=embedder,
+        shell=shell,
+        log_level=log_level,
+        canary=canary,
+        maintenance=maintenance,
+    )
+
+
+def remote_url(template: str, user_id: str) -> str:
+    """Where the memory of `user_id` lies: what `memory.remote_url` means for them."""
+    url = template.replace("{user_id}", user_id)
+    return re.sub(r"^libsql://", "https://", url)
+
+
+def _memory(
+    memory: MemorySection, user_id: str, db_path: Path, credentials: Credentials
+) -> bootstrap_pb2.MemorySettings:
+    remote = None
+    if memory.remote_url:
+        remote = bootstrap_pb2.RemoteMemory(
+            url=remote_url(memory.remote_url, user_id),
+            auth_token=credentials.memory_token,
+            ca_pem=credentials.ca_pem,
+            timeout_ms=round(memory.remote_timeout_s * 1000),
+        )
+    return bootstrap_pb2.MemorySettings(
+        db_path=str(db_path),
+        vector_weight=memory.vector_weight,
+        keyword_weight=memory.keyword_weight,
+        min_similarity=memory.min_similarity,
+        chunk_chars=CHUNK_CHARS,
+        chunk_overlap=CHUNK_OVERLAP,
+        embed_wait_ms=memory.embed_wait_ms,
+        remote=remote,
+        encryption_key=credentials.memory_key,
+        retention_days=memory.retention_days,
+        recency_weight=memory.recency_weight,
+        max_notes=memory.max_notes,
+        max_text_bytes=memory.max_text_mb * 1024 * 1024,
+        typed_scope=memory.typed_scope,
+        context_tokens=memory.context_tokens,
+    )
+
+
+AGENT_COMMAND: Final = (
+    sys.executable,
+    "-P",  # never import from the working directory
+    "-m",
+    "guest.app",
+    "--bootstrap-stdin",
+    "--exit-with-parent",
+)
+_SHELL_MODULE: Final = (sys.executable, "-P", "-m", "shell_daemon.server")
+_PASSED_ON: Final = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR")
+_SHELL_HOME: Final = "/run"
+_MIB: Final = 1024 * 1024
+
+
+def guest_environment(home: Path, environ: Mapping[str, str]) -> dict[str, str]:
+    """The whole environment of a guest that runs this installation's programs: nothing
+    that could hold a secret.
+
+    `home` is a directory that tools and shell cannot write to, for Python and
+    libraries read files from there at start.
+    """
+    passed = {name: environ[name] for name in _PASSED_ON if name in environ}
+    own = {"HOME": str(home), "PYTHONUTF8": "1"}
+    if site.ENABLE_USER_SITE and site.USER_BASE:
+        own["PYTHONUSERBASE"] = site.USER_BASE
+    return {"PATH": os.defpath, **passed, **own}
+
+
+@dataclass(frozen=True)
+class EmbedderAt:
+    """Where the embedder is for the runner; "" for none."""
+
+    endpoint: str = ""
+    token: str = ""
+
+
+class AgentLauncher:
+    """Makes the launches of one user's agent guest from the settings that hold.
+
+    Making it checks everything that can be checked without touching the disk:
+    the credential is there and the database has a proper place.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        workspace: Workspace,
+        capabilities: Capabilities,
+        *,
+        environ: Mapping[str, str],
+        command: tuple[str, ...] = AGENT_COMMAND,
+    ) -> None:
+        self._config = config
+        self._workspace = workspace
+        self._settings = config.for_user(workspace.user_id)
+        self._capabilities = capabilities
+        self._command = command
+        self._own_files = Role.AGENT in capabilities.own_files
+        self._environment = guest_environment(workspace.internal, environ)
+        if capabilities.own_programs:
+            self._command = ("oxydra-guest", *command[command.index("--bootstrap-stdin") :])
+            self._environment = {"HOME": "/.oxydra", "PYTHONUTF8": "1"}
+        self.memory = self._settings.memory
+        self.credentials = read_credentials(self._settings, environ)
+        self.db_path = resolve_db_path(self.memory.db_path, workspace, mounted_only=self._own_files)
+        self.provider = " ".join(
+            filter(None, (self._settings.agent.provider, self._settings.agent.model))
+        )
+
+    def prepare(
+        self,
+        embedder: EmbedderAt,
+        shell: bootstrap_pb2.ShellLink,
+        canary: str = "",
+        maintenance: bootstrap_pb2.MaintenanceJob | None = None,
+    ) -> Launch:
+        """A new launch with a token and an id of its own; with `maintenance`, of a guest
+        that does this and ends."""
+        prepare_parent(self.db_path, self._workspace)
+        mounts = self._workspace.mounts(Role.AGENT)
+        socket = Path(embedder.endpoint.removeprefix("unix:"))
+        if self._own_files and embedder.endpoint:
+            mounts = (*mounts, BoundMount(EMBEDDER_MOUNT, socket.parent))
+        view = View(mounts, self._own_files)
+        link = bootstrap_pb2.EmbedderLink(unavailable_reason='embedder.backend = "none"')
+        if embedder.endpoint:
+            address = common_pb2.Endpoint(address=view.endpoint(socket))
+            link = bootstrap_pb2.EmbedderLink(endpoint=address, token=embedder.token)
+        if shell.HasField("endpoint"):
+            address = common_pb2.Endpoint(address=view.endpoint(self._workspace.shell_socket))
+            shell = bootstrap_pb2.ShellLink(endpoint=address, token=shell.token)
+        message = build_envelope(
+            self._workspace,
+            self._settings,
+            view=view,
+            tier=self._capabilities.tier,
+            launch_id=str(uuid.uuid4()),
+            db_path=self.db_path,
+            credentials=self.credentials,
+            embedder=link,
+            shell=shell,
+            log_level=self._config.log_level,
+            canary=canary,
+            maintenance=maintenance,
+        )
+        spec = LaunchSpec(
+            role=Role.AGENT,
+            user_id=self._workspace.user_id,
+            launch_id=message.launch_id,
+            command=self._command,
+            mounts=mounts,
+            environment=self._environment,
+            envelope=envelope.encode(message),
+            log_path=self._workspace.log(Role.AGENT),
+            working_directory=view.path(self._workspace.internal)
+            if self._own_files
+            else self._workspace.path,
+            owner=(self._workspace.owner.uid, self._workspace.owner.gid),
+            network=self._network(),
+            limits=_agent_limits(self._config),
+        )
+        return Launch(spec, unix_endpoint(self._workspace.gateway_socket), message.token)
+
+    def guest_path(self, path: Path) -> str:
+        """A place in the workspace as the guest sees it."""
+        return str(View(self._workspace.mounts(Role.AGENT), self._own_files).path(path))
+
+    def _network(self) -> Network:
+        chosen = self._config.container.agent_network
+        if chosen == "auto":
+            stays = self._settings.agent.provider == "offline" and not self.memory.remote_url
+            return Network.INTERNAL if stays else Network.OUTBOUND
+        return Network(chosen)
+
+
+class ShellLauncher:
+    """Makes the launches of one user's shell guest.
+
+    Each launch has a token of its own, for the runner. `agent_token` is the same
+    for all of them, because the agent guest has it from its own start and
+    outlives a restart of the shell; a shell guest is told of it once it was probed.
+    """
+
+    def __init__(self, config: Config, workspace: Workspace, capabilities: Capabilities) -> None:
+        self._workspace = workspace
+        self._settings = config.for_user(workspace.user_id).shell
+        self._log_level = config.log_level
+        self._capabilities = capabilities
+        self.agent_token = new_token()
+
+    @property
+    def link(self) -> bootstrap_pb2.ShellLink:
+        """Where the agent guest finds it, by the host's path."""
+        address = common_pb2.Endpoint(address=unix_endpoint(self._workspace.shell_socket))
+        return bootstrap_pb2.ShellLink(endpoint=address, token=self.agent_token)
+
+    def prepare(self) -> Launch:
+        """A new launch with a token and an id of its own."""
+        token = new_token()
+        mounts = self._workspace.mounts(Role.SHELL)
+        view = View(mounts, own_files=True)
+        own_programs = self._capabilities.own_programs
+        program = ("oxydra-shell-daemon",) if own_programs else _SHELL_MODULE
+        environment = {"HOME": _SHELL_HOME, "PYTHONUTF8": "1"}
+        if not own_programs:
+            environment["PATH"] = os.defpath
+        spec = LaunchSpec(
+            role=Role.SHELL,
+            user_id=self._workspace.user_id,
+            launch_id=str(uuid.uuid4()),
+            command=(
+                *program,
+                *("--socket", str(view.path(self._workspace.shell_socket))),
+                *("--token-stdin", "--sealed", "--exit-with-parent"),
+                *("--log-level", self._log_level),
+                *("--default-timeout", f"{self._settings.timeout_s:g}"),
+            ),
+            mounts=mounts,
+            environment=environment,
+            envelope=f"{token}\n".encode(),
+            log_path=self._workspace.log(Role.SHELL),
+            working_directory=Path("/shared"),
+            owner=(self._workspace.owner.uid, self._workspace.owner.gid),
+            network=Network(self._settings.network),
+            limits=_shell_limits(self._settings),
+        )
+        return Launch(spec, unix_endpoint(self._workspace.shell_socket), token)
+
+
+@dataclass(frozen=True)
+class Launchers:
+    """Both guests of a user. Without a shell, `no_shell` says why."""
+
+    agent: AgentLauncher
+    shell: ShellLauncher | None
+    no_shell: str = ""
+
+
+def make_launchers(
+    config: Config,
+    workspace: Workspace,
+    capabilities: Capabilities,
+    *,
+    environ: Mapping[str, str],
+    agent_command: tuple[str, ...] = AGENT_COMMAND,
+) -> Launchers:
+    """What `config` means for this user in this tier. Raises `ConfigError`."""
+    agent = AgentLauncher(config, workspace, capabilities, environ=environ, command=agent_command)
+    reason = capabilities.unsupported.get(Role.SHELL, "")
+    if not config.for_user(workspace.user_id).shell.enabled:
+        reason = "shell.enabled is false in the configuration"
+    if reason:
+        return Launchers(agent, None, reason)
+    return Launchers(agent, ShellLauncher(config, workspace, capabilities))
+
+
+def _agent_limits(config: Config) -> Limits:
+    section = config.container
+    return Limits(section.agent_memory_mb * _MIB, section.agent_processes, section.agent_cpus)
+
+
+def _shell_limits(section: ShellSection) -> Limits:
+    return Limits(section.memory_mb * _MIB, section.processes, section.cpus)

@@ -1,0 +1,159 @@
+"""Work on a user's memory while no guest serves it: re-keying, restoring, moving.
+
+    lock ─ workspace ─ log ─ leftovers ─ one guest with one job ─ what it said
+
+The job runs in the agent's own room and tier, with the agent's own envelope: nothing
+else gets at the memory or its key.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final
+
+from wire.errors import Code
+from wire.logs import MAINTENANCE_DONE, MAINTENANCE_PROGRESS
+from wire.v1 import bootstrap_pb2
+
+from runner.config.models import Config
+from runner.errors import HostError
+from runner.host import logs
+from runner.host.cleanup import clear_leftovers, clear_unless_file
+from runner.host.launch import AGENT_COMMAND, AgentLauncher, EmbedderAt
+from runner.host.logs import host_log
+from runner.host.runtime import Runtime, host_lock
+from runner.host.supervisor import Launch, NeedsOperator, meaning_of_end
+from runner.tiers.base import TierDriver
+from runner.tiers.drivers import driver_for
+from runner.workspace.mounts import Role
+from runner.workspace.workspace import Workspace
+
+Progress = Callable[[str, int, int], None]
+"""What is being done, how much of it is done, and how much there is."""
+
+_POLL_S: Final = 0.1
+_NO_SHELL: Final = "memory is being worked on"
+
+
+async def run_job(
+    config: Config,
+    user_id: str,
+    job: bootstrap_pb2.MaintenanceJob,
+    progress: Progress,
+    *,
+    environ: Mapping[str, str] | None = None,
+    incoming: Path | None = None,
+    agent_command: tuple[str, ...] = AGENT_COMMAND,
+) -> dict[str, Any]:
+    """Let an agent guest do `job` instead of serving; what it reports at its end.
+
+    `incoming` is a file of the operator that the guest gets to see as the job's
+    `restore.path`, for as long as the job takes. Raises `HostError` (ALREADY_EXISTS)
+    while a host runs for the user, and the guest's own failure.
+    """
+    driver = driver_for(config.tier, config.container)
+    workspace = Workspace.locate(config, user_id)
+    runtime = Runtime.locate(config, user_id)
+    launcher = AgentLauncher(
+        config,
+        workspace,
+        driver.capabilities,
+        environ=os.environ if environ is None else environ,
+        command=agent_command,
+    )
+    workspace.check()
+    await driver.check()
+    runtime.create()
+    with ExitStack() as stack:
+        stack.enter_context(_nobody_running(runtime.lock))
+        workspace.provision()
+        stack.enter_context(workspace.held())
+        stack.enter_context(host_log(runtime.log, user_id, config.log_level))
+        await clear_leftovers(runtime, workspace, driver, config.container)
+        if incoming is not None:
+            job.restore.path = stack.enter_context(_lent(incoming, workspace, launcher))
+        workspace.adopt()
+        launch = launcher.prepare(
+            EmbedderAt(),
+            bootstrap_pb2.ShellLink(unavailable_reason=_NO_SHELL),
+            maintenance=job,
+        )
+        return await _done(driver, launch, progress)
+
+
+async def _done(driver: TierDriver, launch: Launch, progress: Progress) -> dict[str, Any]:
+    log = launch.spec.log_path
+    clear_unless_file(log)
+    offset = logs.next_offset(log)
+    handle = await driver.start(launch.spec)
+    try:
+        ending = asyncio.ensure_future(driver.wait(handle))
+        while not ending.done():
+            await asyncio.wait({ending}, timeout=_POLL_S)
+            if steps := _events(logs.read_from(log, offset), MAINTENANCE_PROGRESS):
+                progress(*steps[-1]["progress"])
+        code = ending.result()
+    finally:
+        await driver.stop(handle)
+    output = logs.read_from(log, offset)
+    done = _events(output, MAINTENANCE_DONE)
+    if code == 0 and done:
+        return dict(done[-1]["result"])
+    failure = meaning_of_end(Role.AGENT, code, output, "before its work was done")
+    raise failure.error if isinstance(failure, NeedsOperator) else failure
+
+
+def _events(text: str, name: str) -> list[dict[str, Any]]:
+    found = []
+    for line in text.splitlines():
+        with contextlib.suppress(ValueError):
+            record = json.loads(line)
+            if isinstance(record, dict) and record.get("event") == name:
+                found.append(record)
+    return found
+
+
+@contextlib.contextmanager
+def _nobody_running(lock: Path) -> Iterator[None]:
+    try:
+        with host_lock(lock):
+            yield
+    except HostError as error:
+        if error.code is not Code.ALREADY_EXISTS:
+            raise
+        raise HostError(
+            Code.ALREADY_EXISTS,
+            "the agent is running, and this needs its memory for itself",
+            details=error.details,
+            resolution="runner stop, then the same command again",
+        ) from None
+
+
+@contextlib.contextmanager
+def _lent(source: Path, workspace: Workspace, launcher: AgentLauncher) -> Iterator[str]:
+    """A private copy of `source` beside the memory for as long as it is needed; its path
+    as the guest sees it."""
+    copy = workspace.internal / "restoring.db"
+    copy.unlink(missing_ok=True)
+    try:
+        with source.open("rb") as reading:
+            fd = os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+            with os.fdopen(fd, "wb") as writing:
+                while block := reading.read(1024 * 1024):
+                    writing.write(block)
+    except OSError as error:
+        copy.unlink(missing_ok=True)
+        raise HostError(
+            Code.FAILED_PRECONDITION,
+            f"cannot bring {source} into the workspace",
+            details=error.strerror or str(error),
+            resolution=f"ls -l {source}; df -h {workspace.internal}",
+        ) from None
+    try:
+        yield launcher.guest_path(copy)
+    finally:
+        copy.unlink(missing_ok=True)

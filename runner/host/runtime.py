@@ -1,0 +1,206 @@
+"""The runner's own directory: sockets, locks and state that no guest ever sees."""
+
+import fcntl
+import hashlib
+import json
+import os
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import platformdirs
+from wire.errors import Code
+from wire.limits import UNIX_SOCKET_PATH_MAX_BYTES
+from wire.transport import unix_endpoint
+
+from runner.config.models import Config
+from runner.errors import HostError
+from runner.tiers.base import Handle
+from runner.workspace.directories import check_root, check_tree, create_tree
+from runner.workspace.user_id import USER_ID_MAX_CHARS, check_user_id
+
+_LONGEST_SOCKET: Final = len(f"/01234567/{'u' * USER_ID_MAX_CHARS}/control.sock")
+
+
+def runtime_base(config: Config) -> Path:
+    """The directory that all hosts of this operator share; touches nothing.
+
+    The platform's runtime directory, or a short one below /tmp where there is
+    none or where a socket path in it would be too long.
+    """
+    if config.runtime_dir is not None:
+        return config.runtime_dir
+    fallback = Path("/tmp") / f"oxydra-{os.geteuid()}"  # noqa: S108 - ownership is checked
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            platform = platformdirs.user_runtime_path("oxydra")
+        except PermissionError:
+            return fallback
+    temporary = platform.is_relative_to(tempfile.gettempdir())
+    too_long = len(os.fsencode(platform)) + _LONGEST_SOCKET > UNIX_SOCKET_PATH_MAX_BYTES
+    return fallback if temporary or too_long else platform
+
+
+@dataclass(frozen=True)
+class Runtime:
+    """The runtime directory of one (workspace_root, user)."""
+
+    base: Path
+    relative: str
+
+    @classmethod
+    def locate(cls, config: Config, user_id: str) -> "Runtime":
+        """Refuses a bad user id and a place too deep for the control socket."""
+        root = os.path.realpath(config.workspace_root)
+        digest = hashlib.sha256(os.fsencode(root)).hexdigest()[:8]
+        runtime = cls(runtime_base(config), f"{digest}/{check_user_id(user_id)}")
+        unix_endpoint(runtime.socket)
+        return runtime
+
+    @property
+    def directory(self) -> Path:
+        return self.base / self.relative
+
+    @property
+    def lock(self) -> Path:
+        return self.directory / "host.lock"
+
+    @property
+    def socket(self) -> Path:
+        return self.directory / "control.sock"
+
+    @property
+    def token(self) -> Path:
+        return self.directory / "control.token"
+
+    @property
+    def state(self) -> Path:
+        return self.directory / "state.json"
+
+    @property
+    def log(self) -> Path:
+        return self.directory / "host.log"
+
+    def check(self) -> None:
+        """Refuse a runtime directory that others may enter or that is not ours."""
+        check_root(self.base, private=True)
+        check_tree(self.base, self._directories())
+
+    def create(self) -> None:
+        """Make it exist with mode 0700. Idempotent."""
+        self.check()
+        create_tree(self.base, self._directories())
+
+    def _directories(self) -> tuple[str, ...]:
+        return (self.relative.partition("/")[0], self.relative)
+
+
+_PATIENCE_S = 0.5
+"""A look at the lock by `status` holds it for microseconds; a real holder keeps it."""
+_PAUSE_S = 0.02
+
+
+@dataclass(frozen=True)
+class Holder:
+    """What the holder wrote into the lock; `pid` 0 where it has not written yet."""
+
+    pid: int = 0
+    since: str = ""
+
+
+@contextmanager
+def host_lock(path: Path) -> Iterator[None]:
+    """Hold the lock at `path`; it is empty again afterwards.
+
+    Raises `HostError` (ALREADY_EXISTS) that names the holder.
+    """
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        if not _take(fd):
+            holder = _read(fd)
+            who = f"pid {holder.pid}, since {holder.since}" if holder.pid else "starting just now"
+            raise HostError(
+                Code.ALREADY_EXISTS,
+                "a runner for this user is there already",
+                details=f"{who}; it holds {path}",
+                resolution="talk to it with `runner chat`, or end it: runner stop",
+            )
+        holder = Holder(os.getpid(), datetime.now(UTC).isoformat(timespec="seconds"))
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, json.dumps(asdict(holder)).encode(), 0)
+        try:
+            yield
+        finally:
+            os.ftruncate(fd, 0)
+    finally:
+        os.close(fd)
+
+
+def lock_holder(path: Path) -> Holder | None:
+    """Who holds the lock now, or None. Never waits and never keeps it."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return None
+    except BlockingIOError:
+        return _read(fd)
+    finally:
+        os.close(fd)
+
+
+def _take(fd: int) -> bool:
+    deadline = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return True
+        except BlockingIOError:
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_PAUSE_S)
+
+
+def _read(fd: int) -> Holder:
+    try:
+        content = json.loads(os.pread(fd, 4096, 0))
+        return Holder(int(content["pid"]), str(content["since"]))
+    except (ValueError, KeyError, TypeError):
+        return Holder()
+
+
+_VERSION: Final = 1
+
+
+def save_state(path: Path, handles: Sequence[Handle]) -> None:
+    """Write the handles of all running guests, whole or not at all."""
+    content = {"version": _VERSION, "guests": [handle.to_json() for handle in handles]}
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(content), encoding="utf-8")
+    temporary.replace(path)
+
+
+def load_state(path: Path) -> tuple[Handle, ...]:
+    """What the last host left; nothing after a clean stop.
+
+    Raises `ValueError` where the file is damaged or of another version.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return ()
+    try:
+        if content["version"] != _VERSION:
+            raise ValueError(f"state has version {content['version']}")
+        return tuple(Handle.from_json(item) for item in content["guests"])
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"damaged state: {error!r}") from None

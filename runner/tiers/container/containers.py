@@ -1,0 +1,273 @@
+"""The life of guests' containers: made, started, waited for, removed. Everything here blocks."""
+
+import contextlib
+import logging
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from signal import Signals
+from typing import Any, Final
+
+import docker
+import docker.errors
+import requests
+from wire.errors import Code
+
+from runner.errors import TierError
+from runner.images.naming import ImageRole, image_name
+from runner.tiers.base import Handle, LaunchSpec, Limits
+from runner.tiers.container.engine import Engine, judge
+from runner.tiers.container.names import (
+    LABEL_LAUNCH,
+    LABEL_ROLE,
+    LABEL_USER,
+    LABEL_WORKSPACE,
+    Place,
+)
+from runner.tiers.container.networks import Networks, remove_networks, sweep_unused
+from runner.tiers.container.options import create_arguments
+from runner.tiers.container.ownership_probe import check_mounts, check_owner
+from runner.tiers.container.streams import Streams
+from runner.workspace.mounts import Role
+
+_PATIENCE_S: Final = 45.0
+_PAUSE_S: Final = 0.1
+_SETTLED: Final = timedelta(minutes=1)
+"""A runner that lives removes its guests within moments."""
+
+
+def remove(client: docker.APIClient, container: str) -> None:
+    """Kill and remove it with its anonymous volumes; returns when it is gone.
+
+    Raises `TierError` where the engine does not get it done.
+    """
+    deadline = time.monotonic() + _PATIENCE_S
+    while time.monotonic() < deadline:
+        try:
+            client.remove_container(container, v=True, force=True)
+        except docker.errors.NotFound:
+            return
+        except docker.errors.APIError as error:
+            if error.status_code != requests.codes.conflict:  # its removal is under way
+                raise
+            time.sleep(_PAUSE_S)
+    raise TierError(
+        Code.UNAVAILABLE,
+        f"the container {container[:12]} does not go away",
+        details=f"the engine has been removing it for {_PATIENCE_S:g} s",
+        resolution=f"docker rm --force {container[:12]}",
+    )
+
+
+def sweep_ended(client: docker.APIClient) -> None:
+    """Remove the guests of every place that ended a while ago and are still there: their
+    runner was killed, and where its workspace is gone too no other start would find them."""
+    latest = datetime.now(UTC) - _SETTLED
+    for found in client.containers(all=True, filters={"label": LABEL_LAUNCH, "status": "exited"}):
+        with contextlib.suppress(docker.errors.NotFound):
+            ended = client.inspect_container(found["Id"])["State"]["FinishedAt"]
+            if datetime.fromisoformat(f"{ended[:19]}+00:00") < latest:
+                remove(client, found["Id"])
+
+
+def make_room(client: docker.APIClient, name: str, place: Place) -> None:
+    """Remove what an earlier runner of `place` left under `name`.
+
+    Raises `TierError` where the name is a stranger's.
+    """
+    try:
+        found = client.inspect_container(name)
+    except docker.errors.NotFound:
+        return
+    if not place.labels.items() <= (found["Config"].get("Labels") or {}).items():
+        raise TierError(
+            Code.ALREADY_EXISTS,
+            f"the container name {name} is taken",
+            details="a container that the runner did not make bears it",
+            resolution=f"docker rm --force {name}",
+        )
+    remove(client, found["Id"])
+
+
+log = logging.getLogger(__name__)
+
+_AGAIN_S: Final = 1.0
+_SIGNALLED: Final = 128
+_KILLED: Final = 137
+_MIB: Final = 1024 * 1024
+
+
+@dataclass(frozen=True)
+class Container:
+    """A started guest. `streams` is None for one of an earlier runner."""
+
+    container_id: str
+    name: str
+    pid: int
+    role: Role
+    place: Place
+    launch_id: str
+    limits: Limits | None = None
+    streams: Streams | None = None
+
+
+class Containers:
+    """What one engine runs for us. `runtime` None is the engine's own OCI runtime."""
+
+    def __init__(self, engine: Engine, *, images: str, runtime: str | None) -> None:
+        self._engine = engine
+        self._images = images
+        self._runtime = runtime
+        self._networks = Networks()
+        self._notices: list[str] | None = None
+        self.seccomp = False
+        """Known once the engine was judged."""
+
+    def judge(self) -> list[str]:
+        """See `runner.tiers.container.engine.judge`; asked once, then remembered."""
+        if self._notices is None:
+            facts = self._engine.facts()
+            notices = judge(facts, self._runtime)
+            self.seccomp = facts.seccomp
+            self._notices = notices
+        return self._notices
+
+    def start(self, spec: LaunchSpec) -> Container:
+        """See `TierDriver.start`; where it raises, nothing of the guest is left."""
+        self.judge()
+        check_owner(spec.owner)
+        check_mounts(spec.mounts, spec.owner)
+        image = image_name(self._images, ImageRole(spec.role))
+        place = Place.of_launch(spec)
+        with self._engine.client() as client, contextlib.ExitStack() as undo:
+            _check_image(client, image)
+            make_room(client, place.container(spec.role), place)
+            undo.callback(self._networks.release, client, place, spec.launch_id)
+            network = self._networks.acquire(client, place, spec.network, spec.launch_id)
+            arguments = create_arguments(
+                spec, self._engine.facts(), image=image, network=network, runtime=self._runtime
+            )
+            try:
+                created: str = client.create_container(**arguments)["Id"]
+                undo.callback(remove, client, created)
+                streams = Streams(self._engine.open(), created, spec)
+                undo.callback(streams.close)
+                client.start(created)
+                streams.send_envelope()
+                state = client.inspect_container(created)["State"]
+            except docker.errors.APIError as error:
+                raise _not_started(spec.role, error) from None
+            undo.pop_all()
+        return Container(
+            container_id=created,
+            name=arguments["name"],
+            pid=int(state["Pid"]),
+            role=spec.role,
+            place=place,
+            launch_id=spec.launch_id,
+            limits=spec.limits,
+            streams=streams,
+        )
+
+    def kill(self, container: Container, number: Signals) -> None:
+        """Send a signal; fine for one that has ended. Raises `TierError` without an engine."""
+        with self._engine.client() as client, contextlib.suppress(docker.errors.APIError):
+            client.kill(container.container_id, int(number))
+
+    def until_gone(self, container: Container) -> int | None:
+        """Wait for the end of a guest, then remove what is left of it; its exit code.
+
+        Waits on while the engine does not answer: guests may outlive it.
+        """
+        status = self._wait(container)
+        try:
+            with self._engine.client() as client:
+                out_of_memory = status == _KILLED and _was_out_of_memory(client, container)
+                if container.streams is not None:
+                    container.streams.finish(_memory_line(container) if out_of_memory else "")
+                remove(client, container.container_id)
+                self._networks.release(client, container.place, container.launch_id)
+        except TierError as error:
+            log.warning("the container %s is not cleared up: %s", container.name, error)
+        if status is None:
+            return None
+        return _SIGNALLED - status if status > _SIGNALLED else status
+
+    def recover(self, handle: Handle) -> Container | None:
+        """The running guest of an earlier runner; None where it is gone or a stranger."""
+        container_id = handle.data.get("container")
+        if not isinstance(container_id, str) or not container_id:
+            return None
+        with self._engine.client() as client:
+            try:
+                found: dict[str, Any] = client.inspect_container(container_id)
+            except docker.errors.NotFound:
+                return None
+        labels, state = found["Config"].get("Labels") or {}, found["State"]
+        known = (labels.get(LABEL_LAUNCH), labels.get(LABEL_ROLE), labels.get(LABEL_USER))
+        if known != (handle.launch_id, str(handle.role), handle.user_id) or not state["Running"]:
+            return None
+        return Container(
+            container_id=found["Id"],
+            name=found["Name"].lstrip("/"),
+            pid=int(state["Pid"]),
+            role=handle.role,
+            place=Place(handle.user_id, labels.get(LABEL_WORKSPACE, "")),
+            launch_id=handle.launch_id,
+        )
+
+    def clear(self, place: Place) -> list[str]:
+        """Remove every container and network of `place`; what was removed, in words."""
+        self.judge()
+        with self._engine.client() as client:
+            sweep_ended(client)
+            sweep_unused(client)
+            found: list[dict[str, Any]] = client.containers(all=True, filters=place.filters)
+            for each in found:
+                remove(client, each["Id"])
+            names = [f"container {each['Names'][0].lstrip('/')}" for each in found]
+            names += [f"network {name}" for name in remove_networks(client, place)]
+        return [f"an earlier runner left the {name}; it was removed" for name in names]
+
+    def _wait(self, container: Container) -> int | None:
+        while True:
+            with contextlib.suppress(TierError), self._engine.client() as client:
+                try:
+                    ended = client.wait(container.container_id, timeout=None)
+                    return int(ended["StatusCode"])
+                except docker.errors.NotFound:
+                    return None
+            time.sleep(_AGAIN_S)
+
+
+def _check_image(client: docker.APIClient, image: str) -> None:
+    try:
+        client.inspect_image(image)  # type: ignore[no-untyped-call]
+    except docker.errors.NotFound:
+        raise TierError(
+            Code.FAILED_PRECONDITION,
+            f"there is no image {image}",
+            details="the container engine does not have it, and the runner pulls none",
+            resolution="runner images build (or: runner images load FILE)",
+        ) from None
+
+
+def _was_out_of_memory(client: docker.APIClient, container: Container) -> bool:
+    with contextlib.suppress(docker.errors.APIError):
+        state = client.inspect_container(container.container_id)["State"]
+        return bool(state["OOMKilled"])
+    return False
+
+
+def _memory_line(container: Container) -> str:
+    limit = f" of {container.limits.memory_bytes // _MIB} MiB" if container.limits else ""
+    return f"the {container.role} guest was killed: out of memory (limit{limit})"
+
+
+def _not_started(role: Role, error: docker.errors.APIError) -> TierError:
+    return TierError(
+        Code.UNAVAILABLE,
+        f"cannot start the {role} guest",
+        details=str(error.explanation or error),
+        resolution="runner doctor",
+    )

@@ -1,0 +1,236 @@
+"""The container engine: where it is, and whether it can confine guests as promised."""
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import docker
+import docker.errors
+import requests
+from wire.errors import Code
+
+from runner.errors import TierError
+
+FAILURES: Final = (docker.errors.DockerException, requests.RequestException, OSError)
+"""What the SDK raises where an engine refuses, fails or is not there."""
+
+ANSWER_S: Final = 60
+_UNIX: Final = "unix://"
+_DOCKER_SOCKET: Final = Path("/var/run/docker.sock")
+_PODMAN_SOCKETS: Final = ("{runtime}/podman/podman.sock", "/run/podman/podman.sock")
+
+
+@dataclass(frozen=True)
+class EngineFacts:
+    """What an engine says of itself in `version` and `info`."""
+
+    api_version: str
+    podman: bool
+    info: Mapping[str, Any]
+
+    def has_security(self, name: str) -> bool:
+        """Whether `name` (seccomp, selinux, rootless, userns) is among its security options."""
+        options = self.info.get("SecurityOptions") or ()
+        return any(option.split(",")[0] in (name, f"name={name}") for option in options)
+
+    @property
+    def seccomp(self) -> bool:
+        """Whether system calls of containers are filtered by default."""
+        options = self.info.get("SecurityOptions") or ()
+        return self.has_security("seccomp") and not any("unconfined" in each for each in options)
+
+    @property
+    def runtimes(self) -> tuple[str, ...]:
+        return tuple(sorted(self.info.get("Runtimes") or ()))
+
+
+def find_socket(setting: str, environ: Mapping[str, str] = os.environ) -> Path:
+    """The Unix socket of the engine that `container.engine` means.
+
+    "auto": the one in DOCKER_HOST, else the first of Docker's and Podman's that
+    is there, else Docker's. Raises `TierError` for a DOCKER_HOST elsewhere.
+    """
+    if setting != "auto":
+        return Path(setting.removeprefix(_UNIX))
+    if host := environ.get("DOCKER_HOST", ""):
+        if not host.startswith(_UNIX):
+            raise _refused(
+                "the container engine must be on this machine",
+                f"DOCKER_HOST is {host!r}, and guests' directories and sockets are mounted "
+                "from here",
+                'unset DOCKER_HOST, or set container.engine = "unix:///var/run/docker.sock"',
+            )
+        return Path(host.removeprefix(_UNIX))
+    runtime = environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.geteuid()}"
+    found = [_DOCKER_SOCKET, *(Path(each.format(runtime=runtime)) for each in _PODMAN_SOCKETS)]
+    return next((path for path in found if path.exists()), _DOCKER_SOCKET)
+
+
+class Engine:
+    """One engine. Making it touches nothing; `facts` asks it once and remembers.
+
+    `connect` makes a client from a URL and an API version ("auto": ask).
+    """
+
+    def __init__(
+        self,
+        setting: str,
+        connect: Callable[[str, str], docker.APIClient] | None = None,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
+        self._setting = setting
+        self._connect = connect or _connect
+        self._environ = environ
+        self._facts: EngineFacts | None = None
+
+    def facts(self) -> EngineFacts:
+        """Raises `TierError` where no engine answers. Blocks."""
+        if self._facts is None:
+            with self._client("auto") as client:
+                version, info = client.version(), client.info()
+            parts = [part.get("Name", "") for part in version.get("Components") or ()]
+            self._facts = EngineFacts(
+                client.api_version, any("podman" in part.lower() for part in parts), info
+            )
+        return self._facts
+
+    def open(self) -> docker.APIClient:
+        """A client that the caller closes."""
+        facts, path = self.facts(), find_socket(self._setting, self._environ)
+        return self._connect(f"{_UNIX}{path}", facts.api_version)
+
+    @contextlib.contextmanager
+    def client(self) -> Iterator[docker.APIClient]:
+        """A client for one piece of work; the SDK's failures become `TierError`s."""
+        with self._client(self.facts().api_version) as client:
+            yield client
+
+    @contextlib.contextmanager
+    def _client(self, version: str) -> Iterator[docker.APIClient]:
+        path = find_socket(self._setting, self._environ)
+        try:
+            client = self._connect(f"{_UNIX}{path}", version)
+        except FAILURES as error:
+            raise _unreachable(path, error) from None
+        try:
+            yield client
+        except FAILURES as error:
+            raise failed(path, error) from None
+        finally:
+            client.close()
+
+
+def failed(path: Path, error: Exception) -> TierError:
+    """What an engine refused or failed to do, in its own words."""
+    if not isinstance(error, docker.errors.APIError):
+        return _unreachable(path, error)
+    return TierError(
+        Code.UNAVAILABLE,
+        "the container engine refuses",
+        details=str(error.explanation or error),
+        resolution="runner doctor",
+    )
+
+
+def _connect(url: str, version: str) -> docker.APIClient:
+    return docker.APIClient(url, version=version, timeout=ANSWER_S)
+
+
+def _unreachable(path: Path, error: Exception) -> TierError:
+    permission = "Permission denied" in str(error)
+    try:
+        there = path.exists()
+    except PermissionError:
+        there, permission = True, True
+    if permission:
+        return _refused(
+            f"no permission to use the container engine at {path}",
+            "its socket is open to root and its group only",
+            "sudo usermod --append --groups docker $USER && newgrp docker; or use rootless "
+            'Podman: systemctl --user start podman.socket, and set container.engine = "unix://'
+            '/run/user/UID/podman/podman.sock"',
+            Code.PERMISSION_DENIED,
+        )
+    why = str(error) if there else "there is no such socket: it is down or not installed"
+    return _refused(
+        f"no container engine answers at {path}",
+        why,
+        "sudo systemctl start docker (or install it: apt-get install docker.io), "
+        "or set container.engine; without an engine: runner --insecure",
+        Code.UNAVAILABLE,
+    )
+
+
+def _refused(
+    brief: str, details: str, resolution: str, code: Code = Code.FAILED_PRECONDITION
+) -> TierError:
+    return TierError(code, brief, details=details, resolution=resolution)
+
+
+_LIMITS: Final = (
+    ("MemoryLimit", "memory"),
+    ("PidsLimit", "number of processes"),
+    ("CpuCfsQuota", "processor time"),
+)
+
+
+def judge(facts: EngineFacts, runtime: str | None) -> list[str]:
+    """Refuse an engine that cannot run guests with a `TierError` that names the fix; else
+    what the operator should know. `runtime` is the OCI runtime asked for, None for any."""
+    info = facts.info
+    if info.get("OSType", "linux") != "linux":
+        raise _refused_engine(
+            "the container engine runs no Linux containers",
+            f"it runs containers of {info['OSType']}",
+            "switch the engine to Linux containers, or use: runner --insecure",
+        )
+    if "docker desktop" in str(info.get("OperatingSystem", "")).lower():
+        raise _refused_engine(
+            "Docker Desktop cannot run guests",
+            "its containers live in a virtual machine, and Unix sockets do not cross into it",
+            "install Docker Engine on the host itself (docker context use default), "
+            "or use: runner --insecure",
+        )
+    if facts.has_security("rootless") and not facts.podman:
+        raise _refused_engine(
+            "rootless Docker cannot run guests",
+            "it maps their uid to one that does not own the workspace",
+            "use the system's Docker (docker context use default, unset DOCKER_HOST) "
+            "or rootless Podman (systemctl --user start podman.socket)",
+        )
+    if runtime is not None and runtime not in facts.runtimes:
+        raise _refused_engine(
+            f"the container engine has no runtime {runtime!r}",
+            f"it lists: {', '.join(facts.runtimes) or 'none'}",
+            'install Kata Containers, add it under that name to "runtimes" in '
+            "/etc/docker/daemon.json, then: sudo systemctl restart docker; "
+            "or set container.runtime; without virtual machines: runner --tier container",
+        )
+    return list(_notices(facts))
+
+
+def _notices(facts: EngineFacts) -> Iterator[str]:
+    if not facts.seccomp:
+        yield (
+            "the container engine has no seccomp support: system calls of guests are not filtered"
+        )
+    for key, what in _LIMITS:
+        if facts.info.get(key) is False:
+            yield f"the container engine cannot limit the {what} of guests"
+    if facts.has_security("userns"):
+        yield (
+            "the container engine maps users (userns-remap); guests run without that map, "
+            "as the workspace's owner"
+        )
+    if facts.podman:
+        yield (
+            "Podman ignores two options of networks: guests on a network can reach each "
+            "other and the host's address on it"
+        )
+
+
+def _refused_engine(brief: str, details: str, resolution: str) -> TierError:
+    return TierError(Code.FAILED_PRECONDITION, brief, details=details, resolution=resolution)

@@ -1,0 +1,156 @@
+"""From a launch to the arguments of `create_container`: the whole confinement of a guest."""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import PurePosixPath
+from typing import Any, Final
+
+import docker.types
+from wire.errors import Code
+
+from runner.errors import TierError
+from runner.tiers.base import LaunchSpec, Network
+from runner.tiers.container.engine import EngineFacts
+from runner.tiers.container.names import Place, launch_labels
+from runner.workspace.mounts import MOUNTS, Access, BoundMount
+
+_MIB: Final = 1024 * 1024
+_RUN_BYTES: Final = 16 * _MIB
+_SHARED_MEMORY_BYTES: Final = 64 * _MIB
+_OPEN_FILES: Final = 4096
+_CPU_PERIOD_US: Final = 100_000
+_NOT_HASHED: Final = ("name", "labels")
+_METADATA_ADDRESS: Final = "169.254.169.254"
+
+
+def create_arguments(
+    spec: LaunchSpec, facts: EngineFacts, *, image: str, network: str, runtime: str | None
+) -> dict[str, Any]:
+    """Keyword arguments of `docker.APIClient.create_container`.
+
+    `network` is the engine's name of it, `runtime` an OCI runtime or None for
+    the engine's own. Nothing in the result is secret. Raises `TierError` for a
+    workspace that an engine with SELinux cannot mount.
+    """
+    uid, gid = spec.owner
+    arguments: dict[str, Any] = {
+        "image": image,
+        "entrypoint": list(spec.command),
+        "name": Place.of_launch(spec).container(spec.role),
+        "hostname": str(spec.role),
+        "user": f"{uid}:{gid}",
+        "working_dir": str(spec.working_directory),
+        "environment": dict(spec.environment),
+        "stdin_open": True,
+        "host_config": _host_config(spec, facts, network, runtime),
+    }
+    if spec.network is Network.OUTBOUND:
+        arguments["networking_config"] = _without_metadata(facts, network)
+    arguments["labels"] = launch_labels(spec, _spec_hash(arguments))
+    return arguments
+
+
+def _host_config(
+    spec: LaunchSpec, facts: EngineFacts, network: str, runtime: str | None
+) -> dict[str, Any]:
+    uid, gid = spec.owner
+    limits = spec.limits
+    selinux = facts.has_security("selinux")
+    security = ["no-new-privileges:true"]
+    if selinux:
+        security.append(f"label=level:{_selinux_level(spec)}")
+    config = docker.types.HostConfig(
+        version=facts.api_version,
+        init=True,
+        read_only=True,
+        cap_drop=["ALL"],
+        security_opt=security,
+        network_mode=network,
+        ipc_mode="private",
+        mem_limit=limits.memory_bytes,
+        memswap_limit=limits.memory_bytes,
+        pids_limit=limits.processes,
+        cpu_period=_CPU_PERIOD_US,
+        cpu_quota=int(limits.cpus * _CPU_PERIOD_US),
+        shm_size=_SHARED_MEMORY_BYTES,
+        ulimits=[
+            docker.types.Ulimit(name="nofile", soft=_OPEN_FILES, hard=_OPEN_FILES),
+            docker.types.Ulimit(name="core", soft=0, hard=0),
+        ],
+        tmpfs={"/run": f"rw,noexec,nosuid,nodev,size={_RUN_BYTES},mode=0700,uid={uid},gid={gid}"},
+        log_config=docker.types.LogConfig(type="none"),
+        restart_policy={"Name": "no"},
+        runtime=runtime,
+        **_mounted(spec.mounts, selinux),
+    )
+    if facts.podman and facts.has_security("rootless"):
+        config["UsernsMode"] = "keep-id"
+    elif facts.has_security("userns"):
+        config["UsernsMode"] = "host"
+    return dict(config)
+
+
+def _without_metadata(facts: EngineFacts, network: str) -> dict[str, Any]:
+    """The address at which clouds hand out a machine's credentials, given to the guest
+    itself: whoever connects to it in there meets nobody."""
+    config = docker.types.EndpointConfig(facts.api_version, link_local_ips=[_METADATA_ADDRESS])
+    return {"EndpointsConfig": {network: dict(config)}}
+
+
+def _mounted(mounts: Iterable[BoundMount], selinux: bool) -> dict[str, Any]:
+    """Mounts whose sources the engine never creates; with SELinux binds, the only ones
+    that engines relabel (their sources are there: they were probed)."""
+    if selinux:
+        return {"binds": [_bind(bound) for bound in mounts]}
+    return {
+        "mounts": [
+            docker.types.Mount(
+                bound.mount.virtual,
+                str(bound.host_path),
+                type="bind",
+                read_only=bound.mount.access is Access.READ_ONLY,
+            )
+            for bound in mounts
+        ]
+    }
+
+
+def _bind(bound: BoundMount) -> str:
+    if ":" in str(bound.host_path):
+        raise TierError(
+            Code.FAILED_PRECONDITION,
+            f"cannot mount {bound.host_path}",
+            details="the engine uses SELinux, whose labels need mounts in a form that has no "
+            "place for a colon",
+            resolution="set workspace_root to a path without a colon",
+        )
+    label = "z" if _is_shared(bound) else "Z"
+    return f"{bound.host_path}:{bound.mount.virtual}:{bound.mount.access},{label}"
+
+
+def _is_shared(bound: BoundMount) -> bool:
+    """Whether another guest mounts the same directory, or one above or below it."""
+    directory = PurePosixPath(bound.mount.directory)
+    rows = [mount for mounts in MOUNTS.values() for mount in mounts]
+    if bound.mount not in rows:
+        return True
+    others = [PurePosixPath(mount.directory) for mount in rows if mount != bound.mount]
+    same = sum(PurePosixPath(mount.directory) == directory for mount in rows) > 1
+    return same or any(
+        directory.is_relative_to(other) or other.is_relative_to(directory) for other in others
+    )
+
+
+def _selinux_level(spec: LaunchSpec) -> str:
+    """One for both guests of a user, for sockets do not connect across levels."""
+    number = int(Place.of_launch(spec).digest[:8], 16)
+    first, second = number % 1024, number // 1024 % 1023
+    second += second >= first
+    return f"s0:c{min(first, second)},c{max(first, second)}"
+
+
+def _spec_hash(arguments: dict[str, Any]) -> str:
+    """The same for launches that differ in nothing but their id and envelope."""
+    kept = {key: value for key, value in arguments.items() if key not in _NOT_HASHED}
+    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()

@@ -1,0 +1,106 @@
+"""Whether the guest's user may use the directories it gets, asked before it starts.
+
+The question goes to the kernel as that user, about the open directory itself: a
+bind mount does not care whether the guest may pass the directories above.
+"""
+
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from typing import Final
+
+from wire.errors import Code
+
+from runner.errors import TierError
+from runner.workspace.mounts import Access, BoundMount
+
+_SCRIPT: Final = (
+    'for each in "$@"; do d=/proc/self/fd/${each#*:}; '
+    '[ -x "$d" ] && [ -r "$d" ] && { [ "${each%%:*}" = ro ] || [ -w "$d" ]; } '
+    '|| echo "${each#*:}"; done'
+)
+_BECOME: Final = (
+    "import os, sys; os.setgroups([]); os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[1])); "
+    "os.execv(sys.argv[3], sys.argv[3:])"
+)
+_PATIENCE_S: Final = 60.0
+
+
+def check_mounts(mounts: Sequence[BoundMount], owner: tuple[int, int]) -> None:
+    """Raises `TierError` for the first directory that is not there or that the uid and gid
+    `owner` cannot read, or write where the mount is writable. Blocks."""
+    opened: list[int] = []
+    try:
+        for bound in mounts:
+            opened.append(_open(bound))
+        for fd in _unusable(mounts, opened, owner):
+            raise _refused(mounts[opened.index(fd)], owner)
+    finally:
+        for fd in opened:
+            os.close(fd)
+
+
+def _open(bound: BoundMount) -> int:
+    try:
+        return os.open(bound.host_path, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise TierError(
+            Code.FAILED_PRECONDITION,
+            f"cannot mount {bound.host_path}",
+            details=f"{bound.host_path}: {error.strerror}",
+            resolution="start again: the runner makes the workspace's directories; "
+            "move away what stands in their place",
+        ) from None
+
+
+def _unusable(
+    mounts: Sequence[BoundMount], opened: Sequence[int], owner: tuple[int, int]
+) -> list[int]:
+    """Those of `opened` that `owner` cannot use as its mount promises."""
+    kinds = [f"{bound.mount.access}:{fd}" for bound, fd in zip(mounts, opened, strict=True)]
+    uid, gid = owner
+    # Not `subprocess`'s own `user=`: that forks with everything that gRPC does at a fork,
+    # beside its threads, and now and then the child dies of it.
+    become = [sys.executable, "-I", "-S", "-c", _BECOME, str(uid), str(gid)]
+    said = subprocess.run(  # noqa: S603
+        [*(become if os.geteuid() == 0 else []), "/bin/sh", "-c", _SCRIPT, "sh", *kinds],
+        pass_fds=opened,
+        capture_output=True,
+        env={"PATH": os.defpath},
+        cwd="/",
+        timeout=_PATIENCE_S,
+        check=True,
+    )
+    return [int(word) for word in said.stdout.split()]
+
+
+def _refused(bound: BoundMount, owner: tuple[int, int]) -> TierError:
+    path, (uid, gid) = bound.host_path, owner
+    what = "write to" if bound.mount.access is Access.READ_WRITE else "read"
+    return TierError(
+        Code.PERMISSION_DENIED,
+        f"the guest cannot {what} {path}",
+        details=f"it runs as {uid}:{gid}; {bound.mount.virtual} would be useless to it",
+        resolution=f"sudo chown -R {uid}:{gid} {path}",
+    )
+
+
+def check_owner(owner: tuple[int, int]) -> None:
+    """Raises `TierError` for an owner whom guests must not run as, or cannot."""
+    uid, gid = owner
+    ours = os.geteuid()
+    if uid == 0:
+        raise TierError(
+            Code.FAILED_PRECONDITION,
+            "guests never run as root",
+            details=f"the workspace belongs to uid 0 (gid {gid})",
+            resolution="set container.guest_uid to the uid that guests shall have",
+        )
+    if ours not in (0, uid):
+        raise TierError(
+            Code.FAILED_PRECONDITION,
+            f"guests cannot run as uid {uid} here",
+            details=f"the runner is uid {ours} and can prepare workspaces for itself only",
+            resolution=f"run as uid {uid}, or as root",
+        )

@@ -1,0 +1,124 @@
+"""A container's standard streams: the envelope in, what it says into its log.
+
+The connection stays open for as long as the guest runs: its end, also by the
+death of the runner, is the end of the guest's standard input.
+"""
+
+import contextlib
+import json
+import os
+import socket
+import struct
+import threading
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import docker
+
+from runner.host.logs import open_for_append
+from runner.tiers.base import LaunchSpec
+
+LOG_BYTES_MAX: Final = 64 * 1024 * 1024
+"""What one launch may write into its log; the rest is dropped."""
+
+_HEADER: Final = struct.Struct(">BxxxL")
+_BLOCK: Final = 256 * 1024
+_PATIENCE_S: Final = 10.0
+
+
+class Streams:
+    """The attached connection of one container, served by threads of its own.
+
+    Attach before the container is started. `client` must be nobody else's; it is
+    closed with the connection. Raises `WorkspaceError` for a log that is a trap.
+    """
+
+    def __init__(
+        self,
+        client: docker.APIClient,
+        container: str,
+        spec: LaunchSpec,
+        log_bytes_max: int = LOG_BYTES_MAX,
+    ) -> None:
+        self._client = client
+        self._spec = spec
+        self._left = log_bytes_max
+        with contextlib.ExitStack() as undo:
+            undo.callback(client.close)
+            self._log_fd = open_for_append(spec.log_path)
+            undo.callback(os.close, self._log_fd)
+            self._response = client.attach_socket(
+                container, params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
+            )
+            self._socket: socket.socket = getattr(self._response, "_sock", self._response)
+            self._socket.settimeout(None)
+            undo.pop_all()
+        self._pump = threading.Thread(target=self._copy, name="guest-log", daemon=True)
+        self._pump.start()
+
+    def send_envelope(self) -> None:
+        """Hand it over without waiting for the guest to read it."""
+        threading.Thread(target=self._send, name="guest-envelope", daemon=True).start()
+
+    def finish(self, last_line: str = "") -> None:
+        """End once the container has: what it said last is in the log, then `last_line`.
+
+        Blocks for seconds where the engine does not end the stream.
+        """
+        self._pump.join(_PATIENCE_S)
+        if last_line:
+            self._write(self._line(last_line))
+        self.close()
+
+    def close(self) -> None:
+        """End the connection, and with it the guest's standard input."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)
+        self._pump.join()
+        os.close(self._log_fd)
+        self._response.close()
+        self._client.close()
+
+    def _send(self) -> None:
+        with contextlib.suppress(OSError):  # the guest has ended already
+            self._socket.sendall(self._spec.envelope)
+
+    def _copy(self) -> None:
+        with contextlib.suppress(OSError):
+            while header := self._read(_HEADER.size):
+                if len(header) < _HEADER.size:
+                    return
+                _, size = _HEADER.unpack(header)
+                while size > 0 and (block := self._socket.recv(min(size, _BLOCK))):
+                    size -= len(block)
+                    self._keep(block)
+
+    def _read(self, size: int) -> bytes:
+        """`size` bytes, fewer at the end of the stream."""
+        found = b""
+        while len(found) < size and (more := self._socket.recv(size - len(found))):
+            found += more
+        return found
+
+    def _keep(self, block: bytes) -> None:
+        if self._left > 0:
+            self._write(block[: self._left])
+            self._left -= len(block)
+            if self._left <= 0:
+                self._write(b"\n" + self._line("the log is full: what follows is dropped"))
+
+    def _write(self, data: bytes) -> None:
+        with contextlib.suppress(OSError):  # a full disk must not stop the guest
+            while data:
+                data = data[os.write(self._log_fd, data) :]
+
+    def _line(self, message: str) -> bytes:
+        record: dict[str, Any] = {
+            "time": datetime.now(UTC).isoformat(),
+            "level": "error",
+            "logger": __name__,
+            "message": message,
+            "role": str(self._spec.role),
+            "user": self._spec.user_id,
+        }
+        return json.dumps(record).encode() + b"\n"

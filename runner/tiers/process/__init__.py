@@ -1,0 +1,1 @@
+"""The process tier: child processes, the shell inside bubblewrap."""

@@ -1,0 +1,203 @@
+"""bubblewrap around the shell guest of the process tier: a file system, processes, users
+and a network of its own, from the same mount table as the container.
+
+The programs are this installation's, bound read-only where they lie. Nothing
+else of the host is there: no home, no `/etc` but what programs need to run.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from runner.tiers.base import Confinement, LaunchSpec
+from runner.workspace.mounts import Access
+
+GUEST_UID: Final = 10_001
+"""Whom the guest is to itself, whatever its owner's uid on the host."""
+
+_ACCOUNTS: Final = Path(__file__).parent / "etc"
+
+_INSTALL: Final = "install it: apt-get install bubblewrap (or your system's package of that name)"
+_ETC: Final = (
+    "alternatives",
+    "ca-certificates",
+    "ld.so.cache",
+    "ld.so.conf",
+    "ld.so.conf.d",
+    "localtime",
+    "mime.types",
+    "nsswitch.conf",
+    "ssl/certs",
+    "terminfo",
+)
+_TOP: Final = ("bin", "sbin", "lib", "lib32", "lib64", "libx32")
+_PROC_READ_ONLY: Final = (
+    *("acpi", "asound", "bus", "driver", "dynamic_debug", "fs", "irq", "pressure", "scsi"),
+    *("sys", "sysrq-trigger", "tty"),
+)
+"""Files by which the host's root could change the kernel, whatever its namespace."""
+
+_RUN_BYTES: Final = 16 * 1024 * 1024
+_SHARED_MEMORY_BYTES: Final = 64 * 1024 * 1024
+_OPEN_FILES: Final = 4096
+_TRY_S: Final = 10.0
+_HOSTNAME: Final = "oxydra-shell"
+
+
+class Bubblewrap:
+    """The `bwrap` program of this machine. `path` "" stands for none."""
+
+    def __init__(self, path: str | None = None) -> None:
+        self._path = shutil.which("bwrap") or "" if path is None else path
+        self._reason: str | None = None
+
+    @property
+    def reason(self) -> str:
+        """Why it cannot be used, with the way to mend it; empty where it works.
+
+        Found out by using it once; later answers are remembered.
+        """
+        if self._reason is None:
+            self._reason = self._try()
+        return self._reason
+
+    def command(self, spec: LaunchSpec) -> list[str]:
+        """The whole command line that runs `spec` inside."""
+        words = [self._path, *_namespaces(), *_system()]
+        for bound in spec.mounts:
+            kind = "--ro-bind" if bound.mount.access is Access.READ_ONLY else "--bind"
+            words += [kind, str(bound.host_path), bound.mount.virtual]
+        words += _programs()  # last, for an installation may lie below a virtual path
+        words += ["--symlink", "/tmp", "/var/tmp", "--remount-ro", "/"]  # noqa: S108
+        words += ["--clearenv"]
+        for name, value in spec.environment.items():
+            words += ["--setenv", name, value]
+        words += ["--chdir", str(spec.working_directory), "--", *_limits(spec), *spec.command]
+        return words
+
+    def confinement(self, spec: LaunchSpec) -> Confinement:
+        """What must hold inside, for the boundary self-test."""
+        words = self.command(spec)
+        bound = zip(words, words[1:], words[2:], strict=False)
+        return Confinement(
+            uid=GUEST_UID,
+            gid=GUEST_UID,
+            python=sys.executable,
+            user_namespace=True,
+            read_only=tuple(
+                target for option, _, target in bound if option in ("--ro-bind", "--ro-bind-try")
+            ),
+        )
+
+    def _try(self) -> str:
+        if not self._path:
+            return f"bubblewrap is not installed, so there is no shell; {_INSTALL}"
+        if not shutil.which("prlimit"):
+            return "the command prlimit is missing, so there is no shell; install util-linux"
+        command = [self._path, *_namespaces(), *_system(), "true"]
+        try:
+            tried = subprocess.run(  # noqa: S603
+                command, capture_output=True, text=True, timeout=_TRY_S, check=False
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            return f"bubblewrap cannot be run, so there is no shell: {error}"
+        if tried.returncode == 0:
+            return ""
+        said = (tried.stderr.strip().splitlines() or ["it says nothing"])[-1]
+        return f"bubblewrap does not work here, so there is no shell ({said}); {_fix(said)}"
+
+
+def _fix(said: str) -> str:
+    if "unknown option" in said.lower():
+        return "bubblewrap 0.8 or newer is needed"
+    if Path("/proc/sys/kernel/apparmor_restrict_unprivileged_userns").exists():
+        return "allow user namespaces: sysctl kernel.apparmor_restrict_unprivileged_userns=0"
+    return "allow user namespaces: sysctl kernel.unprivileged_userns_clone=1"
+
+
+def _namespaces() -> list[str]:
+    """The shell daemon itself is process 1: bubblewrap's own would show commands the host's
+    paths in its arguments, and its memory."""
+    return [
+        *("--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent"),
+        "--as-pid-1",
+        *("--new-session", "--cap-drop", "ALL", "--hostname", _HOSTNAME),
+        *("--uid", str(GUEST_UID), "--gid", str(GUEST_UID)),
+    ]
+
+
+def _system() -> list[str]:
+    words = ["--ro-bind", "/usr", "/usr"]
+    for name in _TOP:
+        path = Path("/") / name
+        if path.is_symlink():
+            words += ["--symlink", str(path.readlink()), str(path)]
+        elif path.is_dir():
+            words += ["--ro-bind", str(path), str(path)]
+    for name in _ETC:
+        words += ["--ro-bind-try", f"/etc/{name}", f"/etc/{name}"]
+    for name in ("passwd", "group"):
+        words += ["--ro-bind", str(_ACCOUNTS / name), f"/etc/{name}"]
+    words += ["--proc", "/proc"]
+    for name in _PROC_READ_ONLY:
+        words += ["--ro-bind-try", f"/proc/{name}", f"/proc/{name}"]
+    for path in _proc_of_root():
+        words += ["--ro-bind", os.devnull, str(path)]
+    words += ["--dev", "/dev", "--size", str(_SHARED_MEMORY_BYTES), "--tmpfs", "/dev/shm"]  # noqa: S108
+    words += ["--remount-ro", "/dev", "--size", str(_RUN_BYTES), "--tmpfs", "/run"]
+    return words
+
+
+def _proc_of_root() -> list[Path]:
+    """Files of the kernel that are for root alone: where the runner is root, its guest would
+    have the right to them."""
+    found = []
+    for path in sorted(Path("/proc").iterdir()):
+        if path.is_symlink() or not path.is_file() or path.name in _PROC_READ_ONLY:
+            continue
+        for_all = path.stat().st_mode & 0o226 == 0o004
+        if not for_all or path.name == "keys":
+            found.append(path)
+    return found
+
+
+def _programs() -> list[str]:
+    """Python, its packages and ours, where they lie outside `/usr`."""
+    found = [Path(sys.base_prefix), Path(sys.prefix), *_package_directories()]
+    words: list[str] = []
+    for path in _without_nested(found):
+        words += ["--ro-bind", str(path), str(path)]
+    return words
+
+
+def _package_directories() -> list[Path]:
+    """Ours, which lie outside Python's own directories in a source checkout."""
+    specs = [find_spec(name) for name in ("wire", "shell_daemon")]
+    return [
+        Path(place) for spec in specs if spec for place in spec.submodule_search_locations or ()
+    ]
+
+
+def _without_nested(paths: Sequence[Path]) -> list[Path]:
+    kept: list[Path] = []
+    for path in sorted(set(paths), key=lambda path: len(path.parts)):
+        if not any(path.is_relative_to(other) for other in [Path("/usr"), *kept]):
+            kept.append(path)
+    return kept
+
+
+def _limits(spec: LaunchSpec) -> list[str]:
+    """Per process and, in this user namespace, for the number of processes; set from
+    inside, because outside they would count what else the owner runs."""
+    limits = {
+        "nproc": spec.limits.processes,
+        "data": spec.limits.memory_bytes,
+        "core": 0,
+        "nofile": _OPEN_FILES,
+    }
+    return ["prlimit", *(f"--{name}={value}:{value}" for name, value in limits.items()), "--"]

@@ -1,0 +1,1 @@
+"""One user's directories, who sees them, and who owns them."""

@@ -1,0 +1,183 @@
+"""Where a user's memory lies in the workspace, and the one-time move of an old database into it."""
+
+import errno
+import fcntl
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from wire.errors import Code
+
+from runner.errors import ConfigError, WorkspaceError
+from runner.workspace.mounts import workspace_directories
+from runner.workspace.workspace import Workspace
+
+_GUEST_DIRECTORIES: Final = ("shared", "tmp", "vault", "ipc", "logs")
+
+
+def resolve_db_path(setting: str, workspace: Workspace, *, mounted_only: bool) -> Path:
+    """The database file that `memory.db_path` means for this workspace.
+
+    "auto" is `.oxydra/memory.db`; a relative path counts from the workspace.
+    Raises `ConfigError` for a place that tools or the shell could see, that is
+    another user's or, with `mounted_only`, that the agent guest does not have.
+    """
+    if setting == "auto":
+        return workspace.internal / "memory.db"
+    given = Path(setting)
+    if given.is_absolute() and mounted_only:
+        raise _refused(setting, "this tier mounts only the workspace, so the path must be relative")
+    path = Path(os.path.normpath(workspace.path / given))
+    for candidate in (path, Path(os.path.realpath(path))):
+        _check_place(setting, given, candidate, workspace)
+    if mounted_only and not path.is_relative_to(workspace.internal):
+        raise _refused(setting, "in this tier the agent guest has no directory but .oxydra for it")
+    if path.is_dir() or setting.endswith("/"):
+        raise _refused(setting, "it is a directory")
+    if given.is_absolute() and not path.parent.is_dir():
+        raise _refused(setting, f"there is no directory {path.parent}")
+    return path
+
+
+def prepare_parent(path: Path, workspace: Workspace) -> None:
+    """Make the directory of a database inside the workspace, private to its owner."""
+    if path.is_relative_to(workspace.path) and not path.parent.is_dir():
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        workspace.adopt()
+
+
+def _check_place(setting: str, given: Path, path: Path, workspace: Workspace) -> None:
+    for root in {workspace.root, Path(os.path.realpath(workspace.root))}:
+        if path.is_relative_to(root / workspace.user_id):
+            inside = path.relative_to(root / workspace.user_id)
+            if inside.parts and inside.parts[0] in _GUEST_DIRECTORIES:
+                raise _refused(
+                    setting,
+                    f"{inside.parts[0]}/ is visible to tools, to the shell guest or to other "
+                    "programs; what the agent remembers must not be",
+                )
+            if str(inside) in (".", *workspace_directories()):
+                raise _refused(setting, "it is a directory")
+            return
+        if path.is_relative_to(root):
+            raise _refused(setting, "it lies among other users' workspaces")
+    if not given.is_absolute():
+        raise _refused(setting, "a relative path must stay inside the workspace")
+
+
+def _refused(setting: str, why: str) -> ConfigError:
+    return ConfigError(
+        Code.INVALID_ARGUMENT,
+        f"bad setting memory.db_path: {setting!r}",
+        details=why,
+        resolution='use db_path = "auto", or a path such as ".oxydra/memory.db"',
+    )
+
+
+_OLD_PLACE: Final = Path(".oxydra") / "memory.db"
+_SQLITE_LOCKS: Final = (512, 0x40000000)
+"""Length and start of the bytes that SQLite locks in a database file: whoever
+has one open in WAL mode holds some of them."""
+_NO_LINK: Final = (errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK)
+
+
+def adopt_old_database(new: Path, working_directory: Path) -> str | None:
+    """Move a database from `./.oxydra/memory.db` to `new`; a notice about it or None.
+
+    A crash at any moment loses nothing: the log follows first, the database
+    last and whole, and the old files go only when the new ones are complete.
+    Raises `WorkspaceError` where the old database is in use.
+    """
+    old = working_directory / _OLD_PLACE
+    try:
+        found = old.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    if new.exists():
+        if not new.samefile(old):
+            return f"an old database still lies at {old}; the one in use is {new}"
+        if os.path.realpath(new) == os.path.realpath(old):
+            return None
+        _remove(old)  # an earlier move was cut off after its last link
+        return _moved(old, new)
+    if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
+        return f"an old database at {old} was left alone: it is no plain file of ours"
+    with _unused(old) as content:
+        wal = _beside(new, "-wal")
+        wal.unlink(missing_ok=True)  # a log without its database would be replayed into this one
+        if _beside(old, "-wal").exists():
+            with _beside(old, "-wal").open("rb") as log:
+                _transfer(_beside(old, "-wal"), log, wal)
+        _transfer(old, content, new)
+        _sync_directory(new.parent)
+        _remove(old)
+    return _moved(old, new)
+
+
+def _moved(old: Path, new: Path) -> str:
+    return f"the memory database was moved from {old} to {new}"
+
+
+@contextmanager
+def _unused(database: Path) -> Iterator[BinaryIO]:
+    """Hold everything that an owner of the database would hold; refuse where one does."""
+    with database.open("rb+") as file, _beside(database, ".lock").open("ab") as guard:
+        try:
+            fcntl.flock(guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB, *_SQLITE_LOCKS)
+        except OSError as error:
+            if error.errno not in (errno.EAGAIN, errno.EACCES):
+                raise
+            raise WorkspaceError(
+                Code.FAILED_PRECONDITION,
+                f"the old database {database} is in use",
+                details="it belongs into the workspace now, and cannot be moved while it is open",
+                resolution="stop the program that uses it, or start from another directory",
+            ) from None
+        yield file
+
+
+def _transfer(source: Path, content: BinaryIO, target: Path) -> None:
+    """Make `target` the same file as `source`, or a durable copy on another file system.
+
+    `content` is `source`, open: opening it anew would drop our lock on closing.
+    """
+    try:
+        target.hardlink_to(source)
+        return
+    except OSError as error:
+        if error.errno not in _NO_LINK:
+            raise
+    draft = _beside(target, ".moving")
+    try:
+        with draft.open("wb") as file:
+            draft.chmod(0o600)
+            shutil.copyfileobj(content, file)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(target)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _remove(old: Path) -> None:
+    for path in (old, *(_beside(old, suffix) for suffix in ("-wal", "-shm", ".lock"))):
+        path.unlink(missing_ok=True)
+    with suppress(OSError):
+        old.parent.rmdir()
+
+
+def _beside(database: Path, suffix: str) -> Path:
+    return database.with_name(database.name + suffix)
+
+
+def _sync_directory(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

@@ -1,0 +1,163 @@
+"""Directories that are ours alone, entered one component at a time.
+
+Each component is opened relative to its parent's descriptor and never through
+a symbolic link, so nobody can exchange a directory between check and use.
+"""
+
+import errno
+import os
+import stat
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+
+from wire.errors import Code
+
+from runner.errors import WorkspaceError
+from runner.workspace.ownership import Owner
+
+_ROOM_BYTES = 512 * 1024
+_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def check_root(path: Path, *, private: bool) -> None:
+    """Refuse a top directory that cannot hold ours; creates nothing.
+
+    It may be missing where its nearest existing parent lets us create it.
+    `private`: nobody else may even look into it.
+    """
+    if not os.path.lexists(path):
+        parent = _nearest_existing(path)
+        if not parent.is_dir():
+            raise _refused(path, f"{parent} is not a directory", "name a directory that can exist")
+        if not os.access(parent, os.W_OK | os.X_OK, effective_ids=True):
+            raise _refused(path, f"{parent} is not writable", f"make {parent} writable")
+        return
+    with _opened(path) as fd:
+        mode = os.fstat(fd).st_mode
+        if private and mode & 0o077:
+            raise _refused(
+                path, f"others may enter it (mode {mode & 0o777:04o})", f"chmod 700 {path}"
+            )
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            raise _refused(path, "everybody may replace what lies in it", f"chmod o-w {path}")
+    if not os.access(path, os.W_OK | os.X_OK, effective_ids=True):
+        raise _refused(path, "it is not writable", f"make {path} writable, or name another")
+
+
+def check_room(path: Path) -> None:
+    """Refuse a disk on which not even a log line could be kept; `path` may be missing."""
+    existing = path if path.exists() else _nearest_existing(path)
+    found = os.statvfs(existing)
+    if (free := found.f_bavail * found.f_frsize) < _ROOM_BYTES:
+        raise WorkspaceError(
+            Code.RESOURCE_EXHAUSTED,
+            f"no room left for {path}",
+            details=f"its disk has {free // 1024} KiB free; {_ROOM_BYTES // 1024} KiB are needed "
+            "to keep a log and a database at all",
+            resolution="make room, or put workspace_root and runtime_dir on another disk",
+        )
+
+
+def check_tree(root: Path, relative: Iterable[str], owner: Owner | None = None) -> None:
+    """Refuse whatever stands in the place of a directory below `root`; creates nothing."""
+    if root.exists():
+        _walk(root, relative, owner or Owner.ours(), create=False)
+
+
+def create_tree(root: Path, relative: Iterable[str], owner: Owner | None = None) -> None:
+    """Make `root` and the directories below it exist, those below it with mode 0700 and
+    belonging to `owner` (by default to us).
+
+    Idempotent. Parents come before children in `relative`.
+    """
+    try:
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise _system(root, error) from None
+    _walk(root, relative, owner or Owner.ours(), create=True)
+
+
+def _walk(root: Path, relative: Iterable[str], owner: Owner, *, create: bool) -> None:
+    open_fds: dict[str, int] = {}
+    try:
+        with _opened(root) as root_fd:
+            for directory in relative:
+                pure = PurePosixPath(directory)
+                parent = "" if str(pure.parent) == "." else str(pure.parent)
+                parent_fd = root_fd if not parent else open_fds.get(parent)
+                if parent_fd is None:
+                    continue
+                if create:
+                    _make(parent_fd, pure.name, root / directory)
+                fd = _enter(parent_fd, pure.name, root / directory, owner)
+                if fd is None:
+                    continue
+                open_fds[directory] = fd
+                if create:
+                    os.fchmod(fd, 0o700)
+                    if os.fstat(fd).st_uid != owner.uid:
+                        os.fchown(fd, owner.uid, owner.gid)
+    finally:
+        for fd in open_fds.values():
+            os.close(fd)
+
+
+def _make(parent_fd: int, name: str, shown: Path) -> None:
+    try:
+        os.mkdir(name, 0o700, dir_fd=parent_fd)
+    except FileExistsError:
+        pass
+    except OSError as error:
+        raise _system(shown, error) from None
+
+
+def _enter(parent_fd: int | None, name: str, shown: Path, owner: Owner) -> int | None:
+    """The descriptor of an existing directory that belongs to an accepted uid; None where
+    nothing is there."""
+    try:
+        fd = os.open(name, _FLAGS, dir_fd=parent_fd)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENOTDIR):
+            raise _system(shown, error) from None
+        kind = "a symbolic link" if shown.is_symlink() else "not a directory"
+        raise _refused(shown, f"it is {kind}", f"move {shown} away") from None
+    uid = os.fstat(fd).st_uid
+    if uid not in owner.accepted:
+        os.close(fd)
+        raise _refused(
+            shown,
+            f"it belongs to uid {uid}; the runner runs as uid {os.geteuid()}",
+            f"run as its owner, or: chown {os.geteuid()} {shown}",
+        )
+    return fd
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    fd = _enter(None, str(path), path, Owner.ours())
+    if fd is None:
+        raise _refused(path, "it has disappeared", "try again")
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def _nearest_existing(path: Path) -> Path:
+    for parent in path.parents:
+        if os.path.lexists(parent):
+            return parent
+    return Path("/")
+
+
+def _refused(path: Path, why: str, fix: str) -> WorkspaceError:
+    return WorkspaceError(
+        Code.FAILED_PRECONDITION, f"cannot use {path}", details=why, resolution=fix
+    )
+
+
+def _system(path: Path, error: OSError) -> WorkspaceError:
+    return _refused(path, error.strerror or str(error), f"make room and access for {path}")

@@ -1,0 +1,115 @@
+"""One user's directories on the host: where they are, whether they can be used, making them."""
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from wire.errors import Code
+from wire.transport import unix_endpoint
+
+from runner.config.models import Config
+from runner.errors import HostError, WorkspaceError
+from runner.workspace.directories import check_root, check_tree, create_tree
+from runner.workspace.mounts import BoundMount, Role, bind, workspace_directories
+from runner.workspace.ownership import Owner, adopt
+from runner.workspace.user_id import check_user_id
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """`<workspace_root>/<user_id>/`. Locating one touches nothing."""
+
+    root: Path
+    user_id: str
+    owner: Owner = field(default_factory=Owner.ours)
+
+    @classmethod
+    def locate(cls, config: Config, user_id: str) -> "Workspace":
+        """Refuses a bad user id and a place too deep for the guests' sockets."""
+        workspace = cls(config.workspace_root, check_user_id(user_id), Owner.of(config))
+        for socket in (workspace.gateway_socket, workspace.shell_socket):
+            unix_endpoint(socket)
+        return workspace
+
+    @property
+    def path(self) -> Path:
+        return self.root / self.user_id
+
+    @property
+    def internal(self) -> Path:
+        """What only the agent guest sees: its database and state."""
+        return self.path / ".oxydra"
+
+    @property
+    def gateway_socket(self) -> Path:
+        return self.path / "ipc" / "gateway.sock"
+
+    @property
+    def shell_socket(self) -> Path:
+        return self.path / "ipc" / "shell" / "shell.sock"
+
+    def log(self, role: Role) -> Path:
+        return self.path / "logs" / role.value / "guest.log"
+
+    def mounts(self, role: Role) -> tuple[BoundMount, ...]:
+        return bind(role, self.path)
+
+    def check(self) -> None:
+        """Refuse, before anything is created, what could not be provisioned safely.
+
+        Raises `WorkspaceError`: a root that is a file, a link, not ours or not
+        writable; a link, a file or a foreign directory in a workspace directory's place.
+        """
+        check_root(self.root, private=False)
+        check_tree(self.root, self._directories(), self.owner)
+
+    def provision(self) -> None:
+        """Make every directory exist with mode 0700. Idempotent."""
+        self.check()
+        create_tree(self.root, self._directories(), self.owner)
+
+    def adopt(self) -> None:
+        """Give all that lies in the workspace to its owner, after a start in a tier with
+        another one. Only root can; for everybody else there is never anything to do."""
+        if os.geteuid() == 0:
+            fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                adopt(fd, self.owner)
+            finally:
+                os.close(fd)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the workspace itself, so that runners with different runtime
+        directories exclude each other too. Leaves nothing behind.
+
+        Raises `HostError` (ALREADY_EXISTS) where another runner holds it.
+        """
+        fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            try:
+                fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise HostError(
+                    Code.ALREADY_EXISTS,
+                    f"another runner serves the workspace {self.path}",
+                    details="it runs with another runtime_dir, so this command cannot see it",
+                    resolution="stop it with the runtime_dir or XDG_RUNTIME_DIR of its start",
+                ) from None
+            except OSError as error:
+                raise WorkspaceError(
+                    Code.FAILED_PRECONDITION,
+                    f"cannot lock {self.path}",
+                    details=f"its file system answers: {error.strerror}",
+                    resolution="put workspace_root on a local disk",
+                ) from None
+            yield
+        finally:
+            os.close(fd)
+
+    def _directories(self) -> tuple[str, ...]:
+        below = (f"{self.user_id}/{directory}" for directory in workspace_directories())
+        return (self.user_id, *below)

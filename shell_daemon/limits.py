@@ -1,0 +1,177 @@
+"""What bounds the daemon and what a caller may ask: every field checked before anything happens."""
+
+import hashlib
+import os
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from posixpath import normpath
+from typing import Final
+
+from google.protobuf.message import Message
+from wire.errors import Code, WireError
+from wire.limits import COMMAND_MAX_CHARS
+
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+ENVIRONMENT: Final = frozenset(
+    {"COLUMNS", "LANG", "LC_ALL", "LC_CTYPE", "LINES", "NO_COLOR", "TERM", "TZ"}
+)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Where commands work and what they may use. Times are in seconds.
+
+    `shared` and `tmp` are where virtual `/shared` and `/tmp` live: in a guest
+    just there. At most `commands_max` commands run, wait in a session or stay
+    in its background. `buffer_bytes` bounds what is kept of each output stream,
+    `stdin_bytes` what waits to be read by a command. Ended commands are
+    forgotten when there are more than `ended_max`, or after `ended_age`;
+    sessions after `session_idle` without a command. `environment` names what a
+    caller may set, `grace` lies between SIGTERM and SIGKILL. `free_bytes_min` is
+    what commands must leave free on a disk (see `disk_guard`).
+    """
+
+    shared: Path = Path("/shared")
+    tmp: Path = Path("/tmp")  # noqa: S108 - the guest's own
+    commands_max: int = 32
+    sessions_max: int = 16
+    buffer_bytes: int = 256 * 1024
+    stdin_bytes: int = 1024 * 1024
+    free_bytes_min: int = 256 * 1024 * 1024
+    timeout_default: float = 60.0
+    timeout_max: float = 3600.0
+    ended_max: int = 64
+    ended_age: float = 600.0
+    session_idle: float = 3600.0
+    grace: float = 1.0
+    environment: frozenset[str] = ENVIRONMENT
+
+    def __post_init__(self) -> None:
+        for field, value in vars(self).items():
+            if isinstance(value, int | float) and value <= 0:
+                raise _bad(field, f"{value} is not above 0", "a positive number")
+        if self.timeout_default > self.timeout_max:
+            raise _bad(
+                "timeout_default",
+                f"{self.timeout_default:g} s is above timeout_max",
+                f"up to {self.timeout_max:g} s",
+            )
+        for name in sorted(self.environment):
+            if not _NAME.fullmatch(name):
+                raise _bad("environment", f"{name!r} is no name", _NAME.pattern)
+        for field, root in (("shared", self.shared), ("tmp", self.tmp)):
+            if not root.is_absolute() or not root.is_dir():
+                raise _bad(field, f"{root} is no directory", "an absolute path that exists")
+
+    def base_environment(self) -> dict[str, str]:
+        """What every command starts with: nothing of the daemon's own environment."""
+        return {"PATH": PATH, "HOME": str(self.tmp), "LANG": "C.UTF-8", "TERM": "dumb"}
+
+
+def _bad(field: str, problem: str, accepted: str) -> WireError:
+    return WireError(
+        Code.INVALID_ARGUMENT,
+        f"bad shell daemon setting {field}: {problem}",
+        details=f"accepted: {accepted}",
+    )
+
+
+_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_VALUE_MAX_BYTES: Final = 32 * 1024
+
+
+def refused(field: str, problem: str, accepted: str) -> WireError:
+    """INVALID_ARGUMENT that names the field, what is wrong and what would do."""
+    return WireError(Code.INVALID_ARGUMENT, f"{field}: {problem}", details=f"accepted: {accepted}")
+
+
+def check_id(field: str, value: str) -> None:
+    if not _ID.fullmatch(value):
+        raise refused(field, f"{value[:80]!r} is not an id", f"{_ID.pattern}")
+
+
+def check_token(value: str) -> None:
+    """A token to admit; it is in no message about it."""
+    if not (12 <= len(value) <= 1024 and value.isascii() and value.isprintable()):
+        raise refused("token", "it is no token", "12 to 1024 printable ASCII characters")
+
+
+def fingerprint(request: Message) -> bytes:
+    """What tells one request from another, without keeping it."""
+    return hashlib.sha256(request.SerializeToString(deterministic=True)).digest()
+
+
+def check_same(field: str, value: str, known: bytes, asked: bytes) -> None:
+    """A known id means the same request; raises CONFLICT where it does not."""
+    if known != asked:
+        raise WireError(
+            Code.CONFLICT,
+            f"{field}: {value} is taken by a different request",
+            resolution="choose another id, or repeat exactly the first request",
+        )
+
+
+def check_command(command: str) -> None:
+    accepted = f"1 to {COMMAND_MAX_CHARS} characters without NUL"
+    if not 1 <= len(command) <= COMMAND_MAX_CHARS:
+        raise refused("command", f"{len(command)} characters", accepted)
+    if "\0" in command:
+        raise refused("command", "it contains NUL", accepted)
+
+
+def check_timeout(timeout_ms: int, settings: Settings) -> float:
+    """The timeout in seconds; 0 means the default."""
+    if timeout_ms > settings.timeout_max * 1000:
+        raise refused("timeout_ms", f"{timeout_ms}", f"up to {settings.timeout_max * 1000:.0f}")
+    return timeout_ms / 1000 or settings.timeout_default
+
+
+def check_environment(environment: Mapping[str, str], settings: Settings) -> dict[str, str]:
+    for name, value in sorted(environment.items()):
+        if name not in settings.environment:
+            raise refused(
+                "environment",
+                f"{name[:80]!r} may not be set",
+                ", ".join(sorted(settings.environment)) or "nothing",
+            )
+        if "\0" in value or len(value.encode()) > _VALUE_MAX_BYTES:
+            accepted = f"up to {_VALUE_MAX_BYTES} bytes without NUL"
+            raise refused("environment", f"the value of {name}", accepted)
+    return dict(environment)
+
+
+def check_stdin(data: bytes, settings: Settings) -> None:
+    if len(data) > settings.stdin_bytes:
+        raise refused(
+            "stdin",
+            f"{len(data)} bytes",
+            f"up to {settings.stdin_bytes} bytes; more through WriteStdin with keep_stdin_open",
+        )
+
+
+def open_directory(virtual: str, settings: Settings) -> tuple[int, Path]:
+    """Open the directory at a virtual path; the descriptor and the real path.
+
+    Not the boundary: a command can leave the directory by itself, and only the
+    sandbox decides what it then sees. It keeps callers to the paths that a
+    model knows: what was opened must lie below the root that was named, whatever
+    symlinks led there.
+    """
+    accepted = "a directory under /shared or /tmp"
+    for name, root in (("/shared", settings.shared), ("/tmp", settings.tmp)):  # noqa: S108
+        path = normpath(virtual)
+        if path != name and not path.startswith(f"{name}/"):
+            continue
+        real = root / path[len(name) + 1 :]
+        try:
+            descriptor = os.open(real, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+        except (OSError, ValueError):
+            raise refused("cwd", f"no such directory: {virtual[:200]!r}", accepted) from None
+        opened = Path(f"/proc/self/fd/{descriptor}").readlink()
+        if opened.is_relative_to(root.resolve()):
+            return descriptor, real
+        os.close(descriptor)
+    raise refused("cwd", f"{virtual[:200]!r} is outside /shared and /tmp", accepted)

@@ -1,0 +1,1 @@
+"""The processes of commands: a zygote, supervisors, and the trees below them."""

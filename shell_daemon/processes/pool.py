@@ -1,0 +1,166 @@
+"""Starting processes: the zygote's side of the daemon, and its idle supervisors."""
+
+import asyncio
+import contextlib
+import itertools
+import logging
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final
+
+from wire.errors import Code, WireError
+
+from shell_daemon.processes.channel import Channel
+from shell_daemon.processes.process import PATIENCE_S, Process, Supervisor
+from shell_daemon.processes.supervisor import KILL_S, Run
+
+log = logging.getLogger(__name__)
+
+_ZYGOTE: Final = (
+    "import sys; sys.path.insert(0, sys.argv[1]); "
+    "from shell_daemon.processes import zygote; zygote.main()"
+)
+_IDLE_MAX: Final = 4
+
+
+class Processes:
+    """Starts processes, each under a supervisor; those that are free are kept for
+    the next commands. `on_lost` is called when the zygote dies unasked: nothing
+    can then be started or ended reliably, and the daemon must be restarted."""
+
+    def __init__(self, on_lost: Callable[[], None]) -> None:
+        self._on_lost = on_lost
+        self._zygote: subprocess.Popen[bytes] | None = None
+        self._channel: Channel | None = None
+        self._closing = False
+        self._ended = asyncio.Event()
+        self._numbers = itertools.count(1)
+        self._supervisors: set[Supervisor] = set()
+        self._idle: list[Supervisor] = []
+        self._lost: list[Supervisor] = []
+
+    def start(self) -> None:
+        """Start the zygote. Raises `WireError` where /proc is not this system's own,
+        because trees are found and ended by it."""
+        _check_proc()
+        ours, theirs = socket.socketpair()
+        with theirs:
+            self._zygote = subprocess.Popen(  # noqa: S603 - our own program
+                [
+                    *(sys.executable, "-I", "-S", "-X", "utf8", "-c", _ZYGOTE),
+                    *(str(Path(__file__).resolve().parents[2]), str(theirs.fileno())),
+                ],
+                env={},
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(),),
+                start_new_session=True,
+            )
+        self._channel = Channel(ours, self._on_message, self._on_end)
+        self._idle.append(self._fork(self._channel))
+
+    async def spawn(
+        self,
+        argv: list[str],
+        environment: dict[str, str],
+        *,
+        directory: int,
+        descriptors: dict[int, int],
+        linger: bool,
+        grace: float,
+    ) -> Process:
+        """Run a command (see `supervisor.Run`), with `descriptors` by the numbers it
+        sees them under. Raises UNAVAILABLE when everything is being ended."""
+        if self._ended.is_set() or self._closing or self._channel is None:
+            raise WireError(
+                Code.UNAVAILABLE, "the shell daemon is stopping", resolution="runner restart"
+            )
+        supervisor = self._idle.pop() if self._idle else self._fork(self._channel)
+        request = Run(
+            number=next(self._numbers),
+            argv=argv,
+            environment=environment,
+            numbers=list(descriptors),
+            linger=linger,
+            grace=grace,
+        )
+        return await supervisor.run(request, [directory, *descriptors.values()])
+
+    async def close(self) -> None:
+        """End every process there is. Idempotent."""
+        if self._closing or self._channel is None or self._zygote is None:
+            return
+        self._closing = True
+        self._channel.finish()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._ended.wait(), KILL_S + PATIENCE_S / 2)
+        self._zygote.kill()
+        self._zygote.wait()
+        self._release_all()
+
+    def _fork(self, channel: Channel) -> Supervisor:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            channel.send({"fork": True}, [theirs.fileno()])
+        supervisor = Supervisor(ours, self._take_back, self._destroy)
+        self._supervisors.add(supervisor)
+        return supervisor
+
+    def _take_back(self, supervisor: Supervisor) -> None:
+        if len(self._idle) < _IDLE_MAX:
+            self._idle.append(supervisor)
+        else:
+            self._supervisors.discard(supervisor)
+            supervisor.close()
+
+    def _destroy(self, supervisor: Supervisor) -> None:
+        """Have the zygote kill what is left of a supervisor and all below it."""
+        self._supervisors.discard(supervisor)
+        if supervisor in self._idle:
+            self._idle.remove(supervisor)
+        if self._ended.is_set() or self._channel is None:
+            supervisor.settle()
+        else:
+            self._lost.append(supervisor)
+            self._channel.send({"destroy": supervisor.pid})
+
+    def _on_message(self, message: dict[str, Any]) -> None:
+        """The zygote destroys in the order it was asked."""
+        assert "destroyed" in message
+        self._lost.pop(0).settle()
+
+    def _on_end(self) -> None:
+        self._release_all()
+        if not self._closing:
+            log.error("the zygote was killed", extra={"event": "zygote_lost"})
+            self._on_lost()
+
+    def _release_all(self) -> None:
+        self._ended.set()
+        if self._channel is not None:
+            self._channel.close()
+        for supervisor in [*self._lost, *self._supervisors]:
+            supervisor.close()
+            supervisor.settle()
+        self._lost.clear()
+        self._supervisors.clear()
+        self._idle.clear()
+
+
+def _check_proc() -> None:
+    try:
+        own = Path("/proc/self/stat").read_text().split(" ", 1)[0]
+    except OSError:
+        own = ""
+    if own != str(os.getpid()):
+        raise WireError(
+            Code.FAILED_PRECONDITION,
+            "/proc is missing or belongs to another process namespace",
+            details="the shell daemon finds and ends process trees by it",
+            resolution="mount a fresh proc at /proc inside the shell guest",
+        )

@@ -1,0 +1,249 @@
+"""The process above each command: the one place where its tree comes together.
+
+    daemon ── zygote ─┬─ supervisor ── bash ── …      one supervisor per command
+                      └─ supervisor (idle)
+
+Every supervisor is a child subreaper, so whatever a command leaves behind (a
+double fork, `setsid nohup … &`) becomes its child, and "no child left" is the
+kernel's own word for "the whole tree is gone". It serves one command at a time,
+and takes the next only after that word. It must stay single-threaded and
+import little: it is forked.
+
+Messages are JSON lines. From the daemon: `Run`, with the descriptors beside
+it; `end` (a run's number): end that run; end-of-file: end it at once and exit.
+To the daemon: `supervisor` (own pid) once; then for each run `failed` (it was
+not started), or `exited` (wait status; `left`: the processes still there) and
+`gone` (whether all of it is).
+"""
+
+import array
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import time
+from typing import Any, TypedDict
+
+from shell_daemon.processes import tree
+
+DRAIN_S = 0.25
+"""How long what a command left behind may still write before it is ended: enough
+for the far end of a process substitution, too little to wait for a server."""
+KILL_S = 3.0
+"""How long killed processes may take to go before they are reported as left."""
+_STEP_S = 0.05
+_CHUNK = 65536
+_FDS_MAX = 8
+_OOM_SCORE_ADJ = b"1000"
+_RESET = {signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+
+
+class Run(TypedDict):
+    """What to run. `number` tells this run from others. The descriptors beside it
+    are the working directory, then one for each number in `numbers`. With
+    `linger`, what the command leaves behind lives on until it ends or is ended.
+    `grace` (seconds) lies between SIGTERM and SIGKILL."""
+
+    number: int
+    argv: list[str]
+    environment: dict[str, str]
+    numbers: list[int]
+    linger: bool
+    grace: float
+
+
+class Wakeup:
+    """Waits for children and the daemon together: SIGCHLD as a readable descriptor."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._read, write = os.pipe()
+        os.set_blocking(self._read, False)
+        os.set_blocking(write, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        self._poll = select.poll()
+        self._poll.register(self._read, select.POLLIN)
+        self._poll.register(control, select.POLLIN)
+
+    def wait(self, seconds: float | None) -> bool:
+        """Wait until a child changed, the daemon spoke or time passed; whether the daemon did."""
+        ready = self._poll.poll(None if seconds is None else max(0.0, seconds) * 1000)
+        with contextlib.suppress(BlockingIOError):
+            os.read(self._read, _CHUNK)
+        return any(descriptor == self._control.fileno() for descriptor, _ in ready)
+
+    def forget_control(self) -> None:
+        """From now on wait for children only: the daemon is gone."""
+        self._poll.unregister(self._control)
+
+
+class Supervisor:
+    """One command after the other, each until nothing of it is left."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._wakeup = Wakeup(control)
+        self._buffer = b""
+        self._descriptors: list[int] = []
+        self._request: Run | None = None
+        self._number = 0
+        self._number_to_end = 0
+        self._orphaned = False
+        self._main = 0
+        self._status: int | None = None
+
+    def serve(self) -> None:
+        """Serve until the daemon closes its end, or until a command left what cannot
+        be ended from here: the daemon takes the exit for a call to the zygote."""
+        self._say(supervisor=os.getpid())
+        clean = True
+        while clean and (request := self._next()) is not None:
+            self._number, self._main, self._status = request["number"], 0, None
+            try:
+                self._main = _spawn(request, self._descriptors)
+            except OSError as error:
+                self._say(failed=f"{request['argv'][0]}: {error.strerror}")
+                continue
+            finally:
+                while self._descriptors:
+                    os.close(self._descriptors.pop())
+            clean = self._supervise(request["linger"], request["grace"])
+
+    @property
+    def _ending(self) -> bool:
+        return self._orphaned or self._number_to_end == self._number
+
+    def _supervise(self, linger: bool, grace: float) -> bool:
+        while self._status is None and not self._ending:
+            self._step(None)
+        empty = not self._ending and self._until_empty(DRAIN_S)
+        if self._ending:
+            empty = self._end(grace)
+        elif not empty and not linger:
+            empty = self._kill()
+        left = [] if empty else sorted(tree.descendants(os.getpid()))
+        self._say(exited=self._status, left=left)
+        if linger and not empty:
+            while not empty and not self._ending:
+                empty = self._step(None)
+            empty = empty or self._end(grace)
+        self._say(gone=empty)
+        return empty
+
+    def _end(self, grace: float) -> bool:
+        if not self._orphaned:
+            tree.terminate(os.getpid())
+        return self._until_empty(grace) or self._kill()
+
+    def _kill(self) -> bool:
+        deadline = time.monotonic() + KILL_S
+        empty = False
+        while not empty and time.monotonic() < deadline:
+            tree.kill(os.getpid())
+            empty = self._until_empty(_STEP_S)
+        return empty
+
+    def _until_empty(self, seconds: float) -> bool:
+        """Whether nothing is left within `seconds`. The first order to end, or the
+        loss of the daemon, cuts the wait short."""
+        deadline = time.monotonic() + seconds
+        state = (self._ending, self._orphaned)
+        empty = self._step(0)
+        while not empty and state == (self._ending, self._orphaned):
+            rest = deadline - time.monotonic()
+            if rest <= 0:
+                break
+            empty = self._step(rest)
+        return empty
+
+    def _step(self, seconds: float | None) -> bool:
+        """Wait for news, take it in, reap; whether nothing is left."""
+        if self._wakeup.wait(seconds) and not self._hear():
+            self._orphaned = True
+            self._wakeup.forget_control()
+        return self._reap()
+
+    def _reap(self) -> bool:
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return True
+            if pid == 0:
+                return False
+            if pid == self._main:
+                self._status = status
+
+    def _next(self) -> Run | None:
+        """The next request, or None where the daemon is gone."""
+        while self._request is None:
+            if self._orphaned or not self._hear():
+                return None
+        request, self._request = self._request, None
+        return request
+
+    def _hear(self) -> bool:
+        """Take in what the daemon says; false where it is gone."""
+        data, descriptors = receive(self._control)
+        self._descriptors += descriptors
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        for line in lines:
+            message = json.loads(line)
+            if "end" in message:
+                self._number_to_end = message["end"]
+            else:
+                self._request = message
+        return bool(data)
+
+    def _say(self, **message: Any) -> None:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._control.sendall(json.dumps(message).encode() + b"\n")
+
+
+def receive(control: socket.socket) -> tuple[bytes, list[int]]:
+    """What came, and the descriptors beside it; no bytes where the other side is gone.
+
+    Not `socket.recv_fds`: it drops its flags, and without MSG_CMSG_CLOEXEC every
+    descriptor, this socket's own included, would be open in every command.
+    """
+    received = array.array("i")
+    space = socket.CMSG_SPACE(_FDS_MAX * received.itemsize)
+    try:
+        data, ancillary, _, _ = control.recvmsg(_CHUNK, space, socket.MSG_CMSG_CLOEXEC)
+    except ConnectionResetError:
+        return b"", []
+    for level, kind, content in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            received.frombytes(content[: len(content) - len(content) % received.itemsize])
+    return data, list(received)
+
+
+def _spawn(request: Run, descriptors: list[int]) -> int:
+    """Start the command in a session of its own, in the directory that comes first."""
+    directory, *sources = descriptors
+    os.fchdir(directory)
+    main = os.posix_spawn(
+        request["argv"][0],
+        request["argv"],
+        request["environment"],
+        file_actions=[
+            (os.POSIX_SPAWN_DUP2, source, number)
+            for source, number in zip(sources, request["numbers"], strict=True)
+        ],
+        setsid=True,
+        setsigmask=[],
+        setsigdef=_RESET,
+    )
+    _make_first_choice(main)
+    os.chdir("/")
+    return main
+
+
+def _make_first_choice(command: int) -> None:
+    """Where memory runs out, the kernel ends the command rather than what looks after it,
+    however the memory is held: files in memory count for no process."""
+    with contextlib.suppress(OSError), open(f"/proc/{command}/oom_score_adj", "wb") as file:  # noqa: PTH123
+        file.write(_OOM_SCORE_ADJ)

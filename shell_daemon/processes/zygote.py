@@ -1,0 +1,140 @@
+"""The parent of all supervisors: a small process that forks them in a millisecond.
+
+It is a program of its own, started by the daemon before anything else:
+
+    python -I -S -c '…' PACKAGE_PARENT DESCRIPTOR
+
+so that a fork copies ten megabytes of quiet memory and no gRPC threads. It is
+a child subreaper too: where a command kills the supervisor above it, the
+orphans arrive here, and the daemon has them destroyed. When the daemon is gone
+(end-of-file), it kills everything and exits.
+
+Messages are JSON lines. From the daemon: `fork`, with one end of a socket pair
+beside it; `destroy` (a supervisor's pid): kill it with all below it, answered
+by `destroyed` when that is done. A message holds at most one descriptor and is
+sent in one piece.
+"""
+
+import contextlib
+import gc
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from typing import NoReturn
+
+from shell_daemon.processes import prctl, tree
+from shell_daemon.processes.supervisor import KILL_S, Supervisor, Wakeup, receive
+
+_OOM_SCORE_ADJ = b"500"
+
+
+class Zygote:
+    """Forks supervisors, reaps them and, where one was lost, what was below it."""
+
+    def __init__(self, control: socket.socket) -> None:
+        self._control = control
+        self._wakeup = Wakeup(control)
+        self._supervisors: set[int] = set()
+        self._buffer = b""
+
+    def serve(self) -> None:
+        """Serve until the daemon is gone, then leave nothing behind."""
+        connected = True
+        while connected:
+            spoke = self._wakeup.wait(None)
+            self._reap()
+            if spoke:
+                connected = self._receive()
+        deadline = time.monotonic() + KILL_S
+        while time.monotonic() < deadline:
+            tree.kill(os.getpid())
+            self._reap()
+            if not self._has_children():
+                return
+            time.sleep(0.01)
+
+    def _receive(self) -> bool:
+        data, descriptors = receive(self._control)
+        self._buffer += data
+        *lines, self._buffer = self._buffer.split(b"\n")
+        for line in lines:
+            message = json.loads(line)
+            if "fork" in message:
+                self._fork(descriptors.pop(0), descriptors)
+            else:
+                self._destroy(message["destroy"])
+        return bool(data)
+
+    def _fork(self, descriptor: int, others: list[int]) -> None:
+        try:
+            pid = os.fork()
+        except OSError:
+            os.close(descriptor)
+            return
+        if pid == 0:
+            _become_supervisor(descriptor, [self._control.fileno(), *others])
+        os.close(descriptor)
+        self._supervisors.add(pid)
+
+    def _destroy(self, supervisor: int) -> None:
+        if supervisor in self._supervisors:
+            os.kill(supervisor, signal.SIGKILL)
+            os.waitpid(supervisor, 0)
+            self._supervisors.discard(supervisor)
+        self._sweep()
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self._control.sendall(json.dumps({"destroyed": supervisor}).encode() + b"\n")
+
+    def _sweep(self) -> None:
+        """Kill what is below this process and below no living supervisor."""
+        deadline = time.monotonic() + KILL_S
+        while tree.descendants(os.getpid(), self._supervisors):
+            tree.kill(os.getpid(), self._supervisors)
+            self._reap()
+            if time.monotonic() > deadline:
+                return
+
+    def _reap(self) -> None:
+        with contextlib.suppress(ChildProcessError):
+            while (pid := os.waitpid(-1, os.WNOHANG)[0]) != 0:
+                self._supervisors.discard(pid)
+
+    def _has_children(self) -> bool:
+        try:
+            os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        except ChildProcessError:
+            return False
+        return True
+
+
+def _become_supervisor(descriptor: int, inherited: list[int]) -> NoReturn:
+    """Never returns: the forked process must not walk back into the zygote's loop."""
+    status = 1
+    try:
+        for other in inherited:
+            os.close(other)
+        prctl.adopt_orphans()
+        prctl.set_name("oxydra-superv")
+        Supervisor(socket.socket(fileno=descriptor)).serve()
+        status = 0
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        os._exit(status)
+
+
+def main() -> None:
+    control = socket.socket(fileno=int(sys.argv[2]))
+    control.set_inheritable(False)
+    # A memory bomb is then the kernel's first choice, before the daemon; this
+    # must precede `conceal`, which gives our files in /proc to root.
+    with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "wb") as file:  # noqa: PTH123
+        file.write(_OOM_SCORE_ADJ)
+    prctl.conceal()
+    prctl.set_name("oxydra-zygote")
+    prctl.adopt_orphans()
+    gc.freeze()
+    Zygote(control).serve()

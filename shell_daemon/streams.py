@@ -1,0 +1,299 @@
+"""What a command writes and reads: bounded, addressed by byte offsets."""
+
+import asyncio
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Final
+
+from wire.errors import Code, WireError
+
+_READ_BYTES: Final = 65536
+DRAIN_MAX_BYTES: Final = 1024 * 1024
+"""What is taken in after a command's end, whatever the bound: the largest pipe
+that an unprivileged process can have."""
+
+
+class RingBuffer:
+    """The newest `capacity` bytes of a stream, from `start` to `end` (offsets in
+    the whole stream). Bytes from `hold` on are kept even beyond the capacity."""
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._data = bytearray()
+        self.start = 0
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self._data)
+
+    def append(self, data: bytes, hold: int | None = None) -> None:
+        self._data += data
+        self.trim(hold)
+
+    def trim(self, hold: int | None = None) -> None:
+        """Drop what is older than the capacity allows, but nothing from `hold` on."""
+        keep_from = self.end - self._capacity
+        if hold is not None:
+            keep_from = min(keep_from, hold)
+        if keep_from > self.start:
+            del self._data[: keep_from - self.start]
+            self.start = keep_from
+
+    def room(self, hold: int | None) -> int | None:
+        """How many bytes can come without one from `hold` on being dropped; None: any."""
+        if hold is None:
+            return None
+        return max(0, self._capacity - (self.end - max(hold, self.start)))
+
+    def read(self, offset: int, limit: int) -> bytes:
+        """Up to `limit` bytes from `offset`, which must not lie before `start`."""
+        index = offset - self.start
+        return bytes(self._data[index : index + limit])
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """`data` begins at `offset`; `skipped` bytes before it were dropped unread."""
+
+    offset: int
+    data: bytes
+    skipped: int
+
+
+class Cursor:
+    """One reader's place in one stream."""
+
+    def __init__(self, buffer: RingBuffer, offset: int, moved: Callable[[], None]) -> None:
+        self._buffer = buffer
+        self._moved = moved
+        self.offset = offset
+
+    def next(self, limit: int) -> Chunk | None:
+        """The bytes after the last `advance`, or None where there are none yet."""
+        offset = max(self.offset, self._buffer.start)
+        data = self._buffer.read(offset, limit)
+        return Chunk(offset, data, offset - self.offset) if data else None
+
+    def advance(self, chunk: Chunk) -> None:
+        self.offset = chunk.offset + len(chunk.data)
+        self._moved()
+
+
+class OutputStream:
+    """One of a command's two output pipes. `changed` is called when bytes came."""
+
+    def __init__(self, capacity: int, changed: Callable[[], None]) -> None:
+        self._buffer = RingBuffer(capacity)
+        self._changed = changed
+        self._cursors: set[Cursor] = set()
+        self._descriptor = -1
+        self._paused = False
+        self._sealed = False
+        self._loop = asyncio.get_running_loop()
+
+    @property
+    def total(self) -> int:
+        """Bytes written so far, dropped ones included."""
+        return self._buffer.end
+
+    def attach(self, descriptor: int) -> None:
+        """Begin to read from a pipe, which is closed at its end."""
+        os.set_blocking(descriptor, False)
+        self._descriptor = descriptor
+        self._loop.add_reader(descriptor, self._readable)
+
+    def add(self, data: bytes) -> None:
+        """Append bytes that come from the daemon itself."""
+        self._buffer.append(data, self._hold())
+        self._changed()
+
+    @contextmanager
+    def cursor(self, offset: int) -> Iterator[Cursor]:
+        """A place to read from; while it is open, unread bytes are kept."""
+        cursor = Cursor(self._buffer, offset, self._resume)
+        self._cursors.add(cursor)
+        try:
+            yield cursor
+        finally:
+            self._cursors.discard(cursor)
+            self._buffer.trim(self._hold())
+            self._resume()
+
+    def seal(self) -> None:
+        """The command has ended: take in what its pipe still holds, and no more.
+
+        Where a process it left behind still has the pipe open, that process's
+        further output is read and thrown away.
+        """
+        drained = 0
+        while self._descriptor >= 0 and drained < DRAIN_MAX_BYTES:
+            try:
+                data = os.read(self._descriptor, _READ_BYTES)
+            except BlockingIOError:
+                break
+            drained += len(data)
+            self._take(data)
+        self._sealed = True
+        if self._paused and self._descriptor >= 0:
+            self._paused = False
+            self._loop.add_reader(self._descriptor, self._readable)
+
+    def close(self) -> None:
+        """Stop reading. Idempotent; what was read stays."""
+        if self._descriptor >= 0:
+            self._loop.remove_reader(self._descriptor)
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _resume(self) -> None:
+        """A reader moved on or left: take in more, if the command was made to wait."""
+        if self._paused and self._descriptor >= 0 and self._buffer.room(self._hold()) != 0:
+            self._paused = False
+            self._loop.add_reader(self._descriptor, self._readable)
+
+    def _readable(self) -> None:
+        room = None if self._sealed else self._buffer.room(self._hold())
+        if room == 0:
+            self._paused = True
+            self._loop.remove_reader(self._descriptor)
+            return
+        try:
+            data = os.read(self._descriptor, min(_READ_BYTES, room or _READ_BYTES))
+        except BlockingIOError:
+            return
+        if not self._sealed:
+            self._take(data)
+        elif not data:
+            self.close()
+
+    def _take(self, data: bytes) -> None:
+        if data:
+            self._buffer.append(data, self._hold())
+            self._changed()
+        else:
+            self.close()
+
+    def _hold(self) -> int | None:
+        return min((cursor.offset for cursor in self._cursors), default=None)
+
+
+_WAIT_S: Final = 5.0
+
+
+class StandardInput:
+    """A command's standard input.
+
+    Bytes are accepted into a queue of `capacity`, and written to the pipe as
+    the command reads. Nothing is ever written twice: every write names the
+    offset it begins at.
+    """
+
+    def __init__(self, initial: bytes, keep_open: bool, capacity: int) -> None:
+        self._queue = bytearray(initial)
+        self._accepted = len(initial)
+        self._capacity = capacity
+        self._descriptor = -1
+        self._why_closed = "" if keep_open else "it was closed by the caller"
+        self._writing = False
+        self._changed = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        self.wanted = bool(initial) or keep_open
+        """Whether there is anything to read at all."""
+
+    def attach(self, descriptor: int) -> None:
+        """Begin to write into a pipe, which is closed after the last byte."""
+        os.set_blocking(descriptor, False)
+        self._descriptor = descriptor
+        self._write()
+
+    async def write(self, offset: int, data: bytes, close: bool) -> int:
+        """Accept what is new in `data`, which begins at `offset`; close it after
+        the last byte if asked. Returns how many bytes were accepted in all.
+
+        Where the queue is full that may be less than was sent: it waits for the
+        command to read, but not for long, and the caller sends the rest again.
+        Raises CONFLICT where bytes between are missing, and FAILED_PRECONDITION
+        for new bytes when nobody can read them any more.
+        """
+        deadline = self._loop.time() + _WAIT_S
+        while True:
+            if offset > self._accepted:
+                raise WireError(
+                    Code.CONFLICT,
+                    f"offset: {offset} is beyond the {self._accepted} bytes accepted so far",
+                    details="standard input has no holes",
+                    resolution=f"send from offset {self._accepted} on",
+                )
+            fresh = data[self._accepted - offset :]
+            if not fresh:
+                break
+            if self._why_closed:
+                raise WireError(
+                    Code.FAILED_PRECONDITION,
+                    f"standard input takes no more: {self._why_closed}",
+                    details=f"{self._accepted} bytes were accepted",
+                )
+            if taken := fresh[: max(0, self._capacity - len(self._queue))]:
+                self._accept(taken)
+                break
+            if not await self._wait(deadline):
+                break
+        if close and offset + len(data) <= self._accepted and not self._why_closed:
+            self._shut("it was closed by the caller")
+        return self._accepted
+
+    def end(self) -> None:
+        """The command has ended; what it did not read is dropped. Idempotent."""
+        self._queue.clear()
+        self._why_closed = self._why_closed or "the command has ended"
+        self._close()
+        self._changed.set()
+
+    def _accept(self, data: bytes) -> None:
+        self._queue += data
+        self._accepted += len(data)
+        self._write()
+
+    def _shut(self, why: str) -> None:
+        self._why_closed = why
+        self._write()
+
+    async def _wait(self, deadline: float) -> bool:
+        """Whether the queue moved before `deadline`."""
+        self._changed.clear()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout_at(deadline):
+                await self._changed.wait()
+                return True
+        return False
+
+    def _write(self) -> None:
+        if self._descriptor < 0:
+            return
+        try:
+            while self._queue:
+                del self._queue[: os.write(self._descriptor, self._queue)]
+                self._changed.set()
+        except BlockingIOError:
+            if not self._writing:
+                self._writing = True
+                self._loop.add_writer(self._descriptor, self._write)
+            return
+        except BrokenPipeError:
+            self._why_closed = self._why_closed or "the command closed it"
+            self._queue.clear()
+            self._changed.set()
+        if self._why_closed:
+            self._close()
+        elif self._writing:
+            self._writing = False
+            self._loop.remove_writer(self._descriptor)
+
+    def _close(self) -> None:
+        if self._descriptor >= 0:
+            self._loop.remove_writer(self._descriptor)
+            os.close(self._descriptor)
+            self._descriptor = -1
