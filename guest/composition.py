@@ -29,9 +29,6 @@ from guest.tools.redaction.scrubber import Scrubber
 from guest.tools.shell.client import ShellClient
 from guest.tools.shell.tool import shell_tools
 
-ADMINISTRATION_MAX_BYTES: Final = 1024 * 1024
-"""A person gets the whole answer of a memory tool, and a cut one could not be read back."""
-
 _OFFLINE_NOTICE: Final = (
     "the built-in offline model answers: it understands only a few commands (say help); for a "
     "real one set provider, model and api_key_env in the [agent] section of runner.toml"
@@ -63,14 +60,13 @@ def gateway(
         ),
         memory=memory,
         pipeline=pipeline,
-        administration=administration(memory, scrubber),
         loop=turn_loop(model, memory, pipeline, settings.agent, settings.memory, scrubber),
         backups=Backups(
             settings.paths.internal / "backups",
             settings.memory.encryption_key,
             partial(memory.copy_to, settings.user_id),
         ),
-        redact_from_now_on=scrubber.learn,
+        scrubber=scrubber,
         shell_state=shell.state if shell else None,
     )
 
@@ -138,13 +134,4 @@ def offered(settings: GuestConfig, tools: Registry, scrubber: Scrubber) -> ToolP
             HostPaths(settings.paths.virtual, settings.paths.private) if sees_host else None
         ),
         commands=settings.tools.commands,
-    )
-
-
-def administration(memory: Memory, scrubber: Scrubber) -> ToolPipeline:
-    """The memory tools for a person, whatever the model is offered."""
-    return ToolPipeline(
-        Registry(memory_tools(memory)),
-        max_output_bytes=ADMINISTRATION_MAX_BYTES,
-        scrubber=scrubber,
     )

@@ -1,9 +1,10 @@
-"""Memory's types to the contract's messages, and its absences to the contract's errors."""
+"""Memory's types as the contract's messages, and its refusals as the contract's errors."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, TypeVar
 
+from google.protobuf.message import Message
 from wire.errors import Code
 from wire.v1 import gateway_pb2
 
@@ -23,11 +24,33 @@ from guest.memory.notes.history import ChangeEntry, UndoRefused
 from guest.memory.notes.review import Near
 
 _SHOWN_CHARS: Final = 1000
+_PROSE: Final = frozenset(
+    "text title tags rationale link key superseded_reason message warnings".split()  # noqa: SIM905
+)
+"""The fields of replies that hold what somebody wrote; the others are ids, names and numbers."""
+
+_M = TypeVar("_M", bound=Message)
+
+
+def hidden(reply: _M, hide: Callable[[str], str]) -> _M:
+    """`reply` itself, with `hide` applied to everything in it that somebody wrote."""
+    for field, value in reply.ListFields():
+        if field.message_type is not None:
+            for message in [value] if isinstance(value, Message) else value:
+                hidden(message, hide)
+        elif field.name in _PROSE and isinstance(value, str):
+            setattr(reply, field.name, hide(value))
+        elif field.name in _PROSE:
+            value[:] = map(hide, value)
+    return reply
 
 
 @contextmanager
-def checked() -> Iterator[None]:
-    """Turn memory's "not found" into NOT_FOUND and its `ValueError` into INVALID_ARGUMENT."""
+def checked(hide: Callable[[str], str] = str) -> Iterator[None]:
+    """Turn what memory refuses into an error of the contract.
+
+    `hide` takes out of a note's text what an error must not quote.
+    """
     try:
         yield
     except ValueError as error:
@@ -42,7 +65,7 @@ def checked() -> Iterator[None]:
         raise GuestError(
             Code.CONFLICT,
             f"the note {error.current.note_id} has version {error.current.version} by now",
-            details=f"nothing was changed; it says: {error.current.text[:_SHOWN_CHARS]}",
+            details=f"nothing was changed; it says: {hide(error.current.text)[:_SHOWN_CHARS]}",
             resolution="read it again, and decide anew",
         ) from None
     except UndoRefused as error:
@@ -150,7 +173,7 @@ def change(value: ChangeEntry) -> gateway_pb2.Change:
     )
 
 
-def near(value: Near) -> gateway_pb2.NearPair:
+def pair(value: Near) -> gateway_pb2.NearPair:
     return gateway_pb2.NearPair(
         older=note(value.older),
         newer=note(value.newer),

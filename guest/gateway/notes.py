@@ -1,71 +1,130 @@
-"""One user's notes behind the gateway."""
+"""One user's notes behind the gateway: what a person reads, writes and takes back."""
 
-import json
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+import logging
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from wire.errors import Code
 from wire.limits import TOP_K_MAX
 from wire.v1 import gateway_pb2
 
-from guest.agent.turn import Pipeline
 from guest.errors import GuestError, StorageError
 from guest.gateway import convert, validation
-from guest.gateway.validation import fitting
+from guest.gateway.validation import largest_page
 from guest.memory.memory import Memory
-from guest.memory.models import MemoryFull, NoteNotFound, StaleVersion
-from guest.tools.base import ToolContext
+from guest.memory.models import Hit, Origin
+from guest.memory.search.context_block import one_line
+from guest.tools.memory.answers import SCORE_DIGITS, about_similar, marks, marks_of
+from guest.tools.redaction.scrubber import REDACTED
+
+log = logging.getLogger(__name__)
 
 _CHANNEL: Final = "gateway"
-
-
-class Refused(GuestError):  # noqa: N818 - a condition that callers expect and handle
-    """A memory tool has refused a call."""
-
-
-def channel_of(given: str) -> str:
-    """Where the origin of a note says that a person has written it. Raises `GuestError`."""
-    return validation.identifier("channel", given, optional=True) or _CHANNEL
-
-
-class Person:
-    """Calls tools for one user, who has decided on every call and vouches for its text."""
-
-    def __init__(self, user_id: str, pipeline: Pipeline) -> None:
-        self._user_id = user_id
-        self._pipeline = pipeline
-
-    async def call(
-        self, tool: str, arguments: Mapping[str, object], *, link: str = "", channel: str = ""
-    ) -> tuple[Any, list[str]]:
-        """What the tool has answered, and what is to be known of it besides.
-
-        Raises `MemoryFull`, and `Refused` with the code of any other refusal.
-        """
-        caller = ToolContext(self._user_id, "", "", channel_of(channel), actor="user", link=link)
-        result = await self._pipeline.call(caller, tool, arguments)
-        if result.code is Code.RESOURCE_EXHAUSTED:
-            raise MemoryFull(result.text)
-        if result.is_error:
-            raise Refused(result.code or Code.INTERNAL, result.text)
-        data, end = json.JSONDecoder().raw_decode(result.text)
-        return data, result.text[end:].split("\nNote: ")[1:]
-
-
-_CHANGES_DEFAULT = 50
-_REVIEW_DEFAULT = 50
-_STALE_DAYS_DEFAULT = 180
-_TOO_LONG = (
+_PAGE_DEFAULT: Final = 50
+_TOP_K_DEFAULT: Final = 5
+_STALE_DAYS_DEFAULT: Final = 180
+_TOO_LONG: Final = (
     "only the first {most} of each are shown: all of these notes are too long for one answer"
 )
 
 
-class History:
-    """One user's changes behind the gateway."""
+class Notes:
+    """A person's own notes. What a person writes is the user's word, so they vouch for it.
 
-    def __init__(self, user_id: str, memory: Memory) -> None:
+    `hide` takes the secrets of this launch out of a text. Replies are made here with the
+    notes as they are stored; `GatewayService` hides secrets in all of them.
+    """
+
+    def __init__(self, user_id: str, memory: Memory, hide: Callable[[str], str]) -> None:
         self._user_id = user_id
         self._memory = memory
+        self._hide = hide
+
+    async def save(self, request: gateway_pb2.SaveNoteRequest) -> gateway_pb2.SaveNoteReply:
+        text, tags = validation.note_text(request.text), validation.tags(request.tags)
+        origin = _by_a_person(request.channel, link=validation.link(request.link))
+        with convert.checked():
+            saved = await self._memory.save(self._user_id, text, tags, origin)
+        _log_change(saved.note.note_id, "saved" if saved.created else "saved again", origin)
+        message = f"Stored: [id: {saved.note.note_id}]"
+        existing = () if saved.created else (saved.note,)
+        if existing:
+            message += " (a note with exactly this text was there already)"
+        return gateway_pb2.SaveNoteReply(
+            note_id=saved.note.note_id,
+            message=message,
+            searchable=saved.searchable,
+            similar=[
+                gateway_pb2.Note(note_id=hit.note_id, text=hit.text, score=_score(hit))
+                for hit in saved.similar
+            ],
+            warnings=map(one_line, (*marks_of(*existing), *about_similar(saved, text))),
+        )
+
+    async def list(self, request: gateway_pb2.ListNotesRequest) -> gateway_pb2.ListNotesReply:
+        cursor, tag = validation.cursor(request.cursor), validation.tag(request.tag)
+        kind, actor = validation.note_type(request.type), validation.actor(request.actor)
+
+        async def page(limit: int) -> gateway_pb2.ListNotesReply:
+            notes, following = await self._memory.list(
+                self._user_id,
+                limit,
+                cursor,
+                include_superseded=request.include_superseded,
+                type=kind,
+                actor=actor,
+                material_only=request.material_only,
+                tag=tag,
+            )
+            return gateway_pb2.ListNotesReply(notes=map(convert.note, notes), next_cursor=following)
+
+        with convert.checked():
+            return await largest_page(validation.limit(request.limit, default=_PAGE_DEFAULT), page)
+
+    async def search(self, request: gateway_pb2.SearchNotesRequest) -> gateway_pb2.SearchNotesReply:
+        query, tags = validation.query(request.query), validation.tags(request.tags)
+        top_k = validation.limit(
+            request.top_k, default=_TOP_K_DEFAULT, maximum=TOP_K_MAX, field="top_k"
+        )
+        with convert.checked():
+            found = await self._memory.search(
+                self._user_id,
+                query,
+                top_k=top_k,
+                tags=tags,
+                include_conversation=request.include_conversation,
+            )
+        return gateway_pb2.SearchNotesReply(
+            notes=await self._results(found.hits),
+            warnings=map(one_line, (*found.warnings, *marks(found.hits))),
+        )
+
+    async def get(self, request: gateway_pb2.GetNoteRequest) -> gateway_pb2.Note:
+        note_id = validation.identifier("note_id", request.note_id)
+        with convert.checked():
+            return convert.note(await self._memory.get(self._user_id, note_id))
+
+    async def edit(self, request: gateway_pb2.EditNoteRequest) -> gateway_pb2.Note:
+        note_id = validation.identifier("note_id", request.note_id)
+        text = validation.note_text(request.text)
+        tags = validation.tags(request.tags) if request.replace_tags else None
+        version = validation.version("expected_version", request.expected_version)
+        origin = _by_a_person(request.channel)
+        with convert.checked(self._hide):
+            if REDACTED in text:
+                await self._refuse_hidden_text(note_id)
+            updated = await self._memory.update(
+                self._user_id, note_id, text, tags, origin, expected_version=version
+            )
+        _log_change(note_id, "edited", origin)
+        return convert.note(updated.note)
+
+    async def delete(self, request: gateway_pb2.DeleteNoteRequest) -> gateway_pb2.DeleteNoteReply:
+        note_id = validation.identifier("note_id", request.note_id)
+        with convert.checked():
+            await self._memory.delete(self._user_id, note_id)
+        _log_change(note_id, "deleted", _by_a_person(""))
+        return gateway_pb2.DeleteNoteReply()
 
     async def changes(
         self, request: gateway_pb2.ListChangesRequest
@@ -88,24 +147,25 @@ class History:
                 changes=map(convert.change, changes), next_cursor=following
             )
 
-        limit = validation.limit(request.limit, default=_CHANGES_DEFAULT)
+        limit = validation.limit(request.limit, default=_PAGE_DEFAULT)
         with convert.checked():
             if note_id:
                 await self._memory.get(self._user_id, note_id)
-            return await fitting(limit, page)
+            return await largest_page(limit, page)
 
     async def undo(self, request: gateway_pb2.UndoChangeRequest) -> gateway_pb2.UndoChangeReply:
         note_id = validation.identifier("note_id", request.note_id)
         expected = validation.version("expected_version", request.expected_version)
-        channel = channel_of(request.channel)
-        with convert.checked():
+        origin = _by_a_person(request.channel)
+        with convert.checked(self._hide):
             undone = await self._memory.history.undo(
                 self._user_id,
                 note_id,
                 expected_version=expected,
                 may_forget=request.may_forget,
-                channel=channel,
+                channel=origin.channel,
             )
+        _log_change(note_id, f"undone: {undone.done}", origin)
         return gateway_pb2.UndoChangeReply(
             done=undone.done, note=convert.note(undone.note) if undone.note else None
         )
@@ -119,7 +179,7 @@ class History:
             maximum=validation.STALE_DAYS_MAX,
             field="stale_days",
         )
-        limit = validation.limit(request.limit, default=_REVIEW_DEFAULT)
+        limit = validation.limit(request.limit, default=_PAGE_DEFAULT)
         with convert.checked():
             reviewed = await self._memory.review(self._user_id, stale_days=stale_days, limit=limit)
         found = max(len(reviewed.near), len(reviewed.stale))
@@ -127,105 +187,12 @@ class History:
         async def first(most: int) -> gateway_pb2.ReviewMemoryReply:
             cut = (_TOO_LONG.format(most=most),) if most < found else ()
             return gateway_pb2.ReviewMemoryReply(
-                near=map(convert.near, reviewed.near[:most]),
+                near=map(convert.pair, reviewed.near[:most]),
                 stale=map(convert.note, reviewed.stale[:most]),
                 warnings=(*reviewed.warnings, *cut),
             )
 
-        return await fitting(found, first)
-
-
-_LIST_DEFAULT = 50
-_TOP_K_DEFAULT = 5
-
-
-class Notes:
-    """One user's notes behind the gateway."""
-
-    def __init__(self, user_id: str, memory: Memory, administration: Pipeline) -> None:
-        self._user_id = user_id
-        self._memory = memory
-        self._person = Person(user_id, administration)
-
-    async def save(self, request: gateway_pb2.SaveNoteRequest) -> gateway_pb2.SaveNoteReply:
-        arguments = {
-            "content": validation.note_text(request.text),
-            "tags": validation.tags(request.tags),
-        }
-        link = validation.link(request.link)
-        with convert.checked():
-            saved, warnings = await self._person.call(
-                "memory_save", arguments, link=link, channel=request.channel
-            )
-        return gateway_pb2.SaveNoteReply(
-            note_id=saved["note_id"],
-            message="\n".join([saved["message"], *warnings]),
-            searchable=saved["searchable"],
-            similar=[
-                gateway_pb2.Note(note_id=near["id"], text=near["text"], score=near["score"])
-                for near in saved["similar"]
-            ],
-        )
-
-    async def list(self, request: gateway_pb2.ListNotesRequest) -> gateway_pb2.ListNotesReply:
-        cursor, tag = validation.cursor(request.cursor), validation.tag(request.tag)
-        kind, actor = validation.note_type(request.type), validation.actor(request.actor)
-
-        async def page(limit: int) -> gateway_pb2.ListNotesReply:
-            notes, following = await self._memory.list(
-                self._user_id,
-                limit,
-                cursor,
-                include_superseded=request.include_superseded,
-                type=kind,
-                actor=actor,
-                material_only=request.material_only,
-                tag=tag,
-            )
-            return gateway_pb2.ListNotesReply(notes=map(convert.note, notes), next_cursor=following)
-
-        with convert.checked():
-            return await fitting(validation.limit(request.limit, default=_LIST_DEFAULT), page)
-
-    async def search(self, request: gateway_pb2.SearchNotesRequest) -> gateway_pb2.SearchNotesReply:
-        arguments = {
-            "query": validation.query(request.query),
-            "top_k": validation.limit(
-                request.top_k, default=_TOP_K_DEFAULT, maximum=TOP_K_MAX, field="top_k"
-            ),
-            "tags": validation.tags(request.tags),
-            "include_conversation": request.include_conversation,
-        }
-        with convert.checked():
-            found, warnings = await self._person.call("memory_search", arguments)
-        return gateway_pb2.SearchNotesReply(
-            notes=await self._explained([gateway_pb2.Note(**hit) for hit in found]),
-            warnings=warnings,
-        )
-
-    async def get(self, request: gateway_pb2.GetNoteRequest) -> gateway_pb2.Note:
-        note_id = validation.identifier("note_id", request.note_id)
-        with convert.checked():
-            return convert.note(await self._memory.get(self._user_id, note_id))
-
-    async def edit(self, request: gateway_pb2.EditNoteRequest) -> gateway_pb2.Note:
-        note_id = validation.identifier("note_id", request.note_id)
-        arguments: dict[str, object] = {
-            "note_id": note_id,
-            "content": validation.note_text(request.text),
-        }
-        if request.replace_tags:
-            arguments["tags"] = validation.tags(request.tags)
-        if version := validation.version("expected_version", request.expected_version):
-            arguments["version"] = version
-        await self._change("memory_update", arguments, note_id, request.channel)
-        with convert.checked():
-            return convert.note(await self._memory.get(self._user_id, note_id))
-
-    async def delete(self, request: gateway_pb2.DeleteNoteRequest) -> gateway_pb2.DeleteNoteReply:
-        note_id = validation.identifier("note_id", request.note_id)
-        await self._change("memory_delete", {"note_id": note_id}, note_id)
-        return gateway_pb2.DeleteNoteReply()
+        return await largest_page(found, first)
 
     async def statistics(self) -> gateway_pb2.MemoryStatisticsReply:
         counts = await self._memory.statistics(self._user_id)
@@ -255,31 +222,56 @@ class Notes:
     async def reembed(self) -> gateway_pb2.ReembedMemoryReply:
         return gateway_pb2.ReembedMemoryReply(passages=await self._memory.reembed(self._user_id))
 
-    async def _explained(self, hits: Sequence[gateway_pb2.Note]) -> Sequence[gateway_pb2.Note]:
-        """The hits of a search, each with what a list says of its note besides: its origin,
-        type and key. Without them where the store cannot be asked."""
-        note_ids = [hit.note_id for hit in hits if hit.note_id]
+    async def _results(self, hits: Sequence[Hit]) -> Sequence[gateway_pb2.Note]:
+        """The hits of a search, each with the origin of its note; without the origins where
+        the store cannot be asked."""
         try:
-            found = await self._memory.get_many(self._user_id, note_ids)
+            found = await self._memory.get_many(
+                self._user_id, [hit.note_id for hit in hits if hit.note_id]
+            )
         except StorageError:
-            return hits
-        known = {note.note_id: convert.note(note) for note in found}
-        for hit in hits:
-            if (note := known.get(hit.note_id)) is not None:
-                hit.origin.CopyFrom(note.origin)
-                hit.type, hit.key = note.type, note.key
-        return hits
+            found = []
+        origins = {note.note_id: convert.origin(note.origin) for note in found}
+        return [
+            gateway_pb2.Note(
+                note_id=hit.note_id,
+                text=hit.text,
+                score=_score(hit),
+                source=hit.source,
+                matched_by=hit.matched_by,
+                tags=hit.tags,
+                created_at=hit.created_at,
+                updated_at=hit.updated_at,
+                version=hit.version,
+                type=hit.type if hit.note_id else "",
+                key=hit.key,
+                origin=origins.get(hit.note_id),
+            )
+            for hit in hits
+        ]
 
-    async def _change(
-        self, tool: str, arguments: Mapping[str, object], note_id: str, channel: str = ""
-    ) -> None:
-        """Have a note changed; a refusal is told in the words of every other call on notes."""
-        with convert.checked():
-            try:
-                await self._person.call(tool, arguments, channel=channel)
-            except Refused as refused:
-                if refused.code is Code.NOT_FOUND:
-                    raise NoteNotFound(note_id) from None
-                if refused.code is Code.CONFLICT:
-                    raise StaleVersion(await self._memory.get(self._user_id, note_id)) from None
-                raise
+    async def _refuse_hidden_text(self, note_id: str) -> None:
+        """A note that holds a secret is shown with `[redacted]` in its place; an edit of what
+        was shown must not store that. Raises `GuestError`."""
+        stored = (await self._memory.get(self._user_id, note_id)).text
+        if self._hide(stored) != stored:
+            raise GuestError(
+                Code.FAILED_PRECONDITION,
+                f"{note_id} holds a secret of this launch, which is shown as {REDACTED}",
+                details=f"nothing was changed: saved like that, the note would say {REDACTED}",
+                resolution=f"write the text without {REDACTED}, or with what shall stand there",
+            )
+
+
+def _by_a_person(channel: str, link: str = "") -> Origin:
+    """The origin of what a person writes. Raises `GuestError` for a bad channel."""
+    channel = validation.identifier("channel", channel, optional=True)
+    return Origin(actor="user", channel=channel or _CHANNEL, link=link)
+
+
+def _log_change(note_id: str, change: str, origin: Origin) -> None:
+    log.info("%s: %s by a person through %s", note_id, change, origin.channel)
+
+
+def _score(hit: Hit) -> float:
+    return round(hit.score, SCORE_DIGITS)

@@ -4,25 +4,28 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
+from google.protobuf.message import Message
 from wire.v1 import gateway_pb2, gateway_pb2_grpc
 
 from guest.agent.turn import Pipeline
-from guest.gateway import validation
-from guest.gateway.notes import History, Notes
+from guest.gateway import convert, validation
+from guest.gateway.notes import Notes
 from guest.gateway.sessions import Sessions
-from guest.gateway.transfer import Portable, back_up
+from guest.gateway.transfer import Transfer
 from guest.gateway.turns import Loop, Turns
 from guest.memory.memory import Memory
 from guest.memory.storage.backup import Backups
 from guest.tools.base import ToolContext
+from guest.tools.redaction.scrubber import Scrubber
 
 # ruff: noqa: N802, ARG002 - names and arguments are the contract's
 
-
 Context = grpc.aio.ServicerContext[Any, Any]
+
+_M = TypeVar("_M", bound=Message)
 
 
 @dataclass(frozen=True)
@@ -42,10 +45,12 @@ class GuestInfo:
 class GatewayService(gateway_pb2_grpc.GatewayServicer):
     """Serves `user_id` and nobody else: the user is fixed here and never read from a request.
 
-    `pipeline` has the tools that are on; `administration` the memory tools, on or not,
-    because a person looks after their notes with them. Several of these services for
-    different users may share one memory, both pipelines and one loop.
-    `close` cancels the running turns and waits until they are recorded.
+    `pipeline` is the model's way to its tools, and that of whoever calls them by name. A
+    person's notes and sessions do not go through it: they are read and written directly,
+    whatever tools are on, and answered as they are stored. Only the secrets of this
+    launch, which `scrubber` knows, are hidden from people as from models; exports and
+    backups are exact copies. `close` cancels the running turns and waits until they are
+    recorded.
     """
 
     def __init__(
@@ -55,27 +60,27 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         info: GuestInfo,
         memory: Memory,
         pipeline: Pipeline,
-        administration: Pipeline,
         loop: Loop,
         backups: Backups,
-        redact_from_now_on: Callable[[str], None],
+        scrubber: Scrubber,
         shell_state: Callable[[], Awaitable[str]] | None = None,
     ) -> None:
         self._user_id = user_id
         self._info = info
         self._memory = memory
         self._pipeline = pipeline
-        self._backups = backups
-        self._redact_from_now_on = redact_from_now_on
+        self._scrubber = scrubber
         self._shell_state = shell_state
-        self._notes = Notes(user_id, memory, administration)
-        self._history = History(user_id, memory)
-        self._portable = Portable(user_id, memory)
+        self._notes = Notes(user_id, memory, scrubber.scrub_known)
+        self._transfer = Transfer(user_id, memory, backups)
         self._sessions = Sessions(user_id, memory.conversations, memory.sessions)
         self._turns = Turns(user_id, loop, memory.in_use)
 
     async def close(self) -> None:
         await self._turns.close()
+
+    def _shown(self, reply: _M) -> _M:
+        return convert.hidden(reply, self._scrubber.scrub_known)
 
     async def Hello(
         self, request: gateway_pb2.HelloRequest, context: Context
@@ -109,27 +114,27 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     async def CreateSession(
         self, request: gateway_pb2.CreateSessionRequest, context: Context
     ) -> gateway_pb2.Session:
-        return await self._sessions.create(request)
+        return self._shown(await self._sessions.create(request))
 
     async def ListSessions(
         self, request: gateway_pb2.ListSessionsRequest, context: Context
     ) -> gateway_pb2.ListSessionsReply:
-        return await self._sessions.list(request)
+        return self._shown(await self._sessions.list(request))
 
     async def GetSession(
         self, request: gateway_pb2.GetSessionRequest, context: Context
     ) -> gateway_pb2.SessionHistory:
-        return await self._sessions.history(request)
+        return self._shown(await self._sessions.history(request))
 
     async def RenameSession(
         self, request: gateway_pb2.RenameSessionRequest, context: Context
     ) -> gateway_pb2.Session:
-        return await self._sessions.rename(request)
+        return self._shown(await self._sessions.rename(request))
 
     async def ArchiveSession(
         self, request: gateway_pb2.ArchiveSessionRequest, context: Context
     ) -> gateway_pb2.Session:
-        return await self._sessions.archive(request)
+        return self._shown(await self._sessions.archive(request))
 
     async def ForgetSession(
         self, request: gateway_pb2.ForgetSessionRequest, context: Context
@@ -192,27 +197,27 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     async def SaveNote(
         self, request: gateway_pb2.SaveNoteRequest, context: Context
     ) -> gateway_pb2.SaveNoteReply:
-        return await self._notes.save(request)
+        return self._shown(await self._notes.save(request))
 
     async def ListNotes(
         self, request: gateway_pb2.ListNotesRequest, context: Context
     ) -> gateway_pb2.ListNotesReply:
-        return await self._notes.list(request)
+        return self._shown(await self._notes.list(request))
 
     async def SearchNotes(
         self, request: gateway_pb2.SearchNotesRequest, context: Context
     ) -> gateway_pb2.SearchNotesReply:
-        return await self._notes.search(request)
+        return self._shown(await self._notes.search(request))
 
     async def GetNote(
         self, request: gateway_pb2.GetNoteRequest, context: Context
     ) -> gateway_pb2.Note:
-        return await self._notes.get(request)
+        return self._shown(await self._notes.get(request))
 
     async def EditNote(
         self, request: gateway_pb2.EditNoteRequest, context: Context
     ) -> gateway_pb2.Note:
-        return await self._notes.edit(request)
+        return self._shown(await self._notes.edit(request))
 
     async def DeleteNote(
         self, request: gateway_pb2.DeleteNoteRequest, context: Context
@@ -222,17 +227,17 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     async def ListChanges(
         self, request: gateway_pb2.ListChangesRequest, context: Context
     ) -> gateway_pb2.ListChangesReply:
-        return await self._history.changes(request)
+        return self._shown(await self._notes.changes(request))
 
     async def UndoChange(
         self, request: gateway_pb2.UndoChangeRequest, context: Context
     ) -> gateway_pb2.UndoChangeReply:
-        return await self._history.undo(request)
+        return self._shown(await self._notes.undo(request))
 
     async def ReviewMemory(
         self, request: gateway_pb2.ReviewMemoryRequest, context: Context
     ) -> gateway_pb2.ReviewMemoryReply:
-        return await self._history.review(request)
+        return self._shown(await self._notes.review(request))
 
     async def MemoryStatistics(
         self, request: gateway_pb2.MemoryStatisticsRequest, context: Context
@@ -248,22 +253,22 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         self, request: gateway_pb2.SetMemoryTokenRequest, context: Context
     ) -> gateway_pb2.SetMemoryTokenReply:
         token = validation.secret("auth_token", request.auth_token)
-        self._redact_from_now_on(token)
+        self._scrubber.learn(token)
         await self._memory.set_token(token)
         return gateway_pb2.SetMemoryTokenReply()
 
     async def BackupMemory(
         self, request: gateway_pb2.BackupMemoryRequest, context: Context
     ) -> gateway_pb2.BackupMemoryReply:
-        return await back_up(self._backups)
+        return await self._transfer.back_up()
 
     async def ExportMemory(
         self, request: gateway_pb2.ExportMemoryRequest, context: Context
     ) -> AsyncIterator[gateway_pb2.ExportMemoryReply]:
-        async for part in self._portable.export():
+        async for part in self._transfer.export():
             yield part
 
     async def ImportMemory(
         self, request: gateway_pb2.ImportMemoryRequest, context: Context
     ) -> gateway_pb2.ImportMemoryReply:
-        return await self._portable.import_(request)
+        return await self._transfer.import_(request)

@@ -15,12 +15,13 @@ _REQUEST_MAX_BYTES = EXPORT_LINE_MAX_BYTES + 64 * 1024
 """The longest line, and the header before it."""
 
 
-class Portable:
-    """One user's memory as lines."""
+class Transfer:
+    """One user's memory as lines of text, and as a file. Both are exact: nothing is hidden."""
 
-    def __init__(self, user_id: str, memory: Memory) -> None:
+    def __init__(self, user_id: str, memory: Memory, backups: Backups) -> None:
         self._user_id = user_id
         self._memory = memory
+        self._backups = backups
         self._importer = memory.importer(user_id)
 
     async def export(self) -> AsyncIterator[gateway_pb2.ExportMemoryReply]:
@@ -50,13 +51,12 @@ class Portable:
             ],
         )
 
-
-async def back_up(backups: Backups) -> gateway_pb2.BackupMemoryReply:
-    made = await backups.make()
-    return gateway_pb2.BackupMemoryReply(
-        name=made.name,
-        bytes=made.bytes,
-        sha256=made.sha256,
-        notes=made.notes,
-        sessions=made.sessions,
-    )
+    async def back_up(self) -> gateway_pb2.BackupMemoryReply:
+        made = await self._backups.make()
+        return gateway_pb2.BackupMemoryReply(
+            name=made.name,
+            bytes=made.bytes,
+            sha256=made.sha256,
+            notes=made.notes,
+            sessions=made.sessions,
+        )

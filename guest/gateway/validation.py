@@ -27,7 +27,10 @@ CURSOR_MAX_CHARS: Final = 1_000
 ARGUMENTS_MAX_CHARS: Final = 1_000_000
 LIMIT_MAX: Final = 1_000
 STALE_DAYS_MAX: Final = 36_500
+REPLY_MAX_BYTES: Final = GRPC_MESSAGE_MAX_BYTES - 64 * 1024
 ACTORS: Final = ("user", "agent", "automatic", "import")
+
+_M = TypeVar("_M", bound=Message)
 
 
 def identifier(field: str, value: str, *, optional: bool = False) -> str:
@@ -140,13 +143,8 @@ def _bad(field: str, why: str) -> GuestError:
     return GuestError(Code.INVALID_ARGUMENT, f"bad {field}: {why}")
 
 
-REPLY_MAX_BYTES: Final = GRPC_MESSAGE_MAX_BYTES - 64 * 1024
-
-_M = TypeVar("_M", bound=Message)
-
-
-async def fitting(limit: int, page: Callable[[int], Awaitable[_M]]) -> _M:
-    """What `page` gives for `limit`, or for as much less as fits."""
+async def largest_page(limit: int, page: Callable[[int], Awaitable[_M]]) -> _M:
+    """What `page` gives for `limit`, or for half of it, and so on, until it fits into a reply."""
     reply = await page(limit)
     while reply.ByteSize() > REPLY_MAX_BYTES and limit > 1:
         limit //= 2

@@ -69,6 +69,20 @@ def test_a_note_is_saved_found_corrected_taken_back_and_forgotten(house: Househo
     assert f"note not found: {note_id}" in house.run("memory", "show", note_id).stderr
 
 
+def test_every_command_shows_the_same_note_in_clear(house: Household) -> None:
+    secret = "sk-proj-Zx81kQpLm2Vb7Nc4"
+    note_id = told(house, "save", f"the porch opens with {secret}")["note_id"]
+    house.works("memory", "edit", note_id, f"the porch opens with {secret} now")
+    commands = ("list",), ("show", note_id), ("search", "porch"), ("history", note_id), ("export",)
+    shown = {words[0]: house.works("memory", *words) for words in commands}
+    shown["chat"] = house.said("/memory porch")
+    assert [view for view, text in shown.items() if secret not in text] == []
+    answer = house.said("what do you know about the porch?")
+    assert "[redacted]" in answer
+    assert secret not in answer
+    told(house, "forget", note_id, "--yes")
+
+
 async def test_on_a_terminal_an_editor_opens_and_a_conflict_keeps_the_text(
     house: Household,
 ) -> None:

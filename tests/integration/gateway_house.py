@@ -45,6 +45,7 @@ INFO = GuestInfo(
     version="0",
     notices=["a notice"],
 )
+LAUNCH_SECRET = "s3cret-t0ken"
 READ = Origin(actor="agent", session_id="work", link="/shared/page.md", material=True)
 
 
@@ -140,12 +141,11 @@ class House:
     path: Path
     memory: Memory
     pipeline: ToolPipeline
-    administration: ToolPipeline
+    scrubber: Scrubber
     loop: TurnLoop
     stack: AsyncExitStack
     shell: ShellClient | None = None
     services: dict[str, GatewayService] = field(default_factory=dict)
-    redacted: list[str] = field(default_factory=list)
 
     async def serve(self, user_id: str, info: GuestInfo = INFO) -> Client:
         service = GatewayService(
@@ -153,14 +153,13 @@ class House:
             info=info,
             memory=self.memory,
             pipeline=self.pipeline,
-            administration=self.administration,
             loop=self.loop,
             backups=Backups(
                 self.path / "backups",
                 self.memory._config.encryption_key,
                 partial(self.memory.copy_to, user_id),
             ),
-            redact_from_now_on=self.redacted.append,
+            scrubber=self.scrubber,
             shell_state=self.shell.state if self.shell else None,
         )
         self.services[user_id] = service
@@ -205,7 +204,7 @@ async def open_house(
         config = MemoryConfig(db_path=str(path / "memory.db"), **kept)
         memory = await Memory.open(config, embedder)
         stack.push_async_callback(memory.close)
-        scrubber = Scrubber(["s3cret-t0ken"])
+        scrubber = Scrubber([LAUNCH_SECRET])
         roots = Roots({name: path / name for name in ("shared", "tmp", "vault")})
         stack.callback(roots.close)
         pipeline = ToolPipeline(
@@ -226,8 +225,7 @@ async def open_house(
         )
         model = with_model or build_model(agent)
         loop = composition.turn_loop(model, memory, pipeline, agent, config, scrubber)
-        administration = composition.administration(memory, scrubber)
-        yield House(path, memory, pipeline, administration, loop, stack, shell)
+        yield House(path, memory, pipeline, scrubber, loop, stack, shell)
 
 
 def commands_of(shell: ShellClient | None) -> list[Tool]:

@@ -1,6 +1,7 @@
-"""Notes by a person: saved, found, narrowed down and changed, by the tools that models have."""
+"""Notes by a person: saved, found, narrowed down, changed and shown."""
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -10,7 +11,17 @@ from wire.v1 import gateway_pb2 as pb
 from guest.errors import StorageError
 from guest.memory.models import Note, Origin
 from guest.tools.base import ToolContext
-from tests.integration.gateway_house import Client, House, keep, open_house, refusal
+from tests.integration.gateway_house import (
+    LAUNCH_SECRET,
+    Client,
+    House,
+    keep,
+    open_house,
+    refusal,
+)
+
+OWN_SECRET = "sk-proj-Zx81kQpLm2Vb7Nc4"
+"""Has the shape of a credential; it is the user's own."""
 
 
 async def test_a_person_saves_a_note_and_vouches_for_it(alice: Client) -> None:
@@ -55,7 +66,7 @@ async def test_the_same_note_again_is_one_note_and_a_near_one_is_shown(alice: Cl
     shown = near.similar[0]
     assert (shown.note_id, shown.text) == (first, "the printer is on the third floor")
     assert 0 < shown.score <= 1
-    assert first in near.message
+    assert first in near.warnings[0]
 
 
 async def test_what_is_not_by_a_person_stands_beside_a_result(house: House, alice: Client) -> None:
@@ -82,11 +93,60 @@ async def test_a_search_needs_no_store_to_explain_its_results(
     assert (hit.text, hit.HasField("origin")) == ("the key is with Bob", False)
 
 
-async def test_secrets_in_a_note_are_not_shown_by_a_search(alice: Client) -> None:
-    await alice.save("the door opens with s3cret-t0ken at night")
-    found = await alice.stub.SearchNotes(pb.SearchNotesRequest(query="door night"))
-    assert "at night" in found.notes[0].text
-    assert "s3cret-t0ken" not in found.notes[0].text
+@pytest.mark.parametrize("note_text", ["the vault opens with {}", "password: {}"])
+async def test_a_person_sees_their_notes_in_clear_and_a_model_does_not(
+    alice: Client, note_text: str
+) -> None:
+    text = note_text.format(OWN_SECRET)
+    note_id = await alice.save(text, "door")
+    await alice.save(f"{text} at night")
+    await alice.stub.EditNote(pb.EditNoteRequest(note_id=note_id, text=f"{text} now"))
+    shown = await everything_a_person_sees(alice, note_id)
+    assert [view for view, reply in shown.items() if OWN_SECRET not in reply] == []
+    for tool, arguments in {
+        "memory_search": {"query": text},
+        "memory_save": {"content": f"{text} today"},
+    }.items():
+        said = json.dumps(await alice.call(tool, **arguments))
+        assert OWN_SECRET not in said
+        assert "[redacted]" in said
+
+
+async def test_secrets_of_the_launch_are_shown_to_nobody(house: House, alice: Client) -> None:
+    text = f"the old vault in the house on the hill opens with {LAUNCH_SECRET} at noon"
+    note_id = await alice.save(text)
+    await alice.save(f"{text} sharp")
+    await alice.stub.EditNote(pb.EditNoteRequest(note_id=note_id, text=f"{text} now"))
+    session = await alice.session("s")
+    await alice.answer(session, f"my key is {LAUNCH_SECRET}")
+    shown = await everything_a_person_sees(alice, note_id)
+    shown["session"] = str(await alice.stub.GetSession(pb.GetSessionRequest(session_id="s")))
+    assert [view for view, reply in shown.items() if LAUNCH_SECRET in reply] == []
+    assert [view for view, reply in shown.items() if "[redacted]" not in reply] == []
+    stale = pb.EditNoteRequest(note_id=note_id, text="nothing", expected_version=1)
+    assert LAUNCH_SECRET not in str(await refusal(alice.stub.EditNote(stale)))
+    copied = pb.EditNoteRequest(note_id=note_id, text=(await alice.note(note_id)).text + "!")
+    refused = await refusal(alice.stub.EditNote(copied))
+    assert refused.code is Code.FAILED_PRECONDITION
+    assert (await house.memory.get("alice", note_id)).text == text
+    exported = [part.lines async for part in alice.stub.ExportMemory(pb.ExportMemoryRequest())]
+    assert LAUNCH_SECRET.encode() in b"".join(exported)
+
+
+async def everything_a_person_sees(alice: Client, note_id: str) -> dict[str, str]:
+    """Each way in which a person reads a note that was edited and has a similar one."""
+    text = (await alice.note(note_id)).text
+    again = await alice.stub.SaveNote(pb.SaveNoteRequest(text=f"{text} again"))
+    shown = {
+        "save": again.similar,
+        "show": await alice.note(note_id),
+        "list": await alice.notes(tag="door") or await alice.notes(),
+        "search": await alice.stub.SearchNotes(pb.SearchNotesRequest(query="vault password")),
+        "history": await alice.changes(note_id=note_id),
+        "review": await alice.stub.ReviewMemory(pb.ReviewMemoryRequest()),
+        "undo": await alice.stub.UndoChange(pb.UndoChangeRequest(note_id=note_id)),
+    }
+    return {view: str(reply) for view, reply in shown.items()}
 
 
 async def test_twenty_long_results_come_back_whole(alice: Client) -> None:
@@ -100,9 +160,11 @@ async def test_twenty_long_results_come_back_whole(alice: Client) -> None:
 async def test_an_edit_answers_with_the_note_as_it_is_stored(alice: Client) -> None:
     note_id = await alice.save("the key is with Bob", "key")
     edited = await alice.stub.EditNote(
-        pb.EditNoteRequest(note_id=note_id, text="the s3cret-t0ken is with Bob", expected_version=1)
+        pb.EditNoteRequest(
+            note_id=note_id, text="the password: hunter2-99 is with Bob", expected_version=1
+        )
     )
-    assert (edited.text, list(edited.tags)) == ("the s3cret-t0ken is with Bob", ["key"])
+    assert (edited.text, list(edited.tags)) == ("the password: hunter2-99 is with Bob", ["key"])
     assert (edited.version, edited.origin.actor) == (2, "user")
     cleared = await alice.stub.EditNote(
         pb.EditNoteRequest(note_id=note_id, text="Bob has it", replace_tags=True)

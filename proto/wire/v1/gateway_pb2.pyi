@@ -1194,6 +1194,7 @@ class SaveNoteReply(_message.Message):
     MESSAGE_FIELD_NUMBER: _builtins.int
     SEARCHABLE_FIELD_NUMBER: _builtins.int
     SIMILAR_FIELD_NUMBER: _builtins.int
+    WARNINGS_FIELD_NUMBER: _builtins.int
     note_id: _builtins.str
     message: _builtins.str
     searchable: _builtins.str
@@ -1202,6 +1203,8 @@ class SaveNoteReply(_message.Message):
     def similar(self) -> _containers.RepeatedCompositeFieldContainer[Global___Note]:
         """note_id, text and score"""
 
+    @_builtins.property
+    def warnings(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
@@ -1209,10 +1212,11 @@ class SaveNoteReply(_message.Message):
         message: _builtins.str = ...,
         searchable: _builtins.str = ...,
         similar: _abc.Iterable[Global___Note] | None = ...,
+        warnings: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "note_id", b"note_id", "searchable", b"searchable", "similar", b"similar"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "note_id", b"note_id", "searchable", b"searchable", "similar", b"similar", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

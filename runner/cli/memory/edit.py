@@ -190,9 +190,8 @@ def save(
     if as_json:
         typer.echo(json_line(saved_json(reply)))
         return
-    said, *warnings = reply.message.splitlines()
-    typer.echo(one_line(said))
-    warn(warnings)
+    typer.echo(one_line(reply.message))
+    warn(reply.warnings)
     if reply.similar:
         typer.echo("similar notes, of which one may be out of date now:")
         print_table(note_rows(reply.similar, scores=True))

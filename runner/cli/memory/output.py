@@ -108,7 +108,7 @@ def saved_json(reply: gateway_pb2.SaveNoteReply) -> dict[str, Any]:
     """A save; `similar` are notes that say nearly the same."""
     return {
         "note_id": reply.note_id,
-        "message": reply.message,
+        "message": "\n".join([reply.message, *reply.warnings]),
         "searchable": reply.searchable,
         "similar": [
             {"note_id": note.note_id, "text": note.text, "score": note.score}

@@ -83,7 +83,7 @@ def test_a_save_from_an_editor(
 
 def test_similar_notes_are_shown(memory: FakeMemory, run_memory: RunCommand) -> None:
     accepts(memory)
-    memory.saved.message += "\nnote-2 may say\x1b otherwise"
+    memory.saved.warnings.append("note-2 may say\x1b otherwise")
     assert run_memory("save", "x").err == "warning: note-2 may say␛ otherwise\n"
     accepts(memory)
     memory.saved.similar.append(Note(note_id="note-2", text="my boot", score=0.91))
