@@ -31,7 +31,7 @@ from guest.memory.storage.availability import WatchedDatabase, is_away
 from guest.memory.storage.base import Database
 from guest.memory.storage.erasure import Eraser
 from guest.memory.storage.local import LocalDatabase
-from guest.memory.storage.migrations import MIGRATIONS, found_version, migrate
+from guest.memory.storage.migrations import MIGRATIONS, Migration, found_version, migrate
 
 if TYPE_CHECKING:
     from guest.memory.storage.remote import RemoteDatabase
@@ -39,17 +39,22 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-async def open_store(config: MemoryConfig) -> Database:
-    """The database that holds the memory, with its schema up to date.
+async def open_store(
+    config: MemoryConfig, migrations: Sequence[Migration] = MIGRATIONS
+) -> Database:
+    """The file that holds the memory, with the schema that `migrations` give it.
 
-    Before a file's schema is changed, a copy is made beside it. Erases what an
-    interrupted run has deleted. Raises `StorageError`; nothing was migrated then.
+    Before a file's schema is changed, a copy is made beside it. Finishes the erasure of
+    what was deleted before.
+
+    Raises:
+        StorageError: It cannot be opened, copied or migrated; its schema is unchanged.
     """
     async with AsyncExitStack() as stack:
         database = await LocalDatabase.open(Path(config.db_path), config.encryption_key)
         stack.push_async_callback(database.close)
-        await _keep_copy(database)
-        await migrate(database)
+        await _keep_copy(database, migrations)
+        await migrate(database, migrations)
         await Eraser(database).finish()
         stack.pop_all()
     return database
@@ -72,11 +77,11 @@ async def open_remote(config: RemoteConfig) -> "RemoteDatabase":
     return await RemoteDatabase.open(config)
 
 
-async def _keep_copy(database: LocalDatabase) -> None:
+async def _keep_copy(database: LocalDatabase, migrations: Sequence[Migration]) -> None:
     """Copy a file that is about to be migrated, named after the first step to come."""
     copies.drop_surplus(database.path)
     version = await found_version(database)
-    if 0 < version < MIGRATIONS[-1].version:
+    if 0 < version < migrations[-1].version:
         copy = copies.before_migration(database.path, version + 1)
         log.info("the memory database is copied to %s before its schema changes", copy)
         await database.copy_to(copy)
@@ -204,9 +209,9 @@ async def open_parts(config: MemoryConfig, embedder: Embedder | None, user_id: s
     return parts
 
 
-async def prepare(database: Database) -> None:
-    """Bring a server's database up to date, and finish what was left undone in it."""
-    await migrate(database)
+async def prepare(database: Database, migrations: Sequence[Migration] = MIGRATIONS) -> None:
+    """Give a server's database the schema of `migrations`, and finish its erasures."""
+    await migrate(database, migrations)
     await triggers.count(database)
     await Eraser(database).finish()
 

@@ -17,6 +17,7 @@ from tests.faults.ledger import Ledger, Line, Tally
 from tests.faults.stores import Place, RemotePlace, Stores
 from tests.faults.worker import USER, Task
 from tests.support.bad_network import Fault as Strike
+from tests.support.migrations import LATER
 from tests.support.sqld import Sqld
 from tests.unit.memory_support import FakeEmbedder
 
@@ -83,14 +84,15 @@ def kill_guests(lane: Lane, work: str) -> None:
 
 
 def kill_migrating(lane: Lane) -> None:
-    """SIGKILL of a guest that opens a memory of the first version."""
+    """SIGKILL of a guest of a later version that opens a memory."""
     longest = 0.0
     for _ in range(lane.rounds + 1):
         place = lane.stores.place()
         ledger = Ledger(lane.tally)
-        old = seeds.first_version(place)
-        ledger.notes, ledger.sessions = old.notes, old.sessions
-        child = Child(_task(lane, place, "both", Ledger(Tally())), ledger.read)
+        before = seeds.filled(place, notes=24, sessions=12)
+        ledger.notes, ledger.sessions = before.notes, before.sessions
+        place.migrations = LATER
+        child = Child(_task(lane, place, "migration", Ledger(Tally())), ledger.read)
         child.listen(_PATIENCE_S, _will_work)
         longest = _end_within(lane, child, longest, _is_open)
         ledger.settle(place.look(ledger.removed))

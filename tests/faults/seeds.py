@@ -1,83 +1,29 @@
-"""What a memory holds before a fault: one of the first version, or an export to be read in."""
+"""What a memory holds before a fault: notes of every kind and sessions, or an export of them."""
 
 import asyncio
-import shutil
-import sqlite3
 import tempfile
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
 
 from guest.memory.memory import Memory
 from guest.memory.models import Details
-from guest.memory.storage.base import Statement, Value
-from guest.memory.storage.migrations import MIGRATIONS, migrate
 from tests.faults.ledger import Found, Kept
-from tests.faults.stores import LocalPlace, Place, RemotePlace
+from tests.faults.stores import Place
 from tests.faults.worker import USER
-from tests.support import sqld
-from tests.unit.memory_support import ORIGIN, opened
-
-_FIRST: Final = Path(__file__).parents[1] / "fixtures/schema/v1.db"
-_TABLES: Final = (
-    "notes",
-    "note_versions",
-    "sessions",
-    "session_state",
-    "conversation_events",
-    "chunks",
-    "chunks_vec",
-)
+from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
 
 
-def first_version(place: Place) -> Found:
-    """Make `place` a memory of schema version 1, and say what is in it."""
-    match place:
-        case LocalPlace():
-            path = Path(place.config.db_path)
-            shutil.copy(_FIRST, path)
-            return _read(path)
-        case RemotePlace():
-            asyncio.run(_replay(place.server.url()))
-            return _read(_FIRST)
-    raise TypeError(place)
+def filled(place: Place, notes: int, sessions: int) -> Found:
+    """Fill a new `place` as `exported` does; what it holds then."""
 
+    async def fill() -> Found:
+        memory = await Memory.open(place.config, FakeEmbedder(), USER)
+        try:
+            return await _fill(memory, notes, sessions)
+        finally:
+            await memory.close()
 
-def _read(path: Path) -> Found:
-    with closing(sqlite3.connect(f"file:{path}?immutable=1", uri=True)) as old:
-        before: dict[str, tuple[str, ...]] = {}
-        for note_id, text in old.execute(
-            "SELECT note_id, content FROM note_versions ORDER BY note_id, version"
-        ):
-            before[note_id] = (*before.get(note_id, ()), text)
-        notes = {
-            note_id: Kept(text, version, before.get(note_id, ()), kind, key, "", superseded)
-            for note_id, text, version, kind, key, superseded in old.execute(
-                "SELECT note_id, content, version, type, IFNULL(key, ''), superseded_by FROM notes"
-            )
-        }
-        sessions: dict[str, tuple[str, ...]] = {}
-        for session_id, text in old.execute(
-            "SELECT session_id, text FROM conversation_events ORDER BY session_id, sequence"
-        ):
-            sessions[session_id] = (*sessions.get(session_id, ()), text)
-    return Found(notes, sessions)
-
-
-async def _replay(url: str) -> None:
-    """The rows of the old file on a server, by the statements of that time."""
-    statements = []
-    with closing(sqlite3.connect(f"file:{_FIRST}?immutable=1", uri=True)) as old:
-        for table in _TABLES:
-            rows: list[tuple[Value, ...]] = old.execute(f"SELECT * FROM {table}").fetchall()
-            statements += [
-                Statement(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)
-                for row in rows
-            ]
-    async with sqld.connected(url) as database:
-        await migrate(database, MIGRATIONS[:1])
-        await database.batch(statements)
+    return asyncio.run(fill())
 
 
 def exported(notes: int, sessions: int) -> tuple[bytes, Found]:
@@ -106,24 +52,29 @@ async def _every_kind(
     return note.note_id, kept
 
 
-async def _exported(notes: int, sessions: int) -> tuple[bytes, Found]:
+async def _fill(memory: Memory, notes: int, sessions: int) -> Found:
     found, last = Found({}, {}), ""
+    for number in range(notes):
+        old, text = f"Old {number}. words", f"Imported {number}. "
+        text = (text + "Some more words. " * (number % 90)).strip()
+        note_id, kept = await _every_kind(memory, number, old, text, last)
+        found.notes[note_id] = kept
+        last = note_id
+    for number in range(sessions):
+        session_id = f"imported-{number}"
+        await memory.conversations.create(USER, session_id)
+        texts = tuple(f"Said {number} and {event}." for event in range(3))
+        for event, text in enumerate(texts):
+            await memory.conversations.append(
+                USER, session_id, turn_id=f"{event}", role="user", text=text, payload="[]"
+            )
+        found.sessions[session_id] = texts
+    return found
+
+
+async def _exported(notes: int, sessions: int) -> tuple[bytes, Found]:
     with tempfile.TemporaryDirectory(dir="/tmp") as scratch:
         async with opened(Path(scratch) / "memory.db") as memory:
-            for number in range(notes):
-                old, text = f"Old {number}. words", f"Imported {number}. "
-                text = (text + "Some more words. " * (number % 90)).strip()
-                note_id, kept = await _every_kind(memory, number, old, text, last)
-                found.notes[note_id] = kept
-                last = note_id
-            for number in range(sessions):
-                session_id = f"imported-{number}"
-                await memory.conversations.create(USER, session_id)
-                texts = tuple(f"Said {number} and {event}." for event in range(3))
-                for event, text in enumerate(texts):
-                    await memory.conversations.append(
-                        USER, session_id, turn_id=f"{event}", role="user", text=text, payload="[]"
-                    )
-                found.sessions[session_id] = texts
+            found = await _fill(memory, notes, sessions)
             lines = b"".join([part.lines async for part in memory.export(USER)])
     return lines, found

@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Final, Protocol
 
 from guest.memory.factory import open_store, prepare
 from guest.memory.models import MemoryConfig, RemoteConfig
+from guest.memory.storage.migrations import MIGRATIONS, Migration
 from tests.faults.inspection import inspect
 from tests.faults.ledger import Found
 from tests.support import sqld
@@ -20,9 +21,11 @@ _PATIENT_S: Final = 30.0
 
 
 class Place(Protocol):
-    """One memory: how a guest opens it, and a look at what it holds when no guest has it."""
+    """One memory: how a guest opens it, and a look at what it holds when no guest has it.
+    `migrations` are those of the program that looks."""
 
     config: MemoryConfig
+    migrations: Sequence[Migration]
 
     def look(self, removed: set[str]) -> Found:
         """What it holds; `removed` are texts of which nothing may be left."""
@@ -35,6 +38,7 @@ class LocalPlace:
     def __init__(self, directory: Path) -> None:
         directory.mkdir()
         self._directory = directory
+        self.migrations: Sequence[Migration] = MIGRATIONS
         self.config = MemoryConfig(db_path=str(directory / "memory.db"), embed_wait_s=0.005)
 
     def look(self, removed: set[str]) -> Found:
@@ -48,7 +52,7 @@ class LocalPlace:
         return replace(found, half_made=found.half_made + left)
 
     async def _look(self) -> Found:
-        database = await open_store(self.config)
+        database = await open_store(self.config, self.migrations)
         try:
             return await inspect(database)
         finally:
@@ -60,6 +64,7 @@ class RemotePlace:
 
     def __init__(self, directory: Path, way: Callable[[str], str], timeout_s: float) -> None:
         directory.mkdir()
+        self.migrations: Sequence[Migration] = MIGRATIONS
         self.server = sqld.Sqld(directory / "data")
         self.server.start()
         self.config = MemoryConfig(
@@ -74,7 +79,7 @@ class RemotePlace:
 
     async def _look(self) -> Found:
         async with sqld.connected(self.server.url()) as database:
-            await prepare(database)
+            await prepare(database, self.migrations)
             return await inspect(database)
 
 

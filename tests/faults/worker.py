@@ -19,9 +19,11 @@ from typing import Any, Final
 from guest.embedding.backends import Embedder
 from guest.embedding.client import RemoteEmbedder
 from guest.errors import StorageError
+from guest.memory.factory import open_remote, open_store, prepare
 from guest.memory.memory import Memory
 from guest.memory.models import Details, MemoryConfig
 from guest.memory.notes.keyed import Mode
+from tests.support.migrations import LATER
 from tests.unit.memory_support import ORIGIN, FakeEmbedder
 
 USER: Final = "alice"
@@ -89,6 +91,10 @@ class _Worker:
         logging.disable(logging.CRITICAL)
         asked = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, asked.set)
+        if self._task.work == "migration":
+            await self._migrate()
+            await asked.wait()
+            return
         embedder = self._embedder()
         self._say(will="open")
         memory = await Memory.open(self._task.config, embedder, USER)
@@ -105,6 +111,17 @@ class _Worker:
         await memory.close()
         await embedder.close()
         self._say(did="end")
+
+    async def _migrate(self) -> None:
+        config = self._task.config
+        self._say(will="open")
+        if config.remote is None:
+            database = await open_store(config, LATER)
+        else:
+            database = await open_remote(config.remote)
+            await prepare(database, LATER)
+        self._say(did="open")
+        await database.close()
 
     async def _do(self, memory: Memory, action: str, number: int) -> None:
         """One change. What it changes is forgotten first: a change that fails leaves it in

@@ -8,14 +8,15 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from schema_fixture import FIXTURES
 from wire.errors import Code
 
 from guest.errors import StorageError
+from guest.memory.factory import open_store
 from guest.memory.memory import Memory
 from guest.memory.models import MemoryConfig
 from guest.memory.storage.backup import Backups, restore
 from guest.memory.storage.rekey import rekey
+from tests.support.migrations import COPY, LATER, LATEST
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, embedded, opened, rows
 
 pytestmark = pytest.mark.root
@@ -141,17 +142,20 @@ async def test_a_backup_that_does_not_fit_leaves_nothing(disk: Path) -> None:
 
 async def test_a_migration_without_space_for_its_copy_is_not_begun(disk: Path) -> None:
     path = disk / "memory.db"
-    shutil.copyfile(FIXTURES / "v1.db", path)
+    async with opened(path) as memory:
+        for i in range(5):
+            await memory.save(ALICE, f"note {i} " + "words " * 300, [], ORIGIN)
+    config = MemoryConfig(db_path=str(path))
     filler = occupy(disk, 120_000)
     with pytest.raises(StorageError) as caught:
-        await Memory.open(MemoryConfig(db_path=str(path)), None)
+        await open_store(config, LATER)
     check_full(caught.value)
-    assert "before-v2" in caught.value.brief
+    assert COPY in caught.value.brief
     assert [p.name for p in disk.iterdir() if ".before-" in p.name] == []
-    assert rows(path, "SELECT MAX(version) FROM memory_migrations") == [(1,)]
+    assert rows(path, "SELECT MAX(version) FROM memory_migrations") == [(LATEST,)]
     filler.unlink()
-    async with opened(path) as memory:
-        assert len((await memory.list(ALICE, 100))[0]) == 5
+    await (await open_store(config, LATER)).close()
+    assert rows(path, "SELECT COUNT(*) FROM notes") == [(5,)]
 
 
 async def test_without_space_nothing_is_restored_or_rekeyed(disk: Path) -> None:

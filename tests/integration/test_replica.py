@@ -17,10 +17,7 @@ from guest.memory import models
 from guest.memory.conversations.purge import disown
 from guest.memory.memory import Memory
 from guest.memory.models import Details, MemoryConfig, MemoryFull, Only, Origin, RemoteConfig
-from guest.memory.replica import sync
-from guest.memory.storage.base import Statement
 from guest.memory.storage.local import LocalDatabase
-from guest.memory.storage.migrations import MIGRATIONS, migrate
 from tests.support.sqld import Sqld, connected, running
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, embedded, file_bytes, rows
 
@@ -177,9 +174,7 @@ async def test_a_copy_survives_a_restart_and_is_not_fetched_again(
         assert "from the copy of" in outcome.warnings[0]
 
 
-@pytest.mark.parametrize(
-    "damage", ["text", "head", "body", "key", "plain", "elsewhere", "newer", "older"]
-)
+@pytest.mark.parametrize("damage", ["text", "head", "body", "key", "plain", "elsewhere", "newer"])
 async def test_a_copy_that_does_not_fit_is_fetched_anew(
     server: Sqld, tmp_path: Path, damage: str
 ) -> None:
@@ -204,18 +199,6 @@ async def test_a_copy_that_does_not_fit_is_fetched_anew(
                 await database.execute("UPDATE notes SET content = 'tea of another'")
             else:
                 await database.execute("INSERT INTO memory_migrations VALUES (99, 'x', 'x')")
-            await database.close()
-        case "older":
-            ((namespace, state),) = rows(
-                path, "SELECT * FROM replica_progress WHERE namespace LIKE 'memory:%'"
-            )
-            for file in path.parent.glob("replica.db*"):
-                file.unlink()
-            database = await LocalDatabase.open(path)
-            await migrate(database, MIGRATIONS[:6])
-            await database.batch([Statement(sql) for sql in sync.TABLES])
-            await database.execute("INSERT INTO replica_of VALUES (?)", (server.url(),))
-            await database.execute("INSERT INTO replica_progress VALUES (?, ?)", (namespace, state))
             await database.close()
     async with guest(server, tmp_path / "a", key=after) as a:
         notes = await found(a, "tea")
@@ -289,36 +272,6 @@ async def test_what_makes_a_note_count_no_more_elsewhere_is_known_here(
         assert (await b.search(ALICE, "hose", only=only)).hits == ()
         (hit,) = (await b.search(ALICE, "hose", only=replace(only, superseded=True))).hits
         assert hit.superseded
-
-
-async def test_a_server_of_an_older_version_is_brought_up_to_date_and_copied(
-    server: Sqld, tmp_path: Path
-) -> None:
-    async with connected(server.url()) as database:
-        await migrate(database, MIGRATIONS[:6])
-        await database.execute(
-            "CREATE TRIGGER notes_update_counted AFTER UPDATE OF content ON notes "
-            "BEGIN SELECT 1; END"
-        )
-        for position, user_id in enumerate((ALICE, BOB), start=1):
-            await database.execute(
-                "INSERT INTO notes (namespace, note_id, content, content_hash, source, "
-                "origin_actor, origin_channel, origin_session, origin_turn, created_at, updated_at)"
-                " VALUES (?1, ?2, ?3, '', 'agent', 'agent', '', '', '', ?4, ?4)",
-                (f"memory:{user_id}", "note-1", f"tea of {user_id}", "2026-01-01T00:00:00.000000Z"),
-            )
-            await database.execute(
-                "INSERT INTO chunks (chunk_id, namespace, note_id, position, body) "
-                "VALUES (?, ?, 'note-1', 0, ?)",
-                (position, f"memory:{user_id}", f"tea of {user_id}"),
-            )
-    async with guest(server, tmp_path / "a") as a, guest(server, tmp_path / "b", max_notes=1) as b:
-        (hit,) = (await a.search(ALICE, "tea")).hits
-        assert (hit.text, hit.actor, hit.type) == ("tea of alice", "agent", "fact")
-        await b.typed.supersede(ALICE, "note-1", reason="coffee now")
-        assert (await a.search(ALICE, "tea")).hits == ()
-        with pytest.raises(MemoryFull):
-            await b.save(ALICE, "coffee", [], ORIGIN)
 
 
 async def test_a_copy_damaged_in_use_is_replaced_in_the_same_search(

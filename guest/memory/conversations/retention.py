@@ -34,13 +34,13 @@ _SLICE: Final = 500
 _KNOWN: Final = """
 SELECT (SELECT MAX(updated_at) FROM sessions WHERE user_id = ?1),
        (SELECT MAX(updated_at) FROM notes WHERE namespace = ?2),
-       looked_at, not_before
-    FROM (SELECT 1) LEFT JOIN retention_looks ON user_id = ?1
+       checked_at, not_before
+    FROM (SELECT 1) LEFT JOIN retention_checks ON user_id = ?1
 """
 _REMEMBER: Final = """
-INSERT INTO retention_looks (user_id, looked_at, not_before) VALUES (?, ?, ?)
+INSERT INTO retention_checks (user_id, checked_at, not_before) VALUES (?, ?, ?)
     ON CONFLICT (user_id) DO UPDATE
-        SET looked_at = excluded.looked_at, not_before = excluded.not_before
+        SET checked_at = excluded.checked_at, not_before = excluded.not_before
 """
 _DUE: Final = """
 WITH last AS (

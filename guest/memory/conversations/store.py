@@ -46,7 +46,7 @@ WITH
                 SELECT sequence FROM turns WHERE session_id = own.session_id
                     AND sequence >= own.sequence ORDER BY sequence LIMIT {_TURNS + 1}))
         FROM own),
-    fresh (chunk_id, around) AS (
+    fresh (chunk_id, neighbours) AS (
         SELECT chunk_id, COALESCE((
             SELECT group_concat(substr(text, 1, {_CHARS}), char(10)) FROM (
                 SELECT text FROM (
@@ -67,8 +67,8 @@ WITH
                    chunk_id = MAX(chunk_id) OVER (PARTITION BY sequence) AS is_last
                 FROM chunks, reach
                 WHERE session_id = ?1 AND sequence BETWEEN reach.first AND reach.last) AS passage)
-UPDATE chunks SET around = fresh.around FROM fresh
-    WHERE fresh.chunk_id = chunks.chunk_id AND fresh.around <> chunks.around
+UPDATE chunks SET neighbours = fresh.neighbours FROM fresh
+    WHERE fresh.chunk_id = chunks.chunk_id AND fresh.neighbours <> chunks.neighbours
 """  # noqa: S608
 
 

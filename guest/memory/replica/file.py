@@ -1,6 +1,7 @@
 """The file that holds a copy of a memory: it may be thrown away at any time."""
 
 import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -11,14 +12,16 @@ from guest.memory.replica import sync
 from guest.memory.storage.base import Database, Statement
 from guest.memory.storage.erasure import Eraser
 from guest.memory.storage.local import FileOwner, LocalDatabase
-from guest.memory.storage.migrations import MIGRATIONS, found_version, migrate
+from guest.memory.storage.migrations import MIGRATIONS, Migration, found_version, migrate
 
 log = logging.getLogger(__name__)
 
 _REPLACEABLE: Final = (Code.DATA_LOSS, Code.FAILED_PRECONDITION, Code.INTERNAL)
 
 
-async def open_copy(path: Path, key: str, source: str) -> Database:
+async def open_copy(
+    path: Path, key: str, source: str, migrations: Sequence[Migration] = MIGRATIONS
+) -> Database:
     """The copy of `source` at `path`; an empty one where there is none that fits.
 
     A file that is damaged, has another key, another version or is a copy of
@@ -26,12 +29,12 @@ async def open_copy(path: Path, key: str, source: str) -> Database:
     it, or the disk does not take it.
     """
     try:
-        database = await _open(path, key)
+        database = await _open(path, key, migrations)
     except StorageError as error:
         if error.code not in _REPLACEABLE:
             raise
         log.warning("the copy of the memory is fetched anew: %s", error)
-        return await anew(path, key, source)
+        return await anew(path, key, source, migrations)
     try:
         sources = await database.execute("SELECT source FROM replica_of")
         if not sources.rows:
@@ -44,14 +47,14 @@ async def open_copy(path: Path, key: str, source: str) -> Database:
         await database.close()
         raise
     await database.close()
-    return await anew(path, key, source)
+    return await anew(path, key, source, migrations)
 
 
-async def _open(path: Path, key: str) -> Database:
+async def _open(path: Path, key: str, migrations: Sequence[Migration]) -> Database:
     database = await LocalDatabase.open(path, key)
     try:
-        await _require_current(database)
-        await migrate(database)
+        await _require_current(database, migrations[-1].version)
+        await migrate(database, migrations)
         await database.batch([Statement(sql) for sql in sync.TABLES])
         await Eraser(database).finish()
     except BaseException:
@@ -60,22 +63,23 @@ async def _open(path: Path, key: str) -> Database:
     return database
 
 
-async def _require_current(database: Database) -> None:
+async def _require_current(database: Database, current: int) -> None:
     """Raise `StorageError` for a copy that an older version has made: it lacks columns whose
     values only the server knows."""
     version = await found_version(database)
-    if 0 < version < MIGRATIONS[-1].version:
+    if 0 < version < current:
         raise StorageError(
             Code.FAILED_PRECONDITION,
-            f"the copy has schema version {version}; this program keeps one of version "
-            f"{MIGRATIONS[-1].version}",
+            f"the copy has schema version {version}; this program keeps one of version {current}",
         )
 
 
-async def anew(path: Path, key: str, source: str) -> Database:
+async def anew(
+    path: Path, key: str, source: str, migrations: Sequence[Migration] = MIGRATIONS
+) -> Database:
     """An empty copy in place of the file at `path`, which nobody may have open."""
     _remove(path)
-    database = await _open(path, key)
+    database = await _open(path, key, migrations)
     try:
         await database.execute("INSERT INTO replica_of (source) VALUES (?)", (source,))
     except BaseException:

@@ -48,7 +48,7 @@ _PULL: Final = (
     """,  # noqa: S608
     f"""
     SELECT chunks.revision, chunks.chunk_id, chunks.note_id, chunks.session_id, chunks.sequence,
-           chunks.position, chunks.context, chunks.body, chunks.around, event.role,
+           chunks.position, chunks.context, chunks.body, chunks.neighbours, event.role,
            event.created_at
         FROM chunks LEFT JOIN conversation_events AS event USING (session_id, sequence)
         WHERE chunks.namespace = ? AND (chunks.revision, chunks.chunk_id) > (?, ?)
@@ -80,11 +80,11 @@ INSERT INTO conversation_events (session_id, sequence, turn_id, role, text, payl
 """
 _PUT_CHUNK: Final = """
 INSERT INTO chunks (namespace, chunk_id, note_id, session_id, sequence, position, context, body,
-                    around)
+                    neighbours)
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
     ON CONFLICT (chunk_id) DO UPDATE SET
         position = excluded.position, context = excluded.context, body = excluded.body,
-        around = excluded.around
+        neighbours = excluded.neighbours
 """
 _PUT_VECTOR: Final = """
 INSERT INTO chunks_vec (namespace, chunk_id, model_id, vector) VALUES (?, ?, ?, ?)

@@ -2,7 +2,8 @@
 
 Triggers do it, so that whatever writes cannot forget to. They exist only where
 there can be copies: with them a save takes about 15 percent longer, and a local
-file has one owner and no copy.
+file has one owner and no copy. A migration that adds a column to a counted table
+drops the table's `…_update_counted`, and `count` creates it again.
 """
 
 from typing import Final
@@ -17,7 +18,7 @@ _WATCHED: Final = {
         "origin_material, change, restores, version, created_at, updated_at, superseded_by, "
         "superseded_reason, superseded_at",
     ),
-    "chunks": ("chunk_id", "position, context, body, around"),
+    "chunks": ("chunk_id", "position, context, body, neighbours"),
     "chunks_vec": ("chunk_id", "model_id, vector"),
 }
 """Each table's key, and the columns whose change counts: setting `revision` is none, and

@@ -1,7 +1,8 @@
-"""The schema's history: numbered, applied in order, all that are pending in one transaction.
+"""The schema's history: numbered migrations; all that are pending run in one transaction.
 
 A migration is a module with `NAME` and `STATEMENTS`; its version is its place
-in `_MODULES`. A released migration never changes; a new one is appended.
+in `_MODULES`. Until the first release the first migration itself is edited; after
+it a released migration never changes, and a new one is appended.
 """
 
 from collections.abc import Sequence
@@ -13,15 +14,7 @@ from wire.errors import Code
 from guest.errors import StorageError
 from guest.memory.models import now
 from guest.memory.storage.base import ConstraintViolated, Database, Statement, apply
-from guest.memory.storage.migrations import (
-    m0001_memory,
-    m0002_batches,
-    m0003_revisions,
-    m0004_conversation_context,
-    m0005_session_archive,
-    m0006_note_order,
-    m0007_kinds,
-)
+from guest.memory.storage.migrations import m0001_memory
 
 
 @dataclass(frozen=True)
@@ -33,15 +26,7 @@ class Migration:
     statements: Sequence[str]
 
 
-_MODULES: Final = (
-    m0001_memory,
-    m0002_batches,
-    m0003_revisions,
-    m0004_conversation_context,
-    m0005_session_archive,
-    m0006_note_order,
-    m0007_kinds,
-)
+_MODULES: Final = (m0001_memory,)
 MIGRATIONS: Final = tuple(
     Migration(version, module.NAME, module.STATEMENTS)
     for version, module in enumerate(_MODULES, start=1)
@@ -58,11 +43,16 @@ _RECORD = "INSERT INTO memory_migrations (version, name, applied_at) VALUES (?, 
 
 
 async def migrate(database: Database, migrations: Sequence[Migration] = MIGRATIONS) -> int:
-    """Bring the schema up to date and return its version.
+    """Bring the schema up to date.
 
-    Idempotent; what was interrupted has changed nothing. Where nothing is to
-    be done nothing is written: on a server a write waits for everybody else's. Raises
-    `StorageError` DATA_LOSS for a schema newer than this program.
+    Idempotent. An interrupted migration has changed nothing. Where none is pending,
+    nothing is written: on a server, writes wait for each other.
+
+    Returns:
+        The schema's version.
+
+    Raises:
+        StorageError: DATA_LOSS where the schema is newer than this program.
     """
     known = migrations[-1].version
     while True:

@@ -1,18 +1,58 @@
-"""Notes, conversations and what is searched in them.
+"""Notes, conversations, what is searched in them, and what they take.
+
+Notes:
 
 - `notes`: one row per note, its newest version; `note_versions`: those before.
+- `notes.scope_session`: the only session that sees a note; empty: all of its user's do.
+- `origin_link`, `origin_material`: where a text comes from, and whether it is what
+  was read (a file, a page, a command's output) rather than what somebody said.
+- `change`: how a version came to be ("save", "update", "replace", "append",
+  "undo"); `restores`: the version whose text an undo has brought back, else 0.
+- `superseded_by`: NULL while a note is current; empty where it was superseded by
+  nothing; else the id of the note that replaces it.
+- `accessed_at`: when `recall` last gave the note; empty: never.
+- `usage`: how many notes a namespace has, and the bytes of their text in all
+  versions. Triggers count, so that checking a quota reads one row.
+
+Conversations:
+
+- `sessions.archived_at`: empty while a session is in the default list.
+- `sessions.parent_id`: the session that work was delegated from; empty: none.
+- `retention_checks`: when conversations were last checked for their age, and
+  before which time none may be forgotten for it.
+
+Search:
+
 - `chunks`: passages of notes (`note_id`) and of conversation events
   (`session_id`, `sequence`). Ids are never used twice, so a late vector or a
   running search cannot meet another passage under an id it knew.
-- `chunks_fts`, `conversation_fts`: full text over passages, kept in step by
+- `chunks.neighbours`: what was said just before the first passage of an event, and
+  just after its last one; `guest.memory.conversations.store` says how much. Empty
+  in notes. What is said next changes it, so triggers follow its updates.
+- `chunks_fts`, `conversation_fts`: full text over passages, updated by
   triggers. Two indexes, because a note's search must not pay for, nor be
   ranked by, the words of all conversations. Passages leave them before their
   rows go, by DELETE: FTS5's 'delete' command and its option 'secure-delete'
-  together leave an index that its own integrity check refuses.
+  together leave an index that its own integrity check refuses. In a
+  conversation, speaker and day weigh twice, and the neighbours half, as much as
+  the passage's own words.
+- `chunks_terms`, `conversation_terms`: the terms of the two indexes. An erasure
+  compares them with the unused bytes of the index's pages.
 - `chunks_vec`: at most one vector per passage, little-endian float32.
+
+The store itself:
+
 - `guards`: always empty. A batch inserts 0 where a condition it relies on does
   not hold, and so fails as a whole.
 - `erasures`: a row while deleted content may still lie in the files.
+- `batches`: the keys of applied batches on a server. Every batch that changes
+  something there inserts one first, in the same transaction. A batch whose answer
+  is lost is sent again, and the primary key tells whether it was applied before.
+- `revisions`: two counters per namespace, for copies of a memory on a server.
+  `changes` grows with every row that is added or altered, `removals` with every
+  one that goes. The column `revision` of a row is what `changes` was when the row
+  last changed, so a copy asks for the rows above the number it knows.
+  `guest.memory.replica.triggers` counts, in stores that have copies.
 """
 
 from typing import Final
@@ -24,6 +64,19 @@ _FTS_OPTIONS = "content_rowid='chunk_id', tokenize='porter unicode61 remove_diac
 STATEMENTS: Final = (
     "CREATE TABLE guards (ok INTEGER NOT NULL CHECK (ok = 1))",
     "CREATE TABLE erasures (requested_at TEXT NOT NULL)",
+    """
+    CREATE TABLE batches (
+        key TEXT PRIMARY KEY,
+        applied_at INTEGER NOT NULL
+    ) WITHOUT ROWID
+    """,
+    """
+    CREATE TABLE revisions (
+        namespace TEXT PRIMARY KEY,
+        changes INTEGER NOT NULL DEFAULT 0,
+        removals INTEGER NOT NULL DEFAULT 0
+    ) WITHOUT ROWID
+    """,
     """
     CREATE TABLE notes (
         seq INTEGER PRIMARY KEY,
@@ -37,22 +90,38 @@ STATEMENTS: Final = (
         rationale TEXT NOT NULL DEFAULT '',
         importance REAL NOT NULL DEFAULT 1.0,
         key TEXT,
+        scope_session TEXT NOT NULL DEFAULT '',
         source TEXT NOT NULL,
         origin_actor TEXT NOT NULL,
         origin_channel TEXT NOT NULL,
         origin_session TEXT NOT NULL,
         origin_turn TEXT NOT NULL,
+        origin_link TEXT NOT NULL DEFAULT '',
+        origin_material INTEGER NOT NULL DEFAULT 0,
         version INTEGER NOT NULL DEFAULT 1,
+        change TEXT NOT NULL DEFAULT 'save',
+        restores INTEGER NOT NULL DEFAULT 0,
         created_at TEXT NOT NULL,
         updated_at TEXT NOT NULL,
         access_count INTEGER NOT NULL DEFAULT 0,
+        accessed_at TEXT NOT NULL DEFAULT '',
         superseded_by TEXT,
         superseded_reason TEXT NOT NULL DEFAULT '',
+        superseded_at TEXT NOT NULL DEFAULT '',
+        revision INTEGER NOT NULL DEFAULT 0,
         UNIQUE (namespace, note_id)
     )
     """,
     "CREATE INDEX notes_by_content ON notes (namespace, content_hash)",
     "CREATE UNIQUE INDEX notes_by_key ON notes (namespace, key) WHERE key IS NOT NULL",
+    "CREATE INDEX notes_by_age ON notes (namespace, seq, superseded_by)",
+    "CREATE INDEX notes_by_scope ON notes (scope_session) WHERE scope_session <> ''",
+    "CREATE INDEX notes_by_replacement ON notes (namespace, superseded_by) "
+    "WHERE superseded_by IS NOT NULL",
+    "CREATE INDEX notes_by_supersession ON notes (namespace, superseded_at) "
+    "WHERE superseded_by IS NOT NULL",
+    "CREATE INDEX notes_by_change ON notes (namespace, updated_at)",
+    "CREATE INDEX notes_by_revision ON notes (namespace, revision)",
     """
     CREATE TABLE note_versions (
         namespace TEXT NOT NULL,
@@ -69,11 +138,56 @@ STATEMENTS: Final = (
         origin_channel TEXT NOT NULL,
         origin_session TEXT NOT NULL,
         origin_turn TEXT NOT NULL,
+        origin_link TEXT NOT NULL DEFAULT '',
+        origin_material INTEGER NOT NULL DEFAULT 0,
+        change TEXT NOT NULL DEFAULT 'save',
+        restores INTEGER NOT NULL DEFAULT 0,
         written_at TEXT NOT NULL,
         replaced_at TEXT NOT NULL,
         PRIMARY KEY (namespace, note_id, version),
         FOREIGN KEY (namespace, note_id) REFERENCES notes (namespace, note_id) ON DELETE CASCADE
     )
+    """,
+    "CREATE INDEX versions_by_change ON note_versions (namespace, written_at)",
+    """
+    CREATE TABLE usage (
+        namespace TEXT PRIMARY KEY,
+        notes INTEGER NOT NULL DEFAULT 0,
+        bytes INTEGER NOT NULL DEFAULT 0
+    ) WITHOUT ROWID
+    """,
+    """
+    CREATE TRIGGER note_used AFTER INSERT ON notes BEGIN
+        INSERT INTO usage (namespace, notes, bytes)
+            VALUES (new.namespace, 1, length(CAST(new.content AS BLOB)))
+            ON CONFLICT (namespace) DO UPDATE
+                SET notes = notes + 1, bytes = bytes + excluded.bytes;
+    END
+    """,
+    """
+    CREATE TRIGGER note_use_changed AFTER UPDATE OF content ON notes BEGIN
+        UPDATE usage SET bytes = bytes + length(CAST(new.content AS BLOB))
+                                       - length(CAST(old.content AS BLOB))
+            WHERE namespace = new.namespace;
+    END
+    """,
+    """
+    CREATE TRIGGER note_use_ended AFTER DELETE ON notes BEGIN
+        UPDATE usage SET notes = notes - 1, bytes = bytes - length(CAST(old.content AS BLOB))
+            WHERE namespace = old.namespace;
+    END
+    """,
+    """
+    CREATE TRIGGER version_used AFTER INSERT ON note_versions BEGIN
+        UPDATE usage SET bytes = bytes + length(CAST(new.content AS BLOB))
+            WHERE namespace = new.namespace;
+    END
+    """,
+    """
+    CREATE TRIGGER version_use_ended AFTER DELETE ON note_versions BEGIN
+        UPDATE usage SET bytes = bytes - length(CAST(old.content AS BLOB))
+            WHERE namespace = old.namespace;
+    END
     """,
     """
     CREATE TABLE sessions (
@@ -83,7 +197,9 @@ STATEMENTS: Final = (
         channel TEXT NOT NULL,
         created_at TEXT NOT NULL,
         updated_at TEXT NOT NULL,
-        turns INTEGER NOT NULL DEFAULT 0
+        turns INTEGER NOT NULL DEFAULT 0,
+        archived_at TEXT NOT NULL DEFAULT '',
+        parent_id TEXT NOT NULL DEFAULT ''
     )
     """,
     "CREATE INDEX sessions_by_user ON sessions (user_id, updated_at)",
@@ -113,6 +229,13 @@ STATEMENTS: Final = (
     """,
     "CREATE INDEX events_by_turn ON conversation_events (session_id, turn_id)",
     """
+    CREATE TABLE retention_checks (
+        user_id TEXT PRIMARY KEY,
+        checked_at TEXT NOT NULL,
+        not_before TEXT NOT NULL DEFAULT ''
+    )
+    """,
+    """
     CREATE TABLE chunks (
         chunk_id INTEGER PRIMARY KEY AUTOINCREMENT,
         namespace TEXT NOT NULL,
@@ -122,6 +245,8 @@ STATEMENTS: Final = (
         position INTEGER NOT NULL,
         context TEXT NOT NULL DEFAULT '',
         body TEXT NOT NULL,
+        neighbours TEXT NOT NULL DEFAULT '',
+        revision INTEGER NOT NULL DEFAULT 0,
         CHECK ((note_id IS NULL) = (session_id IS NOT NULL AND sequence IS NOT NULL)),
         FOREIGN KEY (namespace, note_id) REFERENCES notes (namespace, note_id) ON DELETE CASCADE,
         FOREIGN KEY (session_id, sequence)
@@ -133,27 +258,32 @@ STATEMENTS: Final = (
     CREATE INDEX chunks_by_event ON chunks (session_id, sequence)
         WHERE session_id IS NOT NULL
     """,
+    "CREATE INDEX chunks_by_namespace ON chunks (namespace, chunk_id)",
+    "CREATE INDEX chunks_by_revision ON chunks (namespace, revision)",
     """
     CREATE TABLE chunks_vec (
         chunk_id INTEGER PRIMARY KEY REFERENCES chunks (chunk_id) ON DELETE CASCADE,
         namespace TEXT NOT NULL,
         model_id TEXT NOT NULL,
-        vector BLOB NOT NULL
+        vector BLOB NOT NULL,
+        revision INTEGER NOT NULL DEFAULT 0
     )
     """,
     "CREATE INDEX vectors_by_model ON chunks_vec (namespace, model_id)",
+    "CREATE INDEX vectors_by_revision ON chunks_vec (namespace, revision)",
     "CREATE VIEW note_passages AS SELECT chunk_id, body FROM chunks WHERE note_id IS NOT NULL",
     """
     CREATE VIEW conversation_passages AS
-        SELECT chunk_id, context, body FROM chunks WHERE session_id IS NOT NULL
+        SELECT chunk_id, context, body, neighbours FROM chunks WHERE session_id IS NOT NULL
     """,
     f"CREATE VIRTUAL TABLE chunks_fts USING fts5(body, content='note_passages', {_FTS_OPTIONS})",
     f"""
     CREATE VIRTUAL TABLE conversation_fts
-        USING fts5(context, body, content='conversation_passages', {_FTS_OPTIONS})
+        USING fts5(context, body, neighbours, content='conversation_passages', {_FTS_OPTIONS})
     """,
     "INSERT INTO chunks_fts (chunks_fts, rank) VALUES ('secure-delete', 1)",
     "INSERT INTO conversation_fts (conversation_fts, rank) VALUES ('secure-delete', 1)",
+    "INSERT INTO conversation_fts (conversation_fts, rank) VALUES ('rank', 'bm25(2.0, 1.0, 0.5)')",
     """
     CREATE TRIGGER note_passage_added AFTER INSERT ON chunks WHEN new.note_id IS NOT NULL BEGIN
         INSERT INTO chunks_fts (rowid, body) VALUES (new.chunk_id, new.body);
@@ -167,8 +297,8 @@ STATEMENTS: Final = (
     """
     CREATE TRIGGER conversation_passage_added AFTER INSERT ON chunks
         WHEN new.session_id IS NOT NULL BEGIN
-        INSERT INTO conversation_fts (rowid, context, body)
-            VALUES (new.chunk_id, new.context, new.body);
+        INSERT INTO conversation_fts (rowid, context, body, neighbours)
+            VALUES (new.chunk_id, new.context, new.body, new.neighbours);
     END
     """,
     """
@@ -177,5 +307,19 @@ STATEMENTS: Final = (
         DELETE FROM conversation_fts WHERE rowid = old.chunk_id;
     END
     """,
+    """
+    CREATE TRIGGER conversation_passage_changing BEFORE UPDATE OF neighbours ON chunks
+        WHEN old.session_id IS NOT NULL AND old.neighbours <> new.neighbours BEGIN
+        DELETE FROM conversation_fts WHERE rowid = old.chunk_id;
+    END
+    """,
+    """
+    CREATE TRIGGER conversation_passage_changed AFTER UPDATE OF neighbours ON chunks
+        WHEN new.session_id IS NOT NULL AND old.neighbours <> new.neighbours BEGIN
+        INSERT INTO conversation_fts (rowid, context, body, neighbours)
+            VALUES (new.chunk_id, new.context, new.body, new.neighbours);
+    END
+    """,
     "CREATE VIRTUAL TABLE chunks_terms USING fts5vocab('chunks_fts', 'row')",
+    "CREATE VIRTUAL TABLE conversation_terms USING fts5vocab('conversation_fts', 'row')",
 )

@@ -8,8 +8,10 @@ import pytest
 from wire.errors import Code
 
 from guest.errors import StorageError
+from guest.memory.replica.file import open_copy
 from guest.memory.storage.local import LocalDatabase
 from guest.memory.storage.migrations import MIGRATIONS, Migration, migrate, schema_version
+from tests.support.migrations import LATER
 
 FIRST = Migration(1, "first", ("CREATE TABLE a (x)", "INSERT INTO a VALUES (1)"))
 SECOND = Migration(2, "second", ("ALTER TABLE a ADD COLUMN y", "UPDATE a SET y = x"))
@@ -98,3 +100,14 @@ async def test_a_newer_schema_is_refused_and_left_alone(database: LocalDatabase)
     assert "newer version" in error.value.resolution
     assert await schema_version(database) == 2
     assert await history(database) == [(1, "first"), (2, "second")]
+
+
+async def test_a_copy_of_an_older_schema_is_thrown_away(tmp_path: Path) -> None:
+    """Only the server knows the values of what the new schema has added."""
+    found = []
+    for migrations in (MIGRATIONS, MIGRATIONS, LATER):
+        copy = await open_copy(tmp_path / "replica.db", "", "http://server", migrations)
+        found.append(len((await copy.execute("SELECT 1 FROM replica_progress")).rows))
+        await copy.execute("INSERT INTO replica_progress VALUES (?, '{}')", (f"n{len(found)}",))
+        await copy.close()
+    assert found == [0, 1, 0]

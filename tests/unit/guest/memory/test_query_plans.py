@@ -30,18 +30,13 @@ EXEMPT: Final = {
     "SELECT COUNT(*) FROM erasures": "holds a row for each deletion under way",
     "FROM chunks_fts_idx": "only for deletions: whether the index still holds deleted words",
     "FROM conversation_fts_idx": "the same, for forgotten sessions",
-    "UPDATE chunks SET around = fresh.around": "no table, but the five turns it has found",
-    "UPDATE chunks SET around = ( SELECT": "a migration: all passages, once",
-    "UPDATE notes SET change = 'update'": "a migration: all notes, once",
-    "UPDATE note_versions SET change = 'update'": "the same, for their versions",
-    "UPDATE notes SET superseded_at = updated_at": "the same, for those superseded",
-    "INSERT INTO usage": "the same: what there is is counted",
+    "UPDATE chunks SET neighbours = fresh.neighbours": "no table, but the five turns it has found",
     "WITH RECURSIVE chain": "no table, but the notes that replace each other",
 }
 """Statements that may scan, by a part of them, and why."""
 
 SORTING: Final = {
-    "SET around": "four turns",
+    "SET neighbours": "four turns",
     "ORDER BY +before.written_at": "the versions of one note",
     "ORDER BY wanted.key": "as many notes as were asked for, each by its id",
     "ORDER BY kept.note_id, kept.version": "eight versions of each note of a page",

@@ -1,17 +1,15 @@
-"""Schema 7: what older notes become, and what triggers count."""
+"""What triggers count: the size of a memory, and its changes for copies."""
 
-import shutil
 from pathlib import Path
 
 import pytest
-from schema_fixture import FIXTURES
 
 from guest.memory.factory import prepare
 from guest.memory.memory import Memory
 from guest.memory.models import Details
 from guest.memory.replica import triggers
 from guest.memory.storage.local import LocalDatabase
-from guest.memory.storage.migrations import MIGRATIONS, migrate
+from tests.support.migrations import LATER
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened, rows
 
 ALICE, BOB = "alice", "bob"
@@ -30,31 +28,6 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "memory.db"
 
 
-async def test_older_notes_have_a_kind_a_change_and_are_counted(path: Path) -> None:
-    shutil.copyfile(FIXTURES / "v6.db", path)
-    async with opened(path, FakeEmbedder()) as memory:
-        notes, _ = await memory.list(ALICE, 100)
-        assert {note.details for note in notes} == {Details()}
-        assert {(note.version, note.change) for note in notes} == {(1, "save"), (3, "update")}
-        assert all(note.origin == ORIGIN and not note.origin.link for note in notes)
-        assert {note.accessed_at for note in notes} == {""}
-        assert (await memory.conversations.get(ALICE, "s1")).parent_id == ""
-    versions = rows(path, "SELECT version, change, restores FROM note_versions ORDER BY version")
-    assert versions == [(1, "save", 0), (2, "update", 0)]
-    assert rows(path, _USED) == rows(path, _COUNTED)
-
-
-async def test_notes_superseded_before_say_when(path: Path) -> None:
-    shutil.copyfile(FIXTURES / "v6.db", path)
-    database = await LocalDatabase.open(path)
-    await database.execute("UPDATE notes SET superseded_by = 'note-x' WHERE seq = 1")
-    await database.close()
-    async with opened(path) as memory:
-        listed, _ = await memory.list(ALICE, 100, include_superseded=True)
-        assert listed[-1].superseded is not None
-        assert listed[-1].superseded.at == listed[-1].updated_at
-
-
 async def test_what_is_used_is_counted_whatever_happens(path: Path) -> None:
     async with opened(path, FakeEmbedder()) as memory:
         first = (await memory.save(ALICE, "grün", [], ORIGIN)).note
@@ -70,15 +43,12 @@ async def test_what_is_used_is_counted_whatever_happens(path: Path) -> None:
     assert rows(path, _USED) == rows(path, _COUNTED)
 
 
-async def test_a_counting_store_of_schema_6_counts_changes_of_new_columns(path: Path) -> None:
+async def test_a_counting_store_counts_on_after_a_migration(path: Path) -> None:
     """As on a server, where copies of the memory learn by it what they lack."""
     database = await LocalDatabase.open(path)
     try:
-        await migrate(database, MIGRATIONS[:6])
-        await database.execute(
-            f"CREATE TRIGGER {_UPDATED} AFTER UPDATE OF content ON notes BEGIN SELECT 1; END"
-        )
         await prepare(database)
+        await prepare(database, LATER)
         (sql,) = (
             await database.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (_UPDATED,))
         ).rows[0]
