@@ -17,6 +17,7 @@ from tests.faults.ledger import Ledger, Line, Tally
 from tests.faults.stores import Place, RemotePlace, Stores
 from tests.faults.worker import USER, Task
 from tests.support.bad_network import Fault as Strike
+from tests.support.memory_model import MemoryModel
 from tests.support.migrations import LATER
 from tests.support.sqld import Sqld
 from tests.unit.memory_support import FakeEmbedder
@@ -27,7 +28,7 @@ _ROUNDS_PER_LIFE: Final = 5
 _LONGEST_LIFE: Final = 8
 _MOMENT_S: Final = 0.03
 _IMPATIENT_S: Final = 0.3
-"""A request's time where answers are kept back: short, so that it often ends."""
+"""A request's time where answers are held back: short, so that it often ends."""
 _PATIENCE_S: Final = 120.0
 
 
@@ -90,7 +91,7 @@ def kill_migrating(lane: Lane) -> None:
         place = lane.stores.place()
         ledger = Ledger(lane.tally)
         before = seeds.filled(place, notes=24, sessions=12)
-        ledger.notes, ledger.sessions = before.notes, before.sessions
+        ledger.memory = MemoryModel(before.notes, before.sessions)
         place.migrations = LATER
         child = Child(_task(lane, place, "migration", Ledger(Tally())), ledger.read)
         child.listen(_PATIENCE_S, _will_work)
@@ -236,15 +237,15 @@ def _task(
     embedder: str = "fake",
     source: bytes = b"",
 ) -> Task:
-    plain = {i: kept for i, kept in ledger.notes.items() if not kept.key and not kept.scope}
+    plain = {i: note for i, note in ledger.memory.notes.items() if not note.key and not note.scope}
     return Task(
         place.config,
         work,
         lane.seed(),
-        notes=[i for i, kept in plain.items() if kept.superseded is None],
-        superseded=[i for i, kept in plain.items() if kept.superseded is not None],
-        keys=[kept.key for kept in ledger.notes.values() if kept.key],
-        sessions=list(ledger.sessions),
+        notes=[i for i, note in plain.items() if note.superseded_by is None],
+        superseded=[i for i, note in plain.items() if note.superseded_by is not None],
+        keys=[note.key for note in ledger.memory.notes.values() if note.key],
+        sessions=list(ledger.memory.sessions),
         embedder=embedder,
         source=source,
     )

@@ -8,7 +8,8 @@ from guest.errors import StorageError
 from guest.memory.models import MemoryConfig
 from guest.memory.search.chunking import passages_of
 from guest.memory.storage.base import Database, Statement
-from tests.faults.ledger import Found, Kept
+from tests.faults.ledger import Found
+from tests.support.memory_model import NoteModel
 
 _FTS_CHECK: Final = "integrity-check"
 _QUERIES: Final = {
@@ -64,15 +65,18 @@ async def inspect(database: Database) -> Found:
     restored: dict[str, dict[int, int]] = defaultdict(dict)
     for note_id, number, text, restores in rows["versions"]:
         before[note_id] += (text,)
-        restored[note_id][number] = restores
+        if restores:
+            restored[note_id][number] = restores
     notes = {
-        note_id: replace(Kept(text, version, before[note_id], *known), restored=restored[note_id])
-        for note_id, text, version, *known in rows["notes"]
+        note_id: replace(
+            NoteModel(text, version, before[note_id], *state), restored=restored[note_id]
+        )
+        for note_id, text, version, *state in rows["notes"]
     }
     sessions: dict[str, tuple[str, ...]] = {session_id: () for session_id, _ in rows["sessions"]}
     for session_id, _, _, text, _ in rows["events"]:
         sessions[session_id] += (text,)
-    texts = Counter(kept.text for kept in notes.values())
+    texts = Counter(note.text for note in notes.values())
     texts.update(text for said in sessions.values() for text in said)
     return Found(
         notes,
@@ -80,30 +84,30 @@ async def inspect(database: Database) -> Found:
         half_made=(*_half_notes(notes, rows), *_half_events(rows), *_half_indexed(rows)),
         doubles=(
             *(f"twice: {text:.100}" for text, count in texts.items() if count > 1),
-            *(f"twice in {i}: {line:.100}" for i, kept in notes.items() for line in _twice(kept)),
+            *(f"twice in {i}: {line:.100}" for i, note in notes.items() for line in _twice(note)),
         ),
         damage=tuple(damage),
     )
 
 
-def _twice(kept: Kept) -> list[str]:
-    lines = Counter(kept.text.split("\n")) if kept.key else {}
+def _twice(note: NoteModel) -> list[str]:
+    lines = Counter(note.text.split("\n")) if note.key else {}
     return [line for line, count in lines.items() if count > 1]
 
 
-def _half_notes(notes: dict[str, Kept], rows: Rows) -> list[str]:
+def _half_notes(notes: dict[str, NoteModel], rows: Rows) -> list[str]:
     versions, passages = defaultdict(list), defaultdict(list)
     for note_id, number, _, _ in rows["versions"]:
         versions[note_id].append(number)
     for note_id, body in rows["passages"]:
         passages[note_id].append(body)
     wrong = [f"usage says {said}" for said in rows["usage"]]
-    for note_id, kept in notes.items():
-        if kept.superseded and kept.superseded not in notes:
-            wrong.append(f"{note_id} was replaced by {kept.superseded}, which is not there")
-        if versions[note_id] != list(range(1, kept.version)):
-            wrong.append(f"{note_id} of version {kept.version} has {versions[note_id]} before it")
-        if passages[note_id] != passages_of(MemoryConfig(db_path=""), kept.text):
+    for note_id, note in notes.items():
+        if note.superseded_by and note.superseded_by not in notes:
+            wrong.append(f"{note_id} was replaced by {note.superseded_by}, which is not there")
+        if versions[note_id] != list(range(1, note.version)):
+            wrong.append(f"{note_id} of version {note.version} has {versions[note_id]} before it")
+        if passages[note_id] != passages_of(MemoryConfig(db_path=""), note.text):
             wrong.append(f"{note_id} has other passages than its text: {passages[note_id]}"[:500])
     return wrong
 

@@ -1,60 +1,20 @@
 """What a store was told and has acknowledged, against what is found in it after a fault."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
+
+from tests.support.memory_model import MemoryModel, NoteModel
 
 Line = dict[str, Any]
 """What a worker says: `will` do something, `did` it, or `failed` at it."""
 
 
 @dataclass(frozen=True)
-class Kept:
-    """A note as it stands, and what it said before, oldest first. `restored`: which version
-    a version before had restored."""
-
-    text: str
-    version: int
-    before: tuple[str, ...] = ()
-    type: str = "fact"
-    key: str = ""
-    scope: str = ""
-    superseded: str | None = None
-    restores: int = 0
-    restored: Mapping[int, int] = field(default_factory=dict, compare=False)
-
-    def followed_by(self, text: str, restores: int = 0) -> "Kept":
-        """The next version, which counts even where this one did not."""
-        return replace(
-            self,
-            text=text,
-            version=self.version + 1,
-            before=(*self.before, self.text),
-            superseded=None,
-            restores=restores,
-            restored={**self.restored, self.version: self.restores},
-        )
-
-    def undone(self) -> "Kept | None":
-        """After the last change was taken back; None: forgotten."""
-        if self.superseded is not None:
-            return replace(self, superseded=None)
-        earlier = (self.restores or self.version) - 1
-        if not earlier:
-            return None
-        return self.followed_by(self.before[earlier - 1], self.restored.get(earlier) or earlier)
-
-    @property
-    def sentences(self) -> set[str]:
-        """All that it says and has said, by what was written at a time."""
-        return {line for text in (*self.before, self.text) for line in text.split("\n")}
-
-
-@dataclass(frozen=True)
 class Found:
     """What lies in a store: notes by id, the texts of each session, and what is wrong."""
 
-    notes: dict[str, Kept]
+    notes: dict[str, NoteModel]
     sessions: dict[str, tuple[str, ...]]
     half_made: tuple[str, ...] = ()
     doubles: tuple[str, ...] = ()
@@ -92,8 +52,7 @@ class Ledger:
 
     def __init__(self, tally: Tally, *, failures: bool = False, survived: bool = False) -> None:
         self.tally = tally
-        self.notes: dict[str, Kept] = {}
-        self.sessions: dict[str, tuple[str, ...]] = {}
+        self.memory = MemoryModel()
         self.removed: set[str] = set()
         self.imported: Found = Found({}, {})
         self._failures = failures
@@ -134,90 +93,84 @@ class Ledger:
                 self._wrong("false_failures", f"said to have failed, and done: {_told(change)}")
         self._open, self._denied = [], []
         missing = "false_successes" if self._survived else "lost"
-        self._compare(self.notes, found.notes, lambda kept: kept.sentences, missing)
-        self._compare(self.sessions, found.sessions, set, missing)
+        self._compare(self.memory.notes, found.notes, lambda note: note.lines, missing)
+        self._compare(self.memory.sessions, found.sessions, set, missing)
         self.tally.note(found)
-        self.notes, self.sessions = dict(found.notes), dict(found.sessions)
+        self.memory = MemoryModel(dict(found.notes), dict(found.sessions))
 
     def _apply(self, change: Line) -> None:
         match change:
             case {"will": "save", "id": note_id}:
-                self.notes[note_id] = _saved(change)
+                self.memory.notes[note_id] = _saved(change)
             case {"will": "delete", "id": note_id}:
-                self._remove(note_id)
+                self.removed |= self.memory.remove(note_id).lines
             case {"will": "update" | "undo" | "supersede" | "write" | "clear"}:
-                note_id, kept = self._after(change)
-                version = change.get("version", kept.version if kept else 0)
-                if kept is not None and version != kept.version:
+                note_id, note = self._after(change)
+                version = change.get("version", note.version if note else 0)
+                if note is not None and version != note.version:
                     self._wrong("doubles", f"became version {version}: {_told(change)}")
-                    kept = replace(kept, version=version)
-                if kept is None:
-                    self._remove(note_id)
+                    note = replace(note, version=version)
+                if note is None:
+                    self.removed |= self.memory.remove(note_id).lines
                 else:
-                    self.notes[note_id] = kept
+                    self.memory.notes[note_id] = note
             case {"will": "begin", "session": session_id}:
-                self.sessions[session_id] = ()
+                self.memory.sessions[session_id] = ()
             case {"will": "append", "session": session_id, "text": text}:
-                self.sessions[session_id] = (*self.sessions[session_id], text)
+                self.memory.sessions[session_id] = (*self.memory.sessions[session_id], text)
             case {"will": "forget", "session": session_id}:
-                self.removed.update(self.sessions.pop(session_id))
-                for note_id in [i for i, kept in self.notes.items() if kept.scope == session_id]:
-                    self._remove(note_id)
+                self.removed.update(self.memory.sessions[session_id])
+                for note in self.memory.forget_session(session_id):
+                    self.removed |= note.lines
             case {"will": "import"}:
-                self.notes |= self.imported.notes
-                self.sessions |= self.imported.sessions
+                self.memory.notes |= self.imported.notes
+                self.memory.sessions |= self.imported.sessions
 
-    def _after(self, change: Line) -> tuple[str, Kept | None]:
-        """The note that a change is about, and as what it leaves it; None: removed."""
-        note_id = change.get("id") or self._named(change["key"])
-        before = self.notes.get(note_id)
+    def _after(self, change: Line) -> tuple[str, NoteModel | None]:
+        """The note that a change is about, and what the change makes of it; None: removed."""
+        note_id = change.get("id") or self._keyed(change["key"])
+        before = self.memory.notes.get(note_id)
         match change:
             case {"will": "write", "key": key, "text": text} if before is None:
-                return note_id, Kept(text, 1, key=key)
-            case {"will": "write", "mode": "append", "text": text}:
+                return note_id, NoteModel(text, key=key)
+            case {"will": "write", "mode": mode, "text": text}:
                 assert before is not None
-                return note_id, before.followed_by(f"{before.text}\n{text}")
-            case {"will": "update" | "write", "text": text}:
+                return note_id, before.written(text, mode)
+            case {"will": "update", "text": text}:
                 assert before is not None
-                return note_id, before.followed_by(text)
+                return note_id, before.updated(text)
             case {"will": "undo"}:
                 assert before is not None
                 return note_id, before.undone()
             case {"will": "supersede", "by": by}:
                 assert before is not None
-                return note_id, replace(before, superseded=by if by in self.notes else "")
+                return note_id, replace(before, superseded_by=by if by in self.memory.notes else "")
         return note_id, None
 
-    def _named(self, key: str) -> str:
-        return next((i for i, kept in self.notes.items() if kept.key == key), "")
-
-    def _remove(self, note_id: str) -> None:
-        """Of a note that is gone nothing is left, also not in those that it replaced."""
-        self.removed |= self.notes.pop(note_id).sentences
-        for other, kept in self.notes.items():
-            if kept.superseded == note_id:
-                self.notes[other] = replace(kept, superseded="")
+    def _keyed(self, key: str) -> str:
+        return self.memory.keyed(key) or ""
 
     def _resolve(self, change: Line, found: Found) -> bool:
         """Apply a change of which the end is not known, if it has happened."""
         match change:
             case {"will": "save"}:
-                made = [i for i, kept in found.notes.items() if kept == _saved(change)]
-                happened = bool(made) and made[0] not in self.notes
+                made = [i for i, note in found.notes.items() if note == _saved(change)]
+                happened = bool(made) and made[0] not in self.memory.notes
                 change = change | {"id": made[0]} if made else change
-            case {"will": "write", "key": key} if not self._named(key):
-                made = [i for i, kept in found.notes.items() if kept.key == key]
+            case {"will": "write", "key": key} if not self._keyed(key):
+                made = [i for i, note in found.notes.items() if note.key == key]
                 happened = bool(made)
                 change = change | {"id": made[0]} if made else change
             case {"will": "delete", "id": note_id}:
                 happened = note_id not in found.notes
             case {"will": "update" | "undo" | "supersede" | "write" | "clear"}:
-                note_id, kept = self._after(change)
-                happened = found.notes.get(note_id) == kept
+                note_id, note = self._after(change)
+                happened = found.notes.get(note_id) == note
             case {"will": "begin", "session": session_id}:
                 happened = session_id in found.sessions
             case {"will": "append", "session": session_id, "text": text}:
-                happened = found.sessions.get(session_id) == (*self.sessions[session_id], text)
+                said = (*self.memory.sessions[session_id], text)
+                happened = found.sessions.get(session_id) == said
             case {"will": "forget", "session": session_id}:
                 happened = session_id not in found.sessions
             case {"will": "import"}:
@@ -232,15 +185,18 @@ class Ledger:
 
     def _import_part(self, found: Found) -> bool:
         """Take in what an import that did not come to its end has stored."""
-        part = {i: kept for i, kept in self.imported.notes.items() if i in found.notes}
+        part = {i: note for i, note in self.imported.notes.items() if i in found.notes}
         said = {
             i: texts[: len(found.sessions[i])]
             for i, texts in self.imported.sessions.items()
             if i in found.sessions
         }
-        changed = not (part.items() <= self.notes.items() and said.items() <= self.sessions.items())
-        self.notes |= part
-        self.sessions |= said
+        known = self.memory
+        changed = not (
+            part.items() <= known.notes.items() and said.items() <= known.sessions.items()
+        )
+        known.notes |= part
+        known.sessions |= said
         return changed
 
     def _compare(
@@ -267,8 +223,8 @@ class Ledger:
         self.tally.wrong.append(sentence)
 
 
-def _saved(change: Line) -> Kept:
-    return Kept(change["text"], 1, type=change.get("type", "fact"), scope=change.get("scope", ""))
+def _saved(change: Line) -> NoteModel:
+    return NoteModel(change["text"], type=change.get("type", "fact"), scope=change.get("scope", ""))
 
 
 def _told(change: Line) -> str:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 from guest.memory.memory import Memory
 from guest.memory.models import Details
-from tests.faults.ledger import Found, Kept
+from tests.faults.ledger import Found
 from tests.faults.stores import Place
 from tests.faults.worker import USER
+from tests.support.memory_model import NoteModel
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
 
 
@@ -34,22 +35,22 @@ def exported(notes: int, sessions: int) -> tuple[bytes, Found]:
 
 async def _every_kind(
     memory: Memory, number: int, old: str, text: str, last: str
-) -> tuple[str, Kept]:
+) -> tuple[str, NoteModel]:
     """A note with one version before: plain, named, seen by one session, or replaced."""
     kind = number % 8
     if kind == 1:
         await memory.keyed.write(USER, f"plan {number}", old, "replace", ORIGIN)
         note = await memory.keyed.write(USER, f"plan {number}", text, "append", ORIGIN)
-        return note.note_id, Kept(f"{old}\n{text}", 2, (old,), key=f"plan {number}")
+        return note.note_id, NoteModel(f"{old}\n{text}", 2, (old,), key=f"plan {number}")
     scope = "imported-0" if kind == 2 else ""
     details = Details(type="risk", scope_session=scope)
     note = (await memory.save(USER, old, [], ORIGIN, details)).note
     await memory.update(USER, note.note_id, text, None, ORIGIN)
-    kept = Kept(text, 2, (old,), type="risk", scope=scope)
+    model = NoteModel(text, 2, (old,), type="risk", scope=scope)
     if kind == 4:
         await memory.typed.supersede(USER, note.note_id, replacement_id=last)
-        kept = replace(kept, superseded=last)
-    return note.note_id, kept
+        model = replace(model, superseded_by=last)
+    return note.note_id, model
 
 
 async def _fill(memory: Memory, notes: int, sessions: int) -> Found:
@@ -57,8 +58,8 @@ async def _fill(memory: Memory, notes: int, sessions: int) -> Found:
     for number in range(notes):
         old, text = f"Old {number}. words", f"Imported {number}. "
         text = (text + "Some more words. " * (number % 90)).strip()
-        note_id, kept = await _every_kind(memory, number, old, text, last)
-        found.notes[note_id] = kept
+        note_id, model = await _every_kind(memory, number, old, text, last)
+        found.notes[note_id] = model
         last = note_id
     for number in range(sessions):
         session_id = f"imported-{number}"

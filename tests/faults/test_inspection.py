@@ -7,7 +7,8 @@ import pytest
 from guest.memory.factory import open_store
 from guest.memory.models import MemoryConfig
 from tests.faults.inspection import inspect
-from tests.faults.ledger import Found, Kept
+from tests.faults.ledger import Found
+from tests.support.memory_model import NoteModel
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, embedded, opened
 
 ALICE = "alice"
@@ -40,8 +41,8 @@ async def after(tmp_path: Path, *harm: str) -> Found:
 async def test_a_memory_that_is_whole_shows_nothing(tmp_path: Path) -> None:
     found = await after(tmp_path)
     assert list(found.notes.values()) == [
-        Kept("likes coffee", 2, ("likes tea",), superseded=""),
-        Kept("to sow\nto reap", 2, ("to sow",), key="plan"),
+        NoteModel("likes coffee", 2, ("likes tea",), superseded_by=""),
+        NoteModel("to sow\nto reap", 2, ("to sow",), key="plan"),
     ]
     assert found.sessions == {"s": ("hello from user", "hello from assistant")}
     assert (found.half_made, found.doubles, found.damage) == ((), (), ())

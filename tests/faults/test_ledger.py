@@ -2,7 +2,8 @@
 
 import pytest
 
-from tests.faults.ledger import Found, Kept, Ledger, Line, Tally
+from tests.faults.ledger import Found, Ledger, Line, Tally
+from tests.support.memory_model import NoteModel
 
 SAVED: list[Line] = [{"will": "save", "text": "tea"}, {"did": "save", "id": "n1"}]
 UPDATED: list[Line] = [
@@ -53,17 +54,17 @@ FORGOTTEN: list[Line] = [*SAID, {"will": "forget", "session": "s"}, {"did": "for
 DENIED: list[Line] = [SAVED[0], {"failed": "away", "known": True}]
 OPEN: list[Line] = [SAVED[0], {"failed": "not known", "known": False}]
 
-TEA = Found({"n1": Kept("tea", 1)}, {})
-COFFEE = Found({"n1": Kept("coffee", 2, ("tea",))}, {})
-FIRST = Found({"n1": Kept("tea", 1, key="k")}, {})
-BOTH = Found({"n1": Kept("tea\nmilk", 2, ("tea",), key="k")}, {})
-TWICE = Found({"n1": Kept("tea\nmilk\nmilk", 3, ("tea", "tea\nmilk"), key="k")}, {})
-TEA_AGAIN = Found({"n1": Kept("tea", 3, ("tea", "coffee"), restores=1)}, {})
-CATS = Kept("cats", 1, type="decision")
-CATS_ONLY = Found({"n1": Kept("tea", 1, superseded="n2"), "n2": CATS}, {})
-TEA_AND_CATS = Found({"n1": Kept("tea", 1), "n2": CATS}, {})
-NEITHER = Found({"n1": Kept("tea", 1, superseded="")}, {})
-TEA_HERE = Found({"n1": Kept("tea", 1, scope="s")}, {"s": ("hello",)})
+TEA = Found({"n1": NoteModel("tea", 1)}, {})
+COFFEE = Found({"n1": NoteModel("coffee", 2, ("tea",))}, {})
+FIRST = Found({"n1": NoteModel("tea", 1, key="k")}, {})
+BOTH = Found({"n1": NoteModel("tea\nmilk", 2, ("tea",), key="k")}, {})
+TWICE = Found({"n1": NoteModel("tea\nmilk\nmilk", 3, ("tea", "tea\nmilk"), key="k")}, {})
+TEA_AGAIN = Found({"n1": NoteModel("tea", 3, ("tea", "coffee"), restores=1)}, {})
+CATS = NoteModel("cats", 1, type="decision")
+CATS_ONLY = Found({"n1": NoteModel("tea", 1, superseded_by="n2"), "n2": CATS}, {})
+TEA_AND_CATS = Found({"n1": NoteModel("tea", 1), "n2": CATS}, {})
+NEITHER = Found({"n1": NoteModel("tea", 1, superseded_by="")}, {})
+TEA_HERE = Found({"n1": NoteModel("tea", 1, scope="s")}, {"s": ("hello",)})
 NOTHING = Found({}, {})
 HELLO = Found({}, {"s": ("hello",)})
 
@@ -132,7 +133,7 @@ def test_what_may_be_is_not_counted(lines: list[Line], found: Found) -> None:
     ("lines", "found"),
     [
         (SAVED, NOTHING),
-        (SAVED, Found({"n1": Kept("other", 1)}, {})),
+        (SAVED, Found({"n1": NoteModel("other", 1)}, {})),
         (UPDATED, TEA),
         (DELETED, TEA),
         (SAID, Found({}, {"s": ()})),
@@ -155,12 +156,12 @@ def test_an_acknowledged_change_that_is_missing_is_counted(lines: list[Line], fo
 
 
 def test_a_note_that_only_a_forgotten_session_saw_is_counted() -> None:
-    found = Found({"n1": Kept("tea", 1, scope="s")}, {})
+    found = Found({"n1": NoteModel("tea", 1, scope="s")}, {})
     assert settled(HERE, found).lost == 1
 
 
 def test_a_name_of_what_is_gone_is_counted() -> None:
-    assert settled(ORPHANED, Found({"n1": Kept("tea", 1, superseded="n2")}, {})).lost == 1
+    assert settled(ORPHANED, Found({"n1": NoteModel("tea", 1, superseded_by="n2")}, {})).lost == 1
 
 
 def test_a_denied_change_that_was_made_is_counted() -> None:
@@ -173,7 +174,7 @@ def test_what_nobody_has_stored_is_counted() -> None:
 
 def test_an_update_that_was_made_twice_is_counted() -> None:
     twice: list[Line] = [*UPDATED[:3], {"did": "update", "version": 3}]
-    assert settled(twice, Found({"n1": Kept("coffee", 3, ("tea",))}, {})).doubles == 1
+    assert settled(twice, Found({"n1": NoteModel("coffee", 3, ("tea",))}, {})).doubles == 1
     again: list[Line] = [*WRITTEN[:3], {"did": "write", "id": "n1", "version": 3}]
     assert settled(again, TWICE).doubles == 1
 

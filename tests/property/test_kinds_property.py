@@ -5,11 +5,13 @@ import asyncio
 import itertools
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import nullcontext
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given, settings
+import pytest
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from guest.memory.memory import Memory
@@ -22,8 +24,8 @@ from guest.memory.models import (
     SessionNotFound,
     notes_of,
 )
-from guest.memory.notes.supersession import SupersedeRefused
 from tests.support.memory_lines import entities, exported
+from tests.support.memory_model import MemoryModel, NoteModel
 from tests.unit.memory_support import ORIGIN
 
 DEPTH = settings().max_examples / 100
@@ -65,28 +67,14 @@ FIRST: tuple[tuple[Any, ...], ...] = (
     ("write", "plan", "tea", "append"),
 )
 STEPS = st.lists(STEP, min_size=20, max_size=50)
-
-
-@dataclass(frozen=True)
-class Kept:
-    text: str
-    before: tuple[str, ...] = ()
-    type: str = "fact"
-    scope: str = ""
-    key: str = ""
-    superseded: str | None = None
-    restores: int = 0
-
-    @property
-    def version(self) -> int:
-        return len(self.before) + 1
-
-    def followed_by(self, text: str, restores: int = 0) -> "Kept":
-        before = (*self.before, self.text)
-        return replace(self, text=text, before=before, superseded=None, restores=restores)
-
-    def seen_by(self, session_id: str) -> bool:
-        return self.scope in ("", session_id)
+UNDONE_TWICE = [
+    ("save", "tea tea"),
+    ("update", 0, "quartz"),
+    ("undo", 0),
+    ("update", 0, "violin"),
+    ("undo", 0),
+]
+"""The second undo goes back to what the first one restored, not to what it undid."""
 
 
 @dataclass
@@ -94,8 +82,7 @@ class World:
     """A memory, and what should be in it."""
 
     directory: Path
-    notes: dict[str, Kept] = field(default_factory=dict)
-    sessions: set[str] = field(default_factory=set)
+    model: MemoryModel = field(default_factory=MemoryModel)
     issued: list[str] = field(default_factory=list)
     stores: Any = field(default_factory=itertools.count)
 
@@ -104,36 +91,36 @@ class World:
         self.memory = await Memory.open(MemoryConfig(db_path=str(path)), None)
 
     async def step(self, action: tuple[Any, ...]) -> None:
-        memory = self.memory
+        memory, model = self.memory, self.model
         match action:
             case "save", text:
                 await self._save(text, Details())
             case "remember", text, kind, scope:
-                if scope and scope not in self.sessions:
+                if scope and scope not in model.sessions:
                     await memory.conversations.create(USER, scope)
-                    self.sessions.add(scope)
+                    model.sessions[scope] = ()
                 await self._save(text, Details(type=kind, scope_session=scope))
             case "update", which, text:
                 note_id = self._note(which)
                 try:
                     await memory.update(USER, note_id, text, None, ORIGIN)
-                    self.notes[note_id] = self.notes[note_id].followed_by(text)
+                    model.notes[note_id] = model.notes[note_id].updated(text)
                 except NoteNotFound:
-                    assert note_id not in self.notes
+                    assert note_id not in model.notes
             case "delete", which:
                 note_id = self._note(which)
                 try:
                     await memory.delete(USER, note_id)
-                    self._remove(note_id)
+                    model.remove(note_id)
                 except NoteNotFound:
-                    assert note_id not in self.notes
+                    assert note_id not in model.notes
             case "write", key, text, mode:
                 await self._write(key, text, mode)
             case "clear", key:
-                named = self._named(key)
-                assert await memory.keyed.clear(USER, key) == (named is not None)
-                if named is not None:
-                    self._remove(named)
+                keyed = model.keyed(key)
+                assert await memory.keyed.clear(USER, key) == (keyed is not None)
+                if keyed is not None:
+                    model.remove(keyed)
             case "supersede", which, by, scope:
                 replacement = "" if by is None else self._note(by)
                 await self._supersede(self._note(which), replacement, scope)
@@ -143,18 +130,14 @@ class World:
                 try:
                     await memory.sessions.forget(USER, session_id)
                 except SessionNotFound:
-                    assert session_id not in self.sessions
-                self.sessions.discard(session_id)
-                for note_id in [i for i, kept in self.notes.items() if kept.scope == session_id]:
-                    self._remove(note_id)
+                    assert session_id not in model.sessions
+                model.forget_session(session_id)
             case "search", query, scope:
                 found = await memory.search(USER, query, top_k=50, only=Only(scope))
                 assert {hit.note_id: hit.text for hit in found.hits} == {
-                    note_id: kept.text
-                    for note_id, kept in self.notes.items()
-                    if kept.superseded is None
-                    and kept.seen_by(scope)
-                    and set(query.split()) & set(kept.text.split())
+                    note_id: note.text
+                    for note_id, note in model.visible_to(scope).items()
+                    if note.superseded_by is None and set(query.split()) & set(note.text.split())
                 }
             case "recall", kind, scope, superseded:
                 recalled = await memory.typed.recall(
@@ -166,10 +149,8 @@ class World:
                 )
                 assert {note.note_id for note in recalled.notes} == {
                     note_id
-                    for note_id, kept in self.notes.items()
-                    if kept.type == kind
-                    and kept.seen_by(scope)
-                    and (superseded or kept.superseded is None)
+                    for note_id, note in model.visible_to(scope).items()
+                    if note.type == kind and (superseded or note.superseded_by is None)
                 }
             case ("again",):
                 before = await exported(memory, USER)
@@ -180,76 +161,42 @@ class World:
                 await self._move()
 
     async def _save(self, text: str, details: Details) -> None:
-        known = [
-            note_id
-            for note_id, kept in self.notes.items()
-            if (kept.text, kept.scope, kept.key) == (text, details.scope_session, "")
-            and kept.superseded is None
-        ]
+        duplicates = self.model.duplicates(text, details.scope_session)
         outcome = await self.memory.save(USER, text, [], ORIGIN, details)
-        assert outcome.created == (not known)
-        if known:
-            assert outcome.note.note_id in known
+        assert outcome.created == (not duplicates)
+        note_id = outcome.note.note_id
+        if duplicates:
+            assert note_id in duplicates
         else:
-            kept = Kept(text, type=details.type, scope=details.scope_session)
-            self.notes[outcome.note.note_id] = kept
-            self.issued.append(outcome.note.note_id)
+            note = NoteModel(text, type=details.type, scope=details.scope_session)
+            self.model.notes[note_id] = note
+            self.issued.append(note_id)
 
     async def _write(self, key: str, text: str, mode: Any) -> None:
-        named = self._named(key)
+        note_id = self.model.keyed(key)
         note = await self.memory.keyed.write(USER, key, text, mode, ORIGIN)
-        if named is None:
+        if note_id is None:
             self.issued.append(note.note_id)
-            self.notes[note.note_id] = Kept(text, key=key)
+            self.model.notes[note.note_id] = NoteModel(text, key=key)
             return
-        before = self.notes[named]
-        appended = mode == "append" and before.superseded is None
-        whole = f"{before.text}\n{text}" if appended else text
-        self.notes[named] = before.followed_by(whole)
-        assert (note.note_id, note.text) == (named, whole)
+        written = self.model.notes[note_id].written(text, mode)
+        self.model.notes[note_id] = written
+        assert (note.note_id, note.text) == (note_id, written.text)
 
     async def _supersede(self, note_id: str, by: str, scope: str) -> None:
-        seen = {each for each, kept in self.notes.items() if kept.seen_by(scope)}
-        before = self.notes[note_id].superseded if note_id in seen else None
-        chain, link = [by], self.notes.get(by)
-        while link is not None and link.superseded:
-            chain.append(link.superseded)
-            link = self.notes.get(link.superseded)
-        narrower = (
-            by in self.notes
-            and note_id in self.notes
-            and (self.notes[by].scope not in ("", self.notes[note_id].scope))
-        )
-        try:
+        error = self.model.supersede_error(note_id, by, scope)
+        with pytest.raises(error) if error else nullcontext():
             await self.memory.typed.supersede(USER, note_id, replacement_id=by, session_id=scope)
-        except NoteNotFound:
-            assert note_id not in seen or by not in {"", *seen}
-        except SupersedeRefused:
-            assert note_id in chain or before not in (None, by) or narrower
-        else:
-            assert note_id in seen
-            assert before == by or (before is None and note_id not in chain and by in {"", *seen})
-            assert before == by or not narrower
-            self.notes[note_id] = replace(self.notes[note_id], superseded=by)
+        if error is None:
+            self.model.supersede(note_id, by)
 
     async def _undo(self, note_id: str) -> None:
-        kept = self.notes.get(note_id)
         try:
             undone = await self.memory.history.undo(USER, note_id, may_forget=True)
         except NoteNotFound:
-            assert kept is None
-            return
-        assert kept is not None
-        earlier = (kept.restores or kept.version) - 1
-        if kept.superseded is not None:
-            assert undone.done == "current_again"
-            self.notes[note_id] = replace(kept, superseded=None)
-        elif earlier:
-            assert undone.done == "restored"
-            self.notes[note_id] = kept.followed_by(kept.before[earlier - 1], earlier)
+            assert note_id not in self.model.notes
         else:
-            assert undone.done == "forgotten"
-            self._remove(note_id)
+            assert undone.done == self.model.undo(note_id)
 
     async def _move(self) -> None:
         """Go on with a new store that has read what the one before has written."""
@@ -262,47 +209,29 @@ class World:
 
     async def check(self) -> None:
         listed, _ = await self.memory.list(USER, 1000, include_superseded=True)
-        assert self.notes.keys() == {note.note_id for note in listed}
-        for note in listed:
-            kept = self.notes[note.note_id]
-            assert (note.text, note.version, note.key, note.restores) == (
-                kept.text,
-                kept.version,
-                kept.key,
-                kept.restores,
-            )
-            assert (note.details.type, note.details.scope_session) == (kept.type, kept.scope)
-            assert (note.superseded.by if note.superseded else None) == kept.superseded
+        self.model.check_listed(listed)
         used = await self.memory._database.execute(
             "SELECT notes, bytes FROM usage WHERE namespace = ?", (notes_of(USER),)
         )
-        texts = [text for kept in self.notes.values() for text in (kept.text, *kept.before)]
+        texts = [text for note in self.model.notes.values() for text in note.texts]
         size = sum(len(text.encode()) for text in texts)
-        assert used.rows in ((), ((len(self.notes), size),))
+        assert used.rows in ((), ((len(self.model.notes), size),))
         assert used.rows or not texts
         sessions = await self.memory.conversations.list(USER)
-        assert {session.session_id for session in sessions} == self.sessions
+        assert {session.session_id for session in sessions} == self.model.sessions.keys()
 
     def _note(self, which: int) -> str:
         """One of the latest notes that there are, one that has replaced another, or the last
         one that is gone."""
-        gone = [note_id for note_id in self.issued if note_id not in self.notes]
-        replacing = {kept.superseded for kept in self.notes.values()}
-        living = list(self.notes)
+        notes = self.model.notes
+        gone = [note_id for note_id in self.issued if note_id not in notes]
+        living = list(notes)
         if which == REPLACING:
+            replacing = {note.superseded_by for note in notes.values()}
             living = [note_id for note_id in living if note_id in replacing] or living
         if which == GONE or not living:
             return gone[-1] if gone else "note-unknown"
         return living[-1 - which % len(living)]
-
-    def _named(self, key: str) -> str | None:
-        return next((i for i, kept in self.notes.items() if kept.key == key), None)
-
-    def _remove(self, note_id: str) -> None:
-        del self.notes[note_id]
-        for other, kept in self.notes.items():
-            if kept.superseded == note_id:
-                self.notes[other] = replace(kept, superseded="")
 
 
 async def play(steps: Sequence[tuple[Any, ...]]) -> None:
@@ -321,6 +250,7 @@ async def play(steps: Sequence[tuple[Any, ...]]) -> None:
 
 @settings(max_examples=int(30 * DEPTH), deadline=None)
 @given(STEPS)
+@example(UNDONE_TWICE)
 def test_every_kind_of_memory_is_what_dictionaries_would_be(
     steps: Sequence[tuple[Any, ...]],
 ) -> None:

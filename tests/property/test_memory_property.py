@@ -29,6 +29,7 @@ from guest.memory.models import (
     StaleVersion,
 )
 from tests.support import sqld
+from tests.support.memory_model import MemoryModel, NoteModel
 from tests.unit.memory_support import ORIGIN, FakeEmbedder
 
 DEPTH = settings().max_examples / 100
@@ -61,21 +62,6 @@ STEP = st.tuples(
     ),
 )
 STEPS = st.lists(STEP, min_size=20, max_size=50)
-
-
-@dataclass(frozen=True)
-class Kept:
-    text: str
-    tags: tuple[str, ...]
-    version: int
-
-
-@dataclass
-class Model:
-    """What one user's memory should hold: notes by id, and what was said by session."""
-
-    notes: dict[str, Kept] = field(default_factory=dict)
-    sessions: dict[str, list[str]] = field(default_factory=dict)
 
 
 class OwnDirections(FakeEmbedder):
@@ -127,7 +113,7 @@ class World:
     """The guests, the users they all act for, and what should be there."""
 
     guests: Sequence[Guest]
-    models: dict[str, Model]
+    models: dict[str, MemoryModel]
     issued: list[str] = field(default_factory=list)
 
     async def step(self, guest: int, user_id: str, action: tuple[Any, ...]) -> None:
@@ -145,14 +131,14 @@ class World:
                 except NoteNotFound:
                     assert note_id not in model.notes
                 else:
-                    del model.notes[note_id]
+                    model.remove(note_id)
             case "search", query, tags:
                 await self._search(memory, user_id, model, query, tags)
             case "append", which, text:
                 session_id = f"{user_id}-session-{which % 3}"
                 await memory.conversations.create(user_id, session_id)
-                said = model.sessions.setdefault(session_id, [])
-                said.append(text)
+                said = (*model.sessions.get(session_id, ()), text)
+                model.sessions[session_id] = said
                 sequence = await memory.conversations.append(
                     user_id, session_id, turn_id="t", role="user", text=text, payload="[]"
                 )
@@ -164,61 +150,61 @@ class World:
                 except SessionNotFound:
                     assert session_id not in model.sessions
                 else:
-                    del model.sessions[session_id]
+                    model.forget_session(session_id)
             case ("reopen",):
                 await acting.reopen()
             case ("crash",):
                 await acting.crash()
 
     async def _save(
-        self, memory: Memory, user_id: str, model: Model, text: str, tags: tuple[str, ...]
+        self, memory: Memory, user_id: str, model: MemoryModel, text: str, tags: tuple[str, ...]
     ) -> None:
         outcome = await memory.save(user_id, text, tags, ORIGIN)
-        known = [note_id for note_id, kept in model.notes.items() if kept.text == text]
-        assert outcome.created == (not known)
+        duplicates = model.duplicates(text)
+        assert outcome.created == (not duplicates)
         if outcome.created:
-            model.notes[outcome.note.note_id] = Kept(text, tags, 1)
+            model.notes[outcome.note.note_id] = NoteModel(text, tags=tags)
             self.issued.append(outcome.note.note_id)
         else:
-            assert outcome.note.note_id in known
+            assert outcome.note.note_id in duplicates
 
     async def _update(
-        self, memory: Memory, user_id: str, model: Model, change: tuple[Any, ...]
+        self, memory: Memory, user_id: str, model: MemoryModel, change: tuple[Any, ...]
     ) -> None:
         """Replace any version, or, with 0, the one that is there."""
         note_id, text, tags, version = change
-        kept = model.notes.get(note_id)
-        if version == 0 and kept is not None:
-            version = kept.version
+        note = model.notes.get(note_id)
+        if version == 0 and note is not None:
+            version = note.version
         try:
             updated = await memory.update(
                 user_id, note_id, text, tags, ORIGIN, expected_version=version
             )
         except NoteNotFound:
-            assert kept is None
+            assert note is None
         except StaleVersion as stale:
             current = stale.current
-            assert Kept(current.text, current.tags, current.version) == kept
-            assert version != current.version
+            assert note is not None
+            assert version != note.version
+            assert (current.text, current.version) == (note.text, note.version)
         else:
-            assert kept is not None
-            assert version in (None, kept.version)
-            assert updated.note.version == kept.version + 1
-            model.notes[note_id] = Kept(
-                text, kept.tags if tags is None else tags, updated.note.version
-            )
+            assert note is not None
+            assert version in (None, note.version)
+            model.notes[note_id] = note.updated(text, tags)
+            assert updated.note.version == note.version + 1
 
     async def _search(
-        self, memory: Memory, user_id: str, model: Model, query: str, tags: tuple[str, ...]
+        self, memory: Memory, user_id: str, model: MemoryModel, query: str, tags: tuple[str, ...]
     ) -> None:
         found = await _whole(memory, user_id, query, tags)
         assert {hit.note_id for hit in found.hits} == {
             note_id
-            for note_id, kept in model.notes.items()
-            if set(query.split()) & set(kept.text.split()) and set(tags) <= set(kept.tags)
+            for note_id, note in model.notes.items()
+            if set(query.split()) & set(note.text.split()) and set(tags) <= set(note.tags)
         }
         for hit in found.hits:
-            assert Kept(hit.text, hit.tags, hit.version) == model.notes[hit.note_id]
+            note = model.notes[hit.note_id]
+            assert (hit.text, hit.tags, hit.version) == (note.text, note.tags, note.version)
             assert 0 <= hit.score <= 1
 
     async def check(self) -> None:
@@ -226,12 +212,12 @@ class World:
         for memory in (guest.memory for guest in self.guests):
             for user_id, model in self.models.items():
                 listed, _ = await memory.list(user_id, 1000)
-                assert model.notes == {n.note_id: Kept(n.text, n.tags, n.version) for n in listed}
+                model.check_listed(listed)
                 sessions = await memory.conversations.list(user_id)
                 assert {session.session_id for session in sessions} == model.sessions.keys()
                 for session_id, said in model.sessions.items():
                     events = await memory.conversations.history(user_id, session_id, 1000)
-                    assert [event.text for event in events] == said
+                    assert tuple(event.text for event in events) == said
             for index in ("chunks_fts", "conversation_fts"):
                 await memory._database.execute(
                     f"INSERT INTO {index} ({index}, rank) VALUES ('integrity-check', 1)"
@@ -265,7 +251,7 @@ def play(steps: Sequence[Any], semantic: bool, remotes: Sequence[RemoteConfig | 
                 stack.push_async_callback(guest.close)
                 guests.append(guest)
             names = {user: f"{user}{scratch.name.replace('_', '-')}" for user in USERS}
-            world = World(guests, {name: Model() for name in names.values()})
+            world = World(guests, {name: MemoryModel() for name in names.values()})
             for guest_number, user, action in steps:
                 await world.step(guest_number, names[user], action)
             await world.check()
