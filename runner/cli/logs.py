@@ -13,14 +13,13 @@ from wire.errors import Code
 
 from runner.cli.options import Options
 from runner.config.models import Config
-from runner.embedder.manager import home_for
 from runner.errors import HostError
+from runner.host.embedder import EmbedderHome
 from runner.host.logs import follow as follow_log
 from runner.host.logs import readable
 from runner.host.logs import tail as tail_of
 from runner.host.runtime import Runtime, runtime_base
 from runner.workspace.mounts import Role
-from runner.workspace.ownership import Owner
 from runner.workspace.workspace import Workspace
 
 _AGO: Final = re.compile(r"(\d{1,6})([smhd])")
@@ -53,7 +52,7 @@ def _path(config: Config, user_id: str, role: str) -> Path:
     if role == "host":
         return Runtime.locate(config, user_id).log
     if role == "embedder":
-        return home_for(config, config.tier, runtime_base(config), Owner.of(config)).log
+        return EmbedderHome.locate(config, runtime_base(config)).log
     return Workspace.locate(config, user_id).log(Role(role))
 
 

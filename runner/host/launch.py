@@ -263,6 +263,7 @@ class AgentLauncher:
         spec = LaunchSpec(
             role=Role.AGENT,
             user_id=self._workspace.user_id,
+            home=self._workspace.path,
             launch_id=message.launch_id,
             command=self._command,
             mounts=mounts,
@@ -324,6 +325,7 @@ class ShellLauncher:
         spec = LaunchSpec(
             role=Role.SHELL,
             user_id=self._workspace.user_id,
+            home=self._workspace.path,
             launch_id=str(uuid.uuid4()),
             command=(
                 *program,

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import signal
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -76,6 +77,8 @@ class Policy:
     check_timeout: float = 3.0
     failed_checks: int = 3
     """This many unanswered checks in a row mean that a guest hangs."""
+    load_time: float = 0.0
+    """So soon after a start they mean nothing: loading a model can starve its process."""
     backoff_first: float = 0.5
     backoff_max: float = 30.0
     stable_after: float = 60.0
@@ -95,7 +98,12 @@ class Launch:
 class Supervisor:
     """One guest of one role. `prepare` makes each launch anew; `on_handle` hears of every
     handle that begins or ends (None) before anything else happens. `verify` is asked about
-    every guest that answers before it counts as ready; what it raises ends that guest."""
+    every guest that answers before it counts as ready; what it raises ends that guest.
+
+    `shared` is for a guest that several runners have in common. It is held around each
+    start and gives the handle of the guest that runs already, which is then watched
+    instead of a new one. The socket of such a guest is never removed, because another
+    runner may have started the next one, and no failure ends the supervision."""
 
     def __init__(
         self,
@@ -106,8 +114,10 @@ class Supervisor:
         on_handle: Callable[[Handle | None], None],
         policy: Policy | None = None,
         verify: Callable[[grpc.aio.Channel], Awaitable[None]] | None = None,
+        shared: Callable[[], AbstractAsyncContextManager[Handle | None]] | None = None,
     ) -> None:
         self._verify = verify
+        self._shared = shared
         self._driver = driver
         self._role = role
         self._prepare = prepare
@@ -134,6 +144,12 @@ class Supervisor:
         """
         await self._begin(give_up=True)
 
+    def start_in_background(self) -> None:
+        """Keep the guest up from now on; `status` tells of failures."""
+        settled = asyncio.get_running_loop().create_future()
+        settled.set_result(None)
+        self._life = asyncio.create_task(self._live(settled, give_up=False))
+
     async def restart(self) -> None:
         """End the guest and bring it up again; raises as `start` does, but goes on
         trying afterwards unless a person has to mend something first."""
@@ -145,6 +161,13 @@ class Supervisor:
     async def stop(self) -> None:
         """End the guest and the supervision. Idempotent; interrupts `start`."""
         await self._end_life()
+        self._note("stopped")
+
+    async def release(self) -> None:
+        """End the supervision and let the guest run on. Idempotent."""
+        await self._cancel_life()
+        await self._close_channel()
+        self._handle = self._launch = None
         self._note("stopped")
 
     async def launch(self) -> Launch:
@@ -187,11 +210,14 @@ class Supervisor:
         self._life = asyncio.create_task(self._live(self._settled, give_up))
         await self._settled
 
-    async def _end_life(self) -> None:
+    async def _cancel_life(self) -> None:
         if self._life is not None:
             self._life.cancel()
             await asyncio.wait({self._life})
             self._life = None
+
+    async def _end_life(self) -> None:
+        await self._cancel_life()
         if self._settled is not None and not self._settled.done():
             self._settled.set_exception(
                 HostError(Code.CANCELLED, f"the {self._role} guest was stopped while it started")
@@ -202,16 +228,19 @@ class Supervisor:
         """Up, down and up again, until cancelled or a person is needed."""
         while True:
             error, fatal = await self._one_life(settled)
+            shared = self._shared is not None
+            fatal = fatal or (shared and self._handle is None)
             try:
                 await self._end_guest(grace=0.0)
             except WireError as stuck:
                 error, fatal = stuck, True
             first = not settled.done()
-            delay = self._next_delay()
-            if done := fatal or (first and give_up):
-                self._note("failed", _one_line(error))
-            else:
-                self._note("backing_off", f"{_one_line(error)}; next start in {delay:g} s")
+            delay = self._policy.backoff_max if fatal else self._next_delay()
+            done = (fatal and not shared) or (first and give_up)
+            reason = _one_line(error, with_fix=fatal)
+            if not done:
+                reason += f"; next start in {delay:g} s"
+            self._note("failed" if fatal or done else "backing_off", reason)
             if first:
                 settled.set_exception(error)
             if done:
@@ -253,8 +282,9 @@ class Supervisor:
         self._launch = launch = self._prepare()
         clear_unless_file(launch.spec.log_path)
         self._log_offset = next_offset(launch.spec.log_path)
-        self._handle = await self._driver.start(launch.spec)
-        self._on_handle(self._handle)
+        async with self._shared() if self._shared is not None else nullcontext(None) as running:
+            self._handle = running or await self._driver.start(launch.spec)
+            self._on_handle(self._handle)
         ended = asyncio.create_task(self._driver.wait(self._handle))
         try:
             async with asyncio.timeout(self._policy.start_timeout):
@@ -309,7 +339,8 @@ class Supervisor:
                     continue
                 misses += 1
                 self._note("unhealthy", f"{misses} health checks in a row without an answer")
-                if misses >= self._policy.failed_checks:
+                loaded = loop.time() - ready_since > self._policy.load_time
+                if misses >= self._policy.failed_checks and loaded:
                     raise TierError(Code.TIMEOUT, f"the {self._role} guest hangs: {self._reason}")
         finally:
             ended.cancel()
@@ -325,17 +356,20 @@ class Supervisor:
         assert self._launch is not None
         return read_from(self._launch.spec.log_path, self._log_offset)
 
-    async def _end_guest(self, grace: float) -> None:
+    async def _close_channel(self) -> None:
         if self._channel is not None:
             await self._channel.close()
             self._channel = None
+
+    async def _end_guest(self, grace: float) -> None:
+        await self._close_channel()
         if self._handle is not None:
             await self._driver.stop(self._handle, grace)
             self._handle = None
             self._on_handle(None)
-        if self._launch is not None:
+        if self._launch is not None and self._shared is None:
             _remove_socket(self._launch.endpoint)
-            self._launch = None
+        self._launch = None
 
     def _note(self, state: str, reason: str = "") -> None:
         if state != self._state:
@@ -357,6 +391,7 @@ def _remove_socket(endpoint: str) -> None:
         clear(path)
 
 
-def _one_line(error: WireError) -> str:
+def _one_line(error: WireError, *, with_fix: bool) -> str:
     why = f" ({error.details})" if error.details else ""
-    return f"{error.brief}{why}"
+    fix = f"; fix: {error.resolution}" if with_fix and error.resolution else ""
+    return f"{error.brief}{why}{fix}"

@@ -45,10 +45,13 @@ class LaunchSpec:
     secret, so it is in no representation, argument, variable or file that
     outlives the hand-over. The guest's standard output and error are appended
     to `log_path` on the host. `owner` is the uid and gid that own the mounts.
+    `home` is the directory on the host that the guest serves: its user's
+    workspace, or the embedder's directory (then `user_id` is empty).
     """
 
     role: Role
     user_id: str
+    home: Path
     launch_id: str
     command: tuple[str, ...]
     mounts: tuple[BoundMount, ...]
@@ -68,8 +71,6 @@ class Capabilities:
 
     tier: str
     unsupported: Mapping[Role, str]
-    guests_outlive_runner: bool
-    """A running guest can be taken over by the next runner; otherwise it is ended."""
     own_files: frozenset[Role] = frozenset()
     """The roles whose guests have a file system of their own, where the mounts are at
     their virtual paths; other guests see the host's paths."""
@@ -166,7 +167,9 @@ class TierDriver(Protocol):
         Raises `TierError` where it cannot be started (command missing, log not
         writable, role unsupported); then nothing of it is left. A guest that
         ends before it has read its envelope was started all the same: `inspect`
-        tells. Cancelling ends what was begun.
+        tells. A guest outlives the driver and the runner: one that must not
+        watches its standard input, which ends with the runner. Cancelling ends
+        what was begun.
         """
         ...
 
@@ -188,9 +191,9 @@ class TierDriver(Protocol):
         """
         ...
 
-    async def clear(self, user_id: str, workspace: Path) -> list[str]:
-        """End whatever guests of this workspace the tier itself still knows, though no
-        handle of them was kept; what was ended, in words. Only before a start."""
+    async def clear(self, user_id: str, home: Path) -> list[str]:
+        """End whatever guests of this home the tier itself still knows, though no handle
+        of them was saved; what was ended, in words. Only before a start."""
         ...
 
     async def recover(self, handle: Handle) -> bool:

@@ -15,6 +15,8 @@ class Role(StrEnum):
 
     AGENT = "agent"
     SHELL = "shell"
+    EMBEDDER = "embedder"
+    """One per host and model, shared by all users; it sees no workspace."""
 
 
 class Access(StrEnum):

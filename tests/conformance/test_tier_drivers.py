@@ -20,12 +20,12 @@ from runner.errors import TierError, WorkspaceError
 from runner.host.logs import ROTATE_BYTES
 from runner.tiers.base import Handle, Inspection, LaunchSpec, TierDriver
 from runner.tiers.container.driver import ContainerDriver
-from runner.tiers.fake import Behaviour, FakeDriver
 from runner.tiers.process.bubblewrap import Bubblewrap
 from runner.tiers.process.driver import ProcessDriver
 from runner.workspace.mounts import Role
 from runner.workspace.workspace import Workspace
 from tests.support import engine
+from tests.support.fake_tier import Behaviour, FakeDriver
 from tests.support.guests import command
 
 GUARD_S = 60.0
@@ -43,6 +43,7 @@ class Tier:
     """A driver, another one as the next runner would have it, and launches for them."""
 
     name: str
+    role: Role
     driver: TierDriver
     successor: Callable[[], TierDriver]
     workspace: Workspace
@@ -62,8 +63,9 @@ class Tier:
             ),
         )
         return LaunchSpec(
-            role=Role.AGENT,
-            user_id="alice",
+            role=self.role,
+            user_id=self.user_id,
+            home=self.workspace.path,
             launch_id=launch_id,
             command=engine.command_inside(behaviour) if self.inside else command(behaviour),
             mounts=self.workspace.mounts(Role.AGENT),
@@ -73,6 +75,11 @@ class Tier:
             working_directory=Path("/.oxydra") if self.inside else self.workspace.path,
             owner=(self.workspace.owner.uid, self.workspace.owner.gid),
         )
+
+    @property
+    def user_id(self) -> str:
+        """Whose guest it is; the embedder is nobody's."""
+        return "" if self.role is Role.EMBEDDER else "alice"
 
     @property
     def endpoint(self) -> str:
@@ -109,29 +116,40 @@ def workspace() -> Iterator[Workspace]:
         yield made
 
 
+@pytest.fixture(params=[Role.AGENT, Role.EMBEDDER])
+def role(request: pytest.FixtureRequest) -> Role:
+    """The roles that every tier runs; guests of the shell have a suite of their own."""
+    found: Role = request.param
+    return found
+
+
 @pytest.fixture(params=["process", "fake", pytest.param("container", marks=pytest.mark.docker)])
-async def tier(request: pytest.FixtureRequest, workspace: Workspace) -> AsyncIterator[Tier]:
+async def tier(
+    request: pytest.FixtureRequest, workspace: Workspace, role: Role
+) -> AsyncIterator[Tier]:
     if request.param == "process":
-        made = Tier("process", ProcessDriver(), ProcessDriver, workspace)
+        made = Tier("process", role, ProcessDriver(), ProcessDriver, workspace)
     elif request.param == "fake":
         fake = FakeDriver(lambda spec: FAKE[spec.command[-1]])
-        made = Tier("fake", fake, lambda: FakeDriver(world=fake), workspace)
+        made = Tier("fake", role, fake, lambda: FakeDriver(world=fake), workspace)
     else:
         settings = engine.standin_images()
         owned = replace(workspace, owner=engine.owner())
         owned.provision()
         driver = ContainerDriver(settings)
-        made = Tier("container", driver, lambda: ContainerDriver(settings), owned, inside=True)
+        made = Tier(
+            "container", role, driver, lambda: ContainerDriver(settings), owned, inside=True
+        )
     yield made
     for handle in made.started:
         await made.driver.stop(handle, 0)
     if made.inside:
-        assert await made.driver.clear("alice", made.workspace.path) == []
+        assert await made.driver.clear(made.user_id, made.workspace.path) == []
 
 
 @pytest.fixture
 async def process_tier(workspace: Workspace) -> AsyncIterator[Tier]:
-    made = Tier("process", ProcessDriver(), ProcessDriver, workspace)
+    made = Tier("process", Role.AGENT, ProcessDriver(), ProcessDriver, workspace)
     yield made
     for handle in made.started:
         await made.driver.stop(handle, 0)
@@ -151,8 +169,8 @@ async def test_a_started_guest_runs_and_answers(tier: Tier) -> None:
     assert found.resident_bytes > 0
     assert (handle.driver, handle.role, handle.user_id, handle.launch_id) == (
         tier.name,
-        Role.AGENT,
-        "alice",
+        tier.role,
+        tier.user_id,
         "launch-0",
     )
     assert "serving" in tier.log
@@ -228,7 +246,7 @@ async def test_many_may_wait_and_one_who_leaves_disturbs_nobody(tier: Tier) -> N
 
 
 async def test_a_handle_of_somebody_else_is_simply_gone(tier: Tier) -> None:
-    stranger = Handle(tier.name, Role.AGENT, "bob", "never-launched", {"pid": os.getpid()})
+    stranger = Handle(tier.name, tier.role, "bob", "never-launched", {"pid": os.getpid()})
     assert await tier.driver.inspect(stranger) == Inspection(running=False)
     assert await within(tier.driver.wait(stranger)) is None
     await tier.driver.stop(stranger)

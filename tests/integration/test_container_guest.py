@@ -49,6 +49,7 @@ class House:
         made = LaunchSpec(
             role=role,
             user_id="alice",
+            home=self.workspace.path,
             launch_id=f"launch-{len(self.started)}",
             command=("/bin/sh", "-c", script),
             mounts=self.workspace.mounts(role),
@@ -156,7 +157,7 @@ async def test_the_hardening_holds_from_inside(house: House) -> None:
     assert not {"kvm", "fuse", "mem", "sda", "vda", "console0"} & set(lines)
 
 
-@pytest.mark.parametrize("role", Role)
+@pytest.mark.parametrize("role", MOUNTS)
 async def test_the_mounts_inside_are_the_table_cell_by_cell(house: House, role: Role) -> None:
     every = sorted({mount.virtual for mounts in MOUNTS.values() for mount in mounts})
     for directory in MOUNTS[role]:
@@ -372,7 +373,7 @@ async def main():
     uid, gid = int(sys.argv[2]), int(sys.argv[3])
     workspace = Workspace(Path(sys.argv[1]), "alice", Owner(uid, gid, frozenset({0, uid})))
     handle = await ContainerDriver(standin_images()).start(LaunchSpec(
-        role=Role.AGENT, user_id="alice", launch_id="orphan",
+        role=Role.AGENT, user_id="alice", home=workspace.path, launch_id="orphan",
         command=("/bin/sh", "-c", "read line; read more; exit 3"),
         mounts=workspace.mounts(Role.AGENT), environment={}, envelope=b"line\\n",
         log_path=workspace.log(Role.AGENT), working_directory=Path("/shared"), owner=(uid, gid)))

@@ -28,7 +28,7 @@ from runner.host.launch import AgentLauncher, EmbedderAt
 from runner.tiers.base import Capabilities
 from runner.workspace.workspace import Workspace
 
-TIER = Capabilities(tier="process", unsupported={}, guests_outlive_runner=False)
+TIER = Capabilities(tier="process", unsupported={})
 DEFAULT = set(TOOLS) - OFF_BY_DEFAULT
 WITHOUT_SHELL = DEFAULT - {"shell_exec"}
 NOBODY = cast("Context", None)

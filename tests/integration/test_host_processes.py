@@ -18,7 +18,7 @@ from runner.config.models import Config, EmbedderSection
 from runner.host.host import Host
 from runner.host.runtime import Runtime, load_state
 from runner.host.supervisor import Policy
-from runner.workspace.mounts import Role
+from runner.workspace.mounts import MOUNTS, Role
 from runner.workspace.workspace import Workspace
 from tests.support.guests import command
 
@@ -151,7 +151,7 @@ async def test_a_guest_can_plant_no_trap_for_the_next_start(root: Path, trap: st
     workspace.provision()
     victim = root / "victim"
     victim.write_text("precious")
-    for role in Role:
+    for role in MOUNTS:
         log = workspace.log(role)
         if trap == "link":
             log.symlink_to(victim)

@@ -80,6 +80,7 @@ class House:
         return LaunchSpec(
             role=Role.SHELL,
             user_id="alice",
+            home=self.alice,
             launch_id="boundary",
             command=(
                 *(sys.executable, "-P", "-m", "shell_daemon.server"),

@@ -16,6 +16,7 @@ import pytest
 
 from runner.config.models import ContainerSection
 from runner.tiers.container.names import LABEL_WORKSPACE, Place
+from runner.workspace.mounts import Role
 from runner.workspace.ownership import Owner
 
 IMAGES = "oxydra-standin"
@@ -70,8 +71,8 @@ def command_inside(behaviour: str) -> tuple[str, ...]:
 
 @cache
 def standin_images() -> ContainerSection:
-    """Settings whose agent and shell images hold the stand-in guest; built once."""
-    for role in ("agent", "shell"):
+    """Settings whose images hold the stand-in guest; built once."""
+    for role in Role:
         base = f"oxydra-{role}:{version('oxydra')}"
         known = subprocess.run(["docker", "image", "inspect", base], capture_output=True)
         if known.returncode != 0:

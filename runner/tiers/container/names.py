@@ -3,11 +3,11 @@
 import hashlib
 from dataclasses import dataclass
 from importlib.metadata import version as installed_version
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Final
 
 from runner.tiers.base import LaunchSpec
-from runner.workspace.mounts import MOUNTS, Role
+from runner.workspace.mounts import Role
 
 LABEL_ROLE: Final = "oxydra.role"
 LABEL_USER: Final = "oxydra.user"
@@ -21,23 +21,26 @@ _SHORT: Final = 8
 
 @dataclass(frozen=True)
 class Place:
-    """One user's guests on this host: an engine's names are shared by all who use it."""
+    """The guests of one home on this host: an engine's names are shared by all who use it.
+
+    `user_id` is empty for the embedder, which serves all users.
+    """
 
     user_id: str
     digest: str
-    """SHA-256 of the workspace's real path."""
+    """SHA-256 of the home's real path."""
 
     @classmethod
-    def of(cls, user_id: str, workspace: Path) -> "Place":
-        return cls(user_id, hashlib.sha256(bytes(workspace.resolve())).hexdigest())
+    def of(cls, user_id: str, home: Path) -> "Place":
+        return cls(user_id, hashlib.sha256(bytes(home.resolve())).hexdigest())
 
     @classmethod
     def of_launch(cls, spec: LaunchSpec) -> "Place":
-        return cls.of(spec.user_id, workspace_of(spec))
+        return cls.of(spec.user_id, spec.home)
 
     @property
     def prefix(self) -> str:
-        return f"oxydra-{self.digest[:_SHORT]}-{self.user_id}"
+        return "-".join(filter(None, ("oxydra", self.digest[:_SHORT], self.user_id)))
 
     def container(self, role: Role) -> str:
         return f"{self.prefix}-{role}"
@@ -62,12 +65,3 @@ def launch_labels(spec: LaunchSpec, spec_hash: str) -> dict[str, str]:
         LABEL_SPEC: spec_hash,
         LABEL_VERSION: installed_version("oxydra"),
     }
-
-
-def workspace_of(spec: LaunchSpec) -> Path:
-    """The workspace that the mounts of `spec` come from."""
-    rows = {mount.directory for mount in MOUNTS[spec.role]}
-    for bound in spec.mounts:
-        if bound.mount.directory in rows:
-            return bound.host_path.parents[len(PurePosixPath(bound.mount.directory).parts) - 1]
-    raise ValueError(f"launch {spec.launch_id} mounts nothing of a workspace")

@@ -13,7 +13,7 @@ from runner.errors import TierError
 from runner.tiers.base import LaunchSpec, Network
 from runner.tiers.container.engine import EngineFacts
 from runner.tiers.container.names import Place, launch_labels
-from runner.workspace.mounts import MOUNTS, Access, BoundMount
+from runner.workspace.mounts import MOUNTS, Access, BoundMount, Role
 
 _MIB: Final = 1024 * 1024
 _RUN_BYTES: Final = 16 * _MIB
@@ -143,7 +143,10 @@ def _is_shared(bound: BoundMount) -> bool:
 
 
 def _selinux_level(spec: LaunchSpec) -> str:
-    """One for both guests of a user, for sockets do not connect across levels."""
+    """One for both guests of a user, for sockets do not connect across levels; the
+    embedder's is the lowest, to which every user's guests may connect."""
+    if spec.role is Role.EMBEDDER:
+        return "s0"
     number = int(Place.of_launch(spec).digest[:8], 16)
     first, second = number % 1024, number // 1024 % 1023
     second += second >= first

@@ -1,61 +1,40 @@
-"""How much memory a guest has, as the host sees its processes."""
+"""The process tier: the agent and the embedder are child processes, the shell is one in
+bubblewrap."""
 
-import asyncio
 import contextlib
 import os
 import signal
 import subprocess
-from dataclasses import dataclass
+import threading
+import time
+from functools import partial
 from pathlib import Path
+from typing import IO, Final
 
 import psutil
 from wire.errors import Code
 
 from runner.errors import TierError
 from runner.host.logs import open_for_append
-from runner.tiers.base import Capabilities, Confinement, Handle, Inspection, LaunchSpec, Network
+from runner.tiers.base import Capabilities, Confinement, Handle, LaunchSpec, Network
 from runner.tiers.process.bubblewrap import Bubblewrap
 from runner.tiers.process.cgroup import Cgroup
+from runner.tiers.running import RunningGuest, RunningGuests, wait_in_thread
 from runner.workspace.mounts import Role
 
-
-def resident_bytes(pid: int) -> int:
-    """Of the process and all below it; 0 for one that is gone. Blocks for milliseconds."""
-    found = 0
-    with contextlib.suppress(psutil.Error):
-        process = psutil.Process(pid)
-        for each in [process, *process.children(recursive=True)]:
-            with contextlib.suppress(psutil.Error):
-                found += each.memory_info().rss
-    return found
-
-
-_KILL_PATIENCE_S = 5.0
-_CGROUP_LOOKS = 250
-_CGROUP_LOOK_S = 0.02
-_CLOCK_TOLERANCE_S = 1.0
+_KILL_TIMEOUT_S: Final = 5.0
+_CGROUP_TRIES: Final = 250
+_CGROUP_PAUSE_S: Final = 0.02
+_CLOCK_TOLERANCE_S: Final = 1.0
 """The system clock may be set between two looks at a process's start time."""
 
 
-@dataclass
-class _Guest:
-    """`ended` resolves to the exit code once the process and its group are gone.
-
-    `stdin` is there where closing it is the polite way to end the guest:
-    bubblewrap passes no signal on.
-    """
-
-    pid: int
-    ended: asyncio.Task[int | None]
-    stdin: asyncio.StreamWriter | None = None
-
-
-class ProcessDriver:
+class ProcessDriver(RunningGuests):
     """See `runner.tiers.base.TierDriver`."""
 
     def __init__(self, bubblewrap: Bubblewrap | None = None) -> None:
+        super().__init__()
         self._bubblewrap = bubblewrap or Bubblewrap()
-        self._guests: dict[str, _Guest] = {}
 
     @property
     def capabilities(self) -> Capabilities:
@@ -63,7 +42,6 @@ class ProcessDriver:
         return Capabilities(
             tier="process",
             unsupported={Role.SHELL: reason} if reason else {},
-            guests_outlive_runner=False,
             own_files=frozenset({Role.SHELL}),
         )
 
@@ -84,8 +62,11 @@ class ProcessDriver:
                 first = cgroup.command(command)
         log_fd = open_for_append(spec.log_path)
         try:
-            process = await asyncio.create_subprocess_exec(
-                *first,
+            # Not asyncio's: that kills its processes with the event loop, and the embedder
+            # outlives the runner that started it.
+            process = subprocess.Popen(  # noqa: ASYNC220, S603
+                first,
+                bufsize=0,
                 stdin=subprocess.PIPE,
                 stdout=log_fd,
                 stderr=log_fd,
@@ -102,11 +83,17 @@ class ProcessDriver:
             ) from None
         finally:
             os.close(log_fd)
-        ended = asyncio.create_task(_child_end(process, cgroup))
         assert process.stdin is not None
-        process.stdin.write(spec.envelope)
-        stdin = process.stdin if confined else None
-        self._guests[spec.launch_id] = _Guest(process.pid, ended, stdin)
+        threading.Thread(target=_send, args=(process.stdin, spec.envelope), daemon=True).start()
+        terminate = partial(_signal_group, process.pid, signal.SIGTERM)
+        self._guests[spec.launch_id] = RunningGuest(
+            pid=process.pid,
+            ended=wait_in_thread(partial(_wait_for_child, process, cgroup)),
+            # bubblewrap passes no signal on; its guest ends with its standard input
+            terminate=process.stdin.close if confined else terminate,
+            kill=partial(_signal_group, process.pid, signal.SIGKILL),
+            stuck=_stuck(spec.role, process.pid),
+        )
         return Handle(
             driver="process",
             role=spec.role,
@@ -119,50 +106,20 @@ class ProcessDriver:
             },
         )
 
-    async def inspect(self, handle: Handle) -> Inspection:
-        guest = self._guests.get(handle.launch_id)
-        if guest is None:
-            return Inspection(running=False)
-        if guest.ended.done():
-            return Inspection(running=False, pid=guest.pid, exit_code=guest.ended.result())
-        return Inspection(running=True, pid=guest.pid, resident_bytes=resident_bytes(guest.pid))
-
-    async def wait(self, handle: Handle) -> int | None:
-        guest = self._guests.get(handle.launch_id)
-        return None if guest is None else await asyncio.shield(guest.ended)
-
-    async def stop(self, handle: Handle, grace: float = 5.0) -> None:
-        guest = self._guests.get(handle.launch_id)
-        if guest is None or guest.ended.done():
-            return
-        try:
-            if grace > 0:
-                if guest.stdin is not None:
-                    guest.stdin.close()
-                else:
-                    _signal_group(guest.pid, signal.SIGTERM)
-                await asyncio.wait({guest.ended}, timeout=grace)
-        finally:
-            if not guest.ended.done():
-                _signal_group(guest.pid, signal.SIGKILL)
-        await asyncio.wait({guest.ended}, timeout=_KILL_PATIENCE_S)
-        if not guest.ended.done():
-            raise TierError(
-                Code.INTERNAL,
-                f"the {handle.role} guest does not end",
-                details=f"pid {guest.pid} survives SIGKILL: it waits for the kernel",
-                resolution="look for a hanging disk or network mount: dmesg",
-            )
-
-    async def clear(self, user_id: str, workspace: Path) -> list[str]:  # noqa: ARG002
+    async def clear(self, user_id: str, home: Path) -> list[str]:  # noqa: ARG002
         return []
 
     async def recover(self, handle: Handle) -> bool:
         process = _same_process(handle)
         if process is None:
             return False
-        ended = asyncio.create_task(_stranger_end(process))
-        self._guests[handle.launch_id] = _Guest(process.pid, ended)
+        self._guests[handle.launch_id] = RunningGuest(
+            pid=process.pid,
+            ended=wait_in_thread(partial(_wait_for_stranger, process)),
+            terminate=partial(_signal_group, process.pid, signal.SIGTERM),
+            kill=partial(_signal_group, process.pid, signal.SIGKILL),
+            stuck=_stuck(handle.role, process.pid),
+        )
         return True
 
 
@@ -179,36 +136,47 @@ def _check_shell(spec: LaunchSpec, reason: str) -> None:
         )
 
 
-async def _child_end(process: asyncio.subprocess.Process, cgroup: Cgroup | None) -> int:
-    code = await process.wait()
-    await _end_group(process.pid)
-    for _ in range(_CGROUP_LOOKS):  # the kernel ends what was inside bubblewrap a moment later
+def _stuck(role: Role, pid: int) -> TierError:
+    return TierError(
+        Code.INTERNAL,
+        f"the {role} guest does not end",
+        details=f"pid {pid} survives SIGKILL: it waits for the kernel",
+        resolution="look for a hanging disk or network mount: dmesg",
+    )
+
+
+def _send(stdin: IO[bytes], envelope: bytes) -> None:
+    with contextlib.suppress(OSError, ValueError):  # the guest has ended, or is being ended
+        while envelope:
+            envelope = envelope[stdin.write(envelope) :]
+
+
+def _wait_for_child(process: "subprocess.Popen[bytes]", cgroup: Cgroup | None) -> int:
+    code = process.wait()
+    assert process.stdin is not None
+    process.stdin.close()
+    _end_group(process.pid)
+    for _ in range(_CGROUP_TRIES):  # the kernel ends what was inside bubblewrap a moment later
         if cgroup is None or cgroup.remove():
             break
-        await asyncio.sleep(_CGROUP_LOOK_S)
+        time.sleep(_CGROUP_PAUSE_S)
     return code
 
 
-async def _stranger_end(process: psutil.Process) -> None:
+def _wait_for_stranger(process: psutil.Process) -> None:
     """Wait for a process that is not our child; nobody can tell us its exit code."""
-    while True:
-        try:
-            await asyncio.to_thread(process.wait, 0.2)
-            break
-        except psutil.TimeoutExpired:
-            continue
-    await _end_group(process.pid)
+    process.wait()
+    _end_group(process.pid)
 
 
-async def _end_group(leader: int) -> None:
-    """Kill what the guest left behind, and see it gone."""
-    if not _signal_group(leader, signal.SIGKILL):
-        return
-    if members := _living_members(leader):
-        await asyncio.to_thread(psutil.wait_procs, members, _KILL_PATIENCE_S)
+def _end_group(leader: int) -> None:
+    """Kill what the guest has started and left running, and see it gone."""
+    if _signal_group(leader, signal.SIGKILL) and (members := _living_members(leader)):
+        psutil.wait_procs(members, _KILL_TIMEOUT_S)
 
 
 def _signal_group(leader: int, number: signal.Signals) -> bool:
+    """Whether there was still a process in the group of `leader`."""
     try:
         os.killpg(leader, number)
     except ProcessLookupError:

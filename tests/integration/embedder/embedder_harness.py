@@ -6,8 +6,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -15,15 +15,26 @@ from wire.v1 import control_pb2
 
 from guest.embedding.client import RemoteEmbedder
 from runner.config.models import Config
-from runner.embedder.container import ContainerEmbedder
-from runner.embedder.home import EmbedderHome
-from runner.embedder.manager import EmbedderManager, Timing, home_for
-from runner.workspace.ownership import Owner
+from runner.host.embedder import POLICY, Embedder, EmbedderHome
+from runner.host.supervisor import Policy
+from runner.images.naming import ImageRole, image_name
+from runner.tiers.base import TierDriver
+from runner.tiers.container.names import Place as ContainerPlace
+from runner.tiers.drivers import driver_for
+from runner.workspace.mounts import Role
 
 TOKEN = "test-token"
 LIMIT_S = 120.0
 IMAGES = os.environ.get("TESTS_IMAGES", "oxydra")
-QUICK = Timing(look=0.05, ask=0.1, answer=0.3, hung=20.0, backoff_first=0.05, backoff_max=0.4)
+QUICK = replace(
+    POLICY,
+    check_interval=0.1,
+    check_timeout=2.0,
+    failed_checks=10,
+    load_time=0.0,
+    backoff_first=0.05,
+    backoff_max=0.4,
+)
 
 
 @dataclass(frozen=True)
@@ -57,32 +68,53 @@ class Place:
     images: str = IMAGES
     engine: str = "auto"
 
-    def home(self, settings: Settings = HASHING) -> EmbedderHome:
-        config = Config.model_validate(
+    def config(self, settings: Settings = HASHING) -> Config:
+        return Config.model_validate(
             {
                 "tier": self.tier,
                 "embedder": {"backend": settings.backend, "model": settings.model},
                 "container": {"images": self.images, "engine": self.engine},
             }
         )
-        return home_for(config, self.tier, self.directory, Owner.of(config))
+
+    def home(self, settings: Settings = HASHING) -> EmbedderHome:
+        return EmbedderHome.locate(self.config(settings), self.directory)
+
+    def driver(self) -> TierDriver:
+        return driver_for(self.tier, self.config().container)
+
+    def embedder(
+        self,
+        settings: Settings = HASHING,
+        policy: Policy = QUICK,
+        environ: Mapping[str, str] = os.environ,
+    ) -> Embedder:
+        """The share of one more runner."""
+        return Embedder(self.home(settings), self.driver(), policy, environ)
+
+    @property
+    def image(self) -> str:
+        return image_name(self.images, ImageRole.EMBEDDER)
+
+    @property
+    def container(self) -> str:
+        """What the embedder's container is called."""
+        return ContainerPlace.of("", self.home().path).container(Role.EMBEDDER)
 
     def require_image(self) -> "Place":
-        """Fail at once, instead of when patience ends, where the image was not built."""
-        home = self.home()
-        if isinstance(home, ContainerEmbedder):
-            found = subprocess.run(["docker", "image", "inspect", home.image], capture_output=True)
-            assert found.returncode == 0, f"there is no image {home.image}: runner images build"
+        """Fail at once, instead of after a timeout, where the image was not built."""
+        if self.tier != "process":
+            found = subprocess.run(["docker", "image", "inspect", self.image], capture_output=True)
+            assert found.returncode == 0, f"there is no image {self.image}: runner images build"
         return self
 
     def is_clean(self) -> bool:
         """Nothing of an embedder is left but its empty files, its token and its log."""
         home = self.home()
-        files = (home.lock, home.leases, home.spawn_lock)
         return (
-            not home.is_running()
-            and not home.socket.exists()
-            and all(file.read_text() == "" for file in files)
+            not home.socket.exists()
+            and not home.state.exists()
+            and home.leases.read_text() == ""
             and not own_children()
             and self.containers() == []
         )
@@ -91,14 +123,19 @@ class Place:
         """The engine's containers that belong here, running or not."""
         if self.tier == "process":
             return []
-        label = f"label=oxydra.home={self.home().path}"
-        return docker("ps", "--all", "--quiet", "--filter", label).split()
+        return containers_of(self.home())
 
     def hang(self, pid: int) -> None:
         """Stop the embedder with this process id, and all that belongs to it, as a hang does."""
         process = psutil.Process(pid)
         for each in (*process.children(recursive=True), process):
             each.suspend()
+
+
+def containers_of(home: EmbedderHome) -> list[str]:
+    """The engine's containers of this home, running or not."""
+    label = f"label=oxydra.workspace={ContainerPlace.of('', home.path).digest}"
+    return docker("ps", "--all", "--quiet", "--filter", label).split()
 
 
 def docker(*arguments: str) -> str:
@@ -108,10 +145,10 @@ def docker(*arguments: str) -> str:
 
 
 async def until(
-    manager: EmbedderManager, state: str, where: Callable[[control_pb2.GuestStatus], bool] = bool
+    share: Embedder, state: str, where: Callable[[control_pb2.GuestStatus], bool] = bool
 ) -> control_pb2.GuestStatus:
     deadline = asyncio.get_running_loop().time() + LIMIT_S
-    while (seen := await manager.status()).state != state or not where(seen):
+    while (seen := await share.status()).state != state or not where(seen):
         assert asyncio.get_running_loop().time() < deadline, f"{state} expected: {seen}"
         await asyncio.sleep(0.02)
     return seen

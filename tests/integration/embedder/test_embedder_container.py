@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from guest.embedding.client import RemoteEmbedder
-from runner.embedder.container import ContainerEmbedder
-from runner.embedder.manager import EmbedderManager
+from runner.host.embedder import POLICY, Embedder
+from runner.tiers.container.names import Place as ContainerPlace
 from tests.integration.embedder.embedder_harness import (
     HASHING,
     LIMIT_S,
-    QUICK,
     Place,
     Settings,
+    containers_of,
     docker,
     eventually,
     until,
@@ -31,7 +31,7 @@ connection = socket.socket(socket.AF_UNIX)
 connection.connect("/embedder/embedder.sock")
 print(sorted(os.listdir("/embedder")))
 try:
-    open("/embedder/planted", "w")
+    open("/embedder/more", "w")
 except OSError as error:
     print(error.strerror)
 """
@@ -43,23 +43,23 @@ def place(short_dir: Path) -> Place:
 
 
 @pytest.fixture
-async def manager(place: Place) -> AsyncIterator[EmbedderManager]:
-    manager = EmbedderManager(place.home(), QUICK)
-    yield manager
-    await manager.stop()
+async def embedder(place: Place) -> AsyncIterator[Embedder]:
+    embedder = place.embedder()
+    yield embedder
+    await embedder.stop()
     await eventually(place.is_clean, "nothing is left")
 
 
 async def failure(place: Place, settings: Settings = HASHING) -> str:
     """What `status` says of an embedder that cannot be started there."""
-    manager = EmbedderManager(place.home(settings), QUICK)
+    embedder = place.embedder(settings)
     try:
-        await manager.start()
-        seen = await until(manager, "failed")
-        assert (seen.pid, seen.restarts) == (0, 0)
+        await embedder.start()
+        seen = await until(embedder, "failed")
+        assert seen.pid == 0
         return seen.reason
     finally:
-        await asyncio.wait_for(manager.stop(), LIMIT_S)
+        await asyncio.wait_for(embedder.stop(), LIMIT_S)
 
 
 def inspected(place: Place) -> dict[str, Any]:
@@ -69,18 +69,18 @@ def inspected(place: Place) -> dict[str, Any]:
 
 
 async def test_it_computes_with_no_right_no_network_and_no_file_but_its_own(
-    place: Place, manager: EmbedderManager
+    place: Place, embedder: Embedder
 ) -> None:
     home = place.home()
-    await manager.start()
-    await until(manager, "ready")
-    guest = RemoteEmbedder(*manager.link())
+    await embedder.start()
+    await until(embedder, "ready")
+    guest = RemoteEmbedder(embedder.link().endpoint, embedder.link().token)
     assert (await guest.embed(["one", "two"], timeout=60)).vectors.shape == (2, 384)
     await guest.close()
 
     found = inspected(place)
     host, config = found["HostConfig"], found["Config"]
-    assert found["Name"] == f"/oxydra-embedder-{home.key}"
+    assert found["Name"] == f"/{place.container}"
     assert config["User"] == f"{home.owner.uid}:{home.owner.gid}"
     assert home.owner.uid != 0
     assert (host["NetworkMode"], host["ReadonlyRootfs"], host["Init"]) == ("none", True, True)
@@ -89,49 +89,48 @@ async def test_it_computes_with_no_right_no_network_and_no_file_but_its_own(
     assert not host["Privileged"]
     assert 0 < host["Memory"] == host["MemorySwap"]
     assert 0 < host["PidsLimit"] < 1000
+    assert {limit["Name"] for limit in host["Ulimits"]} == {"nofile", "core"}
     mounts = {(mount["Destination"], mount["Source"], mount["RW"]) for mount in found["Mounts"]}
     assert mounts == {
-        ("/embedder/socket", str(home.socket_directory), True),
-        ("/embedder/state", str(home.state_directory), True),
+        ("/embedder/socket", str(home.socket.parent), True),
+        ("/embedder/state", str(home.leases.parent), True),
     }
-    assert manager.link()[1] not in json.dumps(found)
+    assert embedder.link().token not in json.dumps(found)
 
 
 async def test_a_guest_with_its_socket_directory_reaches_it_and_can_change_nothing(
-    place: Place, manager: EmbedderManager
+    place: Place, embedder: Embedder
 ) -> None:
     home = place.home()
-    assert isinstance(home, ContainerEmbedder)
-    await manager.start()
-    await until(manager, "ready")
+    await embedder.start()
+    await until(embedder, "ready")
     run = ["run", "--rm", "--network", "none", "--cap-drop", "ALL", "--entrypoint", "python3"]
     run += ["--user", f"{home.owner.uid}:{home.owner.gid}"]
-    run += ["--volume", f"{home.socket_directory}:/embedder:ro", home.image, "-c", _CONNECT]
+    run += ["--volume", f"{home.socket.parent}:/embedder:ro", place.image, "-c", _CONNECT]
     seen = await asyncio.to_thread(docker, *run)
     assert seen.splitlines() == ["['embedder.sock']", "Read-only file system"]
 
 
 async def test_what_an_earlier_runner_left_half_made_is_replaced(
-    place: Place, manager: EmbedderManager
+    place: Place, embedder: Embedder
 ) -> None:
     home = place.home()
-    assert isinstance(home, ContainerEmbedder)
     home.prepare()
-    label = f"oxydra.home={home.path}"
-    left = docker("create", "--name", home.name, "--label", label, home.image, "true")
-    await manager.start()
-    await until(manager, "ready")
+    labels = [
+        f"--label={name}={value}" for name, value in ContainerPlace.of("", home.path).labels.items()
+    ]
+    left = docker("create", "--name", place.container, *labels, place.image, "true")
+    await embedder.start()
+    await until(embedder, "ready")
     assert left not in docker("ps", "--all", "--quiet", "--no-trunc")
 
 
 async def test_a_strangers_container_is_left_alone(place: Place) -> None:
-    home = place.home()
-    assert isinstance(home, ContainerEmbedder)
-    stranger = docker("create", "--name", home.name, home.image, "true")
+    stranger = docker("create", "--name", place.container, place.image, "true")
     try:
         assert (await failure(place)).startswith(
-            f"the container name {home.name} is taken (a container that the runner did not make "
-            f"bears it); fix: docker rm --force {home.name}; next start in"
+            f"the container name {place.container} is taken (a container that the runner did not "
+            f"make bears it); fix: docker rm --force {place.container}; next start in"
         )
         assert stranger in docker("ps", "--all", "--quiet", "--no-trunc")
     finally:
@@ -164,48 +163,48 @@ async def test_a_models_directory_is_mounted_read_only_at_its_own_path(place: Pl
     model.mkdir()
     (model / "config.json").write_text("not a model")
     place.directory.chmod(0o755)
-    manager = EmbedderManager(place.home(Settings("sentence-transformers", str(model))), QUICK)
-    await manager.start()
+    settings = Settings("sentence-transformers", str(model))
+    home, embedder = place.home(settings), place.embedder(settings)
+    await embedder.start()
     try:
-        await eventually(lambda: manager.log.exists() and manager.log.stat().st_size > 0, "a log")
-        label = f"label=oxydra.home={manager.log.parent.parent}"
-        container = docker("ps", "--all", "--quiet", "--filter", label)
+        await eventually(lambda: home.log.exists() and home.log.stat().st_size > 0, "a log")
+        [container] = containers_of(home)
         mounts = json.loads(docker("inspect", container))[0]["Mounts"]
         assert {mount["Destination"]: mount["RW"] for mount in mounts} == {
             "/embedder/socket": True,
             "/embedder/state": True,
             str(model): False,
         }
-        reason = (await until(manager, "failed")).reason
+        reason = (await until(embedder, "failed")).reason
         assert not reason.startswith("embedding model not found")
     finally:
-        await manager.stop()
+        await embedder.stop()
 
 
 async def test_one_that_dies_at_start_says_so_in_its_log(place: Place) -> None:
     home = place.home()
     home.prepare()
-    home.lock.mkdir()
-    manager = EmbedderManager(home, QUICK)
-    await manager.start()
-    seen = await until(manager, "failed")
+    home.leases.with_name("embedder.lock").mkdir()
+    embedder = place.embedder()
+    await embedder.start()
+    seen = await until(embedder, "failed")
     assert seen.reason.startswith("the embedder's directory cannot be used: /embedder/state")
-    await manager.stop()
+    await embedder.stop()
     assert place.containers() == []
 
 
 @pytest.mark.model
 async def test_the_packaged_model_needs_no_network(place: Place) -> None:
     settings = Settings("sentence-transformers", "all-MiniLM-L6-v2")
-    manager = EmbedderManager(place.home(settings))
-    await manager.start()
+    embedder = place.embedder(settings, POLICY)
+    await embedder.start()
     try:
-        seen = await until(manager, "ready")
+        seen = await until(embedder, "ready")
         assert seen.details == "sentence-transformers/all-MiniLM-L6-v2, 384 dimensions"
-        guest = RemoteEmbedder(*manager.link())
+        guest = RemoteEmbedder(embedder.link().endpoint, embedder.link().token)
         texts = ["a cat", "a kitten", "income tax"]
         cat, kitten, tax = (await guest.embed(texts, timeout=60)).vectors
         await guest.close()
         assert cat @ kitten > cat @ tax + 0.2
     finally:
-        await manager.stop()
+        await embedder.stop()

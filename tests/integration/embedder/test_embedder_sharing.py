@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,22 +14,19 @@ import psutil
 import pytest
 
 from guest.embedding.client import RemoteEmbedder
-from runner.embedder import manager as embedder
-from runner.embedder.home import Child, EmbedderHome
-from runner.embedder.manager import EmbedderManager, Timing
+from runner.host.embedder import Embedder
+from runner.host.supervisor import Policy
 from tests.integration.embedder.embedder_harness import (
-    HASHING,
     LIMIT_S,
     QUICK,
     Place,
-    Settings,
     eventually,
     own_children,
     until,
     until_state,
 )
 
-Make = Callable[..., EmbedderManager]
+Make = Callable[..., Embedder]
 
 
 @pytest.fixture(params=["process", pytest.param("container", marks=pytest.mark.docker)])
@@ -39,14 +36,14 @@ def place(request: pytest.FixtureRequest, short_dir: Path) -> Place:
 
 @pytest.fixture
 async def make(place: Place) -> AsyncIterator[Make]:
-    managers: list[EmbedderManager] = []
+    made: list[Embedder] = []
 
-    def manager(settings: Settings = HASHING, timing: Timing = QUICK) -> EmbedderManager:
-        managers.append(EmbedderManager(place.home(settings), timing))
-        return managers[-1]
+    def embedder(policy: Policy = QUICK) -> Embedder:
+        made.append(place.embedder(policy=policy))
+        return made[-1]
 
-    yield manager
-    for each in managers:
+    yield embedder
+    for each in made:
         await each.stop()
 
 
@@ -72,35 +69,25 @@ async def test_two_runners_share_one_and_the_last_ends_it(make: Make, place: Pla
     await until(second, "ready")
 
 
-async def test_many_runners_at_once_start_one(
-    make: Make, place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spawned: list[Child] = []
-    kind = type(place.home())
-    spawn = kind.spawn
-
-    async def counted(home: EmbedderHome, token: str) -> Child:
-        spawned.append(await spawn(home, token))
-        return spawned[-1]
-
-    monkeypatch.setattr(kind, "spawn", counted)
-    managers = [make() for _ in range(8)]
-    await asyncio.gather(*(manager.start() for manager in managers))
-    pids = {(await until(manager, "ready")).pid for manager in managers}
-    assert len(pids) == 1
-    assert len(spawned) == 1
-    await asyncio.gather(*(manager.stop() for manager in managers))
+async def test_many_runners_at_once_start_one(make: Make, place: Place) -> None:
+    embedders = [make() for _ in range(8)]
+    await asyncio.gather(*(embedder.start() for embedder in embedders))
+    seen = [await until(embedder, "ready") for embedder in embedders]
+    assert len({each.pid for each in seen}) == 1
+    assert {each.restarts for each in seen} == {0}
+    assert place.home().log.read_text().count("serving hashing") == 1
+    await asyncio.gather(*(embedder.stop() for embedder in embedders))
     await eventually(place.is_clean, "nothing is left")
 
 
 async def test_a_killed_embedder_comes_back_under_the_same_link(make: Make) -> None:
-    manager = make()
-    await manager.start()
-    before = await until(manager, "ready")
-    guest = RemoteEmbedder(*manager.link())
+    embedder = make()
+    await embedder.start()
+    before = await until(embedder, "ready")
+    guest = RemoteEmbedder(embedder.link().endpoint, embedder.link().token)
     await guest.embed(["x"], timeout=60)
     os.kill(before.pid, signal.SIGKILL)
-    after = await until(manager, "ready", lambda seen: seen.pid != before.pid)
+    after = await until(embedder, "ready", lambda seen: seen.pid != before.pid)
     assert after.restarts == 1
     await until_state(guest, "ready")
     assert len((await guest.embed(["x"], timeout=60)).vectors) == 1
@@ -108,25 +95,23 @@ async def test_a_killed_embedder_comes_back_under_the_same_link(make: Make) -> N
 
 
 async def test_a_hanging_embedder_is_replaced(make: Make, place: Place) -> None:
-    manager = make(timing=replace(QUICK, hung=6.0))
-    await manager.start()
-    before = await until(manager, "ready")
+    embedder = make(replace(QUICK, check_timeout=0.5))
+    await embedder.start()
+    before = await until(embedder, "ready")
     place.hang(before.pid)
-    assert (await until(manager, "unhealthy")).reason
-    after = await until(manager, "ready", lambda seen: seen.pid != before.pid)
+    assert (await until(embedder, "unhealthy")).reason
+    after = await until(embedder, "ready", lambda seen: seen.pid != before.pid)
     assert after.restarts == 1
     assert not psutil.pid_exists(before.pid)
 
 
 async def test_a_hanging_embedder_does_not_outlive_the_last_runner(
-    make: Make, place: Place, monkeypatch: pytest.MonkeyPatch
+    make: Make, place: Place
 ) -> None:
-    impatient = ((signal.SIGTERM, 0.2), (signal.SIGKILL, LIMIT_S))
-    monkeypatch.setattr(embedder, "_ENDINGS", impatient)
-    manager = make()
-    await manager.start()
-    place.hang((await until(manager, "ready")).pid)
-    await manager.stop()
+    embedder = make(replace(QUICK, stop_grace=0.2))
+    await embedder.start()
+    place.hang((await until(embedder, "ready")).pid)
+    await embedder.stop()
     assert place.is_clean()
 
 
@@ -143,43 +128,72 @@ async def test_another_runner_revives_what_its_starter_left(make: Make, place: P
     await eventually(place.is_clean, "nothing is left")
 
 
-async def test_stop_right_after_start_leaves_nothing(
-    make: Make, place: Place, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(embedder, "_ENDINGS", ((signal.SIGTERM, 1000.0),))
+async def test_stop_right_after_start_leaves_nothing(make: Make, place: Place) -> None:
     for pause in (0.0, 0.02, 0.1, 0.2, 0.4, 0.8):
-        manager = make()
-        await manager.start()
+        embedder = make(replace(QUICK, stop_grace=1000.0))
+        await embedder.start()
         await asyncio.sleep(pause)
-        await asyncio.wait_for(manager.stop(), LIMIT_S)
-        assert not place.home().is_running()
+        await asyncio.wait_for(embedder.stop(), LIMIT_S)
         assert not own_children()
         assert place.containers() == []
 
 
-async def test_a_killed_runner_leaves_no_orphan(place: Place) -> None:
-    code = (
-        "import asyncio, pathlib, sys\n"
-        "from runner.embedder.manager import EmbedderManager\n"
-        "from tests.integration.embedder.embedder_harness import Place\n"
-        "async def main():\n"
-        "    manager = EmbedderManager(Place(sys.argv[1], pathlib.Path(sys.argv[2])).home())\n"
-        "    await manager.start()\n"
-        "    while (await manager.status()).state != 'ready': await asyncio.sleep(0.05)\n"
-        "    print('ready', flush=True)\n"
-        "    await asyncio.sleep(600)\n"
-        "asyncio.run(main())\n"
-    )
-    home = place.home()
-    command = [sys.executable, "-c", code, place.tier, str(place.directory)]
-    runner = subprocess.Popen(command, stdout=subprocess.PIPE)
+_RUNNER = """
+import asyncio, pathlib, sys
+from tests.integration.embedder.embedder_harness import Place, until
+async def main():
+    embedder = Place(sys.argv[1], pathlib.Path(sys.argv[2])).embedder()
+    await embedder.start()
+    print((await until(embedder, "ready")).pid, flush=True)
+    await asyncio.sleep(600)
+asyncio.run(main())
+"""
+
+
+@pytest.fixture
+def runner(place: Place) -> Iterator["subprocess.Popen[bytes]"]:
+    """Another runner; it writes the embedder's pid and is killed at the latest with the test."""
+    command = [sys.executable, "-c", _RUNNER, place.tier, str(place.directory)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        yield process
+        process.kill()
+
+
+async def pid_told_by(runner: "subprocess.Popen[bytes]") -> int:
     assert runner.stdout is not None
-    assert await asyncio.to_thread(runner.stdout.readline) == b"ready\n"
-    assert home.is_running()
-    assert os.getsid(pid := await home.pid()) == pid
+    return int(await asyncio.to_thread(runner.stdout.readline))
+
+
+async def test_an_embedder_outlives_its_killed_starter_while_another_runner_needs_it(
+    make: Make, place: Place, runner: "subprocess.Popen[bytes]"
+) -> None:
+    pid = await pid_told_by(runner)
+    assert os.getsid(pid) == pid
+    other = make()
+    await other.start()
+    await until(other, "ready")
     runner.kill()
     runner.wait()
-    runner.stdout.close()
-    assert home.is_running()
-    await eventually(lambda: not home.is_running(), "the orphan has ended")
+    guest = RemoteEmbedder(other.link().endpoint, other.link().token)
+    assert len((await guest.embed(["x"], timeout=60)).vectors) == 1
+    await guest.close()
+    seen = await other.status()
+    assert (seen.state, seen.pid, seen.restarts) == ("ready", pid, 0)
+    await other.stop()
+    await eventually(lambda: not psutil.pid_exists(pid), "it has ended")
+    await eventually(place.is_clean, "nothing is left")
+
+
+async def test_an_embedder_that_no_runner_needs_ends_by_itself(
+    make: Make, place: Place, runner: "subprocess.Popen[bytes]"
+) -> None:
+    pid = await pid_told_by(runner)
+    runner.kill()
+    runner.wait()
+    assert psutil.pid_exists(pid)
+    await eventually(lambda: not psutil.pid_exists(pid), "the orphan has ended")
+    following = make()
+    await following.start()
+    await until(following, "ready")
+    await following.stop()
     await eventually(place.is_clean, "nothing is left")

@@ -173,6 +173,7 @@ def specified(workspaces: Path, **changes: Any) -> BoundarySpec:
     launch = LaunchSpec(
         role=Role.SHELL,
         user_id="alice",
+        home=alice,
         launch_id="x",
         command=("oxydra-shell-daemon", "--socket", "/ipc/shell.sock"),
         mounts=bind(Role.SHELL, alice),

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from runner.embedder.weights import weights_of
 from runner.errors import TierError
+from runner.host.weights import weights_of
 
 SENTENCE = "sentence-transformers"
 

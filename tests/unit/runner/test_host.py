@@ -29,8 +29,8 @@ from runner.host.host import Host
 from runner.host.runtime import Runtime, host_lock, load_state, lock_holder, save_state
 from runner.host.supervisor import Policy
 from runner.tiers.base import Handle
-from runner.tiers.fake import Behaviour, FakeDriver
 from runner.workspace.mounts import Role
+from tests.support.fake_tier import Behaviour, FakeDriver
 
 GUARD_S = 60.0
 QUICK = Policy(ready_poll=0.005, check_interval=0.02, backoff_first=0.01, stop_grace=0.1)
@@ -243,7 +243,7 @@ async def test_a_guest_that_cannot_start_unwinds_everything(house: House) -> Non
     [
         "host_log",
         "clear_leftovers",
-        "embedder_for",
+        "Embedder",
         "Guests",
         "ControlServer",
     ],

@@ -35,11 +35,10 @@ def workspace(tmp_path: Path) -> Workspace:
     return Workspace(tmp_path / "ws", "alice")
 
 
-HOST_FILES = Capabilities(tier="process", unsupported={}, guests_outlive_runner=False)
+HOST_FILES = Capabilities(tier="process", unsupported={})
 OWN_FILES = Capabilities(
     tier="container",
     unsupported={},
-    guests_outlive_runner=False,
     own_files=frozenset(Role),
     own_programs=True,
 )

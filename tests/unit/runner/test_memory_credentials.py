@@ -141,7 +141,7 @@ def test_the_envelope_carries_what_the_guest_needs(tmp_path: Path, *, remote: bo
     config = Config(workspace_root=tmp_path, tier="process", memory=memory)
     workspace = Workspace.locate(config, "alice")
     workspace.provision()
-    capabilities = Capabilities("process", {}, guests_outlive_runner=False)
+    capabilities = Capabilities("process", {})
     environ = {**os.environ, "MEMORY_TOKEN": TOKEN, "KEY": KEY}
     launcher = AgentLauncher(config, workspace, capabilities, environ=environ)
     spec = launcher.prepare(EmbedderAt(), bootstrap_pb2.ShellLink()).spec

@@ -19,9 +19,9 @@ from runner.errors import HostError, TierError
 from runner.host.launch import AgentLauncher, EmbedderAt
 from runner.host.supervisor import Launch, Policy, Supervisor
 from runner.tiers.base import Handle, LaunchSpec
-from runner.tiers.fake import Behaviour, FakeDriver, FakeGuest
 from runner.workspace.mounts import Role
 from runner.workspace.workspace import Workspace
+from tests.support.fake_tier import Behaviour, FakeDriver, FakeGuest
 
 GUARD_S = 60.0
 QUICK = Policy(
@@ -160,6 +160,15 @@ async def test_a_guest_that_hangs_is_killed_and_started_again(stage: Stage) -> N
     assert (await scene.until_state("ready")).restarts == 1
 
 
+async def test_a_guest_that_still_loads_is_not_taken_for_one_that_hangs(stage: Stage) -> None:
+    scene = stage(policy=replace(QUICK, failed_checks=1, load_time=1000.0))
+    await scene.supervisor.start()
+    await scene.guest.set_healthy(False)
+    await scene.until_state("unhealthy")
+    await asyncio.sleep(5 * QUICK.check_interval)
+    assert len(scene.driver.launched) == 1
+
+
 async def test_a_hiccup_is_no_hang(stage: Stage) -> None:
     scene = stage(policy=replace(QUICK, failed_checks=1000))
     await scene.supervisor.start()
@@ -263,7 +272,7 @@ async def test_what_a_person_has_to_mend_later_is_not_tried_in_a_loop(stage: Sta
     await scene.supervisor.start()
     await scene.guest.end(-9)
     status = await scene.until_state("failed")
-    assert status.reason == "corrupt (why)"
+    assert status.reason == "corrupt (why); fix: mend it"
     await asyncio.sleep(0.2)
     assert len(scene.driver.launched) == 2
     await scene.supervisor.restart()

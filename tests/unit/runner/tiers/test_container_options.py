@@ -12,9 +12,9 @@ from runner.errors import TierError
 from runner.host.launch import EMBEDDER_MOUNT
 from runner.tiers.base import LaunchSpec, Limits, Network
 from runner.tiers.container.engine import EngineFacts
-from runner.tiers.container.names import Place, workspace_of
+from runner.tiers.container.names import Place
 from runner.tiers.container.options import create_arguments
-from runner.workspace.mounts import BoundMount, Role, bind
+from runner.workspace.mounts import MOUNTS, Access, BoundMount, Mount, Role, bind
 
 WORKSPACE = Path("/srv/oxydra/alice")
 SECRET = b"sk-the-envelope"
@@ -24,9 +24,10 @@ def spec(role: Role = Role.AGENT, workspace: Path = WORKSPACE, **changes: Any) -
     made = LaunchSpec(
         role=role,
         user_id="alice",
+        home=workspace,
         launch_id="launch-1",
         command=("oxydra-guest", "--bootstrap-stdin"),
-        mounts=bind(role, workspace),
+        mounts=bind(role, workspace) if role in MOUNTS else (),
         environment={"HOME": "/.oxydra"},
         envelope=SECRET,
         log_path=workspace / "logs" / "agent" / "guest.log",
@@ -80,7 +81,7 @@ def test_who_what_and_where() -> None:
     assert made["name"] == f"oxydra-{Place.of('alice', WORKSPACE).digest[:8]}-alice-agent"
 
 
-@pytest.mark.parametrize("role", Role)
+@pytest.mark.parametrize("role", MOUNTS)
 def test_the_mounts_are_the_table(role: Role) -> None:
     mounts = arguments(spec(role))["host_config"]["Mounts"]
     assert [(each["Source"], each["Target"], each["ReadOnly"]) for each in mounts] == [
@@ -110,15 +111,6 @@ def test_the_labels_say_whose_it_is() -> None:
     assert labels["oxydra.role"] == "agent"
     assert labels["oxydra.launch"] == "launch-1"
     assert labels["oxydra.workspace"] == Place.of("alice", WORKSPACE).digest
-
-
-def test_the_workspace_is_found_in_the_mounts_whatever_comes_first() -> None:
-    further = BoundMount(EMBEDDER_MOUNT, Path("/run/embedder"))
-    for role in Role:
-        mounts = bind(role, WORKSPACE)
-        assert workspace_of(spec(role, mounts=(further, *mounts[::-1]))) == WORKSPACE
-    with pytest.raises(ValueError, match="nothing of a workspace"):
-        workspace_of(spec(mounts=(further,)))
 
 
 def test_a_runtime_is_passed_on() -> None:
@@ -156,6 +148,14 @@ def test_with_selinux_a_users_guests_have_one_level_and_other_users_another() ->
 
     assert level(spec()) == level(spec(Role.SHELL))
     assert level(spec()) != level(spec(workspace=WORKSPACE.parent / "bob"))
+
+
+def test_with_selinux_every_users_guests_reach_the_embedder() -> None:
+    socket = BoundMount(Mount("socket", "", "/embedder/socket", Access.READ_WRITE), Path("/run/e"))
+    embedder = spec(Role.EMBEDDER, mounts=(socket,), user_id="")
+    host = arguments(embedder, facts("selinux"))["host_config"]
+    assert "label=level:s0" in host["SecurityOpt"]
+    assert host["Binds"] == ["/run/e:/embedder/socket:rw,z"]
 
 
 def test_with_selinux_a_colon_in_the_path_is_refused() -> None:

@@ -125,6 +125,7 @@ def spec(workspace: Workspace) -> LaunchSpec:
     return LaunchSpec(
         role=Role.AGENT,
         user_id="alice",
+        home=workspace.path,
         launch_id="launch-1",
         command=("oxydra-guest",),
         mounts=workspace.mounts(Role.AGENT),

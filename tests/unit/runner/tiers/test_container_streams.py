@@ -39,6 +39,7 @@ def spec(tmp_path: Path) -> LaunchSpec:
     return LaunchSpec(
         role=Role.AGENT,
         user_id="alice",
+        home=tmp_path,
         launch_id="launch-1",
         command=("guest",),
         mounts=(),

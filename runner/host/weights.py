@@ -38,7 +38,7 @@ def weights_of(backend: str, model: str, environ: Mapping[str, str] = os.environ
             raise _missing(model, f"there is no directory {directory}", "correct embedder.model")
         # A snapshot of the hub's cache is links to its neighbour, the blobs.
         mounted = directory.parent.parent if directory.parent.name == "snapshots" else directory
-        return Weights({mounted: str(mounted)})
+        return Weights({mounted.resolve(): str(mounted)})
     model_id = hub_id(model)
     if model_id == PACKAGED_MODEL:
         return Weights()

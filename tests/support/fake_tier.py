@@ -1,7 +1,7 @@
 """A tier in memory: guests are servers in this process that do what they are told.
 
-For tests of what stands on a driver. A fake guest reads its envelope and
-serves real gRPC health on the endpoint in it, so a supervisor sees no difference.
+For tests of what uses a driver. A fake guest reads its envelope and serves real
+gRPC health on the endpoint in it, so a supervisor sees no difference.
 """
 
 import asyncio
@@ -115,7 +115,6 @@ class FakeDriver:
         return Capabilities(
             tier="fake",
             unsupported={Role.SHELL: "the fake tier has no shell guest"},
-            guests_outlive_runner=True,
         )
 
     async def check(self) -> list[str]:
@@ -156,7 +155,7 @@ class FakeDriver:
             await asyncio.wait_for(guest.ended(), grace)
         await guest.end(_KILLED)
 
-    async def clear(self, user_id: str, workspace: Path) -> list[str]:  # noqa: ARG002
+    async def clear(self, user_id: str, home: Path) -> list[str]:
         return []
 
     async def recover(self, handle: Handle) -> bool:

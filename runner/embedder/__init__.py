@@ -1,1 +1,0 @@
-"""The host's embedder: one process or container, shared by all users."""

@@ -1,0 +1,377 @@
+"""The embedder: one per host and model, shared by the runners of all users.
+
+It is a guest like the others, started by a tier's driver and watched by a
+`Supervisor`, but it belongs to no user and outlives the runner that started it
+for as long as another one needs it. What the runners share is its home:
+
+    embedder-<key>/       one per backend, model and way to run it
+        token                 what callers send; stable, so that guests survive a restart of it
+        state.json            the handle of the running embedder
+        spawn.lock            locked by the runner that starts or recovers it
+        socket/embedder.sock  where it serves; all that other guests may see
+        state/leases          locked (shared) by every runner that wants the embedder
+        state/embedder.lock   locked by the running embedder
+        state/embedder.log    its log
+
+The system releases a lock however its holder ends, so no lock can be stale.
+`socket/` and `state/` belong to the uid that the embedder runs as; everything
+else is the runner's alone.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import hashlib
+import logging
+import os
+import sys
+import threading
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+import grpc
+from wire.errors import Code
+from wire.status import from_rpc_error
+from wire.transport import new_token, unix_endpoint
+from wire.v1 import control_pb2, embedder_pb2, embedder_pb2_grpc
+
+from runner.config.models import Config
+from runner.errors import HostError, WorkspaceError
+from runner.host import logs
+from runner.host.launch import EmbedderAt, View
+from runner.host.runtime import load_state, save_state
+from runner.host.supervisor import Launch, Policy, Supervisor
+from runner.host.weights import Weights, weights_of
+from runner.images.naming import ImageRole, image_name
+from runner.tiers.base import Handle, LaunchSpec, Limits, TierDriver
+from runner.workspace.directories import create_tree
+from runner.workspace.mounts import Access, BoundMount, Mount, Role
+from runner.workspace.ownership import Owner
+
+log = logging.getLogger(__name__)
+
+LIMITS: Final = Limits(memory_bytes=4 * 1024**3, processes=256, cpus=os.cpu_count() or 1)
+POLICY: Final = Policy(
+    check_interval=5.0, check_timeout=5.0, load_time=180.0, backoff_first=0.2, stop_grace=3.0
+)
+_LEASE_WAIT_S: Final = 10.0
+_SPAWN_WAIT_S: Final = 40.0
+_LAST_WAIT_S: Final = 0.1
+"""The embedder locks the leases for moments to see whether anybody holds one."""
+_INFO_TIMEOUT_S: Final = 1.0
+_STATES: Final = {"loading": "starting", "ready": "ready", "failed": "failed"}
+_SERVER: Final = (sys.executable, "-P", "-m", "guest.embedding.server")
+_SOCKET_MOUNT: Final = Mount("socket", "", "/embedder/socket", Access.READ_WRITE)
+_STATE_MOUNT: Final = Mount("state", "", "/embedder/state", Access.READ_WRITE)
+_OWN_ENVIRONMENT: Final = {
+    "HOME": "/run",
+    "TMPDIR": "/run",
+    "PYTHONUTF8": "1",
+    "HF_HUB_OFFLINE": "1",
+}
+_PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
+_PASSED_ON: Final = (
+    *("PATH", "HOME", "LANG", "TZ", "TMPDIR", "VIRTUAL_ENV", "LD_LIBRARY_PATH"),
+    *("XDG_CACHE_HOME", "CUDA_VISIBLE_DEVICES"),
+    *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE"),
+    *(*_PROXIES, *(name.lower() for name in _PROXIES)),
+)
+_PASSED_ON_PREFIXES: Final = ("HF_", "SENTENCE_TRANSFORMERS_", "PYTHON", "OMP_", "MKL_", "LC_")
+"""Everything else is withheld: the runner's environment may hold providers' keys."""
+
+
+@dataclass(frozen=True)
+class EmbedderHome:
+    """The directory of one embedder. Locating it touches nothing."""
+
+    path: Path
+    backend: str
+    model: str
+    owner: Owner
+
+    @classmethod
+    def locate(cls, config: Config, runtime_base: Path) -> "EmbedderHome":
+        """The home that all runners with the same settings share below `runtime_base`."""
+        backend, model, owner = config.embedder.backend, config.embedder.model, Owner.of(config)
+        if model.startswith(("./", "../", "~")):
+            model = str(Path(model).expanduser().resolve())
+        words = [backend] if backend == "hashing" else [backend, model]
+        if config.tier != "process":
+            image = image_name(config.container.images, ImageRole.EMBEDDER)
+            words += [image, config.container.engine, str(owner.uid)]
+        key = hashlib.blake2b("\0".join(words).encode(), digest_size=4).hexdigest()
+        return cls(runtime_base / f"embedder-{key}", backend, model, owner)
+
+    @property
+    def socket(self) -> Path:
+        return self.path / "socket" / "embedder.sock"
+
+    @property
+    def leases(self) -> Path:
+        return self.path / "state" / "leases"
+
+    @property
+    def log(self) -> Path:
+        return self.path / "state" / "embedder.log"
+
+    @property
+    def spawn_lock(self) -> Path:
+        return self.path / "spawn.lock"
+
+    @property
+    def state(self) -> Path:
+        return self.path / "state.json"
+
+    @property
+    def endpoint(self) -> str:
+        """Where it serves; raises `WireError` where the path is too long for a socket."""
+        return unix_endpoint(self.socket)
+
+    def prepare(self) -> str:
+        """Create the directory and the token where they are missing; returns the token.
+
+        Raises `WorkspaceError` where the directory is not ours alone.
+        """
+        create_tree(self.path.parent, [self.path.name])
+        create_tree(self.path, ["socket", "state"], self.owner)
+        try:
+            flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+            self._hand_over(os.open(self.leases, flags, 0o600))
+            return self._token()
+        except OSError as error:
+            raise WorkspaceError(
+                Code.FAILED_PRECONDITION,
+                f"cannot store the embedder's token in {self.path}",
+                details=str(error),
+                resolution=f"make room and access for {self.path}",
+            ) from None
+
+    def prepare_log(self) -> None:
+        """Let the log exist, rotated where it has grown large, for the embedder to append to."""
+        self._hand_over(logs.open_for_append(self.log))
+
+    def _hand_over(self, descriptor: int) -> None:
+        """Give an open file to the embedder's uid, and close it."""
+        try:
+            if os.fstat(descriptor).st_uid != self.owner.uid:
+                os.fchown(descriptor, self.owner.uid, self.owner.gid)
+        finally:
+            os.close(descriptor)
+
+    def _token(self) -> str:
+        """The stored token; linking a complete file makes its creation atomic."""
+        path = self.path / "token"
+        if not path.exists():
+            draft = self.path / f"token.{os.getpid()}.{threading.get_ident()}"
+            descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            try:
+                os.write(descriptor, new_token().encode())
+                os.fsync(descriptor)
+                with contextlib.suppress(FileExistsError):
+                    path.hardlink_to(draft)
+            finally:
+                os.close(descriptor)
+                draft.unlink()
+        return path.read_text()
+
+
+class Embedder:
+    """One runner's share in the embedder of `home`.
+
+    With `backend = "none"` there is no embedder: `link` is empty and `status` says so.
+    """
+
+    def __init__(
+        self,
+        home: EmbedderHome,
+        driver: TierDriver,
+        policy: Policy = POLICY,
+        environ: Mapping[str, str] = os.environ,
+    ) -> None:
+        self._home = home
+        self._driver = driver
+        self._policy = policy
+        self._environ = environ
+        self._enabled = home.backend != "none"
+        self._since = datetime.now(UTC).isoformat(timespec="seconds")
+        self._token = ""
+        self._lease: int | None = None
+        self._supervisor = Supervisor(
+            driver,
+            Role.EMBEDDER,
+            self._prepare,
+            on_handle=self._record,
+            policy=policy,
+            shared=self._recovering,
+        )
+
+    async def start(self) -> None:
+        """Take a lease; from now on an embedder is kept running. Idempotent.
+
+        Returns before it serves. Raises `WireError` where the directory cannot
+        be used; `status` tells of an embedder that does not start.
+        """
+        if not self._enabled or self._lease is not None:
+            return
+        self._token = self._home.prepare()
+        self._lease = await _lock(self._home.leases, fcntl.LOCK_SH, _LEASE_WAIT_S)
+        if self._lease is None:
+            raise HostError(
+                Code.UNAVAILABLE,
+                "an earlier embedder is ending and does not end",
+                details=f"{self._home.leases} has been locked for {_LEASE_WAIT_S:g} s",
+                resolution=f"fuser --kill {self._home.leases}",
+            )
+        self._supervisor.start_in_background()
+
+    def link(self) -> EmbedderAt:
+        """Where guests find it, valid from `start` on."""
+        return EmbedderAt(self._home.endpoint, self._token) if self._enabled else EmbedderAt()
+
+    async def status(self) -> control_pb2.GuestStatus:
+        """How the embedder is at this moment: it is asked, for at most two seconds."""
+        if not self._enabled:
+            return control_pb2.GuestStatus(
+                role=Role.EMBEDDER,
+                state="disabled",
+                reason='embedder.backend = "none"',
+                since=self._since,
+            )
+        reply = await self._supervisor.status()
+        if reply.state != "ready":
+            return reply
+        try:
+            stub = embedder_pb2_grpc.EmbedderStub(await self._supervisor.channel())
+            info = await stub.Info(embedder_pb2.EmbedderInfoRequest(), timeout=_INFO_TIMEOUT_S)
+        except grpc.RpcError as error:
+            reply.state, reply.reason = "unhealthy", f"no answer: {from_rpc_error(error).brief}"
+        except (HostError, grpc.aio.UsageError) as error:
+            reply.state, reply.reason = "unhealthy", f"it has just ended: {error}"
+        else:
+            reply.state, reply.reason = _STATES.get(info.state, "unhealthy"), info.reason
+            if info.model_id:
+                reply.details = f"{info.model_id}, {info.dimensions} dimensions"
+        return reply
+
+    async def stop(self) -> None:
+        """Give up the lease, and end the embedder if nobody else holds one. Idempotent."""
+        if self._lease is None:
+            return
+        await self._supervisor.release()
+        os.close(self._lease)
+        self._lease = None
+        try:
+            alone = await _lock(self._home.leases, fcntl.LOCK_EX, _LAST_WAIT_S)
+        except OSError as error:
+            log.warning("embedder: %s; it ends by itself", error)
+            return
+        if alone is None:
+            return
+        try:
+            if (handle := await self._running()) is not None:
+                await self._driver.stop(handle, self._policy.stop_grace)
+            self._home.socket.unlink(missing_ok=True)
+            self._home.state.unlink(missing_ok=True)
+        finally:
+            os.close(alone)
+
+    @contextlib.asynccontextmanager
+    async def _recovering(self) -> AsyncIterator[Handle | None]:
+        """Of several runners, one at a time: the embedder that runs already, or None."""
+        lock = await _lock(self._home.spawn_lock, fcntl.LOCK_EX, _SPAWN_WAIT_S)
+        if lock is None:
+            raise HostError(
+                Code.UNAVAILABLE,
+                f"another runner has been starting the embedder for {_SPAWN_WAIT_S:g} s",
+            )
+        try:
+            yield await self._running()
+        finally:
+            os.close(lock)
+
+    async def _running(self) -> Handle | None:
+        """The running embedder, whoever started it; our driver knows it from now on."""
+        try:
+            saved = load_state(self._home.state)
+        except ValueError as error:
+            log.warning("the embedder's state cannot be read: %s", error)
+            saved = ()
+        for handle in saved:
+            known = (await self._driver.inspect(handle)).running
+            if known or await self._driver.recover(handle):
+                return handle
+        return None
+
+    def _record(self, handle: Handle | None) -> None:
+        if handle is not None:  # the state of one that has ended may be another runner's by now
+            save_state(self._home.state, [handle])
+
+    def _prepare(self) -> Launch:
+        """A new launch. Raises `TierError` where its model is not on this host."""
+        home, capabilities = self._home, self._driver.capabilities
+        own_files = Role.EMBEDDER in capabilities.own_files
+        weights = weights_of(home.backend, home.model, self._environ) if own_files else Weights()
+        mounts = (
+            BoundMount(_SOCKET_MOUNT, home.socket.parent),
+            BoundMount(_STATE_MOUNT, home.leases.parent),
+            *(
+                BoundMount(Mount("weights", "", inside, Access.READ_ONLY), directory)
+                for directory, inside in weights.mounts.items()
+            ),
+        )
+        view = View(mounts, own_files)
+        program = ("oxydra-embedder",) if capabilities.own_programs else _SERVER
+        command = (
+            *(*program, "--token-stdin", "--socket", str(view.path(home.socket))),
+            *("--leases", str(view.path(home.leases))),
+            *("--backend", home.backend, "--model", home.model),
+        )
+        environment = {
+            name: value
+            for name, value in self._environ.items()
+            if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
+        }
+        if own_files:
+            # The engine passes on what a container says for as long as its starter lives.
+            redirected = f'exec "$@" >>{view.path(home.log)} 2>&1'
+            command = ("/bin/sh", "-c", redirected, "sh", *command)
+            environment = {**_OWN_ENVIRONMENT, **weights.environment}
+        home.prepare_log()
+        spec = LaunchSpec(
+            role=Role.EMBEDDER,
+            user_id="",
+            home=home.path,
+            launch_id=str(uuid.uuid4()),
+            command=command,
+            mounts=mounts,
+            environment=environment,
+            envelope=f"{self._token}\n".encode(),
+            log_path=home.log,
+            working_directory=view.path(home.leases.parent),
+            owner=(home.owner.uid, home.owner.gid),
+            limits=LIMITS,
+        )
+        return Launch(spec, home.endpoint, self._token)
+
+
+async def _lock(path: Path, kind: int, seconds: float) -> int | None:
+    """A descriptor that holds `path` locked until it is closed; None where others hold it
+    for `seconds`. A lock has no event to wait for."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    deadline = asyncio.get_running_loop().time() + seconds
+    try:
+        while True:
+            with contextlib.suppress(BlockingIOError):
+                fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+                return descriptor
+            if asyncio.get_running_loop().time() > deadline:
+                os.close(descriptor)
+                return None
+            await asyncio.sleep(0.02)
+    except BaseException:
+        os.close(descriptor)
+        raise

@@ -1,0 +1,98 @@
+"""The guests that a driver has started or recovered: looked at, waited for, ended."""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+import psutil
+
+from runner.errors import TierError
+from runner.tiers.base import Handle, Inspection
+
+_KILL_TIMEOUT_S: Final = 60.0
+
+
+@dataclass(frozen=True)
+class RunningGuest:
+    """One guest, in terms of its tier.
+
+    `ended` resolves to the exit code (None: unknown) once nothing of the guest runs.
+    `terminate` and `kill` may block and are fine for a guest that has ended. `stuck`
+    is the error for a guest that survives `kill`.
+    """
+
+    pid: int
+    ended: "asyncio.Future[int | None]"
+    terminate: Callable[[], object]
+    kill: Callable[[], object]
+    stuck: TierError
+
+    async def end(self, grace: float) -> None:
+        """See `TierDriver.stop`."""
+        if self.ended.done():
+            return
+        try:
+            if grace > 0:
+                await asyncio.to_thread(self.terminate)
+                await asyncio.wait({self.ended}, timeout=grace)
+        finally:
+            if not self.ended.done():
+                await asyncio.to_thread(self.kill)
+        await asyncio.wait({self.ended}, timeout=_KILL_TIMEOUT_S)
+        if not self.ended.done():
+            raise self.stuck
+
+
+class RunningGuests:
+    """The part of `TierDriver` that is the same in every tier of this machine."""
+
+    def __init__(self) -> None:
+        self._guests: dict[str, RunningGuest] = {}
+
+    async def inspect(self, handle: Handle) -> Inspection:
+        guest = self._guests.get(handle.launch_id)
+        if guest is None:
+            return Inspection(running=False)
+        if guest.ended.done():
+            return Inspection(running=False, pid=guest.pid, exit_code=guest.ended.result())
+        resident = await asyncio.to_thread(_resident_bytes, guest.pid)
+        return Inspection(running=True, pid=guest.pid, resident_bytes=resident)
+
+    async def wait(self, handle: Handle) -> int | None:
+        guest = self._guests.get(handle.launch_id)
+        return None if guest is None else await asyncio.shield(guest.ended)
+
+    async def stop(self, handle: Handle, grace: float = 5.0) -> None:
+        if (guest := self._guests.get(handle.launch_id)) is not None:
+            await guest.end(grace)
+
+
+def wait_in_thread(wait: Callable[[], int | None]) -> "asyncio.Future[int | None]":
+    """The result of `wait`, which may block for as long as a guest runs.
+
+    Its thread is a daemon: a guest may outlive the event loop and the runner.
+    """
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[int | None] = loop.create_future()
+
+    def run() -> None:
+        code = wait()
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody asks any more
+            loop.call_soon_threadsafe(ended.set_result, code)
+
+    threading.Thread(target=run, name="guest-end", daemon=True).start()
+    return ended
+
+
+def _resident_bytes(pid: int) -> int:
+    """The memory of the process and all below it; 0 for one that is gone."""
+    found = 0
+    with contextlib.suppress(psutil.Error):
+        process = psutil.Process(pid)
+        for each in [process, *process.children(recursive=True)]:
+            with contextlib.suppress(psutil.Error):
+                found += each.memory_info().rss
+    return found
