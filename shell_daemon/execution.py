@@ -4,15 +4,14 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 
 from wire.v1 import shell_pb2
 
 from shell_daemon.limits import Settings
 from shell_daemon.processes.pool import Processes
 from shell_daemon.processes.process import NOT_STARTED, Exited, Process
-from shell_daemon.streams import Chunk, OutputStream, StandardInput
+from shell_daemon.streams import Chunk, OutputStream
 
 _CHUNK_BYTES = 65536
 _NEVER_BEGUN = 128 + 15
@@ -21,36 +20,19 @@ _NEVER_BEGUN = 128 + 15
 
 @dataclass(frozen=True)
 class Program:
-    """What to execute. `descriptors` go beside standard input, output and error
-    under the numbers given. With `linger`, the command may leave processes."""
+    """What to execute: `directory` is a descriptor of where it starts."""
 
     argv: list[str]
     environment: dict[str, str]
     directory: int
-    descriptors: dict[int, int] = field(default_factory=dict)
-    linger: bool = False
-
-
-@dataclass(frozen=True)
-class Launch:
-    """A checked request: `path` is the directory it asked for, `directory` a
-    descriptor of where it starts, `environment` what it set itself."""
-
-    command: str
-    directory: int
-    path: Path | None
-    environment: dict[str, str]
-    base_environment: dict[str, str]
+    stdin: bytes
 
 
 class Execution:
     """A command as callers see it. It always comes to an `exit`, whatever happens."""
 
-    def __init__(
-        self, fingerprint: bytes, timeout: float, stdin: StandardInput, settings: Settings
-    ) -> None:
+    def __init__(self, fingerprint: bytes, timeout: float, settings: Settings) -> None:
         self.fingerprint = fingerprint
-        self.stdin = stdin
         self.exit: shell_pb2.ExecExit | None = None
         self.ended = asyncio.Event()
         self._timeout = timeout
@@ -65,42 +47,33 @@ class Execution:
         self._cancelled = False
         self._stopped = ""
 
-    @property
-    def interrupted(self) -> bool:
-        """Whether it was made to end."""
-        return self._timed_out or self._cancelled or bool(self._stopped)
-
-    async def run(self, processes: Processes, program: Program) -> Process | None:
-        """Run to the end; the tree, where it lingers. Nothing runs where the
-        command was cancelled before."""
+    async def run(self, processes: Processes, program: Program) -> None:
+        """Run to the end. Nothing runs where the command was cancelled before."""
         if self.exit is not None:
-            return None
+            return
         self._begun = self._loop.time()
         try:
             self._process = await self._spawn(processes, program)
         except OSError as error:
             self.fail(f"cannot start the command: {error.strerror}")
-            return None
-        if self.interrupted:
+            return
+        if self._cancelled or self._stopped:
             self._process.end()
         timer = self._loop.call_later(self._timeout, self._time_out)
         exited = await self._process.exited
         timer.cancel()
         self._process.gone.add_done_callback(lambda _: self._close())
         self._finish(exited)
-        return self._process if program.linger and exited.left else None
 
-    def cancel(self) -> bool:
-        """Begin to end the tree; false where the command has ended already. Whoever
-        must know when it is gone waits for `ended`."""
+    def cancel(self) -> None:
+        """Begin to end the tree, if there is one. Wait for `ended` to know when it is gone."""
         if self.exit is not None:
-            return False
+            return
         self._cancelled = not self._timed_out
         if self._begun is None:
             self._finish(Exited(_NEVER_BEGUN))
         elif self._process is not None:
             self._process.end()
-        return True
 
     def stop(self, why: str) -> None:
         """End the tree at once for the daemon's own reason, told on standard error."""
@@ -146,22 +119,16 @@ class Execution:
                 theirs.callback(os.close, descriptor)
                 return descriptor
 
-            if self.stdin.wanted:
-                stdin, descriptor = os.pipe()
-                self.stdin.attach(descriptor)
-            else:
-                stdin = os.open(os.devnull, os.O_RDONLY)
-            numbers = {0: end(stdin)}
-            for number, stream in ((1, self.stdout), (2, self.stderr)):
+            standard = [end(_readable(program.stdin))]
+            for stream in (self.stdout, self.stderr):
                 descriptor, write = os.pipe()
                 stream.attach(descriptor)
-                numbers[number] = end(write)
+                standard.append(end(write))
             return await processes.spawn(
                 program.argv,
                 program.environment,
                 directory=program.directory,
-                descriptors=numbers | program.descriptors,
-                linger=program.linger,
+                standard=standard,
                 grace=self._grace,
             )
 
@@ -171,7 +138,6 @@ class Execution:
             self._process.end()
 
     def _finish(self, exited: Exited) -> None:
-        self.stdin.end()
         self.stdout.seal()
         self.stderr.seal()
         if why := self._stopped or exited.failure:
@@ -182,8 +148,6 @@ class Execution:
             timed_out=self._timed_out,
             cancelled=self._cancelled,
             duration_ms=round(elapsed * 1000),
-            stdout_bytes=self.stdout.total,
-            stderr_bytes=self.stderr.total,
         )
         self.ended.set()
         self._notify()
@@ -199,4 +163,15 @@ class Execution:
 
 
 def _message(chunk: Chunk) -> shell_pb2.OutputChunk:
-    return shell_pb2.OutputChunk(offset=chunk.offset, data=chunk.data, skipped=chunk.skipped)
+    return shell_pb2.OutputChunk(offset=chunk.offset, data=chunk.data)
+
+
+def _readable(data: bytes) -> int:
+    """A descriptor from which `data` can be read; the null device where there is none."""
+    if not data:
+        return os.open(os.devnull, os.O_RDONLY)
+    descriptor = os.memfd_create("stdin")
+    with open(descriptor, "wb", closefd=False) as file:
+        file.write(data)
+        file.seek(0)
+    return descriptor

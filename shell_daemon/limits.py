@@ -3,7 +3,6 @@
 import hashlib
 import os
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from posixpath import normpath
@@ -13,11 +12,7 @@ from google.protobuf.message import Message
 from wire.errors import Code, WireError
 from wire.limits import COMMAND_MAX_CHARS
 
-_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-ENVIRONMENT: Final = frozenset(
-    {"COLUMNS", "LANG", "LC_ALL", "LC_CTYPE", "LINES", "NO_COLOR", "TERM", "TZ"}
-)
 
 
 @dataclass(frozen=True)
@@ -25,19 +20,16 @@ class Settings:
     """Where commands work and what they may use. Times are in seconds.
 
     `shared` and `tmp` are where virtual `/shared` and `/tmp` live: in a guest
-    just there. At most `commands_max` commands run, wait in a session or stay
-    in its background. `buffer_bytes` bounds what is kept of each output stream,
-    `stdin_bytes` what waits to be read by a command. Ended commands are
-    forgotten when there are more than `ended_max`, or after `ended_age`;
-    sessions after `session_idle` without a command. `environment` names what a
-    caller may set, `grace` lies between SIGTERM and SIGKILL. `free_bytes_min` is
-    what commands must leave free on a disk (see `disk_guard`).
+    just there. At most `commands_max` commands run. `buffer_bytes` bounds what is kept
+    of each output stream, `stdin_bytes` the standard input of a command. Ended commands
+    are forgotten when there are more than `ended_max`, or after `ended_age`. `grace` lies
+    between SIGTERM and SIGKILL. `free_bytes_min` is what commands must leave free on a
+    disk (see `disk_guard`).
     """
 
     shared: Path = Path("/shared")
     tmp: Path = Path("/tmp")  # noqa: S108 - the guest's own
     commands_max: int = 32
-    sessions_max: int = 16
     buffer_bytes: int = 256 * 1024
     stdin_bytes: int = 1024 * 1024
     free_bytes_min: int = 256 * 1024 * 1024
@@ -45,9 +37,7 @@ class Settings:
     timeout_max: float = 3600.0
     ended_max: int = 64
     ended_age: float = 600.0
-    session_idle: float = 3600.0
     grace: float = 1.0
-    environment: frozenset[str] = ENVIRONMENT
 
     def __post_init__(self) -> None:
         for field, value in vars(self).items():
@@ -59,14 +49,11 @@ class Settings:
                 f"{self.timeout_default:g} s is above timeout_max",
                 f"up to {self.timeout_max:g} s",
             )
-        for name in sorted(self.environment):
-            if not _NAME.fullmatch(name):
-                raise _bad("environment", f"{name!r} is no name", _NAME.pattern)
         for field, root in (("shared", self.shared), ("tmp", self.tmp)):
             if not root.is_absolute() or not root.is_dir():
                 raise _bad(field, f"{root} is no directory", "an absolute path that exists")
 
-    def base_environment(self) -> dict[str, str]:
+    def environment(self) -> dict[str, str]:
         """What every command starts with: nothing of the daemon's own environment."""
         return {"PATH": PATH, "HOME": str(self.tmp), "LANG": "C.UTF-8", "TERM": "dumb"}
 
@@ -80,7 +67,6 @@ def _bad(field: str, problem: str, accepted: str) -> WireError:
 
 
 _ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_VALUE_MAX_BYTES: Final = 32 * 1024
 
 
 def refused(field: str, problem: str, accepted: str) -> WireError:
@@ -129,31 +115,13 @@ def check_timeout(timeout_ms: int, settings: Settings) -> float:
     return timeout_ms / 1000 or settings.timeout_default
 
 
-def check_environment(environment: Mapping[str, str], settings: Settings) -> dict[str, str]:
-    for name, value in sorted(environment.items()):
-        if name not in settings.environment:
-            raise refused(
-                "environment",
-                f"{name[:80]!r} may not be set",
-                ", ".join(sorted(settings.environment)) or "nothing",
-            )
-        if "\0" in value or len(value.encode()) > _VALUE_MAX_BYTES:
-            accepted = f"up to {_VALUE_MAX_BYTES} bytes without NUL"
-            raise refused("environment", f"the value of {name}", accepted)
-    return dict(environment)
-
-
 def check_stdin(data: bytes, settings: Settings) -> None:
     if len(data) > settings.stdin_bytes:
-        raise refused(
-            "stdin",
-            f"{len(data)} bytes",
-            f"up to {settings.stdin_bytes} bytes; more through WriteStdin with keep_stdin_open",
-        )
+        raise refused("stdin", f"{len(data)} bytes", f"up to {settings.stdin_bytes} bytes")
 
 
-def open_directory(virtual: str, settings: Settings) -> tuple[int, Path]:
-    """Open the directory at a virtual path; the descriptor and the real path.
+def open_directory(virtual: str, settings: Settings) -> int:
+    """Open the directory at a virtual path; the descriptor.
 
     Not the boundary: a command can leave the directory by itself, and only the
     sandbox decides what it then sees. It keeps callers to the paths that a
@@ -172,6 +140,6 @@ def open_directory(virtual: str, settings: Settings) -> tuple[int, Path]:
             raise refused("cwd", f"no such directory: {virtual[:200]!r}", accepted) from None
         opened = Path(f"/proc/self/fd/{descriptor}").readlink()
         if opened.is_relative_to(root.resolve()):
-            return descriptor, real
+            return descriptor
         os.close(descriptor)
     raise refused("cwd", f"{virtual[:200]!r} is outside /shared and /tmp", accepted)

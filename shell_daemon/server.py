@@ -17,7 +17,7 @@ from wire.errors import Code, WireError
 from wire.v1 import shell_pb2, shell_pb2_grpc
 
 from shell_daemon import limits
-from shell_daemon.limits import ENVIRONMENT, Settings
+from shell_daemon.limits import Settings
 from shell_daemon.processes import prctl
 from shell_daemon.shell import Shell
 
@@ -38,7 +38,7 @@ class ShellService(shell_pb2_grpc.ShellServicer):
     async def Hello(
         self, request: shell_pb2.ShellHelloRequest, context: Context
     ) -> shell_pb2.ShellHelloReply:
-        return self._shell.hello()
+        return shell_pb2.ShellHelloReply()
 
     async def Admit(
         self, request: shell_pb2.AdmitRequest, context: Context
@@ -60,11 +60,6 @@ class ShellService(shell_pb2_grpc.ShellServicer):
         async for event in self._shell.output(request):
             yield event
 
-    async def WriteStdin(
-        self, request: shell_pb2.WriteStdinRequest, context: Context
-    ) -> shell_pb2.WriteStdinReply:
-        return await self._shell.write_stdin(request)
-
     async def Cancel(
         self, request: shell_pb2.CancelExecRequest, context: Context
     ) -> shell_pb2.CancelExecReply:
@@ -74,16 +69,6 @@ class ShellService(shell_pb2_grpc.ShellServicer):
         self, request: shell_pb2.ReleaseExecRequest, context: Context
     ) -> shell_pb2.ReleaseExecReply:
         return self._shell.release(request)
-
-    async def OpenSession(
-        self, request: shell_pb2.OpenShellSessionRequest, context: Context
-    ) -> shell_pb2.OpenShellSessionReply:
-        return self._shell.open_session(request)
-
-    async def CloseSession(
-        self, request: shell_pb2.CloseShellSessionRequest, context: Context
-    ) -> shell_pb2.CloseShellSessionReply:
-        return await self._shell.close_session(request)
 
 
 log = logging.getLogger(__name__)
@@ -125,18 +110,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--root-shared", type=Path, default=Settings.shared, metavar="DIR")
     parser.add_argument("--root-tmp", type=Path, default=Settings.tmp, metavar="DIR")
     parser.add_argument("--max-commands", type=int, default=Settings.commands_max)
-    parser.add_argument("--max-sessions", type=int, default=Settings.sessions_max)
     parser.add_argument("--buffer-bytes", type=int, default=Settings.buffer_bytes)
-    parser.add_argument("--min-free-bytes", type=int, default=Settings.free_bytes_min)
     parser.add_argument("--default-timeout", type=float, default=Settings.timeout_default)
     parser.add_argument("--max-timeout", type=float, default=Settings.timeout_max)
-    parser.add_argument(
-        "--allow-env",
-        action="append",
-        default=[],
-        metavar="NAME",
-        help=f"callers may set it, besides {', '.join(sorted(ENVIRONMENT))}",
-    )
     parser.add_argument(
         "--log-level", choices=["debug", "info", "warning", "error"], default="info"
     )
@@ -148,12 +124,9 @@ def _settings(arguments: argparse.Namespace) -> Settings:
         shared=arguments.root_shared,
         tmp=arguments.root_tmp,
         commands_max=arguments.max_commands,
-        sessions_max=arguments.max_sessions,
         buffer_bytes=arguments.buffer_bytes,
-        free_bytes_min=arguments.min_free_bytes,
         timeout_default=arguments.default_timeout,
         timeout_max=arguments.max_timeout,
-        environment=ENVIRONMENT | set(arguments.allow_env),
     )
 
 

@@ -127,9 +127,11 @@ async def _output(stub: Any, exec_id: str) -> bytes:
                 said = _plain(written["stderr"].decode(errors="replace"))[-300:]
                 raise ValueError(f"it ended with code {event.exit.exit_code}: {said}")
             return bytes(written["stdout"])
-        if getattr(event, kind).skipped or len(written[kind]) > _OUTPUT_MAX_BYTES:
+        chunk = getattr(event, kind)
+        dropped = chunk.offset != len(written[kind])
+        if dropped or len(written[kind]) > _OUTPUT_MAX_BYTES:
             raise ValueError("it wrote more than a report")
-        written[kind] += getattr(event, kind).data
+        written[kind] += chunk.data
     raise ValueError("its end is not known")
 
 

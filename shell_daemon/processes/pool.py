@@ -70,12 +70,21 @@ class Processes:
         environment: dict[str, str],
         *,
         directory: int,
-        descriptors: dict[int, int],
-        linger: bool,
+        standard: list[int],
         grace: float,
     ) -> Process:
-        """Run a command (see `supervisor.Run`), with `descriptors` by the numbers it
-        sees them under. Raises UNAVAILABLE when everything is being ended."""
+        """Run a command (see `supervisor.Run`).
+
+        Args:
+            argv: The program and its arguments.
+            environment: All of its environment.
+            directory: A descriptor of where it starts.
+            standard: Descriptors of its standard input, output and error.
+            grace: Seconds between SIGTERM and SIGKILL.
+
+        Raises:
+            WireError: UNAVAILABLE when everything is being ended.
+        """
         if self._ended.is_set() or self._closing or self._channel is None:
             raise WireError(
                 Code.UNAVAILABLE, "the shell daemon is stopping", resolution="runner restart"
@@ -85,11 +94,9 @@ class Processes:
             number=next(self._numbers),
             argv=argv,
             environment=environment,
-            numbers=list(descriptors),
-            linger=linger,
             grace=grace,
         )
-        return await supervisor.run(request, [directory, *descriptors.values()])
+        return await supervisor.run(request, [directory, *standard])
 
     async def close(self) -> None:
         """End every process there is. Idempotent."""

@@ -21,20 +21,18 @@ PATIENCE_S = 2.0
 
 @dataclass(frozen=True)
 class Exited:
-    """How a command ended. `left` are processes that outlive it: in a session
-    what it put in the background, elsewhere what could not be killed. `failure`
-    says what went wrong around it, for its standard error."""
+    """How a command ended. `failure` is what its standard error is to say where the
+    command was not seen to its own end."""
 
     exit_code: int
-    left: tuple[int, ...] = ()
     failure: str = ""
 
 
 class Process:
     """One command's process tree.
 
-    `exited` is resolved when the command ended and, but for what may linger,
-    its tree with it; `gone` when nothing of it is left. Both are resolved in
+    `exited` is resolved when the command and its tree have ended, but for what could
+    not be killed in time; `gone` when nothing of it is left. Both are resolved in
     any case, also when the supervisor or the zygote is killed.
     """
 
@@ -124,14 +122,16 @@ class Supervisor:
         if process is None or "supervisor" in message:
             self.pid = message["supervisor"]
         elif "exited" in message:
-            status, left = message["exited"], message["left"]
-            process.exited.set_result(Exited(exit_code(status), tuple(left)))
-        elif "failed" in message:
-            self._free(process, Exited(NOT_STARTED, failure=message["failed"]))
-        elif message["gone"]:
-            self._free(process, Exited(exit_code(None)))
+            exited = Exited(exit_code(message["exited"]))
+            if message["gone"]:
+                self._free(process, exited)
+            else:
+                process.exited.set_result(exited)
+                log.error(
+                    "processes of a command could not be killed", extra={"event": "not_killed"}
+                )
         else:
-            log.error("processes of a command could not be killed", extra={"event": "not_killed"})
+            self._free(process, Exited(NOT_STARTED, failure=message["failed"]))
 
     def _free(self, process: Process, exited: Exited) -> None:
         self._process = None

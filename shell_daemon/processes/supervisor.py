@@ -12,8 +12,7 @@ import little: it is forked.
 Messages are JSON lines. From the daemon: `Run`, with the descriptors beside
 it; `end` (a run's number): end that run; end-of-file: end it at once and exit.
 To the daemon: `supervisor` (own pid) once; then for each run `failed` (it was
-not started), or `exited` (wait status; `left`: the processes still there) and
-`gone` (whether all of it is).
+not started), or `exited` (wait status) with `gone` (whether its whole tree is).
 """
 
 import array
@@ -42,15 +41,12 @@ _RESET = {signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.
 
 class Run(TypedDict):
     """What to run. `number` tells this run from others. The descriptors beside it
-    are the working directory, then one for each number in `numbers`. With
-    `linger`, what the command leaves behind lives on until it ends or is ended.
-    `grace` (seconds) lies between SIGTERM and SIGKILL."""
+    are the working directory, then standard input, output and error. `grace`
+    (seconds) lies between SIGTERM and SIGKILL."""
 
     number: int
     argv: list[str]
     environment: dict[str, str]
-    numbers: list[int]
-    linger: bool
     grace: float
 
 
@@ -110,27 +106,21 @@ class Supervisor:
             finally:
                 while self._descriptors:
                     os.close(self._descriptors.pop())
-            clean = self._supervise(request["linger"], request["grace"])
+            clean = self._supervise(request["grace"])
 
     @property
     def _ending(self) -> bool:
         return self._orphaned or self._number_to_end == self._number
 
-    def _supervise(self, linger: bool, grace: float) -> bool:
+    def _supervise(self, grace: float) -> bool:
         while self._status is None and not self._ending:
             self._step(None)
         empty = not self._ending and self._until_empty(DRAIN_S)
         if self._ending:
             empty = self._end(grace)
-        elif not empty and not linger:
+        elif not empty:
             empty = self._kill()
-        left = [] if empty else sorted(tree.descendants(os.getpid()))
-        self._say(exited=self._status, left=left)
-        if linger and not empty:
-            while not empty and not self._ending:
-                empty = self._step(None)
-            empty = empty or self._end(grace)
-        self._say(gone=empty)
+        self._say(exited=self._status, gone=empty)
         return empty
 
     def _end(self, grace: float) -> bool:
@@ -230,8 +220,7 @@ def _spawn(request: Run, descriptors: list[int]) -> int:
         request["argv"],
         request["environment"],
         file_actions=[
-            (os.POSIX_SPAWN_DUP2, source, number)
-            for source, number in zip(sources, request["numbers"], strict=True)
+            (os.POSIX_SPAWN_DUP2, source, number) for number, source in enumerate(sources)
         ],
         setsid=True,
         setsigmask=[],

@@ -34,16 +34,18 @@ from runner.tiers.drivers import driver_for
 from runner.tiers.process.driver import ProcessDriver
 from runner.workspace.ownership import Owner
 from runner.workspace.workspace import Workspace
-from shell_daemon.limits import ENVIRONMENT, Settings
+from shell_daemon.limits import Settings
 from shell_daemon.shell import Shell
 
 TOKEN = "the-token-of-this-test"
 CANARY = "OXYDRA_TEST_CANARY"
 """Set in every daemon's own environment; no command may see it."""
 
+WAIT = "until [ -e go ]; do sleep 0.01; done; "
+"""Makes a command wait for `Guest.let_go`."""
+
 _FLAGS = {
     "commands_max": "--max-commands",
-    "sessions_max": "--max-sessions",
     "buffer_bytes": "--buffer-bytes",
     "timeout_default": "--default-timeout",
     "timeout_max": "--max-timeout",
@@ -60,7 +62,7 @@ class ShellApi(Protocol):
 
 @dataclass
 class Ran:
-    """What a command wrote and how it ended."""
+    """What a command wrote and how it ended; `skipped` bytes of it were dropped unread."""
 
     stdout: bytes = b""
     stderr: bytes = b""
@@ -110,10 +112,10 @@ class Guest:
                 ran.exit = event.exit
                 continue
             chunk = getattr(event, kind)
-            assert chunk.offset == places[kind] + chunk.skipped
+            assert chunk.offset >= places[kind]
+            ran.skipped += chunk.offset - places[kind]
             places[kind] = chunk.offset + len(chunk.data)
             parts[kind].append(chunk.data)
-            ran.skipped += chunk.skipped
         ran.stdout, ran.stderr = b"".join(parts["stdout"]), b"".join(parts["stderr"])
         return ran
 
@@ -121,32 +123,15 @@ class Guest:
         await self.start(exec_id, command, **fields)
         return await self.collect(exec_id)
 
-    async def write(self, exec_id: str, offset: int, data: bytes, close: bool = False) -> int:
-        request = shell_pb2.WriteStdinRequest(
-            exec_id=exec_id, offset=offset, data=data, close=close
-        )
-        return int((await self.api.call("WriteStdin", request)).written)
-
-    async def cancel(self, exec_id: str) -> bool:
-        reply = await self.api.call("Cancel", shell_pb2.CancelExecRequest(exec_id=exec_id))
-        return bool(reply.cancelled)
+    async def cancel(self, exec_id: str) -> None:
+        await self.api.call("Cancel", shell_pb2.CancelExecRequest(exec_id=exec_id))
 
     async def release(self, exec_id: str) -> None:
         await self.api.call("Release", shell_pb2.ReleaseExecRequest(exec_id=exec_id))
 
-    async def open_session(self, session_id: str, **fields: Any) -> bool:
-        request = shell_pb2.OpenShellSessionRequest(session_id=session_id, **fields)
-        return bool((await self.api.call("OpenSession", request)).already_known)
-
-    async def close_session(self, session_id: str) -> None:
-        request = shell_pb2.CloseShellSessionRequest(session_id=session_id)
-        await self.api.call("CloseSession", request)
-
-    async def hello(self) -> shell_pb2.ShellHelloReply:
-        reply: shell_pb2.ShellHelloReply = await self.api.call(
-            "Hello", shell_pb2.ShellHelloRequest()
-        )
-        return reply
+    def let_go(self) -> None:
+        """Let commands that begin with `WAIT` go on."""
+        (self.shared / "go").touch()
 
     async def appears(self, name: str) -> str:
         """The content of a file in `shared` as soon as a command has written it."""
@@ -178,20 +163,12 @@ class InProcess:
 
     async def call(self, method: str, request: Any) -> Any:
         match method:
-            case "Hello":
-                return self._shell.hello()
             case "Start":
                 return self._shell.start(request)
-            case "WriteStdin":
-                return await self._shell.write_stdin(request)
             case "Cancel":
                 return await self._shell.cancel(request)
             case "Release":
                 return self._shell.release(request)
-            case "OpenSession":
-                return self._shell.open_session(request)
-            case "CloseSession":
-                return await self._shell.close_session(request)
         raise AssertionError(method)
 
     async def output(self, request: shell_pb2.ExecOutputRequest) -> AsyncGenerator[Any, None]:
@@ -297,9 +274,7 @@ async def ready_daemon() -> AsyncIterator[Daemon]:
 @asynccontextmanager
 async def over_grpc(**limits: Any) -> AsyncIterator[Guest]:
     root = new_root()
-    allowed = limits.pop("environment", ENVIRONMENT) - ENVIRONMENT
-    flags = [f"{_FLAGS[name]}={value}" for name, value in limits.items()]
-    daemon = Daemon(root, *flags, *(f"--allow-env={name}" for name in sorted(allowed)))
+    daemon = Daemon(root, *(f"{_FLAGS[name]}={value}" for name, value in limits.items()))
     try:
         async with daemon.channel() as channel:
             await daemon.ready(channel)
@@ -339,9 +314,7 @@ async def in_tier(driver: TierDriver, owner: Owner, **limits: Any) -> AsyncItera
     root = Path(tempfile.mkdtemp(dir="/tmp", prefix="sh-"))
     workspace = Workspace(root, "alice", owner)
     workspace.provision()
-    allowed = limits.pop("environment", ENVIRONMENT) - ENVIRONMENT
     flags = [f"{_FLAGS[name]}={value}" for name, value in limits.items()]
-    flags += [f"--allow-env={name}" for name in sorted(allowed)]
     launch = ShellLauncher(Config(), workspace, driver.capabilities).prepare()
     environment = {**launch.spec.environment, CANARY: "leaked"}
     command = (*launch.spec.command, *flags)

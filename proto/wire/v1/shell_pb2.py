@@ -24,61 +24,41 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13wire/v1/shell.proto\x12\x07wire.v1\"\x13\n\x11ShellHelloRequest\"D\n\x0fShellHelloReply\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x0f\n\x07\x62oot_id\x18\x02 \x01(\t\x12\x0f\n\x07running\x18\x03 \x01(\r\"\x1d\n\x0c\x41\x64mitRequest\x12\r\n\x05token\x18\x01 \x01(\t\"\x0c\n\nAdmitReply\"\x86\x02\n\x10StartExecRequest\x12\x0f\n\x07\x65xec_id\x18\x01 \x01(\t\x12\x0f\n\x07\x63ommand\x18\x02 \x01(\t\x12\x0b\n\x03\x63wd\x18\x03 \x01(\t\x12?\n\x0b\x65nvironment\x18\x04 \x03(\x0b\x32*.wire.v1.StartExecRequest.EnvironmentEntry\x12\x12\n\ntimeout_ms\x18\x05 \x01(\r\x12\r\n\x05stdin\x18\x06 \x01(\x0c\x12\x17\n\x0fkeep_stdin_open\x18\x07 \x01(\x08\x12\x12\n\nsession_id\x18\x08 \x01(\t\x1a\x32\n\x10\x45nvironmentEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\'\n\x0eStartExecReply\x12\x15\n\ralready_known\x18\x01 \x01(\x08\"R\n\x11\x45xecOutputRequest\x12\x0f\n\x07\x65xec_id\x18\x01 \x01(\t\x12\x15\n\rstdout_offset\x18\x02 \x01(\x04\x12\x15\n\rstderr_offset\x18\x03 \x01(\x04\"\x8d\x01\n\x0f\x45xecOutputEvent\x12&\n\x06stdout\x18\x01 \x01(\x0b\x32\x14.wire.v1.OutputChunkH\x00\x12&\n\x06stderr\x18\x02 \x01(\x0b\x32\x14.wire.v1.OutputChunkH\x00\x12!\n\x04\x65xit\x18\x03 \x01(\x0b\x32\x11.wire.v1.ExecExitH\x00\x42\x07\n\x05\x65vent\"<\n\x0bOutputChunk\x12\x0e\n\x06offset\x18\x01 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\x12\x0f\n\x07skipped\x18\x03 \x01(\x04\"\x84\x01\n\x08\x45xecExit\x12\x11\n\texit_code\x18\x01 \x01(\x05\x12\x11\n\ttimed_out\x18\x02 \x01(\x08\x12\x11\n\tcancelled\x18\x03 \x01(\x08\x12\x13\n\x0b\x64uration_ms\x18\x04 \x01(\x04\x12\x14\n\x0cstdout_bytes\x18\x05 \x01(\x04\x12\x14\n\x0cstderr_bytes\x18\x06 \x01(\x04\"Q\n\x11WriteStdinRequest\x12\x0f\n\x07\x65xec_id\x18\x01 \x01(\t\x12\x0e\n\x06offset\x18\x02 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x03 \x01(\x0c\x12\r\n\x05\x63lose\x18\x04 \x01(\x08\"\"\n\x0fWriteStdinReply\x12\x0f\n\x07written\x18\x01 \x01(\x04\"$\n\x11\x43\x61ncelExecRequest\x12\x0f\n\x07\x65xec_id\x18\x01 \x01(\t\"$\n\x0f\x43\x61ncelExecReply\x12\x11\n\tcancelled\x18\x01 \x01(\x08\"%\n\x12ReleaseExecRequest\x12\x0f\n\x07\x65xec_id\x18\x01 \x01(\t\"\x12\n\x10ReleaseExecReply\"\xb6\x01\n\x17OpenShellSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\x12\x0b\n\x03\x63wd\x18\x02 \x01(\t\x12\x46\n\x0b\x65nvironment\x18\x03 \x03(\x0b\x32\x31.wire.v1.OpenShellSessionRequest.EnvironmentEntry\x1a\x32\n\x10\x45nvironmentEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\".\n\x15OpenShellSessionReply\x12\x15\n\ralready_known\x18\x01 \x01(\x08\".\n\x18\x43loseShellSessionRequest\x12\x12\n\nsession_id\x18\x01 \x01(\t\"\x18\n\x16\x43loseShellSessionReply2\xe6\x04\n\x05Shell\x12=\n\x05Hello\x12\x1a.wire.v1.ShellHelloRequest\x1a\x18.wire.v1.ShellHelloReply\x12\x33\n\x05\x41\x64mit\x12\x15.wire.v1.AdmitRequest\x1a\x13.wire.v1.AdmitReply\x12;\n\x05Start\x12\x19.wire.v1.StartExecRequest\x1a\x17.wire.v1.StartExecReply\x12@\n\x06Output\x12\x1a.wire.v1.ExecOutputRequest\x1a\x18.wire.v1.ExecOutputEvent0\x01\x12\x42\n\nWriteStdin\x12\x1a.wire.v1.WriteStdinRequest\x1a\x18.wire.v1.WriteStdinReply\x12>\n\x06\x43\x61ncel\x12\x1a.wire.v1.CancelExecRequest\x1a\x18.wire.v1.CancelExecReply\x12\x41\n\x07Release\x12\x1b.wire.v1.ReleaseExecRequest\x1a\x19.wire.v1.ReleaseExecReply\x12O\n\x0bOpenSession\x12 .wire.v1.OpenShellSessionRequest\x1a\x1e.wire.v1.OpenShellSessionReply\x12R\n\x0c\x43loseSession\x12!.wire.v1.CloseShellSessionRequest\x1a\x1f.wire.v1.CloseShellSessionReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x13wire/v1/shell.proto\x12\x07wire.v1\"\x13\n\x11ShellHelloRequest\"\x11\n\x0fShellHelloReply\"\x1d\n\x0c\x41\x64mitRequest\x12\r\n\x05token\x18\x01 \x01(\t\"\x0c\n\nAdmitReply\"d\n\x10StartExecRequest\x12\x0f\n\x07\x65xec_id\x18\x01 \x01(\t\x12\x0f\n\x07\x63ommand\x18\x02 \x01(\t\x12\x0b\n\x03\x63wd\x18\x03 \x01(\t\x12\x12\n\ntimeout_ms\x18\x04 \x01(\r\x12\r\n\x05stdin\x18\x05 \x01(\x0c\"\x10\n\x0eStartExecReply\"R\n\x11\x45xecOutputRequest\x12\x0f\n\x07\x65xec_id\x18\x01 \x01(\t\x12\x15\n\rstdout_offset\x18\x02 \x01(\x04\x12\x15\n\rstderr_offset\x18\x03 \x01(\x04\"\x8d\x01\n\x0f\x45xecOutputEvent\x12&\n\x06stdout\x18\x01 \x01(\x0b\x32\x14.wire.v1.OutputChunkH\x00\x12&\n\x06stderr\x18\x02 \x01(\x0b\x32\x14.wire.v1.OutputChunkH\x00\x12!\n\x04\x65xit\x18\x03 \x01(\x0b\x32\x11.wire.v1.ExecExitH\x00\x42\x07\n\x05\x65vent\"+\n\x0bOutputChunk\x12\x0e\n\x06offset\x18\x01 \x01(\x04\x12\x0c\n\x04\x64\x61ta\x18\x02 \x01(\x0c\"X\n\x08\x45xecExit\x12\x11\n\texit_code\x18\x01 \x01(\x05\x12\x11\n\ttimed_out\x18\x02 \x01(\x08\x12\x11\n\tcancelled\x18\x03 \x01(\x08\x12\x13\n\x0b\x64uration_ms\x18\x04 \x01(\x04\"$\n\x11\x43\x61ncelExecRequest\x12\x0f\n\x07\x65xec_id\x18\x01 \x01(\t\"\x11\n\x0f\x43\x61ncelExecReply\"%\n\x12ReleaseExecRequest\x12\x0f\n\x07\x65xec_id\x18\x01 \x01(\t\"\x12\n\x10ReleaseExecReply2\xfd\x02\n\x05Shell\x12=\n\x05Hello\x12\x1a.wire.v1.ShellHelloRequest\x1a\x18.wire.v1.ShellHelloReply\x12\x33\n\x05\x41\x64mit\x12\x15.wire.v1.AdmitRequest\x1a\x13.wire.v1.AdmitReply\x12;\n\x05Start\x12\x19.wire.v1.StartExecRequest\x1a\x17.wire.v1.StartExecReply\x12@\n\x06Output\x12\x1a.wire.v1.ExecOutputRequest\x1a\x18.wire.v1.ExecOutputEvent0\x01\x12>\n\x06\x43\x61ncel\x12\x1a.wire.v1.CancelExecRequest\x1a\x18.wire.v1.CancelExecReply\x12\x41\n\x07Release\x12\x1b.wire.v1.ReleaseExecRequest\x1a\x19.wire.v1.ReleaseExecReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'wire.v1.shell_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_STARTEXECREQUEST_ENVIRONMENTENTRY']._loaded_options = None
-  _globals['_STARTEXECREQUEST_ENVIRONMENTENTRY']._serialized_options = b'8\001'
-  _globals['_OPENSHELLSESSIONREQUEST_ENVIRONMENTENTRY']._loaded_options = None
-  _globals['_OPENSHELLSESSIONREQUEST_ENVIRONMENTENTRY']._serialized_options = b'8\001'
   _globals['_SHELLHELLOREQUEST']._serialized_start=32
   _globals['_SHELLHELLOREQUEST']._serialized_end=51
   _globals['_SHELLHELLOREPLY']._serialized_start=53
-  _globals['_SHELLHELLOREPLY']._serialized_end=121
-  _globals['_ADMITREQUEST']._serialized_start=123
-  _globals['_ADMITREQUEST']._serialized_end=152
-  _globals['_ADMITREPLY']._serialized_start=154
-  _globals['_ADMITREPLY']._serialized_end=166
-  _globals['_STARTEXECREQUEST']._serialized_start=169
-  _globals['_STARTEXECREQUEST']._serialized_end=431
-  _globals['_STARTEXECREQUEST_ENVIRONMENTENTRY']._serialized_start=381
-  _globals['_STARTEXECREQUEST_ENVIRONMENTENTRY']._serialized_end=431
-  _globals['_STARTEXECREPLY']._serialized_start=433
-  _globals['_STARTEXECREPLY']._serialized_end=472
-  _globals['_EXECOUTPUTREQUEST']._serialized_start=474
-  _globals['_EXECOUTPUTREQUEST']._serialized_end=556
-  _globals['_EXECOUTPUTEVENT']._serialized_start=559
-  _globals['_EXECOUTPUTEVENT']._serialized_end=700
-  _globals['_OUTPUTCHUNK']._serialized_start=702
-  _globals['_OUTPUTCHUNK']._serialized_end=762
-  _globals['_EXECEXIT']._serialized_start=765
-  _globals['_EXECEXIT']._serialized_end=897
-  _globals['_WRITESTDINREQUEST']._serialized_start=899
-  _globals['_WRITESTDINREQUEST']._serialized_end=980
-  _globals['_WRITESTDINREPLY']._serialized_start=982
-  _globals['_WRITESTDINREPLY']._serialized_end=1016
-  _globals['_CANCELEXECREQUEST']._serialized_start=1018
-  _globals['_CANCELEXECREQUEST']._serialized_end=1054
-  _globals['_CANCELEXECREPLY']._serialized_start=1056
-  _globals['_CANCELEXECREPLY']._serialized_end=1092
-  _globals['_RELEASEEXECREQUEST']._serialized_start=1094
-  _globals['_RELEASEEXECREQUEST']._serialized_end=1131
-  _globals['_RELEASEEXECREPLY']._serialized_start=1133
-  _globals['_RELEASEEXECREPLY']._serialized_end=1151
-  _globals['_OPENSHELLSESSIONREQUEST']._serialized_start=1154
-  _globals['_OPENSHELLSESSIONREQUEST']._serialized_end=1336
-  _globals['_OPENSHELLSESSIONREQUEST_ENVIRONMENTENTRY']._serialized_start=381
-  _globals['_OPENSHELLSESSIONREQUEST_ENVIRONMENTENTRY']._serialized_end=431
-  _globals['_OPENSHELLSESSIONREPLY']._serialized_start=1338
-  _globals['_OPENSHELLSESSIONREPLY']._serialized_end=1384
-  _globals['_CLOSESHELLSESSIONREQUEST']._serialized_start=1386
-  _globals['_CLOSESHELLSESSIONREQUEST']._serialized_end=1432
-  _globals['_CLOSESHELLSESSIONREPLY']._serialized_start=1434
-  _globals['_CLOSESHELLSESSIONREPLY']._serialized_end=1458
-  _globals['_SHELL']._serialized_start=1461
-  _globals['_SHELL']._serialized_end=2075
+  _globals['_SHELLHELLOREPLY']._serialized_end=70
+  _globals['_ADMITREQUEST']._serialized_start=72
+  _globals['_ADMITREQUEST']._serialized_end=101
+  _globals['_ADMITREPLY']._serialized_start=103
+  _globals['_ADMITREPLY']._serialized_end=115
+  _globals['_STARTEXECREQUEST']._serialized_start=117
+  _globals['_STARTEXECREQUEST']._serialized_end=217
+  _globals['_STARTEXECREPLY']._serialized_start=219
+  _globals['_STARTEXECREPLY']._serialized_end=235
+  _globals['_EXECOUTPUTREQUEST']._serialized_start=237
+  _globals['_EXECOUTPUTREQUEST']._serialized_end=319
+  _globals['_EXECOUTPUTEVENT']._serialized_start=322
+  _globals['_EXECOUTPUTEVENT']._serialized_end=463
+  _globals['_OUTPUTCHUNK']._serialized_start=465
+  _globals['_OUTPUTCHUNK']._serialized_end=508
+  _globals['_EXECEXIT']._serialized_start=510
+  _globals['_EXECEXIT']._serialized_end=598
+  _globals['_CANCELEXECREQUEST']._serialized_start=600
+  _globals['_CANCELEXECREQUEST']._serialized_end=636
+  _globals['_CANCELEXECREPLY']._serialized_start=638
+  _globals['_CANCELEXECREPLY']._serialized_end=655
+  _globals['_RELEASEEXECREQUEST']._serialized_start=657
+  _globals['_RELEASEEXECREQUEST']._serialized_end=694
+  _globals['_RELEASEEXECREPLY']._serialized_start=696
+  _globals['_RELEASEEXECREPLY']._serialized_end=714
+  _globals['_SHELL']._serialized_start=717
+  _globals['_SHELL']._serialized_end=1098
 # @@protoc_insertion_point(module_scope)

@@ -3,10 +3,8 @@
 isort:skip_file
 """
 
-from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from google.protobuf.internal import containers as _containers
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -37,22 +35,12 @@ Global___ShellHelloRequest: _TypeAlias = ShellHelloRequest  # noqa: Y015
 class ShellHelloReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    VERSION_FIELD_NUMBER: _builtins.int
-    BOOT_ID_FIELD_NUMBER: _builtins.int
-    RUNNING_FIELD_NUMBER: _builtins.int
-    version: _builtins.str
-    boot_id: _builtins.str
-    running: _builtins.int
     def __init__(
         self,
-        *,
-        version: _builtins.str = ...,
-        boot_id: _builtins.str = ...,
-        running: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "running", b"running", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -96,34 +84,11 @@ Global___AdmitReply: _TypeAlias = AdmitReply  # noqa: Y015
 class StartExecRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    @_typing.final
-    class EnvironmentEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
-
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        value: _builtins.str
-        def __init__(
-            self,
-            *,
-            key: _builtins.str = ...,
-            value: _builtins.str = ...,
-        ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
-
     EXEC_ID_FIELD_NUMBER: _builtins.int
     COMMAND_FIELD_NUMBER: _builtins.int
     CWD_FIELD_NUMBER: _builtins.int
-    ENVIRONMENT_FIELD_NUMBER: _builtins.int
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     STDIN_FIELD_NUMBER: _builtins.int
-    KEEP_STDIN_OPEN_FIELD_NUMBER: _builtins.int
-    SESSION_ID_FIELD_NUMBER: _builtins.int
     exec_id: _builtins.str
     command: _builtins.str
     """for bash -c, or sh -c where there is no bash"""
@@ -131,28 +96,18 @@ class StartExecRequest(_message.Message):
     timeout_ms: _builtins.int
     """0: the daemon's default"""
     stdin: _builtins.bytes
-    keep_stdin_open: _builtins.bool
-    session_id: _builtins.str
-    """empty: a fresh shell"""
-    @_builtins.property
-    def environment(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
-        """only names the daemon allows"""
-
     def __init__(
         self,
         *,
         exec_id: _builtins.str = ...,
         command: _builtins.str = ...,
         cwd: _builtins.str = ...,
-        environment: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         timeout_ms: _builtins.int = ...,
         stdin: _builtins.bytes = ...,
-        keep_stdin_open: _builtins.bool = ...,
-        session_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "cwd", b"cwd", "environment", b"environment", "exec_id", b"exec_id", "keep_stdin_open", b"keep_stdin_open", "session_id", b"session_id", "stdin", b"stdin", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "cwd", b"cwd", "exec_id", b"exec_id", "stdin", b"stdin", "timeout_ms", b"timeout_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -162,16 +117,12 @@ Global___StartExecRequest: _TypeAlias = StartExecRequest  # noqa: Y015
 class StartExecReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    ALREADY_KNOWN_FIELD_NUMBER: _builtins.int
-    already_known: _builtins.bool
     def __init__(
         self,
-        *,
-        already_known: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["already_known", b"already_known"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -234,25 +185,25 @@ Global___ExecOutputEvent: _TypeAlias = ExecOutputEvent  # noqa: Y015
 
 @_typing.final
 class OutputChunk(_message.Message):
+    """Where the offset is beyond what was read before, the buffer has dropped what
+    lies between.
+    """
+
     DESCRIPTOR: _descriptor.Descriptor
 
     OFFSET_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
-    SKIPPED_FIELD_NUMBER: _builtins.int
     offset: _builtins.int
     data: _builtins.bytes
-    skipped: _builtins.int
-    """bytes before this chunk that the buffer had to drop"""
     def __init__(
         self,
         *,
         offset: _builtins.int = ...,
         data: _builtins.bytes = ...,
-        skipped: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "offset", b"offset", "skipped", b"skipped"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "offset", b"offset"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -266,15 +217,11 @@ class ExecExit(_message.Message):
     TIMED_OUT_FIELD_NUMBER: _builtins.int
     CANCELLED_FIELD_NUMBER: _builtins.int
     DURATION_MS_FIELD_NUMBER: _builtins.int
-    STDOUT_BYTES_FIELD_NUMBER: _builtins.int
-    STDERR_BYTES_FIELD_NUMBER: _builtins.int
     exit_code: _builtins.int
     """128 + n for a command that signal n ended"""
     timed_out: _builtins.bool
     cancelled: _builtins.bool
     duration_ms: _builtins.int
-    stdout_bytes: _builtins.int
-    stderr_bytes: _builtins.int
     def __init__(
         self,
         *,
@@ -282,64 +229,14 @@ class ExecExit(_message.Message):
         timed_out: _builtins.bool = ...,
         cancelled: _builtins.bool = ...,
         duration_ms: _builtins.int = ...,
-        stdout_bytes: _builtins.int = ...,
-        stderr_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancelled", b"cancelled", "duration_ms", b"duration_ms", "exit_code", b"exit_code", "stderr_bytes", b"stderr_bytes", "stdout_bytes", b"stdout_bytes", "timed_out", b"timed_out"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancelled", b"cancelled", "duration_ms", b"duration_ms", "exit_code", b"exit_code", "timed_out", b"timed_out"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ExecExit: _TypeAlias = ExecExit  # noqa: Y015
-
-@_typing.final
-class WriteStdinRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    EXEC_ID_FIELD_NUMBER: _builtins.int
-    OFFSET_FIELD_NUMBER: _builtins.int
-    DATA_FIELD_NUMBER: _builtins.int
-    CLOSE_FIELD_NUMBER: _builtins.int
-    exec_id: _builtins.str
-    offset: _builtins.int
-    """bytes already written; a repeat is not written twice"""
-    data: _builtins.bytes
-    close: _builtins.bool
-    def __init__(
-        self,
-        *,
-        exec_id: _builtins.str = ...,
-        offset: _builtins.int = ...,
-        data: _builtins.bytes = ...,
-        close: _builtins.bool = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["close", b"close", "data", b"data", "exec_id", b"exec_id", "offset", b"offset"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___WriteStdinRequest: _TypeAlias = WriteStdinRequest  # noqa: Y015
-
-@_typing.final
-class WriteStdinReply(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    WRITTEN_FIELD_NUMBER: _builtins.int
-    written: _builtins.int
-    def __init__(
-        self,
-        *,
-        written: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["written", b"written"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___WriteStdinReply: _TypeAlias = WriteStdinReply  # noqa: Y015
 
 @_typing.final
 class CancelExecRequest(_message.Message):
@@ -364,16 +261,12 @@ Global___CancelExecRequest: _TypeAlias = CancelExecRequest  # noqa: Y015
 class CancelExecReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
-    CANCELLED_FIELD_NUMBER: _builtins.int
-    cancelled: _builtins.bool
     def __init__(
         self,
-        *,
-        cancelled: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cancelled", b"cancelled"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -412,102 +305,3 @@ class ReleaseExecReply(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ReleaseExecReply: _TypeAlias = ReleaseExecReply  # noqa: Y015
-
-@_typing.final
-class OpenShellSessionRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    @_typing.final
-    class EnvironmentEntry(_message.Message):
-        DESCRIPTOR: _descriptor.Descriptor
-
-        KEY_FIELD_NUMBER: _builtins.int
-        VALUE_FIELD_NUMBER: _builtins.int
-        key: _builtins.str
-        value: _builtins.str
-        def __init__(
-            self,
-            *,
-            key: _builtins.str = ...,
-            value: _builtins.str = ...,
-        ) -> None: ...
-        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
-        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-        def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-    SESSION_ID_FIELD_NUMBER: _builtins.int
-    CWD_FIELD_NUMBER: _builtins.int
-    ENVIRONMENT_FIELD_NUMBER: _builtins.int
-    session_id: _builtins.str
-    cwd: _builtins.str
-    @_builtins.property
-    def environment(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
-    def __init__(
-        self,
-        *,
-        session_id: _builtins.str = ...,
-        cwd: _builtins.str = ...,
-        environment: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cwd", b"cwd", "environment", b"environment", "session_id", b"session_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___OpenShellSessionRequest: _TypeAlias = OpenShellSessionRequest  # noqa: Y015
-
-@_typing.final
-class OpenShellSessionReply(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    ALREADY_KNOWN_FIELD_NUMBER: _builtins.int
-    already_known: _builtins.bool
-    def __init__(
-        self,
-        *,
-        already_known: _builtins.bool = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["already_known", b"already_known"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___OpenShellSessionReply: _TypeAlias = OpenShellSessionReply  # noqa: Y015
-
-@_typing.final
-class CloseShellSessionRequest(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    SESSION_ID_FIELD_NUMBER: _builtins.int
-    session_id: _builtins.str
-    def __init__(
-        self,
-        *,
-        session_id: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["session_id", b"session_id"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___CloseShellSessionRequest: _TypeAlias = CloseShellSessionRequest  # noqa: Y015
-
-@_typing.final
-class CloseShellSessionReply(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    def __init__(
-        self,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___CloseShellSessionReply: _TypeAlias = CloseShellSessionReply  # noqa: Y015

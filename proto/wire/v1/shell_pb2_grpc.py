@@ -56,11 +56,6 @@ class ShellStub:
                 request_serializer=wire_dot_v1_dot_shell__pb2.ExecOutputRequest.SerializeToString,
                 response_deserializer=wire_dot_v1_dot_shell__pb2.ExecOutputEvent.FromString,
                 _registered_method=True)
-        self.WriteStdin = channel.unary_unary(
-                '/wire.v1.Shell/WriteStdin',
-                request_serializer=wire_dot_v1_dot_shell__pb2.WriteStdinRequest.SerializeToString,
-                response_deserializer=wire_dot_v1_dot_shell__pb2.WriteStdinReply.FromString,
-                _registered_method=True)
         self.Cancel = channel.unary_unary(
                 '/wire.v1.Shell/Cancel',
                 request_serializer=wire_dot_v1_dot_shell__pb2.CancelExecRequest.SerializeToString,
@@ -70,16 +65,6 @@ class ShellStub:
                 '/wire.v1.Shell/Release',
                 request_serializer=wire_dot_v1_dot_shell__pb2.ReleaseExecRequest.SerializeToString,
                 response_deserializer=wire_dot_v1_dot_shell__pb2.ReleaseExecReply.FromString,
-                _registered_method=True)
-        self.OpenSession = channel.unary_unary(
-                '/wire.v1.Shell/OpenSession',
-                request_serializer=wire_dot_v1_dot_shell__pb2.OpenShellSessionRequest.SerializeToString,
-                response_deserializer=wire_dot_v1_dot_shell__pb2.OpenShellSessionReply.FromString,
-                _registered_method=True)
-        self.CloseSession = channel.unary_unary(
-                '/wire.v1.Shell/CloseSession',
-                request_serializer=wire_dot_v1_dot_shell__pb2.CloseShellSessionRequest.SerializeToString,
-                response_deserializer=wire_dot_v1_dot_shell__pb2.CloseShellSessionReply.FromString,
                 _registered_method=True)
 
 
@@ -116,14 +101,8 @@ class ShellServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
-    def WriteStdin(self, request, context):
-        """Missing associated documentation comment in .proto file."""
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
     def Cancel(self, request, context):
-        """Ends the whole process tree.
+        """Ends the whole process tree, and answers when it is gone.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -132,19 +111,6 @@ class ShellServicer:
     def Release(self, request, context):
         """Forgets a finished command and its buffers.
         """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def OpenSession(self, request, context):
-        """An interactive session keeps its working directory and environment.
-        """
-        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
-        context.set_details('Method not implemented!')
-        raise NotImplementedError('Method not implemented!')
-
-    def CloseSession(self, request, context):
-        """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -172,11 +138,6 @@ def add_ShellServicer_to_server(servicer, server):
                     request_deserializer=wire_dot_v1_dot_shell__pb2.ExecOutputRequest.FromString,
                     response_serializer=wire_dot_v1_dot_shell__pb2.ExecOutputEvent.SerializeToString,
             ),
-            'WriteStdin': grpc.unary_unary_rpc_method_handler(
-                    servicer.WriteStdin,
-                    request_deserializer=wire_dot_v1_dot_shell__pb2.WriteStdinRequest.FromString,
-                    response_serializer=wire_dot_v1_dot_shell__pb2.WriteStdinReply.SerializeToString,
-            ),
             'Cancel': grpc.unary_unary_rpc_method_handler(
                     servicer.Cancel,
                     request_deserializer=wire_dot_v1_dot_shell__pb2.CancelExecRequest.FromString,
@@ -186,16 +147,6 @@ def add_ShellServicer_to_server(servicer, server):
                     servicer.Release,
                     request_deserializer=wire_dot_v1_dot_shell__pb2.ReleaseExecRequest.FromString,
                     response_serializer=wire_dot_v1_dot_shell__pb2.ReleaseExecReply.SerializeToString,
-            ),
-            'OpenSession': grpc.unary_unary_rpc_method_handler(
-                    servicer.OpenSession,
-                    request_deserializer=wire_dot_v1_dot_shell__pb2.OpenShellSessionRequest.FromString,
-                    response_serializer=wire_dot_v1_dot_shell__pb2.OpenShellSessionReply.SerializeToString,
-            ),
-            'CloseSession': grpc.unary_unary_rpc_method_handler(
-                    servicer.CloseSession,
-                    request_deserializer=wire_dot_v1_dot_shell__pb2.CloseShellSessionRequest.FromString,
-                    response_serializer=wire_dot_v1_dot_shell__pb2.CloseShellSessionReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -319,33 +270,6 @@ class Shell:
             _registered_method=True)
 
     @staticmethod
-    def WriteStdin(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/wire.v1.Shell/WriteStdin',
-            wire_dot_v1_dot_shell__pb2.WriteStdinRequest.SerializeToString,
-            wire_dot_v1_dot_shell__pb2.WriteStdinReply.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
     def Cancel(request,
             target,
             options=(),
@@ -389,60 +313,6 @@ class Shell:
             '/wire.v1.Shell/Release',
             wire_dot_v1_dot_shell__pb2.ReleaseExecRequest.SerializeToString,
             wire_dot_v1_dot_shell__pb2.ReleaseExecReply.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def OpenSession(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/wire.v1.Shell/OpenSession',
-            wire_dot_v1_dot_shell__pb2.OpenShellSessionRequest.SerializeToString,
-            wire_dot_v1_dot_shell__pb2.OpenShellSessionReply.FromString,
-            options,
-            channel_credentials,
-            insecure,
-            call_credentials,
-            compression,
-            wait_for_ready,
-            timeout,
-            metadata,
-            _registered_method=True)
-
-    @staticmethod
-    def CloseSession(request,
-            target,
-            options=(),
-            channel_credentials=None,
-            call_credentials=None,
-            insecure=False,
-            compression=None,
-            wait_for_ready=None,
-            timeout=None,
-            metadata=None):
-        return grpc.experimental.unary_unary(
-            request,
-            target,
-            '/wire.v1.Shell/CloseSession',
-            wire_dot_v1_dot_shell__pb2.CloseShellSessionRequest.SerializeToString,
-            wire_dot_v1_dot_shell__pb2.CloseShellSessionReply.FromString,
             options,
             channel_credentials,
             insecure,

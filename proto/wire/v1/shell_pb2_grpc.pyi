@@ -44,14 +44,10 @@ class ShellStub:
     """Idempotent by exec_id: starting a known id again answers for that command."""
     Output: _grpc.UnaryStreamMultiCallable[_shell_pb2.ExecOutputRequest, _shell_pb2.ExecOutputEvent]
     """Output from the given offsets on, then the exit, then the end of the stream."""
-    WriteStdin: _grpc.UnaryUnaryMultiCallable[_shell_pb2.WriteStdinRequest, _shell_pb2.WriteStdinReply]
     Cancel: _grpc.UnaryUnaryMultiCallable[_shell_pb2.CancelExecRequest, _shell_pb2.CancelExecReply]
-    """Ends the whole process tree."""
+    """Ends the whole process tree, and answers when it is gone."""
     Release: _grpc.UnaryUnaryMultiCallable[_shell_pb2.ReleaseExecRequest, _shell_pb2.ReleaseExecReply]
     """Forgets a finished command and its buffers."""
-    OpenSession: _grpc.UnaryUnaryMultiCallable[_shell_pb2.OpenShellSessionRequest, _shell_pb2.OpenShellSessionReply]
-    """An interactive session keeps its working directory and environment."""
-    CloseSession: _grpc.UnaryUnaryMultiCallable[_shell_pb2.CloseShellSessionRequest, _shell_pb2.CloseShellSessionReply]
 
 @_typing.type_check_only
 class ShellAsyncStub(ShellStub):
@@ -69,14 +65,10 @@ class ShellAsyncStub(ShellStub):
     """Idempotent by exec_id: starting a known id again answers for that command."""
     Output: _aio.UnaryStreamMultiCallable[_shell_pb2.ExecOutputRequest, _shell_pb2.ExecOutputEvent]  # type: ignore[assignment]
     """Output from the given offsets on, then the exit, then the end of the stream."""
-    WriteStdin: _aio.UnaryUnaryMultiCallable[_shell_pb2.WriteStdinRequest, _shell_pb2.WriteStdinReply]  # type: ignore[assignment]
     Cancel: _aio.UnaryUnaryMultiCallable[_shell_pb2.CancelExecRequest, _shell_pb2.CancelExecReply]  # type: ignore[assignment]
-    """Ends the whole process tree."""
+    """Ends the whole process tree, and answers when it is gone."""
     Release: _aio.UnaryUnaryMultiCallable[_shell_pb2.ReleaseExecRequest, _shell_pb2.ReleaseExecReply]  # type: ignore[assignment]
     """Forgets a finished command and its buffers."""
-    OpenSession: _aio.UnaryUnaryMultiCallable[_shell_pb2.OpenShellSessionRequest, _shell_pb2.OpenShellSessionReply]  # type: ignore[assignment]
-    """An interactive session keeps its working directory and environment."""
-    CloseSession: _aio.UnaryUnaryMultiCallable[_shell_pb2.CloseShellSessionRequest, _shell_pb2.CloseShellSessionReply]  # type: ignore[assignment]
 
 class ShellServicer(metaclass=_abc_1.ABCMeta):
     """The shell guest. A command has an id the caller chose and two byte streams
@@ -117,19 +109,12 @@ class ShellServicer(metaclass=_abc_1.ABCMeta):
         """Output from the given offsets on, then the exit, then the end of the stream."""
 
     @_abc_1.abstractmethod
-    def WriteStdin(
-        self,
-        request: _shell_pb2.WriteStdinRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_shell_pb2.WriteStdinReply, _abc.Awaitable[_shell_pb2.WriteStdinReply]]: ...
-
-    @_abc_1.abstractmethod
     def Cancel(
         self,
         request: _shell_pb2.CancelExecRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_shell_pb2.CancelExecReply, _abc.Awaitable[_shell_pb2.CancelExecReply]]:
-        """Ends the whole process tree."""
+        """Ends the whole process tree, and answers when it is gone."""
 
     @_abc_1.abstractmethod
     def Release(
@@ -138,20 +123,5 @@ class ShellServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_shell_pb2.ReleaseExecReply, _abc.Awaitable[_shell_pb2.ReleaseExecReply]]:
         """Forgets a finished command and its buffers."""
-
-    @_abc_1.abstractmethod
-    def OpenSession(
-        self,
-        request: _shell_pb2.OpenShellSessionRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_shell_pb2.OpenShellSessionReply, _abc.Awaitable[_shell_pb2.OpenShellSessionReply]]:
-        """An interactive session keeps its working directory and environment."""
-
-    @_abc_1.abstractmethod
-    def CloseSession(
-        self,
-        request: _shell_pb2.CloseShellSessionRequest,
-        context: _ServicerContext,
-    ) -> _typing.Union[_shell_pb2.CloseShellSessionReply, _abc.Awaitable[_shell_pb2.CloseShellSessionReply]]: ...
 
 def add_ShellServicer_to_server(servicer: ShellServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

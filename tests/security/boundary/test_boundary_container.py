@@ -200,7 +200,9 @@ async def test_a_secret_in_the_environment_is_caught(house: House) -> None:
 
 
 async def test_a_secret_in_a_command_line_is_caught(house: House) -> None:
-    found = hits(await in_container(house, lambda words: [*words, f"--allow-env={TOKEN}"]))
+    found = hits(
+        await in_container(house, lambda words: [*words, f"--root-tmp={TOKEN}", "--root-tmp=/tmp"])
+    )
     assert "the shell's token is in /proc/1/cmdline" in found["secrets"]
 
 

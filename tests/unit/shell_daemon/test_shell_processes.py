@@ -16,7 +16,15 @@ from shell_daemon.processes import pool, process
 from shell_daemon.processes.process import Supervisor, exit_code
 from shell_daemon.processes.supervisor import Run
 from shell_daemon.shell import Shell
-from tests.support.shell_backends import Guest, InProcess, alive, in_process, left_behind, new_root
+from tests.support.shell_backends import (
+    WAIT,
+    Guest,
+    InProcess,
+    alive,
+    in_process,
+    left_behind,
+    new_root,
+)
 
 
 def parent_of(pid: int | str) -> int:
@@ -40,7 +48,7 @@ SPREAD = "(setsid sleep 1000 & echo $! > child); echo $$ > pid; sleep 1001"
 async def test_a_killed_supervisor_takes_its_command_along() -> None:
     async with in_process() as guest:
         await guest.start("a", SPREAD)
-        await guest.start("b", "read x; echo $x", keep_stdin_open=True)
+        await guest.start("b", f"{WAIT} echo spared")
         pid, child = await guest.appears("pid"), await guest.appears("child")
         os.kill(parent_of(pid), signal.SIGKILL)
         ran = await guest.collect("a")
@@ -48,7 +56,7 @@ async def test_a_killed_supervisor_takes_its_command_along() -> None:
         assert b"supervisor was killed" in ran.stderr
         assert not alive(pid)
         assert not alive(child)
-        await guest.write("b", 0, b"spared\n")
+        guest.let_go()
         assert (await guest.collect("b")).stdout == b"spared\n"
 
 
@@ -63,7 +71,7 @@ async def test_a_stopped_supervisor_is_killed_when_it_must_act(
         supervisor = parent_of(pid)
         os.kill(supervisor, signal.SIGSTOP)
         async with asyncio.timeout(60):
-            assert await guest.cancel("a")
+            await guest.cancel("a")
         assert not any(alive(one) for one in (supervisor, pid, child))
         assert (await guest.collect("a")).exit.cancelled
 
@@ -93,18 +101,14 @@ async def test_closing_ends_all_and_is_idempotent() -> None:
     shell = Shell(Settings(shared=root / "shared", tmp=root / "tmp"), on_lost=lambda: None)
     shell.open()
     guest = Guest(InProcess(shell), root)
-    await guest.open_session("s")
     await guest.start("a", "trap '' TERM; " + SPREAD)
-    await guest.start("b", "sleep 1000 & ", session_id="s")
-    await guest.start("c", "sleep 1000", session_id="s")
-    await guest.start("d", "sleep 1000", session_id="s")
+    await guest.start("b", "sleep 1000")
     await guest.appears("pid")
-    await guest.collect("b")
     async with asyncio.timeout(60):
         await shell.close()
         await shell.close()
     assert left_behind(root) == []
-    for name in "acd":
+    for name in "ab":
         assert (await guest.collect(name)).exit.cancelled
     shutil.rmtree(root)
 
@@ -141,7 +145,7 @@ async def test_where_no_process_can_be_created_the_command_says_so() -> None:
     ours, theirs = socket.socketpair()
     lost: list[Supervisor] = []
     supervisor = Supervisor(ours, on_free=lambda _: None, on_lost=lost.append)
-    request = Run(number=1, argv=["true"], environment={}, numbers=[], linger=False, grace=1.0)
+    request = Run(number=1, argv=["true"], environment={}, grace=1.0)
     started = await supervisor.run(request, [])
     theirs.close()
     while not lost:

@@ -212,8 +212,8 @@ class Flaky(shell_pb2_grpc.ShellServicer):
         return shell_pb2.CancelExecReply()
 
 
-def out(offset: int, data: bytes, skipped: int = 0) -> shell_pb2.ExecOutputEvent:
-    chunk = shell_pb2.OutputChunk(offset=offset, data=data, skipped=skipped)
+def out(offset: int, data: bytes) -> shell_pb2.ExecOutputEvent:
+    chunk = shell_pb2.OutputChunk(offset=offset, data=data)
     return shell_pb2.ExecOutputEvent(stdout=chunk)
 
 
