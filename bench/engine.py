@@ -7,12 +7,12 @@ import subprocess
 from typing import Final
 
 from wire.errors import WireError
+from wire.settings import ContainerSettings
 
-from runner.config.models import ContainerSection
 from runner.images.archive import Image, list_images
 from runner.tiers.container.engine import Engine, find_socket, judge
 
-SETTINGS: Final = ContainerSection()
+SETTINGS: Final = ContainerSettings()
 
 
 async def missing() -> str:

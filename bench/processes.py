@@ -72,24 +72,7 @@ def _envelope(base: Path) -> bootstrap_pb2.BootstrapEnvelope:
         tier="process",
         token=_TOKEN,
         gateway=common_pb2.Endpoint(address=f"unix:{base}/ipc/gateway.sock"),
-        paths=bootstrap_pb2.GuestPaths(**directories),
-        memory=bootstrap_pb2.MemorySettings(
-            db_path=f"{base}/.oxydra/memory.db",
-            vector_weight=0.5,
-            keyword_weight=0.5,
-            min_similarity=0.2,
-            chunk_chars=640,
-            chunk_overlap=96,
-            embed_wait_ms=500,
-        ),
-        tools=bootstrap_pb2.ToolSettings(approval="auto", max_output_bytes=16384),
-        agent=bootstrap_pb2.AgentSettings(
-            provider="offline",
-            max_steps=20,
-            max_tokens=200_000,
-            turn_timeout_s=300,
-            history_turns=20,
-        ),
+        paths=bootstrap_pb2.GuestPaths(**directories, database=f"{base}/.oxydra/memory.db"),
         log_level="info",
     )
 

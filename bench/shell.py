@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Final
 
 from wire import transport
+from wire.settings import Tier
 
 from bench import engine
 from bench.report import percentile, verdict
 from bench.scratch import scratch
 from guest.tools.shell.client import Command, ShellClient
-from runner.config.models import Config, Tier
+from runner.config.models import Config
 from runner.host.launch import ShellLauncher
 from runner.tiers.base import Handle
 from runner.tiers.drivers import driver_for

@@ -14,13 +14,14 @@ from typing import Final
 
 import psutil
 from wire import transport
+from wire.settings import EmbedderSettings, Tier
 from wire.v1 import control_pb2, gateway_pb2_grpc
 
 from bench import engine
 from bench.processes import one_turn
 from bench.report import verdict
 from bench.scratch import scratch
-from runner.config.models import Config, EmbedderSection, Tier
+from runner.config.models import Config
 from runner.host.host import Host
 from runner.images.naming import ImageRole, image_name
 from runner.tiers.process.driver import ProcessDriver
@@ -163,7 +164,7 @@ def _config(root: Path, tier: Tier, *, embedder: bool) -> Config:
         workspace_root=root / "w",
         runtime_dir=root / "r",
         tier=tier,
-        embedder=EmbedderSection() if embedder else EmbedderSection(backend="none"),
+        embedder=EmbedderSettings() if embedder else EmbedderSettings(backend="none"),
     )
 
 

@@ -23,7 +23,7 @@ from wire.errors import Code, WireError
 from wire.logs import EXIT_OPERATOR, configure, log_startup_failure
 from wire.v1.bootstrap_pb2 import BootstrapEnvelope, MaintenanceJob
 
-from guest import config
+from guest.config import GuestConfig, load
 from guest.errors import GuestError
 
 log = logging.getLogger(__name__)
@@ -44,13 +44,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.captureWarnings(True)
     try:
         received = _read_envelope(arguments.bootstrap_file)
-        settings = config.load(received)
+        config = load(received)
         if received.HasField("maintenance"):
-            configure("agent", settings.user_id, "info")
-            work = _maintain(settings, received.maintenance, with_parent=arguments.exit_with_parent)
+            configure("agent", config.user_id, "info")
+            work = _maintain(config, received.maintenance, with_parent=arguments.exit_with_parent)
         else:
-            configure("agent", settings.user_id, settings.log_level)
-            work = _serve(settings, with_parent=arguments.exit_with_parent)
+            configure("agent", config.user_id, config.log_level)
+            work = _serve(config, with_parent=arguments.exit_with_parent)
         asyncio.run(work)
     except WireError as error:
         log_startup_failure(log, error)
@@ -92,11 +92,11 @@ def _read_envelope(path: Path | None) -> BootstrapEnvelope:
         ) from None
 
 
-async def _serve(settings: config.GuestConfig, *, with_parent: bool) -> None:
+async def _serve(config: GuestConfig, *, with_parent: bool) -> None:
     """Open everything, serve until told to stop, close everything in reverse order."""
     stop = _told_to_stop(with_parent=with_parent)
     async with AsyncExitStack() as stack:
-        opening = asyncio.ensure_future(_open(settings, stack))
+        opening = asyncio.ensure_future(_open(config, stack))
         stopping = asyncio.ensure_future(stop.wait())
         await asyncio.wait({opening, stopping}, return_when=asyncio.FIRST_COMPLETED)
         if not opening.done():
@@ -110,14 +110,12 @@ async def _serve(settings: config.GuestConfig, *, with_parent: bool) -> None:
         log.info("guest stopping")
 
 
-async def _maintain(
-    settings: config.GuestConfig, job: MaintenanceJob, *, with_parent: bool
-) -> None:
+async def _maintain(config: GuestConfig, job: MaintenanceJob, *, with_parent: bool) -> None:
     """Do one job on the memory; told to stop, leave at once, as a job may end at any moment."""
     from guest import maintenance
 
     stop = _told_to_stop(with_parent=with_parent)
-    doing = asyncio.ensure_future(maintenance.do(settings, job))
+    doing = asyncio.ensure_future(maintenance.do(config, job))
     stopping = asyncio.ensure_future(stop.wait())
     await asyncio.wait({doing, stopping}, return_when=asyncio.FIRST_COMPLETED)
     if not doing.done():
@@ -159,7 +157,7 @@ def _stop_at_end_of_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) 
         ) from None
 
 
-async def _open(settings: config.GuestConfig, stack: AsyncExitStack) -> None:
+async def _open(config: GuestConfig, stack: AsyncExitStack) -> None:
     """Open the guest's parts; each is on `stack` before the next step can fail."""
     # Imported here so that a bad envelope is answered at once, and nothing is imported for --help.
     from wire.transport import Server
@@ -172,19 +170,23 @@ async def _open(settings: config.GuestConfig, stack: AsyncExitStack) -> None:
     from guest.tools.files.roots import Roots
     from guest.tools.shell.client import ShellClient
 
-    model = build_model(settings.agent, no_shell_reason=settings.shell.unavailable_reason)
+    model = build_model(
+        config.settings.agent,
+        config.secrets.api_key,
+        no_shell_reason=config.shell.unavailable_reason,
+    )
     embedder = None
-    if settings.embedder.endpoint:
-        embedder = RemoteEmbedder(settings.embedder.endpoint, settings.embedder.token)
+    if config.embedder.endpoint:
+        embedder = RemoteEmbedder(config.embedder.endpoint, config.embedder.token)
         _close_later(stack, "embedder", embedder.close)
-    memory = await Memory.open(settings.memory, embedder, settings.user_id)
+    memory = await Memory.open(config.memory, embedder, config.user_id)
     _close_later(stack, "memory", memory.close)
-    if settings.memory.retention_days:
-        retention = memory.retention(settings.user_id)
+    if config.settings.memory.retention_days:
+        retention = memory.retention(config.user_id)
         _close_later(stack, "retention", retention.stop)
         retention.start()
     try:
-        roots = Roots(settings.paths.virtual, settings.paths.private)
+        roots = Roots(config.paths.virtual, config.paths.private)
     except OSError as error:
         raise GuestError(
             Code.FAILED_PRECONDITION,
@@ -194,11 +196,11 @@ async def _open(settings: config.GuestConfig, stack: AsyncExitStack) -> None:
         ) from None
     stack.callback(roots.close)
     shell = None
-    if settings.shell.endpoint:
-        shell = ShellClient(settings.shell.endpoint, settings.shell.token)
+    if config.shell.endpoint:
+        shell = ShellClient(config.shell.endpoint, config.shell.token)
         _close_later(stack, "shell", shell.close)
-    service = composition.gateway(settings, model=model, memory=memory, roots=roots, shell=shell)
-    server = Server(settings.endpoint, settings.token)
+    service = composition.gateway(config, model=model, memory=memory, roots=roots, shell=shell)
+    server = Server(config.endpoint, config.token)
     gateway_pb2_grpc.add_GatewayServicer_to_server(service, server.grpc)
     _close_later(stack, "server", server.stop)
     await server.start()

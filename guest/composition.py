@@ -8,16 +8,16 @@ from importlib import metadata
 from typing import Final
 
 from pydantic_ai.models import Model
+from wire.settings import AgentSettings, TypedScope
 
 from guest.agent.prompt.builder import ContextBuilder
-from guest.agent.settings import AgentSettings
 from guest.agent.turn_loop import TurnLoop
 from guest.config import GuestConfig
 from guest.gateway.service import GatewayService, GuestInfo
 from guest.memory.memory import Memory
-from guest.memory.models import MemoryConfig
 from guest.memory.storage.backup import Backups
 from guest.tools.base import Tool
+from guest.tools.command_policy.policy import CommandPolicy
 from guest.tools.files import file_tools
 from guest.tools.files.roots import Roots
 from guest.tools.memory.notes import memory_tools
@@ -36,7 +36,7 @@ _OFFLINE_NOTICE: Final = (
 
 
 def gateway(
-    settings: GuestConfig,
+    config: GuestConfig,
     *,
     model: Model,
     memory: Memory,
@@ -44,27 +44,30 @@ def gateway(
     shell: ShellClient | None,
 ) -> GatewayService:
     """What serves the user; `close` it before the parts that it was given."""
-    scrubber = Scrubber(settings.secrets)
-    pipeline = offered(settings, registry(settings, memory, roots, shell), scrubber)
+    settings = config.settings
+    scrubber = Scrubber(config.redacted)
+    pipeline = offered(config, registry(config, memory, roots, shell), scrubber)
     offline = settings.agent.provider == "offline"
     return GatewayService(
-        user_id=settings.user_id,
+        user_id=config.user_id,
         info=GuestInfo(
-            tier=settings.tier,
+            tier=config.tier,
             provider=settings.agent.provider,
             model=model.model_name,
-            shell=settings.shell.unavailable_reason,
+            shell=config.shell.unavailable_reason,
             version=metadata.version("oxydra"),
-            embedder_reason=settings.embedder.unavailable_reason,
+            embedder_reason=config.embedder.unavailable_reason,
             notices=[_OFFLINE_NOTICE] if offline else [],
         ),
         memory=memory,
         pipeline=pipeline,
-        loop=turn_loop(model, memory, pipeline, settings.agent, settings.memory, scrubber),
+        loop=turn_loop(
+            model, memory, pipeline, settings.agent, settings.memory.context_tokens, scrubber
+        ),
         backups=Backups(
-            settings.paths.internal / "backups",
-            settings.memory.encryption_key,
-            partial(memory.copy_to, settings.user_id),
+            config.paths.internal / "backups",
+            config.memory.encryption_key,
+            partial(memory.copy_to, config.user_id),
         ),
         scrubber=scrubber,
         shell_state=shell.state if shell else None,
@@ -76,7 +79,7 @@ def turn_loop(
     memory: Memory,
     pipeline: ToolPipeline,
     agent: AgentSettings,
-    config: MemoryConfig,
+    context_tokens: int,
     scrubber: Scrubber,
 ) -> TurnLoop:
     """What runs turns, with prompts made from `memory`."""
@@ -85,7 +88,7 @@ def turn_loop(
         pipeline=pipeline,
         settings=agent,
         model=model,
-        context_tokens=config.context_tokens,
+        context_tokens=context_tokens,
         redact=pipeline.shown,
     )
     return TurnLoop(
@@ -99,39 +102,38 @@ def turn_loop(
 
 
 def registry(
-    settings: GuestConfig, memory: Memory, roots: Roots, shell: ShellClient | None
+    config: GuestConfig, memory: Memory, roots: Roots, shell: ShellClient | None
 ) -> Registry:
     """Every tool that this guest could offer: those that run commands only with a `shell`."""
-    tools = [*tools_of_memory(memory, settings.memory), *file_tools(roots)]
+    tools = [*tools_of_memory(memory, config.settings.memory.typed_scope), *file_tools(roots)]
     if shell is not None:
         tools += shell_tools(
             shell,
-            timeout_s=settings.tools.command_timeout_s,
-            max_output_bytes=settings.tools.max_output_bytes,
+            timeout_s=config.settings.shell.timeout_s,
+            max_output_bytes=config.settings.tools.max_output_bytes,
         )
     return Registry(tools)
 
 
-def tools_of_memory(memory: Memory, config: MemoryConfig) -> list[Tool]:
+def tools_of_memory(memory: Memory, scope: TypedScope) -> list[Tool]:
     """All families that work on notes."""
     return [
         *memory_tools(memory),
-        *typed_memory_tools(memory, config.typed_scope),
+        *typed_memory_tools(memory, scope),
         *working_memory_tools(memory),
     ]
 
 
-def offered(settings: GuestConfig, tools: Registry, scrubber: Scrubber) -> ToolPipeline:
+def offered(config: GuestConfig, tools: Registry, scrubber: Scrubber) -> ToolPipeline:
     """The tools that are on, for the model and for whoever calls tools by name."""
-    sees_host = settings.tier == "process"
+    settings = config.settings
+    sees_host = config.tier == "process"
     return ToolPipeline(
         tools,
         disabled=settings.tools.off,
         approval=settings.tools.approval,
         max_output_bytes=settings.tools.max_output_bytes,
         scrubber=scrubber,
-        host_paths=(
-            HostPaths(settings.paths.virtual, settings.paths.private) if sees_host else None
-        ),
-        commands=settings.tools.commands,
+        host_paths=(HostPaths(config.paths.virtual, config.paths.private) if sees_host else None),
+        commands=CommandPolicy(settings.shell),
     )

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from wire.errors import Code
 from wire.logs import MAINTENANCE_DONE, MAINTENANCE_PROGRESS
-from wire.v1.bootstrap_pb2 import MaintenanceJob, Rekey, Restore
+from wire.v1.bootstrap_pb2 import MaintenanceJob
 
 from guest.config import GuestConfig
 from guest.errors import GuestError
@@ -32,20 +32,21 @@ Progress = Callable[[str, int, int], None]
 _EVERY_S: Final = 0.2
 
 
-async def do(settings: GuestConfig, job: MaintenanceJob) -> None:
+async def do(config: GuestConfig, job: MaintenanceJob) -> None:
     """Do `job` and log what it did. Raises `GuestError`."""
-    memory, progress = settings.memory, _progress_logger()
-    backups = settings.paths.internal / "backups"
+    memory, progress = config.memory, _progress_logger()
+    job_key = config.secrets.job_key
+    backups = config.paths.internal / "backups"
     match job.WhichOneof("job"):
         case "rekey":
-            result = await asyncio.to_thread(_rekey, memory, backups, job.rekey, progress)
+            result = await asyncio.to_thread(_rekey, memory, backups, job_key, progress)
         case "restore":
-            result = await asyncio.to_thread(_restore, memory, job.restore, progress)
+            result = await asyncio.to_thread(_restore, memory, job.restore.path, job_key, progress)
         case "move":
             from guest.memory.transfer.move import move
 
             result = await move(
-                memory, settings.user_id, to_remote=job.move.to_remote, progress=progress
+                memory, config.user_id, to_remote=job.move.to_remote, progress=progress
             )
         case _:
             raise GuestError(
@@ -56,7 +57,7 @@ async def do(settings: GuestConfig, job: MaintenanceJob) -> None:
     log.info("maintenance done", extra={"event": MAINTENANCE_DONE, "result": result})
 
 
-def _restore(memory: MemoryConfig, job: Restore, progress: Progress) -> dict[str, Any]:
+def _restore(memory: MemoryConfig, path: str, job_key: str, progress: Progress) -> dict[str, Any]:
     if memory.remote:
         raise GuestError(
             Code.FAILED_PRECONDITION,
@@ -68,8 +69,8 @@ def _restore(memory: MemoryConfig, job: Restore, progress: Progress) -> dict[str
     database = Path(os.path.realpath(memory.db_path))
     with _owned(database):
         progress("checking and copying the backup", 0, 1)
-        key = job.key or memory.encryption_key
-        done = restore(database, memory.encryption_key, Path(job.path), key)
+        key = job_key or memory.encryption_key
+        done = restore(database, memory.encryption_key, Path(path), key)
         progress("restored", 1, 1)
     return {
         "notes": done.found.notes,
@@ -89,18 +90,20 @@ def _owned(database: Path) -> Iterator[None]:
         owner.release()
 
 
-def _rekey(memory: MemoryConfig, backups: Path, job: Rekey, progress: Progress) -> dict[str, Any]:
-    if job.from_key == memory.encryption_key:
+def _rekey(
+    memory: MemoryConfig, backups: Path, from_key: str, progress: Progress
+) -> dict[str, Any]:
+    if from_key == memory.encryption_key:
         raise GuestError(
             Code.INVALID_ARGUMENT,
             "the old and the new key are the same",
-            details="both are empty" if not job.from_key else "nothing would change",
+            details="both are empty" if not from_key else "nothing would change",
             resolution="configure the new key in [memory.encryption], and give the old one with "
             "--old-key-env or --old-key-file (neither: the files are not encrypted yet)",
         )
     database = Path(os.path.realpath(memory.db_path))
     with _owned(database), _owned(database.with_name("replica.db")):
-        return _rekey_all(database, backups, job.from_key, memory.encryption_key, progress)
+        return _rekey_all(database, backups, from_key, memory.encryption_key, progress)
 
 
 def _rekey_all(

@@ -36,20 +36,21 @@ def current() -> dict[str, Any]:
         tool.name: {
             "safety": tool.safety.value,
             "timeout_s": tool.timeout,
-            "arguments": _without_words(tool.arguments.model_json_schema()),
+            "arguments": without_words(tool.arguments.model_json_schema()),
         }
         for tool in all_tools()
     }
 
 
-def _without_words(schema: Any) -> Any:
+def without_words(schema: Any) -> Any:
+    """`schema` without its descriptions, in a fixed order."""
     if isinstance(schema, dict):
         return {
-            key: _without_words(value)
+            key: without_words(value)
             for key, value in sorted(schema.items())
             if not (key == "description" and isinstance(value, str))
         }
-    return [_without_words(item) for item in schema] if isinstance(schema, list) else schema
+    return [without_words(item) for item in schema] if isinstance(schema, list) else schema
 
 
 if __name__ == "__main__":

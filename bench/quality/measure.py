@@ -11,6 +11,7 @@ from unittest import mock
 
 import numpy as np
 import numpy.typing as npt
+from wire.settings import MemorySettings
 
 from bench.quality.corpus import KINDS, TODAY, Entry, Part, Question, conversations, notes
 from guest.embedding.backends import Embedded, Embedder
@@ -26,7 +27,7 @@ SCOPES: Final[tuple[Scope, ...]] = ("notes", "conversation", "both")
 _WAYS: Final[dict[Way, tuple[float, float]]] = {
     "keyword only": (0.0, 1.0),
     "vectors only": (1.0, 0.0),
-    "hybrid": (MemoryConfig.vector_weight, MemoryConfig.keyword_weight),
+    "hybrid": (MemorySettings().vector_weight, MemorySettings().keyword_weight),
 }
 """With the weights of meaning and of words; keyword only is asked without an embedder."""
 
@@ -102,7 +103,9 @@ async def measure(path: Path, embedder: Embedder) -> Table:
         remembering = _Remembering(embedder)
         await remembering.embed([q.text for q in everything.questions], timeout=_EMBED_TIMEOUT_S)
         for way, (semantic, keyword) in _WAYS.items():
-            config = MemoryConfig(str(path), vector_weight=semantic, keyword_weight=keyword)
+            config = MemoryConfig(
+                str(path), MemorySettings(vector_weight=semantic, keyword_weight=keyword)
+            )
             with_vectors = None if way == "keyword only" else remembering
             memory = await Memory.open(config, with_vectors)
             for scope, part in parts.items():

@@ -58,7 +58,7 @@ async def prompted(path: Path, embedder: Embedder) -> Prompted:
     """Figures of the notes in the database that `measure` has made at `path`."""
     config = MemoryConfig(str(path))
     memory = await Memory.open(config, embedder)
-    relevant = Relevant(memory, config.context_tokens, str, timeout_s=_PATIENT_S)
+    relevant = Relevant(memory, config.settings.context_tokens, str, timeout_s=_PATIENT_S)
     part = corpus.notes()
     names = await names_of(memory, _USER, part)
     context = ToolContext(_USER, "now", "now", "bench")

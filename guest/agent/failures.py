@@ -6,9 +6,8 @@ request or the key, so it goes to the log (redacted there) and not to the event.
 
 from pydantic_ai import exceptions
 from wire.errors import Code, WireError
+from wire.settings import AgentSettings
 from wire.v1 import gateway_pb2
-
-from guest.agent.settings import AgentSettings
 
 _CONFIG = "in the [agent] section of runner.toml, then: runner restart"
 _KEY = f"check the variable that api_key_env names {_CONFIG}"

@@ -16,6 +16,7 @@ import pydantic_ai
 from pydantic_ai import Agent, UsageLimitExceeded, UsageLimits
 from pydantic_ai.models import Model
 from wire.errors import Code, WireError
+from wire.settings import AgentSettings
 from wire.v1 import gateway_pb2
 
 from guest.agent import failures, history
@@ -23,7 +24,6 @@ from guest.agent.prompt.builder import ContextBuilder, Prepared
 from guest.agent.prompt.fitting import FitToWindow
 from guest.agent.prompt.summary import Rolled
 from guest.agent.recorder import Run
-from guest.agent.settings import AgentSettings
 from guest.agent.toolset import PipelineToolset, TurnDeps
 from guest.agent.turn import Emit, Outcome, Pipeline, TurnRequest
 from guest.errors import GuestError

@@ -226,7 +226,7 @@ def _on_file(config: MemoryConfig, database: Database, vectorizer: Vectorizer) -
         indexer=indexer,
         search=Search(database, vectors, vectorizer, config),
         eraser=Eraser(database),
-        conversations=Conversations(database, vectors, indexer, config),
+        conversations=Conversations(database, vectors, indexer),
     )
 
 
@@ -244,7 +244,7 @@ async def _on_server(
         vectors = VectorStore(watched)
         own = (models.notes_of(user_id), models.conversations_of(user_id)) if user_id else ()
         indexer = Indexer(watched, vectors, vectorizer, namespaces=own)
-        outbox = Outbox(watched, vectors, indexer, config)
+        outbox = Outbox(watched, vectors, indexer)
         watched.on_return = partial(_returned, replica, outbox, indexer)
         vectors.on_change = lambda namespace: replica.changed([namespace])
         replica.changed(own)

@@ -24,6 +24,7 @@ from guest.memory.models import (
 from guest.memory.notes import repository
 from guest.memory.notes.history import NoteHistory
 from guest.memory.notes.keyed import KeyedNotes
+from guest.memory.notes.repository import Quota
 from guest.memory.notes.review import Reviewed, review
 from guest.memory.notes.typed import TypedNotes
 from guest.memory.notes.writer import NoteWriter
@@ -243,11 +244,15 @@ class Memory:
 
     def importer(self, user_id: str) -> Importer:
         """What stores exported lines for a user."""
-        return Importer(self._database, self._vectors, self._config, user_id, self._indexer.wake)
+        return Importer(
+            self._database, self._vectors, user_id, Quota.of(self._config), self._indexer.wake
+        )
 
     def retention(self, user_id: str) -> Retention:
         """What forgets a user's conversations when they are too old, yet to be started."""
-        return Retention(self._database, self.sessions, user_id, self._config.retention_days)
+        return Retention(
+            self._database, self.sessions, user_id, self._config.settings.retention_days
+        )
 
     async def copy_to(self, user_id: str, target: Path) -> None:
         """Write one user's whole memory, as it is now, to a database file at `target`.
@@ -255,7 +260,7 @@ class Memory:
         It has the key of the memory's own files, and may hold other users of the same
         file. Raises `StorageError`, and leaves nothing then.
         """
-        await copy_store(self._database, self._config, user_id, target)
+        await copy_store(self._database, self._config.encryption_key, user_id, target)
 
     async def reembed(self, user_id: str) -> int:
         """Have all of a user's vectors made anew, in the background; of how many passages.

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Final, Literal, get_args
 
 from wire.limits import USER_ID_PATTERN
+from wire.settings import MemorySettings
 
 HIT_TEXT_MAX_CHARS: Final = 1200
 """Longest note that a search shows whole; of a longer one it shows the best passage."""
@@ -28,8 +29,6 @@ NoteType = Literal[
     "lesson_learned",
 ]
 NOTE_TYPES: Final[tuple[NoteType, ...]] = get_args(NoteType)
-Scope = Literal["user", "session"]
-"""Who sees what `remember` keeps: all of a user's sessions, or the one it was kept in."""
 
 
 class NoteNotFound(Exception):  # noqa: N818 - a condition that callers expect and handle
@@ -285,31 +284,19 @@ class RemoteConfig:
     url: str
     auth_token: str = field(default="", repr=False)
     ca_pem: str = ""
-    timeout_s: float = 10.0
+    timeout_s: float = MemorySettings().remote_timeout_s
 
 
 @dataclass(frozen=True)
 class MemoryConfig:
-    """Settings of one store; the envelope's `MemorySettings`, already checked.
+    """What one store is opened with: its settings, and what is not a setting.
 
-    With `remote`, the memory is there, and what was fetched for searching lies in
+    With `remote`, the memory is there, and what was fetched for searching is in
     `replica.db` beside `db_path`. `encryption_key` is that of all database files.
-    `max_notes` and `max_text_bytes` (UTF-8, with history) bound one user's notes.
     """
 
     db_path: str
-    vector_weight: float = 0.5
-    keyword_weight: float = 0.5
-    min_similarity: float = 0.2
-    chunk_chars: int = 640
-    chunk_overlap: int = 96
-    embed_wait_s: float = 0.5
-    recency_weight: float = 0.05
-    retention_days: int = 0
-    max_notes: int = 100_000
-    max_text_bytes: int = 256 * 1024 * 1024
-    typed_scope: Scope = "user"
-    context_tokens: int = 1000
+    settings: MemorySettings = field(default_factory=MemorySettings)
     encryption_key: str = field(default="", repr=False)
     remote: RemoteConfig | None = None
 

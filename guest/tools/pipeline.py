@@ -7,11 +7,12 @@ import logging
 import time
 import traceback
 from collections.abc import Collection, Iterable, Mapping
-from typing import Final, Literal, get_args
+from typing import Final
 
 from opentelemetry import metrics
 from wire.errors import Code, WireError
 from wire.limits import TOOL_OUTPUT_MAX_BYTES
+from wire.settings import Approval
 from wire.tools import FAMILIES
 
 from guest.errors import GuestError, ToolError
@@ -62,9 +63,6 @@ class Registry:
 
 log = logging.getLogger(__name__)
 
-Approval = Literal["auto", "ask", "deny"]
-APPROVALS: Final = get_args(Approval)
-
 
 class Gate:
     """The operator's word on tools. Immutable.
@@ -74,8 +72,6 @@ class Gate:
     """
 
     def __init__(self, disabled: Collection[str], approval: Approval) -> None:
-        if approval not in APPROVALS:
-            raise ValueError(f"approval: {approval!r}; accepted: {', '.join(APPROVALS)}")
         self._disabled = frozenset(disabled)
         self._approval = approval
 

@@ -1,20 +1,42 @@
-"""How the bootstrap envelope travels: four length bytes, then the message.
+"""The bootstrap envelope's secrets, and how it travels: four length bytes, then the message.
 
 The length comes first so that a truncated hand-over is told from a short one,
 and an oversized one is refused before it is read.
 """
 
 import struct
-from typing import BinaryIO
+from dataclasses import dataclass, fields
+from typing import BinaryIO, Self
 
 from google.protobuf.message import DecodeError
 
 from wire.errors import Code, WireError
 from wire.limits import ENVELOPE_MAX_BYTES, ENVELOPE_VERSION
+from wire.v1 import bootstrap_pb2
 from wire.v1.bootstrap_pb2 import BootstrapEnvelope
 
 _LENGTH = struct.Struct(">I")
 _RESOLUTION = "start guests through the runner of the same version: runner restart"
+
+
+@dataclass(frozen=True, repr=False)
+class Secrets:
+    """The keys that settings only name, by the names of the message `Secrets`; empty where
+    there is none. They have no repr."""
+
+    api_key: str = ""
+    memory_token: str = ""
+    memory_key: str = ""
+    job_key: str = ""
+
+    @classmethod
+    def of(cls, message: bootstrap_pb2.Secrets) -> Self:
+        """What an envelope carries."""
+        return cls(**{field.name: getattr(message, field.name) for field in fields(cls)})
+
+    def message(self) -> bootstrap_pb2.Secrets:
+        """What an envelope is to carry."""
+        return bootstrap_pb2.Secrets(**vars(self))
 
 
 def encode(envelope: BootstrapEnvelope) -> bytes:

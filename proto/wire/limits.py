@@ -2,7 +2,7 @@
 
 from typing import Final
 
-ENVELOPE_VERSION: Final = 1
+ENVELOPE_VERSION: Final = 2
 ENVELOPE_MAX_BYTES: Final = 1024 * 1024
 
 UNIX_SOCKET_PATH_MAX_BYTES: Final = 107
@@ -20,6 +20,8 @@ TAGS_MAX: Final = 16
 TAG_MAX_CHARS: Final = 64
 TOOL_OUTPUT_MAX_BYTES: Final = 16 * 1024
 COMMAND_MAX_CHARS: Final = 32_000
+COMMAND_TIMEOUT_S: Final[float] = 60
+COMMAND_TIMEOUT_MAX_S: Final[float] = 3600
 
 SEQUENCE_MAX: Final = 2**53 - 1
 """The largest integer that the local libSQL binding carries without loss: it

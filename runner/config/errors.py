@@ -1,51 +1,35 @@
-"""From what pydantic found to what an operator reads: key, value seen, values accepted."""
+"""What an operator reads about a wrong setting: its key, the value, what is accepted, where
+it was set."""
 
-from collections.abc import Mapping
-from typing import Any
+import difflib
+from collections.abc import Callable, Mapping
 
 from pydantic import ValidationError
-from pydantic_core import ErrorDetails
 from wire.errors import Code
+from wire.settings import Key, UserSettings, dotted, keys_of, lookup, problems
 
-from runner.config.keys import Key, accepted_values, dotted, unknown_key
+from runner.config.models import Config
 from runner.errors import ConfigError
-
-_SHOWN_CHARS = 80
-_OF_SECTIONS = ("weights", "model", "credential", "key", "summary")
-"""Kinds of problems that lie between settings, not in one."""
 
 
 def explain(error: ValidationError, sources: Mapping[Key, str]) -> ConfigError:
-    """One error for all settings that were refused; `sources` says where each came from."""
-    found: list[tuple[Key, str, str]] = []
-    for item in error.errors(include_url=False):
-        key = _key(item)
-        if key[:1] == ("users",) and any(key[2:] == other for other, _, _ in found):
-            continue  # the same value, inherited from the general section
-        found.append((key, _source(key, sources), _problem(key, item)))
-    first_key, first_source, first_problem = found[0]
-    brief = f"bad setting {dotted(first_key)}: {first_problem}"
-    more = [f"{dotted(key)}: {problem} (in {source})" for key, source, problem in found[1:]]
+    """One error for all settings that were refused; `sources` says where each was set."""
+    found: dict[Key, str] = {}
+    for key, problem in problems(Config, error):
+        if key[:1] != ("users",) or key[2:] not in found:  # else: inherited from the general one
+            found.setdefault(key, problem)
+    (first, problem), *others = found.items()
+    more = [f"{dotted(key)}: {said} (in {_source(key, sources)})" for key, said in others]
     return ConfigError(
         Code.INVALID_ARGUMENT,
-        brief,
-        details="; ".join([f"it stands in {first_source}", *more]),
-        resolution="correct the " + ("setting" if len(found) == 1 else "settings named above"),
+        f"bad setting {dotted(first)}: {problem}",
+        details="; ".join([f"it is set in {_source(first, sources)}", *more]),
+        resolution="correct the setting" + ("s named above" if others else ""),
     )
 
 
-def _key(item: ErrorDetails) -> Key:
-    """The setting's own name: what pydantic appends for unions and validators is dropped."""
-    key: list[str] = []
-    for part in item["loc"]:
-        if isinstance(part, int) or unknown_key((*key, part)):
-            break
-        key.append(part)
-    return tuple(key)
-
-
 def _source(key: Key, sources: Mapping[Key, str]) -> str:
-    """Where the value came from; for a whole section, every place that had a say in it."""
+    """Where the value was set; for a whole section, every place that set a part of it."""
     if key in sources:
         return sources[key]
     below = {source for known, source in sources.items() if known[: len(key)] == key}
@@ -54,17 +38,29 @@ def _source(key: Key, sources: Mapping[Key, str]) -> str:
     return ", ".join(sorted(below)) or "the defaults"
 
 
-def _problem(key: Key, item: ErrorDetails) -> str:
-    if isinstance(item["input"], Mapping) and item["type"] in _OF_SECTIONS:
-        return item["msg"]
-    if item["type"] == "user_id":
-        return f"{_shown(item['input'])} {item['msg']}"
-    accepted = accepted_values(key) or item["msg"]
-    if key[-1].endswith("_env") or item["type"] == "secret_in_url":
-        return f"the value is not shown; accepted: {accepted}"
-    return f"{_shown(item['input'])}; accepted: {accepted}"
+def unknown(key: Key, source: str, spelled: Callable[[Key], str] = dotted) -> ConfigError:
+    """There is no setting `key`: the nearest one, and what its section has."""
+    section = key
+    while not isinstance(model := lookup(Config, section), type):
+        section = section[:-1]
+    general = key[:1] != ("users",) or len(key) < 2
+    root, prefix = (Config, ()) if general else (UserSettings, key[:2])
+    candidates = [(*prefix, *known) for known, _ in keys_of(root) if known != ("users",)]
+    nearest = max(candidates, key=lambda known: _likeness(key, known, section, spelled))
+    where = f"[{dotted(section)}]" if section else "the top level"
+    return ConfigError(
+        Code.INVALID_ARGUMENT,
+        f"unknown setting {spelled(key)}; did you mean {spelled(nearest)}? "
+        f"({where} has {', '.join(model.model_fields)})",
+        details=f"it is set in {source}",
+        resolution="correct or remove it",
+    )
 
 
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= _SHOWN_CHARS else text[:_SHOWN_CHARS] + "…"
+def _likeness(
+    key: Key, known: Key, section: Key, spelled: Callable[[Key], str]
+) -> tuple[float, float]:
+    """The better of the whole names' and the last parts' likeness; the former breaks ties."""
+    whole = difflib.SequenceMatcher(None, spelled(key), spelled(known)).ratio()
+    last = difflib.SequenceMatcher(None, key[-1], known[-1]).ratio()
+    return max(whole, last + (0.1 if known[:-1] == section else 0.0)), whole

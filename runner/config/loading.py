@@ -4,6 +4,7 @@ Every value remembers its source, so that a refusal says which line of which
 layer to correct.
 """
 
+import contextlib
 import os
 import re
 import tomllib
@@ -14,10 +15,11 @@ from typing import Any, Final
 
 import platformdirs
 from pydantic import ValidationError
+from pydantic.fields import FieldInfo
 from wire.errors import Code
+from wire.settings import Key, lookup, types_of
 
-from runner.config.errors import explain
-from runner.config.keys import Key, env_name, is_list, is_number, is_path, is_switch, unknown_key
+from runner.config.errors import explain, unknown
 from runner.config.models import Config
 from runner.errors import ConfigError
 
@@ -72,14 +74,14 @@ def _load(file: Path | None, environ: Mapping[str, str], overrides: Mapping[str,
     layers = _Layers()
     if (path := _find_file(file, environ)) is not None:
         for key, value in _leaves(_read(path)):
-            if problem := unknown_key(key):
-                raise _unknown(problem, str(path))
+            if lookup(Config, key) is None:
+                raise unknown(key, str(path))
             layers.put(key, _located(key, value, path.parent.absolute()), str(path))
     for name in sorted(environ):
         if name.startswith(ENV_PREFIX) and name != ENV_CONFIG:
             key = tuple(name.removeprefix(ENV_PREFIX).lower().split("__"))
-            if problem := unknown_key(key, spelled=env_name):
-                raise _unknown(problem, "the environment")
+            if lookup(Config, key) is None:
+                raise unknown(key, "the environment", spelled=env_name)
             layers.put(key, _from_text(key, environ[name]), f"environment variable {name}")
     for option, text in overrides.items():
         key = (option.removeprefix("--").replace("-", "_"),)
@@ -150,15 +152,6 @@ def _broken(path: Path, line: int, column: int, why: str) -> ConfigError:
     )
 
 
-def _unknown(problem: str, source: str) -> ConfigError:
-    return ConfigError(
-        Code.INVALID_ARGUMENT,
-        f"unknown setting {problem}",
-        details=f"it stands in {source}",
-        resolution="correct or remove it",
-    )
-
-
 def _leaves(table: Mapping[str, Any], prefix: Key = ()) -> list[tuple[Key, object]]:
     """Every value with its full key; an empty table is a value of its own."""
     found: list[tuple[Key, object]] = []
@@ -171,23 +164,32 @@ def _leaves(table: Mapping[str, Any], prefix: Key = ()) -> list[tuple[Key, objec
     return found
 
 
+def env_name(key: Key) -> str:
+    """The environment variable that sets `key`."""
+    return ENV_PREFIX + "__".join(key).upper()
+
+
+def _types(key: Key) -> frozenset[Any]:
+    found = lookup(Config, key)
+    return types_of(found) if isinstance(found, FieldInfo) else frozenset()
+
+
 def _located(key: Key, value: object, directory: Path) -> object:
     """A relative directory in a file counts from the file, not from wherever one stands."""
-    if is_path(key) and isinstance(value, str) and value not in ("", "auto"):
+    if Path in _types(key) and isinstance(value, str) and value not in ("", "auto"):
         return os.path.abspath(directory / Path(value).expanduser())  # noqa: PTH100 - lexical
     return value
 
 
 def _from_text(key: Key, text: str) -> object:
     """What an environment variable or option means; unreadable text is left to be refused."""
-    if is_list(key):
+    types = _types(key)
+    if tuple in types:
         return [part.strip() for part in text.split(",") if part.strip()]
-    if is_switch(key):
+    if bool in types:
         return {"true": True, "false": False}.get(text.lower(), text)
-    if is_number(key):
-        for read in (int, float):
-            try:
+    for read in (int, float):
+        if types & {int, float}:
+            with contextlib.suppress(ValueError):
                 return read(text)
-            except ValueError:
-                continue
     return _located(key, text, Path.cwd())

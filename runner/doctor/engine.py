@@ -8,8 +8,8 @@ from typing import Final
 import docker
 import docker.errors
 from wire.errors import WireError
+from wire.settings import ContainerSettings
 
-from runner.config.models import ContainerSection
 from runner.doctor.finding import Finding, ok, problem, refused, warning
 from runner.images.archive import Image, list_images
 from runner.images.bootstrap import BASE_NAME
@@ -35,7 +35,7 @@ class EngineReport:
     """The base images that are there."""
 
 
-def ask(container: ContainerSection, environ: Mapping[str, str]) -> EngineReport:
+def ask(container: ContainerSettings, environ: Mapping[str, str]) -> EngineReport:
     """Ask the configured engine; raises `TierError` where none answers or it is refused."""
     engine = Engine(container.engine, environ=environ)
     facts = engine.facts()

@@ -11,8 +11,7 @@ from wire.errors import WireError
 
 from runner.config.models import Config
 from runner.doctor.finding import Finding, ok, problem, refused, warning
-from runner.host.launch import remote_url
-from runner.workspace.credentials import Credentials, read_credentials
+from runner.workspace.credentials import by_name, read_certificates, read_secrets
 
 _SECRETS: Final = "memory secrets"
 _SERVER: Final = "memory server"
@@ -25,18 +24,18 @@ def memory(config: Config, user_id: str, environ: Mapping[str, str]) -> list[Fin
     this host. Its token is not tried: the agent does that at its start."""
     settings = config.for_user(user_id)
     try:
-        found = read_credentials(settings, environ)
+        secrets = read_secrets(settings, environ)
+        trusted = read_certificates(settings.memory.ca_file)
     except WireError as error:
         return [refused(_SECRETS, error)]
-    named = [name for name, secret in found.by_name().items() if secret and "memory" in name]
+    named = [name for name, secret in by_name(secrets).items() if secret and "memory" in name]
     findings = [ok(_SECRETS, f"{' and '.join(named) or 'none'} configured")]
-    if template := settings.memory.remote_url:
-        url = remote_url(template, user_id)
-        findings += _server(url, found, in_container=config.tier != "process")
+    if url := settings.memory.server_of(user_id):
+        findings += _server(url, trusted, in_container=config.tier != "process")
     return findings
 
 
-def _server(url: str, found: Credentials, *, in_container: bool) -> list[Finding]:
+def _server(url: str, ca_pem: str, *, in_container: bool) -> list[Finding]:
     host = urlsplit(url).hostname or ""
     if in_container and host in _HERE:
         return [
@@ -46,7 +45,7 @@ def _server(url: str, found: Credentials, *, in_container: bool) -> list[Finding
                 "name the server by an address that containers reach, such as the bridge's",
             )
         ]
-    findings = [_answers(url, found.ca_pem)]
+    findings = [_answers(url, ca_pem)]
     if url.startswith("http:") and host not in _HERE:
         findings.append(
             warning(

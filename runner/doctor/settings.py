@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Final
 
 from wire.errors import WireError
+from wire.settings import AgentSettings, EmbedderSettings
 
-from runner.config.models import AgentSection, EmbedderSection
 from runner.doctor.finding import Finding, ok, refused, warning
 from runner.host.weights import PACKAGED_MODEL, cached_model, hub_id, weights_of
 from runner.workspace.credentials import read_api_key
@@ -18,7 +18,7 @@ _WEIGHTS: Final = ("*.safetensors", "pytorch_model*.bin", "*.onnx")
 _OTHERWISE: Final = 'or set embedder.backend = "hashing", which needs no model'
 
 
-def credential(agent: AgentSection, environ: Mapping[str, str]) -> Finding:
+def credential(agent: AgentSettings, environ: Mapping[str, str]) -> Finding:
     """Whether the provider's key is where the configuration says."""
     try:
         key = read_api_key(agent, environ)
@@ -30,7 +30,7 @@ def credential(agent: AgentSection, environ: Mapping[str, str]) -> Finding:
 
 
 def model(
-    embedder: EmbedderSection,
+    embedder: EmbedderSettings,
     tier: str,
     environ: Mapping[str, str],
     installed: Callable[[str], object | None] = find_spec,
@@ -63,7 +63,7 @@ def model(
     return warning(name, f"{model_id} is not on this machine; its first use needs the network", fix)
 
 
-def _in_container(name: str, embedder: EmbedderSection, environ: Mapping[str, str]) -> Finding:
+def _in_container(name: str, embedder: EmbedderSettings, environ: Mapping[str, str]) -> Finding:
     path = embedder.model
     if path.startswith(("./", "../", "~")):
         path = str(Path(path).expanduser().resolve())

@@ -6,7 +6,8 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from runner.config.models import ContainerSection
+from wire.settings import ContainerSettings
+
 from runner.host.runtime import Runtime, load_state
 from runner.tiers.base import TierDriver
 from runner.tiers.drivers import driver_for
@@ -38,7 +39,7 @@ _GRACE_S: Final = 2.0
 
 
 async def clear_leftovers(
-    runtime: Runtime, workspace: Workspace, driver: TierDriver, container: ContainerSection
+    runtime: Runtime, workspace: Workspace, driver: TierDriver, container: ContainerSettings
 ) -> list[str]:
     """End the guests of an earlier runner and remove its files; notices about what was found.
 

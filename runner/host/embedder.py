@@ -42,7 +42,7 @@ from wire.v1 import control_pb2, embedder_pb2, embedder_pb2_grpc
 from runner.config.models import Config
 from runner.errors import HostError, WorkspaceError
 from runner.host import logs
-from runner.host.launch import EmbedderAt, View
+from runner.host.launch import EmbedderAt, GuestMounts
 from runner.host.runtime import load_state, save_state
 from runner.host.supervisor import Launch, Policy, Supervisor
 from runner.host.weights import Weights, weights_of
@@ -323,7 +323,7 @@ class Embedder:
                 for directory, inside in weights.mounts.items()
             ),
         )
-        view = View(mounts, own_files)
+        view = GuestMounts(mounts, own_files)
         program = ("oxydra-embedder",) if capabilities.own_programs else _SERVER
         command = (
             *(*program, "--token-stdin", "--socket", str(view.path(home.socket))),

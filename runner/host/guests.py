@@ -24,6 +24,7 @@ from runner.host.launch import EmbedderAt, Launchers
 from runner.host.runtime import save_state
 from runner.host.supervisor import Launch, NeedsOperator, Policy, Supervisor
 from runner.tiers.base import Handle, LaunchSpec, TierDriver
+from runner.workspace.credentials import by_name
 from runner.workspace.mounts import Role
 
 log = logging.getLogger(__name__)
@@ -164,7 +165,7 @@ class Guests:
         await admit(channel, self._launchers.shell.agent_token)
 
     def _prepare_agent(self) -> Launch:
-        shell = bootstrap_pb2.ShellLink(unavailable_reason=self._launchers.no_shell)
+        shell = bootstrap_pb2.Link(unavailable_reason=self._launchers.no_shell)
         if self._launchers.shell is not None:
             shell = self._launchers.shell.link
         launch = self._launchers.agent.prepare(self._embedder(), shell, self._canary)
@@ -182,7 +183,7 @@ class Guests:
         secrets = {
             **self._secrets,
             "the agent's token for the shell": self._launchers.shell.agent_token,
-            **self._launchers.agent.credentials.by_name(),
+            **by_name(self._launchers.agent.secrets),
             "the embedder's token": self._embedder().token,
             "the shell's own token": shell.token,
         }

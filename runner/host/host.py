@@ -195,7 +195,7 @@ class Host:
         launcher = self._launchers.agent
         await renew_token(*await self.gateway(), token)
         self._environ = {**self._environ, launcher.memory.auth_token_env: token}
-        launcher.credentials = replace(launcher.credentials, memory_token=token)
+        launcher.secrets = replace(launcher.secrets, memory_token=token)
 
     async def _start_and_unwind(self) -> None:
         async with AsyncExitStack() as stack:

@@ -1,24 +1,24 @@
 """How a user's guests are started: their commands, environments, mounts and envelopes."""
 
 import os
-import re
 import site
 import sys
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from wire import envelope, transport
+from wire import envelope
 from wire.limits import ENVELOPE_VERSION
+from wire.settings import ShellSettings, to_json
 from wire.transport import new_token, unix_endpoint
 from wire.v1 import bootstrap_pb2, common_pb2
 
-from runner.config.models import Config, LogLevel, MemorySection, ShellSection, UserSection
+from runner.config.models import Config
 from runner.host.supervisor import Launch
 from runner.tiers.base import Capabilities, LaunchSpec, Limits, Network
-from runner.workspace.credentials import Credentials, read_credentials
+from runner.workspace.credentials import read_certificates, read_secrets
 from runner.workspace.database_file import prepare_parent, resolve_db_path
 from runner.workspace.mounts import Access, BoundMount, Mount, Role
 from runner.workspace.workspace import Workspace
@@ -28,7 +28,7 @@ EMBEDDER_MOUNT = Mount("embedder", "", "/embedder", Access.READ_ONLY)
 
 
 @dataclass(frozen=True)
-class View:
+class GuestMounts:
     """The mounts of one guest. With `own_files` they are at their virtual paths, otherwise
     the guest sees the host's."""
 
@@ -47,112 +47,9 @@ class View:
                 return Path(bound.mount.virtual) / host_path.relative_to(bound.host_path)
         raise ValueError(f"{host_path} is in no mount of this guest")
 
-    def endpoint(self, host_socket: Path) -> str:
+    def endpoint(self, host_socket: Path) -> common_pb2.Endpoint:
         """The address of a Unix socket, for the guest."""
-        return unix_endpoint(self.path(host_socket))
-
-
-CHUNK_CHARS: Final = 640
-CHUNK_OVERLAP: Final = 96
-
-
-def build_envelope(
-    workspace: Workspace,
-    settings: UserSection,
-    *,
-    view: View,
-    tier: str,
-    launch_id: str,
-    db_path: Path,
-    credentials: Credentials,
-    embedder: bootstrap_pb2.EmbedderLink,
-    shell: bootstrap_pb2.ShellLink,
-    log_level: LogLevel,
-    canary: str,
-    maintenance: bootstrap_pb2.MaintenanceJob | None = None,
-) -> bootstrap_pb2.BootstrapEnvelope:
-    """Everything one agent guest needs, with a token that no other launch has."""
-    mounts = workspace.mounts(Role.AGENT)
-    paths = {bound.mount.name: str(view.path(bound.host_path)) for bound in mounts}
-    tools, agent, commands = settings.tools, settings.agent, settings.shell
-    return bootstrap_pb2.BootstrapEnvelope(
-        version=ENVELOPE_VERSION,
-        launch_id=launch_id,
-        user_id=workspace.user_id,
-        tier=tier,
-        token=transport.new_token(),
-        gateway=common_pb2.Endpoint(address=view.endpoint(workspace.gateway_socket)),
-        paths=bootstrap_pb2.GuestPaths(**paths),
-        memory=_memory(settings.memory, workspace.user_id, view.path(db_path), credentials),
-        tools=bootstrap_pb2.ToolSettings(
-            enabled=tools.enabled,
-            disabled=tools.disabled,
-            approval=tools.approval,
-            max_output_bytes=tools.max_output_bytes,
-            shell=bootstrap_pb2.ShellPolicy(
-                allow=commands.allow,
-                deny=commands.deny,
-                operators_off=not commands.operators,
-                timeout_s=commands.timeout_s,
-            ),
-        ),
-        agent=bootstrap_pb2.AgentSettings(
-            provider=agent.provider,
-            model=agent.model,
-            base_url=agent.base_url,
-            api_key=credentials.api_key,
-            instructions=agent.instructions,
-            max_steps=agent.max_steps,
-            max_tokens=agent.max_tokens,
-            turn_timeout_s=agent.turn_timeout_s,
-            history_turns=agent.history_turns,
-            context_window=agent.context_window,
-            summary_trigger=agent.summary_trigger,
-            summary_target=agent.summary_target,
-            summary_min_turns=agent.summary_min_turns,
-        ),
-        embedder=embedder,
-        shell=shell,
-        log_level=log_level,
-        canary=canary,
-        maintenance=maintenance,
-    )
-
-
-def remote_url(template: str, user_id: str) -> str:
-    """Where the memory of `user_id` lies: what `memory.remote_url` means for them."""
-    url = template.replace("{user_id}", user_id)
-    return re.sub(r"^libsql://", "https://", url)
-
-
-def _memory(
-    memory: MemorySection, user_id: str, db_path: Path, credentials: Credentials
-) -> bootstrap_pb2.MemorySettings:
-    remote = None
-    if memory.remote_url:
-        remote = bootstrap_pb2.RemoteMemory(
-            url=remote_url(memory.remote_url, user_id),
-            auth_token=credentials.memory_token,
-            ca_pem=credentials.ca_pem,
-            timeout_ms=round(memory.remote_timeout_s * 1000),
-        )
-    return bootstrap_pb2.MemorySettings(
-        db_path=str(db_path),
-        vector_weight=memory.vector_weight,
-        keyword_weight=memory.keyword_weight,
-        min_similarity=memory.min_similarity,
-        chunk_chars=CHUNK_CHARS,
-        chunk_overlap=CHUNK_OVERLAP,
-        embed_wait_ms=memory.embed_wait_ms,
-        remote=remote,
-        encryption_key=credentials.memory_key,
-        retention_days=memory.retention_days,
-        recency_weight=memory.recency_weight,
-        max_notes=memory.max_notes,
-        max_text_bytes=memory.max_text_mb * 1024 * 1024,
-        typed_scope=memory.typed_scope,
-        context_tokens=memory.context_tokens,
-    )
+        return common_pb2.Endpoint(address=unix_endpoint(self.path(host_socket)))
 
 
 AGENT_COMMAND: Final = (
@@ -218,7 +115,8 @@ class AgentLauncher:
             self._command = ("oxydra-guest", *command[command.index("--bootstrap-stdin") :])
             self._environment = {"HOME": "/.oxydra", "PYTHONUTF8": "1"}
         self.memory = self._settings.memory
-        self.credentials = read_credentials(self._settings, environ)
+        self.secrets = read_secrets(self._settings, environ)
+        self._ca_pem = read_certificates(self.memory.ca_file)
         self.db_path = resolve_db_path(self.memory.db_path, workspace, mounted_only=self._own_files)
         self.provider = " ".join(
             filter(None, (self._settings.agent.provider, self._settings.agent.model))
@@ -227,33 +125,47 @@ class AgentLauncher:
     def prepare(
         self,
         embedder: EmbedderAt,
-        shell: bootstrap_pb2.ShellLink,
+        shell: bootstrap_pb2.Link,
         canary: str = "",
         maintenance: bootstrap_pb2.MaintenanceJob | None = None,
+        job_key: str = "",
     ) -> Launch:
-        """A new launch with a token and an id of its own; with `maintenance`, of a guest
-        that does this and ends."""
+        """A new launch with a token and an id of its own.
+
+        Args:
+            embedder: Where the embedder is, as the runner reaches it.
+            shell: How the agent reaches the shell guest, by the host's path; or why not.
+            canary: A word that must be found nowhere in the shell guest.
+            maintenance: What the guest does instead of serving.
+            job_key: The key that job starts from.
+        """
         prepare_parent(self.db_path, self._workspace)
         mounts = self._workspace.mounts(Role.AGENT)
         socket = Path(embedder.endpoint.removeprefix("unix:"))
         if self._own_files and embedder.endpoint:
             mounts = (*mounts, BoundMount(EMBEDDER_MOUNT, socket.parent))
-        view = View(mounts, self._own_files)
-        link = bootstrap_pb2.EmbedderLink(unavailable_reason='embedder.backend = "none"')
+        seen = GuestMounts(mounts, self._own_files)
+        link = bootstrap_pb2.Link(unavailable_reason='embedder.backend = "none"')
         if embedder.endpoint:
-            address = common_pb2.Endpoint(address=view.endpoint(socket))
-            link = bootstrap_pb2.EmbedderLink(endpoint=address, token=embedder.token)
+            link = bootstrap_pb2.Link(endpoint=seen.endpoint(socket), token=embedder.token)
         if shell.HasField("endpoint"):
-            address = common_pb2.Endpoint(address=view.endpoint(self._workspace.shell_socket))
-            shell = bootstrap_pb2.ShellLink(endpoint=address, token=shell.token)
-        message = build_envelope(
-            self._workspace,
-            self._settings,
-            view=view,
-            tier=self._capabilities.tier,
+            address = seen.endpoint(self._workspace.shell_socket)
+            shell = bootstrap_pb2.Link(endpoint=address, token=shell.token)
+        paths = {
+            bound.mount.name: str(seen.path(bound.host_path))
+            for bound in self._workspace.mounts(Role.AGENT)
+        }
+        message = bootstrap_pb2.BootstrapEnvelope(
+            version=ENVELOPE_VERSION,
             launch_id=str(uuid.uuid4()),
-            db_path=self.db_path,
-            credentials=self.credentials,
+            user_id=self._workspace.user_id,
+            tier=self._capabilities.tier,
+            token=new_token(),
+            gateway=seen.endpoint(self._workspace.gateway_socket),
+            paths=bootstrap_pb2.GuestPaths(**paths, database=str(seen.path(self.db_path))),
+            settings=to_json(self._settings),
+            secrets=replace(self.secrets, job_key=job_key).message(),
+            memory_ca_pem=self._ca_pem,
             embedder=link,
             shell=shell,
             log_level=self._config.log_level,
@@ -270,7 +182,7 @@ class AgentLauncher:
             environment=self._environment,
             envelope=envelope.encode(message),
             log_path=self._workspace.log(Role.AGENT),
-            working_directory=view.path(self._workspace.internal)
+            working_directory=seen.path(self._workspace.internal)
             if self._own_files
             else self._workspace.path,
             owner=(self._workspace.owner.uid, self._workspace.owner.gid),
@@ -281,7 +193,7 @@ class AgentLauncher:
 
     def guest_path(self, path: Path) -> str:
         """A place in the workspace as the guest sees it."""
-        return str(View(self._workspace.mounts(Role.AGENT), self._own_files).path(path))
+        return str(GuestMounts(self._workspace.mounts(Role.AGENT), self._own_files).path(path))
 
     def _network(self) -> Network:
         chosen = self._config.container.agent_network
@@ -307,16 +219,16 @@ class ShellLauncher:
         self.agent_token = new_token()
 
     @property
-    def link(self) -> bootstrap_pb2.ShellLink:
+    def link(self) -> bootstrap_pb2.Link:
         """Where the agent guest finds it, by the host's path."""
         address = common_pb2.Endpoint(address=unix_endpoint(self._workspace.shell_socket))
-        return bootstrap_pb2.ShellLink(endpoint=address, token=self.agent_token)
+        return bootstrap_pb2.Link(endpoint=address, token=self.agent_token)
 
     def prepare(self) -> Launch:
         """A new launch with a token and an id of its own."""
         token = new_token()
         mounts = self._workspace.mounts(Role.SHELL)
-        view = View(mounts, own_files=True)
+        seen = GuestMounts(mounts, own_files=True)
         own_programs = self._capabilities.own_programs
         program = ("oxydra-shell-daemon",) if own_programs else _SHELL_MODULE
         environment = {"HOME": _SHELL_HOME, "PYTHONUTF8": "1"}
@@ -329,7 +241,7 @@ class ShellLauncher:
             launch_id=str(uuid.uuid4()),
             command=(
                 *program,
-                *("--socket", str(view.path(self._workspace.shell_socket))),
+                *("--socket", str(seen.path(self._workspace.shell_socket))),
                 *("--token-stdin", "--sealed", "--exit-with-parent"),
                 *("--log-level", self._log_level),
                 *("--default-timeout", f"{self._settings.timeout_s:g}"),
@@ -378,5 +290,5 @@ def _agent_limits(config: Config) -> Limits:
     return Limits(section.agent_memory_mb * _MIB, section.agent_processes, section.agent_cpus)
 
 
-def _shell_limits(section: ShellSection) -> Limits:
+def _shell_limits(section: ShellSettings) -> Limits:
     return Limits(section.memory_mb * _MIB, section.processes, section.cpus)

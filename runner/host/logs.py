@@ -13,8 +13,8 @@ from typing import Any, Final
 
 from wire.errors import Code
 from wire.logs import JsonFormatter
+from wire.settings import LogLevel
 
-from runner.config.models import LogLevel
 from runner.errors import WorkspaceError
 
 ROTATE_BYTES: Final = 10 * 1024 * 1024

@@ -47,12 +47,14 @@ async def run_job(
     *,
     environ: Mapping[str, str] | None = None,
     incoming: Path | None = None,
+    job_key: str = "",
     agent_command: tuple[str, ...] = AGENT_COMMAND,
 ) -> dict[str, Any]:
     """Let an agent guest do `job` instead of serving; what it reports at its end.
 
     `incoming` is a file of the operator that the guest gets to see as the job's
-    `restore.path`, for as long as the job takes. Raises `HostError` (ALREADY_EXISTS)
+    `restore.path`, for as long as the job takes. `job_key` is the old key of the files, or
+    the backup's. Raises `HostError` (ALREADY_EXISTS)
     while a host runs for the user, and the guest's own failure.
     """
     driver = driver_for(config.tier, config.container)
@@ -79,8 +81,9 @@ async def run_job(
         workspace.adopt()
         launch = launcher.prepare(
             EmbedderAt(),
-            bootstrap_pb2.ShellLink(unavailable_reason=_NO_SHELL),
+            bootstrap_pb2.Link(unavailable_reason=_NO_SHELL),
             maintenance=job,
+            job_key=job_key,
         )
         return await _done(driver, launch, progress)
 

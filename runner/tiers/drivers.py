@@ -3,17 +3,17 @@
 from typing import Final
 
 from wire.errors import Code
+from wire.settings import ContainerSettings
 
-from runner.config.models import ContainerSection
 from runner.errors import TierError
 from runner.tiers.base import TierDriver
 from runner.tiers.container.driver import ContainerDriver
 from runner.tiers.process.driver import ProcessDriver
 
-_DEFAULTS: Final = ContainerSection()
+_DEFAULTS: Final = ContainerSettings()
 
 
-def driver_for(tier: str, container: ContainerSection = _DEFAULTS) -> TierDriver:
+def driver_for(tier: str, container: ContainerSettings = _DEFAULTS) -> TierDriver:
     """A new driver, which has touched nothing yet. Raises `TierError` for a tier that
     there is not; nothing weaker ever takes its place."""
     match tier:

@@ -4,61 +4,50 @@ holds them, and they reach the guest in its envelope only."""
 import os
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from wire.envelope import Secrets
 from wire.errors import Code
+from wire.settings import AgentSettings, EncryptionSettings, MemorySettings, UserSettings
 
-from runner.config.models import AgentSection, EncryptionSection, MemorySection, UserSection
 from runner.errors import ConfigError
 
 KEY_MIN_CHARS: Final = 16
 _FILE_MAX_BYTES: Final = 1024 * 1024
 
 
-@dataclass(frozen=True)
-class Credentials:
-    """Empty where there is none. `ca_pem` is no secret: the certificates to trust besides
-    the system's."""
-
-    api_key: str = field(default="", repr=False)
-    memory_token: str = field(default="", repr=False)
-    memory_key: str = field(default="", repr=False)
-    ca_pem: str = ""
-
-    def by_name(self) -> dict[str, str]:
-        """The secrets by what they are, for those who look for leaks."""
-        return {
-            "the provider's key": self.api_key,
-            "the memory server's token": self.memory_token,
-            "the memory's encryption key": self.memory_key,
-        }
-
-
-def read_credentials(settings: UserSection, environ: Mapping[str, str]) -> Credentials:
-    """Everything that `settings` name. Raises `ConfigError` that says what is missing."""
-    return Credentials(
+def read_secrets(settings: UserSettings, environ: Mapping[str, str]) -> Secrets:
+    """Every key that `settings` name. Raises `ConfigError` that says what is missing."""
+    return Secrets(
         api_key=read_api_key(settings.agent, environ),
         memory_token=read_memory_token(settings.memory, environ),
         memory_key=read_memory_key(settings.memory.encryption, environ),
-        ca_pem=_read_certificates(settings.memory.ca_file),
     )
 
 
-def read_api_key(agent: AgentSection, environ: Mapping[str, str]) -> str:
+def by_name(secrets: Secrets) -> dict[str, str]:
+    """The secrets by what they are, for those who look for leaks."""
+    return {
+        "the provider's key": secrets.api_key,
+        "the memory server's token": secrets.memory_token,
+        "the memory's encryption key": secrets.memory_key,
+    }
+
+
+def read_api_key(agent: AgentSettings, environ: Mapping[str, str]) -> str:
     """The provider's key."""
     purpose = f"agent.api_key_env names it as the key of provider {agent.provider!r}"
     return read_variable(agent.api_key_env, environ, purpose)
 
 
-def read_memory_token(memory: MemorySection, environ: Mapping[str, str]) -> str:
+def read_memory_token(memory: MemorySettings, environ: Mapping[str, str]) -> str:
     """The token for the remote memory."""
     purpose = "memory.auth_token_env names it as the token for the memory server"
     return read_variable(memory.auth_token_env, environ, purpose)
 
 
-def read_memory_key(encryption: EncryptionSection, environ: Mapping[str, str]) -> str:
+def read_memory_key(encryption: EncryptionSettings, environ: Mapping[str, str]) -> str:
     """The key of the memory's files."""
     if encryption.key_file is not None:
         key = _read_key_file(encryption.key_file)
@@ -116,7 +105,8 @@ def _read_key_file(path: Path) -> str:
     return _usable(text, f"the key file {path}", f"write the key alone into {path}")
 
 
-def _read_certificates(path: Path | None) -> str:
+def read_certificates(path: Path | None) -> str:
+    """The certificates to trust besides the system's, in PEM."""
     if path is None:
         return ""
     try:

@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 from wire import envelope, logs, transport
+from wire.limits import ENVELOPE_VERSION
 from wire.v1 import bootstrap_pb2, common_pb2
 
 from runner.errors import TierError, WorkspaceError
@@ -54,7 +55,7 @@ class Tier:
     def spec(self, behaviour: str) -> LaunchSpec:
         launch_id = f"launch-{len(self.started)}"
         message = bootstrap_pb2.BootstrapEnvelope(
-            version=1,
+            version=ENVELOPE_VERSION,
             launch_id=launch_id,
             user_id="alice",
             token=TOKEN,

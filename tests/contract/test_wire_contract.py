@@ -6,6 +6,7 @@ from pathlib import Path
 import contract_snapshot
 import generate_proto
 import pytest
+import settings_snapshot
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -19,6 +20,13 @@ def test_everything_present_is_frozen() -> None:
     frozen = json.loads(contract_snapshot.SNAPSHOT.read_text())
     new = set(contract_snapshot.current()) - set(frozen)
     assert not new, "freeze additions with: .venv/bin/python tools/contract_snapshot.py"
+
+
+def test_the_schema_of_settings_is_the_frozen_one() -> None:
+    frozen = json.loads(settings_snapshot.SNAPSHOT.read_text())
+    assert settings_snapshot.current() == frozen, (
+        "after a change that was decided: .venv/bin/python tools/settings_snapshot.py"
+    )
 
 
 @pytest.mark.parametrize(

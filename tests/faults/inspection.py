@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any, Final
 
 from guest.errors import StorageError
-from guest.memory.models import MemoryConfig
 from guest.memory.search.chunking import passages_of
 from guest.memory.storage.base import Database, Statement
 from tests.faults.ledger import Found
@@ -107,7 +106,7 @@ def _half_notes(notes: dict[str, NoteModel], rows: Rows) -> list[str]:
             wrong.append(f"{note_id} was replaced by {note.superseded_by}, which is not there")
         if versions[note_id] != list(range(1, note.version)):
             wrong.append(f"{note_id} of version {note.version} has {versions[note_id]} before it")
-        if passages[note_id] != passages_of(MemoryConfig(db_path=""), note.text):
+        if passages[note_id] != passages_of(note.text):
             wrong.append(f"{note_id} has other passages than its text: {passages[note_id]}"[:500])
     return wrong
 

@@ -15,6 +15,7 @@ from guest.memory.storage.migrations import MIGRATIONS, Migration
 from tests.faults.inspection import inspect
 from tests.faults.ledger import Found
 from tests.support import sqld
+from tests.support.settings import memory_config
 
 _PATIENT_S: Final = 30.0
 """No request takes so long on a machine that has other work too."""
@@ -39,7 +40,7 @@ class LocalPlace:
         directory.mkdir()
         self._directory = directory
         self.migrations: Sequence[Migration] = MIGRATIONS
-        self.config = MemoryConfig(db_path=str(directory / "memory.db"), embed_wait_s=0.005)
+        self.config = memory_config(directory / "memory.db", embed_wait_s=0.005)
 
     def look(self, removed: set[str]) -> Found:
         found = asyncio.run(self._look())
@@ -67,8 +68,8 @@ class RemotePlace:
         self.migrations: Sequence[Migration] = MIGRATIONS
         self.server = sqld.Sqld(directory / "data")
         self.server.start()
-        self.config = MemoryConfig(
-            db_path=str(directory / "memory.db"),
+        self.config = memory_config(
+            directory / "memory.db",
             embed_wait_s=0.005,
             remote=RemoteConfig(way(self.server.url()), timeout_s=timeout_s),
         )

@@ -14,6 +14,7 @@ import grpc
 import pytest
 from pydantic_ai.models import Model
 from wire.errors import WireError
+from wire.settings import AgentSettings
 from wire.status import from_rpc_error
 from wire.tools import FAMILIES, TOOLS, offered
 from wire.transport import Server, open_channel
@@ -21,12 +22,11 @@ from wire.v1 import gateway_pb2, gateway_pb2_grpc
 
 from guest import composition
 from guest.agent.models.providers import build_model
-from guest.agent.settings import AgentSettings
 from guest.agent.turn_loop import TurnLoop
 from guest.embedding.backends import Embedder, HashingEmbedder
 from guest.gateway.service import GatewayService, GuestInfo
 from guest.memory.memory import Memory
-from guest.memory.models import Details, MemoryConfig, Note, Origin
+from guest.memory.models import Details, Note, Origin
 from guest.memory.storage.backup import Backups
 from guest.tools.base import Tool
 from guest.tools.command_policy.policy import CommandPolicy
@@ -36,6 +36,7 @@ from guest.tools.pipeline import Registry, ToolPipeline
 from guest.tools.redaction.scrubber import Scrubber
 from guest.tools.shell.client import ShellClient
 from guest.tools.shell.tool import shell_tools
+from tests.support.settings import memory_config
 
 INFO = GuestInfo(
     tier="process",
@@ -199,9 +200,9 @@ async def open_house(
             stack.callback(shutil.rmtree, path)
         for name in ("shared", "tmp", "vault"):
             (path / name).mkdir(exist_ok=True)
-        agent = AgentSettings(**settings)
+        agent = AgentSettings.model_construct(**settings)
         kept = {"embed_wait_s": 60.0, **(keeping or {})}
-        config = MemoryConfig(db_path=str(path / "memory.db"), **kept)
+        config = memory_config(path / "memory.db", **kept)
         memory = await Memory.open(config, embedder)
         stack.push_async_callback(memory.close)
         scrubber = Scrubber([LAUNCH_SECRET])
@@ -210,7 +211,7 @@ async def open_house(
         pipeline = ToolPipeline(
             Registry(
                 [
-                    *composition.tools_of_memory(memory, config),
+                    *composition.tools_of_memory(memory, config.settings.typed_scope),
                     *file_tools(roots),
                     *tools,
                     *commands_of(shell),
@@ -224,7 +225,9 @@ async def open_house(
             commands=commands,
         )
         model = with_model or build_model(agent)
-        loop = composition.turn_loop(model, memory, pipeline, agent, config, scrubber)
+        loop = composition.turn_loop(
+            model, memory, pipeline, agent, config.settings.context_tokens, scrubber
+        )
         yield House(path, memory, pipeline, scrubber, loop, stack, shell)
 
 

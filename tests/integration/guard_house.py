@@ -11,18 +11,19 @@ from typing import Any
 
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo, FunctionModel
+from wire.settings import AgentSettings, MemorySettings
 from wire.tools import TOOLS, offered
 
 from guest import composition
-from guest.agent.settings import AgentSettings
 from guest.agent.turn import Outcome, Progress, TurnRequest
 from guest.memory.memory import Memory
-from guest.memory.models import MemoryConfig, Note
+from guest.memory.models import Note
 from guest.tools.base import ToolContext
 from guest.tools.files import file_tools
 from guest.tools.files.roots import Roots
 from guest.tools.pipeline import Registry, ToolPipeline
 from guest.tools.redaction.scrubber import Scrubber
+from tests.support.settings import memory_config
 
 ASKED = "My wife is Ana. Please remember that."
 LIE = "I have saved that."
@@ -42,7 +43,7 @@ class GuardHouse:
             memory,
             pipeline,
             settings,
-            MemoryConfig(db_path=""),
+            MemorySettings().context_tokens,
             Scrubber(),
         )
 
@@ -70,13 +71,18 @@ async def guard_house(path: Path, *replies: Any, **settings: Any) -> AsyncIterat
     """Turns of alice in her session s1, which are answered by `replies` in turn."""
     for name in ("shared", "tmp", "vault"):
         (path / name).mkdir(exist_ok=True)
-    config = MemoryConfig(db_path=str(path / "memory.db"), **settings)
+    config = memory_config(path / "memory.db", **settings)
     memory = await Memory.open(config, None)
     roots = Roots({name: path / name for name in ("shared", "tmp", "vault")})
     try:
         await memory.conversations.create("alice", "s1")
         pipeline = ToolPipeline(
-            Registry([*composition.tools_of_memory(memory, config), *file_tools(roots)]),
+            Registry(
+                [
+                    *composition.tools_of_memory(memory, config.settings.typed_scope),
+                    *file_tools(roots),
+                ]
+            ),
             disabled=set(TOOLS) - offered((), ()),
             scrubber=Scrubber(),
         )

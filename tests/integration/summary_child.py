@@ -14,9 +14,9 @@ from typing import Any
 
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo, FunctionModel
+from wire.settings import AgentSettings
 
 from guest.agent.prompt.builder import ContextBuilder
-from guest.agent.settings import AgentSettings
 from guest.agent.turn import TurnRequest
 from guest.agent.turn_loop import TurnLoop
 from guest.memory.memory import Memory

@@ -17,8 +17,8 @@ from wire.v1 import bootstrap_pb2
 from wire.v1 import gateway_pb2 as pb
 
 from guest import composition
-from guest import config as guest_config
 from guest.agent.models.providers import build_model
+from guest.config import load
 from guest.gateway.service import Context, GatewayService
 from guest.memory.memory import Memory
 from guest.tools.files.roots import Roots
@@ -46,21 +46,22 @@ class Town:
     async def guest(
         self, user: str, *, shell: bool = False, model: Model | None = None
     ) -> GatewayService:
-        settings = guest_config.load(self._envelope(user))
+        config = load(self._envelope(user))
         if self._memory is None:
-            one = replace(settings.memory, db_path=str(self._place / "memory.db"))
+            one = replace(config.memory, db_path=str(self._place / "memory.db"))
             self._memory = await Memory.open(one, None)
             self._stack.push_async_callback(self._memory.close)
-        for directory in settings.paths.virtual.values():
+        for directory in config.paths.virtual.values():
             directory.mkdir(parents=True, exist_ok=True)
-        roots = Roots(settings.paths.virtual)
+        roots = Roots(config.paths.virtual)
         self._stack.callback(roots.close)
         client = ShellClient(f"unix:{self._place}/none.sock", "shell-t0ken-1234") if shell else None
         if client is not None:
             self._stack.push_async_callback(client.close)
         service = composition.gateway(
-            settings,
-            model=model or build_model(settings.agent, no_shell_reason="no shell in this test"),
+            config,
+            model=model
+            or build_model(config.settings.agent, no_shell_reason="no shell in this test"),
             memory=self._memory,
             roots=roots,
             shell=client,
@@ -71,9 +72,7 @@ class Town:
     def _envelope(self, user: str) -> bootstrap_pb2.BootstrapEnvelope:
         workspace = Workspace(self._place / "ws", user)
         launcher = AgentLauncher(self.config, workspace, TIER, environ={})
-        launch = launcher.prepare(
-            EmbedderAt(), bootstrap_pb2.ShellLink(unavailable_reason="none here")
-        )
+        launch = launcher.prepare(EmbedderAt(), bootstrap_pb2.Link(unavailable_reason="none here"))
         return envelope.read(io.BytesIO(launch.spec.envelope))
 
 

@@ -22,12 +22,11 @@ from wire.logs import EXIT_OPERATOR, find_startup_failure
 from wire.transport import check_health, open_channel
 from wire.v1 import gateway_pb2 as pb
 from wire.v1 import gateway_pb2_grpc
-from wire.v1.bootstrap_pb2 import BootstrapEnvelope
 
+from tests.support.settings import TOKEN, configure, envelope_for
 from tests.support.shell_backends import TOKEN as SHELL_TOKEN
 from tests.support.shell_backends import Daemon, new_root
 
-TOKEN = "launch-token-0123456789"
 GUARD_S = 60
 
 
@@ -36,15 +35,9 @@ class Guest:
 
     def __init__(self, place: Path) -> None:
         self.place = place
-        self.envelope = BootstrapEnvelope(
-            version=ENVELOPE_VERSION, user_id="alice", tier="process", token=TOKEN, launch_id="l1"
-        )
+        self.envelope = envelope_for(place)
         for name in ("internal", "shared", "tmp", "vault", "ipc", "logs"):
             (place / name).mkdir()
-            setattr(self.envelope.paths, name, str(place / name))
-        self.envelope.gateway.address = f"unix:{place}/ipc/gateway.sock"
-        self.envelope.memory.db_path = str(place / "internal/memory.db")
-        self.envelope.memory.min_similarity = 0.2
         self._processes: list[subprocess.Popen[bytes]] = []
 
     @property
@@ -143,8 +136,7 @@ async def test_the_shell_is_said_to_be_what_it_is(guest: Guest) -> None:
     root = new_root()
     daemon = Daemon(root)
     guest.envelope.shell.endpoint.address, guest.envelope.shell.token = daemon.endpoint, SHELL_TOKEN
-    guest.envelope.tools.shell.deny.append("touch *")
-    guest.envelope.tools.shell.timeout_s = 1
+    configure(guest.envelope, "shell", deny=["touch *"], timeout_s=1)
     try:
         async with daemon.channel() as channel:
             await daemon.ready(channel)
@@ -193,9 +185,9 @@ async def test_a_second_start_still_knows(guest: Guest) -> None:
 
 async def test_a_running_turn_is_recorded_when_the_guest_is_stopped(guest: Guest) -> None:
     listening = socket.create_server(("127.0.0.1", 0))  # a provider that never answers
-    agent = guest.envelope.agent
-    agent.provider, agent.model, agent.api_key = "openai", "m", "sk-test-0123456789"
-    agent.base_url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+    url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+    configure(guest.envelope, "agent", provider="openai", model="m", base_url=url)
+    guest.envelope.secrets.api_key = "sk-test-0123456789"
     process = guest.spawn("--bootstrap-stdin", "--exit-with-parent")
     async with guest.client() as stub:
         await stub.CreateSession(pb.CreateSessionRequest(session_id="s"))
@@ -208,7 +200,7 @@ async def test_a_running_turn_is_recorded_when_the_guest_is_stopped(guest: Guest
         assert (await anext(stream)).failed.code == "cancelled"
     assert process.wait(GUARD_S) == 0
     listening.close()
-    guest.envelope.agent.Clear()
+    guest.envelope.settings.clear()
     guest.spawn("--bootstrap-stdin")
     async with guest.client() as stub:
         history = await stub.GetSession(pb.GetSessionRequest(session_id="s"))
@@ -226,8 +218,9 @@ async def test_the_envelope_may_be_a_file(guest: Guest) -> None:
 
 async def test_secrets_are_in_no_log_environment_argument_or_file(guest: Guest) -> None:
     secret = "sk-secret-0123456789abcdef"
-    guest.envelope.agent.provider, guest.envelope.agent.model = "openai", "m"
-    guest.envelope.agent.base_url, guest.envelope.agent.api_key = "http://127.0.0.1:9/v1", secret
+    url = "http://127.0.0.1:9/v1"
+    configure(guest.envelope, "agent", provider="openai", model="m", base_url=url)
+    guest.envelope.secrets.api_key = secret
     guest.envelope.log_level = "debug"
     process = guest.spawn("--bootstrap-stdin")
     async with guest.client() as stub:
@@ -272,12 +265,14 @@ def test_an_envelope_file_that_is_not_there(guest: Guest) -> None:
 
 
 def test_a_bad_setting(guest: Guest) -> None:
-    guest.envelope.agent.provider = "magic"
-    assert "agent.provider" in guest.fails().brief
+    configure(guest.envelope, "agent", provider="magic")
+    assert guest.fails().brief.startswith(
+        "bad setting agent.provider: 'magic'; accepted: one of offline"
+    )
 
 
 def test_a_provider_without_its_key(guest: Guest) -> None:
-    guest.envelope.agent.provider, guest.envelope.agent.model = "openai", "m"
+    configure(guest.envelope, "agent", provider="openai", model="m", api_key_env="K")
     error = guest.fails()
     assert error.brief == "no API key for provider 'openai'"
 

@@ -13,8 +13,9 @@ from typing import Any
 
 import psutil
 import pytest
+from wire.settings import EmbedderSettings
 
-from runner.config.models import Config, EmbedderSection
+from runner.config.models import Config
 from runner.host.host import Host
 from runner.host.runtime import Runtime, load_state
 from runner.host.supervisor import Policy
@@ -39,7 +40,7 @@ def config(root: Path) -> Config:
         workspace_root=root / "ws",
         runtime_dir=root / "rt",
         tier="process",
-        embedder=EmbedderSection(backend="none"),
+        embedder=EmbedderSettings(backend="none"),
     )
 
 

@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from guest.memory.models import MemoryConfig
-from guest.memory.search.chunking import chunk
+from guest.memory.search.chunking import passages_of
 from tests.integration import import_child
 from tests.support.memory_lines import TIME, entities, event, exported, file, note, session
 from tests.unit.memory_support import opened, rows
@@ -106,12 +105,10 @@ async def _wrong(path: Path, parts: list[list[dict[str, Any]]], done: int) -> in
         path, "SELECT note_id, session_id, sequence, body FROM chunks ORDER BY position"
     ):
         passages.setdefault(tuple(subject), []).append(body)
-    settings = MemoryConfig(db_path="")
     for name, line in found.items():
         text = line.get("text") or line.get("current", {}).get("content")
         if text is not None:
-            pieces = chunk(text, settings.chunk_chars, settings.chunk_overlap)
-            wrong += passages.pop(name, None) != pieces
+            wrong += passages.pop(name, None) != passages_of(text)
     ids: set[int] = {row[0] for row in rows(path, "SELECT chunk_id FROM chunks")}
     for index in ("chunks_fts", "conversation_fts"):
         ids -= {row[0] for row in rows(path, f"SELECT id FROM {index}_docsize")}

@@ -18,7 +18,6 @@ from typing import Any
 import pytest
 from wire import envelope as framing
 from wire.errors import Code, WireError
-from wire.limits import ENVELOPE_VERSION
 from wire.logs import EXIT_OPERATOR, MAINTENANCE_DONE, MAINTENANCE_PROGRESS, find_startup_failure
 from wire.v1.bootstrap_pb2 import BootstrapEnvelope, MaintenanceJob, Rekey, Restore
 
@@ -26,6 +25,7 @@ from guest import config, maintenance
 from guest.app import EXIT_STOPPED
 from guest.memory.storage.local import FileOwner
 from guest.memory.storage.rekey import fits
+from tests.support.settings import configure, envelope_for
 from tests.unit.memory_support import ORIGIN, opened
 
 ALICE = "alice"
@@ -43,26 +43,23 @@ class Place:
         self.root = root
         self.path = root / "internal" / "memory.db"
         self.backups = root / "internal" / "backups"
-        self.envelope = BootstrapEnvelope(
-            version=ENVELOPE_VERSION, user_id=ALICE, tier="process", token="t" * 20, launch_id="l1"
-        )
+        self.envelope = envelope_for(root, ALICE)
         for name in ("internal", "shared", "tmp", "vault", "ipc", "logs"):
             (root / name).mkdir()
-            setattr(self.envelope.paths, name, str(root / name))
-        self.envelope.gateway.address = f"unix:{root}/ipc/gateway.sock"
-        self.envelope.memory.db_path = str(self.path)
         self.backups.mkdir()
         self.output = ""
 
     def configure(self, key: str) -> None:
-        self.envelope.memory.encryption_key = key
+        self.envelope.secrets.memory_key = key
 
     def restore(self, backup: Path, key: str = "") -> dict[str, Any]:
-        return self.done(MaintenanceJob(restore=Restore(path=str(backup), key=key)))
+        self.envelope.secrets.job_key = key
+        return self.done(MaintenanceJob(restore=Restore(path=str(backup))))
 
     def rekey(self, old: str, new: str) -> dict[str, Any]:
         self.configure(new)
-        return self.done(MaintenanceJob(rekey=Rekey(from_key=old)))
+        self.envelope.secrets.job_key = old
+        return self.done(MaintenanceJob(rekey=Rekey()))
 
     def done(self, job: MaintenanceJob) -> dict[str, Any]:
         """Let a guest do `job`; its result, or its failure raised."""
@@ -280,7 +277,7 @@ async def test_a_memory_in_use_is_refused(place: Place) -> None:
 async def test_a_backup_is_not_restored_under_a_server(place: Place) -> None:
     await place.fill("likes tea")
     backup = await place.back_up()
-    place.envelope.memory.remote.url = "http://127.0.0.1:1"
+    configure(place.envelope, "memory", remote_url="http://127.0.0.1:1")
     with pytest.raises(WireError, match="on a server") as caught:
         place.restore(backup)
     assert "runner memory move" in caught.value.resolution
@@ -340,7 +337,7 @@ def _do(envelope: BootstrapEnvelope, job: MaintenanceJob) -> None:
 async def test_told_to_stop_it_leaves_at_once(place: Place) -> None:
     await place.fill(*(f"note {i} " + "words " * 2000 for i in range(100)))
     place.configure(KEY)
-    place.envelope.maintenance.rekey.from_key = ""
+    place.envelope.maintenance.rekey.SetInParent()
     with subprocess.Popen(
         [sys.executable, "-m", "guest.app", "--bootstrap-stdin", "--exit-with-parent"],
         stdin=subprocess.PIPE,

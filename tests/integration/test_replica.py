@@ -16,8 +16,9 @@ import pytest
 from guest.memory import models
 from guest.memory.conversations.purge import disown
 from guest.memory.memory import Memory
-from guest.memory.models import Details, MemoryConfig, MemoryFull, Only, Origin, RemoteConfig
+from guest.memory.models import Details, MemoryFull, Only, Origin, RemoteConfig
 from guest.memory.storage.local import LocalDatabase
+from tests.support.settings import memory_config
 from tests.support.sqld import Sqld, connected, running
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, embedded, file_bytes, rows
 
@@ -45,8 +46,8 @@ async def guest(
 ) -> AsyncIterator[Memory]:
     """A guest of `user_id` with its copy in `place`."""
     place.mkdir(exist_ok=True)
-    config = MemoryConfig(
-        db_path=str(place / "memory.db"),
+    config = memory_config(
+        place / "memory.db",
         encryption_key=key,
         remote=RemoteConfig(server.url()),
         **settings,

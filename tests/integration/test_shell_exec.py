@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from rich.console import RenderableType
+from wire.settings import ShellSettings
 from wire.v1 import gateway_pb2 as pb
 
 from guest.tools.command_policy.policy import CommandPolicy
@@ -117,7 +118,7 @@ async def test_no_part_of_a_command_hides_from_who_approves_it(daemon: Daemon) -
 
 
 async def test_a_command_that_the_operator_denies_is_not_run(daemon: Daemon) -> None:
-    policy = CommandPolicy(deny=("touch *",))
+    policy = CommandPolicy(ShellSettings(deny=("touch *",)))
     async with house_with_shell(daemon, commands=policy) as house:
         alice = await house.serve("alice")
         said = await alice.answer(await alice.session(), "run echo x; to'u'ch y")

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from wire.settings import ShellSettings
 
 from guest.errors import ToolError
 from guest.tools.command_policy.policy import CommandPolicy
 from guest.tools.command_policy.words import Parsed, UncertainError, parse
 
-NO_RM = CommandPolicy(deny=("rm *",))
+NO_RM = CommandPolicy(ShellSettings(deny=("rm *",)))
 
 _SPY = """() { local IFS=$'\\037'; builtin printf '%s\\037\\036' "$*"; } >&9"""
 """Says the words of every command that bash would run, where no program can be found.
@@ -136,19 +137,19 @@ OPERATORS = st.sampled_from(
 @given(st.sampled_from(["echo a", "ls", "x=1 ls", "'a b'"]), OPERATORS, st.sampled_from(["", "b"]))
 def test_without_operators_none_passes(before: str, operator: str, after: str) -> None:
     with pytest.raises(ToolError):
-        CommandPolicy(operators=False).check(f"{before} {operator} {after}")
+        CommandPolicy(ShellSettings(operators=False)).check(f"{before} {operator} {after}")
 
 
 @given(st.lists(st.text(alphabet="ab ;|&<>()$`'\"\\\n#*é", min_size=1, max_size=6), min_size=1))
 def test_quoted_operators_are_words(words: list[str]) -> None:
     command = "echo " + " ".join(map(shlex.quote, words))
-    CommandPolicy(operators=False, allow=("echo *",), deny=("rm *",)).check(command)
+    CommandPolicy(ShellSettings(operators=False, allow=("echo *",), deny=("rm *",))).check(command)
     (simple,) = parse(command).commands
     assert simple.words == ["echo", *words]
 
 
 @given(st.text(max_size=60))
 def test_any_text_is_answered(command: str) -> None:
-    policy = CommandPolicy(allow=("git *",), deny=("git push *",), operators=False)
+    policy = CommandPolicy(ShellSettings(allow=("git *",), deny=("git push *",), operators=False))
     with contextlib.suppress(ToolError):
         policy.check(command)

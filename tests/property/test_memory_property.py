@@ -21,7 +21,6 @@ from hypothesis import strategies as st
 
 from guest.memory.memory import Memory
 from guest.memory.models import (
-    MemoryConfig,
     NoteNotFound,
     RemoteConfig,
     SearchOutcome,
@@ -30,6 +29,7 @@ from guest.memory.models import (
 )
 from tests.support import sqld
 from tests.support.memory_model import MemoryModel, NoteModel
+from tests.support.settings import memory_config
 from tests.unit.memory_support import ORIGIN, FakeEmbedder
 
 DEPTH = settings().max_examples / 100
@@ -84,7 +84,7 @@ class Guest:
 
     async def open(self) -> None:
         path = self._directory / "memory.db"
-        config = MemoryConfig(db_path=str(path), remote=self._remote, **self._settings)
+        config = memory_config(path, remote=self._remote, **self._settings)
         self.memory = await Memory.open(config, OwnDirections())
 
     async def close(self) -> None:

@@ -20,13 +20,13 @@ from pydantic_ai.messages import (
     UserPromptPart,
     repair_messages,
 )
+from wire.settings import AgentSettings
 
 from guest.agent import history
 from guest.agent.models.offline import OfflineModel
 from guest.agent.prompt.builder import Prepared
 from guest.agent.prompt.fitting import Request, fit
 from guest.agent.prompt.window import of_messages, text_of
-from guest.agent.settings import AgentSettings
 from guest.agent.turn import TurnRequest
 from guest.errors import GuestError
 from guest.memory.models import Event, Hit
@@ -114,7 +114,7 @@ def prompts(draw: st.DrawFn) -> Drawn:
         draw(st.permutations(hits)),
         notes,
         running,
-        AgentSettings(
+        AgentSettings.model_construct(
             context_window=draw(st.integers(400, 12_000)),
             history_turns=draw(st.integers(1, 14)),
             summary_min_turns=draw(st.integers(1, 5)),

@@ -12,9 +12,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from wire.settings import UserSettings
 
 from runner.config.loading import load_config
-from runner.config.models import Config, UserSection
+from runner.config.models import Config
 from runner.errors import ConfigError, WorkspaceError
 from runner.host.logs import printable, readable
 from runner.host.runtime import Runtime
@@ -110,7 +111,7 @@ def toml(value: object) -> str:
 
 
 keys = st.one_of(
-    st.sampled_from([*Config.model_fields, *UserSection.model_fields, "db_path", "alice", "x"]),
+    st.sampled_from([*Config.model_fields, *UserSettings.model_fields, "db_path", "alice", "x"]),
     st.text(string.printable, max_size=3),
 )
 values = st.recursive(

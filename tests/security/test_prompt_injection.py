@@ -14,11 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from wire.settings import AgentSettings, EmbedderSettings
 from wire.transport import open_channel
 from wire.v1 import gateway_pb2 as pb
 from wire.v1 import gateway_pb2_grpc
 
-from runner.config.models import AgentSection, Config, EmbedderSection
+from runner.config.models import Config
 from runner.host.host import Host
 from tests.integration import openai_server as provider
 from tests.integration.openai_server import OpenAIServer, openai_server
@@ -68,8 +69,8 @@ async def user_in(**tier: Any) -> AsyncIterator[Target]:
             config = Config(
                 workspace_root=Path(place) / "ws",
                 runtime_dir=Path(place) / "rt",
-                embedder=EmbedderSection(backend="none"),
-                agent=AgentSection(
+                embedder=EmbedderSettings(backend="none"),
+                agent=AgentSettings(
                     provider="openai",
                     model="test-model",
                     base_url=model.base_url,

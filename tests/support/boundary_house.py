@@ -20,11 +20,11 @@ from pathlib import Path
 import pytest
 from wire import transport
 from wire.boundary import CHECKS
+from wire.settings import ContainerSettings
 from wire.v1 import control_pb2
 
 from runner.boundary.check import check_boundary
 from runner.boundary.spec import build_spec
-from runner.config.models import ContainerSection
 from runner.tiers.base import Confinement, LaunchSpec, Network, TierDriver
 from runner.tiers.drivers import driver_for
 from runner.tiers.process.bubblewrap import Bubblewrap
@@ -184,7 +184,7 @@ async def in_container_tier(house: House, network: Network) -> control_pb2.Bound
     os.chmod(house.root, 0o755)
     launch = house.launch((uid, uid), network)
     launch = replace(launch, command=("oxydra-shell-daemon", *launch.command[4:]))
-    settings = ContainerSection(images=_TEST_IMAGES)
+    settings = ContainerSettings(images=_TEST_IMAGES)
     return await house.probe_with(driver_for("container", settings), launch)
 
 

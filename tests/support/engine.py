@@ -13,8 +13,8 @@ from pathlib import Path
 
 import docker as docker_sdk
 import pytest
+from wire.settings import ContainerSettings
 
-from runner.config.models import ContainerSection
 from runner.tiers.container.names import LABEL_WORKSPACE, Place
 from runner.workspace.mounts import Role
 from runner.workspace.ownership import Owner
@@ -70,7 +70,7 @@ def command_inside(behaviour: str) -> tuple[str, ...]:
 
 
 @cache
-def standin_images() -> ContainerSection:
+def standin_images() -> ContainerSettings:
     """Settings whose images hold the stand-in guest; built once."""
     for role in Role:
         base = f"oxydra-{role}:{version('oxydra')}"
@@ -86,4 +86,4 @@ def standin_images() -> ContainerSection:
             build = ["docker", "build", "--quiet", "--tag", name, context]
             done = subprocess.run(build, capture_output=True, text=True, env=_CLASSIC_BUILDER)
             assert done.returncode == 0, done.stderr
-    return ContainerSection(images=IMAGES)
+    return ContainerSettings(images=IMAGES)

@@ -25,17 +25,12 @@ from typing import Any, Literal
 
 import grpc
 from wire.errors import WireError
+from wire.settings import AgentSettings, ContainerSettings, EmbedderSettings, ShellSettings
 from wire.status import from_rpc_error
 from wire.transport import open_channel
 from wire.v1 import gateway_pb2, gateway_pb2_grpc
 
-from runner.config.models import (
-    AgentSection,
-    Config,
-    ContainerSection,
-    EmbedderSection,
-    ShellSection,
-)
+from runner.config.models import Config
 from runner.host.host import Host
 from runner.host.runtime import Runtime
 from tests.support.boundary_house import shell_image
@@ -276,13 +271,13 @@ def host_addresses() -> list[str]:
 
 
 @cache
-def container_section() -> ContainerSection:
+def container_section() -> ContainerSettings:
     """Images with this checkout's shell."""
     shell = shell_image()
     images = shell.rpartition("-shell:")[0]
     agent = f"oxydra-agent:{version('oxydra')}"
     subprocess.run(["docker", "tag", agent, f"{images}-agent:{version('oxydra')}"], check=True)
-    return ContainerSection(images=images)
+    return ContainerSettings(images=images)
 
 
 @contextmanager
@@ -343,15 +338,15 @@ async def town(tier: Literal["process", "container"], disk: str = "") -> AsyncIt
         workspace_root=root / "ws",
         runtime_dir=root / "rt",
         tier=tier,
-        embedder=EmbedderSection(backend="none"),
-        container=container_section() if tier == "container" else ContainerSection(),
-        agent=AgentSection(
+        embedder=EmbedderSettings(backend="none"),
+        container=container_section() if tier == "container" else ContainerSettings(),
+        agent=AgentSettings(
             provider="openai",
             model="m",
             base_url="http://127.0.0.1:9/v1",
             api_key_env=_KEY_NAME,
         ),
-        shell=ShellSection(memory_mb=MEMORY_MB, processes=PROCESSES),
+        shell=ShellSettings(memory_mb=MEMORY_MB, processes=PROCESSES),
     )
     try:
         with service_of_the_host() as place.port:

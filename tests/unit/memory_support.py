@@ -15,7 +15,8 @@ from wire.errors import Code
 from guest.embedding.backends import Embedded, Embedder
 from guest.errors import EmbedderError
 from guest.memory.memory import Memory
-from guest.memory.models import MemoryConfig, Origin, RemoteConfig
+from guest.memory.models import Origin, RemoteConfig
+from tests.support.settings import memory_config
 
 ORIGIN = Origin(actor="user", channel="test", session_id="s1", turn_id="t1")
 DIMENSIONS = 64
@@ -85,7 +86,7 @@ async def opened(
     `remote_of` says which."""
     if remote_of is not None:
         settings["remote"] = await remote_of(path)
-    memory = await Memory.open(MemoryConfig(db_path=str(path), **settings), embedder)
+    memory = await Memory.open(memory_config(path, **settings), embedder)
     try:
         yield memory
     finally:

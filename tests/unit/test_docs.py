@@ -11,13 +11,14 @@ import pytest
 from pydantic import BaseModel
 from typer.core import TyperGroup
 from typer.main import get_command
+from wire.settings import UserSettings
 from wire.v1 import gateway_pb2
 
 from runner.cli import sessions
 from runner.cli.app import app
 from runner.cli.memory import output
 from runner.cli.options import _VALUED
-from runner.config.models import Config, UserSection
+from runner.config.models import Config
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -180,7 +181,7 @@ def test_documented_defaults_are_the_defaults() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=name)
 def test_every_setting_that_prose_mentions_exists(page: Path) -> None:
     general = {".".join(key) for key, _ in settings(Config)}
-    personal = {".".join(key) for key, _ in settings(UserSection)}
+    personal = {".".join(key) for key, _ in settings(UserSettings)}
     for section, key in _SETTING.findall(page.read_text()):
         user = re.fullmatch(r"users\.[\w<>]+\.(\w+)", section)
         known = f"{user[1]}.{key}" in personal if user else f"{section}.{key}" in general

@@ -1,15 +1,14 @@
 """The model that answers, by configuration.
 
 Importing a provider costs up to a second and 50 MB, so only the configured one
-is ever imported. Credentials come from the settings (and so from the envelope),
-never from the environment.
+is ever imported. The key comes from the envelope, never from the environment.
 """
 
 from pydantic_ai.models import Model
 from wire.errors import Code
+from wire.settings import AgentSettings
 
 from guest.agent.models.offline import OfflineModel
-from guest.agent.settings import AgentSettings
 from guest.errors import GuestError
 
 _OPENAI_URL = "https://api.openai.com/v1"
@@ -17,22 +16,21 @@ _ANTHROPIC_URL = "https://api.anthropic.com"
 _GOOGLE_URL = "https://generativelanguage.googleapis.com"
 
 
-def build_model(settings: AgentSettings, *, no_shell_reason: str = "") -> Model:
+def build_model(settings: AgentSettings, api_key: str = "", *, no_shell_reason: str = "") -> Model:
     """The configured model, ready to be asked.
 
-    `no_shell_reason` is what the built-in model answers when it is told to run
-    a command and there is no shell. Raises `GuestError` (FAILED_PRECONDITION)
-    where the model's name, its key or its package is missing.
+    Args:
+        settings: Which provider and model.
+        api_key: The provider's key; empty for a server without one.
+        no_shell_reason: What the built-in model answers when it is told to run a command
+            and there is no shell.
+
+    Raises:
+        GuestError: FAILED_PRECONDITION; the key or the provider's package is missing.
     """
     if settings.provider == "offline":
         return OfflineModel(no_shell_reason=no_shell_reason)
-    if not settings.model:
-        raise GuestError(
-            Code.FAILED_PRECONDITION,
-            f"no model is named for provider {settings.provider!r}",
-            resolution="set model in the [agent] section of runner.toml, then: runner restart",
-        )
-    if not settings.api_key and not (settings.provider == "openai" and settings.base_url):
+    if not api_key and not (settings.provider == "openai" and settings.base_url):
         raise GuestError(
             Code.FAILED_PRECONDITION,
             f"no API key for provider {settings.provider!r}",
@@ -41,7 +39,7 @@ def build_model(settings: AgentSettings, *, no_shell_reason: str = "") -> Model:
             "where the runner starts, then: runner restart",
         )
     try:
-        return _PROVIDERS[settings.provider](settings)
+        return _PROVIDERS[settings.provider](settings, api_key)
     except ImportError as error:
         raise GuestError(
             Code.FAILED_PRECONDITION,
@@ -51,7 +49,7 @@ def build_model(settings: AgentSettings, *, no_shell_reason: str = "") -> Model:
         ) from error
 
 
-def _openai(settings: AgentSettings) -> Model:
+def _openai(settings: AgentSettings, api_key: str) -> Model:
     from pydantic_ai.models.openai import OpenAIChatModel
 
     if settings.base_url:
@@ -62,37 +60,33 @@ def _openai(settings: AgentSettings) -> Model:
             provider=OpenAICompatibleProvider(
                 "openai-compatible",
                 base_url=settings.base_url,
-                api_key=settings.api_key or None,
+                api_key=api_key or None,
             ),
         )
     from pydantic_ai.providers.openai import OpenAIProvider
 
     return OpenAIChatModel(
-        settings.model, provider=OpenAIProvider(base_url=_OPENAI_URL, api_key=settings.api_key)
+        settings.model, provider=OpenAIProvider(base_url=_OPENAI_URL, api_key=api_key)
     )
 
 
-def _anthropic(settings: AgentSettings) -> Model:
+def _anthropic(settings: AgentSettings, api_key: str) -> Model:
     from pydantic_ai.models.anthropic import AnthropicModel
     from pydantic_ai.providers.anthropic import AnthropicProvider
 
     return AnthropicModel(
         settings.model,
-        provider=AnthropicProvider(
-            api_key=settings.api_key, base_url=settings.base_url or _ANTHROPIC_URL
-        ),
+        provider=AnthropicProvider(api_key=api_key, base_url=settings.base_url or _ANTHROPIC_URL),
     )
 
 
-def _google(settings: AgentSettings) -> Model:
+def _google(settings: AgentSettings, api_key: str) -> Model:
     from pydantic_ai.models.google import GoogleModel
     from pydantic_ai.providers.google import GoogleProvider
 
     return GoogleModel(
         settings.model,
-        provider=GoogleProvider(
-            api_key=settings.api_key, base_url=settings.base_url or _GOOGLE_URL
-        ),
+        provider=GoogleProvider(api_key=api_key, base_url=settings.base_url or _GOOGLE_URL),
     )
 
 

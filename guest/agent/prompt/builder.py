@@ -12,6 +12,7 @@ from typing import Final, Protocol
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 from pydantic_ai.usage import RunUsage
+from wire.settings import AgentSettings
 from wire.tools import FAMILIES
 
 from guest.agent import history
@@ -20,7 +21,6 @@ from guest.agent.prompt.recall import Relevant, Searchable, Shown
 from guest.agent.prompt.summary import Rolled, State, Summaries, Summarizer
 from guest.agent.prompt.window import Window, text_of
 from guest.agent.prompt.working_memory import Keyed, Working, quoted
-from guest.agent.settings import AgentSettings
 from guest.agent.turn import Pipeline, TurnRequest
 from guest.memory.models import Event
 from guest.tools.base import ToolContext

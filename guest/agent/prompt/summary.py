@@ -14,13 +14,13 @@ from pydantic import BaseModel, ValidationError
 from pydantic_ai import Agent, UsageLimits
 from pydantic_ai.models import Model
 from pydantic_ai.usage import RunUsage
+from wire.settings import AgentSettings
 
 from guest.agent import history
 from guest.agent.guard.earlier import earlier_in
 from guest.agent.history import storable
 from guest.agent.models.offline import OfflineModel
 from guest.agent.prompt.window import Window, of_messages
-from guest.agent.settings import AgentSettings
 from guest.errors import StorageError
 from guest.memory.models import Event, Role
 from guest.memory.search.context_block import one_line, shortened

@@ -16,8 +16,8 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 from pydantic_ai.tools import ToolDefinition
+from wire.settings import AgentSettings
 
-from guest.agent.settings import AgentSettings
 from guest.memory.search.tokens import tokens_of
 
 _PER_MESSAGE: Final = 4

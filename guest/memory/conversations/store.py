@@ -14,7 +14,7 @@ from wire.limits import SEQUENCE_MAX
 from guest.errors import StorageError
 from guest.memory import models
 from guest.memory.indexing.indexer import Indexer
-from guest.memory.models import Event, MemoryConfig, Role, Session, SessionNotFound, now
+from guest.memory.models import Event, Role, Session, SessionNotFound, now
 from guest.memory.search.chunking import passages_of
 from guest.memory.search.vector_store import VectorStore
 from guest.memory.storage.base import (
@@ -169,17 +169,10 @@ class Said:
 class Conversations:
     """All users' conversations; every method sees only those of its `user_id`."""
 
-    def __init__(
-        self,
-        database: Database,
-        vectors: VectorStore,
-        indexer: Indexer,
-        config: MemoryConfig,
-    ) -> None:
+    def __init__(self, database: Database, vectors: VectorStore, indexer: Indexer) -> None:
         self._database = database
         self._vectors = vectors
         self._indexer = indexer
-        self._config = config
 
     async def create(
         self,
@@ -251,7 +244,7 @@ class Conversations:
             Statement(_REQUIRE, (session_id, event.user_id)),
             Statement(_TOUCH, (written, session_id, event.turn_id)),
             Statement(_APPEND, appended),
-            indexing(self._config, event.user_id, session_id, event.role, event.text, written),
+            indexing(event.user_id, session_id, event.role, event.text, written),
             refresh(session_id),
         )
         guard = (Statement(_REQUIRE_NEW, event.identity),) if again else ()
@@ -295,7 +288,6 @@ def said(user_id: str, session_id: str, turn_id: str, role: str, text: str, payl
 
 
 def indexing(
-    config: MemoryConfig,
     user_id: str,
     session_id: str,
     role: str,
@@ -309,7 +301,7 @@ def indexing(
     """
     if role == "tool":
         text = text[:TOOL_INDEX_CHARS]
-    passages = passages_of(config, text)
+    passages = passages_of(text)
     context = f"{role} ({_date(written_at)})"
     return Statement(
         _INDEX,

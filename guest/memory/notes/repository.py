@@ -300,7 +300,7 @@ class Quota:
 
     @classmethod
     def of(cls, config: MemoryConfig) -> "Quota":
-        return cls(config.max_notes, config.max_text_bytes)
+        return cls(config.settings.max_notes, round(config.settings.max_text_mb * 2**20))
 
     def keep(self, namespace: str, more: Used) -> Statement:
         """Fail the batch that has added `more` before this statement, if there is too much

@@ -42,7 +42,7 @@ class NoteWriter:
         self._parts = parts
         self._database = parts.database
         self._vectors = parts.vectors
-        self._config = config
+        self._embed_wait_s = config.settings.embed_wait_ms / 1000
         self._quota = Quota.of(config)
         self._deletions = deletions
         self._erasure: asyncio.TimerHandle | None = None
@@ -73,7 +73,7 @@ class NoteWriter:
             text=text,
             tags=None if tags is None else validation.checked_tags(tags),
             origin=origin,
-            passages=passages_of(self._config, text),
+            passages=passages_of(text),
             replaces=replaces,
             details=details,
             key=key,
@@ -243,7 +243,7 @@ class NoteWriter:
             return None
         stored = False
         try:
-            embedded = await self._parts.vectorizer.embed(draft.passages, self._config.embed_wait_s)
+            embedded = await self._parts.vectorizer.embed(draft.passages, self._embed_wait_s)
             await self._vectors.store(namespace, embedded.model_id, added, embedded.vectors)
             stored = True
         except GuestError as error:

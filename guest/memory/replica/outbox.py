@@ -19,7 +19,7 @@ from guest.errors import StorageError
 from guest.memory import models
 from guest.memory.conversations.store import Conversations, Events, Said, said
 from guest.memory.indexing.indexer import Indexer
-from guest.memory.models import Event, MemoryConfig, Session, SessionNotFound, now
+from guest.memory.models import Event, Session, SessionNotFound, now
 from guest.memory.search.vector_store import VectorStore
 from guest.memory.storage.availability import is_away
 from guest.memory.storage.base import Database
@@ -46,14 +46,8 @@ class Outbox(Conversations):
     new ones can be made. Everything else fails with `StorageError`.
     """
 
-    def __init__(
-        self,
-        database: Database,
-        vectors: VectorStore,
-        indexer: Indexer,
-        config: MemoryConfig,
-    ) -> None:
-        super().__init__(database, vectors, indexer, config)
+    def __init__(self, database: Database, vectors: VectorStore, indexer: Indexer) -> None:
+        super().__init__(database, vectors, indexer)
         self._waiting: deque[Session | Said] = deque()
         self._known: OrderedDict[tuple[str, str], _Known] = OrderedDict()
         self._delivering = asyncio.Lock()

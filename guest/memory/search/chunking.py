@@ -6,8 +6,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from guest.memory.models import MemoryConfig
-
+PASSAGE_CHARS: Final = 640
+PASSAGE_OVERLAP: Final = 96
 _SENTENCE_END: Final = re.compile(r"[.!?…][\"'”’»)\]]{0,4}\s+|[。！？｡][」』”’）]{0,4}\s*|\n\s*")
 _WORD_END: Final = re.compile(r"\s+")
 _ZERO_WIDTH_JOINER: Final = "\u200d"
@@ -18,9 +18,9 @@ _TAGS: Final = range(0xE0020, 0xE007F + 1)
 _LONGEST_FLAG_RUN: Final = 256
 
 
-def passages_of(config: MemoryConfig, text: str) -> list[str]:
+def passages_of(text: str) -> list[str]:
     """The pieces of `text` that are stored: those that are not blank."""
-    pieces = chunk(text, config.chunk_chars, config.chunk_overlap)
+    pieces = chunk(text, PASSAGE_CHARS, PASSAGE_OVERLAP)
     return [piece for piece in pieces if not piece.isspace()]
 
 

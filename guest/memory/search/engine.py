@@ -87,11 +87,11 @@ class Search:
         self._database = database
         self._vectors = vectors
         self._vectorizer = vectorizer
-        self._recency_weight = config.recency_weight
+        self._recency_weight = config.settings.recency_weight
         self._weights = Weights(
-            semantic=config.vector_weight,
-            keyword=config.keyword_weight,
-            min_similarity=config.min_similarity,
+            semantic=config.settings.vector_weight,
+            keyword=config.settings.keyword_weight,
+            min_similarity=config.settings.min_similarity,
         )
 
     async def search(

@@ -12,7 +12,6 @@ from typing import Final
 from wire.errors import Code
 
 from guest.errors import StorageError
-from guest.memory.models import MemoryConfig
 from guest.memory.storage import copies, errors
 from guest.memory.storage.base import Database
 from guest.memory.storage.inspection import Inspection, inspect, inspect_apart
@@ -22,7 +21,7 @@ from guest.memory.storage.rekey import copy_under
 from guest.memory.transfer.move import copy_user
 
 
-async def copy_store(database: Database, config: MemoryConfig, user_id: str, target: Path) -> None:
+async def copy_store(database: Database, key: str, user_id: str, target: Path) -> None:
     """Write the memory in `database` to a file at `target`. Raises `StorageError`.
 
     A file is copied as it is at one moment, with all its users. From a server comes
@@ -32,10 +31,10 @@ async def copy_store(database: Database, config: MemoryConfig, user_id: str, tar
     if isinstance(database, LocalDatabase):
         await database.copy_to(target)
         return
-    copy = await LocalDatabase.open(target, config.encryption_key)
+    copy = await LocalDatabase.open(target, key)
     try:
         await migrate(copy)
-        await copy_user(database, copy, user_id, config)
+        await copy_user(database, copy, user_id)
     finally:
         await copy.close()
 

@@ -9,7 +9,7 @@ from wire.errors import Code
 
 from guest.errors import GuestError
 from guest.memory import models
-from guest.memory.models import MemoryConfig, MemoryFull
+from guest.memory.models import MemoryFull
 from guest.memory.notes import repository
 from guest.memory.notes.repository import Quota, Used
 from guest.memory.search.vector_store import VectorStore
@@ -127,7 +127,6 @@ async def _notes(
     replaced = changes.replaced = {**here.replaced, **before.replaced}
     changes.scopes = {**here.scopes, **before.scopes}
     changes.replacing = {**here.replacing, **before.replacing}
-    quota = Quota.of(planned.batch.config)
     used = here.used + before.used
     for number, line in group:
         with planned.about(number):
@@ -136,7 +135,7 @@ async def _notes(
                 content_hash = repository.hash_of(line.current.content)
                 change = merge.about_note(line, content_hash, here)
                 more = _growth(line, change, known, here)
-                quota.refuse(used + changes.used, more)
+                planned.batch.quota.refuse(used + changes.used, more)
                 if change.text or change.supersede:
                     merge.refuse_circle(line, replaced)
                     merge.refuse_narrower(line, changes.scopes, changes.replacing)
@@ -150,11 +149,11 @@ async def _notes(
                 foreseen = line.note_id in before.made
                 versions = line.history if foreseen else merge.about_history(line, here)
                 more = Used(text_bytes=_new_bytes(line.note_id, versions, here))
-                quota.refuse(used + changes.used, more)
+                planned.batch.quota.refuse(used + changes.used, more)
                 changes.used += more
                 if versions and not foreseen:
                     planned.batch.history(versions, here.notes[line.note_id])
-    planned.batch.keep(quota, changes.used)
+    planned.batch.keep(changes.used)
 
 
 def _growth(line: NoteLine, change: NoteChange, known: NoteLine | None, here: StoredNotes) -> Used:
@@ -262,14 +261,14 @@ class Importer:
         self,
         database: Database,
         vectors: VectorStore,
-        config: MemoryConfig,
         user_id: str,
+        quota: Quota,
         wake: Callable[[Sequence[int]], None],
     ) -> None:
         self._database = database
         self._vectors = vectors
-        self._config = config
         self._user_id = user_id
+        self._quota = quota
         self._stored = Stored(database, user_id)
         self._wake = wake
         self._rehearsals: dict[bytes, Foreseen] = {}
@@ -307,7 +306,7 @@ class Importer:
         self, group: Sequence[Numbered], report: Report, would_be: Foreseen | None
     ) -> None:
         for _ in range(_ATTEMPTS):
-            batch = Batch(self._config, self._user_id)
+            batch = Batch(self._user_id, self._quota)
             planned = await plan(group, self._stored, batch, would_be or Foreseen())
             if would_be is not None:
                 would_be.add(planned.changes)

@@ -13,6 +13,7 @@ from guest.errors import GuestError, StorageError
 from guest.memory import models
 from guest.memory.factory import open_remote, open_store, prepare
 from guest.memory.models import MemoryConfig
+from guest.memory.notes.repository import Quota
 from guest.memory.search.vector_store import VectorStore
 from guest.memory.storage.base import INTEGER_MAX, Database, Row, Statement, apply
 from guest.memory.transfer.exporter import Reader, entities, export
@@ -148,7 +149,6 @@ async def copy_user(
     source: Database,
     target: Database,
     user_id: str,
-    config: MemoryConfig,
     progress: Progress = lambda _step, _done, _total: None,
 ) -> None:
     """Bring everything of `user_id` into `target`, which has the current schema, however
@@ -157,8 +157,8 @@ async def copy_user(
     May be repeated: what is there already stays, what is missing is added. Raises
     `StorageError`, CONFLICT where `target` has something else under the same id.
     """
-    unbounded = replace(config, max_notes=INTEGER_MAX, max_text_bytes=INTEGER_MAX)
-    importer = Importer(target, VectorStore(target), unbounded, user_id, lambda _: None)
+    unbounded = Quota(INTEGER_MAX, INTEGER_MAX)
+    importer = Importer(target, VectorStore(target), user_id, unbounded, lambda _: None)
     header = b""
     async for part in export(source, user_id):
         lines = header + part.lines
@@ -232,7 +232,7 @@ async def move(
         source, target = (local, server) if to_remote else (server, local)
         there = _SERVER if to_remote else _FILE
         await _refuse_surplus(source, target, user_id, there)
-        await copy_user(source, target, user_id, config, progress)
+        await copy_user(source, target, user_id, progress)
         different = await first_difference(
             source, target, user_id, lambda done, total: progress("comparing", done, total)
         )

@@ -7,7 +7,6 @@ from typing import Any, Final, cast
 from guest.memory import models
 from guest.memory.conversations import store
 from guest.memory.conversations.store import indexing
-from guest.memory.models import MemoryConfig
 from guest.memory.notes import repository
 from guest.memory.notes.repository import Quota, Used
 from guest.memory.search.chunking import passages_of
@@ -92,8 +91,8 @@ INSERT INTO conversation_events (session_id, sequence, turn_id, role, text, payl
 class Batch:
     """Statements of one transaction, and which of them tell about passages."""
 
-    config: MemoryConfig
     user_id: str
+    quota: Quota
     statements: list[Statement] = field(default_factory=list)
     adding: list[int] = field(default_factory=list)
     removing: list[int] = field(default_factory=list)
@@ -124,10 +123,10 @@ class Batch:
             self._add(Statement(_ACCESSED, accesses))
         self._history(namespace, line.note_id, change.versions)
 
-    def keep(self, quota: Quota, more: Used) -> None:
+    def keep(self, more: Used) -> None:
         """Let the batch fail where it adds `more`, and that is too much by now."""
         if more.notes > 0 or more.text_bytes > 0:
-            self._add(quota.keep(models.notes_of(self.user_id), more))
+            self._add(self.quota.keep(models.notes_of(self.user_id), more))
 
     def history(self, versions: Sequence[Version], known: NoteLine) -> None:
         """Add versions; the batch fails where `known` is no longer what is stored."""
@@ -157,7 +156,6 @@ class Batch:
         self.adding.append(len(self.statements))
         self._add(
             indexing(
-                self.config,
                 self.user_id,
                 line.session_id,
                 line.role,
@@ -186,7 +184,7 @@ class Batch:
             self._index(namespace, line)
 
     def _index(self, namespace: str, line: NoteLine) -> None:
-        passages = passages_of(self.config, line.current.content)
+        passages = passages_of(line.current.content)
         self.adding.append(len(self.statements))
         self._add(repository.insert_passages(namespace, line.note_id, passages))
 

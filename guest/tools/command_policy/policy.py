@@ -12,9 +12,11 @@ cannot be taken apart with certainty is refused.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from posixpath import basename, dirname
 from typing import Final
+
+from wire.settings import ShellSettings
 
 from guest.errors import ToolError
 from guest.tools.command_policy.glob import glob
@@ -48,23 +50,19 @@ Words = Sequence[str | None]
 
 @dataclass(frozen=True)
 class CommandPolicy:
-    """`allow` and `deny` are globs over one simple command: its words, without quotes,
-    joined by single spaces. No `allow`: everything that is not denied. Without
-    `operators` a command is one simple command and nothing else."""
+    """Which commands `rules` lets through: its `allow`, `deny` and `operators`."""
 
-    allow: tuple[str, ...] = ()
-    deny: tuple[str, ...] = ()
-    operators: bool = True
+    rules: ShellSettings = field(default_factory=ShellSettings)
 
     def check(self, command: str) -> None:
         """Return where `command` may run; raises `ToolError` that says why not."""
-        if not self.allow and not self.deny and self.operators:
+        if not self.rules.allow and not self.rules.deny and self.rules.operators:
             return
         try:
             parsed = parse(command)
-            if parsed.operator and not self.operators:
+            if parsed.operator and not self.rules.operators:
                 raise _no_operators(parsed.operator)
-            if not self.allow and not self.deny:
+            if not self.rules.allow and not self.rules.deny:
                 return
             if parsed.keyword:
                 raise UncertainError(f"{parsed.keyword!r}")
@@ -78,7 +76,7 @@ class CommandPolicy:
             ) from None
 
     def _check_allowed(self, simple: Simple) -> None:
-        if not self.allow:
+        if not self.rules.allow:
             return
         assignments = [
             (name, value)
@@ -94,11 +92,13 @@ class CommandPolicy:
             forms.append([basename(words[0]), *words[1:]])
         for form in forms:
             text, whole = _text(assignments, form)
-            for pattern in self.allow:
+            for pattern in self.rules.allow:
                 covers = glob(pattern).matches if whole else glob(pattern).must_match
                 if covers(text):
                     return
-        permitted = ", ".join(self.allow[:_LISTED]) + (", …" if len(self.allow) > _LISTED else "")
+        permitted = ", ".join(self.rules.allow[:_LISTED]) + (
+            ", …" if len(self.rules.allow) > _LISTED else ""
+        )
         raise ToolError(
             f"the operator permits only commands like {permitted}; not permitted: "
             f"{_shown(assignments, words)}"
@@ -107,13 +107,13 @@ class CommandPolicy:
     def _check_denied(
         self, assignments: Sequence[tuple[str, str | None]], words: Words, depth: int
     ) -> None:
-        if not self.deny:
+        if not self.rules.deny:
             return
         if depth > _DEPTH_MAX:
             raise UncertainError("commands within commands")
         _must_know_the_program(words, found_by_the_shell=depth == 0)
         for text, whole in _denied_forms(assignments, words):
-            for pattern in self.deny:
+            for pattern in self.rules.deny:
                 if glob(pattern).matches(text):
                     raise ToolError(
                         f"the operator does not permit commands like {pattern}: "

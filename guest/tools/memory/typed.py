@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final, Literal, Protocol
 from pydantic import AfterValidator, Field
 from wire.errors import Code
 from wire.limits import QUERY_MAX_CHARS
+from wire.settings import TypedScope
 
 from guest.errors import ToolError
 from guest.memory.models import (
@@ -16,7 +17,6 @@ from guest.memory.models import (
     NoteType,
     Origin,
     SaveOutcome,
-    Scope,
     Superseded,
 )
 from guest.memory.notes.supersession import SupersedeRefused
@@ -122,7 +122,7 @@ class ForgetArguments(Arguments):
     )
 
 
-def typed_memory_tools(memory: TypedStore, scope: Scope = "user") -> list[Tool]:
+def typed_memory_tools(memory: TypedStore, scope: TypedScope = "user") -> list[Tool]:
     """The typed memory family over one store."""
     tools = _TypedTools(memory, scope)
     return [
@@ -169,7 +169,7 @@ def typed_memory_tools(memory: TypedStore, scope: Scope = "user") -> list[Tool]:
 
 
 class _TypedTools:
-    def __init__(self, memory: TypedStore, scope: Scope) -> None:
+    def __init__(self, memory: TypedStore, scope: TypedScope) -> None:
         self._memory = memory
         self._scope = scope
 

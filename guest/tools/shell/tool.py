@@ -4,11 +4,15 @@ from dataclasses import replace
 from typing import Annotated, Any, Final
 
 from pydantic import Field
-from wire.limits import COMMAND_MAX_CHARS, TOOL_OUTPUT_MAX_BYTES
+from wire.limits import (
+    COMMAND_MAX_CHARS,
+    COMMAND_TIMEOUT_MAX_S,
+    COMMAND_TIMEOUT_S,
+    TOOL_OUTPUT_MAX_BYTES,
+)
 
 from guest.tools.base import Arguments, PathArgument, Safety, Tool, ToolContext, ToolOutput
 from guest.tools.shell.client import REACH_S, RESUME_S, Command, Ended, ShellClient
-from guest.tools.shell.limits import TIMEOUT_DEFAULT_S, TIMEOUT_MAX_S
 from guest.tools.shell.output import Shown, both
 
 STDIN_MAX_CHARS: Final = 100_000
@@ -38,7 +42,7 @@ class ShellArguments(Arguments):
         max_length=4096,
         description="where it starts: a directory under /shared or /tmp",
     )
-    timeout_s: Annotated[float, Field(ge=1, le=TIMEOUT_MAX_S)] | None = Field(
+    timeout_s: Annotated[float, Field(ge=1, le=COMMAND_TIMEOUT_MAX_S)] | None = Field(
         default=None, description="seconds; without it the operator's default"
     )
     stdin: str | None = Field(
@@ -49,7 +53,7 @@ class ShellArguments(Arguments):
 def shell_tools(
     shell: ShellClient,
     *,
-    timeout_s: float = TIMEOUT_DEFAULT_S,
+    timeout_s: float = COMMAND_TIMEOUT_S,
     max_output_bytes: int = TOOL_OUTPUT_MAX_BYTES,
 ) -> list[Tool]:
     """The shell family. `timeout_s` is for commands that name none; `shell` stays the

@@ -25,37 +25,31 @@ _sym_db = _symbol_database.Default()
 from wire.v1 import common_pb2 as wire_dot_v1_dot_common__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17wire/v1/bootstrap.proto\x12\x07wire.v1\x1a\x14wire/v1/common.proto\"\xc0\x03\n\x11\x42ootstrapEnvelope\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x11\n\tlaunch_id\x18\x02 \x01(\t\x12\x0f\n\x07user_id\x18\x03 \x01(\t\x12\x0c\n\x04tier\x18\x04 \x01(\t\x12\r\n\x05token\x18\x05 \x01(\t\x12\"\n\x07gateway\x18\x06 \x01(\x0b\x32\x11.wire.v1.Endpoint\x12\"\n\x05paths\x18\x07 \x01(\x0b\x32\x13.wire.v1.GuestPaths\x12\'\n\x06memory\x18\x08 \x01(\x0b\x32\x17.wire.v1.MemorySettings\x12$\n\x05tools\x18\t \x01(\x0b\x32\x15.wire.v1.ToolSettings\x12%\n\x05\x61gent\x18\n \x01(\x0b\x32\x16.wire.v1.AgentSettings\x12\'\n\x08\x65mbedder\x18\x0b \x01(\x0b\x32\x15.wire.v1.EmbedderLink\x12!\n\x05shell\x18\x0c \x01(\x0b\x32\x12.wire.v1.ShellLink\x12\x11\n\tlog_level\x18\r \x01(\t\x12\x0e\n\x06\x63\x61nary\x18\x0e \x01(\t\x12,\n\x0bmaintenance\x18\x0f \x01(\x0b\x32\x17.wire.v1.MaintenanceJob\"e\n\nGuestPaths\x12\x10\n\x08internal\x18\x01 \x01(\t\x12\x0e\n\x06shared\x18\x02 \x01(\t\x12\x0b\n\x03tmp\x18\x03 \x01(\t\x12\r\n\x05vault\x18\x04 \x01(\t\x12\x0b\n\x03ipc\x18\x05 \x01(\t\x12\x0c\n\x04logs\x18\x06 \x01(\t\"\xf2\x02\n\x0eMemorySettings\x12\x0f\n\x07\x64\x62_path\x18\x01 \x01(\t\x12\x15\n\rvector_weight\x18\x02 \x01(\x01\x12\x16\n\x0ekeyword_weight\x18\x03 \x01(\x01\x12\x16\n\x0emin_similarity\x18\x04 \x01(\x01\x12\x13\n\x0b\x63hunk_chars\x18\x05 \x01(\r\x12\x15\n\rchunk_overlap\x18\x06 \x01(\r\x12\x15\n\rembed_wait_ms\x18\x07 \x01(\r\x12%\n\x06remote\x18\x08 \x01(\x0b\x32\x15.wire.v1.RemoteMemory\x12\x16\n\x0e\x65ncryption_key\x18\t \x01(\t\x12\x16\n\x0eretention_days\x18\n \x01(\r\x12\x16\n\x0erecency_weight\x18\x0b \x01(\x01\x12\x11\n\tmax_notes\x18\x0c \x01(\x04\x12\x16\n\x0emax_text_bytes\x18\r \x01(\x04\x12\x13\n\x0btyped_scope\x18\x0e \x01(\t\x12\x16\n\x0e\x63ontext_tokens\x18\x0f \x01(\r\"S\n\x0cRemoteMemory\x12\x0b\n\x03url\x18\x01 \x01(\t\x12\x12\n\nauth_token\x18\x02 \x01(\t\x12\x0e\n\x06\x63\x61_pem\x18\x03 \x01(\t\x12\x12\n\ntimeout_ms\x18\x04 \x01(\r\"|\n\x0eMaintenanceJob\x12\x1f\n\x05rekey\x18\x01 \x01(\x0b\x32\x0e.wire.v1.RekeyH\x00\x12#\n\x07restore\x18\x02 \x01(\x0b\x32\x10.wire.v1.RestoreH\x00\x12\x1d\n\x04move\x18\x03 \x01(\x0b\x32\r.wire.v1.MoveH\x00\x42\x05\n\x03job\"\x19\n\x05Rekey\x12\x10\n\x08\x66rom_key\x18\x01 \x01(\t\"$\n\x07Restore\x12\x0c\n\x04path\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\"\x19\n\x04Move\x12\x11\n\tto_remote\x18\x01 \x01(\x08\"\x82\x01\n\x0cToolSettings\x12\x10\n\x08\x64isabled\x18\x01 \x03(\t\x12\x10\n\x08\x61pproval\x18\x02 \x01(\t\x12\x18\n\x10max_output_bytes\x18\x03 \x01(\r\x12#\n\x05shell\x18\x04 \x01(\x0b\x32\x14.wire.v1.ShellPolicy\x12\x0f\n\x07\x65nabled\x18\x05 \x03(\t\"T\n\x0bShellPolicy\x12\r\n\x05\x61llow\x18\x01 \x03(\t\x12\x0c\n\x04\x64\x65ny\x18\x02 \x03(\t\x12\x15\n\roperators_off\x18\x03 \x01(\x08\x12\x11\n\ttimeout_s\x18\x04 \x01(\x01\"\xa3\x02\n\rAgentSettings\x12\x10\n\x08provider\x18\x01 \x01(\t\x12\r\n\x05model\x18\x02 \x01(\t\x12\x10\n\x08\x62\x61se_url\x18\x03 \x01(\t\x12\x0f\n\x07\x61pi_key\x18\x04 \x01(\t\x12\x14\n\x0cinstructions\x18\x05 \x01(\t\x12\x11\n\tmax_steps\x18\x06 \x01(\r\x12\x12\n\nmax_tokens\x18\x07 \x01(\x04\x12\x16\n\x0eturn_timeout_s\x18\x08 \x01(\x01\x12\x15\n\rhistory_turns\x18\t \x01(\r\x12\x16\n\x0e\x63ontext_window\x18\n \x01(\r\x12\x17\n\x0fsummary_trigger\x18\x0b \x01(\x01\x12\x16\n\x0esummary_target\x18\x0c \x01(\x01\x12\x19\n\x11summary_min_turns\x18\r \x01(\r\"^\n\x0c\x45mbedderLink\x12#\n\x08\x65ndpoint\x18\x01 \x01(\x0b\x32\x11.wire.v1.Endpoint\x12\r\n\x05token\x18\x02 \x01(\t\x12\x1a\n\x12unavailable_reason\x18\x03 \x01(\t\"[\n\tShellLink\x12#\n\x08\x65ndpoint\x18\x01 \x01(\x0b\x32\x11.wire.v1.Endpoint\x12\r\n\x05token\x18\x02 \x01(\t\x12\x1a\n\x12unavailable_reason\x18\x03 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17wire/v1/bootstrap.proto\x12\x07wire.v1\x1a\x14wire/v1/common.proto\"\xe4\x03\n\x11\x42ootstrapEnvelope\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x11\n\tlaunch_id\x18\x02 \x01(\t\x12\x0f\n\x07user_id\x18\x03 \x01(\t\x12\x0c\n\x04tier\x18\x04 \x01(\t\x12\r\n\x05token\x18\x05 \x01(\t\x12\"\n\x07gateway\x18\x06 \x01(\x0b\x32\x11.wire.v1.Endpoint\x12\"\n\x05paths\x18\x07 \x01(\x0b\x32\x13.wire.v1.GuestPaths\x12:\n\x08settings\x18\x08 \x03(\x0b\x32(.wire.v1.BootstrapEnvelope.SettingsEntry\x12!\n\x07secrets\x18\t \x01(\x0b\x32\x10.wire.v1.Secrets\x12\x15\n\rmemory_ca_pem\x18\n \x01(\t\x12\x1f\n\x08\x65mbedder\x18\x0b \x01(\x0b\x32\r.wire.v1.Link\x12\x1c\n\x05shell\x18\x0c \x01(\x0b\x32\r.wire.v1.Link\x12\x11\n\tlog_level\x18\r \x01(\t\x12\x0e\n\x06\x63\x61nary\x18\x0e \x01(\t\x12,\n\x0bmaintenance\x18\x0f \x01(\x0b\x32\x17.wire.v1.MaintenanceJob\x1a/\n\rSettingsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"U\n\x07Secrets\x12\x0f\n\x07\x61pi_key\x18\x01 \x01(\t\x12\x14\n\x0cmemory_token\x18\x02 \x01(\t\x12\x12\n\nmemory_key\x18\x03 \x01(\t\x12\x0f\n\x07job_key\x18\x04 \x01(\t\"V\n\x04Link\x12#\n\x08\x65ndpoint\x18\x01 \x01(\x0b\x32\x11.wire.v1.Endpoint\x12\r\n\x05token\x18\x02 \x01(\t\x12\x1a\n\x12unavailable_reason\x18\x03 \x01(\t\"w\n\nGuestPaths\x12\x10\n\x08internal\x18\x01 \x01(\t\x12\x0e\n\x06shared\x18\x02 \x01(\t\x12\x0b\n\x03tmp\x18\x03 \x01(\t\x12\r\n\x05vault\x18\x04 \x01(\t\x12\x0b\n\x03ipc\x18\x05 \x01(\t\x12\x0c\n\x04logs\x18\x06 \x01(\t\x12\x10\n\x08\x64\x61tabase\x18\x07 \x01(\t\"|\n\x0eMaintenanceJob\x12\x1f\n\x05rekey\x18\x01 \x01(\x0b\x32\x0e.wire.v1.RekeyH\x00\x12#\n\x07restore\x18\x02 \x01(\x0b\x32\x10.wire.v1.RestoreH\x00\x12\x1d\n\x04move\x18\x03 \x01(\x0b\x32\r.wire.v1.MoveH\x00\x42\x05\n\x03job\"\x07\n\x05Rekey\"\x17\n\x07Restore\x12\x0c\n\x04path\x18\x01 \x01(\t\"\x19\n\x04Move\x12\x11\n\tto_remote\x18\x01 \x01(\x08\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'wire.v1.bootstrap_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_BOOTSTRAPENVELOPE_SETTINGSENTRY']._loaded_options = None
+  _globals['_BOOTSTRAPENVELOPE_SETTINGSENTRY']._serialized_options = b'8\001'
   _globals['_BOOTSTRAPENVELOPE']._serialized_start=59
-  _globals['_BOOTSTRAPENVELOPE']._serialized_end=507
-  _globals['_GUESTPATHS']._serialized_start=509
-  _globals['_GUESTPATHS']._serialized_end=610
-  _globals['_MEMORYSETTINGS']._serialized_start=613
-  _globals['_MEMORYSETTINGS']._serialized_end=983
-  _globals['_REMOTEMEMORY']._serialized_start=985
-  _globals['_REMOTEMEMORY']._serialized_end=1068
-  _globals['_MAINTENANCEJOB']._serialized_start=1070
-  _globals['_MAINTENANCEJOB']._serialized_end=1194
-  _globals['_REKEY']._serialized_start=1196
-  _globals['_REKEY']._serialized_end=1221
-  _globals['_RESTORE']._serialized_start=1223
-  _globals['_RESTORE']._serialized_end=1259
-  _globals['_MOVE']._serialized_start=1261
-  _globals['_MOVE']._serialized_end=1286
-  _globals['_TOOLSETTINGS']._serialized_start=1289
-  _globals['_TOOLSETTINGS']._serialized_end=1419
-  _globals['_SHELLPOLICY']._serialized_start=1421
-  _globals['_SHELLPOLICY']._serialized_end=1505
-  _globals['_AGENTSETTINGS']._serialized_start=1508
-  _globals['_AGENTSETTINGS']._serialized_end=1799
-  _globals['_EMBEDDERLINK']._serialized_start=1801
-  _globals['_EMBEDDERLINK']._serialized_end=1895
-  _globals['_SHELLLINK']._serialized_start=1897
-  _globals['_SHELLLINK']._serialized_end=1988
+  _globals['_BOOTSTRAPENVELOPE']._serialized_end=543
+  _globals['_BOOTSTRAPENVELOPE_SETTINGSENTRY']._serialized_start=496
+  _globals['_BOOTSTRAPENVELOPE_SETTINGSENTRY']._serialized_end=543
+  _globals['_SECRETS']._serialized_start=545
+  _globals['_SECRETS']._serialized_end=630
+  _globals['_LINK']._serialized_start=632
+  _globals['_LINK']._serialized_end=718
+  _globals['_GUESTPATHS']._serialized_start=720
+  _globals['_GUESTPATHS']._serialized_end=839
+  _globals['_MAINTENANCEJOB']._serialized_start=841
+  _globals['_MAINTENANCEJOB']._serialized_end=965
+  _globals['_REKEY']._serialized_start=967
+  _globals['_REKEY']._serialized_end=974
+  _globals['_RESTORE']._serialized_start=976
+  _globals['_RESTORE']._serialized_end=999
+  _globals['_MOVE']._serialized_start=1001
+  _globals['_MOVE']._serialized_end=1026
 # @@protoc_insertion_point(module_scope)

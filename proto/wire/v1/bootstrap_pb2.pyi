@@ -27,6 +27,26 @@ class BootstrapEnvelope(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class SettingsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     VERSION_FIELD_NUMBER: _builtins.int
     LAUNCH_ID_FIELD_NUMBER: _builtins.int
     USER_ID_FIELD_NUMBER: _builtins.int
@@ -34,9 +54,9 @@ class BootstrapEnvelope(_message.Message):
     TOKEN_FIELD_NUMBER: _builtins.int
     GATEWAY_FIELD_NUMBER: _builtins.int
     PATHS_FIELD_NUMBER: _builtins.int
-    MEMORY_FIELD_NUMBER: _builtins.int
-    TOOLS_FIELD_NUMBER: _builtins.int
-    AGENT_FIELD_NUMBER: _builtins.int
+    SETTINGS_FIELD_NUMBER: _builtins.int
+    SECRETS_FIELD_NUMBER: _builtins.int
+    MEMORY_CA_PEM_FIELD_NUMBER: _builtins.int
     EMBEDDER_FIELD_NUMBER: _builtins.int
     SHELL_FIELD_NUMBER: _builtins.int
     LOG_LEVEL_FIELD_NUMBER: _builtins.int
@@ -50,6 +70,8 @@ class BootstrapEnvelope(_message.Message):
     """"process", "container" or "micro_vm" """
     token: _builtins.str
     """every gRPC call of this launch carries it"""
+    memory_ca_pem: _builtins.str
+    """certificates to trust for the memory's server"""
     log_level: _builtins.str
     canary: _builtins.str
     """a word that must be found nowhere in the shell guest"""
@@ -60,15 +82,19 @@ class BootstrapEnvelope(_message.Message):
     @_builtins.property
     def paths(self) -> Global___GuestPaths: ...
     @_builtins.property
-    def memory(self) -> Global___MemorySettings: ...
+    def settings(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """By section of wire.settings.UserSettings: a JSON document of its settings."""
+
     @_builtins.property
-    def tools(self) -> Global___ToolSettings: ...
+    def secrets(self) -> Global___Secrets: ...
     @_builtins.property
-    def agent(self) -> Global___AgentSettings: ...
+    def embedder(self) -> Global___Link:
+        """without it memory works by keyword"""
+
     @_builtins.property
-    def embedder(self) -> Global___EmbedderLink: ...
-    @_builtins.property
-    def shell(self) -> Global___ShellLink: ...
+    def shell(self) -> Global___Link:
+        """without it shell_exec is not offered"""
+
     @_builtins.property
     def maintenance(self) -> Global___MaintenanceJob:
         """absent: serve; else do this one job and exit"""
@@ -83,22 +109,86 @@ class BootstrapEnvelope(_message.Message):
         token: _builtins.str = ...,
         gateway: _common_pb2.Endpoint | None = ...,
         paths: Global___GuestPaths | None = ...,
-        memory: Global___MemorySettings | None = ...,
-        tools: Global___ToolSettings | None = ...,
-        agent: Global___AgentSettings | None = ...,
-        embedder: Global___EmbedderLink | None = ...,
-        shell: Global___ShellLink | None = ...,
+        settings: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        secrets: Global___Secrets | None = ...,
+        memory_ca_pem: _builtins.str = ...,
+        embedder: Global___Link | None = ...,
+        shell: Global___Link | None = ...,
         log_level: _builtins.str = ...,
         canary: _builtins.str = ...,
         maintenance: Global___MaintenanceJob | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "embedder", b"embedder", "gateway", b"gateway", "maintenance", b"maintenance", "memory", b"memory", "paths", b"paths", "shell", b"shell", "tools", b"tools"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["embedder", b"embedder", "gateway", b"gateway", "maintenance", b"maintenance", "paths", b"paths", "secrets", b"secrets", "shell", b"shell"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "canary", b"canary", "embedder", b"embedder", "gateway", b"gateway", "launch_id", b"launch_id", "log_level", b"log_level", "maintenance", b"maintenance", "memory", b"memory", "paths", b"paths", "shell", b"shell", "tier", b"tier", "token", b"token", "tools", b"tools", "user_id", b"user_id", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["canary", b"canary", "embedder", b"embedder", "gateway", b"gateway", "launch_id", b"launch_id", "log_level", b"log_level", "maintenance", b"maintenance", "memory_ca_pem", b"memory_ca_pem", "paths", b"paths", "secrets", b"secrets", "settings", b"settings", "shell", b"shell", "tier", b"tier", "token", b"token", "user_id", b"user_id", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___BootstrapEnvelope: _TypeAlias = BootstrapEnvelope  # noqa: Y015
+
+@_typing.final
+class Secrets(_message.Message):
+    """The keys that settings only name. Each is empty where there is none."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    API_KEY_FIELD_NUMBER: _builtins.int
+    MEMORY_TOKEN_FIELD_NUMBER: _builtins.int
+    MEMORY_KEY_FIELD_NUMBER: _builtins.int
+    JOB_KEY_FIELD_NUMBER: _builtins.int
+    api_key: _builtins.str
+    """of the model's provider"""
+    memory_token: _builtins.str
+    """for the memory's server"""
+    memory_key: _builtins.str
+    """of every database file in .oxydra"""
+    job_key: _builtins.str
+    """of what a maintenance job starts from: the files, or the backup"""
+    def __init__(
+        self,
+        *,
+        api_key: _builtins.str = ...,
+        memory_token: _builtins.str = ...,
+        memory_key: _builtins.str = ...,
+        job_key: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["api_key", b"api_key", "job_key", b"job_key", "memory_key", b"memory_key", "memory_token", b"memory_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Secrets: _TypeAlias = Secrets  # noqa: Y015
+
+@_typing.final
+class Link(_message.Message):
+    """Where another guest listens."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENDPOINT_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
+    UNAVAILABLE_REASON_FIELD_NUMBER: _builtins.int
+    token: _builtins.str
+    unavailable_reason: _builtins.str
+    @_builtins.property
+    def endpoint(self) -> _common_pb2.Endpoint:
+        """absent: there is none"""
+
+    def __init__(
+        self,
+        *,
+        endpoint: _common_pb2.Endpoint | None = ...,
+        token: _builtins.str = ...,
+        unavailable_reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "token", b"token", "unavailable_reason", b"unavailable_reason"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Link: _TypeAlias = Link  # noqa: Y015
 
 @_typing.final
 class GuestPaths(_message.Message):
@@ -112,6 +202,7 @@ class GuestPaths(_message.Message):
     VAULT_FIELD_NUMBER: _builtins.int
     IPC_FIELD_NUMBER: _builtins.int
     LOGS_FIELD_NUMBER: _builtins.int
+    DATABASE_FIELD_NUMBER: _builtins.int
     internal: _builtins.str
     """.oxydra"""
     shared: _builtins.str
@@ -120,6 +211,8 @@ class GuestPaths(_message.Message):
     ipc: _builtins.str
     logs: _builtins.str
     """this role's own log directory"""
+    database: _builtins.str
+    """the memory's file; what is fetched from a server is beside it"""
     def __init__(
         self,
         *,
@@ -129,120 +222,15 @@ class GuestPaths(_message.Message):
         vault: _builtins.str = ...,
         ipc: _builtins.str = ...,
         logs: _builtins.str = ...,
+        database: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["internal", b"internal", "ipc", b"ipc", "logs", b"logs", "shared", b"shared", "tmp", b"tmp", "vault", b"vault"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["database", b"database", "internal", b"internal", "ipc", b"ipc", "logs", b"logs", "shared", b"shared", "tmp", b"tmp", "vault", b"vault"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GuestPaths: _TypeAlias = GuestPaths  # noqa: Y015
-
-@_typing.final
-class MemorySettings(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    DB_PATH_FIELD_NUMBER: _builtins.int
-    VECTOR_WEIGHT_FIELD_NUMBER: _builtins.int
-    KEYWORD_WEIGHT_FIELD_NUMBER: _builtins.int
-    MIN_SIMILARITY_FIELD_NUMBER: _builtins.int
-    CHUNK_CHARS_FIELD_NUMBER: _builtins.int
-    CHUNK_OVERLAP_FIELD_NUMBER: _builtins.int
-    EMBED_WAIT_MS_FIELD_NUMBER: _builtins.int
-    REMOTE_FIELD_NUMBER: _builtins.int
-    ENCRYPTION_KEY_FIELD_NUMBER: _builtins.int
-    RETENTION_DAYS_FIELD_NUMBER: _builtins.int
-    RECENCY_WEIGHT_FIELD_NUMBER: _builtins.int
-    MAX_NOTES_FIELD_NUMBER: _builtins.int
-    MAX_TEXT_BYTES_FIELD_NUMBER: _builtins.int
-    TYPED_SCOPE_FIELD_NUMBER: _builtins.int
-    CONTEXT_TOKENS_FIELD_NUMBER: _builtins.int
-    db_path: _builtins.str
-    vector_weight: _builtins.float
-    keyword_weight: _builtins.float
-    min_similarity: _builtins.float
-    chunk_chars: _builtins.int
-    chunk_overlap: _builtins.int
-    embed_wait_ms: _builtins.int
-    encryption_key: _builtins.str
-    """of every database file in .oxydra; empty: not encrypted"""
-    retention_days: _builtins.int
-    """conversations unused for longer are forgotten; 0: none"""
-    recency_weight: _builtins.float
-    """how much newer counts among equals; 0 to 1"""
-    max_notes: _builtins.int
-    """0: the default"""
-    max_text_bytes: _builtins.int
-    """of all notes in UTF-8, with what they said before; 0: the default"""
-    typed_scope: _builtins.str
-    """"user" or "session": who sees what `remember` keeps"""
-    context_tokens: _builtins.int
-    """of memory that comes into a prompt by itself; 0: none"""
-    @_builtins.property
-    def remote(self) -> Global___RemoteMemory:
-        """absent: the file at db_path is the store"""
-
-    def __init__(
-        self,
-        *,
-        db_path: _builtins.str = ...,
-        vector_weight: _builtins.float = ...,
-        keyword_weight: _builtins.float = ...,
-        min_similarity: _builtins.float = ...,
-        chunk_chars: _builtins.int = ...,
-        chunk_overlap: _builtins.int = ...,
-        embed_wait_ms: _builtins.int = ...,
-        remote: Global___RemoteMemory | None = ...,
-        encryption_key: _builtins.str = ...,
-        retention_days: _builtins.int = ...,
-        recency_weight: _builtins.float = ...,
-        max_notes: _builtins.int = ...,
-        max_text_bytes: _builtins.int = ...,
-        typed_scope: _builtins.str = ...,
-        context_tokens: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["remote", b"remote"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["chunk_chars", b"chunk_chars", "chunk_overlap", b"chunk_overlap", "context_tokens", b"context_tokens", "db_path", b"db_path", "embed_wait_ms", b"embed_wait_ms", "encryption_key", b"encryption_key", "keyword_weight", b"keyword_weight", "max_notes", b"max_notes", "max_text_bytes", b"max_text_bytes", "min_similarity", b"min_similarity", "recency_weight", b"recency_weight", "remote", b"remote", "retention_days", b"retention_days", "typed_scope", b"typed_scope", "vector_weight", b"vector_weight"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___MemorySettings: _TypeAlias = MemorySettings  # noqa: Y015
-
-@_typing.final
-class RemoteMemory(_message.Message):
-    """A libSQL server that holds the memory. What is fetched from it for searching
-    lies in the file at db_path's directory, named replica.db.
-    """
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    URL_FIELD_NUMBER: _builtins.int
-    AUTH_TOKEN_FIELD_NUMBER: _builtins.int
-    CA_PEM_FIELD_NUMBER: _builtins.int
-    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
-    url: _builtins.str
-    """http:// or https://, of this user"""
-    auth_token: _builtins.str
-    ca_pem: _builtins.str
-    """certificates to trust besides the system's"""
-    timeout_ms: _builtins.int
-    """of one request"""
-    def __init__(
-        self,
-        *,
-        url: _builtins.str = ...,
-        auth_token: _builtins.str = ...,
-        ca_pem: _builtins.str = ...,
-        timeout_ms: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["auth_token", b"auth_token", "ca_pem", b"ca_pem", "timeout_ms", b"timeout_ms", "url", b"url"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___RemoteMemory: _TypeAlias = RemoteMemory  # noqa: Y015
 
 @_typing.final
 class MaintenanceJob(_message.Message):
@@ -280,20 +268,16 @@ Global___MaintenanceJob: _TypeAlias = MaintenanceJob  # noqa: Y015
 
 @_typing.final
 class Rekey(_message.Message):
-    """Bring the database files from one key to memory.encryption_key; either may be empty."""
+    """Bring the database files from secrets.job_key to secrets.memory_key; either may be empty."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
-    FROM_KEY_FIELD_NUMBER: _builtins.int
-    from_key: _builtins.str
     def __init__(
         self,
-        *,
-        from_key: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["from_key", b"from_key"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -301,25 +285,23 @@ Global___Rekey: _TypeAlias = Rekey  # noqa: Y015
 
 @_typing.final
 class Restore(_message.Message):
-    """Put a backup in the place of the memory that is there."""
+    """Put a backup in the place of the memory that is there. Its key is secrets.job_key, or
+    else secrets.memory_key.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     PATH_FIELD_NUMBER: _builtins.int
-    KEY_FIELD_NUMBER: _builtins.int
     path: _builtins.str
     """as the guest sees it"""
-    key: _builtins.str
-    """of the backup, where it is not memory.encryption_key"""
     def __init__(
         self,
         *,
         path: _builtins.str = ...,
-        key: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "path", b"path"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["path", b"path"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -327,7 +309,7 @@ Global___Restore: _TypeAlias = Restore  # noqa: Y015
 
 @_typing.final
 class Move(_message.Message):
-    """Bring the whole memory from the file at db_path to memory.remote, or back."""
+    """Bring the whole memory from its file to its server, or back."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -345,199 +327,3 @@ class Move(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Move: _TypeAlias = Move  # noqa: Y015
-
-@_typing.final
-class ToolSettings(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    DISABLED_FIELD_NUMBER: _builtins.int
-    APPROVAL_FIELD_NUMBER: _builtins.int
-    MAX_OUTPUT_BYTES_FIELD_NUMBER: _builtins.int
-    SHELL_FIELD_NUMBER: _builtins.int
-    ENABLED_FIELD_NUMBER: _builtins.int
-    approval: _builtins.str
-    """for Privileged tools: "auto", "ask" or "deny" """
-    max_output_bytes: _builtins.int
-    @_builtins.property
-    def disabled(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """tools or families"""
-
-    @_builtins.property
-    def shell(self) -> Global___ShellPolicy: ...
-    @_builtins.property
-    def enabled(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """tools or families that are off by default (wire.tools)"""
-
-    def __init__(
-        self,
-        *,
-        disabled: _abc.Iterable[_builtins.str] | None = ...,
-        approval: _builtins.str = ...,
-        max_output_bytes: _builtins.int = ...,
-        shell: Global___ShellPolicy | None = ...,
-        enabled: _abc.Iterable[_builtins.str] | None = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["shell", b"shell"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval", "disabled", b"disabled", "enabled", b"enabled", "max_output_bytes", b"max_output_bytes", "shell", b"shell"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ToolSettings: _TypeAlias = ToolSettings  # noqa: Y015
-
-@_typing.final
-class ShellPolicy(_message.Message):
-    """What the operator lets shell_exec run. Patterns are globs over one simple
-    command: its words joined by single spaces.
-    """
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    ALLOW_FIELD_NUMBER: _builtins.int
-    DENY_FIELD_NUMBER: _builtins.int
-    OPERATORS_OFF_FIELD_NUMBER: _builtins.int
-    TIMEOUT_S_FIELD_NUMBER: _builtins.int
-    operators_off: _builtins.bool
-    """refuse pipes, lists, redirections and substitutions"""
-    timeout_s: _builtins.float
-    """of a command that names none"""
-    @_builtins.property
-    def allow(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """empty: everything that is not denied"""
-
-    @_builtins.property
-    def deny(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
-    def __init__(
-        self,
-        *,
-        allow: _abc.Iterable[_builtins.str] | None = ...,
-        deny: _abc.Iterable[_builtins.str] | None = ...,
-        operators_off: _builtins.bool = ...,
-        timeout_s: _builtins.float = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allow", b"allow", "deny", b"deny", "operators_off", b"operators_off", "timeout_s", b"timeout_s"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ShellPolicy: _TypeAlias = ShellPolicy  # noqa: Y015
-
-@_typing.final
-class AgentSettings(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    PROVIDER_FIELD_NUMBER: _builtins.int
-    MODEL_FIELD_NUMBER: _builtins.int
-    BASE_URL_FIELD_NUMBER: _builtins.int
-    API_KEY_FIELD_NUMBER: _builtins.int
-    INSTRUCTIONS_FIELD_NUMBER: _builtins.int
-    MAX_STEPS_FIELD_NUMBER: _builtins.int
-    MAX_TOKENS_FIELD_NUMBER: _builtins.int
-    TURN_TIMEOUT_S_FIELD_NUMBER: _builtins.int
-    HISTORY_TURNS_FIELD_NUMBER: _builtins.int
-    CONTEXT_WINDOW_FIELD_NUMBER: _builtins.int
-    SUMMARY_TRIGGER_FIELD_NUMBER: _builtins.int
-    SUMMARY_TARGET_FIELD_NUMBER: _builtins.int
-    SUMMARY_MIN_TURNS_FIELD_NUMBER: _builtins.int
-    provider: _builtins.str
-    """"offline", "openai", "anthropic" or "google" """
-    model: _builtins.str
-    base_url: _builtins.str
-    api_key: _builtins.str
-    instructions: _builtins.str
-    max_steps: _builtins.int
-    """model requests in one turn"""
-    max_tokens: _builtins.int
-    """tokens in one turn, in and out"""
-    turn_timeout_s: _builtins.float
-    history_turns: _builtins.int
-    """earlier turns the model is shown word by word"""
-    context_window: _builtins.int
-    """tokens that fit into one request"""
-    summary_trigger: _builtins.float
-    """share of the window at which earlier turns are summarised"""
-    summary_target: _builtins.float
-    """share of the window that is left then"""
-    summary_min_turns: _builtins.int
-    """turns that are never summarised"""
-    def __init__(
-        self,
-        *,
-        provider: _builtins.str = ...,
-        model: _builtins.str = ...,
-        base_url: _builtins.str = ...,
-        api_key: _builtins.str = ...,
-        instructions: _builtins.str = ...,
-        max_steps: _builtins.int = ...,
-        max_tokens: _builtins.int = ...,
-        turn_timeout_s: _builtins.float = ...,
-        history_turns: _builtins.int = ...,
-        context_window: _builtins.int = ...,
-        summary_trigger: _builtins.float = ...,
-        summary_target: _builtins.float = ...,
-        summary_min_turns: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["api_key", b"api_key", "base_url", b"base_url", "context_window", b"context_window", "history_turns", b"history_turns", "instructions", b"instructions", "max_steps", b"max_steps", "max_tokens", b"max_tokens", "model", b"model", "provider", b"provider", "summary_min_turns", b"summary_min_turns", "summary_target", b"summary_target", "summary_trigger", b"summary_trigger", "turn_timeout_s", b"turn_timeout_s"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___AgentSettings: _TypeAlias = AgentSettings  # noqa: Y015
-
-@_typing.final
-class EmbedderLink(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    ENDPOINT_FIELD_NUMBER: _builtins.int
-    TOKEN_FIELD_NUMBER: _builtins.int
-    UNAVAILABLE_REASON_FIELD_NUMBER: _builtins.int
-    token: _builtins.str
-    unavailable_reason: _builtins.str
-    @_builtins.property
-    def endpoint(self) -> _common_pb2.Endpoint:
-        """absent: memory works by keyword"""
-
-    def __init__(
-        self,
-        *,
-        endpoint: _common_pb2.Endpoint | None = ...,
-        token: _builtins.str = ...,
-        unavailable_reason: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "token", b"token", "unavailable_reason", b"unavailable_reason"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___EmbedderLink: _TypeAlias = EmbedderLink  # noqa: Y015
-
-@_typing.final
-class ShellLink(_message.Message):
-    DESCRIPTOR: _descriptor.Descriptor
-
-    ENDPOINT_FIELD_NUMBER: _builtins.int
-    TOKEN_FIELD_NUMBER: _builtins.int
-    UNAVAILABLE_REASON_FIELD_NUMBER: _builtins.int
-    token: _builtins.str
-    unavailable_reason: _builtins.str
-    @_builtins.property
-    def endpoint(self) -> _common_pb2.Endpoint:
-        """absent: shell_exec is not offered"""
-
-    def __init__(
-        self,
-        *,
-        endpoint: _common_pb2.Endpoint | None = ...,
-        token: _builtins.str = ...,
-        unavailable_reason: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint"]  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "token", b"token", "unavailable_reason", b"unavailable_reason"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___ShellLink: _TypeAlias = ShellLink  # noqa: Y015

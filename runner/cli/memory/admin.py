@@ -12,6 +12,7 @@ import typer
 from rich.console import Console
 from rich.progress import Progress as Bars
 from wire.errors import Code
+from wire.settings import EncryptionSettings
 from wire.v1 import bootstrap_pb2
 
 from runner.cli.memory.agent import running
@@ -19,7 +20,6 @@ from runner.cli.options import Options
 from runner.cli.output import confirm
 from runner.client import files
 from runner.client.memory import make_backup
-from runner.config.models import EncryptionSection
 from runner.errors import ConfigError, HostError
 from runner.host.logs import printable
 from runner.host.maintenance import Progress, run_job
@@ -70,8 +70,8 @@ def restore(
             what="replace this memory",
             command="the same command with --yes",
         )
-    job = bootstrap_pb2.MaintenanceJob(restore=bootstrap_pb2.Restore(key=_key(key_env, key_file)))
-    _work(options, job, incoming=file)
+    job = bootstrap_pb2.MaintenanceJob(restore=bootstrap_pb2.Restore())
+    _work(options, job, _key(key_env, key_file), incoming=file)
 
 
 def rekey(
@@ -84,10 +84,8 @@ def rekey(
     From the old key, given here (none: they are not encrypted), to the one that the
     configuration names now (none: they will not be). The agent must be stopped.
     """
-    job = bootstrap_pb2.MaintenanceJob(
-        rekey=bootstrap_pb2.Rekey(from_key=_key(old_key_env, old_key_file))
-    )
-    _work(context.obj, job)
+    job = bootstrap_pb2.MaintenanceJob(rekey=bootstrap_pb2.Rekey())
+    _work(context.obj, job, _key(old_key_env, old_key_file))
 
 
 def move(
@@ -153,11 +151,16 @@ async def _token(options: Options) -> None:
 
 
 def _work(
-    options: Options, job: bootstrap_pb2.MaintenanceJob, incoming: Path | None = None
+    options: Options,
+    job: bootstrap_pb2.MaintenanceJob,
+    job_key: str = "",
+    incoming: Path | None = None,
 ) -> None:
     config = options.load_for_hosting()
     with _bar() as progress:
-        result = asyncio.run(run_job(config, options.user_id, job, progress, incoming=incoming))
+        result = asyncio.run(
+            run_job(config, options.user_id, job, progress, incoming=incoming, job_key=job_key)
+        )
     for name, value in result.items():
         typer.echo(printable(f"{name.replace('_', ' '):24} {_shown(value)}"))
 
@@ -180,7 +183,7 @@ def _bar() -> Iterator[Progress]:
 def _key(env: str, file: Path | None) -> str:
     if env and file:
         raise typer.BadParameter("name a variable or a file, not both")
-    section = EncryptionSection.model_construct(key_env=env, key_file=file)
+    section = EncryptionSettings.model_construct(key_env=env, key_file=file)
     return read_memory_key(section, os.environ)
 
 

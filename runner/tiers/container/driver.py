@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final, Literal
 
 from wire.errors import Code
+from wire.settings import ContainerSettings
 
-from runner.config.models import ContainerSection
 from runner.errors import TierError
 from runner.tiers.base import Capabilities, Confinement, Handle, LaunchSpec
 from runner.tiers.container.containers import Container, Containers
@@ -30,7 +30,7 @@ class ContainerDriver(RunningGuests):
 
     def __init__(
         self,
-        settings: ContainerSection,
+        settings: ContainerSettings,
         tier: Literal["container", "micro_vm"] = "container",
         engine: Engine | None = None,
     ) -> None:

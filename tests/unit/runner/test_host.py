@@ -11,16 +11,17 @@ from typing import Any
 import pytest
 from wire import envelope, logs
 from wire.errors import Code, WireError
+from wire.settings import (
+    AgentSettings,
+    ContainerSettings,
+    EmbedderSettings,
+    MemorySettings,
+    from_json,
+)
 from wire.transport import open_channel
 from wire.v1 import control_pb2, control_pb2_grpc
 
-from runner.config.models import (
-    AgentSection,
-    Config,
-    ContainerSection,
-    EmbedderSection,
-    MemorySection,
-)
+from runner.config.models import Config
 from runner.errors import ConfigError, HostError, TierError, WorkspaceError
 from runner.host import guests as guests_module
 from runner.host import host as host_module
@@ -34,7 +35,7 @@ from tests.support.fake_tier import Behaviour, FakeDriver
 
 GUARD_S = 60.0
 QUICK = Policy(ready_poll=0.005, check_interval=0.02, backoff_first=0.01, stop_grace=0.1)
-NO_ENGINE = {"container": ContainerSection(engine="unix:///nowhere/docker.sock")}
+NO_ENGINE = {"container": ContainerSettings(engine="unix:///nowhere/docker.sock")}
 
 
 class House:
@@ -46,7 +47,7 @@ class House:
             workspace_root=root / "ws",
             runtime_dir=root / "rt",
             tier="process",
-            embedder=EmbedderSection(backend="none"),
+            embedder=EmbedderSettings(backend="none"),
         )
         self.driver = FakeDriver()
         (root / "cwd").mkdir()
@@ -205,13 +206,13 @@ async def test_a_host_that_does_not_answer_is_named(
 
 
 async def test_restart_takes_up_new_settings(house: House) -> None:
-    changed = house.config.model_copy(update={"agent": AgentSection(max_steps=3)})
+    changed = house.config.model_copy(update={"agent": AgentSettings(max_steps=3)})
     async with house.host(reload=lambda: changed) as host:
         await host.restart()
         assert host.provider == "offline"
         assert house.driver.launched[-1].spec.envelope != b""
         message = envelope.read(io.BytesIO(house.driver.launched[-1].spec.envelope))
-        assert message.agent.max_steps == 3
+        assert from_json(message.settings).agent.max_steps == 3
 
 
 async def test_restart_with_bad_settings_keeps_the_running_guest(house: House) -> None:
@@ -375,7 +376,7 @@ async def test_a_database_of_ones_own_choice_leaves_the_old_one_alone(house: Hou
     old = house.root / "cwd" / ".oxydra"
     old.mkdir()
     (old / "memory.db").write_bytes(b"old")
-    chosen = house.config.model_copy(update={"memory": MemorySection(db_path=".oxydra/x.db")})
+    chosen = house.config.model_copy(update={"memory": MemorySettings(db_path=".oxydra/x.db")})
     async with house.host(config=chosen) as host:
         assert host.notices == []
     assert (old / "memory.db").exists()
@@ -384,9 +385,9 @@ async def test_a_database_of_ones_own_choice_leaves_the_old_one_alone(house: Hou
 @pytest.mark.parametrize(
     ("change", "error"),
     [
-        ({"memory": MemorySection(db_path="tmp/m.db")}, ConfigError),
+        ({"memory": MemorySettings(db_path="tmp/m.db")}, ConfigError),
         (
-            {"agent": AgentSection(provider="openai", model="m", api_key_env="NOT_SET")},
+            {"agent": AgentSettings(provider="openai", model="m", api_key_env="NOT_SET")},
             ConfigError,
         ),
         ({"workspace_root": Path("/" + "d" * 100)}, WireError),

@@ -7,9 +7,18 @@ from pathlib import Path
 import pytest
 from wire import envelope
 from wire.errors import Code
+from wire.limits import ENVELOPE_VERSION
+from wire.settings import (
+    AgentSettings,
+    MemorySettings,
+    ShellSettings,
+    ToolsSettings,
+    UserSettings,
+    from_json,
+)
 from wire.v1 import bootstrap_pb2
 
-from runner.config.models import AgentSection, Config, MemorySection, ShellSection, ToolsSection
+from runner.config.models import Config
 from runner.errors import ConfigError
 from runner.host.launch import (
     AgentLauncher,
@@ -26,7 +35,7 @@ from runner.workspace.mounts import Role
 from runner.workspace.workspace import Workspace
 
 SECRET = "sk-very-secret-4711"
-AGENT = AgentSection(provider="openai", model="m", api_key_env="MY_KEY", instructions="be kind")
+AGENT = AgentSettings(provider="openai", model="m", api_key_env="MY_KEY", instructions="be kind")
 ENVIRON = {"MY_KEY": f" {SECRET}\n", "OPENAI_API_KEY": SECRET, "OXYDRA_LOG_LEVEL": "debug"}
 
 
@@ -53,7 +62,7 @@ def launcher(
 def launch(made: AgentLauncher, shell_reason: str = "no shell") -> Launch:
     return made.prepare(
         EmbedderAt("unix:/run/e/embedder.sock", "et"),
-        bootstrap_pb2.ShellLink(unavailable_reason=shell_reason),
+        bootstrap_pb2.Link(unavailable_reason=shell_reason),
     )
 
 
@@ -64,23 +73,18 @@ def opened(made: Launch) -> bootstrap_pb2.BootstrapEnvelope:
 def test_the_envelope_holds_everything_the_guest_needs(workspace: Workspace) -> None:
     config = Config(
         agent=AGENT,
-        memory=MemorySection(
-            vector_weight=0.25,
-            keyword_weight=0.75,
-            embed_wait_ms=7,
-            max_notes=9,
-            max_text_mb=2,
-            typed_scope="session",
-            context_tokens=0,
-        ),
-        tools=ToolsSection(
-            enabled=("typed_memory",), disabled=("recall",), approval="ask", max_output_bytes=512
-        ),
+        memory=MemorySettings(vector_weight=0.25, typed_scope="session"),
+        tools=ToolsSettings(enabled=("typed_memory",), approval="ask"),
+        shell=ShellSettings(allow=("git *",), operators=False),
         log_level="debug",
     )
     made = launch(launcher(workspace, config))
     message = opened(made)
-    assert (message.version, message.user_id, message.tier) == (1, "alice", "process")
+    assert (message.version, message.user_id, message.tier) == (
+        ENVELOPE_VERSION,
+        "alice",
+        "process",
+    )
     assert message.launch_id == made.spec.launch_id != ""
     assert (message.gateway.address, message.token) == (made.endpoint, made.token)
     assert made.endpoint == f"unix:{workspace.path}/ipc/gateway.sock"
@@ -90,22 +94,9 @@ def test_the_envelope_holds_everything_the_guest_needs(workspace: Workspace) -> 
     assert message.paths.vault == str(workspace.path / "vault")
     assert message.paths.ipc == str(workspace.path / "ipc")
     assert message.paths.logs == str(workspace.path / "logs" / "agent")
-    memory = message.memory
-    assert memory.db_path == str(workspace.path / ".oxydra" / "memory.db")
-    assert (memory.vector_weight, memory.keyword_weight) == (0.25, 0.75)
-    assert (memory.chunk_chars, memory.chunk_overlap, memory.embed_wait_ms) == (640, 96, 7)
-    assert memory.min_similarity == 0.2
-    assert (memory.max_notes, memory.max_text_bytes) == (9, 2 * 1024 * 1024)
-    assert (memory.typed_scope, memory.context_tokens) == ("session", 0)
-    assert list(message.tools.enabled) == ["typed_memory"]
-    assert list(message.tools.disabled) == ["recall"]
-    assert (message.tools.approval, message.tools.max_output_bytes) == ("ask", 512)
-    agent = message.agent
-    assert (agent.provider, agent.model, agent.api_key) == ("openai", "m", SECRET)
-    assert (agent.instructions, agent.max_steps, agent.max_tokens) == ("be kind", 20, 200_000)
-    assert (agent.turn_timeout_s, agent.history_turns) == (300, 20)
-    assert (agent.context_window, agent.summary_min_turns) == (64_000, 4)
-    assert (agent.summary_trigger, agent.summary_target) == (0.7, 0.4)
+    assert message.paths.database == str(workspace.path / ".oxydra" / "memory.db")
+    assert from_json(message.settings) == config.for_user("alice")
+    assert message.secrets == bootstrap_pb2.Secrets(api_key=SECRET)
     assert message.embedder.endpoint.address == "unix:/run/e/embedder.sock"
     assert message.embedder.token == "et"
     assert not message.shell.endpoint.address
@@ -122,9 +113,9 @@ def test_every_launch_has_a_token_and_an_id_of_its_own(workspace: Workspace) -> 
 
 def test_a_users_own_section_is_what_counts(workspace: Workspace) -> None:
     config = Config.model_validate({"users": {"alice": {"agent": {"max_steps": 3}}}})
-    assert opened(launch(launcher(workspace, config))).agent.max_steps == 3
+    assert from_json(opened(launch(launcher(workspace, config))).settings).agent.max_steps == 3
     other = Workspace(workspace.root, "bob")
-    assert opened(launch(launcher(other, config))).agent.max_steps == 20
+    assert from_json(opened(launch(launcher(other, config))).settings) == UserSettings()
 
 
 def test_secrets_travel_in_the_envelope_and_nowhere_else(workspace: Workspace) -> None:
@@ -187,13 +178,13 @@ def test_a_credential_that_no_header_can_carry_is_refused_unseen(value: str) -> 
 
 
 def test_no_credential_is_needed_where_none_is_named() -> None:
-    assert read_api_key(AgentSection(), {}) == ""
+    assert read_api_key(AgentSettings(), {}) == ""
 
 
 def test_a_bad_place_for_the_database_is_refused_before_anything_is_made(
     workspace: Workspace,
 ) -> None:
-    config = Config(memory=MemorySection(db_path="shared/m.db"))
+    config = Config(memory=MemorySettings(db_path="shared/m.db"))
     with pytest.raises(ConfigError, match=r"memory\.db_path"):
         launcher(workspace, config)
     assert not workspace.root.exists()
@@ -207,7 +198,7 @@ def test_a_guest_with_files_of_its_own_is_told_virtual_paths(workspace: Workspac
     assert message.tier == "container"
     assert message.paths.internal == "/.oxydra"
     assert message.paths.logs == "/logs"
-    assert message.memory.db_path == "/.oxydra/memory.db"
+    assert message.paths.database == "/.oxydra/memory.db"
     assert message.gateway.address == "unix:/ipc/gateway.sock"
     assert message.shell.endpoint.address == "unix:/ipc/shell/shell.sock"
     assert message.shell.token == shell.agent_token
@@ -223,28 +214,28 @@ def test_a_guest_with_files_of_its_own_is_told_virtual_paths(workspace: Workspac
 @pytest.mark.parametrize(
     ("chosen", "provider", "network"),
     [
-        ("auto", AgentSection(), Network.INTERNAL),
+        ("auto", AgentSettings(), Network.INTERNAL),
         ("auto", AGENT, Network.OUTBOUND),
         ("internal", AGENT, Network.INTERNAL),
-        ("outbound", AgentSection(), Network.OUTBOUND),
+        ("outbound", AgentSettings(), Network.OUTBOUND),
     ],
 )
 def test_the_agent_has_a_way_out_only_where_it_needs_one(
-    workspace: Workspace, chosen: str, provider: AgentSection, network: Network
+    workspace: Workspace, chosen: str, provider: AgentSettings, network: Network
 ) -> None:
     config = Config.model_validate({"container": {"agent_network": chosen}, "agent": provider})
     assert launch(launcher(workspace, config, OWN_FILES)).spec.network is network
 
 
 def test_a_database_must_lie_where_the_guest_has_a_mount(workspace: Workspace) -> None:
-    config = Config(memory=MemorySection(db_path="data/m.db"))
+    config = Config(memory=MemorySettings(db_path="data/m.db"))
     assert launcher(workspace, config).db_path == workspace.path / "data" / "m.db"
     with pytest.raises(ConfigError, match=r"memory\.db_path"):
         launcher(workspace, config, OWN_FILES)
 
 
 def test_the_shell_gets_its_token_and_its_limits_and_nothing_else(workspace: Workspace) -> None:
-    section = ShellSection(memory_mb=256, processes=64, cpus=0.5, timeout_s=7)
+    section = ShellSettings(memory_mb=256, processes=64, cpus=0.5, timeout_s=7)
     made = ShellLauncher(Config(shell=section), workspace, HOST_FILES)
     started = made.prepare()
     spec = started.spec
@@ -267,7 +258,7 @@ def test_without_a_shell_the_reason_is_kept(workspace: Workspace) -> None:
     def made(config: Config, tier: Capabilities) -> Launchers:
         return make_launchers(config, workspace, tier, environ={})
 
-    off = made(Config(shell=ShellSection(enabled=False)), OWN_FILES)
+    off = made(Config(shell=ShellSettings(enabled=False)), OWN_FILES)
     assert (off.shell, off.no_shell) == (None, "shell.enabled is false in the configuration")
     lacking = replace(HOST_FILES, unsupported={Role.SHELL: "no bubblewrap"})
     assert (made(Config(), lacking).shell, made(Config(), lacking).no_shell) == (
@@ -275,10 +266,3 @@ def test_without_a_shell_the_reason_is_kept(workspace: Workspace) -> None:
         "no bubblewrap",
     )
     assert made(Config(), HOST_FILES).shell is not None
-
-
-def test_the_command_policy_reaches_the_agent(workspace: Workspace) -> None:
-    section = ShellSection(allow=("git *",), deny=("git push*",), operators=False, timeout_s=9)
-    policy = opened(launch(launcher(workspace, Config(shell=section)))).tools.shell
-    assert (list(policy.allow), list(policy.deny)) == (["git *"], ["git push*"])
-    assert (policy.operators_off, policy.timeout_s) == (True, 9)

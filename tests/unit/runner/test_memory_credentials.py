@@ -5,15 +5,22 @@ import os
 from pathlib import Path
 
 import pytest
+from wire.envelope import Secrets
 from wire.errors import Code
+from wire.settings import EncryptionSettings, MemorySettings
 from wire.v1 import bootstrap_pb2
 
 from runner.config.loading import load_config
-from runner.config.models import Config, EncryptionSection, MemorySection
+from runner.config.models import Config
 from runner.errors import ConfigError
-from runner.host.launch import AgentLauncher, EmbedderAt, remote_url
+from runner.host.launch import AgentLauncher, EmbedderAt
 from runner.tiers.base import Capabilities, Network
-from runner.workspace.credentials import Credentials, read_credentials, read_memory_key
+from runner.workspace.credentials import (
+    by_name,
+    read_certificates,
+    read_memory_key,
+    read_secrets,
+)
 from runner.workspace.mounts import Role
 from runner.workspace.workspace import Workspace
 
@@ -31,18 +38,17 @@ def key_file(path: Path, content: str = KEY, mode: int = 0o600) -> Path:
 def test_everything_is_read_from_where_it_is_named(tmp_path: Path) -> None:
     certificates = tmp_path / "ca.pem"
     certificates.write_text(PEM)
-    memory = MemorySection(
+    memory = MemorySettings(
         remote_url="libsql://memory.example",
         auth_token_env="MEMORY_TOKEN",
         ca_file=certificates,
-        encryption=EncryptionSection(key_file=key_file(tmp_path / "key", f"{KEY}\n")),
+        encryption=EncryptionSettings(key_file=key_file(tmp_path / "key", f"{KEY}\n")),
     )
     settings = Config(memory=memory).for_user("alice")
-    found = read_credentials(settings, {"MEMORY_TOKEN": f" {TOKEN} "})
-    assert found == Credentials("", TOKEN, KEY, PEM)
-    assert TOKEN not in repr(found)
-    assert KEY not in repr(found)
-    assert found.by_name()["the memory's encryption key"] == KEY
+    found = read_secrets(settings, {"MEMORY_TOKEN": f" {TOKEN} "})
+    assert found == Secrets(memory_token=TOKEN, memory_key=KEY)
+    assert by_name(found)["the memory's encryption key"] == KEY
+    assert read_certificates(settings.memory.ca_file) == PEM
 
 
 @pytest.mark.parametrize(
@@ -56,7 +62,7 @@ def test_everything_is_read_from_where_it_is_named(tmp_path: Path) -> None:
     ],
 )
 def test_a_bad_key_file_is_refused(tmp_path: Path, content: str, mode: int, said: str) -> None:
-    section = EncryptionSection(key_file=key_file(tmp_path / "key", content, mode))
+    section = EncryptionSettings(key_file=key_file(tmp_path / "key", content, mode))
     with pytest.raises(ConfigError) as raised:
         read_memory_key(section, {})
     assert said in raised.value.brief
@@ -67,32 +73,19 @@ def test_a_bad_key_file_is_refused(tmp_path: Path, content: str, mode: int, said
 
 def test_a_missing_key_is_refused_by_name(tmp_path: Path) -> None:
     for section, said in (
-        (EncryptionSection(key_env="MY_KEY"), "MY_KEY is not set"),
-        (EncryptionSection(key_file=tmp_path / "no"), f"cannot read {tmp_path / 'no'}"),
+        (EncryptionSettings(key_env="MY_KEY"), "MY_KEY is not set"),
+        (EncryptionSettings(key_file=tmp_path / "no"), f"cannot read {tmp_path / 'no'}"),
     ):
         with pytest.raises(ConfigError, match=said):
             read_memory_key(section, {})
-    assert read_memory_key(EncryptionSection(), {}) == ""
+    assert read_memory_key(EncryptionSettings(), {}) == ""
 
 
 def test_a_file_without_a_certificate_is_refused(tmp_path: Path) -> None:
     wrong = tmp_path / "ca.pem"
     wrong.write_text("hello")
-    settings = Config(memory=MemorySection(ca_file=wrong)).for_user("alice")
     with pytest.raises(ConfigError, match="holds no certificate"):
-        read_credentials(settings, {})
-
-
-@pytest.mark.parametrize(
-    ("url", "meant"),
-    [
-        ("libsql://memory-{user_id}.example.org", "https://memory-alice.example.org"),
-        ("https://example.org/{user_id}", "https://example.org/alice"),
-        ("http://127.0.0.1:8080", "http://127.0.0.1:8080"),
-    ],
-)
-def test_the_address_is_each_users_own(url: str, meant: str) -> None:
-    assert remote_url(MemorySection(remote_url=url).remote_url, "alice") == meant
+        read_certificates(wrong)
 
 
 @pytest.mark.parametrize(
@@ -132,11 +125,10 @@ def test_two_sources_of_one_key_are_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("remote", [True, False])
 def test_the_envelope_carries_what_the_guest_needs(tmp_path: Path, *, remote: bool) -> None:
     tmp_path.chmod(0o700)
-    memory = MemorySection(
+    memory = MemorySettings(
         remote_url="libsql://{user_id}.example" if remote else "",
         auth_token_env="MEMORY_TOKEN",
-        retention_days=9,
-        encryption=EncryptionSection(key_env="KEY"),
+        encryption=EncryptionSettings(key_env="KEY"),
     )
     config = Config(workspace_root=tmp_path, tier="process", memory=memory)
     workspace = Workspace.locate(config, "alice")
@@ -144,16 +136,11 @@ def test_the_envelope_carries_what_the_guest_needs(tmp_path: Path, *, remote: bo
     capabilities = Capabilities("process", {})
     environ = {**os.environ, "MEMORY_TOKEN": TOKEN, "KEY": KEY}
     launcher = AgentLauncher(config, workspace, capabilities, environ=environ)
-    spec = launcher.prepare(EmbedderAt(), bootstrap_pb2.ShellLink()).spec
+    spec = launcher.prepare(EmbedderAt(), bootstrap_pb2.Link()).spec
     assert spec.role is Role.AGENT
-    sent = bootstrap_pb2.BootstrapEnvelope.FromString(spec.envelope[4:]).memory
-    assert (sent.encryption_key, sent.retention_days) == (KEY, 9)
-    assert sent.HasField("remote") is remote
-    if remote:
-        assert (sent.remote.url, sent.remote.auth_token) == ("https://alice.example", TOKEN)
-        assert spec.network is Network.OUTBOUND
-    else:
-        assert spec.network is Network.INTERNAL
+    sent = bootstrap_pb2.BootstrapEnvelope.FromString(spec.envelope[4:])
+    assert Secrets.of(sent.secrets) == Secrets(memory_token=TOKEN, memory_key=KEY)
+    assert spec.network is (Network.OUTBOUND if remote else Network.INTERNAL)
     for secret in (TOKEN, KEY):
         assert secret not in repr(spec.environment)
         assert secret not in " ".join(spec.command)

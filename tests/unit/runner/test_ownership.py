@@ -4,8 +4,9 @@ import os
 from pathlib import Path
 
 import pytest
+from wire.settings import ContainerSettings
 
-from runner.config.models import Config, ContainerSection
+from runner.config.models import Config
 from runner.errors import WorkspaceError
 from runner.workspace.ownership import Owner
 from runner.workspace.workspace import Workspace
@@ -36,7 +37,7 @@ def test_roots_guests_are_never_root_in_a_tier_of_containers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    config = Config(container=ContainerSection(guest_uid=GUEST))
+    config = Config(container=ContainerSettings(guest_uid=GUEST))
     assert Owner.of(config) == Owner(GUEST, GUEST, frozenset({0, GUEST}))
     process = Owner.of(config.model_copy(update={"tier": "process"}))
     assert (process.uid, process.accepted) == (0, frozenset({0, GUEST}))

@@ -68,7 +68,7 @@ class Scene:
         return self.script.pop(0) if len(self.script) > 1 else self.script[0]
 
     def _prepare(self) -> Launch:
-        return self.launcher.prepare(EmbedderAt(), bootstrap_pb2.ShellLink())
+        return self.launcher.prepare(EmbedderAt(), bootstrap_pb2.Link())
 
     @property
     def guest(self) -> FakeGuest:

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from datetime import date
 
 from pydantic_ai.models import Model
+from wire.settings import AgentSettings
 
 from guest.agent.prompt.builder import ContextBuilder
-from guest.agent.settings import AgentSettings
 from guest.agent.turn import Pipeline
 from guest.errors import StorageError
 from guest.memory.models import Hit, Note, Only, Origin, SearchOutcome

@@ -6,9 +6,9 @@ from typing import Any
 
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
+from wire.settings import AgentSettings
 from wire.v1 import gateway_pb2
 
-from guest.agent.settings import AgentSettings
 from guest.agent.turn import Outcome, TurnRequest
 from guest.agent.turn_loop import TurnLoop
 from guest.errors import StorageError

@@ -15,10 +15,10 @@ from pydantic_ai.messages import (
     ToolCallPart,
 )
 from pydantic_ai.models import CompletedStreamedResponse, ModelRequestParameters, StreamedResponse
+from wire.settings import AgentSettings
 from wire.v1 import gateway_pb2
 
 from guest.agent.models.offline import OfflineModel
-from guest.agent.settings import AgentSettings
 from guest.agent.turn import TurnRequest
 from guest.agent.turn_loop import TurnLoop
 from guest.tools.base import Safety

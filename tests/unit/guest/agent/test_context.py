@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from pydantic_ai.models.function import FunctionModel
 from wire.errors import Code
+from wire.settings import AgentSettings
 
 from guest.agent import history
 from guest.agent.models.offline import OfflineModel
 from guest.agent.prompt.builder import ContextBuilder, Prepared
 from guest.agent.prompt.summary import Summary
-from guest.agent.settings import AgentSettings
 from guest.agent.turn import TurnRequest
 from guest.errors import StorageError
 from guest.memory.models import Details, Event, Origin
@@ -38,7 +38,7 @@ class House:
     def __init__(self, *offered: str, **settings: Any) -> None:
         self.memory = FakeMemory()
         pipeline = FakePipeline([tool(name, nothing) for name in offered])
-        agent = AgentSettings(**settings)
+        agent = AgentSettings.model_construct(**settings)
         self.builder: ContextBuilder = builder(pipeline, OfflineModel(), agent, self.memory)
         self.events: list[Event] = []
 

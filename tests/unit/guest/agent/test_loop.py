@@ -15,9 +15,9 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from wire.errors import Code, WireError
+from wire.settings import AgentSettings
 from wire.v1 import gateway_pb2
 
-from guest.agent.settings import AgentSettings
 from guest.agent.turn import Outcome, TurnRequest
 from guest.agent.turn_loop import TurnLoop
 from guest.errors import StorageError
@@ -63,7 +63,10 @@ class House:
                 yield piece
 
         self.memory = FakeMemory()
-        speaker, configured = FunctionModel(stream_function=model), AgentSettings(**settings)
+        speaker, configured = (
+            FunctionModel(stream_function=model),
+            AgentSettings.model_construct(**settings),
+        )
         self.loop = TurnLoop(
             model=speaker,
             pipeline=self.pipeline,

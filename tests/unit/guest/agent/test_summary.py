@@ -10,12 +10,12 @@ from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart
 from pydantic_ai.models import Model
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from wire.errors import Code
+from wire.settings import AgentSettings
 
 from guest.agent import history
 from guest.agent.models.offline import OfflineModel
 from guest.agent.prompt.summary import HEADINGS, Rolled, Summaries, Summarizer, Summary
 from guest.agent.prompt.window import Window
-from guest.agent.settings import AgentSettings
 from guest.errors import StorageError
 from guest.memory.models import Event
 from guest.memory.search.tokens import tokens_of
@@ -51,7 +51,7 @@ def speaking(*texts: Any) -> FunctionModel:
 
 
 def summaries(state: FakeState, model: Model | None = None, **settings: Any) -> Summaries:
-    agent = AgentSettings(**settings)
+    agent = AgentSettings.model_construct(**settings)
     return Summaries(state, Summarizer(model or OfflineModel(), Window.of(agent)), agent)
 
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from pydantic_ai.messages import ModelMessage, ModelRequest
 from pydantic_ai.models.function import AgentInfo, FunctionModel
+from wire.settings import AgentSettings
 from wire.v1 import gateway_pb2
 
-from guest.agent.settings import AgentSettings
 from guest.agent.turn import TurnRequest
 from guest.agent.turn_loop import TurnLoop
 from guest.tools.base import ToolContext
@@ -34,7 +34,7 @@ class House:
                 yield "ok"
 
         model = FunctionModel(stream_function=stream)
-        agent = AgentSettings(**settings)
+        agent = AgentSettings.model_construct(**settings)
         self.memory = FakeMemory()
         self.store = FakeStore()
         pipeline = FakePipeline([])

@@ -18,12 +18,12 @@ from pydantic_ai.messages import (
     repair_messages,
 )
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
+from wire.settings import AgentSettings
 from wire.v1 import gateway_pb2
 
 from guest.agent.prompt.builder import Sections
 from guest.agent.prompt.fitting import Request, fit
 from guest.agent.prompt.window import Window, of_messages, of_part, of_tools
-from guest.agent.settings import AgentSettings
 from guest.agent.toolset import definition
 from guest.agent.turn import TurnRequest
 from guest.agent.turn_loop import TurnLoop
@@ -91,7 +91,7 @@ def test_shares_of_the_window() -> None:
         2000,
         1000,
     )
-    assert Window.of(AgentSettings(context_window=4000)).summary == 500
+    assert Window.of(AgentSettings.model_construct(context_window=4000)).summary == 500
 
 
 def test_what_fits_is_left_alone() -> None:
@@ -232,7 +232,7 @@ class House:
         self.memory = FakeMemory()
         self.store = FakeStore()
         self.model = FunctionModel(stream_function=speak)
-        self.settings = AgentSettings(context_window=context_window)
+        self.settings = AgentSettings.model_construct(context_window=context_window)
         self.offer(tool("look", look), tool("memory_search", look))
 
     def offer(self, *tools: Tool) -> None:

@@ -89,5 +89,5 @@ async def test_a_copy_is_whole_though_the_memory_is_over_its_limit(tmp_path: Pat
         await fed(source, *everything())
         async with opened(tmp_path / "b.db", max_notes=1) as target:
             for _ in range(2):
-                await copy_user(source._database, target._database, "alice", target._config)
+                await copy_user(source._database, target._database, "alice")
             assert await stored(target) == await stored(source)

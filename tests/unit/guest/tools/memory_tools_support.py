@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from wire.settings import TypedScope
+
 from guest.memory.memory import Memory
-from guest.memory.models import Scope
 from guest.tools.base import ToolContext, ToolResult
 from guest.tools.memory.notes import memory_tools
 from guest.tools.memory.typed import typed_memory_tools
@@ -85,7 +86,7 @@ def data_of(result: ToolResult) -> Any:
 @asynccontextmanager
 async def all_tools(
     path: Path,
-    scope: Scope = "user",
+    scope: TypedScope = "user",
     embedder: FakeEmbedder | None = DEFAULT,
     **settings: Any,
 ) -> AsyncIterator[Tools]:

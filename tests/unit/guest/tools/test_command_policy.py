@@ -3,14 +3,15 @@
 import time
 
 import pytest
+from wire.settings import ShellSettings
 
 from guest.errors import ToolError
 from guest.tools.command_policy.glob import Glob
 from guest.tools.command_policy.policy import CommandPolicy
 from guest.tools.command_policy.words import parse
 
-GIT_AND_LS = CommandPolicy(allow=("git *", "ls *", "wc -l *"), deny=("git push *",))
-NO_RM = CommandPolicy(deny=("rm *",))
+GIT_AND_LS = CommandPolicy(ShellSettings(allow=("git *", "ls *", "wc -l *"), deny=("git push *",)))
+NO_RM = CommandPolicy(ShellSettings(deny=("rm *",)))
 
 
 @pytest.mark.parametrize(
@@ -128,7 +129,7 @@ def test_without_a_policy_everything_passes_unread() -> None:
 
 
 def test_a_pattern_with_a_star_in_front_refuses_what_the_shell_fills_in() -> None:
-    policy = CommandPolicy(deny=("*--force*",))
+    policy = CommandPolicy(ShellSettings(deny=("*--force*",)))
     policy.check("git push origin main")
     for command in ("git push --force-with-lease", "git $x"):
         with pytest.raises(ToolError):
@@ -136,7 +137,7 @@ def test_a_pattern_with_a_star_in_front_refuses_what_the_shell_fills_in() -> Non
 
 
 def test_without_operators() -> None:
-    policy = CommandPolicy(operators=False)
+    policy = CommandPolicy(ShellSettings(operators=False))
     for command in ("ls -l", "! ls", "x=1 make 'a;b' \"c|d\" e\\>f", "ls *.py $HOME", "time ls"):
         policy.check(command)
     with pytest.raises(ToolError, match=r"one plain command at a time.*found \|"):
@@ -177,7 +178,9 @@ def test_globs_over_beginnings(pattern: str, beginning: str, may: bool, must: bo
 
 
 def test_a_hostile_command_is_read_in_bounded_time() -> None:
-    policy = CommandPolicy(deny=("*a*b*c*d*e", "*sudo*", "rm *"), allow=("*a*a*a*a*b", "*"))
+    policy = CommandPolicy(
+        ShellSettings(deny=("*a*b*c*d*e", "*sudo*", "rm *"), allow=("*a*a*a*a*b", "*"))
+    )
     began = time.monotonic()
     for command in (
         "a" * 32_000,

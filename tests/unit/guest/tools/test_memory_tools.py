@@ -14,6 +14,7 @@ from guest.tools.base import ToolContext, ToolResult
 from guest.tools.memory.notes import memory_tools
 from guest.tools.pipeline import Registry, ToolPipeline
 from guest.tools.redaction.scrubber import Scrubber
+from tests.support.settings import memory_config
 
 ALICE = ToolContext("alice", "session-1", "turn-1", "chat")
 BOB = ToolContext("bob", "session-2", "turn-2", "chat")
@@ -21,7 +22,7 @@ BOB = ToolContext("bob", "session-2", "turn-2", "chat")
 
 @pytest.fixture
 async def memory(tmp_path: Path) -> AsyncIterator[Memory]:
-    config = MemoryConfig(db_path=str(tmp_path / "memory.db"), embed_wait_s=60.0)
+    config = memory_config(tmp_path / "memory.db", embed_wait_s=60.0)
     opened = await Memory.open(config, HashingEmbedder())
     yield opened
     await opened.close()

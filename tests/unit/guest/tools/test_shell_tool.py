@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from pipeline_support import ALICE, SECRET
+from wire.settings import ShellSettings
 
 from guest.tools.base import Safety, ToolResult
 from guest.tools.command_policy.policy import CommandPolicy
@@ -197,7 +198,9 @@ async def test_a_secret_that_the_cut_goes_through(shell: Shell) -> None:
 
 
 async def test_the_operators_policy(shell: Shell) -> None:
-    policy = CommandPolicy(allow=("echo *", "ls *"), deny=("echo secret*",), operators=False)
+    policy = CommandPolicy(
+        ShellSettings(allow=("echo *", "ls *"), deny=("echo secret*",), operators=False)
+    )
     pipeline = shell.pipeline(commands=policy)
     assert not (await shell.call("echo hi", pipeline)).is_error
     for command in ("echo sec''ret", "curl http://x", "echo a; ls", "echo $(ls)"):

@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from wire.settings import EncryptionSettings, MemorySettings
 
 from guest.memory.memory import Memory
 from guest.memory.models import MemoryConfig, Origin
-from runner.config.models import Config, EncryptionSection, MemorySection
+from runner.config.models import Config
 from runner.doctor import database as checks
 from runner.doctor.finding import State
 from runner.host.runtime import Runtime, host_lock
@@ -137,7 +138,7 @@ def test_one_that_cannot_be_opened(config: Config, file: Path) -> None:
 
 
 def test_a_place_that_tools_could_see(config: Config) -> None:
-    bad = config.model_copy(update={"memory": MemorySection(db_path="shared/memory.db")})
+    bad = config.model_copy(update={"memory": MemorySettings(db_path="shared/memory.db")})
     found = checks.database(bad, "alice")
     assert found.state is State.PROBLEM
     assert "memory.db_path" in found.what
@@ -158,7 +159,7 @@ def test_an_encrypted_file_is_told_by_its_beginning(
 ) -> None:
     path = config.workspace_root / "alice" / ".oxydra" / "memory.db"
     path.write_bytes(content)
-    memory = MemorySection(encryption=EncryptionSection(key_env="KEY"))
+    memory = MemorySettings(encryption=EncryptionSettings(key_env="KEY"))
     found = checks.database(config.model_copy(update={"memory": memory}), "alice")
     assert found.state is state, found
     assert found.fix == ("runner memory rekey" if state is State.PROBLEM else "")

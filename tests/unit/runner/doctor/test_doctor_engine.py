@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from wire.settings import ContainerSettings
 
-from runner.config.models import ContainerSection
 from runner.doctor import engine
 from runner.doctor.engine import EngineReport
 from runner.doctor.finding import State
@@ -98,7 +98,7 @@ def deaf(tmp_path: Path) -> Iterator[Path]:
 
 def test_an_engine_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(TierError) as caught:
-        engine.ask(ContainerSection(engine=f"unix://{tmp_path}/none.sock"), {})
+        engine.ask(ContainerSettings(engine=f"unix://{tmp_path}/none.sock"), {})
     found = engine.unusable(caught.value, needed=True)
     assert found.state is State.PROBLEM
     assert f"{tmp_path}/none.sock" in found.what
@@ -110,7 +110,7 @@ def test_an_engine_that_is_not_there(tmp_path: Path) -> None:
 
 def test_an_engine_that_does_not_answer(deaf: Path) -> None:
     with pytest.raises(TierError) as caught:
-        engine.ask(ContainerSection(), {"DOCKER_HOST": f"unix://{deaf}"})
+        engine.ask(ContainerSettings(), {"DOCKER_HOST": f"unix://{deaf}"})
     found = engine.unusable(caught.value, needed=True)
     assert found.state is State.PROBLEM
     assert str(deaf) in found.what

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 from wire.errors import Code
+from wire.settings import ContainerSettings, EmbedderSettings
 
-from runner.config.models import Config, ContainerSection, EmbedderSection
+from runner.config.models import Config
 from runner.doctor import examination, settings
 from runner.doctor.examination import examine
 from runner.doctor.finding import Finding, State
@@ -29,8 +30,8 @@ def config(root: Path, tier: str = "container") -> Config:
             "workspace_root": root / "ws",
             "runtime_dir": root / "rt",
             "tier": tier,
-            "embedder": EmbedderSection(backend="hashing"),
-            "container": ContainerSection(engine=f"unix://{root}/no.sock"),
+            "embedder": EmbedderSettings(backend="hashing"),
+            "container": ContainerSettings(engine=f"unix://{root}/no.sock"),
         }
     )
 

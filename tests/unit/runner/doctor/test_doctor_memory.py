@@ -7,8 +7,9 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
+from wire.settings import EncryptionSettings, MemorySettings
 
-from runner.config.models import Config, EncryptionSection, MemorySection
+from runner.config.models import Config
 from runner.doctor.finding import Finding, State
 from runner.doctor.memory import memory
 
@@ -34,7 +35,7 @@ def server() -> Iterator[str]:
 
 
 def examined(tier: Any = "process", environ: dict[str, str] | None = None, **section: Any) -> Any:
-    config = Config(tier=tier, memory=MemorySection(**section))
+    config = Config(tier=tier, memory=MemorySettings(**section))
     return memory(config, "alice", environ or {})
 
 
@@ -49,7 +50,7 @@ def test_a_server_that_answers_at_all_is_there(server: str) -> None:
 
 
 def test_missing_secrets_are_named() -> None:
-    [found] = examined(encryption=EncryptionSection(key_env="MEMORY_KEY"))
+    [found] = examined(encryption=EncryptionSettings(key_env="MEMORY_KEY"))
     assert found.state is State.PROBLEM
     assert "MEMORY_KEY" in found.what
 

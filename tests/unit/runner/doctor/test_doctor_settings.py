@@ -4,17 +4,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from wire.settings import AgentSettings, EmbedderSettings
 
-from runner.config.models import AgentSection, EmbedderSection
 from runner.doctor import settings
 from runner.doctor.finding import State
 
-OPENAI = AgentSection(provider="openai", model="m", api_key_env="KEY")
+OPENAI = AgentSettings(provider="openai", model="m", api_key_env="KEY")
 NOWHERE = {"HF_HUB_CACHE": "/nowhere"}
 
 
 def test_the_offline_provider_needs_no_credential() -> None:
-    assert settings.credential(AgentSection(), {}).state is State.OK
+    assert settings.credential(AgentSettings(), {}).state is State.OK
 
 
 def test_a_credential_is_named_and_never_shown() -> None:
@@ -36,7 +36,7 @@ def model(tier: str = "process", missing: tuple[str, ...] = (), **section: Any) 
         return None if name in missing else object()
 
     environ = section.pop("environ", NOWHERE)
-    return settings.model(EmbedderSection(**section), tier, environ, installed)
+    return settings.model(EmbedderSettings(**section), tier, environ, installed)
 
 
 @pytest.mark.parametrize("backend", ["none", "hashing"])

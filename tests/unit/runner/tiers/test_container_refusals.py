@@ -12,8 +12,8 @@ from typing import Any
 import docker.errors
 import pytest
 from wire.errors import Code
+from wire.settings import ContainerSettings
 
-from runner.config.models import ContainerSection
 from runner.errors import TierError, WorkspaceError
 from runner.tiers.base import Handle, LaunchSpec, Network
 from runner.tiers.container import ownership_probe
@@ -139,7 +139,7 @@ def spec(workspace: Workspace) -> LaunchSpec:
 
 
 def driver(client: Any, **settings: Any) -> ContainerDriver:
-    section = ContainerSection(**settings)
+    section = ContainerSettings(**settings)
     engine = Engine("auto", lambda url, version: client, {})
     return ContainerDriver(section, engine=engine)
 
@@ -254,7 +254,7 @@ def test_somebody_elses_uid_is_refused_where_the_runner_is_not_root(
 
 async def test_a_runtime_that_only_the_configuration_knows_is_refused(client: Client) -> None:
     engine = Engine("auto", lambda url, version: client, {})  # type: ignore[arg-type, return-value]
-    made = ContainerDriver(ContainerSection(runtime="kata"), "micro_vm", engine)
+    made = ContainerDriver(ContainerSettings(runtime="kata"), "micro_vm", engine)
     assert made.capabilities.tier == "micro_vm"
     with pytest.raises(TierError, match="no runtime 'kata'"):
         await made.check()

@@ -4,16 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from runner.host.launch import View
+from runner.host.launch import GuestMounts
 from runner.workspace.mounts import Role, bind
 
 WORKSPACE = Path("/srv/ws/alice")
 
 
 def test_a_guest_without_files_of_its_own_sees_the_hosts() -> None:
-    view = View(bind(Role.AGENT, WORKSPACE), own_files=False)
-    assert view.path(WORKSPACE / ".oxydra") == WORKSPACE / ".oxydra"
-    assert view.endpoint(WORKSPACE / "ipc/gateway.sock") == f"unix:{WORKSPACE}/ipc/gateway.sock"
+    mounts = GuestMounts(bind(Role.AGENT, WORKSPACE), own_files=False)
+    assert mounts.path(WORKSPACE / ".oxydra") == WORKSPACE / ".oxydra"
+    assert (
+        mounts.endpoint(WORKSPACE / "ipc/gateway.sock").address
+        == f"unix:{WORKSPACE}/ipc/gateway.sock"
+    )
 
 
 @pytest.mark.parametrize(
@@ -28,12 +31,12 @@ def test_a_guest_without_files_of_its_own_sees_the_hosts() -> None:
     ],
 )
 def test_others_see_the_virtual_paths(role: Role, host: str, seen: str) -> None:
-    view = View(bind(role, WORKSPACE), own_files=True)
-    assert view.path(WORKSPACE / host) == Path(seen)
+    mounts = GuestMounts(bind(role, WORKSPACE), own_files=True)
+    assert mounts.path(WORKSPACE / host) == Path(seen)
 
 
 @pytest.mark.parametrize("hidden", [".oxydra", "vault", "ipc/gateway.sock", "ipc", ""])
 def test_what_no_mount_brings_has_no_path(hidden: str) -> None:
-    view = View(bind(Role.SHELL, WORKSPACE), own_files=True)
+    mounts = GuestMounts(bind(Role.SHELL, WORKSPACE), own_files=True)
     with pytest.raises(ValueError, match="in no mount"):
-        view.path(WORKSPACE / hidden)
+        mounts.path(WORKSPACE / hidden)

@@ -1,0 +1,470 @@
+"""Every setting of the sections that configure a user's guests and the host's containers:
+its name, default, bounds and what it accepts, declared here and nowhere else.
+
+The configuration file is made of these models (`runner.config`). What holds for one user
+(`UserSettings`) travels whole in the bootstrap envelope, one JSON document per section, and
+the guest validates it by the very same models. Secrets stand apart: a setting only names
+where a key is found, and `wire.envelope.Secrets` carries the key itself.
+"""
+
+import json
+import re
+import types
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self, TypeGuard, Union, get_args, get_origin
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+from pydantic.fields import FieldInfo
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from wire.errors import Code, WireError
+from wire.limits import COMMAND_TIMEOUT_MAX_S, COMMAND_TIMEOUT_S, TOOL_OUTPUT_MAX_BYTES
+from wire.tools import FAMILIES, NAMES, TOOLS, offered
+
+INT64_MAX: Final = 2**63 - 1
+
+
+def _plain(value: str) -> str:
+    if "\0" in value:
+        raise PydanticCustomError("nul", "holds a NUL character")
+    if any("\ud800" <= character <= "\udfff" for character in value):
+        raise PydanticCustomError("unicode", "is not UTF-8 text")
+    return value
+
+
+def _absolute(value: Path) -> Path:
+    if "\0" in str(value) or not value.is_absolute():
+        raise PydanticCustomError("path", "is not an absolute path")
+    return value
+
+
+def _env_name(value: str) -> str:
+    if value and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value):
+        raise PydanticCustomError("env_name", "is not a name of an environment variable")
+    return value
+
+
+def _tool_name(value: str) -> str:
+    if value not in NAMES:
+        raise PydanticCustomError("tool_name", "is neither a tool nor a family of tools")
+    return value
+
+
+def _glob(value: str) -> str:
+    if not value.strip():
+        raise PydanticCustomError("glob", "is empty")
+    return value
+
+
+def count(low: int, high: int) -> Any:
+    """Whole numbers from `low` to `high`."""
+    return Field(strict=True, ge=low, le=high, description=f"a whole number from {low} to {high}")
+
+
+def number(low: float, high: float, unit: str = "") -> Any:
+    """Numbers from `low` to `high`."""
+    return Field(
+        strict=True,
+        ge=low,
+        le=high,
+        allow_inf_nan=False,
+        description=f"a number {unit}from {low:g} to {high:g}",
+    )
+
+
+Text = Annotated[str, AfterValidator(_plain), Field(strict=True)]
+Switch = Annotated[bool, Field(strict=True, description="true or false")]
+EnvName = Annotated[
+    Text,
+    AfterValidator(_env_name),
+    Field(description="the NAME of an environment variable, not the secret itself"),
+]
+ToolNames = Annotated[
+    tuple[Annotated[Text, AfterValidator(_tool_name)], ...],
+    Field(
+        description=f"a list of tool names ({', '.join(TOOLS)}) or families ({', '.join(FAMILIES)})"
+    ),
+]
+Globs = Annotated[
+    tuple[Annotated[Text, AfterValidator(_glob)], ...],
+    Field(description="a list of globs over commands, such as 'git *'"),
+]
+AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
+OptionalPath = Annotated[
+    AbsolutePath | None, BeforeValidator(lambda value: None if value == "" else value)
+]
+Fraction = Annotated[float, number(0, 1)]
+WindowShare = Annotated[float, number(0.1, 0.95)]
+Cpus = Annotated[float, number(0.1, 1024)]
+
+Tier = Literal["process", "container", "micro_vm"]
+LogLevel = Literal["debug", "info", "warning", "error"]
+TypedScope = Literal["user", "session"]
+"""Who sees what `remember` stores: all of a user's sessions, or the one it was said in."""
+Approval = Literal["auto", "ask", "deny"]
+ShellNetwork = Literal["none", "outbound"]
+AgentNetwork = Literal["auto", "internal", "outbound"]
+Provider = Literal["offline", "openai", "anthropic", "google"]
+EmbedderBackend = Literal["sentence-transformers", "hashing", "none"]
+
+
+class Section(BaseModel):
+    """A table of settings: immutable, and without any key that is not declared."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class EncryptionSettings(Section):
+    """`[memory.encryption]`: where the key of the database files comes from, if they
+    are encrypted. The key itself is in no configuration."""
+
+    key_env: EnvName = ""
+    key_file: Annotated[OptionalPath, Field(description="a path of a file that holds the key")] = (
+        None
+    )
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if self.key_env and self.key_file:
+            raise PydanticCustomError("key", "key_env and key_file are both set; keep one of them")
+        return self
+
+
+class MemorySettings(Section):
+    """`[memory]`: where notes are stored, how many there may be, how search weighs its two
+    sides and how much of them comes into a prompt by itself."""
+
+    db_path: Annotated[Text, Field(min_length=1, description='"auto" or a path of a file')] = "auto"
+    vector_weight: Fraction = 0.5
+    keyword_weight: Fraction = 0.5
+    min_similarity: Fraction = 0.2
+    embed_wait_ms: Annotated[int, count(0, 10_000)] = 500
+    recency_weight: Fraction = 0.05
+    retention_days: Annotated[int, count(0, 36_500)] = 0
+    remote_url: Annotated[
+        Text,
+        Field(
+            description="libsql://…, https://… or http://…, with {user_id} where it belongs and "
+            "without credentials or options"
+        ),
+    ] = ""
+    auth_token_env: EnvName = ""
+    ca_file: Annotated[OptionalPath, Field(description="a path of a PEM file")] = None
+    remote_timeout_s: Annotated[float, number(1, 300, "of seconds ")] = 10.0
+    max_notes: Annotated[int, count(1, 10_000_000)] = 100_000
+    max_text_mb: Annotated[int, count(1, 1024 * 1024)] = 256
+    typed_scope: TypedScope = "user"
+    context_tokens: Annotated[int, count(0, 16_000)] = 1000
+    encryption: EncryptionSettings = EncryptionSettings()
+
+    @field_validator("remote_url")
+    @classmethod
+    def _is_store(cls, value: str) -> str:
+        if value and not re.match(r"(libsql|https?)://[^/\s]+", value):
+            raise PydanticCustomError("url", "is not a URL of a libSQL server")
+        fixed = value.replace("{user_id}", "")
+        if "{" in fixed or "}" in fixed:
+            raise PydanticCustomError("url", "may hold no braces but {{user_id}}")
+        if "@" in value or "?" in value:
+            raise PydanticCustomError("secret_in_url", "may hold no credentials and no options")
+        return value
+
+    @model_validator(mode="after")
+    def _some_weight(self) -> Self:
+        if self.vector_weight + self.keyword_weight == 0:
+            raise PydanticCustomError(
+                "weights",
+                "vector_weight and keyword_weight are both 0; at least one must be above 0",
+            )
+        return self
+
+    def server_of(self, user_id: str) -> str:
+        """The https:// or http:// address of the server with this user's memory; empty where
+        the memory is a file."""
+        return re.sub(r"^libsql://", "https://", self.remote_url.replace("{user_id}", user_id))
+
+
+class ToolsSettings(Section):
+    """`[tools]`: which tools are on or off, who approves Privileged ones, how long a result
+    may be. A tool's own name counts more than that of its family; see `wire.tools`."""
+
+    enabled: ToolNames = ()
+    disabled: ToolNames = ()
+    approval: Approval = "auto"
+    max_output_bytes: Annotated[int, count(256, 1024 * 1024)] = TOOL_OUTPUT_MAX_BYTES
+
+    @property
+    def off(self) -> frozenset[str]:
+        """The tools that are not offered."""
+        return frozenset(TOOLS) - offered(self.enabled, self.disabled)
+
+
+class AgentSettings(Section):
+    """`[agent]`: which model answers, and the budgets of one turn.
+
+    `api_key_env` names an environment variable of the runner. `max_steps` bounds the model
+    requests of one turn, `max_tokens` their tokens in and out, `turn_timeout_s` its seconds;
+    `history_turns` is how many earlier turns of the session the model is shown word by word.
+
+    `context_window` is how many tokens fit into one request. Where the turns shown take more
+    than the share `summary_trigger` of it, the oldest of them are summarised until the others
+    take no more than `summary_target` of it; the last `summary_min_turns` turns are never
+    summarised.
+    """
+
+    provider: Provider = "offline"
+    model: Annotated[Text, Field(max_length=1000, description="the provider's model name")] = ""
+    base_url: Annotated[Text, Field(description="http://… or https://…")] = ""
+    api_key_env: EnvName = ""
+    instructions: Annotated[
+        Text, Field(max_length=100_000, description="at most 100000 characters of text")
+    ] = ""
+    max_steps: Annotated[int, count(1, 1000)] = 20
+    max_tokens: Annotated[int, count(1, INT64_MAX)] = 200_000
+    turn_timeout_s: Annotated[float, number(1, 86_400, "of seconds ")] = 300
+    history_turns: Annotated[int, count(1, 10_000)] = 20
+    context_window: Annotated[int, count(8_000, 10_000_000)] = 64_000
+    summary_trigger: WindowShare = 0.7
+    summary_target: WindowShare = 0.4
+    summary_min_turns: Annotated[int, count(1, 1_000)] = 4
+
+    @field_validator("base_url")
+    @classmethod
+    def _is_url(cls, value: str) -> str:
+        if value and not re.match(r"https?://[^/\s]+", value):
+            raise PydanticCustomError("url", "is not a URL")
+        return value
+
+    @model_validator(mode="after")
+    def _summaries_shorten(self) -> Self:
+        if self.summary_target >= self.summary_trigger:
+            raise PydanticCustomError(
+                "summary",
+                "summary_target {target} must be less than summary_trigger {trigger}",
+                {"target": self.summary_target, "trigger": self.summary_trigger},
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.provider == "offline":
+            return self
+        if not self.model:
+            raise PydanticCustomError(
+                "model",
+                'provider "{provider}" needs a model: set model',
+                {"provider": self.provider},
+            )
+        if not self.api_key_env and not self.base_url:
+            raise PydanticCustomError(
+                "credential",
+                'provider "{provider}" needs a credential: set api_key_env to the name of the '
+                "environment variable that holds it (or base_url for a server without one)",
+                {"provider": self.provider},
+            )
+        return self
+
+
+class ShellSettings(Section):
+    """`[shell]`: whether commands run at all, which, and what they may use.
+
+    `allow` and `deny` are globs over one simple command ("git *"): its words, without quotes,
+    joined by single spaces. An empty `allow` means everything that is not denied. `operators`
+    false refuses pipes, lists, redirections and substitutions. `timeout_s` is that of a
+    command that names none.
+    """
+
+    enabled: Switch = True
+    network: ShellNetwork = "none"
+    allow: Globs = ()
+    deny: Globs = ()
+    operators: Switch = True
+    timeout_s: Annotated[float, number(1, COMMAND_TIMEOUT_MAX_S, "of seconds ")] = COMMAND_TIMEOUT_S
+    memory_mb: Annotated[int, count(128, 1024 * 1024)] = 1024
+    processes: Annotated[int, count(32, 32_768)] = 256
+    cpus: Cpus = 2.0
+
+
+class UserSettings(Section):
+    """What holds for one user, and all that their agent guest is told."""
+
+    memory: MemorySettings = MemorySettings()
+    tools: ToolsSettings = ToolsSettings()
+    agent: AgentSettings = AgentSettings()
+    shell: ShellSettings = ShellSettings()
+
+
+class EmbedderSettings(Section):
+    """`[embedder]`: what turns text into vectors, one process for all users of this host."""
+
+    backend: EmbedderBackend = "sentence-transformers"
+    model: Annotated[
+        Text, Field(min_length=1, max_length=1000, description="a model id or a local path")
+    ] = "all-MiniLM-L6-v2"
+
+
+class ContainerSettings(Section):
+    """`[container]`: the engine, the images and the agent guest's limits in the
+    container and micro_vm tiers.
+
+    `guest_uid` is whom guests run as where the runner is root; otherwise they
+    run as the runner's own user. `agent_network` "auto" opens a way out only
+    where a model provider or a memory server is configured. `runtime` is the OCI runtime of the
+    micro_vm tier.
+    """
+
+    engine: Annotated[
+        Text,
+        Field(pattern=r"^(auto|unix:///.+)$", description='"auto" or unix:///path/of/the.sock'),
+    ] = "auto"
+    images: Annotated[
+        Text,
+        Field(
+            pattern=r"^[a-z0-9][a-z0-9._/:-]{0,99}$", description="a prefix of image names: oxydra"
+        ),
+    ] = "oxydra"
+    runtime: Annotated[
+        Text, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="an OCI runtime")
+    ] = "kata"
+    guest_uid: Annotated[int, count(1, 2**31 - 2)] = 10_001
+    agent_network: AgentNetwork = "auto"
+    agent_memory_mb: Annotated[int, count(128, 1024 * 1024)] = 1024
+    agent_processes: Annotated[int, count(32, 32_768)] = 256
+    agent_cpus: Cpus = 2.0
+
+
+def to_json(settings: UserSettings) -> dict[str, str]:
+    """One JSON document per section, as the envelope carries them."""
+    return {name: section.model_dump_json() for name, section in settings}
+
+
+def from_json(sections: Mapping[str, str]) -> UserSettings:
+    """What an envelope carries, validated; an absent section or setting has its default.
+
+    Raises:
+        WireError: INVALID_ARGUMENT; it names the setting as an operator writes it, the
+            value that was seen and what is accepted.
+    """
+    try:
+        return UserSettings.model_validate(
+            {name: json.loads(document) for name, document in sections.items()}
+        )
+    except ValidationError as error:
+        first, *more = (
+            f"{dotted(key)}: {problem}" for key, problem in problems(UserSettings, error)
+        )
+        brief, details = f"bad setting {first}", "; ".join(more)
+    except ValueError as error:
+        brief, details = "a section of settings is not JSON", str(error)
+    raise WireError(
+        Code.INVALID_ARGUMENT,
+        brief,
+        details=details,
+        resolution="correct the setting in runner.toml, then: runner restart",
+    )
+
+
+Key = tuple[str, ...]
+"""A setting's name, section by section."""
+
+_TABLE: Final = "a table of settings"
+_BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
+_SHOWN_CHARS: Final = 80
+_BETWEEN_SETTINGS: Final = ("weights", "model", "credential", "key", "summary")
+"""Kinds of problems that are not of one setting alone."""
+
+
+def dotted(key: Key) -> str:
+    """How TOML writes a key."""
+    return ".".join(part if _BARE.fullmatch(part) else json.dumps(part) for part in key)
+
+
+def lookup(model: type[BaseModel], key: Key) -> type[BaseModel] | FieldInfo | None:
+    """The section or the setting that `key` names in `model`; None where there is none.
+
+    A field that maps names to sections (`users`) is a setting itself, and any name in it is
+    a section.
+    """
+    found: type[BaseModel] | FieldInfo | None = model
+    for name in key:
+        if isinstance(found, FieldInfo):
+            if get_origin(found.annotation) is not dict:
+                return None
+            found = get_args(found.annotation)[1]
+        elif found is not None and (field := found.model_fields.get(name)) is not None:
+            found = field.annotation if _is_section(field.annotation) else field
+        else:
+            return None
+    return found
+
+
+def keys_of(model: type[BaseModel]) -> Iterator[tuple[Key, FieldInfo]]:
+    """Every setting of `model` with its key."""
+    for name, field in model.model_fields.items():
+        if _is_section(field.annotation):
+            yield from (((name, *key), inner) for key, inner in keys_of(field.annotation))
+        else:
+            yield (name,), field
+
+
+def types_of(field: FieldInfo) -> frozenset[Any]:
+    """The plain types that a setting may have: int, str, tuple, Path, …"""
+    union = get_origin(field.annotation) in (Union, types.UnionType)
+    members = get_args(field.annotation) if union else (field.annotation,)
+    bare = [get_args(each)[0] if get_origin(each) is Annotated else each for each in members]
+    return frozenset(get_origin(each) or each for each in bare)
+
+
+def problems(model: type[BaseModel], error: ValidationError) -> list[tuple[Key, str]]:
+    """What was refused, by key: the value that was seen and what is accepted. A value that
+    may be a secret is not shown."""
+    return [_problem(model, item) for item in error.errors(include_url=False)]
+
+
+def _problem(model: type[BaseModel], item: ErrorDetails) -> tuple[Key, str]:
+    key: Key = ()
+    for part in item["loc"]:  # pydantic appends the names of validators and members of unions
+        if isinstance(part, int) or lookup(model, (*key, part)) is None:
+            break
+        key = (*key, part)
+    found = lookup(model, key)
+    if item["type"] == "extra_forbidden" and isinstance(found, type):
+        known = ", ".join(found.model_fields)
+        return (*key, str(item["loc"][-1])), f"no such setting; accepted: {known}"
+    if isinstance(item["input"], Mapping) and item["type"] in _BETWEEN_SETTINGS:
+        return key, item["msg"]
+    if item["type"] == "user_id":
+        return key, f"{_shown(item['input'])} {item['msg']}"
+    accepted = _accepted(found) or item["msg"]
+    if key[-1].endswith("_env") or item["type"] == "secret_in_url":
+        return key, f"the value is not shown; accepted: {accepted}"
+    return key, f"{_shown(item['input'])}; accepted: {accepted}"
+
+
+def _accepted(found: type[BaseModel] | FieldInfo | None) -> str:
+    """What a setting accepts, in words; empty where there is nothing to add."""
+    if not isinstance(found, FieldInfo) or get_origin(found.annotation) is dict:
+        return _TABLE
+    if found.description:
+        return found.description
+    choices = [value for value in get_args(found.annotation) if isinstance(value, str)]
+    return "one of " + ", ".join(choices) if choices else ""
+
+
+def _is_section(annotation: Any) -> TypeGuard[type[BaseModel]]:
+    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= _SHOWN_CHARS else text[:_SHOWN_CHARS] + "…"

@@ -1,0 +1,46 @@
+"""Settings for tests: what a guest is told, and values that no operator may set, such as a
+store for ten bytes or a wait of a minute."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from wire.limits import ENVELOPE_VERSION
+from wire.settings import MemorySettings
+from wire.v1.bootstrap_pb2 import BootstrapEnvelope
+
+from guest.memory.models import MemoryConfig, RemoteConfig
+
+TOKEN = "launch-token-0123456789"
+
+
+def memory_config(
+    db_path: Path, *, encryption_key: str = "", remote: RemoteConfig | None = None, **settings: Any
+) -> MemoryConfig:
+    """A store with settings that are not checked. `embed_wait_s` and `max_text_bytes` may be
+    given instead of the settings in other units."""
+    if "embed_wait_s" in settings:
+        settings["embed_wait_ms"] = settings.pop("embed_wait_s") * 1000
+    if "max_text_bytes" in settings:
+        settings["max_text_mb"] = settings.pop("max_text_bytes") / 2**20
+    unchecked = MemorySettings.model_construct(**settings)
+    return MemoryConfig(str(db_path), unchecked, encryption_key, remote)
+
+
+def envelope_for(root: Path, user_id: str = "alice") -> BootstrapEnvelope:
+    """What starts a guest in `root`, with every setting at its default; the directories of
+    its workspace are to be made."""
+    made = BootstrapEnvelope(
+        version=ENVELOPE_VERSION, user_id=user_id, tier="process", token=TOKEN, launch_id="l1"
+    )
+    made.gateway.address = f"unix:{root}/ipc/gateway.sock"
+    for name in ("internal", "shared", "tmp", "vault", "ipc", "logs"):
+        setattr(made.paths, name, str(root / name))
+    made.paths.database = str(root / "internal/memory.db")
+    return made
+
+
+def configure(envelope: BootstrapEnvelope, section: str, **settings: Any) -> None:
+    """Set some settings of one section in `envelope`."""
+    known = json.loads(envelope.settings.get(section, "{}"))
+    envelope.settings[section] = json.dumps({**known, **settings})

@@ -1,0 +1,25 @@
+"""What an envelope may carry as settings: the frozen schema of `wire.settings.UserSettings`.
+
+`python tools/settings_snapshot.py` writes `tests/contract/settings.json` anew. Do it only
+for a change that was decided; the diff is what reviewers look at.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from tool_snapshot import without_words
+from wire.settings import UserSettings
+
+SNAPSHOT = Path(__file__).resolve().parent.parent / "tests" / "contract" / "settings.json"
+
+
+def current() -> dict[str, Any]:
+    """Names, types, defaults and bounds of all settings; no wording."""
+    schema: dict[str, Any] = without_words(UserSettings.model_json_schema())
+    return schema
+
+
+if __name__ == "__main__":
+    SNAPSHOT.write_text(json.dumps(current(), indent=1) + "\n")
+    print(f"the settings' schema is frozen in {SNAPSHOT}")
