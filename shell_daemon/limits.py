@@ -10,7 +10,7 @@ from typing import Final
 
 from google.protobuf.message import Message
 from wire.errors import Code, WireError
-from wire.limits import COMMAND_MAX_CHARS
+from wire.limits import COMMAND_MAX_CHARS, COMMAND_TIMEOUT_MAX_S, COMMAND_TIMEOUT_S
 
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -33,8 +33,8 @@ class Settings:
     buffer_bytes: int = 256 * 1024
     stdin_bytes: int = 1024 * 1024
     free_bytes_min: int = 256 * 1024 * 1024
-    timeout_default: float = 60.0
-    timeout_max: float = 3600.0
+    timeout_default: float = COMMAND_TIMEOUT_S
+    timeout_max: float = COMMAND_TIMEOUT_MAX_S
     ended_max: int = 64
     ended_age: float = 600.0
     grace: float = 1.0
