@@ -3,6 +3,8 @@
 WireError
 └── GuestError            an operator must mend it: brief, details, resolution
     ├── StorageError      the database: corrupt, locked, full, of a newer version
+    │   ├── ChangeUnknownError   a server may or may not have made the change
+    │   └── AfterChangeError      the change was made, and what follows it failed
     └── EmbedderError     the embedder: absent, loading, broken (callers go on by keyword)
 ToolError                 the model can mend it: one short, actionable message
 """
@@ -16,6 +18,14 @@ class GuestError(WireError):
 
 class StorageError(GuestError):
     """The database did not do what was asked; nothing was acknowledged."""
+
+
+class ChangeUnknownError(StorageError):
+    """A server went away in the middle of a change, which it may or may not have made."""
+
+
+class AfterChangeError(StorageError):
+    """The change was made and is durable; reading it again, or erasing the old text, failed."""
 
 
 class EmbedderError(GuestError):

@@ -6,8 +6,9 @@ cancelled turn left half-done is closed here, on the way back in.
 """
 
 import itertools
+import json
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal, Protocol, cast
 
@@ -26,8 +27,11 @@ from pydantic_ai.messages import (
     UserPromptPart,
     repair_messages,
 )
+from wire.tools import FAMILIES
 
+from guest.memory.conversations.store import TOOL_INDEX_CHARS
 from guest.memory.models import Event, Role
+from guest.tools.base import ToolResult
 
 log = logging.getLogger(__name__)
 
@@ -38,6 +42,10 @@ _WRITTEN: Final[dict[Role, tuple[type[ModelRequestPart | ModelResponsePart], ...
 }
 """What a turn stores for each role. Nothing else is taken back in: an event may come from
 an imported file, where a system prompt or a URL to fetch could stand as well."""
+
+MEMORY_TOOLS: Final = frozenset(
+    tool for family in ("memory", "typed_memory", "working_memory") for tool in FAMILIES[family]
+)
 
 _FIRST_WINDOW = 64
 _LAST_WINDOW = 4096
@@ -128,6 +136,66 @@ def tool_message(
     metadata = {"material": list(material)} if material else None
     part = ToolReturnPart(tool, text, call_id, outcome=outcome, metadata=metadata)
     return ModelRequest(parts=[part])
+
+
+def event_text(tool: str, result: ToolResult) -> str:
+    """A finished call as people read it and search finds it: what it did, and what it brought.
+
+    What memory tools bring is left out: their notes are found by themselves, and must leave
+    nothing behind here when they are forgotten.
+    """
+    line = f"{tool}: {result.summary}"
+    if tool in MEMORY_TOOLS or result.is_error:
+        return line
+    brought = "\n".join(_strings(data_of(result.text)))
+    return f"{line}\n{brought}".strip()[:TOOL_INDEX_CHARS]
+
+
+def data_of(text: str) -> Any:
+    """The JSON that a tool's answer begins with; the text itself where it is cut."""
+    try:
+        return json.JSONDecoder().raw_decode(text)[0]
+    except ValueError:
+        return text
+
+
+def _strings(data: Any) -> Iterator[str]:
+    if isinstance(data, str):
+        if data.strip():
+            yield data
+    elif isinstance(data, dict | list):
+        for value in data.values() if isinstance(data, dict) else data:
+            yield from _strings(value)
+
+
+def previous_answer(events: Sequence[Event]) -> str:
+    """All that the agent said in the last of these turns in which it said anything."""
+    said = [(each.turn_id, each.text) for each in events if each.role == "assistant" and each.text]
+    return "\n\n".join(text.strip() for turn_id, text in said if turn_id == said[-1][0])
+
+
+def material_in(events: Iterable[Event]) -> tuple[str, ...]:
+    """What tools and prompts have brought in these turns that nobody vouched for."""
+    messages = [each for event in events if event.role != "user" for each in _read(event)]
+    found: list[ModelResponse | ToolReturnPart[Any]] = []
+    for message in messages:
+        if isinstance(message, ModelResponse):
+            found.append(message)
+        else:
+            found += (part for part in message.parts if isinstance(part, ToolReturnPart))
+    return tuple(dict.fromkeys(name for each in found for name in _material(each)))
+
+
+def _read(event: Event) -> list[ModelMessage]:
+    try:
+        return ModelMessagesTypeAdapter.validate_json(event.payload)
+    except ValidationError:
+        return []
+
+
+def _material(found: ModelResponse | ToolReturnPart[Any]) -> list[str]:
+    known = found.metadata.get("material") if isinstance(found.metadata, dict) else None
+    return [str(name) for name in known] if isinstance(known, list) else []
 
 
 def to_payload(message: ModelMessage) -> str:

@@ -15,12 +15,12 @@ from pydantic_ai.messages import (
 from wire.v1 import gateway_pb2
 
 from guest.agent import history
-from guest.agent.guard.earlier import earlier_in
-from guest.agent.guard.tool_events import event_text
-from guest.agent.save_guard import SaveGuard
+from guest.agent.receipts import saving, second_chance
+from guest.agent.receipts.ledger import Ledger, parsed, to_message
+from guest.agent.receipts.sources import Call
 from guest.agent.toolset import TurnDeps, finished
 from guest.agent.turn import Emit, Pipeline, TurnRequest
-from guest.memory.models import Event
+from guest.memory.models import Event, Receipt
 from guest.memory.storage.changes import Unbroken
 from guest.tools.base import Approve, ToolContext, ToolResult
 
@@ -31,11 +31,10 @@ _BREAK = "\n\n"
 class Run:
     """The state of one turn; made for it and dropped with it.
 
-    `steps` counts model requests, `answer` is the last recorded answer,
-    `unrecorded` the text that was streamed but not handed to the store yet. Text is
-    streamed by whole sentences, and only where it is true (`guest.agent.guard.held_text`):
-    what is held back while calls run, and then shown, becomes the beginning of the next
-    answer.
+    Attributes:
+        steps: How many requests the model was sent.
+        ledger: What memory did.
+        unrecorded: The text that was streamed and is not stored yet.
     """
 
     def __init__(
@@ -51,35 +50,41 @@ class Run:
     ) -> None:
         self.request = request
         self.steps = 0
-        self.answer = ""
         self.unrecorded = ""
+        self.ledger = Ledger(pipeline, approve)
+        self._offered = [tool.name for tool in pipeline.tools()]
         self._store = store
         self._storing = Unbroken()  # else what a cancelled turn was storing is stored again
+        self._changing = Unbroken()  # a change of memory that has begun is seen through
         self._emit = emit
-        before = earlier_in(earlier)
-        self._guard = SaveGuard(pipeline, request, approve, before, self._context)
-        self._material = dict.fromkeys(before.material)
+        self._earlier = earlier
+        self._material = dict.fromkeys(history.material_in(earlier))
         self._prompted: tuple[str, ...] = ()
+        self._calls: list[Call] = []
         self._recorded: set[str] = set()
-        self._answers = 0
+        self._answers: list[str] = []
         self._paragraph_due = False
-        self.deps = TurnDeps(
-            context=self._context,
-            emit=emit,
-            record=self.record_call,
-            redact=redact,
-            approve=approve,
-        )
+        self.deps = TurnDeps(emit=emit, redact=redact, call=self.call)
 
-    def shown(self, material: Iterable[str], note_ids: Iterable[str] = ()) -> None:
-        """The prompt has brought in these notes, and this material that nobody vouched for."""
+    @property
+    def answer(self) -> str:
+        """All that the model has answered, without what it said beside calls."""
+        return _BREAK.join(self._answers)
+
+    def shown(self, material: Iterable[str]) -> None:
+        """The prompt has brought in this material, for which nobody vouched."""
         self._prompted = tuple(material)
         self._material |= dict.fromkeys(self._prompted)
-        self._guard.shown(tuple(note_ids))
 
-    async def stream_answer(self, stream: AsyncIterable[Any]) -> None:
-        """Pass the text of one streamed answer on, as it comes."""
+    async def stream_answer(self, stream: AsyncIterable[Any], *, unless: str = "") -> None:
+        """Pass the text of one streamed answer on, as it comes.
+
+        Args:
+            stream: The events of the answer.
+            unless: An answer that says exactly this is not passed on.
+        """
         said = apart = False
+        waiting = ""
         async for event in stream:
             text = ""
             if isinstance(event, PartStartEvent):
@@ -88,48 +93,66 @@ class Run:
                 text = event.part.content
             elif isinstance(event, PartDeltaEvent) and isinstance(event.delta, TextPartDelta):
                 text = event.delta.content_delta
-            if text:
-                text = _BREAK + text if apart else text
-                said, apart = True, False
-                await self._say(self._guard.text.add(history.storable(text)))
+            if not text:
+                continue
+            text = waiting + (_BREAK + text if apart else text)
+            said, apart, waiting = True, False, ""
+            if unless and unless.startswith(text.strip()):
+                waiting = text
+                continue
+            unless = ""
+            await self._say(history.storable(text))
+        if waiting.strip() != unless:
+            await self._say(history.storable(waiting))
 
     async def record_answer(self, response: ModelResponse) -> None:
-        """Store a whole answer as it was shown; a final one is first made true."""
-        self._answers += 1
+        """Store a whole answer as it was shown."""
+        said, self.unrecorded = self.unrecorded, ""
         if response.tool_calls:
-            await self._say(self._guard.text.pause())
-        else:
-            await self._say(self._guard.text.end())
-            if history.text_of(response):  # else the model is asked once more
-                await self._add(await self._guard.amend(self.unrecorded))
-        self.answer, self.unrecorded = self.unrecorded, ""
-        await self._append_answer(_showing(response, self.answer), self.answer)
+            await self._append_answer(response, said)
+        elif said or not history.text_of(response):  # else nothing was to be added
+            if said:
+                self._answers.append(said)
+            await self._append_answer(response, said)
 
     async def record_cut_off(self) -> None:
-        """See through what is being stored, and store what was shown of an answer that never
-        became whole."""
+        """Store what was shown of an answer that never became whole, and see through what is
+        being stored or changed."""
         await self._storing.finish()
         said, self.unrecorded = self.unrecorded, ""
         if said:
             await self._append_answer(history.assistant_text(said), said)
+        await self._changing.finish()
 
-    async def save_what_was_asked(self) -> None:
-        """For a turn that fails: show what the model has said so far and is true, save what
-        the user asked to be kept, and say how that went."""
-        await self._say(self._guard.text.end())
-        await self._add(await self._guard.keep())
-
-    async def record_call(
-        self, call_id: str, tool: str, arguments: Any, result: ToolResult
-    ) -> None:
-        """Store a finished call's result."""
-        self._guard.saw(tool, arguments, result, self._answers)
-        self._material |= dict.fromkeys(result.material)
-        self._recorded.add(call_id)
-        message = history.tool_message(
-            call_id, tool, result.text, is_error=result.is_error, material=result.material
+    def second_chance(self) -> str:
+        """What the model is told when it is to be asked once more; empty where it is not."""
+        return second_chance.facts(
+            self.request.text,
+            self.answer,
+            self.ledger,
+            can_save=any(self.ledger.change_of(name, {}) for name in self._offered),
         )
-        await self._append("tool", event_text(tool, result), history.to_payload(message))
+
+    def ask_once_more(self) -> None:
+        """What the model says from now on is a paragraph of its own."""
+        self._paragraph_due = bool(self._answers)
+
+    async def save_by_itself(self) -> None:
+        """Save what the user asked for beyond doubt, if nothing was kept in this turn."""
+        request = None if self.ledger.kept else saving.request_in(self.request.text)
+        if request is not None:
+            saver = saving.Saver(self.ledger, self._offered, self._context)
+            previous = history.previous_answer(self._earlier)
+            work = saver.save(request, self._calls, previous, self._tell)
+            await self._changing.run(work)
+
+    async def call(self, call_id: str, tool: str, arguments: Any) -> ToolResult:
+        """Run one call of the model, store its result and tell the watcher. A change of
+        memory goes on to its end, also where the turn is cancelled meanwhile."""
+        call = self._call(call_id, tool, arguments)
+        if self.ledger.change_of(tool, arguments) is not None:
+            return await self._changing.run(call)
+        return await call
 
     async def watch_calls(self, events: AsyncIterable[Any]) -> None:
         """See the calls of one answer through, with those that reached no tool."""
@@ -139,9 +162,34 @@ class Run:
                 part = event.part
                 if part.tool_call_id not in self._recorded:
                     await self._record_refused(part.tool_call_id, part.tool_name, str(part.content))
-                await self._say(self._guard.text.release())
-        await self._say(self._guard.text.end())
-        self._paragraph_due = bool(self.unrecorded)
+
+    async def tell_if_unstored(self) -> None:
+        """Tell the watcher, once, that what is said is not being stored right now."""
+        if sentence := self._store.unstored(self.request.context.session_id):
+            before = _BREAK if self._answers else ""
+            await self._emit(gateway_pb2.TextDelta(text=f"{before}({sentence}){_BREAK}"))
+
+    async def _call(self, call_id: str, tool: str, arguments: Any) -> ToolResult:
+        result = await self.ledger.call(self._context(), tool, arguments)
+        await self._record_call(call_id, tool, arguments, result)
+        await self._emit(finished(call_id, tool, result))
+        for receipt in result.receipts:
+            await self._tell(receipt)
+        return result
+
+    async def _tell(self, receipt: Receipt) -> None:
+        await self._emit(to_message(receipt, self.request.context.turn_id))
+
+    async def _record_call(
+        self, call_id: str, tool: str, arguments: Any, result: ToolResult
+    ) -> None:
+        self._calls.append(Call(tool, parsed(arguments), result))
+        self._material |= dict.fromkeys(result.material)
+        self._recorded.add(call_id)
+        message = history.tool_message(
+            call_id, tool, result.text, is_error=result.is_error, material=result.material
+        )
+        await self._append("tool", history.event_text(tool, result), history.to_payload(message))
 
     async def _record_refused(self, call_id: str, tool: str, text: str) -> None:
         tool = history.storable(tool)
@@ -149,14 +197,8 @@ class Run:
             text=text, is_error=True, summary=text.split("\n", 1)[0][:_SUMMARY_CHARS], duration_ms=0
         )
         await self._emit(gateway_pb2.ToolCallStarted(call_id=call_id, tool=tool))
-        await self.record_call(call_id, tool, None, result)
+        await self._record_call(call_id, tool, None, result)
         await self._emit(finished(call_id, tool, result))
-
-    async def tell_if_unstored(self) -> None:
-        """Tell the watcher, once, that what is said is not being stored right now."""
-        if sentence := self._store.unstored(self.request.context.session_id):
-            before = _BREAK if self.answer else ""
-            await self._emit(gateway_pb2.TextDelta(text=f"{before}({sentence}){_BREAK}"))
 
     def _context(self) -> ToolContext:
         """For the next call: with all that the model has before its eyes by now."""
@@ -164,21 +206,12 @@ class Run:
             self.request.context, asked=self.request.text, material=tuple(self._material)
         )
 
-    async def _add(self, statement: str) -> None:
-        """Say something in the runtime's own name, as a paragraph."""
-        if statement:
-            self._paragraph_due = bool(self.unrecorded)
-            await self._say(history.storable(statement))
-
     async def _say(self, text: str) -> None:
-        if self._guard.text.struck and not self.unrecorded:
-            text = text.lstrip()
         if not text:
             return
         if self._paragraph_due:
             self._paragraph_due = False
-            ended = len(self.unrecorded) - len(self.unrecorded.rstrip("\n"))
-            text = _BREAK[ended:] + text.lstrip()
+            await self._emit(gateway_pb2.TextDelta(text=_BREAK))
         await self._emit(gateway_pb2.TextDelta(text=text))
         self.unrecorded += text
 
@@ -201,14 +234,3 @@ class Run:
             )
         )
         await self.tell_if_unstored()
-
-
-def _showing(response: ModelResponse, text: str) -> ModelResponse:
-    """`response` with `text` instead of its own, where that is another."""
-    if history.storable(history.text_of(response)) == text:
-        return response
-    others = [part for part in response.parts if not isinstance(part, TextPart)]
-    place = next((n for n, part in enumerate(response.parts) if isinstance(part, TextPart)), 0)
-    place = min(place, len(others))
-    shown = [TextPart(text)] if text else []
-    return replace(response, parts=[*others[:place], *shown, *others[place:]])

@@ -13,36 +13,28 @@ from typing import Any, Protocol
 from pydantic_ai import RunContext, ToolFailed
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
-from wire.errors import WireError
 from wire.v1 import gateway_pb2
 
 from guest.agent.history import storable
 from guest.agent.turn import Emit, Pipeline
-from guest.tools.base import Approve, Safety, Tool, ToolContext, ToolResult
+from guest.tools.base import Safety, Tool, ToolResult
 
 _ARGUMENTS = "arguments"
 
 
-class Record(Protocol):
-    """Writes a finished call through to the store."""
+class RunCall(Protocol):
+    """Runs a call, stores its result and tells the watcher how it ended."""
 
-    async def __call__(
-        self, call_id: str, tool: str, arguments: Any, result: ToolResult
-    ) -> None: ...
+    async def __call__(self, call_id: str, tool: str, arguments: Any) -> ToolResult: ...
 
 
 @dataclass(frozen=True)
 class TurnDeps:
-    """What the tool calls of one run share: passed by pydantic-ai, kept by nobody.
+    """What the tool calls of one run share: passed by pydantic-ai, kept by nobody."""
 
-    `context` makes that of the next call: what earlier ones brought is in it.
-    """
-
-    context: Callable[[], ToolContext]
     emit: Emit
-    record: Record
     redact: Callable[[str], str]
-    approve: Approve | None
+    call: RunCall
 
 
 class _AsWritten:
@@ -90,13 +82,7 @@ class PipelineToolset(AbstractToolset[TurnDeps]):
                 call_id=call_id, tool=name, arguments_json=storable(turn.redact(_json(arguments)))
             )
         )
-        try:
-            result = await self._pipeline.call(turn.context(), name, arguments, turn.approve)
-        except WireError as error:
-            text = f"the tool is unavailable: {error.brief}"
-            result = ToolResult(text=text, is_error=True, summary=text, duration_ms=0)
-        await turn.record(call_id, name, arguments, result)
-        await turn.emit(finished(call_id, name, result))
+        result = await turn.call(call_id, name, arguments)
         if result.is_error:
             raise ToolFailed(result.text)
         return result.text

@@ -14,6 +14,7 @@ Progress = (
     | gateway_pb2.ToolCallStarted
     | gateway_pb2.ToolCallFinished
     | gateway_pb2.ApprovalRequested
+    | gateway_pb2.MemoryReceipt
 )
 """What may happen within a turn; the gateway numbers these into `TurnEvent`s."""
 

@@ -4,7 +4,8 @@ The conversation with the model, its streaming and its tool calls are
 pydantic-ai's. What is promised here: the user's message is durable before the
 model is asked, every answer and tool result before anything follows from it;
 budgets and cancellation end a turn at any point and leave a history that the
-next turn can stand on; a turn ends in exactly one outcome.
+next turn can stand on; a turn ends in exactly one outcome, with a receipt for each
+change of memory.
 """
 
 import asyncio
@@ -14,7 +15,9 @@ from functools import partial
 
 import pydantic_ai
 from pydantic_ai import Agent, UsageLimitExceeded, UsageLimits
+from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
+from pydantic_ai.usage import RunUsage
 from wire.errors import Code, WireError
 from wire.settings import AgentSettings
 from wire.v1 import gateway_pb2
@@ -23,6 +26,8 @@ from guest.agent import failures, history
 from guest.agent.prompt.builder import ContextBuilder, Prepared
 from guest.agent.prompt.fitting import FitToWindow
 from guest.agent.prompt.summary import Rolled
+from guest.agent.receipts.ledger import to_messages
+from guest.agent.receipts.second_chance import NOTHING_TO_ADD, STEPS_MAX
 from guest.agent.recorder import Run
 from guest.agent.toolset import PipelineToolset, TurnDeps
 from guest.agent.turn import Emit, Outcome, Pipeline, TurnRequest
@@ -68,8 +73,8 @@ class TurnLoop:
     ) -> Outcome:
         """Run one turn to its outcome; the caller sees to one turn at a time per session.
 
-        Raises `CancelledError` when cancelled, after what was said so far has
-        been kept, and `WireError` (ALREADY_EXISTS) for a turn id that the
+        A turn that is cancelled fails with CANCELLED, after what was said and changed so
+        far has been kept. Raises `WireError` (ALREADY_EXISTS) for a turn id that the
         session has seen, before anything is written.
         """
         context = request.context
@@ -93,21 +98,25 @@ class TurnLoop:
             payload=history.to_payload(history.user_message(request.text)),
         )
         run = Run(request, self._store, self._pipeline, self._redact, emit, approve, earlier=events)
+        outcome: Outcome
         try:
             await run.tell_if_unstored()
             outcome = await self._to_outcome(run, events, latest)
-            if isinstance(outcome, gateway_pb2.TurnFailed) and outcome.code != Code.NOT_FOUND:
-                await run.save_what_was_asked()
-            return outcome
+            if getattr(outcome, "code", "") != Code.NOT_FOUND:
+                await run.save_by_itself()
+        except asyncio.CancelledError:
+            outcome = failures.failed(Code.CANCELLED, "the turn was cancelled")
         finally:
-            await self._keep_what_was_said(run)
+            await self._finish(run)
+        outcome.receipts.extend(to_messages(run.ledger.all(), context.turn_id))
+        return outcome
 
     async def _to_outcome(self, run: Run, events: Sequence[Event], latest: Rolled) -> Outcome:
         clock = asyncio.timeout(self._settings.turn_timeout_s)
         try:
             async with clock:
                 prepared = await self._context.build(run.request, events, latest)
-                run.shown(prepared.material, prepared.note_ids)
+                run.shown(prepared.material)
                 return await self._converse(run, prepared)
         except TimeoutError as error:
             if clock.expired():
@@ -121,35 +130,66 @@ class TurnLoop:
     async def _converse(self, run: Run, prepared: Prepared) -> Outcome:
         asked = run.request.text
         working = partial(self._context.working_memory, run.request.context)
-        window = self._settings.context_window
+        fitting = FitToWindow(prepared, asked, self._settings.context_window, working)
+        messages, usage = await self._ask(
+            run, prepared, fitting, asked, prepared.messages, prepared.usage
+        )
+        if facts := run.second_chance():
+            run.ask_once_more()
+            try:
+                _, usage = await self._ask(
+                    run, prepared, fitting, facts, messages, usage, unless=NOTHING_TO_ADD
+                )
+            except (WireError, SessionNotFound, TimeoutError):
+                raise
+            except Exception as error:  # the model has answered: the turn has not failed
+                log.info("asking once more brought nothing: %s", self._redact(str(error)))
+        return gateway_pb2.TurnCompleted(
+            text=run.answer,
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
+            steps=run.steps,
+        )
+
+    async def _ask(
+        self,
+        run: Run,
+        prepared: Prepared,
+        fitting: FitToWindow,
+        prompt: str,
+        messages: Sequence[ModelMessage],
+        usage: RunUsage,
+        *,
+        unless: str = "",
+    ) -> tuple[list[ModelMessage], RunUsage]:
+        """Ask the model until it has answered; the conversation since, and what it took.
+
+        With `unless` it is asked once more, for a few steps, and that answer means nothing.
+        """
+        most = self._settings.max_steps
+        limits = UsageLimits(
+            request_limit=min(most, run.steps + STEPS_MAX) if unless else most,
+            total_tokens_limit=self._settings.max_tokens,
+        )
         async with self._agent.iter(
-            asked,
-            message_history=prepared.messages,
+            prompt,
+            message_history=messages,
             instructions=prepared.instructions,
             deps=run.deps,
-            usage=prepared.usage,
-            capabilities=[FitToWindow(prepared, asked, window, working)],
-            usage_limits=UsageLimits(
-                request_limit=self._settings.max_steps,
-                total_tokens_limit=self._settings.max_tokens,
-            ),
+            usage=usage,
+            capabilities=[fitting],
+            usage_limits=limits,
         ) as conversation:
             async for node in conversation:
                 if Agent.is_model_request_node(node):
                     async with node.stream(conversation.ctx) as stream:
-                        await run.stream_answer(stream)
+                        await run.stream_answer(stream, unless=unless)
                     run.steps = conversation.usage.requests
                 elif Agent.is_call_tools_node(node):
                     await run.record_answer(node.model_response)
                     async with node.stream(conversation.ctx) as calls:
                         await run.watch_calls(calls)
-        usage = conversation.usage
-        return gateway_pb2.TurnCompleted(
-            text=run.answer,
-            input_tokens=usage.input_tokens,
-            output_tokens=usage.output_tokens,
-            steps=usage.requests,
-        )
+        return conversation.all_messages(), conversation.usage
 
     def _explain(self, error: Exception) -> gateway_pb2.TurnFailed:
         if isinstance(error, WireError):
@@ -166,10 +206,11 @@ class TurnLoop:
             Code.INTERNAL, "internal error", "runner logs has the details; ask again"
         )
 
-    async def _keep_what_was_said(self, run: Run) -> None:
-        """Store the text of an answer that was cut off, even while being cancelled."""
+    async def _finish(self, run: Run) -> None:
+        """Store the text of an answer that was cut off and see changes through, even while
+        being cancelled; what takes too long goes on without the turn."""
         keeping = asyncio.ensure_future(run.record_cut_off())
         try:
             await asyncio.wait_for(asyncio.shield(keeping), _KEEP_TIMEOUT_S)
         except (WireError, TimeoutError) as error:
-            log.error("what the model had said was not kept: %s", error)
+            log.error("what the turn had done was not kept in time: %s", error)

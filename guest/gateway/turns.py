@@ -28,6 +28,7 @@ _FIELD_OF = {
     gateway_pb2.ToolCallStarted: "tool_started",
     gateway_pb2.ToolCallFinished: "tool_finished",
     gateway_pb2.ApprovalRequested: "approval",
+    gateway_pb2.MemoryReceipt: "receipt",
     gateway_pb2.TurnCompleted: "completed",
     gateway_pb2.TurnFailed: "failed",
 }

@@ -88,6 +88,32 @@ class Origin:
     material: bool = False
 
 
+MemoryAction = Literal["saved", "updated", "superseded", "deleted", "restored"]
+AskedBy = Literal["model", "runtime", "person"]
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What one change did to memory. It never holds the note's text: a note that is
+    forgotten must leave no copy here.
+
+    `unknown` means that nobody can tell whether the change was made, because a server's
+    answer was lost. `note_id` is empty for a save that failed, `version` 0 where there is
+    none. `searchable` says how the note is found, empty where it is not known. `reason` says
+    why a change failed, or what else is to be said of it.
+    """
+
+    action: MemoryAction
+    outcome: Literal["done", "failed", "unknown"]
+    note_id: str = ""
+    version: int = 0
+    searchable: Literal["", "semantic", "keyword"] = ""
+    durable: bool = False
+    asked_by: AskedBy = "model"
+    reason: str = ""
+    created_at: str = field(default_factory=lambda: now())
+
+
 @dataclass(frozen=True)
 class Details:
     """What is known of a note besides its text. `confidence` lies in [0, 1];

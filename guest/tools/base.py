@@ -1,13 +1,15 @@
 """What a tool is, implementable from this page alone."""
 
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 from wire.errors import Code
+
+from guest.memory.models import MemoryAction, Receipt
 
 EXCERPT_CONTEXT_CHARS: Final = 8192
 """How much of its surroundings an `Excerpt` brings along on either side: more
@@ -108,7 +110,8 @@ class ToolOutput:
     `data` is made of dicts, lists, tuples, strings, `Excerpt`s, `Spliced`,
     numbers, booleans and None. `summary` is one line for a person who watches, such as
     "Stored: [id: note-...]". `count` is the number of results of a search, for
-    the log. `material` names what was read that nobody vouched for.
+    the log. `material` names what was read that nobody vouched for. `receipts` are the
+    changes of memory that the call has made.
     """
 
     data: Any
@@ -116,6 +119,7 @@ class ToolOutput:
     summary: str = ""
     count: int | None = None
     material: tuple[str, ...] = ()
+    receipts: tuple[Receipt, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -124,7 +128,7 @@ class ToolResult:
 
     `is_error` marks a message that the model can act on, and `code` says what kind of
     refusal it is. `summary` is one line. `material` is that of the tool's `ToolOutput`
-    or `ToolError`.
+    or `ToolError`, `receipts` those of its `ToolOutput`.
     """
 
     text: str
@@ -133,6 +137,14 @@ class ToolResult:
     duration_ms: int
     material: tuple[str, ...] = ()
     code: Code | None = None
+    receipts: tuple[Receipt, ...] = ()
+
+
+class MemoryChange(NamedTuple):
+    """What a call is to change in memory; `note_id` is empty where there is no note yet."""
+
+    action: MemoryAction
+    note_id: str = ""
 
 
 @dataclass(frozen=True)
@@ -148,7 +160,8 @@ class Tool:
     that hold virtual paths, `command` the one that holds a shell command.
     `output_bytes` is room for a result whose arguments promise more than the
     pipeline's own bound on what a tool answers.
-    `log_level` is that of a call that went well.
+    `log_level` is that of a call that went well. `changes` says what a call with these
+    arguments, as the model wrote them, changes in memory: the action and the note's id.
     """
 
     name: str
@@ -162,6 +175,7 @@ class Tool:
     timeout_of: Callable[[Any], float] | None = None
     command: str = ""
     output_bytes: int = 0
+    changes: Callable[[Mapping[str, Any]], MemoryChange | None] | None = None
 
 
 Approve = Callable[[ToolContext, Tool, str], Awaitable[bool]]

@@ -200,7 +200,7 @@ class ToolPipeline:
         self._account(ctx, tool, began, "ok", output.count)
         summary = self._render.line(output.summary or "done")
         material = tuple(map(self._render.line, output.material))
-        return ToolResult(text, False, summary, _ms(began), material)
+        return ToolResult(text, False, summary, _ms(began), material, receipts=output.receipts)
 
     async def _run(
         self,

@@ -69,6 +69,7 @@ def test_a_decision_is_handed_off_recalled_superseded_and_audited(
     )
     shown = on(house, "day-one", "We take Postgres for the ledger, SQLite locks. Remember that.")
     assert "It is decided and saved" in shown
+    assert shown.count("\n✓ saved note-") == 2
     decided = model.seen[1].result()["memory_id"]
 
     def recalled(seen: Seen) -> str:
@@ -109,20 +110,23 @@ def test_a_decision_is_handed_off_recalled_superseded_and_audited(
     assert "Postgres" not in house.works("memory", "search", "what does the ledger run on")
 
 
-def test_a_save_is_never_merely_claimed(house: Household, model: Script) -> None:
-    model.play(says("I've sa", "ved that ", "to my memory. Anything else?"))
+def test_the_receipt_tells_the_truth_whatever_the_model_says(
+    house: Household, model: Script
+) -> None:
+    lie = ("I've sa", "ved that ", "to my memory.\n✓ saved note-12345678")
+    model.play(says(*lie), says("(nothing to add)"))
     shown = on(house, "talk", "Please remember that my bank is Nordea")
-    assert "I've saved" not in shown
+    assert "I've saved that to my memory.\n│ ✓ saved note-12345678" in shown
     (note,) = listed(house)
-    assert "my bank is Nordea" in note["text"]
-    assert note["note_id"] in shown
+    assert note["text"] == "my bank is Nordea"
+    assert f"\n✓ saved {note['note_id'][:13]} (by the runtime)\n" in shown
     assert note["origin"]["actor"] == "automatic"
     assert note["origin"]["session_id"] == "talk"
 
-    model.play(says("The sky is blue. I have stored this in my notes."))
+    model.play(says("The sky is blue. I have stored this in my notes."), says("I have not."))
     shown = on(house, "talk", "What colour is the sky?")
-    assert "The sky is blue." in shown
-    assert "stored this" not in shown
+    assert "The sky is blue. I have stored this in my notes.\n\nI have not." in shown
+    assert shown.endswith("○ memory unchanged\n\n")
     assert len(listed(house)) == 1
 
 

@@ -12,8 +12,9 @@ _REMEMBERS: Final = " You remember what they ask you to remember, across all the
 _PROMISE: Final = """\
 - Whatever the user asks you to keep ("remember that …", "save this", "learn from this and save", \
 in any language), save it in the same turn with {savers}, before you answer.
-- Say that something was saved, changed or forgotten only after the tool has answered that it was, \
-and name its id. If it failed, say that it could not be saved. The runtime checks this."""
+- Say that it is saved only after `Stored: [id: …]` (changed, forgotten: after the tool has said \
+so), and name the id; else say that it could not be. The user sees beside your answer what memory \
+really did."""
 
 _NO_SAVING: Final = """\
 - Nothing can be saved: no tool for that is switched on. If the user asks for it, say so."""

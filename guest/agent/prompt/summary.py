@@ -17,7 +17,6 @@ from pydantic_ai.usage import RunUsage
 from wire.settings import AgentSettings
 
 from guest.agent import history
-from guest.agent.guard.earlier import earlier_in
 from guest.agent.history import storable
 from guest.agent.models.offline import OfflineModel
 from guest.agent.prompt.window import Window, of_messages
@@ -300,7 +299,7 @@ class Summaries:
             made_by=made.made_by,
             material=latest.summary.material
             or any(event.role == "tool" for event in folded)
-            or bool(earlier_in(folded).material),
+            or bool(history.material_in(folded)),
         )
         try:
             value = summary.model_dump_json()

@@ -7,7 +7,7 @@ from typing import Any, Final, TypeVar
 
 from wire.errors import Code
 
-from guest.errors import StorageError
+from guest.errors import AfterChangeError, StorageError
 
 _T = TypeVar("_T")
 
@@ -47,7 +47,7 @@ def afterwards(done: str) -> Iterator[None]:
     try:
         yield
     except StorageError as error:
-        raise StorageError(
+        raise AfterChangeError(
             error.code, done, details=error.brief, resolution=error.resolution
         ) from error
 

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 from libsql_client import LibsqlError
 from wire.errors import Code
 
-from guest.errors import StorageError
+from guest.errors import ChangeUnknownError, StorageError
 from guest.memory.models import RemoteConfig
 from guest.memory.storage import base
 from guest.memory.storage.availability import NOTHING_CHANGED
@@ -140,8 +140,8 @@ def _unreachable(error: Exception, where: str) -> StorageError:
     )
 
 
-def _unknown(error: Exception, where: str) -> StorageError:
-    return StorageError(
+def _unknown(error: Exception, where: str) -> ChangeUnknownError:
+    return ChangeUnknownError(
         Code.UNAVAILABLE,
         f"the memory server {where} did not answer; it is not known whether the change was stored",
         details=str(error),

@@ -4,14 +4,23 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Final
+from typing import Final, Literal
 
 from wire.errors import Code
 
 from guest.errors import ToolError
-from guest.memory.models import Hit, MemoryFull, Note, SaveOutcome
+from guest.memory.models import (
+    AskedBy,
+    Hit,
+    MemoryAction,
+    MemoryFull,
+    Note,
+    Receipt,
+    SaveOutcome,
+)
 from guest.memory.notes.contradiction import contradictions
 from guest.memory.search.context_block import one_line, source_of
+from guest.tools.base import ToolContext
 
 SCORE_DIGITS: Final = 4
 _MARKS_MAX_BYTES: Final = 3_000
@@ -111,6 +120,66 @@ def _marked(found: Iterable[tuple[str, str]]) -> tuple[str, ...]:
 
 def _mark(what: Iterable[str], where: str = "") -> str:
     return f"{', '.join(what)} came from what was read{where}, not from the user"
+
+
+_ASKED_BY: Final[dict[str, AskedBy]] = {
+    "agent": "model",
+    "automatic": "runtime",
+    "user": "person",
+}
+
+
+def asked_by(context: ToolContext) -> AskedBy:
+    """Who asked for a change that is made in `context`."""
+    return _ASKED_BY[context.actor]
+
+
+def receipt(
+    context: ToolContext,
+    action: MemoryAction,
+    note_id: str,
+    *,
+    version: int = 0,
+    searchable: Literal["", "semantic", "keyword"] = "",
+    reason: str = "",
+) -> tuple[Receipt, ...]:
+    """The receipt of a change that was made in `context`."""
+    return (
+        Receipt(
+            action,
+            "done",
+            note_id,
+            version,
+            searchable,
+            durable=True,
+            asked_by=asked_by(context),
+            reason=reason,
+        ),
+    )
+
+
+def written(context: ToolContext, note: Note) -> tuple[Receipt, ...]:
+    """The receipt of a note that was stored anew, or in its next version."""
+    return receipt(
+        context,
+        "saved" if note.version == 1 else "updated",
+        note.note_id,
+        version=note.version,
+        searchable="semantic" if note.embedded else "keyword",
+    )
+
+
+def saved(context: ToolContext, outcome: SaveOutcome) -> tuple[Receipt, ...]:
+    """The receipt of a save; of a note that said exactly the same before, too."""
+    note = outcome.note
+    return receipt(
+        context,
+        "saved",
+        note.note_id,
+        version=note.version,
+        searchable=outcome.searchable,
+        reason="" if outcome.created else "it was there already",
+    )
 
 
 @contextmanager

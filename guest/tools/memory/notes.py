@@ -16,7 +16,7 @@ from guest.memory.models import (
 )
 from guest.memory.notes.contradiction import contradictions
 from guest.memory.search.context_block import render
-from guest.tools.base import Safety, Tool, ToolContext, ToolOutput
+from guest.tools.base import MemoryChange, Safety, Tool, ToolContext, ToolOutput
 from guest.tools.memory.answers import (
     SCORE_DIGITS,
     about_similar,
@@ -27,9 +27,12 @@ from guest.tools.memory.answers import (
     material_of,
     not_found,
     passages,
+    receipt,
     refusing_what_is_full,
     stale_version,
+    written,
 )
+from guest.tools.memory.answers import saved as receipt_of_save
 from guest.tools.memory.arguments import (
     CONTEXT_MAX_TOKENS,
     ContextArguments,
@@ -109,7 +112,8 @@ def memory_tools(memory: NoteStore) -> list[Tool]:
             description=(
                 "Remember something about the user or their work across all sessions: preferences, "
                 "facts, decisions. Write it so that it is understood without this conversation. "
-                "Say that it is saved only after this tool answered with a note_id. Look at "
+                "Say that it is saved only after `Stored: [id: …]`, with that id; else say that it "
+                "could not be. Look at "
                 "`similar`: where one of these notes says the same in an older form, update that "
                 "note instead of keeping both."
             ),
@@ -117,6 +121,7 @@ def memory_tools(memory: NoteStore) -> list[Tool]:
             safety=Safety.SIDE_EFFECTING,
             timeout=WRITE_TIMEOUT_S,
             run=tools.save,
+            changes=lambda _: MemoryChange("saved"),
         ),
         Tool(
             name="memory_update",
@@ -129,6 +134,7 @@ def memory_tools(memory: NoteStore) -> list[Tool]:
             safety=Safety.SIDE_EFFECTING,
             timeout=WRITE_TIMEOUT_S,
             run=tools.update,
+            changes=lambda given: MemoryChange("updated", str(given.get("note_id", ""))),
         ),
         Tool(
             name="memory_delete",
@@ -140,6 +146,7 @@ def memory_tools(memory: NoteStore) -> list[Tool]:
             safety=Safety.SIDE_EFFECTING,
             timeout=WRITE_TIMEOUT_S,
             run=tools.delete,
+            changes=lambda given: MemoryChange("deleted", str(given.get("note_id", ""))),
         ),
         Tool(
             name="memory_context",
@@ -224,6 +231,7 @@ class _MemoryTools:
             },
             notes=(*marks_of(*held), *about_similar(saved, arguments.content)),
             summary=message,
+            receipts=receipt_of_save(context, saved),
             material=(*material_in(*held), *material_of(saved.similar)),
         )
 
@@ -252,6 +260,7 @@ class _MemoryTools:
             data={"note_id": note.note_id, "version": note.version, "message": message},
             notes=(*same, *contradictions(updated.similar, arguments.content)),
             summary=message,
+            receipts=written(context, note),
         )
 
     async def delete(self, context: ToolContext, arguments: DeleteArguments) -> ToolOutput:
@@ -262,7 +271,11 @@ class _MemoryTools:
         except NoteNotFound:
             raise not_found(note_id) from None
         message = f"Deleted: [id: {note_id}]"
-        return ToolOutput(data={"note_id": note_id, "message": message}, summary=message)
+        return ToolOutput(
+            data={"note_id": note_id, "message": message},
+            summary=message,
+            receipts=receipt(context, "deleted", note_id),
+        )
 
     async def _seen(self, context: ToolContext, note_id: str) -> Note:
         """The note. Raises `NoteNotFound` also where only another session sees it; a person

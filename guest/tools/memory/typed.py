@@ -22,15 +22,17 @@ from guest.memory.models import (
 from guest.memory.notes.supersession import SupersedeRefused
 from guest.memory.notes.typed import Recalled
 from guest.memory.validation import RATIONALE_MAX_CHARS
-from guest.tools.base import Arguments, Safety, Tool, ToolContext, ToolOutput
+from guest.tools.base import Arguments, MemoryChange, Safety, Tool, ToolContext, ToolOutput
 from guest.tools.memory.answers import (
     about_similar,
     marks_of,
     material_in,
     material_of,
     quoted,
+    receipt,
     refusing_what_is_full,
 )
+from guest.tools.memory.answers import saved as receipt_of_save
 from guest.tools.memory.arguments import NOTE_ID_MAX_CHARS, NotBlank
 from guest.tools.memory.notes import SEARCH_TIMEOUT_S, WRITE_TIMEOUT_S
 from guest.tools.memory.provenance import origin_of
@@ -130,14 +132,16 @@ def typed_memory_tools(memory: TypedStore, scope: TypedScope = "user") -> list[T
             name="remember",
             description=(
                 "Remember one statement with its type, how sure it is and why: a fact, an "
-                "assumption, a decision, a lesson. Say that it is remembered only after this tool "
-                "answered with a memory_id. Where it takes the place of an older memory, call "
-                "forget for that one with this memory_id as replacement_id."
+                "assumption, a decision, a lesson. Say that it is remembered only after "
+                "`Stored: [id: …]`, with that id; else say that it could not be. Where it "
+                "takes the place of an older memory, call forget for that one with this memory_id "
+                "as replacement_id."
             ),
             arguments=RememberArguments,
             safety=Safety.SIDE_EFFECTING,
             timeout=WRITE_TIMEOUT_S,
             run=tools.remember,
+            changes=lambda _: MemoryChange("saved"),
         ),
         Tool(
             name="recall",
@@ -164,6 +168,7 @@ def typed_memory_tools(memory: TypedStore, scope: TypedScope = "user") -> list[T
             safety=Safety.SIDE_EFFECTING,
             timeout=WRITE_TIMEOUT_S,
             run=tools.forget,
+            changes=lambda given: MemoryChange("superseded", str(given.get("memory_id", ""))),
         ),
     ]
 
@@ -205,6 +210,7 @@ class _TypedTools:
                 *about_similar(saved, arguments.content),
             ),
             summary=message,
+            receipts=receipt_of_save(context, saved),
             material=(*material_in(*held), *material_of(saved.similar)),
         )
 
@@ -259,6 +265,12 @@ class _TypedTools:
                 "reason": arguments.reason.strip() if before is None else before.reason,
             },
             summary=message,
+            receipts=receipt(
+                context,
+                "superseded",
+                memory_id,
+                reason="" if before is None else "it was so already",
+            ),
         )
 
     def _session(self, context: ToolContext) -> str:

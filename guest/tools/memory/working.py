@@ -1,16 +1,17 @@
 """Working memory: notes by time horizon, for the task, for the next session, for always."""
 
 import logging
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, Protocol
 
 from pydantic import AfterValidator, Field
 from wire.limits import NOTE_MAX_CHARS, QUERY_MAX_CHARS
 
 from guest.errors import ToolError
-from guest.memory.models import Note, Only, Origin, SearchOutcome
+from guest.memory.models import Note, Only, Origin, Receipt, SearchOutcome
 from guest.memory.notes.keyed import Mode
 from guest.memory.notes.repository import HANDOFF, SCRATCHPAD
-from guest.tools.base import Arguments, Safety, Tool, ToolContext, ToolOutput
+from guest.tools.base import Arguments, MemoryChange, Safety, Tool, ToolContext, ToolOutput
 from guest.tools.memory.answers import (
     SCORE_DIGITS,
     marks,
@@ -18,7 +19,9 @@ from guest.tools.memory.answers import (
     material_in,
     material_of,
     passages,
+    receipt,
     refusing_what_is_full,
+    written,
 )
 from guest.tools.memory.arguments import Content, NotBlank
 from guest.tools.memory.notes import SEARCH_TIMEOUT_S, WRITE_TIMEOUT_S
@@ -118,13 +121,15 @@ def working_memory_tools(memory: WorkingStore) -> list[Tool]:
             description=(
                 "Keep a note under a fixed key for good, such as a plan, a list or a summary that "
                 "grows over sessions. mode replace puts the content in place of the note, append "
-                "adds it at the end. Say that it is stored only after this tool answered with a "
-                "note_id. For single facts about the user use memory_save if you have it."
+                "adds it at the end. Say that it is stored only after `Stored: [id: …]`; else say "
+                "that it could not be. For single facts about the user use memory_save if you "
+                "have it."
             ),
             arguments=WriteMemoryArguments,
             safety=Safety.SIDE_EFFECTING,
             timeout=WRITE_TIMEOUT_S,
             run=tools.write,
+            changes=lambda _: MemoryChange("saved"),
         ),
         Tool(
             name="write_session_handoff",
@@ -137,6 +142,7 @@ def working_memory_tools(memory: WorkingStore) -> list[Tool]:
             safety=Safety.SIDE_EFFECTING,
             timeout=WRITE_TIMEOUT_S,
             run=tools.hand_off,
+            changes=lambda _: MemoryChange("saved"),
         ),
         Tool(
             name="scratch_note",
@@ -150,6 +156,7 @@ def working_memory_tools(memory: WorkingStore) -> list[Tool]:
             safety=Safety.SIDE_EFFECTING,
             timeout=WRITE_TIMEOUT_S,
             run=tools.scratch,
+            changes=_change_of_scratchpad,
         ),
     ]
 
@@ -188,10 +195,11 @@ class _WorkingTools:
         if (tool := _TOOL_OF.get(arguments.key)) is not None:
             raise ToolError(f"the key {arguments.key} belongs to {tool}; use that tool")
         note = await self._write(context, arguments.key, arguments.content, arguments.mode)
-        return _written(note)
+        return _written(context, note)
 
     async def hand_off(self, context: ToolContext, arguments: HandoffArguments) -> ToolOutput:
-        return _written(await self._write(context, HANDOFF, arguments.content, "replace"))
+        note = await self._write(context, HANDOFF, arguments.content, "replace")
+        return _written(context, note)
 
     async def scratch(self, context: ToolContext, arguments: ScratchArguments) -> ToolOutput:
         mode, content = arguments.mode, arguments.content
@@ -202,12 +210,17 @@ class _WorkingTools:
         if not content.strip():
             raise ToolError(f"content is required with mode {mode}, and must not be blank")
         note = await self._write(context, SCRATCHPAD, content, mode)
-        return _scratchpad(note, f"Stored: [id: {note.note_id}]")
+        return _scratchpad(note, f"Stored: [id: {note.note_id}]", written(context, note))
 
     async def _clear(self, context: ToolContext) -> ToolOutput:
+        note = await self._memory.keyed.read(context.user_id, SCRATCHPAD)
         there = await self._memory.keyed.clear(context.user_id, SCRATCHPAD)
         message = "the scratchpad is cleared" if there else "the scratchpad was empty already"
-        return ToolOutput(data={"content": "", "message": message}, summary=message)
+        return ToolOutput(
+            data={"content": "", "message": message},
+            summary=message,
+            receipts=receipt(context, "deleted", note.note_id if note else "") if there else (),
+        )
 
     async def _read(self, context: ToolContext) -> ToolOutput:
         note = await self._memory.keyed.read(context.user_id, SCRATCHPAD)
@@ -226,7 +239,13 @@ class _WorkingTools:
             raise ToolError(f"not stored: {error}") from None
 
 
-def _written(note: Note) -> ToolOutput:
+def _change_of_scratchpad(given: Mapping[str, Any]) -> MemoryChange | None:
+    if given.get("mode") == "read":
+        return None
+    return MemoryChange("deleted" if given.get("mode") == "clear" else "saved")
+
+
+def _written(context: ToolContext, note: Note) -> ToolOutput:
     message = f"Stored: [id: {note.note_id}]"
     data: dict[str, Any] = {
         "key": note.key,
@@ -234,13 +253,14 @@ def _written(note: Note) -> ToolOutput:
         "version": note.version,
         "message": message,
     }
-    return ToolOutput(data=data, summary=message)
+    return ToolOutput(data=data, summary=message, receipts=written(context, note))
 
 
-def _scratchpad(note: Note, message: str) -> ToolOutput:
+def _scratchpad(note: Note, message: str, receipts: tuple[Receipt, ...] = ()) -> ToolOutput:
     return ToolOutput(
         data={"content": note.text, "message": message, "note_id": note.note_id},
         notes=marks_of(note),
         summary=message,
         material=material_in(note),
+        receipts=receipts,
     )

@@ -228,19 +228,25 @@ class SessionHistory(_message.Message):
 
     SESSION_FIELD_NUMBER: _builtins.int
     EVENTS_FIELD_NUMBER: _builtins.int
+    RECEIPTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def session(self) -> Global___Session: ...
     @_builtins.property
     def events(self) -> _containers.RepeatedCompositeFieldContainer[Global___HistoryEvent]: ...
+    @_builtins.property
+    def receipts(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemoryReceipt]:
+        """of the turns that the events belong to, oldest first"""
+
     def __init__(
         self,
         *,
         session: Global___Session | None = ...,
         events: _abc.Iterable[Global___HistoryEvent] | None = ...,
+        receipts: _abc.Iterable[Global___MemoryReceipt] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "receipts", b"receipts", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -406,6 +412,7 @@ class TurnEvent(_message.Message):
     APPROVAL_FIELD_NUMBER: _builtins.int
     COMPLETED_FIELD_NUMBER: _builtins.int
     FAILED_FIELD_NUMBER: _builtins.int
+    RECEIPT_FIELD_NUMBER: _builtins.int
     turn_id: _builtins.str
     index: _builtins.int
     """counts from 0 within the turn"""
@@ -423,6 +430,8 @@ class TurnEvent(_message.Message):
     def completed(self) -> Global___TurnCompleted: ...
     @_builtins.property
     def failed(self) -> Global___TurnFailed: ...
+    @_builtins.property
+    def receipt(self) -> Global___MemoryReceipt: ...
     def __init__(
         self,
         *,
@@ -435,16 +444,75 @@ class TurnEvent(_message.Message):
         approval: Global___ApprovalRequested | None = ...,
         completed: Global___TurnCompleted | None = ...,
         failed: Global___TurnFailed | None = ...,
+        receipt: Global___MemoryReceipt | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval", "completed", b"completed", "event", b"event", "failed", b"failed", "started", b"started", "text", b"text", "tool_finished", b"tool_finished", "tool_started", b"tool_started"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval", "completed", b"completed", "event", b"event", "failed", b"failed", "receipt", b"receipt", "started", b"started", "text", b"text", "tool_finished", b"tool_finished", "tool_started", b"tool_started"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval", "completed", b"completed", "event", b"event", "failed", b"failed", "index", b"index", "started", b"started", "text", b"text", "tool_finished", b"tool_finished", "tool_started", b"tool_started", "turn_id", b"turn_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval", "completed", b"completed", "event", b"event", "failed", b"failed", "index", b"index", "receipt", b"receipt", "started", b"started", "text", b"text", "tool_finished", b"tool_finished", "tool_started", b"tool_started", "turn_id", b"turn_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["started", "text", "tool_started", "tool_finished", "approval", "completed", "failed"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["started", "text", "tool_started", "tool_finished", "approval", "completed", "failed", "receipt"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
 Global___TurnEvent: _TypeAlias = TurnEvent  # noqa: Y015
+
+@_typing.final
+class MemoryReceipt(_message.Message):
+    """What one change did to memory, told by the runtime and not by the model. It never holds the
+    text of a note.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TURN_ID_FIELD_NUMBER: _builtins.int
+    ACTION_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    NOTE_ID_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    SEARCHABLE_FIELD_NUMBER: _builtins.int
+    DURABLE_FIELD_NUMBER: _builtins.int
+    ASKED_BY_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    CREATED_AT_FIELD_NUMBER: _builtins.int
+    turn_id: _builtins.str
+    action: _builtins.str
+    """"saved", "updated", "superseded", "deleted" or "restored" """
+    outcome: _builtins.str
+    """"done", "failed" or "unknown": a server's answer was lost"""
+    note_id: _builtins.str
+    """empty for a save that failed"""
+    version: _builtins.int
+    """of the note since; 0: there is none"""
+    searchable: _builtins.str
+    """"semantic" or "keyword"; empty: not known"""
+    durable: _builtins.bool
+    """it survives a crash"""
+    asked_by: _builtins.str
+    """"model", "runtime" or "person" """
+    reason: _builtins.str
+    """why it failed, or what else is to be said"""
+    created_at: _builtins.str
+    def __init__(
+        self,
+        *,
+        turn_id: _builtins.str = ...,
+        action: _builtins.str = ...,
+        outcome: _builtins.str = ...,
+        note_id: _builtins.str = ...,
+        version: _builtins.int = ...,
+        searchable: _builtins.str = ...,
+        durable: _builtins.bool = ...,
+        asked_by: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        created_at: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["action", b"action", "asked_by", b"asked_by", "created_at", b"created_at", "durable", b"durable", "note_id", b"note_id", "outcome", b"outcome", "reason", b"reason", "searchable", b"searchable", "turn_id", b"turn_id", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MemoryReceipt: _TypeAlias = MemoryReceipt  # noqa: Y015
 
 @_typing.final
 class TurnStarted(_message.Message):
@@ -575,10 +643,15 @@ class TurnCompleted(_message.Message):
     INPUT_TOKENS_FIELD_NUMBER: _builtins.int
     OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
     STEPS_FIELD_NUMBER: _builtins.int
+    RECEIPTS_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     input_tokens: _builtins.int
     output_tokens: _builtins.int
     steps: _builtins.int
+    @_builtins.property
+    def receipts(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemoryReceipt]:
+        """all of the turn; empty: memory is unchanged"""
+
     def __init__(
         self,
         *,
@@ -586,10 +659,11 @@ class TurnCompleted(_message.Message):
         input_tokens: _builtins.int = ...,
         output_tokens: _builtins.int = ...,
         steps: _builtins.int = ...,
+        receipts: _abc.Iterable[Global___MemoryReceipt] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["input_tokens", b"input_tokens", "output_tokens", b"output_tokens", "steps", b"steps", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["input_tokens", b"input_tokens", "output_tokens", b"output_tokens", "receipts", b"receipts", "steps", b"steps", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -602,20 +676,26 @@ class TurnFailed(_message.Message):
     CODE_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     RESOLUTION_FIELD_NUMBER: _builtins.int
+    RECEIPTS_FIELD_NUMBER: _builtins.int
     code: _builtins.str
     """wire.status.Code; "cancelled" for a cancelled turn"""
     message: _builtins.str
     resolution: _builtins.str
+    @_builtins.property
+    def receipts(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemoryReceipt]:
+        """all of the turn; empty: memory is unchanged"""
+
     def __init__(
         self,
         *,
         code: _builtins.str = ...,
         message: _builtins.str = ...,
         resolution: _builtins.str = ...,
+        receipts: _abc.Iterable[Global___MemoryReceipt] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "message", b"message", "resolution", b"resolution"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "message", b"message", "receipts", b"receipts", "resolution", b"resolution"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -8,6 +8,7 @@ from typing import Self
 from wire.errors import Code, WireError
 from wire.v1 import gateway_pb2
 
+from runner.cli.chat.receipts import ModelText, by_event, receipt_line, show_receipts
 from runner.cli.chat.screen import Screen, Style
 from runner.cli.output import clip, failure_lines, one_line, tool_line
 from runner.client.gateway import GatewayClient, GatewayLost, new_turn_id
@@ -22,6 +23,8 @@ _INTERRUPTED = (
     "✗ the agent went away in mid-turn: the turn was interrupted and has no answer\n"
     "  fix: what it had saved by then is kept; send the turn again if you still want it"
 )
+_NOT_KNOWN = "? what memory did in this turn is not known here; `runner memory history` lists it"
+_NOT_STORED = "? no change of memory is stored for this turn"
 _SHOWN_EVENTS = 6
 _SHOWN_EVENT_CHARS = 300
 
@@ -42,6 +45,8 @@ class Conversation:
         self._screen = screen
         self._client: GatewayClient | None = None
         self._turn_id = ""
+        self._began = False
+        self._text = ModelText()
         self.session_id = ""
 
     async def __aenter__(self) -> Self:
@@ -95,8 +100,10 @@ class Conversation:
         """Go on in an existing session; raises NOT_FOUND where there is none."""
         history = await self.client.get_session(session_id, _SHOWN_EVENTS)
         self.session_id = history.session.session_id
-        for event in history.events:
+        for event, receipts in by_event(history):
             await self._show_past(event)
+            for receipt in receipts:
+                await self._screen.status(receipt_line(receipt))
 
     async def ensure_connected(self) -> None:
         """Reconnect where the launch behind the connection is gone.
@@ -119,8 +126,16 @@ class Conversation:
         except GatewayLost:
             await self._screen.line(_INTERRUPTED, Style.FAILURE)
             await self._reconnect()
+            await self._show_stored_receipts()
         except WireError as error:
             await self._screen.line(failure_lines(error.brief, error.resolution), Style.FAILURE)
+            if self._began:
+                await self._show_stored_receipts()
+            else:
+                await show_receipts(self._screen, ())
+        except asyncio.CancelledError:
+            await self._screen.line(_NOT_KNOWN, Style.FAILURE)
+            raise
         finally:
             self._turn_id = ""
         return False
@@ -134,18 +149,20 @@ class Conversation:
             session = await self.new_session("")
             await self._screen.status(f"session {session.session_id}")
         self._turn_id = new_turn_id()
-        streamed = False
+        streamed = self._began = False
+        self._text = ModelText()
         async with aclosing(self.client.run_turn(self.session_id, text, self._turn_id)) as events:
             async for event in events:
+                self._began = True
                 if event.HasField("completed") and not streamed:
-                    await self._screen.stream(event.completed.text)
+                    await self._screen.stream(self._text.marked(event.completed.text))
                 streamed |= event.HasField("text")
                 await self._show(event)
         return event.HasField("completed")
 
     async def _show(self, event: gateway_pb2.TurnEvent) -> None:
         if event.HasField("text"):
-            await self._screen.stream(event.text.text)
+            await self._screen.stream(self._text.marked(event.text.text))
         elif event.HasField("tool_started"):
             await self._screen.activity(f"● {one_line(event.tool_started.tool)} …")
         elif event.HasField("tool_finished"):
@@ -162,13 +179,29 @@ class Conversation:
             failed = event.failed
             message = "cancelled" if failed.code == Code.CANCELLED else failed.message
             await self._screen.line(failure_lines(message, failed.resolution), Style.FAILURE)
+            await show_receipts(self._screen, failed.receipts)
+        elif event.HasField("completed"):
+            await show_receipts(self._screen, event.completed.receipts)
 
     async def _show_past(self, event: gateway_pb2.HistoryEvent) -> None:
         text = clip(one_line(event.text), _SHOWN_EVENT_CHARS)
         if event.role == "user":
             await self._screen.status(f"> {text}")
         elif event.role == "assistant" and text:
-            await self._screen.status(text)
+            await self._screen.status(ModelText().marked(text))
+
+    async def _show_stored_receipts(self) -> None:
+        """What the store knows of the turn that has just ended without an outcome."""
+        try:
+            history = await self.client.get_session(self.session_id, _SHOWN_EVENTS)
+        except WireError:
+            await self._screen.line(_NOT_KNOWN, Style.FAILURE)
+            return
+        stored = [each for each in history.receipts if each.turn_id == self._turn_id]
+        if stored:
+            await show_receipts(self._screen, stored)
+        else:
+            await self._screen.line(_NOT_STORED, Style.FAILURE)
 
     async def _reconnect(self) -> None:
         await self._screen.status("the agent went away; waiting for it to come back ...")

@@ -230,7 +230,7 @@ async def test_rules_name_only_what_is_offered(offered: tuple[str, ...]) -> None
 async def test_the_save_promise_is_a_rule() -> None:
     rules = (await House(*DEFAULT).build()).sections.rules
     assert "save it in the same turn with memory_save, before you answer" in rules
-    assert "only after the tool has answered" in rules
+    assert "only after `Stored: [id: …]`" in rules
     assert "memory_save or remember" in (await House(*DEFAULT, "remember").build()).sections.rules
     assert "Nothing can be saved" in (await House("file_read").build()).sections.rules
 

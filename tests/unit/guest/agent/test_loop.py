@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -21,8 +22,8 @@ from wire.v1 import gateway_pb2
 from guest.agent.turn import Outcome, TurnRequest
 from guest.agent.turn_loop import TurnLoop
 from guest.errors import StorageError
-from guest.tools.base import Safety, Tool, ToolContext
-from tests.unit.guest.agent.context_fakes import FakeMemory, builder
+from guest.tools.base import Safety, Tool, ToolContext, ToolOutput
+from tests.unit.guest.agent.context_fakes import FakeMemory, builder, hit
 from tests.unit.guest.agent.turn_fakes import (
     CONTEXT,
     FakePipeline,
@@ -142,7 +143,7 @@ async def test_a_plain_answer_is_streamed_recorded_and_completed() -> None:
     assert outcome.text == house.watcher.text == "Hello, Alice. How are you?"
     assert (outcome.steps, house.store.roles()) == (1, ["user", "assistant"])
     assert outcome.input_tokens > 0
-    assert house.watcher.names() == ["TextDelta"] * 2, "text comes by whole sentences"
+    assert house.watcher.names() == ["TextDelta"] * 4, "text comes as the model gives it"
     assert house.store.texts("assistant") == ["Hello, Alice. How are you?"]
 
 
@@ -368,8 +369,7 @@ async def cancelled_at(house: House, stage: asyncio.Event) -> None:
     running = asyncio.create_task(house.say("first", "t1"))
     await stage.wait()
     running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
+    assert code(await running) == "cancelled"
 
 
 async def test_cancelling_while_the_model_streams_keeps_what_was_said() -> None:
@@ -385,7 +385,7 @@ async def test_cancelling_while_the_model_streams_keeps_what_was_said() -> None:
 
     house = House(script)
     await cancelled_at(house, stage)
-    assert house.store.texts("assistant") == ["First."] == [house.watcher.text]
+    assert house.store.texts("assistant") == ["First. The sec"] == [house.watcher.text]
     assert code(await house.say("second", "t2")) == "completed"
     assert [type(message) for message in house.seen[-1]] == [
         ModelRequest,
@@ -414,8 +414,7 @@ async def test_cancelling_while_the_answer_is_stored_stores_it_once(stored_first
     running.cancel()
     await asyncio.sleep(0)
     go_on.set()
-    with pytest.raises(asyncio.CancelledError):
-        await running
+    assert code(await running) == "cancelled"
     assert house.store.texts("assistant") == ["First."]
 
 
@@ -479,8 +478,7 @@ async def test_cancelling_while_approval_is_awaited() -> None:
     )
     await stage.wait()
     running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
+    assert code(await running) == "cancelled"
     assert house.store.roles() == ["user", "assistant"]
 
 
@@ -595,3 +593,63 @@ async def test_ten_users_turns_at_once_keep_to_themselves() -> None:
         assert house.store.texts("user", "s", user) == [f"I am {user}"]
 
     await asyncio.gather(*(one(f"user{number}") for number in range(10)))
+
+
+# What calls know of material
+
+READ = ToolOutput({"content": "the admin is Mallory"}, material=("/shared/page.md",))
+
+
+async def test_later_calls_know_what_was_read_and_the_next_turn_does_too() -> None:
+    async def read(_: ToolContext, __: Any) -> ToolOutput:
+        return READ
+
+    look, write = calls(("read", {})), calls(("write", {}))
+    house = House(steps(look, write, "ok", write, "ok"), tool("read", read), tool("write", nothing))
+    await house.say("Read it", "t1")
+    await house.say("And now?", "t2")
+    written = [context for context, name, _ in house.pipeline.calls if name == "write"]
+    assert [context.material for context in written] == [("/shared/page.md",)] * 2
+    assert [context.asked for context in written] == ["Read it", "And now?"]
+
+
+async def test_a_note_in_the_prompt_is_material_in_the_next_turn_too() -> None:
+    write = calls(("memory_save", {}))
+    house = House(steps("It is Mallory.", write, "ok"), tool("memory_save", nothing))
+    house.memory.hits = (hit("The admin is Mallory", material=True, link="/shared/page.md"),)
+    await house.say("Who is the admin?", "t1")
+    house.memory.hits = ()
+    await house.say("Good to know", "t2")
+    assert house.pipeline.calls[0][0].material == ("/shared/page.md",)
+
+
+async def test_an_unreadable_event_of_earlier_turns_tells_nothing() -> None:
+    async def read(_: ToolContext, __: Any) -> ToolOutput:
+        return READ
+
+    look, write = calls(("read", {})), calls(("write", {}))
+    house = House(steps(look, "ok", write, "ok"), tool("read", read), tool("write", nothing))
+    await house.say("Read it", "t1")
+    events = house.store.events["alice", "s1"]
+    events[:] = [replace(e, payload="{}") if e.role == "tool" else e for e in events]
+    await house.say("And now?", "t2")
+    assert house.pipeline.calls[-1][0].material == ()
+
+
+async def test_what_a_tool_brought_is_in_its_event_but_not_what_memory_did() -> None:
+    async def read(_: ToolContext, __: Any) -> ToolOutput:
+        return ToolOutput({"content": "line\n" * 999}, summary="lines 1-999")
+
+    async def search(_: ToolContext, __: Any) -> ToolOutput:
+        return ToolOutput([{"text": "a secret"}], summary="1 result")
+
+    house = House(
+        steps(calls(("read", {}), ("memory_search", {})), "ok"),
+        tool("read", read),
+        tool("memory_search", search),
+    )
+    await house.say("Look")
+    first, second = house.store.texts("tool")
+    assert first.startswith("read: lines 1-999\nline\nline")
+    assert len(first) == 600
+    assert second == "memory_search: 1 result"

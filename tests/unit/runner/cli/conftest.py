@@ -1,11 +1,9 @@
 """Fake gateways under a path short enough for a socket, and the command that talks to one."""
 
-import asyncio
 import io
 import shutil
 import sys
 import tempfile
-import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -14,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from runner.cli import agent
 from runner.cli import app as app_module
+from runner.cli.memory import agent
 from tests.unit.runner.cli.fake_gateway import FakeGateway
+from tests.unit.runner.cli.fake_memory import FakeMemory
 
 
 @dataclass
@@ -42,25 +41,18 @@ async def gateway() -> AsyncIterator[FakeGateway]:
 
 
 @pytest.fixture
-def memory() -> Iterator[FakeGateway]:
-    """A gateway on a thread of its own, because commands have their own event loop."""
+def memory() -> Iterator[FakeMemory]:
     directory = Path(tempfile.mkdtemp(dir="/tmp"))
-    fake = FakeGateway(f"unix:{directory}/g.sock")  # type: ignore[abstract]
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    asyncio.run_coroutine_threadsafe(fake.start(), loop).result()
+    fake = FakeMemory(f"unix:{directory}/g.sock")  # type: ignore[abstract]
+    fake.start()
     yield fake
-    asyncio.run_coroutine_threadsafe(fake.stop(), loop).result()
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-    loop.close()
+    fake.stop()
     shutil.rmtree(directory)
 
 
 @pytest.fixture
 def run_command(
-    memory: FakeGateway,
+    memory: FakeMemory,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -75,7 +67,7 @@ def run_command(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
     async def connect(*_: object) -> _Control:
-        return _Control(memory)
+        return _Control(memory.endpoint)
 
     monkeypatch.setattr(agent, "connect_control", connect)
 
@@ -109,11 +101,11 @@ class _Stdin(io.TextIOWrapper):
 
 
 class _Control:
-    def __init__(self, memory: FakeGateway) -> None:
-        self._memory = memory
+    def __init__(self, endpoint: str) -> None:
+        self._endpoint = endpoint
 
     async def gateway(self) -> tuple[str, str]:
-        return self._memory.endpoint, self._memory.token
+        return self._endpoint, "token"
 
     async def __aenter__(self) -> "_Control":
         return self

@@ -67,7 +67,9 @@ async def chat(
 async def test_turns_run_in_order_and_the_transcript_reads_well(gateway: FakeGateway) -> None:
     code, out, err = await chat(gateway, "one\n\n  \ntwo")
     assert code == 0
-    assert out == "> one\nyou said: one\n\n> two\nyou said: two\n\n"
+    assert out == (
+        "> one\nyou said: one\n○ memory unchanged\n\n> two\nyou said: two\n○ memory unchanged\n\n"
+    )
     assert err == "Oxydra 0.1.0 · user alice · process tier · offline\nsession s1\n"
     assert [turn.text for turn in gateway.turns] == ["one", "two"]
     assert {turn.session_id for turn in gateway.turns} == {"s1"}
@@ -98,7 +100,7 @@ async def test_a_tool_call_is_a_line_of_its_own_between_the_parts_of_an_answer(
     assert code == 0
     assert out == (
         "> go\nLet me see.\n● memory_save → Stored: [id: note-7]\n"
-        "● file_read ✗ path is outside /shared and more\nDone.\n\n"
+        "● file_read ✗ path is outside /shared and more\nDone.\n○ memory unchanged\n\n"
     )
 
 
@@ -107,7 +109,7 @@ async def test_an_answer_that_was_not_streamed_is_shown_once(gateway: FakeGatewa
         yield completed("whole")
 
     gateway.script = script
-    assert (await chat(gateway, "go"))[1] == "> go\nwhole\n\n"
+    assert (await chat(gateway, "go"))[1] == "> go\nwhole\n○ memory unchanged\n\n"
 
 
 async def test_a_failed_turn_says_why_and_the_chat_goes_on(gateway: FakeGateway) -> None:
@@ -122,8 +124,9 @@ async def test_a_failed_turn_says_why_and_the_chat_goes_on(gateway: FakeGateway)
     code, out, _ = await chat(gateway, "bad\ngood\n")
     assert code == 1
     assert out == (
-        "> bad\nI will\n✗ the provider refused the key\n  fix: set OPENAI_API_KEY\n\n"
-        "> good\nfine\n\n"
+        "> bad\nI will\n✗ the provider refused the key\n  fix: set OPENAI_API_KEY\n"
+        "○ memory unchanged\n\n"
+        "> good\nfine\n○ memory unchanged\n\n"
     )
 
 
@@ -134,7 +137,7 @@ async def test_a_turn_that_is_too_long_is_not_sent(gateway: FakeGateway) -> None
     assert shown == "> " + "x" * 197 + "…"
     assert brief == "✗ the turn is longer than 100000 characters and was not sent"
     assert (fix, empty) == ("  fix: send it in parts", "")
-    assert rest == "> short\nyou said: short\n\n"
+    assert rest == "> short\nyou said: short\n○ memory unchanged\n\n"
     assert [turn.text for turn in gateway.turns] == ["short"]
 
 
@@ -147,7 +150,10 @@ async def test_a_refused_turn_says_why_and_the_chat_goes_on(gateway: FakeGateway
     gateway.script = script
     code, out, _ = await chat(gateway, "bad\ngood\n")
     assert code == 1
-    assert out == "> bad\n✗ the session is busy\n  fix: wait for it\n\n> good\nfine\n\n"
+    assert out == (
+        "> bad\n✗ the session is busy\n  fix: wait for it\n○ memory unchanged\n\n"
+        "> good\nfine\n○ memory unchanged\n\n"
+    )
 
 
 async def test_terminal_escapes_in_turns_answers_and_tools_are_made_harmless(
@@ -180,8 +186,8 @@ async def test_slash_commands_work_from_a_pipe(gateway: FakeGateway) -> None:
 
 
 async def test_notes_are_found_from_the_chat(gateway: FakeGateway) -> None:
-    gateway.holds("note-1", "my boat [/b] \x1b[2J", score=0.5)
-    gateway.warnings = ["by words only"]
+    hostile = gateway_pb2.Note(note_id="note-1", text="my boat [/b] \x1b[2J", score=0.5)
+    gateway.found = gateway_pb2.SearchNotesReply(notes=[hostile], warnings=["by words only"])
     code, out, err = await chat(gateway, "/memory my boat\n/memory car\n/memory\n")
     assert code == 1
     assert out.splitlines()[2].split() == ["note-1", "0.50", *["my", "boat", "[/b]", "␛[2J"]]
@@ -238,7 +244,7 @@ async def test_resuming_shows_how_the_session_ended(gateway: FakeGateway) -> Non
     ]
     code, out, err = await chat(gateway, "more\n", session="old")
     assert code == 0
-    assert out == "> more\nyou said: more\n\n"
+    assert out == "> more\nyou said: more\n○ memory unchanged\n\n"
     shown = err.splitlines()[1:]
     assert shown[0] == "> hello"
     assert shown[1].startswith("hi there xxx")
@@ -261,7 +267,7 @@ async def test_approvals_are_denied_where_there_is_nobody_to_ask(gateway: FakeGa
     _, out, _ = await chat(gateway, "go\ny\n")
     assert out.startswith(
         '> go\nallow shell_exec {"command":"rm -r /shared"}? [y/N] no: '
-        "standard input is no terminal\napproved: False\n\n> y\n"
+        "standard input is no terminal\napproved: False\n○ memory unchanged\n\n> y\n"
     )
 
 
@@ -289,8 +295,9 @@ async def test_a_guest_that_dies_in_mid_turn_is_reported_and_the_chat_goes_on(
     assert out == (
         "> die\nhalf an ans\n"
         "✗ the agent went away in mid-turn: the turn was interrupted and has no answer\n"
-        "  fix: what it had saved by then is kept; send the turn again if you still want it\n\n"
-        "> again\nalive\n\n"
+        "  fix: what it had saved by then is kept; send the turn again if you still want it\n"
+        "? no change of memory is stored for this turn\n\n"
+        "> again\nalive\n○ memory unchanged\n\n"
     )
     assert "connected again" in err
     assert [turn.text for turn in gateway.turns] == ["die", "again"]
@@ -312,7 +319,7 @@ async def test_a_restart_between_two_turns_costs_no_turn(gateway: FakeGateway) -
     gateway.script = script
     code, out, _ = await chat(gateway, "one\ntwo\n/sessions\n")
     assert code == 0
-    assert out.startswith("> one\none\n\n> two\ntwo\n\n")
+    assert out.startswith("> one\none\n○ memory unchanged\n\n> two\ntwo\n○ memory unchanged\n\n")
 
 
 async def test_an_agent_that_stays_away_ends_the_chat(

@@ -1,0 +1,161 @@
+"""What memory did in one turn, from the tools' results and never from anybody's words."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+from wire.errors import Code, WireError
+from wire.v1 import gateway_pb2
+
+from guest.agent.history import data_of
+from guest.agent.turn import Pipeline
+from guest.errors import AfterChangeError, ChangeUnknownError
+from guest.memory.models import Receipt
+from guest.tools.base import Approve, MemoryChange, ToolContext, ToolResult
+from guest.tools.memory.answers import asked_by
+
+_PASSING = frozenset({"scratch_note"})
+"""Tools whose notes are overwritten by contract: what they keep is not kept for good."""
+
+
+class Ledger:
+    """Calls the tools of one turn, and has a receipt for each change of memory.
+
+    Attributes:
+        receipts: The changes whose calls have ended, in that order.
+        kept: Whether memory was changed in a way that is meant to last.
+        wrote: Whether something other than memory may have been changed, such as a file.
+    """
+
+    def __init__(self, pipeline: Pipeline, approve: Approve | None) -> None:
+        self._pipeline = pipeline
+        self._approve = approve
+        self._tools = {tool.name: tool for tool in pipeline.tools()}
+        self._running: list[Receipt] = []
+        self.receipts: list[Receipt] = []
+        self.kept = False
+        self.wrote = False
+
+    @property
+    def changed(self) -> bool:
+        """Whether any change of memory has succeeded."""
+        return any(receipt.outcome == "done" for receipt in self.receipts)
+
+    def all(self) -> list[Receipt]:
+        """The receipts of the turn as it ends now: a change that still runs is unknown."""
+        return [*self.receipts, *self._running]
+
+    def change_of(self, tool: str, arguments: Any) -> MemoryChange | None:
+        """What a call with these arguments is to change in memory; None for nothing."""
+        known = self._tools.get(tool)
+        if known is None or known.changes is None:
+            return None
+        return known.changes(parsed(arguments))
+
+    async def call(
+        self, context: ToolContext, tool: str, arguments: str | Mapping[str, object]
+    ) -> ToolResult:
+        """Run one call; what an operator must mend is an error of its result, too."""
+        change = self.change_of(tool, arguments)
+        if change is None:
+            result = await self._run(context, tool, arguments, None)
+            read_only = tool not in self._tools or self._tools[tool].safety == "read_only"
+            self.wrote |= not (result.is_error or read_only or _failed(result))
+            return result
+        running = _receipt(change, context, "unknown", "the turn ended before its answer came")
+        self._running.append(running)
+        try:
+            result = await self._run(context, tool, arguments, change)
+        finally:
+            self._running = [each for each in self._running if each is not running]
+        self.receipts += result.receipts
+        done = any(receipt.outcome == "done" for receipt in result.receipts)
+        self.kept |= done and tool not in _PASSING
+        return result
+
+    def note(self, receipt: Receipt) -> None:
+        """Add what no tool could be called for."""
+        self.receipts.append(receipt)
+
+    def annotate(self, receipt: Receipt, about: str) -> Receipt:
+        """`receipt`, which is one of these, with `about` said before its reason."""
+        told = replace(receipt, reason="; ".join(filter(None, (about, receipt.reason))))
+        self.receipts = [told if each is receipt else each for each in self.receipts]
+        return told
+
+    async def _run(
+        self,
+        context: ToolContext,
+        tool: str,
+        arguments: str | Mapping[str, object],
+        change: MemoryChange | None,
+    ) -> ToolResult:
+        try:
+            result = await self._pipeline.call(context, tool, arguments, self._approve)
+        except WireError as error:
+            text = f"the tool is unavailable: {error.brief}"
+            result = ToolResult(text=text, is_error=True, summary=text, duration_ms=0)
+            if change is None:
+                return result
+            receipt = _receipt(change, context, _outcome_of(error), error.brief)
+            return replace(result, receipts=(receipt,))
+        if change is None or not result.is_error:
+            return result
+        unknown = result.code is Code.TIMEOUT
+        receipt = _receipt(change, context, "unknown" if unknown else "failed", result.summary)
+        return replace(result, receipts=(receipt,))
+
+
+def to_message(receipt: Receipt, turn_id: str) -> gateway_pb2.MemoryReceipt:
+    """`receipt` as the surfaces get it."""
+    return gateway_pb2.MemoryReceipt(
+        turn_id=turn_id,
+        action=receipt.action,
+        outcome=receipt.outcome,
+        note_id=receipt.note_id,
+        version=receipt.version,
+        searchable=receipt.searchable,
+        durable=receipt.durable,
+        asked_by=receipt.asked_by,
+        reason=receipt.reason,
+        created_at=receipt.created_at,
+    )
+
+
+def to_messages(receipts: Sequence[Receipt], turn_id: str) -> list[gateway_pb2.MemoryReceipt]:
+    """`receipts` of one turn as the surfaces get them."""
+    return [to_message(receipt, turn_id) for receipt in receipts]
+
+
+def parsed(arguments: Any) -> dict[str, Any]:
+    """A call's arguments as the model wrote them; empty where they are no JSON object."""
+    data = data_of(arguments) if isinstance(arguments, str) else arguments
+    return dict(data) if isinstance(data, Mapping) else {}
+
+
+def _outcome_of(error: WireError) -> Literal["done", "failed", "unknown"]:
+    if isinstance(error, AfterChangeError):
+        return "done"
+    return "unknown" if isinstance(error, ChangeUnknownError) else "failed"
+
+
+def _receipt(
+    change: MemoryChange,
+    context: ToolContext,
+    outcome: Literal["done", "failed", "unknown"],
+    reason: str,
+) -> Receipt:
+    return Receipt(
+        change.action,
+        outcome,
+        change.note_id,
+        durable=outcome == "done",
+        asked_by=asked_by(context),
+        reason=reason,
+    )
+
+
+def _failed(result: ToolResult) -> bool:
+    """Whether a command ran and failed."""
+    data = data_of(result.text)
+    return isinstance(data, dict) and data.get("exit_code", 0) != 0

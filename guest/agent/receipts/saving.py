@@ -1,0 +1,167 @@
+"""The few saves that the runtime makes by itself: those that cannot be mistaken.
+
+"Remember that …" and "remember: …" at the beginning of a message give the words. "Save
+this" and its like, as the whole message or its last sentence, point at what was read in
+this turn, or else at the previous answer. Everything else is the model's to understand.
+"""
+
+import hashlib
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from guest.agent.receipts.ledger import Ledger
+from guest.agent.receipts.sources import Call, Source, parts_of, read_in
+from guest.agent.receipts.wording import BEGINNINGS, FIRST_PERSON, POINTING, SPACELESS
+from guest.memory.models import Receipt
+from guest.tools.base import ToolContext, ToolResult
+
+_TOOLS: Final = {"memory_save": 4000, "remember": 2000, "write_memory": 4000}
+"""What can save, the first choice first, and the longest note that each is given."""
+_FAILURES_MAX: Final = 3
+_WORDS_MAX_CHARS: Final = 500
+"""What is longer in one line was pasted, and may be anybody's words."""
+_COMMENT_MAX_WORDS: Final = 12
+PREVIOUS: Final = "my previous answer"
+
+_COURTESY: Final = (
+    r"(?:please|pls|bitte|s'il (?:te|vous) pla[iî]t|por favor|per favore|alsjeblieft|proszę"
+    r"|пожалуйста|请|ok(?:ay)?|oh|hey|hi|thanks|danke|merci|gracias|grazie|obrigad[oa]|dank je"
+    r"|dzięki|спасибо|谢谢|ありがとう)[,.!:]?\s*"
+)
+_BEGINNING: Final = re.compile(rf"\W*(?:{_COURTESY})?(?:{'|'.join(BEGINNINGS)})\s*", re.IGNORECASE)
+_POINTS: Final = re.compile(
+    rf"(?P<before>(?:.*(?P<mark>[.!?…,;。！？，、\n]))?)\s*(?:and |then |und |et |y |e |en |i |и )?"
+    rf"(?:{_COURTESY})?(?:{'|'.join(POINTING)})(?:,?\s*{_COURTESY})?[\s.!。！]*",
+    re.IGNORECASE | re.DOTALL,
+)
+_TELLS: Final = re.compile(
+    rf"\b(?:{'|'.join(FIRST_PERSON)})\b|{'|'.join(SPACELESS)}|\d|https?:|(?<!\w)/\w", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a message asks for in words that cannot be mistaken.
+
+    Attributes:
+        words: What is to be kept; empty where the message points at something else.
+        previous: Whether that may be the previous answer. Otherwise only what was read in
+            this turn is meant.
+    """
+
+    words: str = ""
+    previous: bool = False
+
+
+def request_in(message: str) -> Request | None:
+    """The request that `message` makes beyond doubt; None where there is any doubt."""
+    text = message.strip()
+    if points := _POINTS.fullmatch(text):
+        before, mark = points["before"].strip(), points["mark"]
+        own_sentence = not before or mark not in (",", ";", "，", "、")
+        return Request(previous=own_sentence and not _tells_something(before))
+    line = text.split("\n", 1)[0].strip()
+    begins = _BEGINNING.match(line)
+    if begins is None or line.endswith(("?", "？")) or len(line) > _WORDS_MAX_CHARS:
+        return None
+    words = line[begins.end() :].strip()
+    return Request(words) if any(map(str.isalnum, words)) else None
+
+
+def _tells_something(before: str) -> bool:
+    """Whether what stands before "save this" may itself be what is to be kept."""
+    return len(before.split()) > _COMMENT_MAX_WORDS or _TELLS.search(before) is not None
+
+
+class Saver:
+    """Saves on the runtime's behalf, through the same pipeline as every other call.
+
+    Args:
+        ledger: Makes the calls and has their receipts.
+        offered: The names of the tools that are on.
+        context: Makes the context of a call at this point of the turn.
+    """
+
+    def __init__(
+        self, ledger: Ledger, offered: Sequence[str], context: Callable[[], ToolContext]
+    ) -> None:
+        self._ledger = ledger
+        self._tool = next((name for name in _TOOLS if name in offered), "")
+        self._context = context
+
+    async def save(
+        self,
+        request: Request,
+        calls: Sequence[Call],
+        previous: str,
+        tell: Callable[[Receipt], Awaitable[None]],
+    ) -> None:
+        """Save what `request` means, and `tell` of each receipt.
+
+        Args:
+            request: What the user has asked for.
+            calls: The calls of this turn, which may have read what is meant.
+            previous: The answer of the turn before; empty where there is none.
+            tell: Is given each receipt when it is there.
+        """
+        for source in await self._sources(request, calls, previous):
+            await self._save(source, tell)
+
+    async def _sources(
+        self, request: Request, calls: Sequence[Call], previous: str
+    ) -> list[Source]:
+        if request.words:
+            return [Source(request.words)]
+        if read := await read_in(calls, self._read_file):
+            return read
+        return [Source(previous, PREVIOUS)] if request.previous and previous.strip() else []
+
+    async def _read_file(self, arguments: dict[str, object]) -> ToolResult:
+        context = replace(self._context(), actor="automatic")
+        return await self._ledger.call(context, "file_read", arguments)
+
+    async def _save(self, source: Source, tell: Callable[[Receipt], Awaitable[None]]) -> None:
+        if not self._tool:
+            off = "every tool that saves is off in [tools] of runner.toml"
+            lost = Receipt("saved", "failed", asked_by="runtime", reason=off)
+            self._ledger.note(lost)
+            return await tell(lost)
+        context = replace(self._context(), actor="automatic")
+        if source.material:
+            context = replace(context, material=(source.name,))
+        elif source.name:
+            context = replace(context, link=source.name)
+        else:
+            context = replace(context, material=())  # the user's own words
+        parts = parts_of(source, _TOOLS[self._tool])
+        failures = 0
+        for number, part in enumerate(parts, 1):
+            result = await self._ledger.call(context, self._tool, _arguments(self._tool, part))
+            about = _about(source, number, len(parts))
+            for receipt in result.receipts:
+                await tell(self._ledger.annotate(receipt, about))
+            failures = failures + 1 if result.is_error else 0
+            if failures == _FAILURES_MAX and number < len(parts):
+                skipped = f"parts {number + 1} to {len(parts)} of {source.name} were not tried"
+                lost = Receipt("saved", "failed", asked_by="runtime", reason=skipped)
+                self._ledger.note(lost)
+                return await tell(lost)
+        return None
+
+
+def _arguments(tool: str, content: str) -> dict[str, object]:
+    if tool != "write_memory":
+        return {"content": content}
+    key = f"kept-{hashlib.sha256(content.encode()).hexdigest()[:16]}"
+    return {"key": key, "content": content}
+
+
+def _about(source: Source, number: int, parts: int) -> str:
+    """Which part of what a note is; empty for the user's own words."""
+    if not source.name:
+        return ""
+    which = f", part {number} of {parts}" if parts > 1 else ""
+    left_out = f"; {source.left_out}" if source.left_out else ""
+    return f"from {source.name}{which}{left_out}"

@@ -1,0 +1,113 @@
+"""What memory did, as the surface draws it; and model text that looks like it.
+
+A receipt is a line that begins in the first column with one of `_SIGNS`. A line of the
+model's that would begin so is set behind a bar, so that the two can be told apart also
+where there are no colours.
+"""
+
+import re
+import unicodedata
+from collections.abc import Iterable
+from typing import Any, Final
+
+from wire.v1 import gateway_pb2
+
+from runner.cli.chat.screen import Screen, Style
+from runner.cli.output import one_line
+
+UNCHANGED: Final = "○ memory unchanged"
+_SIGNS: Final = frozenset("✓✗?○✔✘☑☒✅❌❎√×╳？⁇❓❔◯⭕⚪●⬤🔴🟢")
+"""What receipts and tool calls begin with, and characters that look like it."""
+_BAR: Final = "│ "
+_FAILED: Final = {
+    "saved": "not saved",
+    "updated": "not updated",
+    "superseded": "not superseded",
+    "deleted": "not deleted",
+    "restored": "not restored",
+}
+_UNKNOWN: Final = {
+    "saved": "may be saved",
+    "updated": "may be updated",
+    "superseded": "may be superseded",
+    "deleted": "may be deleted",
+    "restored": "may be restored",
+}
+_SHORT_ID: Final = re.compile(r"(note-[0-9a-f]{8})-[0-9a-f-]{27}")
+_STYLES: Final = {"done": Style.RECEIPT, "failed": Style.FAILURE, "unknown": Style.FAILURE}
+
+
+def receipt_line(receipt: gateway_pb2.MemoryReceipt) -> str:
+    """One receipt: `✓ saved note-103637e5`, `✗ not saved: …` or `? may be saved: …`."""
+    note = _SHORT_ID.sub(r"\1", one_line(receipt.note_id))
+    if receipt.outcome == "done":
+        told = [f"version {receipt.version}"] if receipt.version > 1 else []
+        told += ["by the runtime"] if receipt.asked_by == "runtime" else []
+        told += [one_line(receipt.reason)] if receipt.reason else []
+        more = f" ({', '.join(told)})" if told else ""
+        return f"✓ {one_line(receipt.action)} {note}".rstrip() + more
+    sign, words = ("✗", _FAILED) if receipt.outcome == "failed" else ("?", _UNKNOWN)
+    line = f"{sign} {words.get(receipt.action, one_line(receipt.action))} {note}".rstrip()
+    return f"{line}: {one_line(receipt.reason)}" if receipt.reason else line
+
+
+def receipt_json(receipt: gateway_pb2.MemoryReceipt) -> dict[str, Any]:
+    """One receipt, for programs."""
+    return {
+        "turn_id": receipt.turn_id,
+        "action": receipt.action,
+        "outcome": receipt.outcome,
+        "note_id": receipt.note_id,
+        "version": receipt.version,
+        "searchable": receipt.searchable,
+        "durable": receipt.durable,
+        "asked_by": receipt.asked_by,
+        "at": receipt.created_at,
+    }
+
+
+async def show_receipts(screen: Screen, receipts: Iterable[gateway_pb2.MemoryReceipt]) -> None:
+    """End a turn with what memory did in it."""
+    shown = list(receipts)
+    for receipt in shown:
+        await screen.line(receipt_line(receipt), _STYLES.get(receipt.outcome, Style.FAILURE))
+    if not shown:
+        await screen.line(UNCHANGED, Style.NOTICE)
+
+
+def by_event(
+    history: gateway_pb2.SessionHistory,
+) -> list[tuple[gateway_pb2.HistoryEvent, list[gateway_pb2.MemoryReceipt]]]:
+    """The events of a session, the last one of each turn with the receipts of the turn."""
+    last = {event.turn_id: event.sequence for event in history.events}
+    return [
+        (
+            event,
+            [each for each in history.receipts if each.turn_id == event.turn_id]
+            if last[event.turn_id] == event.sequence
+            else [],
+        )
+        for event in history.events
+    ]
+
+
+class ModelText:
+    """The text of one answer on its way to the screen, piece by piece."""
+
+    def __init__(self) -> None:
+        self._at_line_start = True
+
+    def marked(self, text: str) -> str:
+        """`text`, with a bar before whatever begins a line like a receipt."""
+        marked: list[str] = []
+        for char in text:
+            if self._at_line_start and char in _SIGNS:
+                marked.append(_BAR)
+            marked.append(char)
+            self._at_line_start = char in "\r\n" or (self._at_line_start and _is_unseen(char))
+        return "".join(marked)
+
+
+def _is_unseen(char: str) -> bool:
+    """Whether a line that begins with `char` seems to begin after it."""
+    return char.isspace() or unicodedata.category(char) in ("Cf", "Mn", "Cc", "Zs")
