@@ -25,6 +25,7 @@ PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 CONFIGURATION = ROOT / "docs" / "guide" / "configuration.md"
 THREAT_MODEL = ROOT / "docs" / "threat-model.md"
 
+_ROOM = re.compile(r"`((?:guest|runner|shell_daemon|proto|docs|tests|tools)/[\w/.<>]*)`")
 _FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _TEST = re.compile(r"(tests/[\w/]+\.py)(?:::(\w+))?")
@@ -92,6 +93,13 @@ def test_every_claim_of_the_threat_model_names_the_test_that_holds_it() -> None:
     assert len(claims) > 15
     for claim in claims:
         assert any(function for _, function in _TEST.findall(claim)), claim
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_every_file_and_folder_of_the_project_that_is_named_exists(page: Path) -> None:
+    for path in _ROOM.findall(page.read_text()):
+        place = path.partition("<")[0]
+        assert (ROOT / place).exists(), f"{name(page)}: {path}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name)
