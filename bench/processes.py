@@ -17,7 +17,6 @@ from wire import envelope, transport
 from wire.limits import ENVELOPE_VERSION
 from wire.v1 import (
     bootstrap_pb2,
-    common_pb2,
     embedder_pb2,
     embedder_pb2_grpc,
     gateway_pb2,
@@ -71,7 +70,7 @@ def _envelope(base: Path) -> bootstrap_pb2.BootstrapEnvelope:
         user_id="bench",
         tier="process",
         token=_TOKEN,
-        gateway=common_pb2.Endpoint(address=f"unix:{base}/ipc/gateway.sock"),
+        gateway=f"unix:{base}/ipc/gateway.sock",
         paths=bootstrap_pb2.GuestPaths(**directories, database=f"{base}/.oxydra/memory.db"),
         log_level="info",
     )
@@ -93,7 +92,7 @@ async def _guest(base: Path) -> tuple[float, int]:
     process.stdin.write(envelope.encode(settings))
     await process.stdin.drain()
     try:
-        async with transport.open_channel(settings.gateway.address, settings.token) as channel:
+        async with transport.open_channel(settings.gateway, settings.token) as channel:
             await _until_healthy(channel, process)
             seconds = time.perf_counter() - began
             await one_turn(gateway_pb2_grpc.GatewayStub(channel))

@@ -107,7 +107,7 @@ def load(envelope: bootstrap_pb2.BootstrapEnvelope) -> GuestConfig:
         tier=_one_of("tier", envelope.tier, get_args(Tier)),
         launch_id=envelope.launch_id,
         token=envelope.token,
-        endpoint=_endpoint("gateway", envelope.gateway.address),
+        endpoint=_endpoint("gateway", envelope.gateway),
         paths=Paths(
             **{
                 each.name: _path(f"paths.{each.name}", getattr(envelope.paths, each.name))
@@ -124,9 +124,9 @@ def load(envelope: bootstrap_pb2.BootstrapEnvelope) -> GuestConfig:
 
 
 def _link(name: str, link: bootstrap_pb2.Link) -> Link:
-    if not link.endpoint.address:
+    if not link.endpoint:
         return Link(unavailable_reason=link.unavailable_reason or f"no {name} was configured")
-    return Link(endpoint=_endpoint(name, link.endpoint.address), token=link.token)
+    return Link(endpoint=_endpoint(name, link.endpoint), token=link.token)
 
 
 def _endpoint(name: str, address: str) -> str:

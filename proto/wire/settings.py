@@ -34,35 +34,15 @@ from wire.tools import FAMILIES, NAMES, TOOLS, offered
 INT64_MAX: Final = 2**63 - 1
 
 
-def _plain(value: str) -> str:
-    if "\0" in value:
-        raise PydanticCustomError("nul", "holds a NUL character")
-    if any("\ud800" <= character <= "\udfff" for character in value):
-        raise PydanticCustomError("unicode", "is not UTF-8 text")
-    return value
-
-
 def _absolute(value: Path) -> Path:
     if "\0" in str(value) or not value.is_absolute():
-        raise PydanticCustomError("path", "is not an absolute path")
-    return value
-
-
-def _env_name(value: str) -> str:
-    if value and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value):
-        raise PydanticCustomError("env_name", "is not a name of an environment variable")
+        raise ValueError
     return value
 
 
 def _tool_name(value: str) -> str:
     if value not in NAMES:
-        raise PydanticCustomError("tool_name", "is neither a tool nor a family of tools")
-    return value
-
-
-def _glob(value: str) -> str:
-    if not value.strip():
-        raise PydanticCustomError("glob", "is empty")
+        raise ValueError
     return value
 
 
@@ -82,21 +62,39 @@ def number(low: float, high: float, unit: str = "") -> Any:
     )
 
 
-Text = Annotated[str, AfterValidator(_plain), Field(strict=True)]
+def text(
+    description: str,
+    pattern: str = r"^[^\x00]*$",
+    *,
+    min_length: int = 0,
+    max_length: int | None = None,
+) -> Any:
+    """Text that matches `pattern`; by default, any without NUL."""
+    return Field(
+        strict=True,
+        pattern=pattern,
+        min_length=min_length,
+        max_length=max_length,
+        description=description,
+    )
+
+
 Switch = Annotated[bool, Field(strict=True, description="true or false")]
 EnvName = Annotated[
-    Text,
-    AfterValidator(_env_name),
-    Field(description="the NAME of an environment variable, not the secret itself"),
+    str,
+    text(
+        "the NAME of an environment variable, not the secret itself",
+        r"^([A-Za-z_][A-Za-z0-9_]*)?$",
+    ),
 ]
 ToolNames = Annotated[
-    tuple[Annotated[Text, AfterValidator(_tool_name)], ...],
+    tuple[Annotated[str, Field(strict=True), AfterValidator(_tool_name)], ...],
     Field(
         description=f"a list of tool names ({', '.join(TOOLS)}) or families ({', '.join(FAMILIES)})"
     ),
 ]
 Globs = Annotated[
-    tuple[Annotated[Text, AfterValidator(_glob)], ...],
+    tuple[Annotated[str, text("a glob", r"^[^\x00]*[^\s\x00][^\x00]*$")], ...],
     Field(description="a list of globs over commands, such as 'git *'"),
 ]
 AbsolutePath = Annotated[Path, AfterValidator(_absolute)]
@@ -144,7 +142,7 @@ class MemorySettings(Section):
     """`[memory]`: where notes are stored, how many there may be, how search weighs its two
     sides and how much of them comes into a prompt by itself."""
 
-    db_path: Annotated[Text, Field(min_length=1, description='"auto" or a path of a file')] = "auto"
+    db_path: Annotated[str, text('"auto" or a path of a file', min_length=1)] = "auto"
     vector_weight: Fraction = 0.5
     keyword_weight: Fraction = 0.5
     min_similarity: Fraction = 0.2
@@ -152,10 +150,11 @@ class MemorySettings(Section):
     recency_weight: Fraction = 0.05
     retention_days: Annotated[int, count(0, 36_500)] = 0
     remote_url: Annotated[
-        Text,
-        Field(
-            description="libsql://…, https://… or http://…, with {user_id} where it belongs and "
-            "without credentials or options"
+        str,
+        text(
+            "libsql://…, https://… or http://…, with {user_id} where it belongs and without "
+            "credentials or options",
+            r"^((libsql|https?)://([^/\s{}\x00]|\{user_id\})([^\s{}\x00]|\{user_id\})*)?$",
         ),
     ] = ""
     auth_token_env: EnvName = ""
@@ -167,15 +166,10 @@ class MemorySettings(Section):
     context_tokens: Annotated[int, count(0, 16_000)] = 1000
     encryption: EncryptionSettings = EncryptionSettings()
 
-    @field_validator("remote_url")
+    @field_validator("remote_url", mode="before")
     @classmethod
-    def _is_store(cls, value: str) -> str:
-        if value and not re.match(r"(libsql|https?)://[^/\s]+", value):
-            raise PydanticCustomError("url", "is not a URL of a libSQL server")
-        fixed = value.replace("{user_id}", "")
-        if "{" in fixed or "}" in fixed:
-            raise PydanticCustomError("url", "may hold no braces but {{user_id}}")
-        if "@" in value or "?" in value:
+    def _without_secrets(cls, value: Any) -> Any:
+        if isinstance(value, str) and ("@" in value or "?" in value):
             raise PydanticCustomError("secret_in_url", "may hold no credentials and no options")
         return value
 
@@ -223,12 +217,12 @@ class AgentSettings(Section):
     """
 
     provider: Provider = "offline"
-    model: Annotated[Text, Field(max_length=1000, description="the provider's model name")] = ""
-    base_url: Annotated[Text, Field(description="http://… or https://…")] = ""
-    api_key_env: EnvName = ""
-    instructions: Annotated[
-        Text, Field(max_length=100_000, description="at most 100000 characters of text")
+    model: Annotated[str, text("the provider's model name", max_length=1000)] = ""
+    base_url: Annotated[
+        str, text("http://… or https://…", r"^(https?://[^/\s\x00]+[^\x00]*)?$")
     ] = ""
+    api_key_env: EnvName = ""
+    instructions: Annotated[str, text("at most 100000 characters of text", max_length=100_000)] = ""
     max_steps: Annotated[int, count(1, 1000)] = 20
     max_tokens: Annotated[int, count(1, INT64_MAX)] = 200_000
     turn_timeout_s: Annotated[float, number(1, 86_400, "of seconds ")] = 300
@@ -237,13 +231,6 @@ class AgentSettings(Section):
     summary_trigger: WindowShare = 0.7
     summary_target: WindowShare = 0.4
     summary_min_turns: Annotated[int, count(1, 1_000)] = 4
-
-    @field_validator("base_url")
-    @classmethod
-    def _is_url(cls, value: str) -> str:
-        if value and not re.match(r"https?://[^/\s]+", value):
-            raise PydanticCustomError("url", "is not a URL")
-        return value
 
     @model_validator(mode="after")
     def _summaries_shorten(self) -> Self:
@@ -259,18 +246,17 @@ class AgentSettings(Section):
     def _complete(self) -> Self:
         if self.provider == "offline":
             return self
+        who = {"provider": self.provider}
         if not self.model:
             raise PydanticCustomError(
-                "model",
-                'provider "{provider}" needs a model: set model',
-                {"provider": self.provider},
+                "model", 'provider "{provider}" needs a model: set model', who
             )
         if not self.api_key_env and not self.base_url:
             raise PydanticCustomError(
                 "credential",
                 'provider "{provider}" needs a credential: set api_key_env to the name of the '
                 "environment variable that holds it (or base_url for a server without one)",
-                {"provider": self.provider},
+                who,
             )
         return self
 
@@ -308,9 +294,9 @@ class EmbedderSettings(Section):
     """`[embedder]`: what turns text into vectors, one process for all users of this host."""
 
     backend: EmbedderBackend = "sentence-transformers"
-    model: Annotated[
-        Text, Field(min_length=1, max_length=1000, description="a model id or a local path")
-    ] = "all-MiniLM-L6-v2"
+    model: Annotated[str, text("a model id or a local path", min_length=1, max_length=1000)] = (
+        "all-MiniLM-L6-v2"
+    )
 
 
 class ContainerSettings(Section):
@@ -324,18 +310,12 @@ class ContainerSettings(Section):
     """
 
     engine: Annotated[
-        Text,
-        Field(pattern=r"^(auto|unix:///.+)$", description='"auto" or unix:///path/of/the.sock'),
+        str, text('"auto" or unix:///path/of/the.sock', r"^(auto|unix:///[^\x00\n]+)$")
     ] = "auto"
     images: Annotated[
-        Text,
-        Field(
-            pattern=r"^[a-z0-9][a-z0-9._/:-]{0,99}$", description="a prefix of image names: oxydra"
-        ),
+        str, text("a prefix of image names: oxydra", r"^[a-z0-9][a-z0-9._/:-]{0,99}$")
     ] = "oxydra"
-    runtime: Annotated[
-        Text, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", description="an OCI runtime")
-    ] = "kata"
+    runtime: Annotated[str, text("an OCI runtime", r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")] = "kata"
     guest_uid: Annotated[int, count(1, 2**31 - 2)] = 10_001
     agent_network: AgentNetwork = "auto"
     agent_memory_mb: Annotated[int, count(128, 1024 * 1024)] = 1024

@@ -9,7 +9,8 @@ import asyncio
 import hmac
 import logging
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -154,6 +155,19 @@ class _Guard(grpc.aio.ServerInterceptor):
             handler.response_serializer,
         )
 
+    @asynccontextmanager
+    async def _admitted(self, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[None]:
+        await self._authenticate(context)
+        try:
+            yield
+        except WireError as error:
+            await abort(context, error)
+        except grpc.aio.AbortError:
+            raise
+        except Exception:
+            log.exception("unexpected failure in a call")
+            await abort(context, _INTERNAL)
+
     async def _authenticate(self, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         for key, value in context.invocation_metadata() or ():
             sent = value.encode() if isinstance(value, str) else value
@@ -164,16 +178,8 @@ class _Guard(grpc.aio.ServerInterceptor):
 
     def _single(self, behaviour: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
         async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
-            await self._authenticate(context)
-            try:
+            async with self._admitted(context):
                 return await behaviour(request, context)
-            except WireError as error:
-                await abort(context, error)
-            except grpc.aio.AbortError:
-                raise
-            except Exception:
-                log.exception("unexpected failure in a call")
-                await abort(context, _INTERNAL)
 
         return call
 
@@ -183,17 +189,9 @@ class _Guard(grpc.aio.ServerInterceptor):
         async def call(
             request: Any, context: grpc.aio.ServicerContext[Any, Any]
         ) -> AsyncIterator[Any]:
-            await self._authenticate(context)
-            try:
+            async with self._admitted(context):
                 async for item in behaviour(request, context):
                     yield item
-            except WireError as error:
-                await abort(context, error)
-            except grpc.aio.AbortError:
-                raise
-            except Exception:
-                log.exception("unexpected failure in a call")
-                await abort(context, _INTERNAL)
 
         return call
 
@@ -270,14 +268,3 @@ def was_cancelled() -> bool:
     waits on a channel that is closed."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
-
-
-__all__: Sequence[str] = (
-    "Server",
-    "check_health",
-    "grpc_target",
-    "new_token",
-    "open_channel",
-    "unix_endpoint",
-    "was_cancelled",
-)

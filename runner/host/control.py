@@ -11,7 +11,7 @@ import psutil
 from wire.errors import Code, WireError
 from wire.status import answered
 from wire.transport import Server, new_token, open_channel, unix_endpoint
-from wire.v1 import common_pb2, control_pb2, control_pb2_grpc, gateway_pb2
+from wire.v1 import control_pb2, control_pb2_grpc, gateway_pb2
 
 from runner.config.models import Config
 from runner.errors import HostError
@@ -52,7 +52,7 @@ class _Service(control_pb2_grpc.RunnerControlServicer):
         self, request: control_pb2.ConnectRequest, context: Any
     ) -> control_pb2.ConnectReply:
         address, token = await self._host.gateway()
-        return control_pb2.ConnectReply(gateway=common_pb2.Endpoint(address=address), token=token)
+        return control_pb2.ConnectReply(gateway=address, token=token)
 
     async def Restart(
         self, request: control_pb2.RestartRequest, context: Any
@@ -119,7 +119,7 @@ class ControlClient:
     async def gateway(self, timeout: float = _GUEST_S) -> tuple[str, str]:
         """Endpoint and token of the agent's gateway; waits while the agent starts."""
         reply = await answered(self._stub.Connect(control_pb2.ConnectRequest(), timeout=timeout))
-        return reply.gateway.address, reply.token
+        return reply.gateway, reply.token
 
     async def restart(self, role: str = "", timeout: float = _GUEST_S) -> None:
         """Restart guests in place; returns when they are healthy again."""

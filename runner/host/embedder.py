@@ -37,12 +37,12 @@ import grpc
 from wire.errors import Code
 from wire.status import from_rpc_error
 from wire.transport import new_token, unix_endpoint
-from wire.v1 import control_pb2, embedder_pb2, embedder_pb2_grpc
+from wire.v1 import bootstrap_pb2, control_pb2, embedder_pb2, embedder_pb2_grpc
 
 from runner.config.models import Config
 from runner.errors import HostError, WorkspaceError
 from runner.host import logs
-from runner.host.launch import EmbedderAt, GuestMounts
+from runner.host.launch import GuestMounts
 from runner.host.runtime import load_state, save_state
 from runner.host.supervisor import Launch, Policy, Supervisor
 from runner.host.weights import Weights, weights_of
@@ -228,9 +228,11 @@ class Embedder:
             )
         self._supervisor.start_in_background()
 
-    def link(self) -> EmbedderAt:
+    def link(self) -> bootstrap_pb2.Link:
         """Where guests find it, valid from `start` on."""
-        return EmbedderAt(self._home.endpoint, self._token) if self._enabled else EmbedderAt()
+        if not self._enabled:
+            return bootstrap_pb2.Link(unavailable_reason='embedder.backend = "none"')
+        return bootstrap_pb2.Link(endpoint=self._home.endpoint, token=self._token)
 
     async def status(self) -> control_pb2.GuestStatus:
         """How the embedder is at this moment: it is asked, for at most two seconds."""

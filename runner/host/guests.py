@@ -20,7 +20,7 @@ from wire.v1 import bootstrap_pb2, control_pb2
 from runner.boundary.check import admit, require_passed
 from runner.boundary.spec import new_canary
 from runner.errors import HostError
-from runner.host.launch import EmbedderAt, Launchers
+from runner.host.launch import Launchers
 from runner.host.runtime import save_state
 from runner.host.supervisor import Launch, NeedsOperator, Policy, Supervisor
 from runner.tiers.base import Handle, LaunchSpec, TierDriver
@@ -56,7 +56,7 @@ class Guests:
         driver: TierDriver,
         launchers: Launchers,
         *,
-        embedder: Callable[[], EmbedderAt],
+        embedder: Callable[[], bootstrap_pb2.Link],
         probe: Probe,
         secrets: Mapping[str, str],
         state: Path,

@@ -13,7 +13,7 @@ from wire import envelope
 from wire.limits import ENVELOPE_VERSION
 from wire.settings import ShellSettings, to_json
 from wire.transport import new_token, unix_endpoint
-from wire.v1 import bootstrap_pb2, common_pb2
+from wire.v1 import bootstrap_pb2
 
 from runner.config.models import Config
 from runner.host.supervisor import Launch
@@ -47,9 +47,9 @@ class GuestMounts:
                 return Path(bound.mount.virtual) / host_path.relative_to(bound.host_path)
         raise ValueError(f"{host_path} is in no mount of this guest")
 
-    def endpoint(self, host_socket: Path) -> common_pb2.Endpoint:
+    def endpoint(self, host_socket: Path) -> str:
         """The address of a Unix socket, for the guest."""
-        return common_pb2.Endpoint(address=unix_endpoint(self.path(host_socket)))
+        return unix_endpoint(self.path(host_socket))
 
 
 AGENT_COMMAND: Final = (
@@ -78,14 +78,6 @@ def guest_environment(home: Path, environ: Mapping[str, str]) -> dict[str, str]:
     if site.ENABLE_USER_SITE and site.USER_BASE:
         own["PYTHONUSERBASE"] = site.USER_BASE
     return {"PATH": os.defpath, **passed, **own}
-
-
-@dataclass(frozen=True)
-class EmbedderAt:
-    """Where the embedder is for the runner; "" for none."""
-
-    endpoint: str = ""
-    token: str = ""
 
 
 class AgentLauncher:
@@ -124,7 +116,7 @@ class AgentLauncher:
 
     def prepare(
         self,
-        embedder: EmbedderAt,
+        embedder: bootstrap_pb2.Link,
         shell: bootstrap_pb2.Link,
         canary: str = "",
         maintenance: bootstrap_pb2.MaintenanceJob | None = None,
@@ -133,8 +125,8 @@ class AgentLauncher:
         """A new launch with a token and an id of its own.
 
         Args:
-            embedder: Where the embedder is, as the runner reaches it.
-            shell: How the agent reaches the shell guest, by the host's path; or why not.
+            embedder: Where the embedder is, by the host's path; or why there is none.
+            shell: Likewise for the shell guest.
             canary: A word that must be found nowhere in the shell guest.
             maintenance: What the guest does instead of serving.
             job_key: The key that job starts from.
@@ -145,10 +137,9 @@ class AgentLauncher:
         if self._own_files and embedder.endpoint:
             mounts = (*mounts, BoundMount(EMBEDDER_MOUNT, socket.parent))
         seen = GuestMounts(mounts, self._own_files)
-        link = bootstrap_pb2.Link(unavailable_reason='embedder.backend = "none"')
         if embedder.endpoint:
-            link = bootstrap_pb2.Link(endpoint=seen.endpoint(socket), token=embedder.token)
-        if shell.HasField("endpoint"):
+            embedder = bootstrap_pb2.Link(endpoint=seen.endpoint(socket), token=embedder.token)
+        if shell.endpoint:
             address = seen.endpoint(self._workspace.shell_socket)
             shell = bootstrap_pb2.Link(endpoint=address, token=shell.token)
         paths = {
@@ -166,7 +157,7 @@ class AgentLauncher:
             settings=to_json(self._settings),
             secrets=replace(self.secrets, job_key=job_key).message(),
             memory_ca_pem=self._ca_pem,
-            embedder=link,
+            embedder=embedder,
             shell=shell,
             log_level=self._config.log_level,
             canary=canary,
@@ -221,8 +212,8 @@ class ShellLauncher:
     @property
     def link(self) -> bootstrap_pb2.Link:
         """Where the agent guest finds it, by the host's path."""
-        address = common_pb2.Endpoint(address=unix_endpoint(self._workspace.shell_socket))
-        return bootstrap_pb2.Link(endpoint=address, token=self.agent_token)
+        endpoint = unix_endpoint(self._workspace.shell_socket)
+        return bootstrap_pb2.Link(endpoint=endpoint, token=self.agent_token)
 
     def prepare(self) -> Launch:
         """A new launch with a token and an id of its own."""

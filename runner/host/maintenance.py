@@ -23,7 +23,7 @@ from runner.config.models import Config
 from runner.errors import HostError
 from runner.host import logs
 from runner.host.cleanup import clear_leftovers, clear_unless_file
-from runner.host.launch import AGENT_COMMAND, AgentLauncher, EmbedderAt
+from runner.host.launch import AGENT_COMMAND, AgentLauncher
 from runner.host.logs import host_log
 from runner.host.runtime import Runtime, host_lock
 from runner.host.supervisor import Launch, NeedsOperator, meaning_of_end
@@ -80,7 +80,7 @@ async def run_job(
             job.restore.path = stack.enter_context(_lent(incoming, workspace, launcher))
         workspace.adopt()
         launch = launcher.prepare(
-            EmbedderAt(),
+            bootstrap_pb2.Link(),
             bootstrap_pb2.Link(unavailable_reason=_NO_SHELL),
             maintenance=job,
             job_key=job_key,

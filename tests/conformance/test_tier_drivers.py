@@ -15,7 +15,7 @@ import psutil
 import pytest
 from wire import envelope, logs, transport
 from wire.limits import ENVELOPE_VERSION
-from wire.v1 import bootstrap_pb2, common_pb2
+from wire.v1 import bootstrap_pb2
 
 from runner.errors import TierError, WorkspaceError
 from runner.host.logs import ROTATE_BYTES
@@ -59,9 +59,7 @@ class Tier:
             launch_id=launch_id,
             user_id="alice",
             token=TOKEN,
-            gateway=common_pb2.Endpoint(
-                address="unix:/ipc/gateway.sock" if self.inside else self.endpoint
-            ),
+            gateway="unix:/ipc/gateway.sock" if self.inside else self.endpoint,
         )
         return LaunchSpec(
             role=self.role,

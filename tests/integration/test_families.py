@@ -24,7 +24,7 @@ from guest.memory.memory import Memory
 from guest.tools.files.roots import Roots
 from guest.tools.shell.client import ShellClient
 from runner.config.models import Config
-from runner.host.launch import AgentLauncher, EmbedderAt
+from runner.host.launch import AgentLauncher
 from runner.tiers.base import Capabilities
 from runner.workspace.workspace import Workspace
 
@@ -72,7 +72,9 @@ class Town:
     def _envelope(self, user: str) -> bootstrap_pb2.BootstrapEnvelope:
         workspace = Workspace(self._place / "ws", user)
         launcher = AgentLauncher(self.config, workspace, TIER, environ={})
-        launch = launcher.prepare(EmbedderAt(), bootstrap_pb2.Link(unavailable_reason="none here"))
+        launch = launcher.prepare(
+            bootstrap_pb2.Link(), bootstrap_pb2.Link(unavailable_reason="none here")
+        )
         return envelope.read(io.BytesIO(launch.spec.envelope))
 
 

@@ -77,7 +77,7 @@ class Guest:
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator["gateway_pb2_grpc.GatewayAsyncStub"]:
-        async with open_channel(self.envelope.gateway.address, TOKEN) as channel:
+        async with open_channel(self.envelope.gateway, TOKEN) as channel:
             async with asyncio.timeout(GUARD_S):
                 while not (self.place / "ipc/gateway.sock").exists():
                     assert self._processes[-1].poll() is None, self.log
@@ -135,7 +135,7 @@ async def test_the_shell_is_said_to_be_what_it_is(guest: Guest) -> None:
     """There, then dead, then there again; and refused by policy before it is reached."""
     root = new_root()
     daemon = Daemon(root)
-    guest.envelope.shell.endpoint.address, guest.envelope.shell.token = daemon.endpoint, SHELL_TOKEN
+    guest.envelope.shell.endpoint, guest.envelope.shell.token = daemon.endpoint, SHELL_TOKEN
     configure(guest.envelope, "shell", deny=["touch *"], timeout_s=1)
     try:
         async with daemon.channel() as channel:
@@ -291,7 +291,7 @@ def test_a_corrupt_database(guest: Guest) -> None:
 async def test_a_database_that_another_guest_holds(guest: Guest) -> None:
     guest.spawn("--bootstrap-stdin")
     async with guest.client() as stub:
-        guest.envelope.gateway.address = f"unix:{guest.place}/ipc/other.sock"
+        guest.envelope.gateway = f"unix:{guest.place}/ipc/other.sock"
         error = await asyncio.to_thread(guest.fails)
         assert "memory.db" in str(error)
         assert error.resolution
@@ -299,7 +299,7 @@ async def test_a_database_that_another_guest_holds(guest: Guest) -> None:
 
 
 def test_a_gateway_address_that_cannot_be_bound(guest: Guest) -> None:
-    guest.envelope.gateway.address = "unix:/nonexistent/gateway.sock"
+    guest.envelope.gateway = "unix:/nonexistent/gateway.sock"
     assert "cannot listen" in guest.fails().brief
 
 

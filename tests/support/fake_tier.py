@@ -68,7 +68,7 @@ class FakeGuest:
             self._finish(self.behaviour.exit_code)
             return
         settings = envelope.read(io.BytesIO(self.spec.envelope))
-        self._server = Server(settings.gateway.address, settings.token)
+        self._server = Server(settings.gateway, settings.token)
         await self._server.start()
         await self.set_healthy(self.behaviour.healthy)
 

@@ -33,7 +33,7 @@ def envelope_for(root: Path, user_id: str = "alice") -> BootstrapEnvelope:
     made = BootstrapEnvelope(
         version=ENVELOPE_VERSION, user_id=user_id, tier="process", token=TOKEN, launch_id="l1"
     )
-    made.gateway.address = f"unix:{root}/ipc/gateway.sock"
+    made.gateway = f"unix:{root}/ipc/gateway.sock"
     for name in ("internal", "shared", "tmp", "vault", "ipc", "logs"):
         setattr(made.paths, name, str(root / name))
     made.paths.database = str(root / "internal/memory.db")

@@ -47,7 +47,7 @@ async def serve(behaviour: str) -> None:
 
     if behaviour != "obstinate":
         threading.Thread(target=until_the_runner_is_gone, daemon=True).start()
-    server = Server(settings.gateway.address, settings.token)
+    server = Server(settings.gateway, settings.token)
     await server.start()
     await server.set_serving(behaviour != "never_ready")
     log.info("serving")

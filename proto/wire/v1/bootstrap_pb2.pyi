@@ -7,7 +7,6 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
-from wire.v1 import common_pb2 as _common_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -70,15 +69,13 @@ class BootstrapEnvelope(_message.Message):
     """"process", "container" or "micro_vm" """
     token: _builtins.str
     """every gRPC call of this launch carries it"""
+    gateway: _builtins.str
+    """the endpoint where the guest serves"""
     memory_ca_pem: _builtins.str
     """certificates to trust for the memory's server"""
     log_level: _builtins.str
     canary: _builtins.str
     """a word that must be found nowhere in the shell guest"""
-    @_builtins.property
-    def gateway(self) -> _common_pb2.Endpoint:
-        """where the guest serves"""
-
     @_builtins.property
     def paths(self) -> Global___GuestPaths: ...
     @_builtins.property
@@ -107,7 +104,7 @@ class BootstrapEnvelope(_message.Message):
         user_id: _builtins.str = ...,
         tier: _builtins.str = ...,
         token: _builtins.str = ...,
-        gateway: _common_pb2.Endpoint | None = ...,
+        gateway: _builtins.str = ...,
         paths: Global___GuestPaths | None = ...,
         settings: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         secrets: Global___Secrets | None = ...,
@@ -118,7 +115,7 @@ class BootstrapEnvelope(_message.Message):
         canary: _builtins.str = ...,
         maintenance: Global___MaintenanceJob | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["embedder", b"embedder", "gateway", b"gateway", "maintenance", b"maintenance", "paths", b"paths", "secrets", b"secrets", "shell", b"shell"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["embedder", b"embedder", "maintenance", b"maintenance", "paths", b"paths", "secrets", b"secrets", "shell", b"shell"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
     _ClearFieldArgType: _TypeAlias = _typing.Literal["canary", b"canary", "embedder", b"embedder", "gateway", b"gateway", "launch_id", b"launch_id", "log_level", b"log_level", "maintenance", b"maintenance", "memory_ca_pem", b"memory_ca_pem", "paths", b"paths", "secrets", b"secrets", "settings", b"settings", "shell", b"shell", "tier", b"tier", "token", b"token", "user_id", b"user_id", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
@@ -169,20 +166,18 @@ class Link(_message.Message):
     ENDPOINT_FIELD_NUMBER: _builtins.int
     TOKEN_FIELD_NUMBER: _builtins.int
     UNAVAILABLE_REASON_FIELD_NUMBER: _builtins.int
+    endpoint: _builtins.str
+    """unix:/path or tcp:127.0.0.1:port; empty: there is none"""
     token: _builtins.str
     unavailable_reason: _builtins.str
-    @_builtins.property
-    def endpoint(self) -> _common_pb2.Endpoint:
-        """absent: there is none"""
-
     def __init__(
         self,
         *,
-        endpoint: _common_pb2.Endpoint | None = ...,
+        endpoint: _builtins.str = ...,
         token: _builtins.str = ...,
         unavailable_reason: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
     _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "token", b"token", "unavailable_reason", b"unavailable_reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...

@@ -24,15 +24,13 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14wire/v1/common.proto\x12\x07wire.v1\"\x1b\n\x08\x45ndpoint\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\"O\n\x0b\x45rrorDetail\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\r\n\x05\x62rief\x18\x02 \x01(\t\x12\x0f\n\x07\x64\x65tails\x18\x03 \x01(\t\x12\x12\n\nresolution\x18\x04 \x01(\tb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x14wire/v1/common.proto\x12\x07wire.v1\"O\n\x0b\x45rrorDetail\x12\x0c\n\x04\x63ode\x18\x01 \x01(\t\x12\r\n\x05\x62rief\x18\x02 \x01(\t\x12\x0f\n\x07\x64\x65tails\x18\x03 \x01(\t\x12\x12\n\nresolution\x18\x04 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'wire.v1.common_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_ENDPOINT']._serialized_start=33
-  _globals['_ENDPOINT']._serialized_end=60
-  _globals['_ERRORDETAIL']._serialized_start=62
-  _globals['_ERRORDETAIL']._serialized_end=141
+  _globals['_ERRORDETAIL']._serialized_start=33
+  _globals['_ERRORDETAIL']._serialized_end=112
 # @@protoc_insertion_point(module_scope)

@@ -17,27 +17,6 @@ else:
 DESCRIPTOR: _descriptor.FileDescriptor
 
 @_typing.final
-class Endpoint(_message.Message):
-    """Where a gRPC server listens: "unix:/absolute/path" or "tcp:127.0.0.1:port"."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    ADDRESS_FIELD_NUMBER: _builtins.int
-    address: _builtins.str
-    def __init__(
-        self,
-        *,
-        address: _builtins.str = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["address", b"address"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Endpoint: _TypeAlias = Endpoint  # noqa: Y015
-
-@_typing.final
 class ErrorDetail(_message.Message):
     """What an operator reads when something outside the model's reach is wrong.
     It travels in the trailing metadata of a failed call (key "oxydra-error-bin").
@@ -50,7 +29,7 @@ class ErrorDetail(_message.Message):
     DETAILS_FIELD_NUMBER: _builtins.int
     RESOLUTION_FIELD_NUMBER: _builtins.int
     code: _builtins.str
-    """one of wire.status.Code, for example "not_found" """
+    """one of wire.errors.Code, for example "not_found" """
     brief: _builtins.str
     """what happened, one sentence"""
     details: _builtins.str

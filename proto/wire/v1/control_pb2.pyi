@@ -7,7 +7,6 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
-from wire.v1 import common_pb2 as _common_pb2
 from wire.v1 import gateway_pb2 as _gateway_pb2
 import builtins as _builtins
 import sys
@@ -214,16 +213,15 @@ class ConnectReply(_message.Message):
 
     GATEWAY_FIELD_NUMBER: _builtins.int
     TOKEN_FIELD_NUMBER: _builtins.int
+    gateway: _builtins.str
     token: _builtins.str
-    @_builtins.property
-    def gateway(self) -> _common_pb2.Endpoint: ...
     def __init__(
         self,
         *,
-        gateway: _common_pb2.Endpoint | None = ...,
+        gateway: _builtins.str = ...,
         token: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["gateway", b"gateway"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
     _ClearFieldArgType: _TypeAlias = _typing.Literal["gateway", b"gateway", "token", b"token"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...

@@ -33,7 +33,7 @@ def test_settings_links_and_secrets_arrive(envelope: BootstrapEnvelope) -> None:
     envelope.secrets.memory_token, envelope.secrets.memory_key = "memory-t0ken", "memory-k3y-0123"
     envelope.secrets.api_key, envelope.memory_ca_pem = "a-long-api-k3y", "PEM"
     envelope.shell.unavailable_reason = "no bubblewrap"
-    envelope.embedder.endpoint.address = "unix:/run/e.sock"
+    envelope.embedder.endpoint = "unix:/run/e.sock"
     envelope.embedder.token = "embedder-t0ken"
     config = load(envelope)
     assert config.memory == MemoryConfig(
@@ -66,12 +66,12 @@ def test_a_placeholder_key_is_no_secret(envelope: BootstrapEnvelope) -> None:
         ("token", ""),
         ("token", "short"),
         ("tier", "none"),
-        ("gateway.address", "tcp:0.0.0.0:80"),
+        ("gateway", "tcp:0.0.0.0:80"),
         ("paths.shared", "relative"),
         ("paths.vault", ""),
         ("paths.database", ""),
-        ("embedder.endpoint.address", "http://x"),
-        ("shell.endpoint.address", "unix:relative"),
+        ("embedder.endpoint", "http://x"),
+        ("shell.endpoint", "unix:relative"),
         ("log_level", "loud"),
     ],
 )
@@ -83,7 +83,7 @@ def test_a_bad_field_is_named(envelope: BootstrapEnvelope, field: str, value: st
     with pytest.raises(WireError) as raised:
         load(envelope)
     assert raised.value.code is Code.INVALID_ARGUMENT
-    assert field.removesuffix(".address").split(".")[-1] in raised.value.brief
+    assert field.split(".")[-1] in raised.value.brief
     assert raised.value.details.startswith("accepted: ")
     assert raised.value.resolution
 

@@ -123,8 +123,8 @@ async def test_the_guest_hears_why_it_has_no_shell_and_no_embedder(
     message = envelope.read(io.BytesIO(house.driver.launched[-1].spec.envelope))
     assert message.shell.unavailable_reason == house.driver.capabilities.unsupported[Role.SHELL]
     assert message.embedder.unavailable_reason == 'embedder.backend = "none"'
-    assert not message.shell.HasField("endpoint")
-    assert not message.embedder.HasField("endpoint")
+    assert not message.shell.endpoint
+    assert not message.embedder.endpoint
 
 
 async def test_a_second_host_for_the_same_user_is_refused_and_the_first_goes_on(

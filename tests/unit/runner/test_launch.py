@@ -22,7 +22,6 @@ from runner.config.models import Config
 from runner.errors import ConfigError
 from runner.host.launch import (
     AgentLauncher,
-    EmbedderAt,
     Launchers,
     ShellLauncher,
     guest_environment,
@@ -37,6 +36,8 @@ from runner.workspace.workspace import Workspace
 SECRET = "sk-very-secret-4711"
 AGENT = AgentSettings(provider="openai", model="m", api_key_env="MY_KEY", instructions="be kind")
 ENVIRON = {"MY_KEY": f" {SECRET}\n", "OPENAI_API_KEY": SECRET, "OXYDRA_LOG_LEVEL": "debug"}
+
+EMBEDDER = bootstrap_pb2.Link(endpoint="unix:/run/e/embedder.sock", token="et")
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ def launcher(
 
 def launch(made: AgentLauncher, shell_reason: str = "no shell") -> Launch:
     return made.prepare(
-        EmbedderAt("unix:/run/e/embedder.sock", "et"),
+        EMBEDDER,
         bootstrap_pb2.Link(unavailable_reason=shell_reason),
     )
 
@@ -86,7 +87,7 @@ def test_the_envelope_holds_everything_the_guest_needs(workspace: Workspace) -> 
         "process",
     )
     assert message.launch_id == made.spec.launch_id != ""
-    assert (message.gateway.address, message.token) == (made.endpoint, made.token)
+    assert (message.gateway, message.token) == (made.endpoint, made.token)
     assert made.endpoint == f"unix:{workspace.path}/ipc/gateway.sock"
     assert message.paths.internal == str(workspace.path / ".oxydra")
     assert message.paths.shared == str(workspace.path / "shared")
@@ -97,9 +98,9 @@ def test_the_envelope_holds_everything_the_guest_needs(workspace: Workspace) -> 
     assert message.paths.database == str(workspace.path / ".oxydra" / "memory.db")
     assert from_json(message.settings) == config.for_user("alice")
     assert message.secrets == bootstrap_pb2.Secrets(api_key=SECRET)
-    assert message.embedder.endpoint.address == "unix:/run/e/embedder.sock"
+    assert message.embedder.endpoint == "unix:/run/e/embedder.sock"
     assert message.embedder.token == "et"
-    assert not message.shell.endpoint.address
+    assert not message.shell.endpoint
     assert message.shell.unavailable_reason == "no shell"
     assert message.log_level == "debug"
 
@@ -193,16 +194,16 @@ def test_a_bad_place_for_the_database_is_refused_before_anything_is_made(
 def test_a_guest_with_files_of_its_own_is_told_virtual_paths(workspace: Workspace) -> None:
     made = launcher(workspace, tier=OWN_FILES)
     shell = ShellLauncher(Config(), workspace, OWN_FILES)
-    started = made.prepare(EmbedderAt("unix:/run/e/embedder.sock", "et"), shell.link)
+    started = made.prepare(EMBEDDER, shell.link)
     message = opened(started)
     assert message.tier == "container"
     assert message.paths.internal == "/.oxydra"
     assert message.paths.logs == "/logs"
     assert message.paths.database == "/.oxydra/memory.db"
-    assert message.gateway.address == "unix:/ipc/gateway.sock"
-    assert message.shell.endpoint.address == "unix:/ipc/shell/shell.sock"
+    assert message.gateway == "unix:/ipc/gateway.sock"
+    assert message.shell.endpoint == "unix:/ipc/shell/shell.sock"
     assert message.shell.token == shell.agent_token
-    assert message.embedder.endpoint.address == "unix:/embedder/embedder.sock"
+    assert message.embedder.endpoint == "unix:/embedder/embedder.sock"
     assert started.endpoint == f"unix:{workspace.path}/ipc/gateway.sock"
     assert started.spec.command == ("oxydra-guest", "--bootstrap-stdin", "--exit-with-parent")
     extra = [bound for bound in started.spec.mounts if bound.mount.virtual == "/embedder"]

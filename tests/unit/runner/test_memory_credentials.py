@@ -13,7 +13,7 @@ from wire.v1 import bootstrap_pb2
 from runner.config.loading import load_config
 from runner.config.models import Config
 from runner.errors import ConfigError
-from runner.host.launch import AgentLauncher, EmbedderAt
+from runner.host.launch import AgentLauncher
 from runner.tiers.base import Capabilities, Network
 from runner.workspace.credentials import (
     by_name,
@@ -136,7 +136,7 @@ def test_the_envelope_carries_what_the_guest_needs(tmp_path: Path, *, remote: bo
     capabilities = Capabilities("process", {})
     environ = {**os.environ, "MEMORY_TOKEN": TOKEN, "KEY": KEY}
     launcher = AgentLauncher(config, workspace, capabilities, environ=environ)
-    spec = launcher.prepare(EmbedderAt(), bootstrap_pb2.Link()).spec
+    spec = launcher.prepare(bootstrap_pb2.Link(), bootstrap_pb2.Link()).spec
     assert spec.role is Role.AGENT
     sent = bootstrap_pb2.BootstrapEnvelope.FromString(spec.envelope[4:])
     assert Secrets.of(sent.secrets) == Secrets(memory_token=TOKEN, memory_key=KEY)

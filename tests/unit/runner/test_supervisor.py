@@ -16,7 +16,7 @@ from wire.v1 import bootstrap_pb2
 
 from runner.config.models import Config
 from runner.errors import HostError, TierError
-from runner.host.launch import AgentLauncher, EmbedderAt
+from runner.host.launch import AgentLauncher
 from runner.host.supervisor import Launch, Policy, Supervisor
 from runner.tiers.base import Handle, LaunchSpec
 from runner.workspace.mounts import Role
@@ -68,7 +68,7 @@ class Scene:
         return self.script.pop(0) if len(self.script) > 1 else self.script[0]
 
     def _prepare(self) -> Launch:
-        return self.launcher.prepare(EmbedderAt(), bootstrap_pb2.Link())
+        return self.launcher.prepare(bootstrap_pb2.Link(), bootstrap_pb2.Link())
 
     @property
     def guest(self) -> FakeGuest:
