@@ -219,7 +219,7 @@ class AgentSettings(Section):
     provider: Provider = "offline"
     model: Annotated[str, text("the provider's model name", max_length=1000)] = ""
     base_url: Annotated[
-        str, text("http://… or https://…", r"^(https?://[^/\s\x00]+[^\x00]*)?$")
+        str, text("http://… or https://…", r"^(https?://[^/\s\x00][^\s\x00]*)?$")
     ] = ""
     api_key_env: EnvName = ""
     instructions: Annotated[str, text("at most 100000 characters of text", max_length=100_000)] = ""
