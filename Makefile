@@ -1,7 +1,8 @@
-.PHONY: run test check coverage bench bench-quality faults proto setup clean
+.PHONY: run test test-long check coverage bench bench-quality faults proto setup clean
 
 PY := .venv/bin/python
 ARGS ?=
+PYTEST = TESTS_SEED=$(or $(SEED),0) $(PY) -m pytest -n 2 --dist loadgroup
 
 # The main job: an agent that remembers. Needs no key, no Docker, no network service.
 run: setup
@@ -9,8 +10,14 @@ run: setup
 
 # Linters, types and architecture run as tests (tests/unit/test_quality.py).
 # Two at a time, handed out one by one: without groups, loadgroup keeps no chunks back.
+# Random examples are drawn from SEED.
 test: setup
-	$(PY) -m pytest -n 2 --dist loadgroup $(ARGS)
+	$(PYTEST) $(ARGS)
+
+# What takes too long for every run too, and ten times the examples, from a new seed.
+test-long: SEED := $(or $(SEED),$(strip $(shell od -An -N4 -tu4 /dev/urandom)))
+test-long: setup
+	$(PYTEST) --long --timeout 3600 $(ARGS)
 
 check: setup
 	$(PY) -m ruff check .
@@ -20,7 +27,7 @@ check: setup
 
 # How much of the agent, its tools and its memory is run by tests; fails below 90 percent.
 coverage: setup
-	$(PY) -m pytest -n 2 --dist loadgroup -q -m "not docker" --cov=guest --cov-branch \
+	$(PYTEST) -q -m "not docker" --cov=guest --cov-branch \
 		--cov-report=json tests/unit/guest tests/property tests/conformance tests/integration \
 		tests/security
 	$(PY) tools/coverage_floor.py

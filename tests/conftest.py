@@ -1,6 +1,7 @@
 """What every test stands on: some need a right or a part that this machine may lack."""
 
 import os
+import random
 import shutil
 import signal
 import subprocess
@@ -9,9 +10,12 @@ from functools import cache
 from typing import Final
 
 import pytest
+from hypothesis import HealthCheck, Phase, settings
 
 from guest.agent.prompt.recall import Relevant
 from tests.support import sqld
+from tests.support.examples import SEED
+from tests.support.scratch import SCRATCH
 
 REQUIRED = frozenset(filter(None, os.environ.get("TESTS_REQUIRE", "").split(",")))
 
@@ -49,11 +53,56 @@ _PARTS: dict[str, Callable[[], str]] = {
 }
 
 
-def pytest_configure() -> None:
-    """In the background of a script Ctrl-C is ignored, also by every program that is started
-    here; tests send it."""
+settings.register_profile(
+    "usual",
+    database=None,
+    deadline=None,
+    phases=(Phase.explicit, Phase.generate),
+    suppress_health_check=(HealthCheck.too_slow,),
+)
+settings.register_profile(
+    "long", settings.get_profile("usual"), max_examples=1000, phases=tuple(Phase)
+)
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--long",
+        action="store_true",
+        help="run the tests marked `long` too, and ten times the examples; shrink what fails",
+    )
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose the examples and where files lie. In the background of a script Ctrl-C is ignored,
+    also by every program that is started here; tests send it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    settings.load_profile("long" if config.getoption("long") else "usual")
+    if config.option.hypothesis_seed is None:
+        config.option.hypothesis_seed = SEED
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", SCRATCH)
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    """What to set for the same random choices again."""
+    return f"TESTS_SEED={SEED}"
+
+
+@pytest.fixture
+def chance(request: pytest.FixtureRequest) -> random.Random:
+    """A test's own random choices: the same in every run with the same seed."""
+    return random.Random(f"{SEED} {request.node.nodeid}")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Without `--long` the tests marked `long` are not part of the run."""
+    if config.getoption("long"):
+        return
+    long = [item for item in items if item.get_closest_marker("long")]
+    config.hook.pytest_deselected(items=long)
+    items[:] = [item for item in items if item not in long]
 
 
 _GIVEN_UP: Final = (

@@ -19,13 +19,14 @@ from guest.memory.storage.local import LocalDatabase
 from guest.memory.storage.migrations import migrate
 from guest.memory.storage.remote import RemoteDatabase
 from tests.support import sqld, sqld_image
+from tests.support.scratch import SCRATCH
 
 INTEGER_MAX = 2**53 - 1
 
 
 @asynccontextmanager
 async def local() -> AsyncIterator[Database]:
-    with tempfile.TemporaryDirectory(dir="/tmp") as scratch:
+    with tempfile.TemporaryDirectory(dir=SCRATCH) as scratch:
         yield await LocalDatabase.open(Path(scratch) / "test.db")
 
 

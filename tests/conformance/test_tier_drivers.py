@@ -28,6 +28,7 @@ from runner.workspace.workspace import Workspace
 from tests.support import engine
 from tests.support.fake_tier import Behaviour, FakeDriver
 from tests.support.guests import command
+from tests.support.scratch import SCRATCH
 
 GUARD_S = 60.0
 TOKEN = "a-launch-token"
@@ -109,7 +110,7 @@ class Tier:
 
 @pytest.fixture
 def workspace() -> Iterator[Workspace]:
-    with tempfile.TemporaryDirectory(dir="/tmp", prefix="oxc-") as root:
+    with tempfile.TemporaryDirectory(dir=SCRATCH, prefix="oxc-") as root:
         made = Workspace(Path(root), "alice")
         made.provision()
         yield made

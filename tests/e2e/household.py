@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 
 from tests.support.engine import engine_objects
+from tests.support.scratch import SCRATCH
 
 RUNNER = (sys.executable, "-m", "runner.cli.app")
 COMMAND = (*RUNNER, "--insecure")
@@ -29,7 +30,7 @@ class Household:
     def __init__(self, *, containers: bool = False) -> None:
         self.command = RUNNER if containers else COMMAND
         self.containers = containers
-        self.path = Path(tempfile.mkdtemp(prefix="ox", dir="/tmp"))
+        self.path = Path(tempfile.mkdtemp(prefix="ox", dir=SCRATCH))
         self.workspaces = self.path / "w"
         self.runtime = self.path / "r"
         self.working_directory = self.path / "here"

@@ -11,6 +11,7 @@ from tests.faults.ledger import Found
 from tests.faults.stores import Place
 from tests.faults.worker import USER
 from tests.support.memory_model import NoteModel
+from tests.support.scratch import SCRATCH
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
 
 
@@ -74,7 +75,7 @@ async def _fill(memory: Memory, notes: int, sessions: int) -> Found:
 
 
 async def _exported(notes: int, sessions: int) -> tuple[bytes, Found]:
-    with tempfile.TemporaryDirectory(dir="/tmp") as scratch:
+    with tempfile.TemporaryDirectory(dir=SCRATCH) as scratch:
         async with opened(Path(scratch) / "memory.db") as memory:
             found = await _fill(memory, notes, sessions)
             lines = b"".join([part.lines async for part in memory.export(USER)])

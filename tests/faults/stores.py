@@ -15,6 +15,7 @@ from guest.memory.storage.migrations import MIGRATIONS, Migration
 from tests.faults.inspection import inspect
 from tests.faults.ledger import Found
 from tests.support import sqld
+from tests.support.scratch import SCRATCH
 from tests.support.settings import memory_config
 
 _PATIENT_S: Final = 30.0
@@ -112,7 +113,7 @@ class Stores:
 @contextmanager
 def opened(kind: str) -> Iterator[Stores]:
     """Stores of one kind, gone at the end."""
-    with tempfile.TemporaryDirectory(dir="/tmp", prefix="faults-") as scratch:
+    with tempfile.TemporaryDirectory(dir=SCRATCH, prefix="faults-") as scratch:
         stores = Stores(kind, Path(scratch))
         try:
             yield stores

@@ -11,10 +11,10 @@ ROUNDS = 500
 
 @pytest.mark.sqld
 def test_no_fault_loses_halves_doubles_or_claims_anything(
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], chance: random.Random
 ) -> None:
     """`make faults` makes thousands; the seed only chooses, the moments are chance."""
-    tallies = run(ROUNDS, random.randrange(2**32))
+    tallies = run(ROUNDS, chance.getrandbits(32))
     with capsys.disabled():
         print(f"\n{table(tallies)}")
     wrong = [f"{fault.name}, {fault.store}: {s}" for fault, t in tallies.items() for s in t.wrong]

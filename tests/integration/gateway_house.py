@@ -36,6 +36,7 @@ from guest.tools.pipeline import Registry, ToolPipeline
 from guest.tools.redaction.scrubber import Scrubber
 from guest.tools.shell.client import ShellClient
 from guest.tools.shell.tool import shell_tools
+from tests.support.scratch import SCRATCH
 from tests.support.settings import memory_config
 
 INFO = GuestInfo(
@@ -196,7 +197,7 @@ async def open_house(
     """
     async with AsyncExitStack() as stack:
         if path is None:
-            path = Path(tempfile.mkdtemp(dir="/tmp"))
+            path = Path(tempfile.mkdtemp(dir=SCRATCH))
             stack.callback(shutil.rmtree, path)
         for name in ("shared", "tmp", "vault"):
             (path / name).mkdir(exist_ok=True)

@@ -61,11 +61,10 @@ def patience(fault: Fault, hurried_s: float) -> float:
 
 @pytest.mark.parametrize("fault", Fault)
 async def test_a_change_is_never_claimed_falsely_and_never_made_twice(
-    fault: Fault, network: BadNetwork, direct: RemoteDatabase
+    fault: Fault, network: BadNetwork, direct: RemoteDatabase, chance: random.Random
 ) -> None:
     await direct.execute("DELETE FROM marks")
     claimed, open_, refused = set[str](), set[str](), set[str]()
-    chance = random.Random(4)
     async with sqld.connected(network.url, timeout_s=patience(fault, 0.5)) as database:
 
         async def mark(name: str) -> None:

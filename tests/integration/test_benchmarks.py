@@ -4,7 +4,7 @@ import pytest
 
 from bench import many_users, remote, sizes
 
-pytestmark = [pytest.mark.sqld, pytest.mark.timeout(180)]
+pytestmark = [pytest.mark.long, pytest.mark.sqld, pytest.mark.timeout(180)]
 
 
 async def test_sizes() -> None:

@@ -27,6 +27,7 @@ from runner.tiers.container.streams import LOG_BYTES_MAX
 from runner.workspace.mounts import MOUNTS, Role
 from runner.workspace.workspace import Workspace
 from tests.support.engine import docker, owner, standin_images
+from tests.support.scratch import SCRATCH
 
 pytestmark = pytest.mark.docker
 
@@ -93,7 +94,7 @@ class House:
 
 @pytest.fixture
 async def house() -> AsyncIterator[House]:
-    with tempfile.TemporaryDirectory(dir="/tmp", prefix="oxg-") as root:
+    with tempfile.TemporaryDirectory(dir=SCRATCH, prefix="oxg-") as root:
         made = House(Path(root))
         yield made
         for handle in made.started:
@@ -258,7 +259,7 @@ async def test_the_internal_network_has_no_way_out_and_no_host(house: House) -> 
 
 
 async def test_two_users_guests_stand_side_by_side(house: House) -> None:
-    with tempfile.TemporaryDirectory(dir="/tmp", prefix="oxg-") as root:
+    with tempfile.TemporaryDirectory(dir=SCRATCH, prefix="oxg-") as root:
         other = House(Path(root))
         first = await house.start("exec sleep 1000")
         second = await other.start("exec sleep 1000")

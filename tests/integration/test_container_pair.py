@@ -13,6 +13,7 @@ from testcontainers.core.wait_strategies import ExecWaitStrategy, LogMessageWait
 from runner.testing import GuestContainer, UserPair
 from runner.workspace.mounts import MOUNTS, Access, Role
 from tests.support.engine import engine_objects, owner
+from tests.support.scratch import SCRATCH
 
 pytestmark = pytest.mark.docker
 
@@ -47,7 +48,7 @@ CELLS: Final = [
 
 @pytest.fixture(scope="module")
 def root() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(dir="/tmp", prefix="oxq-") as path:
+    with tempfile.TemporaryDirectory(dir=SCRATCH, prefix="oxq-") as path:
         yield Path(path)
 
 

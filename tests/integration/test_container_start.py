@@ -18,13 +18,14 @@ from runner.tiers.container import options
 from tests.conftest import REQUIRED
 from tests.e2e.household import Household
 from tests.support.engine import engine_objects
+from tests.support.scratch import SCRATCH
 
 pytestmark = pytest.mark.docker
 
 
 @pytest.fixture
 def root() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(dir="/tmp", prefix="oxs-") as path:
+    with tempfile.TemporaryDirectory(dir=SCRATCH, prefix="oxs-") as path:
         yield Path(path)
 
 

@@ -79,11 +79,10 @@ class Expected:
 
 
 def test_sigkill_leaves_no_session_half_forgotten_and_no_vectors_mixed(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], chance: random.Random
 ) -> None:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([crash_sessions_child.__name__])
-    chance = random.Random()
     expected, counts = Expected(), Counter[str]()
     started = time.monotonic()
     for number in range(ROUNDS):

@@ -66,11 +66,10 @@ async def used(path: Path, key: str) -> tuple[list[str], list[StorageError]]:
 
 @pytest.mark.parametrize("key", ["", KEY])
 async def test_flipped_bytes_anywhere_are_met_with_clear_words_and_restored(
-    path: Path, key: str
+    path: Path, key: str, chance: random.Random
 ) -> None:
     texts, backup = await filled(path, key)
     whole = path.read_bytes()
-    chance = random.Random(3)
     met = 0
     for _ in range(ROUNDS):
         damaged = bytearray(whole)

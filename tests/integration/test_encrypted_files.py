@@ -147,13 +147,14 @@ async def test_a_path_with_special_characters(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path.parent]
 
 
-async def test_damaged_pages_are_an_error_and_never_a_crash(path: Path) -> None:
+async def test_damaged_pages_are_an_error_and_never_a_crash(
+    path: Path, chance: random.Random
+) -> None:
     """The cipher does not notice flipped bytes; the tree's own structure mostly does."""
     async with opened(path, FakeEmbedder(), encryption_key=KEY) as memory:
         for i in range(100):
             await memory.save(ALICE, f"note {i} " + "words " * 30, [], ORIGIN)
     whole = path.read_bytes()
-    chance = random.Random(4)
     reported = 0
     for _ in range(30):
         damaged = bytearray(whole)

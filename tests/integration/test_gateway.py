@@ -12,6 +12,7 @@ from wire.v1 import gateway_pb2 as pb
 
 from guest.gateway.service import GuestInfo
 from tests.integration.gateway_house import INFO, Client, House, open_house, refusal
+from tests.support.scratch import SCRATCH
 
 
 async def test_hello_tells_who_and_what_and_how_well(house: House) -> None:
@@ -114,7 +115,7 @@ async def test_sessions_are_created_resumed_listed_and_read(alice: Client) -> No
 
 
 async def test_a_session_is_resumed_after_a_restart() -> None:
-    with tempfile.TemporaryDirectory(dir="/tmp") as place:
+    with tempfile.TemporaryDirectory(dir=SCRATCH) as place:
         async with open_house(path=Path(place)) as house:
             alice = await house.serve("alice")
             await alice.session("mine")

@@ -23,6 +23,7 @@ from wire.transport import check_health, open_channel
 from wire.v1 import gateway_pb2 as pb
 from wire.v1 import gateway_pb2_grpc
 
+from tests.support.scratch import SCRATCH
 from tests.support.settings import TOKEN, configure, envelope_for
 from tests.support.shell_backends import TOKEN as SHELL_TOKEN
 from tests.support.shell_backends import Daemon, new_root
@@ -96,7 +97,7 @@ class Guest:
 
 @pytest.fixture
 def guest() -> Iterator[Guest]:
-    with tempfile.TemporaryDirectory(dir="/tmp") as place:
+    with tempfile.TemporaryDirectory(dir=SCRATCH) as place:
         running = Guest(Path(place))
         yield running
         running.close()

@@ -22,6 +22,7 @@ from runner.host.supervisor import Policy
 from runner.workspace.mounts import MOUNTS, Role
 from runner.workspace.workspace import Workspace
 from tests.support.guests import command
+from tests.support.scratch import SCRATCH
 
 GUARD_S = 60.0
 QUICK = Policy(check_interval=0.1, check_timeout=20.0, backoff_first=0.05, stop_grace=1.0)
@@ -31,7 +32,7 @@ IMPATIENT = replace(QUICK, check_timeout=1.0, failed_checks=2)
 
 @pytest.fixture
 def root() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(dir="/tmp", prefix="oxp-") as path:
+    with tempfile.TemporaryDirectory(dir=SCRATCH, prefix="oxp-") as path:
         yield Path(path)
 
 

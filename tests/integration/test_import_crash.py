@@ -44,11 +44,10 @@ def _parts(chance: random.Random) -> list[list[dict[str, Any]]]:
 
 
 async def test_sigkill_loses_no_acknowledged_line_and_leaves_none_half(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], chance: random.Random
 ) -> None:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([import_child.__name__])
-    chance = random.Random()
     counts = Counter[str]()
     for number in range(ROUNDS):
         path = tmp_path / f"{number}.db"

@@ -30,9 +30,8 @@ def append_for_ever(path: str, told: Connection) -> None:
     asyncio.run(appending())
 
 
-def test_sigkill_loses_no_line_that_was_appended(tmp_path: Path) -> None:
+def test_sigkill_loses_no_line_that_was_appended(tmp_path: Path, chance: random.Random) -> None:
     path = tmp_path / "memory.db"
-    chance = random.Random()
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
     acknowledged = -1

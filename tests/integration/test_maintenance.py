@@ -284,12 +284,14 @@ async def test_a_backup_is_not_restored_under_a_server(place: Place) -> None:
 
 
 @pytest.mark.parametrize("kind", ["restore", "rekey"])
-async def test_killed_at_any_moment_the_old_or_the_new_is_there(place: Place, kind: str) -> None:
+async def test_killed_at_any_moment_the_old_or_the_new_is_there(
+    place: Place, kind: str, chance: random.Random
+) -> None:
     await place.fill(*(f"old {i} " + "words " * 200 for i in range(40)))
     backup = await place.back_up()
     original = place.root / "original.db"
     shutil.copyfile(place.path, original)
-    chance, context = random.Random(1), multiprocessing.get_context("fork")
+    context = multiprocessing.get_context("fork")
     place.configure(KEY if kind == "rekey" else "")
     job = (
         MaintenanceJob(rekey=Rekey())

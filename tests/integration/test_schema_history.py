@@ -187,12 +187,13 @@ async def test_an_older_version_refuses_a_file_that_a_later_one_has_used(path: P
     assert history(path) == versions(LATER)
 
 
-async def test_a_migration_killed_at_any_moment_is_finished_later(path: Path) -> None:
+async def test_a_migration_killed_at_any_moment_is_finished_later(
+    path: Path, chance: random.Random
+) -> None:
     """Nothing is lost, the copy is whole, and it is of the version it is named after."""
     original = path.with_name("original.db")
     await fill(original)
     before = content(original)
-    chance = random.Random(1)
     context = multiprocessing.get_context("fork")
     killed = 0
     for _ in range(ROUNDS):

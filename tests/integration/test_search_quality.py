@@ -21,6 +21,7 @@ IDLE_NOTES_MAX = 2.0
 """How many notes it brings in for small talk, on average."""
 
 
+@pytest.mark.long
 @pytest.mark.model
 @pytest.mark.timeout(600)
 async def test_search_finds_what_it_found(tmp_path: Path) -> None:

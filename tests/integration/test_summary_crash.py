@@ -21,10 +21,11 @@ ROUNDS = 8
 LONGEST_LIFE_S = 8 * SUMMARY_S
 
 
-def test_sigkill_in_a_summary_loses_nothing_and_says_nothing_twice(tmp_path: Path) -> None:
+def test_sigkill_in_a_summary_loses_nothing_and_says_nothing_twice(
+    tmp_path: Path, chance: random.Random
+) -> None:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([summary_child.__name__])
-    chance = random.Random()
     path = tmp_path / "memory.db"
     said, done, in_summary = 0, 0, 0
     for number in range(ROUNDS):

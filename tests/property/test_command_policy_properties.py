@@ -8,13 +8,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 from wire.settings import ShellSettings
 
 from guest.errors import ToolError
 from guest.tools.command_policy.policy import CommandPolicy
 from guest.tools.command_policy.words import Parsed, UncertainError, parse
+from tests.support.examples import examples
+from tests.support.scratch import SCRATCH
 
 NO_RM = CommandPolicy(ShellSettings(deny=("rm *",)))
 
@@ -25,7 +27,7 @@ In one write: commands in the background speak at the same time."""
 
 @pytest.fixture(scope="module")
 def empty() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory(dir="/tmp") as directory:
+    with tempfile.TemporaryDirectory(dir=SCRATCH) as directory:
         yield Path(directory)
 
 
@@ -70,7 +72,7 @@ def check_against_bash(command: str, directory: Path) -> None:
         assert parsed.keyword or saw(parsed, ran), (command, ran, parsed)
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @example(command="<&-rm x")
 @given(command=st.text(alphabet="rmx \t\n'\"\\$(){};&|<>#=*~-12!", min_size=1, max_size=14))
 def test_what_bash_runs_was_seen(empty: Path, command: str) -> None:
@@ -83,7 +85,7 @@ PIECES = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(pieces=st.lists(PIECES, min_size=1, max_size=9))
 def test_what_bash_runs_was_seen_in_larger_pieces(empty: Path, pieces: list[str]) -> None:
     check_against_bash("".join(pieces), empty)
@@ -113,7 +115,7 @@ AROUND = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(AROUND, PROGRAM, st.sampled_from(["", " -rf /shared", "\t-rf\t'/shared'", " -rf *"]))
 def test_a_denied_program_is_never_run(
     around: tuple[str, str], program: str, arguments: str

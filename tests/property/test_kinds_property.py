@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from guest.memory.memory import Memory
@@ -24,12 +24,11 @@ from guest.memory.models import (
     SessionNotFound,
     notes_of,
 )
+from tests.support.examples import examples
 from tests.support.memory_lines import entities, exported
 from tests.support.memory_model import MemoryModel, NoteModel
+from tests.support.scratch import SCRATCH
 from tests.unit.memory_support import ORIGIN
-
-DEPTH = settings().max_examples / 100
-"""1, and more with the profile `deep`."""
 
 USER = "alice"
 WORDS = ("tea", "quartz", "violin")
@@ -235,7 +234,7 @@ class World:
 
 
 async def play(steps: Sequence[tuple[Any, ...]]) -> None:
-    with tempfile.TemporaryDirectory(dir="/tmp") as scratch:
+    with tempfile.TemporaryDirectory(dir=SCRATCH) as scratch:
         world = World(Path(scratch))
         await world.open()
         try:
@@ -248,7 +247,7 @@ async def play(steps: Sequence[tuple[Any, ...]]) -> None:
             await world.memory.close()
 
 
-@settings(max_examples=int(30 * DEPTH), deadline=None)
+@examples(30)
 @given(STEPS)
 @example(UNDONE_TWICE)
 def test_every_kind_of_memory_is_what_dictionaries_would_be(

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from guest.memory.memory import Memory
@@ -28,12 +28,11 @@ from guest.memory.models import (
     StaleVersion,
 )
 from tests.support import sqld
+from tests.support.examples import examples
 from tests.support.memory_model import MemoryModel, NoteModel
+from tests.support.scratch import SCRATCH
 from tests.support.settings import memory_config
 from tests.unit.memory_support import ORIGIN, FakeEmbedder
-
-DEPTH = settings().max_examples / 100
-"""1, and more with the profile `deep`."""
 
 WORDS = ("tea", "quartz", "violin", "harbor", "zebra", "lantern", "meadow", "copper")
 TAGS = ("home", "work")
@@ -122,8 +121,10 @@ class World:
         match action:
             case "save", text, tags:
                 await self._save(memory, user_id, model, text, tags)
+                await self._search_all(user_id, text)
             case "update", which, text, tags, version:
                 await self._update(memory, user_id, model, (self._note(which), text, tags, version))
+                await self._search_all(user_id, text)
             case "delete", which:
                 note_id = self._note(which)
                 try:
@@ -131,7 +132,8 @@ class World:
                 except NoteNotFound:
                     assert note_id not in model.notes
                 else:
-                    model.remove(note_id)
+                    removed = model.remove(note_id)
+                    await self._search_all(user_id, removed.text)
             case "search", query, tags:
                 await self._search(memory, user_id, model, query, tags)
             case "append", which, text:
@@ -162,6 +164,7 @@ class World:
         outcome = await memory.save(user_id, text, tags, ORIGIN)
         duplicates = model.duplicates(text)
         assert outcome.created == (not duplicates)
+        assert {similar.note_id for similar in outcome.similar} <= model.notes.keys()
         if outcome.created:
             model.notes[outcome.note.note_id] = NoteModel(text, tags=tags)
             self.issued.append(outcome.note.note_id)
@@ -192,6 +195,11 @@ class World:
             assert version in (None, note.version)
             model.notes[note_id] = note.updated(text, tags)
             assert updated.note.version == note.version + 1
+
+    async def _search_all(self, user_id: str, query: str) -> None:
+        """Where several guests share a store, each finds what any of them has changed."""
+        for guest in self.guests if len(self.guests) > 1 else ():
+            await self._search(guest.memory, user_id, self.models[user_id], query, ())
 
     async def _search(
         self, memory: Memory, user_id: str, model: MemoryModel, query: str, tags: tuple[str, ...]
@@ -242,7 +250,7 @@ def play(steps: Sequence[Any], semantic: bool, remotes: Sequence[RemoteConfig | 
 
     async def run() -> None:
         async with AsyncExitStack() as stack:
-            scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(dir="/tmp")))
+            scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=SCRATCH)))
             guests = []
             for number, remote in enumerate(remotes):
                 weight = 0.5 * semantic
@@ -259,7 +267,7 @@ def play(steps: Sequence[Any], semantic: bool, remotes: Sequence[RemoteConfig | 
     asyncio.run(run())
 
 
-@settings(max_examples=int(60 * DEPTH), deadline=None)
+@examples(60)
 @given(STEPS, st.booleans())
 def test_a_file_holds_what_dictionaries_would(steps: Sequence[Any], semantic: bool) -> None:
     play(steps, semantic, [None])
@@ -272,7 +280,7 @@ def server() -> Iterator[sqld.Sqld]:
 
 
 @pytest.mark.sqld
-@settings(max_examples=int(25 * DEPTH), deadline=None)
+@examples(25)
 @given(STEPS, st.booleans())
 def test_a_server_that_two_guests_share_holds_what_dictionaries_would(
     server: sqld.Sqld, steps: Sequence[Any], semantic: bool

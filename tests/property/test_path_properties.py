@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from guest.tools.base import ToolContext
@@ -24,6 +24,8 @@ from guest.tools.files.beneath import Beneath, KernelBeneath, OutsideError, Walk
 from guest.tools.files.roots import Roots
 from guest.tools.pipeline import Registry, ToolPipeline
 from guest.tools.redaction.scrubber import Scrubber
+from tests.support.examples import examples
+from tests.support.scratch import SCRATCH
 
 ALICE = ToolContext("alice", "session-1", "turn-1", "test")
 KINDS = (KernelBeneath, WalkingBeneath)
@@ -86,7 +88,7 @@ paths = st.one_of(
 @contextmanager
 def workspace(tree: list[Item]) -> Iterator[Path]:
     """A workspace with `tree` in `shared`, and outside of it what nobody may reach."""
-    with tempfile.TemporaryDirectory(dir="/tmp") as directory:
+    with tempfile.TemporaryDirectory(dir=SCRATCH) as directory:
         base = Path(directory)
         for name in ("shared", "tmp", "vault", ".oxydra", "elsewhere"):
             (base / name).mkdir()
@@ -146,7 +148,7 @@ def inside(base: Path) -> set[tuple[int, int]]:
     return {(status.st_dev, status.st_ino) for status in map(os.lstat, found)}
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400)
 @given(trees, looked_up, st.sampled_from((os.O_PATH, os.O_RDONLY | os.O_NONBLOCK, os.O_DIRECTORY)))
 def test_both_ways_open_the_same_or_refuse_alike(tree: list[Item], path: str, flags: int) -> None:
     path = "/".join(part for part in path.split("/") if part not in ("", ".")) or "."
@@ -190,7 +192,7 @@ def changing(path: str) -> list[tuple[str, dict[str, Any]]]:
     ]
 
 
-@settings(max_examples=250, deadline=None)
+@examples(250)
 @given(trees, paths)
 def test_no_read_shows_what_lies_outside(tree: list[Item], path: str) -> None:
     with workspace(tree) as base:
@@ -202,7 +204,7 @@ def test_no_read_shows_what_lies_outside(tree: list[Item], path: str) -> None:
             assert str(base) not in answer
 
 
-@settings(max_examples=250, deadline=None)
+@examples(250)
 @given(trees, paths)
 def test_no_change_reaches_what_lies_outside(tree: list[Item], path: str) -> None:
     answers = []
@@ -218,7 +220,7 @@ def test_no_change_reaches_what_lies_outside(tree: list[Item], path: str) -> Non
     assert answers[0] == answers[1]
 
 
-@settings(max_examples=300, deadline=None)
+@examples(300)
 @given(paths.filter(str.isprintable))
 def test_what_is_under_no_root_has_one_answer(path: str) -> None:
     if path.startswith(("/shared", "/tmp", "/vault")) and path[1:].split("/")[0] in (

@@ -6,11 +6,12 @@ import tempfile
 from pathlib import Path
 from typing import Any, get_args
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from guest.memory.models import NOTE_TYPES, Change
 from guest.memory.transfer import format as lines
+from tests.support.examples import examples
 from tests.support.memory_lines import entities, exported, file
 from tests.unit.memory_support import opened
 
@@ -135,7 +136,7 @@ def sessions(draw: st.DrawFn) -> list[dict[str, Any]]:
     return made
 
 
-@settings(max_examples=25, deadline=None)
+@examples(25)
 @given(notes(), sessions(), st.randoms(use_true_random=False))
 def test_what_was_imported_is_exported_and_imported_the_same(
     some_notes: list[dict[str, Any]], some_sessions: list[dict[str, Any]], chance: Any

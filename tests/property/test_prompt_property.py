@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_ai.messages import (
     ModelMessage,
@@ -32,6 +32,7 @@ from guest.errors import GuestError
 from guest.memory.models import Event, Hit
 from guest.memory.search.tokens import tokens_of
 from guest.tools.base import ToolContext
+from tests.support.examples import examples
 from tests.unit.guest.agent.context_fakes import FakeMemory, builder, hit, note
 from tests.unit.guest.agent.turn_fakes import FakePipeline, tool
 
@@ -148,7 +149,7 @@ def _texts(request: Request) -> list[str]:
 
 
 @given(prompts())
-@settings(max_examples=80, deadline=None)
+@examples(80)
 def test_a_prompt_fits_holds_the_newest_message_and_says_nothing_twice(drawn: Drawn) -> None:
     for prepared in asyncio.run(_build(drawn)):
         _check(drawn, prepared)

@@ -4,9 +4,11 @@ import asyncio
 import tempfile
 from pathlib import Path
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.support.examples import examples
+from tests.support.scratch import SCRATCH
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
 
 QUERY = st.one_of(
@@ -18,11 +20,11 @@ QUERY = st.one_of(
 )
 
 
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(st.lists(QUERY, min_size=10, max_size=40))
 def test_no_query_makes_a_search_raise(queries: list[str]) -> None:
     async def run() -> None:
-        with tempfile.TemporaryDirectory(dir="/tmp") as scratch:
+        with tempfile.TemporaryDirectory(dir=SCRATCH) as scratch:
             async with opened(Path(scratch) / "memory.db", FakeEmbedder()) as memory:
                 await memory.save("alice", "tea and a b AND OR NOT", ["x"], ORIGIN)
                 await memory.conversations.create("alice", "s")

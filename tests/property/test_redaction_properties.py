@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import quote, quote_plus
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pipeline_support import cut_out
 from pydantic import Field
@@ -22,6 +22,7 @@ from guest.tools.files import file_tools
 from guest.tools.files.roots import Roots
 from guest.tools.pipeline import Registry, ToolPipeline
 from guest.tools.redaction.scrubber import REDACTED, Scrubber
+from tests.support.examples import examples
 
 ALICE = ToolContext("alice", "session-1", "turn-1", "test")
 MAX_BYTES = 1024
@@ -140,7 +141,7 @@ def _call(pipeline: ToolPipeline, arguments: Any = None) -> tuple[str, str]:
     return result.text, result.summary
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(secrets, forms, st.integers(MAX_BYTES - 250, MAX_BYTES + 50), st.sampled_from("xé日😀"))
 def test_no_truncation_leaves_half_a_secret(
     secret: str, form: str, length: int, filler: str
@@ -160,7 +161,7 @@ def test_no_truncation_leaves_half_a_secret(
         assert_hidden(text, json.dumps(written, ensure_ascii=False)[1:-1], form)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(st.text(string.ascii_letters + string.digits, min_size=20, max_size=40), st.integers(0, 59))
 def test_a_bad_argument_is_shown_without_its_secret(secret: str, before: int) -> None:
     """The value seen is shortened: that cut, too, comes after redaction."""
@@ -170,7 +171,7 @@ def test_a_bad_argument_is_shown_without_its_secret(secret: str, before: int) ->
         assert piece not in summary
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     secret=st.text(string.ascii_letters + string.digits + "+/", min_size=24, max_size=60),
     before=st.integers(0, 40),

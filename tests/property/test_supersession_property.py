@@ -9,17 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from guest.memory.memory import Memory
 from guest.memory.models import MemoryConfig, NoteNotFound
 from guest.memory.notes.history import UndoRefused
 from guest.memory.notes.supersession import SupersedeRefused
+from tests.support.examples import examples
 from tests.support.memory_model import MemoryModel, NoteModel
+from tests.support.scratch import SCRATCH
 from tests.unit.memory_support import ORIGIN
 
-DEPTH = settings().max_examples / 100
 USER = "alice"
 WHICH = st.integers(0, 4)
 STEP = st.one_of(
@@ -125,12 +126,12 @@ class World:
         return f"tea number {self.said}"
 
 
-@settings(max_examples=int(25 * DEPTH), deadline=None)
+@examples(25)
 @given(st.lists(STEP, min_size=15, max_size=40))
 @example([("save",), ("update", 3), ("undo", 3, True), ("update", 3), ("undo", 3, True)])
 def test_notes_never_replace_each_other_in_a_circle(steps: list[tuple[Any, ...]]) -> None:
     async def play() -> None:
-        with tempfile.TemporaryDirectory(dir="/tmp") as scratch:
+        with tempfile.TemporaryDirectory(dir=SCRATCH) as scratch:
             memory = await Memory.open(MemoryConfig(str(Path(scratch, "memory.db"))), None)
             try:
                 world = World(memory)

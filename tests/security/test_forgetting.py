@@ -3,6 +3,7 @@
 import asyncio
 import random
 import re
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
@@ -20,8 +21,8 @@ PREFIX = 6
 class Writer:
     """Makes texts out of common words, with secrets in them that occur nowhere else."""
 
-    def __init__(self, seed: int) -> None:
-        self._chance = random.Random(seed)
+    def __init__(self, chance: random.Random) -> None:
+        self._chance = chance
         self._common = [self._word(3) for _ in range(400)]
 
     def _word(self, syllables: int) -> str:
@@ -47,6 +48,12 @@ def left_over(path: Path, secrets: list[str], alive: list[str]) -> list[str]:
         for secret in secrets
         if secret[:PREFIX] not in living and secret[:PREFIX].encode() in content
     ]
+
+
+def visible(content: bytes, secrets: Collection[str]) -> bool:
+    """Whether the bytes show what is stored. A long text goes over several pages, and a secret
+    at the end of one is cut in two."""
+    return sum(secret.encode() in content for secret in secrets) > 0.9 * len(secrets)
 
 
 async def all_terms(memory: Memory) -> set[str]:
@@ -84,10 +91,12 @@ async def test_note_versions_index_and_log_hold_nothing_of_a_deleted_note(path: 
         assert (await memory.search(ALICE, "water")).hits
 
 
-@pytest.mark.parametrize("seed", range(3))
-async def test_nothing_is_left_after_many_changes(path: Path, seed: int) -> None:
+@pytest.mark.parametrize("number", range(3))
+async def test_nothing_is_left_after_many_changes(
+    path: Path, number: int, chance: random.Random
+) -> None:
     """Rows move between pages while notes come and go; their old copies go too."""
-    chance, writer = random.Random(seed), Writer(seed)
+    writer = Writer(chance)
     alive: dict[str, list[str]] = {}
     dead: list[str] = []
     async with opened(path) as memory:
@@ -107,7 +116,7 @@ async def test_nothing_is_left_after_many_changes(path: Path, seed: int) -> None
                 dead += alive.pop(note_id)
         living = [secret for secrets in alive.values() for secret in secrets]
         content = file_bytes(path)
-        assert all(secret.encode() in content for secret in living), "the test would see nothing"
+        assert visible(content, living), "the test would see nothing"
         note_id = chance.choice(list(alive))
         await memory.delete(ALICE, note_id)
         dead += alive.pop(note_id)

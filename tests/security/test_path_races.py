@@ -22,6 +22,7 @@ from guest.tools.files.beneath import Beneath, KernelBeneath, WalkingBeneath
 from guest.tools.files.roots import Roots
 from guest.tools.pipeline import Registry, ToolPipeline
 from guest.tools.redaction.scrubber import Scrubber
+from tests.support.scratch import SCRATCH
 
 ALICE = ToolContext("alice", "session-1", "turn-1", "test")
 OUTSIDE = "path is outside /shared, /tmp and /vault"
@@ -62,7 +63,7 @@ class Workspace:
 
 @pytest.fixture(params=[KernelBeneath, WalkingBeneath])
 def workspace(request: pytest.FixtureRequest) -> Iterator[Workspace]:
-    with tempfile.TemporaryDirectory(dir="/tmp") as directory:
+    with tempfile.TemporaryDirectory(dir=SCRATCH) as directory:
         made = Workspace(Path(directory), request.param)
         yield made
         made.roots.close()
@@ -254,7 +255,7 @@ async def test_a_hard_link_that_is_gone_right_after_it_was_opened(workspace: Wor
 
 async def test_calls_of_two_users_in_flight_never_mix(workspace: Workspace) -> None:
     """Two workspaces, one process: hundreds of calls side by side."""
-    with tempfile.TemporaryDirectory(dir="/tmp") as directory:
+    with tempfile.TemporaryDirectory(dir=SCRATCH) as directory:
         other = Workspace(Path(directory), KernelBeneath)
         (workspace.shared / "who").write_text("alice was here")
         (other.shared / "who").write_text("bob was here")

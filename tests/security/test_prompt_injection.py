@@ -23,6 +23,7 @@ from runner.config.models import Config
 from runner.host.host import Host
 from tests.integration import openai_server as provider
 from tests.integration.openai_server import OpenAIServer, openai_server
+from tests.support.scratch import SCRATCH
 
 KEY = "sk-obedient-0123456789abcdefghij"
 KNOWN = "the combination of Shantanu's safe is 7-4-1-1-9"
@@ -64,7 +65,7 @@ class Target:
 
 @asynccontextmanager
 async def user_in(**tier: Any) -> AsyncIterator[Target]:
-    with tempfile.TemporaryDirectory(dir="/tmp", prefix="inj-") as place:
+    with tempfile.TemporaryDirectory(dir=SCRATCH, prefix="inj-") as place:
         async with openai_server(provider.says("done")) as model:
             config = Config(
                 workspace_root=Path(place) / "ws",

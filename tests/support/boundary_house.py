@@ -29,6 +29,7 @@ from runner.tiers.base import Confinement, LaunchSpec, Network, TierDriver
 from runner.tiers.drivers import driver_for
 from runner.tiers.process.bubblewrap import Bubblewrap
 from runner.workspace.mounts import Role, bind, workspace_directories
+from tests.support.scratch import SCRATCH
 
 TOKEN = "the_token_of_this_shell_guest_0123456789"
 CANARY = "the-canary-in-the-agents-envelope-0123456789"
@@ -161,7 +162,7 @@ _ENVIRONMENT = {"PATH": os.environ["PATH"]}
 
 @asynccontextmanager
 async def new_house() -> AsyncIterator[House]:
-    root = Path(tempfile.mkdtemp(dir="/tmp", prefix="bd-"))
+    root = Path(tempfile.mkdtemp(dir=SCRATCH, prefix="bd-"))
     house = House(root)
     try:
         yield house

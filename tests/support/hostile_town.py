@@ -34,6 +34,7 @@ from runner.config.models import Config
 from runner.host.host import Host
 from runner.host.runtime import Runtime
 from tests.support.boundary_house import shell_image
+from tests.support.scratch import SCRATCH
 from tests.support.shell_backends import Guest, OverGrpc, Ran
 
 WON = "WON:"
@@ -326,7 +327,7 @@ async def citizen(config: Config, user_id: str) -> AsyncIterator[Citizen]:
 async def town(tier: Literal["process", "container"], disk: str = "") -> AsyncIterator[Town]:
     """Alice and bob in `tier`, ready. With `disk`, their workspaces lie on a tmpfs of their
     own with these options."""
-    root = Path(tempfile.mkdtemp(dir="/tmp", prefix="ht-"))
+    root = Path(tempfile.mkdtemp(dir=SCRATCH, prefix="ht-"))
     root.chmod(0o755)
     place = Town(root, tier)
     (root / "host-secret.txt").write_text(place.secrets["a file of the host"])

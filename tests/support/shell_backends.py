@@ -36,6 +36,7 @@ from runner.workspace.ownership import Owner
 from runner.workspace.workspace import Workspace
 from shell_daemon.limits import Settings
 from shell_daemon.shell import Shell
+from tests.support.scratch import SCRATCH
 
 TOKEN = "the-token-of-this-test"
 CANARY = "OXYDRA_TEST_CANARY"
@@ -311,7 +312,7 @@ class ConfinedGuest(Guest):
 @asynccontextmanager
 async def in_tier(driver: TierDriver, owner: Owner, **limits: Any) -> AsyncIterator[Guest]:
     """A daemon as a shell guest of a tier, started by its driver."""
-    root = Path(tempfile.mkdtemp(dir="/tmp", prefix="sh-"))
+    root = Path(tempfile.mkdtemp(dir=SCRATCH, prefix="sh-"))
     workspace = Workspace(root, "alice", owner)
     workspace.provision()
     flags = [f"{_FLAGS[name]}={value}" for name, value in limits.items()]
@@ -365,7 +366,7 @@ BACKENDS: dict[str, Way] = {
 
 def new_root() -> Path:
     """A short path, because sockets live there, with both virtual roots."""
-    root = Path(tempfile.mkdtemp(dir="/tmp", prefix="sh-"))
+    root = Path(tempfile.mkdtemp(dir=SCRATCH, prefix="sh-"))
     (root / "shared").mkdir()
     (root / "tmp").mkdir()
     return root

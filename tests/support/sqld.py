@@ -22,6 +22,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from guest.memory.models import RemoteConfig
 from guest.memory.storage.remote import RemoteDatabase
+from tests.support.scratch import SCRATCH
 
 BINARY: Final = Path(__file__).parents[2] / ".venv/sqld/sqld"
 _START_S: Final = 60.0
@@ -121,7 +122,7 @@ def running(
     keys: Keys | None = None, *, namespaces: bool = False, listen: str = "127.0.0.1"
 ) -> Iterator[Sqld]:
     """A server with data of its own, gone at the end."""
-    with tempfile.TemporaryDirectory(dir="/tmp", prefix="sqld-") as scratch:
+    with tempfile.TemporaryDirectory(dir=SCRATCH, prefix="sqld-") as scratch:
         server = Sqld(Path(scratch) / "data", keys, namespaces=namespaces, listen=listen)
         try:
             server.start()

@@ -6,12 +6,13 @@ from pathlib import Path
 import pytest
 
 from tests.integration.embedder.embedder_harness import EmbedderProcess
+from tests.support.scratch import SCRATCH
 
 
 @pytest.fixture
 def short_dir() -> Iterator[Path]:
     """A directory with a path short enough for a socket."""
-    path = Path(tempfile.mkdtemp(dir="/tmp", prefix="oxe-"))
+    path = Path(tempfile.mkdtemp(dir=SCRATCH, prefix="oxe-"))
     yield path
     shutil.rmtree(path, ignore_errors=True)
 

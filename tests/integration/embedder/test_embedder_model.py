@@ -20,6 +20,7 @@ from wire.limits import EMBED_TEXT_MAX_CHARS
 from wire.v1 import embedder_pb2, embedder_pb2_grpc
 
 from tests.integration.embedder.embedder_harness import TOKEN, EmbedderProcess, until_state
+from tests.support.scratch import SCRATCH
 
 pytestmark = pytest.mark.model
 
@@ -70,7 +71,7 @@ def model(network: Network) -> Iterator[EmbedderProcess]:
         if "model" in os.environ.get("TESTS_REQUIRE", "").split(","):
             pytest.fail(reason)
         pytest.skip(reason)
-    directory = Path(tempfile.mkdtemp(dir="/tmp", prefix="oxm-"))
+    directory = Path(tempfile.mkdtemp(dir=SCRATCH, prefix="oxm-"))
     process = EmbedderProcess(directory)
     process.start(*MODEL, **network.environment)
     yield process

@@ -18,6 +18,8 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
+from tests.support.scratch import SCRATCH
+
 pytestmark = [pytest.mark.docker, pytest.mark.root]
 
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
@@ -64,7 +66,7 @@ def _filled(text: str) -> str:
 
 @pytest.fixture
 def home() -> Iterator[Path]:
-    directory = Path(tempfile.mkdtemp(prefix="oxc-", dir="/tmp"))
+    directory = Path(tempfile.mkdtemp(prefix="oxc-", dir=SCRATCH))
     yield directory
     shutil.rmtree(directory)
 
