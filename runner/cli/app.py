@@ -9,9 +9,10 @@ import asyncio
 import io
 import os
 import sys
+from collections.abc import Callable, Mapping
 from importlib.metadata import version as installed_version
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 import typer
 from wire.errors import Code, WireError
@@ -21,16 +22,19 @@ from runner.cli import lifecycle
 from runner.cli import logs as log_view
 from runner.cli import status as status_view
 from runner.cli import users as users_view
-from runner.cli.chat.screen import discard
+from runner.cli.agent import ask_host, host_runs
 from runner.cli.images import images
-from runner.cli.memory.group import memory
-from runner.cli.options import Options, for_the_same, options_first, warn_unconfined
+from runner.cli.memory import admin, edit, history, notes, transfer
+from runner.cli.options import AsJson, Options, for_the_same, options_first, warn_unconfined
+from runner.cli.output import discard
 from runner.cli.sessions import sessions
 from runner.errors import HostError
-from runner.host.control import connect_control
 from runner.host.logs import printable
 from runner.workspace.user_id import DEFAULT_USER_ID
 
+memory = typer.Typer(
+    help="Find, write, correct and forget what an agent remembers; back it up and move it."
+)
 app = typer.Typer(
     name="runner",
     help="Run and talk to an agent that remembers.",
@@ -41,6 +45,36 @@ app = typer.Typer(
 app.add_typer(images, name="images")
 app.add_typer(sessions, name="sessions")
 app.add_typer(memory, name="memory")
+
+_PANELS: Final[Mapping[str, Mapping[str, Callable[..., None]]]] = {
+    "Notes": {
+        "search": notes.search,
+        "list": notes.list_,
+        "show": notes.show,
+        "save": edit.save,
+        "edit": edit.edit,
+        "forget": edit.forget,
+    },
+    "What was changed, and what should be": {
+        "history": history.history,
+        "undo": history.undo,
+        "review": notes.review,
+    },
+    "The memory as a whole": {
+        "stats": admin.stats,
+        "export": transfer.export,
+        "import": transfer.import_,
+        "backup": admin.backup,
+        "restore": admin.restore,
+        "reembed": admin.reembed,
+        "rekey": admin.rekey,
+        "move": admin.move,
+        "token": admin.token,
+    },
+}
+for _panel, _commands in _PANELS.items():
+    for _name, _command in _commands.items():
+        memory.command(_name, rich_help_panel=_panel)(_command)
 
 
 @app.callback(invoke_without_command=True)
@@ -118,10 +152,10 @@ def stop(
 @app.command()
 def users(
     context: typer.Context,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    json: AsJson = False,
 ) -> None:
     """List the users of this host machine, and whose agents run."""
-    users_view.show_users(context.obj, as_json=as_json)
+    users_view.show_users(context.obj, as_json=json)
 
 
 @app.command()
@@ -130,16 +164,17 @@ def restart(
     role: Annotated[str, typer.Option(help="Only this guest: agent or shell.")] = "",
 ) -> None:
     """Restart guests in place, with the settings that hold now."""
-    asyncio.run(lifecycle.restart(context.obj, role))
+    ask_host(context.obj, lambda host: host.restart(role))
+    typer.echo("restarted")
 
 
 @app.command()
 def status(
     context: typer.Context,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    json: AsJson = False,
 ) -> None:
     """Show what runs and how it is. Exit code 3: nothing runs."""
-    raise typer.Exit(asyncio.run(status_view.show_status(context.obj, as_json=as_json)))
+    raise typer.Exit(asyncio.run(status_view.show_status(context.obj, json=json)))
 
 
 @app.command()
@@ -148,12 +183,12 @@ def doctor(
     boundary: Annotated[
         bool, typer.Option("--boundary", help="Probe what the running shell guest can reach.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    json: AsJson = False,
 ) -> None:
     """Check this machine and the settings, and say how to mend what is wrong."""
     if boundary:
-        raise typer.Exit(asyncio.run(doctor_view.show_boundary(context.obj, as_json=as_json)))
-    raise typer.Exit(doctor_view.show_examination(context.obj, as_json=as_json))
+        raise typer.Exit(asyncio.run(doctor_view.show_boundary(context.obj, json=json)))
+    raise typer.Exit(doctor_view.show_examination(context.obj, json=json))
 
 
 @app.command()
@@ -170,10 +205,10 @@ def logs(
         ),
     ] = "",
     follow: Annotated[bool, typer.Option("--follow", help="Go on as lines are written.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="JSON lines.")] = False,
+    json: Annotated[bool, typer.Option("--json", help="JSON lines.")] = False,
 ) -> None:
     """Show a log."""
-    log_view.show_log(context.obj, role, tail, since=since, follow=follow, as_json=as_json)
+    log_view.show_log(context.obj, role, tail, since=since, follow=follow, as_json=json)
 
 
 @app.command()
@@ -191,9 +226,7 @@ async def _chat(options: Options, session: str | None) -> int:
     from runner.cli.chat.chat import chat as converse
 
     config = options.load()
-    if (control := await connect_control(config, options.user_id)) is not None:
-        await control.close()
-    else:
+    if not await host_runs(config, options.user_id):
         config = options.load_for_hosting()
         warn_unconfined(config)
     return await converse(config, options.user_id, session=session)

@@ -1,18 +1,15 @@
 """`runner doctor`: what was found, on a terminal or for programs."""
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-import typer
-from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 from wire.errors import WireError
 from wire.v1 import control_pb2
 
 from runner.cli.options import Options
-from runner.cli.status import boundary_json
+from runner.cli.output import plain_console, print_json, print_table, table_of
+from runner.cli.shapes import as_json
 from runner.config.models import Config
 from runner.doctor.examination import examine
 from runner.doctor.finding import Finding, State, problem, refused
@@ -23,7 +20,7 @@ _LOOKS: Final = {State.OK: "green", State.WARNING: "yellow", State.PROBLEM: "red
 _PROBLEM: Final = 1
 
 
-def show_examination(options: Options, *, as_json: bool) -> int:
+def show_examination(options: Options, *, json: bool) -> int:
     """Print every check's finding; 0 where nothing keeps a start from working, else 1.
 
     The JSON object has `ok` and `findings`, a list of `name`, `state` (`ok`,
@@ -31,14 +28,14 @@ def show_examination(options: Options, *, as_json: bool) -> int:
     """
     fallback = Config(tier="process") if options.insecure else None
     findings = examine(options.load, options.user_id, fallback=fallback)
-    if as_json:
-        typer.echo(_as_json(findings))
+    if json:
+        _print_json(findings)
     else:
         _print(findings)
     return _code(findings)
 
 
-async def show_boundary(options: Options, *, as_json: bool) -> int:
+async def show_boundary(options: Options, *, json: bool) -> int:
     """Let the running host probe the boundary anew; 0 where it holds, else 1.
 
     The JSON object has `ok`, `findings` (what kept the test from running) and
@@ -56,8 +53,8 @@ async def show_boundary(options: Options, *, as_json: bool) -> int:
                 report = await control.check_boundary()
     except WireError as error:
         findings.append(refused("boundary", error))
-    if as_json:
-        typer.echo(_as_json(findings, report))
+    if json:
+        _print_json(findings, report)
     elif report is None:
         _print(findings)
     else:
@@ -77,25 +74,28 @@ def _code(findings: Sequence[Finding]) -> int:
     return _PROBLEM if any(each.state is State.PROBLEM for each in findings) else 0
 
 
-def _as_json(findings: Sequence[Finding], report: control_pb2.BoundaryReport | None = None) -> str:
+def _print_json(
+    findings: Sequence[Finding], report: control_pb2.BoundaryReport | None = None
+) -> None:
     held = report is None or report.passed
-    content: dict[str, object] = {
-        "ok": held and not _code(findings),
-        "findings": [each.as_json() for each in findings],
-        "boundary": None if report is None else boundary_json(report),
-    }
-    return json.dumps(content, ensure_ascii=False)
+    print_json(
+        {
+            "ok": held and not _code(findings),
+            "findings": [each.as_json() for each in findings],
+            "boundary": None if report is None else as_json(report),
+        }
+    )
 
 
 def _print(findings: Sequence[Finding]) -> None:
-    console = Console(highlight=False)
-    table = _table("check", "state", "")
+    console = plain_console()
+    table = table_of("check", "state", "")
     for each in findings:
         told = Text(printable(each.what))
         if each.fix:
             told.append(f"\nfix: {printable(each.fix)}", style="bold")
         table.add_row(each.name, Text(each.state, style=_LOOKS[each.state]), told)
-    console.print(table)
+    print_table(table)
     count = {state: sum(each.state is state for each in findings) for state in State}
     console.print(
         Text(f"{_counted(count, State.PROBLEM)}, {_counted(count, State.WARNING)}"), soft_wrap=True
@@ -107,18 +107,11 @@ def _counted(count: Mapping[State, int], state: State) -> str:
 
 
 def _print_boundary(report: control_pb2.BoundaryReport) -> None:
-    console = Console(highlight=False)
-    table = _table("probe", "held", "")
+    console = plain_console()
+    table = table_of("probe", "held", "")
     for check in report.checks:
         held = Text("yes", style="green") if check.passed else Text("NO", style="red")
         table.add_row(printable(check.name), held, Text(printable(check.details)))
-    console.print(table)
+    print_table(table)
     verdict = "the boundary holds" if report.passed else "the boundary does NOT hold"
     console.print(Text(f"{verdict} (checked {report.checked_at})"), soft_wrap=True)
-
-
-def _table(*headings: str) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for heading in headings:
-        table.add_column(heading, overflow="fold")
-    return table

@@ -14,6 +14,7 @@ from rich.progress import SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from runner.cli.options import Options
+from runner.cli.output import print_table
 from runner.images.archive import list_images, load_images, save_images
 from runner.images.bootstrap import bootstrap_base
 from runner.images.build import Progress, Recipe, build_images
@@ -102,7 +103,7 @@ def show(context: typer.Context) -> None:
             else:
                 short = each.image_id.removeprefix("sha256:")[:12]
                 table.add_row(each.role, each.name, _megabytes(each.size), short)
-    Console(highlight=False).print(table)
+    print_table(table)
 
 
 def _megabytes(size: int) -> str:

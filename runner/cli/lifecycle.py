@@ -21,7 +21,7 @@ from runner.cli.status import show_summary
 from runner.config.models import Config
 from runner.errors import HostError
 from runner.host.cleanup import clear_leftovers
-from runner.host.control import ControlClient, connect_control
+from runner.host.control import connect_control
 from runner.host.host import Host
 from runner.host.runtime import Runtime, host_lock
 from runner.tiers.drivers import driver_for
@@ -115,24 +115,6 @@ async def stop(options: Options) -> None:
     for notice in await _clear(config, options.user_id):
         typer.echo(f"note: {notice}")
     typer.echo("not running")
-
-
-async def restart(options: Options, role: str) -> None:
-    """Restart guests of the running host; returns when they answer again."""
-    async with await _running(options) as control:
-        await control.restart(role)
-    typer.echo("restarted")
-
-
-async def _running(options: Options) -> ControlClient:
-    control = await connect_control(options.load(), options.user_id)
-    if control is None:
-        raise HostError(
-            Code.FAILED_PRECONDITION,
-            f"no runner runs for user {options.user_id}",
-            resolution=options.command("start", insecure=True),
-        )
-    return control
 
 
 async def _clear(config: Config, user_id: str) -> list[str]:

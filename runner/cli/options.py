@@ -7,8 +7,9 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
+import typer
 from wire.errors import Code
 
 from runner.config.loading import load_config
@@ -28,6 +29,9 @@ _WHOSE: Final = ("--config", "--user", "--workspace-root")
 _COMMAND: Final = re.compile(
     r"\brunner (?=(?:chat|doctor|logs|memory|restart|sessions|start|status|stop)\b)"
 )
+
+AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 
 def options_first(words: Sequence[str]) -> list[str]:

@@ -3,12 +3,14 @@
 import json
 import os
 import sys
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TextIO
 
 import typer
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console, RenderableType
 from rich.table import Table
+from rich.text import Text
 from wire.errors import Code, WireError
 from wire.v1 import control_pb2, gateway_pb2
 
@@ -57,6 +59,21 @@ def json_line(value: object) -> str:
     return "".join(_escaped(c) if ord(c) in _VISIBLE else c for c in text)
 
 
+def print_json(value: object) -> None:
+    """What `--json` writes: `json_line` on standard output."""
+    typer.echo(json_line(value))
+
+
+def discard(stream: TextIO) -> None:
+    """Let what is still buffered for a reader that has gone, and all that follows, go nowhere.
+
+    Otherwise the interpreter would complain about it when it ends.
+    """
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+
+
 def neutralise(text: str) -> str:
     """`text` with nothing left in it that a terminal would obey.
 
@@ -96,19 +113,37 @@ def failure_lines(brief: str, resolution: str) -> str:
     return f"{lines}\n  fix: {one_line(resolution)}" if resolution else lines
 
 
-def session_table(sessions: list[gateway_pb2.Session], current: str) -> Table:
-    """Sessions, newest first as they come, with `*` at the current one."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("", "session", "title", "turns", "last used"):
-        table.add_column(heading, no_wrap=heading == "session", overflow="fold")
+def session_table(sessions: Sequence[gateway_pb2.Session], current: str = "") -> Table:
+    """Sessions, newest first as they come; where there is a `current` one, `*` marks it."""
+    mark = [""] if current else []
+    table = table_of(*mark, "session", "title", "turns", "last used", "")
     for session in sessions:
         table.add_row(
-            "*" if session.session_id == current else " ",
+            *("*" if session.session_id == current else each for each in mark),
             one_line(session.session_id),
             one_line(session.title),
             str(session.turns),
             to_the_second(session.updated_at),
+            "archived" if session.archived_at else "",
         )
+    return table
+
+
+def table_of(*headings: str) -> Table:
+    """A table without lines, whose long cells are folded."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for heading in headings:
+        table.add_column(heading, no_wrap=heading == "session", overflow="fold")
+    return table
+
+
+def fact_table(facts: Mapping[str, str]) -> Table:
+    """Names and what is to be said of each, one a row, harmless."""
+    table = Table(box=None, pad_edge=False, show_header=False)
+    table.add_column(no_wrap=True, style="bold")
+    table.add_column(overflow="fold")
+    for name, value in facts.items():
+        table.add_row(Text(one_line(name)), Text(one_line(value)))
     return table
 
 
@@ -116,10 +151,7 @@ def status_table(
     hello: gateway_pb2.HelloReply, host: control_pb2.StatusReply, session_id: str
 ) -> Table:
     """What the chat runs on: user, tier, model, session and the host's processes."""
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(no_wrap=True, style="bold")
-    table.add_column(overflow="fold")
-    rows = {
+    facts = {
         "user": hello.user_id,
         "tier": hello.tier,
         "model": model_name(hello),
@@ -131,10 +163,8 @@ def status_table(
         text = f"{guest.state}, pid {guest.pid}" if guest.pid else guest.state
         if guest.restarts:
             text += f", {guest.restarts} restarts"
-        rows[guest.role] = f"{text}: {guest.reason}" if guest.reason else text
-    for name, value in rows.items():
-        table.add_row(one_line(name), one_line(value))
-    return table
+        facts[guest.role] = f"{text}: {guest.reason}" if guest.reason else text
+    return fact_table(facts)
 
 
 def model_name(hello: gateway_pb2.HelloReply) -> str:

@@ -1,53 +1,50 @@
 """`runner sessions`: the conversations of a user, as a whole."""
 
-import asyncio
-from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from rich.table import Table
 from rich.text import Text
 from wire.v1 import gateway_pb2
 
-from runner.cli.chat.receipts import ModelText, by_event, receipt_json, receipt_line
-from runner.cli.ids import LISTED_MAX, resolve
-from runner.cli.memory.agent import gateway_of
-from runner.cli.options import Options
+from runner.cli.agent import ask_agent
+from runner.cli.chat.receipts import ModelText, by_event, receipt_line
+from runner.cli.ids import SESSIONS_LISTED_MAX, find_session
+from runner.cli.options import AsJson, Options, Yes
 from runner.cli.output import (
     confirm,
-    json_line,
     neutralise,
     one_line,
     plain_console,
+    print_json,
     print_table,
+    session_table,
     to_the_second,
 )
+from runner.cli.shapes import as_json
+from runner.client.gateway import GatewayClient
 
 sessions = typer.Typer(help="List, name, put away and forget conversations.")
 
 SessionId = Annotated[
     str, typer.Argument(metavar="ID", help="A session, or how its id begins if that is unique.")
 ]
-AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
 
 
 @sessions.command("list")
 def list_(
     context: typer.Context,
     everything: Annotated[bool, typer.Option("--all", help="Archived ones too.")] = False,
-    as_json: AsJson = False,
+    json: AsJson = False,
 ) -> None:
     """List the conversations, the latest used first."""
-
-    async def found() -> list[gateway_pb2.Session]:
-        async with gateway_of(context.obj) as gateway:
-            return await gateway.list_sessions(LISTED_MAX, include_archived=everything)
-
-    listed = asyncio.run(found())
-    if as_json:
-        typer.echo(json_line([_session_json(each) for each in listed]))
+    listed = ask_agent(
+        context.obj,
+        lambda agent: agent.list_sessions(SESSIONS_LISTED_MAX, include_archived=everything),
+    )
+    if json:
+        print_json([as_json(each) for each in listed])
     elif listed:
-        print_table(_table(listed))
+        print_table(session_table(listed))
     else:
         typer.echo("no sessions" if everything else "no sessions; --all shows archived ones too")
 
@@ -56,25 +53,21 @@ def list_(
 def show(
     context: typer.Context,
     session: SessionId,
-    limit: Annotated[int, typer.Option(min=1, max=LISTED_MAX, help="How many events.")] = 50,
-    as_json: AsJson = False,
+    limit: Annotated[
+        int, typer.Option(min=1, max=SESSIONS_LISTED_MAX, help="How many events.")
+    ] = 50,
+    json: AsJson = False,
 ) -> None:
     """Show the end of a conversation."""
-
-    async def found() -> gateway_pb2.SessionHistory:
-        async with gateway_of(context.obj) as gateway:
-            return await gateway.get_session(await resolve(gateway, session), limit)
-
-    history = asyncio.run(found())
-    if as_json:
-        content = _session_json(history.session) | {
-            "events": list(map(_event_json, history.events)),
-            "receipts": [receipt_json(each) for each in history.receipts],
-        }
-        typer.echo(json_line(content))
+    history = _history(context.obj, session, limit)
+    if json:
+        events, receipts = map(as_json, history.events), map(as_json, history.receipts)
+        print_json(
+            as_json(history.session) | {"events": list(events), "receipts": list(receipts)}
+        )
         return
     console = plain_console()
-    print_table(_table([history.session]))
+    print_table(session_table([history.session]))
     for event, receipts in by_event(history):
         if event.text.strip():  # else a model's step that only calls tools: their results follow
             said = Text(f"\n{event.role}  {to_the_second(event.created_at)}\n", style="bold")
@@ -88,11 +81,10 @@ def show(
 def rename(context: typer.Context, session: SessionId, title: str) -> None:
     """Give a conversation another title."""
 
-    async def renamed() -> gateway_pb2.Session:
-        async with gateway_of(context.obj) as gateway:
-            return await gateway.rename_session(await resolve(gateway, session), title)
+    async def renamed(agent: GatewayClient) -> gateway_pb2.Session:
+        return await agent.rename_session(await find_session(agent, session), title)
 
-    done = asyncio.run(renamed())
+    done = ask_agent(context.obj, renamed)
     typer.echo(f"{one_line(done.session_id)}: {one_line(done.title)}")
 
 
@@ -109,76 +101,32 @@ def unarchive(context: typer.Context, session: SessionId) -> None:
 
 
 @sessions.command()
-def forget(
-    context: typer.Context,
-    session: SessionId,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-) -> None:
+def forget(context: typer.Context, session: SessionId, yes: Yes = False) -> None:
     """Erase a conversation with all that was said in it. Notes saved in it stay."""
     options: Options = context.obj
-    found = asyncio.run(_named(options, session))
+    found = _history(options, session, 1).session
     if not yes:
-        called = f" ({one_line(found.title)})" if found.title else ""
+        title = f" ({one_line(found.title)})" if found.title else ""
         confirm(
-            f"Forget {one_line(found.session_id)}{called}, {found.turns} turns? "
+            f"Forget {one_line(found.session_id)}{title}, {found.turns} turns? "
             "This cannot be undone",
             what="forget this session",
             command=options.command("sessions", "forget", found.session_id, "--yes"),
         )
-    asyncio.run(_forget(options, found.session_id))
+    ask_agent(options, lambda agent: agent.forget_session(found.session_id))
     typer.echo(f"{one_line(found.session_id)} is forgotten")
 
 
-async def _named(options: Options, session: str) -> gateway_pb2.Session:
-    async with gateway_of(options) as gateway:
-        return (await gateway.get_session(await resolve(gateway, session), 1)).session
+def _history(options: Options, session: str, limit: int) -> gateway_pb2.SessionHistory:
+    async def found(agent: GatewayClient) -> gateway_pb2.SessionHistory:
+        return await agent.get_session(await find_session(agent, session), limit)
 
-
-async def _forget(options: Options, session_id: str) -> None:
-    async with gateway_of(options) as gateway:
-        await gateway.forget_session(session_id)
+    return ask_agent(options, found)
 
 
 def _set_archived(options: Options, session: str, *, archived: bool) -> str:
-    async def done() -> gateway_pb2.Session:
-        async with gateway_of(options) as gateway:
-            return await gateway.archive_session(await resolve(gateway, session), archived=archived)
+    async def done(agent: GatewayClient) -> gateway_pb2.Session:
+        session_id = await find_session(agent, session)
+        return await agent.archive_session(session_id, archived=archived)
 
-    return one_line(asyncio.run(done()).session_id)
-
-
-def _table(listed: Sequence[gateway_pb2.Session]) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for heading in ("session", "title", "turns", "last used", ""):
-        table.add_column(heading, no_wrap=heading == "session", overflow="fold")
-    for session in listed:
-        table.add_row(
-            one_line(session.session_id),
-            one_line(session.title),
-            str(session.turns),
-            to_the_second(session.updated_at),
-            "archived" if session.archived_at else "",
-        )
-    return table
-
-
-def _session_json(session: gateway_pb2.Session) -> dict[str, Any]:
-    return {
-        "session_id": session.session_id,
-        "title": session.title,
-        "channel": session.channel,
-        "created_at": session.created_at,
-        "updated_at": session.updated_at,
-        "turns": session.turns,
-        "archived_at": session.archived_at or None,
-    }
-
-
-def _event_json(event: gateway_pb2.HistoryEvent) -> dict[str, Any]:
-    return {
-        "sequence": event.sequence,
-        "turn_id": event.turn_id,
-        "role": event.role,
-        "text": event.text,
-        "created_at": event.created_at,
-    }
+    return one_line(ask_agent(options, done).session_id)

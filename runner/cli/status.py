@@ -1,18 +1,16 @@
 """`runner status` and the words that greet a start."""
 
-import json
 from datetime import UTC, datetime
 from importlib.metadata import version
-from typing import Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 from wire.v1 import control_pb2
 
-from runner.cli.memory.output import memory_line, statistics_json
+from runner.cli.memory.output import memory_line
 from runner.cli.options import Options
+from runner.cli.output import plain_console, print_json, print_table, table_of
+from runner.cli.shapes import as_json
 from runner.config.models import Config
 from runner.host.control import connect_control
 from runner.host.host import Host
@@ -23,7 +21,7 @@ NOT_RUNNING = 3
 _COLOURS = {"ready": "green", "starting": "yellow", "disabled": "dim"}
 
 
-async def show_status(options: Options, *, as_json: bool) -> int:
+async def show_status(options: Options, *, json: bool) -> int:
     """Print how the host and its guests are now; 0 where one runs, 3 where none does.
 
     The JSON object has `running`, `user` and `workspace`, and where a host runs
@@ -38,16 +36,16 @@ async def show_status(options: Options, *, as_json: bool) -> int:
     control = await connect_control(config, options.user_id)
     if control is None:
         workspace = Workspace.locate(config, options.user_id)
-        if as_json:
+        if json:
             content = {"running": False, "user": options.user_id, "workspace": str(workspace.path)}
-            typer.echo(json.dumps(content, ensure_ascii=False))
+            print_json(content)
         else:
             typer.echo(f"not running: user {options.user_id}, workspace {workspace.path}")
         return NOT_RUNNING
     async with control:
         reply = await control.status()
-    if as_json:
-        typer.echo(json.dumps(_as_json(reply), ensure_ascii=False))
+    if json:
+        print_json({"running": True, "user": reply.user_id, **as_json(reply)})
     else:
         _print_table(reply)
     return 0
@@ -75,44 +73,6 @@ def _embedder(config: Config) -> str:
     return config.embedder.backend
 
 
-def _as_json(reply: control_pb2.StatusReply) -> dict[str, Any]:
-    return {
-        "running": True,
-        "user": reply.user_id,
-        "workspace": reply.workspace,
-        "tier": reply.tier,
-        "pid": reply.pid,
-        "started_at": reply.started_at,
-        "version": reply.version,
-        "provider": reply.provider,
-        "notices": list(reply.notices),
-        "guests": [
-            {
-                "role": guest.role,
-                "state": guest.state,
-                "pid": guest.pid,
-                "restarts": guest.restarts,
-                "reason": guest.reason,
-                "since": guest.since,
-                "details": guest.details,
-                "resident_bytes": guest.resident_bytes,
-            }
-            for guest in reply.guests
-        ],
-        "boundary": boundary_json(reply.boundary) if reply.HasField("boundary") else None,
-        "memory": statistics_json(reply.memory) if reply.HasField("memory") else None,
-    }
-
-
-def boundary_json(report: control_pb2.BoundaryReport) -> dict[str, Any]:
-    """What the boundary self-test found, for programs."""
-    checks = [
-        {"name": check.name, "passed": check.passed, "details": check.details}
-        for check in report.checks
-    ]
-    return {"passed": report.passed, "checked_at": report.checked_at, "checks": checks}
-
-
 def _boundary_line(report: control_pb2.BoundaryReport) -> Text:
     held = sum(check.passed for check in report.checks)
     if report.passed:
@@ -123,7 +83,7 @@ def _boundary_line(report: control_pb2.BoundaryReport) -> Text:
 
 
 def _print_table(reply: control_pb2.StatusReply) -> None:
-    console = Console(highlight=False)
+    console = plain_console()
     console.print(
         Text(
             f"Oxydra {reply.version} · user {reply.user_id} · {reply.tier} tier · "
@@ -131,9 +91,7 @@ def _print_table(reply: control_pb2.StatusReply) -> None:
         ),
         soft_wrap=True,
     )
-    table = Table(box=None, pad_edge=False)
-    for heading in ("guest", "state", "for", "pid", "restarts", "memory", ""):
-        table.add_column(heading, overflow="fold")
+    table = table_of("guest", "state", "for", "pid", "restarts", "memory", "")
     for guest in reply.guests:
         remarks = " · ".join(part for part in (guest.reason, guest.details) if part)
         table.add_row(
@@ -145,7 +103,7 @@ def _print_table(reply: control_pb2.StatusReply) -> None:
             f"{guest.resident_bytes / 2**20:.0f} MiB" if guest.resident_bytes else "",
             Text(printable(remarks)),
         )
-    console.print(table)
+    print_table(table)
     memory = memory_line(reply.memory) if reply.HasField("memory") else "did not answer"
     console.print(Text(printable(f"memory: {memory}")), soft_wrap=True)
     if reply.HasField("boundary"):

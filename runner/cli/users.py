@@ -4,22 +4,20 @@ Every user has a runner process of its own, so one that fails takes nobody along
 """
 
 import asyncio
-import json
 import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 import typer
-from rich.console import Console
-from rich.table import Table
 from wire.errors import Code, WireError
 
+from runner.cli.agent import host_runs
 from runner.cli.lifecycle import start_detached, stop
 from runner.cli.options import Options
+from runner.cli.output import print_json, print_table, table_of
 from runner.config.models import Config
 from runner.errors import HostError
-from runner.host.control import connect_control
 from runner.host.runtime import Runtime, lock_holder
 from runner.workspace.user_id import is_user_id
 from runner.workspace.workspace import Workspace
@@ -54,18 +52,16 @@ def show_users(options: Options, *, as_json: bool) -> None:
     config = options.load()
     found = [_look(config, user_id) for user_id in known_users(config)]
     if as_json:
-        typer.echo(json.dumps([vars(user) for user in found], ensure_ascii=False))
+        print_json([vars(user) for user in found])
         return
     if not found:
         typer.echo(f"no users yet: {config.workspace_root}")
         return
-    table = Table(box=None, pad_edge=False)
-    for heading in ("user", "host", "workspace"):
-        table.add_column(heading, overflow="fold")
+    table = table_of("user", "host", "workspace")
     for user in found:
         where = user.workspace if user.has_workspace else "(none yet)"
         table.add_row(user.user_id, "running" if user.running else "stopped", where)
-    Console(highlight=False).print(table)
+    print_table(table)
 
 
 async def start_all(options: Options, *, detach: bool) -> int:
@@ -100,9 +96,7 @@ async def stop_all(options: Options) -> None:
 
 
 async def _start(config: Config, options: Options, user_id: str) -> bool:
-    control = await connect_control(config, user_id)
-    if control is not None:
-        await control.close()
+    if await host_runs(config, user_id):
         typer.echo(f"{user_id}: runs already")
         return True
     typer.echo(f"{user_id}: ", nl=False)

@@ -7,7 +7,7 @@ around it has been probed from inside and holds.
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -15,10 +15,11 @@ from typing import Final
 
 import grpc
 from wire.errors import Code, WireError
-from wire.v1 import bootstrap_pb2, control_pb2
+from wire.v1 import bootstrap_pb2, control_pb2, gateway_pb2
 
 from runner.boundary.check import admit, require_passed
 from runner.boundary.spec import new_canary
+from runner.client.gateway import GatewayClient
 from runner.errors import HostError
 from runner.host.launch import Launchers
 from runner.host.runtime import save_state
@@ -221,6 +222,19 @@ def not_restartable(role: str, no_shell: str) -> HostError:
     return HostError(
         Code.INVALID_ARGUMENT, f"unknown role {role!r}", details="accepted: agent, shell"
     )
+
+
+async def memory_status(
+    agent: Supervisor, guests: Sequence[control_pb2.GuestStatus], *, within_s: float = 1.0
+) -> gateway_pb2.MemoryStatisticsReply | None:
+    """What the memory holds; None where the agent is not ready or does not say in time."""
+    if not any(guest.role == Role.AGENT and guest.state == "ready" for guest in guests):
+        return None
+    try:
+        async with asyncio.timeout(within_s):
+            return await GatewayClient(await agent.channel(), "host").memory_statistics()
+    except (TimeoutError, WireError):
+        return None
 
 
 async def _together(steps: Iterable[Coroutine[None, None, None]]) -> None:

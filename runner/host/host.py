@@ -23,13 +23,13 @@ from wire.v1 import control_pb2
 
 from runner.boundary.check import check_boundary
 from runner.boundary.spec import build_spec
-from runner.client.memory import memory_status, renew_token
+from runner.client.gateway import GatewayClient
 from runner.config.models import Config
 from runner.errors import HostError
 from runner.host.cleanup import clear_leftovers
 from runner.host.control import ControlServer
 from runner.host.embedder import Embedder, EmbedderHome
-from runner.host.guests import ROLES, Guests, Probed, not_restartable
+from runner.host.guests import ROLES, Guests, Probed, memory_status, not_restartable
 from runner.host.launch import AGENT_COMMAND, Launchers, make_launchers
 from runner.host.logs import host_log
 from runner.host.runtime import Runtime, host_lock
@@ -193,7 +193,9 @@ class Host:
         """Let the agent guest, now and after a restart, use another token for its memory
         server. Raises `WireError` where the server refuses it; then nothing changes."""
         launcher = self._launchers.agent
-        await renew_token(*await self.gateway(), token)
+        endpoint, gateway_token = await self.gateway()
+        async with await GatewayClient.open(endpoint, gateway_token, channel_name="host") as agent:
+            await agent.set_memory_token(token)
         self._environ = {**self._environ, launcher.memory.auth_token_env: token}
         launcher.secrets = replace(launcher.secrets, memory_token=token)
 

@@ -14,10 +14,9 @@ from typer.main import get_command
 from wire.settings import UserSettings
 from wire.v1 import gateway_pb2
 
-from runner.cli import sessions
 from runner.cli.app import app
-from runner.cli.memory import output
 from runner.cli.options import _VALUED
+from runner.cli.shapes import HIT, as_json
 from runner.config.models import Config
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -130,13 +129,13 @@ def test_every_command_that_is_named_exists(page: Path) -> None:
 
 def test_the_shapes_for_programs_are_those_that_are_documented() -> None:
     shapes = {
-        "note": output.note_json(gateway_pb2.Note()),
-        "hit": output.hit_json(gateway_pb2.Note()),
-        "change": output.change_json(gateway_pb2.Change()),
-        "origin": output.change_json(gateway_pb2.Change())["origin"],
-        "superseded": output.note_json(gateway_pb2.Note(superseded=True))["superseded"],
-        "session": sessions._session_json(gateway_pb2.Session()),
-        "event": sessions._event_json(gateway_pb2.HistoryEvent()),
+        "note": as_json(gateway_pb2.Note()),
+        "hit": as_json(gateway_pb2.Note(), HIT),
+        "change": as_json(gateway_pb2.Change()),
+        "origin": as_json(gateway_pb2.Change())["origin"],
+        "superseded": as_json(gateway_pb2.Note(superseded=True))["superseded"],
+        "session": as_json(gateway_pb2.Session()),
+        "event": as_json(gateway_pb2.HistoryEvent()),
     }
     page = (ROOT / "docs" / "guide" / "memory-for-integrators.md").read_text()
     for shape, keys in shapes.items():

@@ -8,20 +8,22 @@ from contextlib import AsyncExitStack, contextmanager
 from typing import Final, TextIO
 
 from prompt_toolkit.output.defaults import create_output
-from wire.errors import Code, WireError
+from wire.errors import Code
 from wire.v1 import control_pb2
 
+from runner.cli.agent import connect_agent, connect_host, host_runs
 from runner.cli.chat.commands import HostStatus, SlashCommands
 from runner.cli.chat.conversation import Connect, Conversation
 from runner.cli.chat.piped import run_piped
-from runner.cli.chat.screen import PlainScreen, Screen, discard, say
+from runner.cli.chat.screen import PlainScreen, Screen, say
 from runner.cli.chat.terminal import TerminalChat, TerminalScreen, TypedAhead
-from runner.cli.output import model_name, one_line, plain_console
+from runner.cli.output import discard, model_name, one_line, plain_console
 from runner.client.gateway import GatewayClient
 from runner.config.models import Config
 from runner.errors import HostError
-from runner.host.control import ControlClient, connect_control
 from runner.host.host import Host
+
+_AGAIN: Final = "start the chat again"
 
 
 async def talk(
@@ -93,10 +95,6 @@ async def _begin(conversation: Conversation, screen: Screen, session: str | None
         await screen.status(f"session {one_line(conversation.session_id)}")
 
 
-CHANNEL: Final = "cli"
-"""What conversations and notes record as their origin."""
-
-
 async def chat(
     config: Config,
     user_id: str,
@@ -121,12 +119,10 @@ async def chat(
         )
 
     async def connect() -> GatewayClient:
-        async with await _control(config, user_id) as control:
-            endpoint, token = await _gateway(control)
-        return await GatewayClient.open(endpoint, token, channel_name=CHANNEL)
+        return await connect_agent(config, user_id, resolution=_AGAIN)
 
     async def host_status() -> control_pb2.StatusReply:
-        async with await _control(config, user_id) as control:
+        async with await connect_host(config, user_id, resolution=_AGAIN) as control:
             return await control.status()
 
     with _ended_by_signal() as ended_by:
@@ -144,53 +140,18 @@ async def chat(
 
 async def _ensure_host(config: Config, user_id: str, stack: AsyncExitStack, stderr: TextIO) -> None:
     """Use the host that runs, or start one that lives as long as `stack`."""
-    if await _runs(config, user_id):
+    if await host_runs(config, user_id):
         return
     say(stderr, f"starting the agent of user {user_id} ...")
     try:
         host = await stack.enter_async_context(Host(config, user_id))
     except HostError as error:
-        started_meanwhile = error.code is Code.ALREADY_EXISTS and await _runs(config, user_id)
+        started_meanwhile = error.code is Code.ALREADY_EXISTS and await host_runs(config, user_id)
         if not started_meanwhile:
             raise
         return
     for notice in host.notices:
         say(stderr, one_line(notice))
-
-
-async def _runs(config: Config, user_id: str) -> bool:
-    control = await connect_control(config, user_id)
-    if control is None:
-        return False
-    await control.close()
-    return True
-
-
-async def _control(config: Config, user_id: str) -> ControlClient:
-    """Connect anew each time: a host that was restarted has another token."""
-    control = await connect_control(config, user_id)
-    if control is None:
-        raise HostError(
-            Code.FAILED_PRECONDITION,
-            f"the runner of user {user_id} was stopped",
-            resolution="start the chat again",
-        )
-    return control
-
-
-async def _gateway(control: ControlClient) -> tuple[str, str]:
-    """Where the agent answers; UNAVAILABLE only while waiting for it makes sense."""
-    try:
-        return await control.gateway()
-    except WireError as error:
-        for guest in (await control.status()).guests:
-            if guest.role == "agent" and guest.state == "failed":
-                raise HostError(
-                    Code.FAILED_PRECONDITION,
-                    f"the agent cannot start: {guest.reason}",
-                    resolution="runner logs, then: runner restart",
-                ) from error
-        raise
 
 
 @contextmanager

@@ -10,7 +10,7 @@ from wire.v1 import control_pb2, gateway_pb2
 
 from runner.cli.chat.conversation import Conversation
 from runner.cli.chat.screen import Screen, Style
-from runner.cli.ids import resolve
+from runner.cli.ids import find_session
 from runner.cli.memory.output import note_rows
 from runner.cli.output import one_line, session_table, status_table
 
@@ -92,7 +92,7 @@ class SlashCommands:
                 Code.INVALID_ARGUMENT, "/switch needs a session id", resolution="/sessions"
             )
         await self._conversation.ensure_connected()
-        session_id = await resolve(self._conversation.client, session_id)
+        session_id = await find_session(self._conversation.client, session_id)
         await self._conversation.switch(session_id)
         await self._screen.line(f"session {one_line(session_id)}", Style.NOTICE)
 

@@ -8,7 +8,7 @@ where there are no colours.
 import re
 import unicodedata
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Final
 
 from wire.v1 import gateway_pb2
 
@@ -49,21 +49,6 @@ def receipt_line(receipt: gateway_pb2.MemoryReceipt) -> str:
     sign, words = ("✗", _FAILED) if receipt.outcome == "failed" else ("?", _UNKNOWN)
     line = f"{sign} {words.get(receipt.action, one_line(receipt.action))} {note}".rstrip()
     return f"{line}: {one_line(receipt.reason)}" if receipt.reason else line
-
-
-def receipt_json(receipt: gateway_pb2.MemoryReceipt) -> dict[str, Any]:
-    """One receipt, for programs."""
-    return {
-        "turn_id": receipt.turn_id,
-        "action": receipt.action,
-        "outcome": receipt.outcome,
-        "note_id": receipt.note_id,
-        "version": receipt.version,
-        "searchable": receipt.searchable,
-        "durable": receipt.durable,
-        "asked_by": receipt.asked_by,
-        "at": receipt.created_at,
-    }
 
 
 async def show_receipts(screen: Screen, receipts: Iterable[gateway_pb2.MemoryReceipt]) -> None:

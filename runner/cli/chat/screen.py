@@ -1,13 +1,12 @@
 """Where a conversation is shown: the interface, and plain text for pipes."""
 
-import os
 from enum import Enum
 from io import StringIO
 from typing import Protocol, TextIO
 
 from rich.console import RenderableType
 
-from runner.cli.output import neutralise, plain_console, without_padding
+from runner.cli.output import discard, neutralise, plain_console, without_padding
 
 _PLAIN_WIDTH = 200
 """No terminal, no width: wide enough that ids and messages stay whole."""
@@ -64,16 +63,6 @@ def say(stderr: TextIO, text: str) -> None:
         stderr.flush()
     except BrokenPipeError:
         discard(stderr)
-
-
-def discard(stream: TextIO) -> None:
-    """Let what is still buffered for a reader that has gone, and all that follows, go nowhere.
-
-    Otherwise the interpreter would complain about it when it ends.
-    """
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, stream.fileno())
-    os.close(nowhere)
 
 
 class PlainScreen:

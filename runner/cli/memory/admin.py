@@ -1,4 +1,4 @@
-"""`runner memory backup|restore|rekey|move|token`: keeping a memory, as an operator."""
+"""`runner memory stats|reembed|backup|restore|rekey|move|token`: keeping a memory whole."""
 
 import asyncio
 import os
@@ -13,13 +13,14 @@ from rich.console import Console
 from rich.progress import Progress as Bars
 from wire.errors import Code
 from wire.settings import EncryptionSettings
-from wire.v1 import bootstrap_pb2
+from wire.v1 import bootstrap_pb2, gateway_pb2
 
-from runner.cli.memory.agent import running
-from runner.cli.options import Options
-from runner.cli.output import confirm
-from runner.client import files
-from runner.client.memory import make_backup
+from runner.cli.agent import ask_agent, ask_host
+from runner.cli.memory.output import replica_age_s
+from runner.cli.options import AsJson, Options, Yes
+from runner.cli.output import confirm, fact_table, print_json, print_table
+from runner.cli.shapes import as_json
+from runner.client import backups
 from runner.errors import ConfigError, HostError
 from runner.host.logs import printable
 from runner.host.maintenance import Progress, run_job
@@ -36,6 +37,21 @@ KeyFile = Annotated[
 ]
 
 
+def stats(context: typer.Context, json: AsJson = False) -> None:
+    """Show how much the agent remembers, where, and how much of it has vectors."""
+    found = ask_agent(context.obj, lambda agent: agent.memory_statistics())
+    if json:
+        print_json(as_json(found))
+    else:
+        print_table(fact_table(_in_words(found)))
+
+
+def reembed(context: typer.Context) -> None:
+    """Make all vectors anew, in the background: for a model that changed under its name."""
+    passages = ask_agent(context.obj, lambda agent: agent.reembed_memory())
+    typer.echo(f"{passages:,} passages get new vectors; `runner status` shows how far that is")
+
+
 def backup(
     context: typer.Context,
     file: Annotated[
@@ -48,7 +64,19 @@ def backup(
         raise HostError(
             Code.ALREADY_EXISTS, f"{file} is there already", resolution="name another, or --force"
         )
-    asyncio.run(_backup(context.obj, file))
+    options: Options = context.obj
+    workspace = Workspace.locate(options.load(), options.user_id)
+    made = ask_agent(options, lambda agent: agent.back_up_memory())
+    place = backups.path_of(workspace, made.name)
+    if file is not None:
+        backups.take_out(workspace, made.name, made.sha256, file)
+        place = file
+    typer.echo(
+        printable(
+            f"{place}: {made.notes:,} notes, {made.sessions:,} sessions, "
+            f"{made.bytes / 1e6:.1f} MB, sha256 {made.sha256}"
+        )
+    )
 
 
 def restore(
@@ -56,7 +84,7 @@ def restore(
     file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A backup.")],
     key_env: KeyEnv = "",
     key_file: KeyFile = None,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Yes = False,
 ) -> None:
     """Put a backup in the place of the memory; what was there is kept beside it.
 
@@ -116,26 +144,7 @@ def token(context: typer.Context) -> None:
 
     It takes effect without a restart, if the server accepts it.
     """
-    asyncio.run(_token(context.obj))
-
-
-async def _backup(options: Options, file: Path | None) -> None:
-    workspace = Workspace.locate(options.load(), options.user_id)
-    async with await running(options) as control:
-        made = await make_backup(*await control.gateway())
-    place = files.path_of(workspace, made.name)
-    if file is not None:
-        files.take_out(workspace, made.name, made.sha256, file)
-        place = file
-    typer.echo(
-        printable(
-            f"{place}: {made.notes:,} notes, {made.sessions:,} sessions, "
-            f"{made.bytes / 1e6:.1f} MB, sha256 {made.sha256}"
-        )
-    )
-
-
-async def _token(options: Options) -> None:
+    options: Options = context.obj
     memory = options.load().for_user(options.user_id).memory
     if not memory.remote_url or not memory.auth_token_env:
         raise ConfigError(
@@ -145,8 +154,7 @@ async def _token(options: Options) -> None:
             resolution="set both, then: runner restart",
         )
     new = read_memory_token(memory, os.environ)
-    async with await running(options) as control:
-        await control.set_memory_token(new)
+    ask_host(options, lambda host: host.set_memory_token(new))
     typer.echo("the memory server accepts the new token; it is in use")
 
 
@@ -191,3 +199,28 @@ def _shown(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "none"
     return f"{value:,}" if isinstance(value, int) else str(value)
+
+
+def _in_words(found: gateway_pb2.MemoryStatisticsReply) -> dict[str, str]:
+    where = f"{found.store or 'local'}, {found.state or 'ready'}"
+    passages = f"{found.passages:,}"
+    if found.passages:
+        passages += f", {found.passages_embedded / found.passages:.0%} with a vector"
+    words = {
+        "store": where,
+        "notes": f"{found.notes:,}, and {found.note_versions:,} earlier versions",
+        "sessions": f"{found.sessions:,}, of which {found.archived_sessions:,} are archived",
+        "events": f"{found.conversation_events:,}",
+        "passages": passages,
+        "model": found.embedding_model or "not known yet",
+        "embedder": found.embedder,
+        "size": f"{found.database_bytes / 1e6:.1f} MB",
+        "encrypted": "yes" if found.encrypted else "no",
+        "schema": f"version {found.schema_version}",
+    }
+    if len(found.vectors) > 1:
+        each = (f"{one.model or 'set aside'} {one.vectors:,}" for one in found.vectors)
+        words["vectors"] = "of several models: " + ", ".join(each)
+    if found.replica_synced_at:
+        words["replica"] = f"as it was {replica_age_s(found):.0f} s ago"
+    return words

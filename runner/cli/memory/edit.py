@@ -1,6 +1,5 @@
 """`runner memory save|edit|forget`: writing notes."""
 
-import asyncio
 import os
 import shlex
 import subprocess
@@ -16,12 +15,14 @@ from wire.errors import Code, WireError
 from wire.limits import NOTE_MAX_CHARS
 from wire.v1 import gateway_pb2
 
+from runner.cli.agent import ask_agent
 from runner.cli.ids import find_note
-from runner.cli.memory.agent import gateway_of
-from runner.cli.memory.notes import AsJson, NoteId, warn
-from runner.cli.memory.output import brief, note_json, note_rows, saved_json
-from runner.cli.options import Options
-from runner.cli.output import confirm, json_line, one_line, print_table
+from runner.cli.memory.notes import NoteId, warn
+from runner.cli.memory.output import brief, note_rows
+from runner.cli.options import AsJson, Options, Yes
+from runner.cli.output import confirm, one_line, print_json, print_table
+from runner.cli.shapes import SIMILAR, as_json
+from runner.client.gateway import GatewayClient
 from runner.errors import HostError
 
 PIPE: Final = "-"
@@ -171,24 +172,26 @@ def save(
     text: Text = None,
     tag: Tags = None,
     link: Annotated[str, typer.Option(help="Where it comes from: a page, a file.")] = "",
-    as_json: AsJson = False,
+    json: AsJson = False,
 ) -> None:
     """Keep something for all conversations."""
     options: Options = context.obj
     content = text_of(text, before="", command=options.command("memory", "save", "TEXT"))
-
-    async def saved() -> gateway_pb2.SaveNoteReply:
-        async with gateway_of(options) as gateway:
-            return await gateway.save_note(content, tag or [], link)
-
     with kept_if_refused(content if text in (None, PIPE) else ""):
-        reply = asyncio.run(saved())
+        reply = ask_agent(options, lambda agent: agent.save_note(content, tag or [], link))
         if not (reply.note_id and reply.message):
             raise WireError(
                 Code.INTERNAL, "the agent did not say that it is saved", details=reply.message
             )
-    if as_json:
-        typer.echo(json_line(saved_json(reply)))
+    if json:
+        print_json(
+            {
+                "note_id": reply.note_id,
+                "message": "\n".join([reply.message, *reply.warnings]),
+                "searchable": reply.searchable,
+                "similar": [as_json(note, SIMILAR) for note in reply.similar],
+            }
+        )
         return
     typer.echo(one_line(reply.message))
     warn(reply.warnings)
@@ -203,7 +206,7 @@ def edit(
     text: Text = None,
     tag: Tags = None,
     no_tags: Annotated[bool, typer.Option("--no-tags", help="Take all tags off.")] = False,
-    as_json: AsJson = False,
+    json: AsJson = False,
 ) -> None:
     """Change a note; what it said stays in its history.
 
@@ -212,7 +215,7 @@ def edit(
     if tag and no_tags:
         raise typer.BadParameter("--tag gives tags and --no-tags takes them: choose one")
     options: Options = context.obj
-    before = asyncio.run(_found(options, [note]))[0]
+    before = ask_agent(options, lambda agent: find_note(agent, note))
     retag = bool(tag) or no_tags
     content = before.text
     if text is not None or not retag:
@@ -230,9 +233,9 @@ def edit(
             expected_version=before.version,
         )
         with kept_if_refused(content if content != before.text else ""):
-            after = asyncio.run(_edited_note(options, request))
-    if as_json:
-        typer.echo(json_line({"changed": changed, "note": note_json(after)}))
+            after = ask_agent(options, lambda agent: agent.edit_note(request))
+    if json:
+        print_json({"changed": changed, "note": as_json(after)})
     elif changed:
         typer.echo(f"{one_line(after.note_id)} has version {after.version} now")
     else:
@@ -244,20 +247,30 @@ def forget(
     notes: Annotated[
         list[str], typer.Argument(metavar="ID...", help="Notes, or how their ids begin.")
     ],
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    as_json: AsJson = False,
+    yes: Yes = False,
+    json: AsJson = False,
 ) -> None:
     """Erase notes with all that they ever said."""
     options: Options = context.obj
-    found = asyncio.run(_found(options, notes))
-    if not yes:
-        _ask(options, found)
     forgotten: list[str] = []
+
+    async def each_once(agent: GatewayClient) -> list[gateway_pb2.Note]:
+        found = [await find_note(agent, note) for note in notes]
+        return list({note.note_id: note for note in found}.values())
+
+    async def forget_all(agent: GatewayClient) -> None:
+        for note in chosen:
+            await agent.delete_note(note.note_id)
+            forgotten.append(note.note_id)
+
+    chosen = ask_agent(options, each_once)
+    if not yes:
+        _ask(options, chosen)
     try:
-        asyncio.run(_forget(options, found, forgotten))
+        ask_agent(options, forget_all)
     finally:
-        if as_json:
-            typer.echo(json_line({"forgotten": forgotten}))
+        if json:
+            print_json({"forgotten": forgotten})
         else:
             for note_id in forgotten:
                 typer.echo(f"{one_line(note_id)} is forgotten")
@@ -273,22 +286,3 @@ def _ask(options: Options, notes: list[gateway_pb2.Note]) -> None:
         what=f"forget {what}",
         command=options.command("memory", "forget", *ids, "--yes"),
     )
-
-
-async def _found(options: Options, given: list[str]) -> list[gateway_pb2.Note]:
-    """Each of the notes once."""
-    async with gateway_of(options) as gateway:
-        notes = [await find_note(gateway, each) for each in given]
-    return list({note.note_id: note for note in notes}.values())
-
-
-async def _edited_note(options: Options, request: gateway_pb2.EditNoteRequest) -> gateway_pb2.Note:
-    async with gateway_of(options) as gateway:
-        return await gateway.edit_note(request)
-
-
-async def _forget(options: Options, notes: list[gateway_pb2.Note], done: list[str]) -> None:
-    async with gateway_of(options) as gateway:
-        for note in notes:
-            await gateway.delete_note(note.note_id)
-            done.append(note.note_id)

@@ -1,6 +1,5 @@
 """`runner memory history|undo`: what was written, and taking it back."""
 
-import asyncio
 import difflib
 from collections.abc import Sequence
 from typing import Annotated, Final
@@ -10,36 +9,22 @@ from rich.console import Console
 from rich.text import Text
 from wire.v1 import gateway_pb2
 
+from runner.cli.agent import ask_agent
 from runner.cli.ids import find_note
-from runner.cli.memory.agent import gateway_of
-from runner.cli.memory.notes import (
-    LIMIT_MAX,
-    AsJson,
-    From,
-    FromMaterial,
-    NoteId,
-    first_of,
-    say_more,
-)
-from runner.cli.memory.output import (
-    brief,
-    change_in_words,
-    change_json,
-    change_rows,
-    note_json,
-    origin_in_words,
-    whole,
-)
-from runner.cli.options import Options
+from runner.cli.memory.notes import LIMIT_MAX, From, FromMaterial, NoteId, first_of, say_more
+from runner.cli.memory.output import brief, change_in_words, change_rows, origin_in_words, whole
+from runner.cli.options import AsJson, Options, Yes
 from runner.cli.output import (
     confirm,
-    json_line,
     neutralise,
     one_line,
     plain_console,
+    print_json,
     print_table,
     to_the_second,
 )
+from runner.cli.shapes import as_json
+from runner.client.gateway import GatewayClient
 
 _SUPERSEDE: Final = "supersede"
 _UNDO: Final = "undo"
@@ -58,16 +43,22 @@ def history(
     brief_: Annotated[
         bool, typer.Option("--brief", help="Of one note, too, a line for each change.")
     ] = False,
-    as_json: AsJson = False,
+    json: AsJson = False,
 ) -> None:
     """List what was written, superseded and taken back, the latest first."""
     request = gateway_pb2.ListChangesRequest(
         actor=actor or "", material_only=from_material, session_id=session
     )
-    changes, earlier = asyncio.run(_changes(context.obj, request, note, limit))
-    if as_json:
-        content = {"changes": list(map(change_json, changes)), "more": bool(earlier)}
-        typer.echo(json_line(content))
+
+    async def latest(agent: GatewayClient) -> list[gateway_pb2.Change]:
+        if note:
+            request.note_id = (await find_note(agent, note)).note_id
+        return (await first_of(agent.changes(request), limit + 1))[0]
+
+    found = ask_agent(context.obj, latest)
+    changes, earlier = found[:limit], found[limit:]
+    if json:
+        print_json({"changes": list(map(as_json, changes)), "more": bool(earlier)})
     elif not changes:
         typer.echo("nothing was changed")
     else:
@@ -81,15 +72,23 @@ def history(
 def undo(
     context: typer.Context,
     note: NoteId,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
-    as_json: AsJson = False,
+    yes: Yes = False,
+    json: AsJson = False,
 ) -> None:
     """Take the last change of a note back; again, the one before it.
 
     Of a note's first version that means to forget it.
     """
     options: Options = context.obj
-    found, changes = asyncio.run(_with_changes(options, note))
+
+    async def with_changes(
+        agent: GatewayClient,
+    ) -> tuple[gateway_pb2.Note, list[gateway_pb2.Change]]:
+        found = await find_note(agent, note)
+        request = gateway_pb2.ListChangesRequest(note_id=found.note_id)
+        return found, (await first_of(agent.changes(request), None))[0]
+
+    found, changes = ask_agent(options, with_changes)
     forgets = not found.superseded and restored_by_undo(changes) == 0
     if not yes:
         typer.echo(f"{one_line(found.note_id)}  {brief(found.text)}", err=True)
@@ -98,10 +97,13 @@ def undo(
             what="take this change back",
             command=options.command("memory", "undo", found.note_id, "--yes"),
         )
-    reply = asyncio.run(_undo(options, found, may_forget=forgets))
-    if as_json:
-        now = note_json(reply.note) if reply.HasField("note") else None
-        typer.echo(json_line({"note_id": found.note_id, "done": reply.done, "note": now}))
+    reply = ask_agent(
+        options,
+        lambda agent: agent.undo_change(found.note_id, found.version, may_forget=forgets),
+    )
+    if json:
+        now = as_json(reply.note) if reply.HasField("note") else None
+        print_json({"note_id": found.note_id, "done": reply.done, "note": now})
     else:
         typer.echo(_done(found, reply))
 
@@ -125,34 +127,6 @@ def restored_by_undo(changes: Sequence[gateway_pb2.Change]) -> int | None:
         if now is not None:
             says[change.version] = now
     return None if now is None else says.get(now - 1, now - 1)
-
-
-async def _changes(
-    options: Options, request: gateway_pb2.ListChangesRequest, note: str, limit: int
-) -> tuple[list[gateway_pb2.Change], list[gateway_pb2.Change]]:
-    """The latest changes, and the one before them if there is one."""
-    async with gateway_of(options) as gateway:
-        if note:
-            request.note_id = (await find_note(gateway, note)).note_id
-        found, _ = await first_of(gateway.changes(request), limit + 1)
-    return found[:limit], found[limit:]
-
-
-async def _with_changes(
-    options: Options, note: str
-) -> tuple[gateway_pb2.Note, list[gateway_pb2.Change]]:
-    async with gateway_of(options) as gateway:
-        found = await find_note(gateway, note)
-        request = gateway_pb2.ListChangesRequest(note_id=found.note_id)
-        changes, _ = await first_of(gateway.changes(request), None)
-    return found, changes
-
-
-async def _undo(
-    options: Options, note: gateway_pb2.Note, *, may_forget: bool
-) -> gateway_pb2.UndoChangeReply:
-    async with gateway_of(options) as gateway:
-        return await gateway.undo_change(note.note_id, note.version, may_forget=may_forget)
 
 
 def _question(note: gateway_pb2.Note, changes: Sequence[gateway_pb2.Change]) -> str:

@@ -1,36 +1,32 @@
 """`runner memory search|list|show|review`: finding and reading notes."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from typing import Annotated, Final, Literal, TypeVar
 
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 from wire.limits import TOP_K_MAX
 from wire.v1 import gateway_pb2
 
+from runner.cli.agent import ask_agent
 from runner.cli.ids import find_note
-from runner.cli.memory.agent import gateway_of
-from runner.cli.memory.output import (
-    brief,
-    hit_json,
-    marks,
-    note_json,
-    note_rows,
-    origin_in_words,
-    review_json,
-    whole,
+from runner.cli.memory.output import brief, marks, note_rows, origin_in_words, whole
+from runner.cli.options import AsJson, Options
+from runner.cli.output import (
+    fact_table,
+    one_line,
+    plain_console,
+    print_json,
+    print_table,
+    to_the_second,
 )
-from runner.cli.options import Options
-from runner.cli.output import json_line, one_line, plain_console, print_table, to_the_second
+from runner.cli.shapes import HIT, as_json
 
 LIMIT_MAX: Final = 100_000
 
 Actor = Literal["user", "agent", "automatic", "import"]
-AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
 NoteId = Annotated[
     str, typer.Argument(metavar="ID", help="A note, or how its id begins if that is unique.")
 ]
@@ -57,22 +53,17 @@ def search(
     conversations: Annotated[
         bool, typer.Option("--conversations", help="Also what was said in conversations.")
     ] = False,
-    as_json: AsJson = False,
+    json: AsJson = False,
 ) -> None:
     """Find notes by meaning and by words, the best first."""
     request = gateway_pb2.SearchNotesRequest(
         query=" ".join(query), top_k=limit, tags=tag, include_conversation=conversations
     )
-
-    async def found() -> gateway_pb2.SearchNotesReply:
-        async with gateway_of(context.obj) as gateway:
-            return await gateway.search_notes(request)
-
-    reply = asyncio.run(found())
+    reply = ask_agent(context.obj, lambda agent: agent.search_notes(request))
     warn(reply.warnings)
-    if as_json:
-        notes = [hit_json(note) for note in reply.notes]
-        typer.echo(json_line({"notes": notes, "warnings": list(reply.warnings)}))
+    if json:
+        hits = [as_json(note, HIT) for note in reply.notes]
+        print_json({"notes": hits, "warnings": list(reply.warnings)})
     elif reply.notes:
         print_table(note_rows(reply.notes, scores=True))
     else:
@@ -90,7 +81,7 @@ def list_(
     superseded: Annotated[
         bool, typer.Option("--superseded", help="Also notes that count no more.")
     ] = False,
-    as_json: AsJson = False,
+    json: AsJson = False,
 ) -> None:
     """List notes, the newest first."""
     request = gateway_pb2.ListNotesRequest(
@@ -100,9 +91,10 @@ def list_(
         material_only=from_material,
         tag=tag,
     )
-    notes, more = asyncio.run(_listed(context.obj, request, None if everything else limit))
-    if as_json:
-        typer.echo(json_line({"notes": [note_json(note) for note in notes], "more": more}))
+    most = None if everything else limit
+    notes, more = ask_agent(context.obj, lambda agent: first_of(agent.notes(request), most))
+    if json:
+        print_json({"notes": list(map(as_json, notes)), "more": more})
     elif notes:
         print_table(note_rows(notes))
         say_more(more, limit)
@@ -133,42 +125,21 @@ def warn(warnings: Sequence[str]) -> None:
         typer.echo(f"warning: {one_line(warning)}", err=True)
 
 
-async def _listed(
-    options: Options, request: gateway_pb2.ListNotesRequest, limit: int | None
-) -> tuple[list[gateway_pb2.Note], bool]:
-    async with gateway_of(options) as gateway:
-        return await first_of(gateway.notes(request), limit)
-
-
 _DATE_CHARS: Final = 10
 
 
-def show(
-    context: typer.Context,
-    note: NoteId,
-    as_json: AsJson = False,
-) -> None:
+def show(context: typer.Context, note: NoteId, json: AsJson = False) -> None:
     """Show all of a note: what it says, where it comes from, what became of it."""
     options: Options = context.obj
-
-    async def found() -> gateway_pb2.Note:
-        async with gateway_of(options) as gateway:
-            return await find_note(gateway, note)
-
-    shown = asyncio.run(found())
-    if as_json:
-        typer.echo(json_line(note_json(shown)))
+    found = ask_agent(options, lambda agent: find_note(agent, note))
+    if json:
+        print_json(as_json(found))
         return
-    table = Table(box=None, pad_edge=False, show_header=False)
-    table.add_column(style="bold")
-    table.add_column(overflow="fold")
-    for name, value in _in_words(shown, options).items():
-        if value:
-            table.add_row(Text(name), Text(one_line(value)))
-    print_table(table)
+    facts = _in_words(found, options)
+    print_table(fact_table({name: value for name, value in facts.items() if value}))
     console = plain_console()
     console.print()
-    console.print(whole(shown.text), soft_wrap=True)
+    console.print(whole(found.text), soft_wrap=True)
 
 
 def review(
@@ -178,19 +149,14 @@ def review(
         typer.Option(min=1, max=36_500, help="Nobody has changed or recalled it for so long."),
     ] = 180,
     limit: Annotated[int, typer.Option(min=1, max=1000, help="How many of each kind.")] = 50,
-    as_json: AsJson = False,
+    json: AsJson = False,
 ) -> None:
     """List notes that say nearly the same, may contradict each other, or went stale."""
     options: Options = context.obj
-
-    async def found() -> gateway_pb2.ReviewMemoryReply:
-        async with gateway_of(options) as gateway:
-            return await gateway.review_memory(stale_days, limit)
-
-    reply = asyncio.run(found())
+    reply = ask_agent(options, lambda agent: agent.review_memory(stale_days, limit))
     warn(reply.warnings)
-    if as_json:
-        typer.echo(json_line(review_json(reply)))
+    if json:
+        print_json(as_json(reply))
         return
     console = plain_console()
     for pair in reply.near:

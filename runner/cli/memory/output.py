@@ -1,10 +1,9 @@
-"""Notes, changes and statistics for people and for programs."""
+"""Notes, changes and statistics in words, for people."""
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
-from google.protobuf.json_format import MessageToDict
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.padding import Padding
 from rich.table import Table
@@ -13,20 +12,6 @@ from wire.v1 import gateway_pb2
 
 from runner.cli.ids import short_id
 from runner.cli.output import clip, neutralise, one_line, to_the_second
-
-
-def statistics_json(found: gateway_pb2.MemoryStatisticsReply) -> dict[str, object]:
-    """Every field under its name in the contract, numbers as numbers; `vectors` by model."""
-    values: dict[str, object] = MessageToDict(
-        found, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
-    )
-    numbers = {
-        field.name: getattr(found, field.name)
-        for field in found.DESCRIPTOR.fields
-        if isinstance(getattr(found, field.name), int)
-    }
-    vectors = {each.model: each.vectors for each in found.vectors}
-    return values | numbers | {"vectors": vectors}
 
 
 def memory_line(found: gateway_pb2.MemoryStatisticsReply) -> str:
@@ -58,106 +43,6 @@ def _embedded(found: gateway_pb2.MemoryStatisticsReply) -> str:
         return share
     again = "re-embedding" if found.vectors else "embedding"
     return f"{share} ({again} with {found.embedding_model})"
-
-
-def note_json(note: gateway_pb2.Note) -> dict[str, Any]:
-    """A note as it is stored. `superseded` is null for one that counts."""
-    return {
-        **_text_json(note),
-        "confidence": note.confidence,
-        "rationale": note.rationale or None,
-        "importance": note.importance,
-        "access_count": note.access_count,
-        "accessed_at": note.accessed_at or None,
-        "scope_session": note.scope_session or None,
-        "embedded": note.embedded,
-        "superseded": {
-            "by": note.superseded_by or None,
-            "reason": note.superseded_reason or None,
-            "at": note.superseded_at or None,
-        }
-        if note.superseded
-        else None,
-    }
-
-
-def hit_json(note: gateway_pb2.Note) -> dict[str, Any]:
-    """What a search has found; `note_id` is null for what was said in a conversation, and
-    `origin` where the search does not tell."""
-    return {**_text_json(note), "score": note.score, "matched_by": note.matched_by or None}
-
-
-def change_json(change: gateway_pb2.Change) -> dict[str, Any]:
-    """One version of a note, or its being superseded (`text` is the reason then)."""
-    return {
-        "note_id": change.note_id,
-        "version": change.version,
-        "change": change.change,
-        "text": change.text,
-        "tags": list(change.tags),
-        "at": change.at,
-        "key": change.key or None,
-        "type": change.type or None,
-        "current": change.current,
-        "superseded_by": change.superseded_by or None,
-        "origin": _origin_json(change.origin),
-    }
-
-
-def saved_json(reply: gateway_pb2.SaveNoteReply) -> dict[str, Any]:
-    """A save; `similar` are notes that say nearly the same."""
-    return {
-        "note_id": reply.note_id,
-        "message": "\n".join([reply.message, *reply.warnings]),
-        "searchable": reply.searchable,
-        "similar": [
-            {"note_id": note.note_id, "text": note.text, "score": note.score}
-            for note in reply.similar
-        ],
-    }
-
-
-def review_json(reply: gateway_pb2.ReviewMemoryReply) -> dict[str, Any]:
-    """A review; `similarity` is null for a pair that was found by its words."""
-    return {
-        "near": [
-            {
-                "older": note_json(pair.older),
-                "newer": note_json(pair.newer),
-                "similarity": pair.similarity or None,
-                "may_contradict": pair.may_contradict,
-            }
-            for pair in reply.near
-        ],
-        "stale": [note_json(note) for note in reply.stale],
-        "warnings": list(reply.warnings),
-    }
-
-
-def _text_json(note: gateway_pb2.Note) -> dict[str, Any]:
-    return {
-        "note_id": note.note_id or None,
-        "text": note.text,
-        "tags": list(note.tags),
-        "version": note.version,
-        "created_at": note.created_at,
-        "updated_at": note.updated_at,
-        "source": note.source or None,
-        "type": note.type or None,
-        "key": note.key or None,
-        "origin": _origin_json(note.origin) if note.HasField("origin") else None,
-    }
-
-
-def _origin_json(origin: gateway_pb2.NoteOrigin) -> dict[str, Any]:
-    return {
-        "actor": origin.actor or None,
-        "channel": origin.channel or None,
-        "session_id": origin.session_id or None,
-        "turn_id": origin.turn_id or None,
-        "link": origin.link or None,
-        "material": origin.material,
-    }
 
 
 _TEXT_CELLS: Final = 200

@@ -1,7 +1,5 @@
 """`runner memory export|import`: a memory as a file, and a file as a memory."""
 
-import asyncio
-import json
 import os
 import secrets
 import sys
@@ -16,10 +14,10 @@ from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, TextCol
 from rich.progress import Progress as Bars
 from wire.errors import Code
 
-from runner.cli.chat.screen import discard
-from runner.cli.memory.agent import agent_of
-from runner.cli.options import Options
-from runner.client.files import Imported, export_into, import_from
+from runner.cli.agent import ask_agent
+from runner.cli.options import AsJson, Options
+from runner.cli.output import discard, print_json
+from runner.client.exports import Imported, read_export, write_export
 from runner.errors import HostError
 from runner.host.logs import printable
 
@@ -35,7 +33,7 @@ def export(
     force: Annotated[bool, typer.Option("--force", help="Replace FILE.")] = False,
 ) -> None:
     """Write everything the agent remembers of the user, as JSON Lines."""
-    counts = asyncio.run(_export(context.obj, file, force=force))
+    counts = _export(context.obj, file, force=force)
     if file != _PIPE:
         told = ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in counts.items())
         typer.echo(printable(f"{file}: {told or 'an empty memory'}"))
@@ -47,7 +45,7 @@ def import_(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")
     ] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="For programs.")] = False,
+    json: AsJson = False,
 ) -> None:
     """Add what an export holds. What is there already stays as it is.
 
@@ -55,43 +53,41 @@ def import_(
     """
     report = Imported()
     try:
-        asyncio.run(_import(context.obj, file, report, dry_run=dry_run))
+        _import(context.obj, file, report, dry_run=dry_run)
     except BaseException:
         if report != Imported():
             typer.echo("not finished; until then:", err=True)
-            _show(report, dry_run=dry_run, as_json=as_json)
+            _show(report, dry_run=dry_run, as_json=json)
         raise
-    _show(report, dry_run=dry_run, as_json=as_json)
+    _show(report, dry_run=dry_run, as_json=json)
     raise typer.Exit(1 if report.problems else 0)
 
 
-async def _export(options: Options, file: str, *, force: bool) -> dict[str, int]:
+def _export(options: Options, file: str, *, force: bool) -> dict[str, int]:
     bars = Bars(
         TextColumn("exporting"), BarColumn(), MofNCompleteColumn(), console=Console(stderr=True)
     )
     with _new_file(file, force=force) as target, _shown(bars) as task:
-        async with agent_of(options) as agent:
-            return await export_into(
-                agent,
-                target.write,
-                lambda done, total: bars.update(task, completed=done, total=total),
-            )
+
+        def progress(done: int, total: int) -> None:
+            bars.update(task, completed=done, total=total)
+
+        return ask_agent(options, lambda agent: write_export(agent, target.write, progress))
 
 
-async def _import(options: Options, file: str, report: Imported, *, dry_run: bool) -> None:
+def _import(options: Options, file: str, report: Imported, *, dry_run: bool) -> None:
     bars = Bars(
         TextColumn("importing"), BarColumn(), DownloadColumn(), console=Console(stderr=True)
     )
     with _old_file(file) as source, _shown(bars) as task:
         bars.update(task, total=os.fstat(source.fileno()).st_size or None)
-        async with agent_of(options) as agent:
-            await import_from(
-                agent,
-                source,
-                report,
-                lambda done: bars.update(task, completed=done),
-                dry_run=dry_run,
-            )
+
+        def progress(done: int) -> None:
+            bars.update(task, completed=done)
+
+        ask_agent(
+            options, lambda agent: read_export(agent, source, report, progress, dry_run=dry_run)
+        )
 
 
 @contextmanager
@@ -161,7 +157,7 @@ def _show(report: Imported, *, dry_run: bool, as_json: bool) -> None:
         problems = [{"line": line, "problem": problem} for line, problem in report.problems]
         done = {name: getattr(report, name) for name in ("created", "updated", "unchanged")}
         told = {**done, "problems": problems, "dry_run": dry_run}
-        typer.echo(json.dumps(told, ensure_ascii=False))
+        print_json(told)
         return
     would = "would be " if dry_run else ""
     for name in ("created", "updated"):

@@ -11,8 +11,7 @@ import pytest
 from wire.transport import open_channel
 from wire.v1 import control_pb2, gateway_pb2
 
-from runner.client import memory as module
-from runner.client.memory import memory_status
+from runner.host.guests import memory_status
 from runner.host.supervisor import Supervisor
 from tests.unit.runner.cli.fake_gateway import FakeGateway
 
@@ -52,14 +51,14 @@ async def gateway() -> AsyncIterator[Remembering]:
 
 
 async def asked(
-    gateway: Remembering, state: str = "ready"
+    gateway: Remembering, state: str = "ready", **patience: float
 ) -> gateway_pb2.MemoryStatisticsReply | None:
     guests = [
         control_pb2.GuestStatus(role="agent", state=state),
         control_pb2.GuestStatus(role="shell", state="ready"),
     ]
     async with open_channel(gateway.endpoint, gateway.token) as channel:
-        return await memory_status(cast(Supervisor, Agent(channel)), guests)
+        return await memory_status(cast(Supervisor, Agent(channel)), guests, **patience)
 
 
 async def test_a_ready_agent_tells(gateway: Remembering) -> None:
@@ -74,13 +73,10 @@ async def test_an_agent_that_is_not_ready_is_not_asked(gateway: Remembering) -> 
     assert gateway.asked == 0
 
 
-async def test_one_that_hangs_is_waited_for_briefly(
-    gateway: Remembering, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_PATIENCE_S", 0.5)
+async def test_one_that_hangs_is_waited_for_briefly(gateway: Remembering) -> None:
     gateway.hangs.set()
     async with asyncio.timeout(60):
-        assert await asked(gateway) is None
+        assert await asked(gateway, within_s=0.5) is None
     assert gateway.asked == 1
 
 

@@ -1,9 +1,11 @@
 """Fake gateways under a path short enough for a socket, and the command that talks to one."""
 
+import asyncio
 import io
 import shutil
 import sys
 import tempfile
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -12,10 +14,9 @@ from typing import Any
 
 import pytest
 
+from runner.cli import agent
 from runner.cli import app as app_module
-from runner.cli.memory import agent
 from tests.unit.runner.cli.fake_gateway import FakeGateway
-from tests.unit.runner.cli.fake_memory import FakeMemory
 
 
 @dataclass
@@ -41,18 +42,25 @@ async def gateway() -> AsyncIterator[FakeGateway]:
 
 
 @pytest.fixture
-def memory() -> Iterator[FakeMemory]:
+def memory() -> Iterator[FakeGateway]:
+    """A gateway on a thread of its own, because commands have their own event loop."""
     directory = Path(tempfile.mkdtemp(dir="/tmp"))
-    fake = FakeMemory(f"unix:{directory}/g.sock")  # type: ignore[abstract]
-    fake.start()
+    fake = FakeGateway(f"unix:{directory}/g.sock")  # type: ignore[abstract]
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    asyncio.run_coroutine_threadsafe(fake.start(), loop).result()
     yield fake
-    fake.stop()
+    asyncio.run_coroutine_threadsafe(fake.stop(), loop).result()
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
     shutil.rmtree(directory)
 
 
 @pytest.fixture
 def run_command(
-    memory: FakeMemory,
+    memory: FakeGateway,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -67,7 +75,7 @@ def run_command(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 
     async def connect(*_: object) -> _Control:
-        return _Control(memory.endpoint)
+        return _Control(memory)
 
     monkeypatch.setattr(agent, "connect_control", connect)
 
@@ -101,11 +109,11 @@ class _Stdin(io.TextIOWrapper):
 
 
 class _Control:
-    def __init__(self, endpoint: str) -> None:
-        self._endpoint = endpoint
+    def __init__(self, memory: FakeGateway) -> None:
+        self._memory = memory
 
     async def gateway(self) -> tuple[str, str]:
-        return self._endpoint, "token"
+        return self._memory.endpoint, self._memory.token
 
     async def __aenter__(self) -> "_Control":
         return self

@@ -1,4 +1,4 @@
-"""A gateway for the tests of surfaces: real gRPC, scripted turns."""
+"""One user's gateway for the tests of surfaces: real gRPC, scripted turns, notes in memory."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
@@ -8,7 +8,10 @@ from wire.errors import Code, WireError
 from wire.transport import Server, new_token
 from wire.v1 import gateway_pb2, gateway_pb2_grpc
 
+Change = gateway_pb2.Change
 Event = gateway_pb2.TurnEvent
+Note = gateway_pb2.Note
+Origin = gateway_pb2.NoteOrigin
 Script = Callable[["FakeGateway", gateway_pb2.RunTurnRequest], AsyncIterator[Event]]
 
 
@@ -43,7 +46,11 @@ async def echo(gateway: "FakeGateway", request: gateway_pb2.RunTurnRequest) -> A
 
 
 class FakeGateway(gateway_pb2_grpc.GatewayServicer):
-    """One user's sessions in memory; `script` decides what a turn does."""
+    """Sessions, notes and changes, the newest first; lists come in pages of at most `page`.
+
+    `script` decides what a turn does. A change of notes is refused with `refusal`, once
+    `accepted` were done; `unreadable` is what a note is refused with. `seen` are requests.
+    """
 
     def __init__(self, endpoint: str, script: Script = echo) -> None:
         self.endpoint = endpoint
@@ -57,7 +64,16 @@ class FakeGateway(gateway_pb2_grpc.GatewayServicer):
         self.approvals: dict[str, asyncio.Future[bool]] = {}
         self.notices: list[str] = []
         self.receipts: list[gateway_pb2.MemoryReceipt] = []
-        self.found = gateway_pb2.SearchNotesReply()
+        self.page = 100
+        self.notes: dict[str, Note] = {}
+        self.log: list[Change] = []
+        self.seen: list[Any] = []
+        self.warnings: list[str] = []
+        self.refusal: WireError | None = None
+        self.accepted = 0
+        self.unreadable: WireError | None = None
+        self.saved = gateway_pb2.SaveNoteReply()
+        self.reviewed = gateway_pb2.ReviewMemoryReply()
         self._server: Server | None = None
 
     async def start(self) -> None:
@@ -73,6 +89,21 @@ class FakeGateway(gateway_pb2_grpc.GatewayServicer):
         server, self._server = self._server, None
         if server is not None:
             await server.stop(0)
+
+    def holds(self, note_id: str, text: str = "a note", **fields: Any) -> Note:
+        """Put a note in front, with the change that made it."""
+        fields = {"version": 1, "type": "fact", "confidence": 1.0, **fields}
+        note = Note(note_id=note_id, text=text, **fields)
+        self.notes = {note_id: note, **self.notes}
+        self.changed(note_id, note.version, text, origin=note.origin)
+        return note
+
+    def changed(self, note_id: str, version: int, text: str, what: str = "", **fields: Any) -> None:
+        """Put a change in front."""
+        what = what or ("save" if version == 1 else "update")
+        at = f"2026-11-21T10:00:{len(self.log):02}.000000Z"
+        change = Change(note_id=note_id, version=version, text=text, change=what, at=at, **fields)
+        self.log.insert(0, change)
 
     async def Hello(self, request: Any, context: Any) -> gateway_pb2.HelloReply:
         return gateway_pb2.HelloReply(
@@ -111,6 +142,100 @@ class FakeGateway(gateway_pb2_grpc.GatewayServicer):
             session=self.sessions[request.session_id], events=events, receipts=self.receipts
         )
 
+    async def ForgetSession(self, request: Any, context: Any) -> gateway_pb2.ForgetSessionReply:
+        del self.sessions[request.session_id]
+        return gateway_pb2.ForgetSessionReply()
+
+    async def ListNotes(self, request: Any, context: Any) -> gateway_pb2.ListNotesReply:
+        self.seen.append(request)
+        chosen = [
+            note
+            for note in self.notes.values()
+            if (request.include_superseded or not note.superseded)
+            and request.type in ("", note.type)
+            and request.actor in ("", note.origin.actor)
+            and (note.origin.material or not request.material_only)
+            and (not request.tag or request.tag in note.tags)
+        ]
+        page, following = self._page(chosen, request)
+        return gateway_pb2.ListNotesReply(notes=page, next_cursor=following)
+
+    async def SearchNotes(self, request: Any, context: Any) -> gateway_pb2.SearchNotesReply:
+        self.seen.append(request)
+        found = [note for note in self.notes.values() if request.query in note.text]
+        return gateway_pb2.SearchNotesReply(notes=found[: request.top_k], warnings=self.warnings)
+
+    async def GetNote(self, request: Any, context: Any) -> Note:
+        return self._note(request)
+
+    async def SaveNote(self, request: Any, context: Any) -> gateway_pb2.SaveNoteReply:
+        self._change(request)
+        return self.saved
+
+    async def EditNote(self, request: Any, context: Any) -> Note:
+        self._change(request)
+        note = self._note(request)
+        note.text = request.text
+        note.version += 1
+        if request.replace_tags:
+            note.tags[:] = request.tags
+        return note
+
+    async def DeleteNote(self, request: Any, context: Any) -> gateway_pb2.DeleteNoteReply:
+        self._note(request)
+        self._change(request)
+        del self.notes[request.note_id]
+        return gateway_pb2.DeleteNoteReply()
+
+    async def ListChanges(self, request: Any, context: Any) -> gateway_pb2.ListChangesReply:
+        self.seen.append(request)
+        chosen = [
+            each
+            for each in self.log
+            if request.note_id in ("", each.note_id)
+            and request.actor in ("", each.origin.actor)
+            and (each.origin.material or not request.material_only)
+            and request.session_id in ("", each.origin.session_id)
+        ]
+        page, following = self._page(chosen, request)
+        return gateway_pb2.ListChangesReply(changes=page, next_cursor=following)
+
+    async def UndoChange(self, request: Any, context: Any) -> gateway_pb2.UndoChangeReply:
+        self._change(request)
+        note = self._note(request)
+        if note.superseded:
+            note.superseded = False
+            return gateway_pb2.UndoChangeReply(done="current_again", note=note)
+        if note.version == 1:
+            assert request.may_forget
+            del self.notes[request.note_id]
+            return gateway_pb2.UndoChangeReply(done="forgotten")
+        note.version += 1
+        note.text = "as it was"
+        return gateway_pb2.UndoChangeReply(done="restored", note=note)
+
+    async def ReviewMemory(self, request: Any, context: Any) -> gateway_pb2.ReviewMemoryReply:
+        self.seen.append(request)
+        return self.reviewed
+
+    def _page(self, chosen: list[Any], request: Any) -> tuple[list[Any], str]:
+        begin = int(request.cursor or 0)
+        end = begin + min(request.limit, self.page)
+        return chosen[begin:end], str(end) if end < len(chosen) else ""
+
+    def _note(self, request: Any) -> Note:
+        if self.unreadable is not None:
+            raise self.unreadable
+        if request.note_id not in self.notes:
+            raise WireError(Code.NOT_FOUND, f"note not found: {request.note_id}")
+        return self.notes[request.note_id]
+
+    def _change(self, request: Any) -> None:
+        self.seen.append(request)
+        if self.refusal is not None and self.accepted == 0:
+            raise self.refusal
+        self.accepted -= 1
+
     async def RunTurn(self, request: Any, context: Any) -> AsyncIterator[Event]:
         self.turns.append(request)
         self.sessions[request.session_id].turns += 1
@@ -124,11 +249,6 @@ class FakeGateway(gateway_pb2_grpc.GatewayServicer):
     async def CancelTurn(self, request: Any, context: Any) -> gateway_pb2.CancelTurnReply:
         self.cancelled.append(request.turn_id)
         return gateway_pb2.CancelTurnReply(cancelled=True)
-
-    async def SearchNotes(self, request: Any, context: Any) -> gateway_pb2.SearchNotesReply:
-        """What `found` holds, where its text has the words in it."""
-        notes = [note for note in self.found.notes if request.query in note.text]
-        return gateway_pb2.SearchNotesReply(notes=notes, warnings=self.found.warnings)
 
     async def until_cancelled(self, turn_id: str) -> Event:
         """What a turn that waits for its cancellation ends with."""

@@ -167,7 +167,7 @@ def test_restarting_nothing_is_an_error_with_the_fix(command: Command) -> None:
     done = command("restart")
     assert done.code == 1
     assert "no runner runs for user default" in done.err
-    assert "fix: runner --insecure start" in done.err
+    assert "fix: runner start --detach" in done.err
 
 
 @pytest.mark.parametrize("role", ["agent", "embedder", "host"])

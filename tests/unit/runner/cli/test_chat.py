@@ -13,6 +13,7 @@ import pytest
 from wire.errors import Code, WireError
 from wire.v1 import control_pb2
 
+from runner.cli import agent as agent_module
 from runner.cli.chat import chat as module
 from runner.cli.chat.chat import chat
 from runner.config.models import Config
@@ -80,7 +81,7 @@ def house(gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch) -> Household:
             made.running = False
 
     monkeypatch.setattr(module, "Host", Host)
-    monkeypatch.setattr(module, "connect_control", made.connect_control)
+    monkeypatch.setattr(agent_module, "connect_control", made.connect_control)
     return made
 
 

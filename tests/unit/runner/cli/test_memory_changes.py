@@ -9,7 +9,7 @@ from wire.v1 import gateway_pb2
 
 from runner.cli.memory.history import restored_by_undo
 from tests.unit.runner.cli.conftest import RunCommand
-from tests.unit.runner.cli.fake_memory import Change, FakeMemory, Origin
+from tests.unit.runner.cli.fake_gateway import Change, FakeGateway, Origin
 
 PAGE = Origin(
     actor="automatic", channel="cli", session_id="s1", turn_id="t1", link="/p.md", material=True
@@ -17,18 +17,18 @@ PAGE = Origin(
 USER = Origin(actor="user", session_id="s2")
 
 
-def two_notes(memory: FakeMemory) -> None:
+def two_notes(memory: FakeGateway) -> None:
     memory.holds("note-1", "one\ntwo", origin=USER)
     memory.changed("note-1", 2, "one\nthree", origin=PAGE, current=True)
     memory.holds("note-2", "other", origin=USER)
     memory.changed("note-2", 1, "no longer so", "supersede", superseded_by="note-1")
 
 
-def undos(memory: FakeMemory) -> list[gateway_pb2.UndoChangeRequest]:
+def undos(memory: FakeGateway) -> list[gateway_pb2.UndoChangeRequest]:
     return [each for each in memory.seen if isinstance(each, gateway_pb2.UndoChangeRequest)]
 
 
-def test_all_changes_are_a_table(memory: FakeMemory, run_memory: RunCommand) -> None:
+def test_all_changes_are_a_table(memory: FakeGateway, run_memory: RunCommand) -> None:
     two_notes(memory)
     done = run_memory("history")
     assert (done.code, done.err) == (0, "")
@@ -41,7 +41,7 @@ def test_all_changes_are_a_table(memory: FakeMemory, run_memory: RunCommand) -> 
     ]
 
 
-def test_changes_are_narrowed_and_counted(memory: FakeMemory, run_memory: RunCommand) -> None:
+def test_changes_are_narrowed_and_counted(memory: FakeGateway, run_memory: RunCommand) -> None:
     two_notes(memory)
     memory.page = 1
 
@@ -60,7 +60,7 @@ def test_changes_are_narrowed_and_counted(memory: FakeMemory, run_memory: RunCom
     assert limited.err == "these are the first 2; --limit shows more\n"
 
 
-def test_a_change_for_programs(memory: FakeMemory, run_memory: RunCommand) -> None:
+def test_a_change_for_programs(memory: FakeGateway, run_memory: RunCommand) -> None:
     memory.holds("note-1")
     memory.log.clear()
     memory.changed("note-1", 2, "text", origin=PAGE, current=True, tags=["a"], type="fact", key="k")
@@ -88,7 +88,7 @@ def test_a_change_for_programs(memory: FakeMemory, run_memory: RunCommand) -> No
 
 
 def test_the_history_of_a_note_shows_what_was_changed(
-    memory: FakeMemory, run_memory: RunCommand
+    memory: FakeGateway, run_memory: RunCommand
 ) -> None:
     two_notes(memory)
     done = run_memory("history", "note-1")
@@ -107,7 +107,7 @@ def test_the_history_of_a_note_shows_what_was_changed(
 
 
 def test_differences_are_coloured_on_a_terminal(
-    memory: FakeMemory, run_memory: RunCommand, monkeypatch: pytest.MonkeyPatch
+    memory: FakeGateway, run_memory: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     two_notes(memory)
     for name, value in {"FORCE_COLOR": "1", "TERM": "xterm"}.items():
@@ -118,7 +118,7 @@ def test_differences_are_coloured_on_a_terminal(
 
 
 def test_a_version_with_the_same_text_says_what_else_it_changed(
-    memory: FakeMemory, run_memory: RunCommand
+    memory: FakeGateway, run_memory: RunCommand
 ) -> None:
     memory.holds("note-1", "text")
     memory.changed("note-1", 2, "text", tags=["a", "b"])
@@ -152,7 +152,7 @@ def test_undoing_again_goes_further_back(kinds: Sequence[str], restored: int | N
 
 
 def test_an_undo_shows_what_it_brings_back_and_asks(
-    memory: FakeMemory, run_memory: RunCommand
+    memory: FakeGateway, run_memory: RunCommand
 ) -> None:
     two_notes(memory)
     memory.notes["note-1"].version = 2
@@ -166,7 +166,9 @@ def test_an_undo_shows_what_it_brings_back_and_asks(
     assert not request.may_forget
 
 
-def test_without_a_terminal_an_undo_needs_a_yes(memory: FakeMemory, run_memory: RunCommand) -> None:
+def test_without_a_terminal_an_undo_needs_a_yes(
+    memory: FakeGateway, run_memory: RunCommand
+) -> None:
     two_notes(memory)
     memory.notes["note-1"].version = 2
     refused = run_memory("undo", "1", stdin=b"y\n")
@@ -177,7 +179,9 @@ def test_without_a_terminal_an_undo_needs_a_yes(memory: FakeMemory, run_memory: 
     assert (told["note_id"], told["done"], told["note"]["version"]) == ("note-1", "restored", 3)
 
 
-def test_undoing_a_first_version_asks_to_forget(memory: FakeMemory, run_memory: RunCommand) -> None:
+def test_undoing_a_first_version_asks_to_forget(
+    memory: FakeGateway, run_memory: RunCommand
+) -> None:
     memory.holds("note-1", "the boat")
     done = run_memory("undo", "1", typed="y\n")
     assert "There is no version before this one. Forget the note?" in done.err
@@ -189,7 +193,7 @@ def test_undoing_a_first_version_asks_to_forget(memory: FakeMemory, run_memory: 
 
 
 def test_undoing_a_superseded_note_lets_it_count_again(
-    memory: FakeMemory, run_memory: RunCommand
+    memory: FakeGateway, run_memory: RunCommand
 ) -> None:
     memory.holds("note-1", superseded=True, superseded_by="note-2")
     done = run_memory("undo", "1", typed="y\n")
@@ -199,7 +203,7 @@ def test_undoing_a_superseded_note_lets_it_count_again(
 
 
 def test_a_history_that_does_not_tell_is_asked_about_plainly(
-    memory: FakeMemory, run_memory: RunCommand
+    memory: FakeGateway, run_memory: RunCommand
 ) -> None:
     memory.holds("note-1", version=3)
     done = run_memory("undo", "1", typed="y\n")
@@ -208,7 +212,7 @@ def test_a_history_that_does_not_tell_is_asked_about_plainly(
 
 
 def test_a_note_that_was_changed_meanwhile_is_left_as_it_is(
-    memory: FakeMemory, run_memory: RunCommand
+    memory: FakeGateway, run_memory: RunCommand
 ) -> None:
     two_notes(memory)
     memory.notes["note-1"].version = 2

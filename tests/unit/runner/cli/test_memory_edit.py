@@ -11,8 +11,9 @@ from wire.errors import Code, WireError
 from wire.limits import NOTE_MAX_CHARS
 from wire.v1 import gateway_pb2
 
+from runner.cli import agent
 from tests.unit.runner.cli.conftest import RunCommand
-from tests.unit.runner.cli.fake_memory import FakeMemory, Note
+from tests.unit.runner.cli.fake_gateway import FakeGateway, Note
 
 FULL = WireError(Code.RESOURCE_EXHAUSTED, "the memory is full", resolution="forget something")
 CHANGED = WireError(
@@ -42,21 +43,21 @@ def kept(directory: Path) -> list[str]:
     return [path.read_text() for path in directory.glob("note-*.txt")]
 
 
-def accepts(memory: FakeMemory) -> None:
+def accepts(memory: FakeGateway) -> None:
     memory.saved = gateway_pb2.SaveNoteReply(
         note_id="note-1", message="Stored: [id: note-1]", searchable="semantic"
     )
 
 
-def saves(memory: FakeMemory) -> list[gateway_pb2.SaveNoteRequest]:
+def saves(memory: FakeGateway) -> list[gateway_pb2.SaveNoteRequest]:
     return [each for each in memory.seen if isinstance(each, gateway_pb2.SaveNoteRequest)]
 
 
-def edits(memory: FakeMemory) -> list[gateway_pb2.EditNoteRequest]:
+def edits(memory: FakeGateway) -> list[gateway_pb2.EditNoteRequest]:
     return [each for each in memory.seen if isinstance(each, gateway_pb2.EditNoteRequest)]
 
 
-def test_a_save_from_the_command_line(memory: FakeMemory, run_memory: RunCommand) -> None:
+def test_a_save_from_the_command_line(memory: FakeGateway, run_memory: RunCommand) -> None:
     accepts(memory)
     done = run_memory("save", "my boat", "--tag", "a", "--tag", "b", "--link", "https://x")
     assert (done.code, done.out, done.err) == (0, "Stored: [id: note-1]\n", "")
@@ -64,14 +65,14 @@ def test_a_save_from_the_command_line(memory: FakeMemory, run_memory: RunCommand
     assert (request.text, list(request.tags), request.link) == ("my boat", ["a", "b"], "https://x")
 
 
-def test_a_save_from_a_pipe(memory: FakeMemory, run_memory: RunCommand) -> None:
+def test_a_save_from_a_pipe(memory: FakeGateway, run_memory: RunCommand) -> None:
     accepts(memory)
     assert run_memory("save", "-", stdin="zwei\nZeilen ä\n\n".encode()).code == 0
     assert saves(memory)[0].text == "zwei\nZeilen ä"
 
 
 def test_a_save_from_an_editor(
-    memory: FakeMemory, run_memory: RunCommand, editor: Any, tmp_path: Path
+    memory: FakeGateway, run_memory: RunCommand, editor: Any, tmp_path: Path
 ) -> None:
     accepts(memory)
     seen = editor("path.write_text('written\\n')")
@@ -81,7 +82,7 @@ def test_a_save_from_an_editor(
     assert kept(tmp_path) == []
 
 
-def test_similar_notes_are_shown(memory: FakeMemory, run_memory: RunCommand) -> None:
+def test_similar_notes_are_shown(memory: FakeGateway, run_memory: RunCommand) -> None:
     accepts(memory)
     memory.saved.warnings.append("note-2 may say\x1b otherwise")
     assert run_memory("save", "x").err == "warning: note-2 may say␛ otherwise\n"
@@ -101,7 +102,7 @@ def test_similar_notes_are_shown(memory: FakeMemory, run_memory: RunCommand) -> 
 
 @pytest.mark.parametrize(("message", "note_id"), [("Stored: perhaps", ""), ("", "note-1")])
 def test_it_is_not_called_saved_unless_the_agent_says_so(
-    memory: FakeMemory, run_memory: RunCommand, message: str, note_id: str
+    memory: FakeGateway, run_memory: RunCommand, message: str, note_id: str
 ) -> None:
     memory.saved = gateway_pb2.SaveNoteReply(message=message, note_id=note_id)
     for words in (["save", "x"], ["save", "x", "--json"]):
@@ -123,7 +124,7 @@ def test_it_is_not_called_saved_unless_the_agent_says_so(
     ],
 )
 def test_what_is_no_text_is_refused_before_anything_is_sent(
-    memory: FakeMemory, run_memory: RunCommand, words: list[str], stdin: bytes, why: str
+    memory: FakeGateway, run_memory: RunCommand, words: list[str], stdin: bytes, why: str
 ) -> None:
     memory.holds("note-1")
     done = run_memory(*words, stdin=stdin)
@@ -143,7 +144,7 @@ def test_what_is_no_text_is_refused_before_anything_is_sent(
     ],
 )
 def test_an_editor_that_fails_changes_nothing(
-    memory: FakeMemory,
+    memory: FakeGateway,
     run_memory: RunCommand,
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
@@ -170,7 +171,7 @@ def test_an_editor_that_fails_changes_nothing(
     ],
 )
 def test_what_was_written_in_an_editor_is_kept_where_it_cannot_be_used(
-    memory: FakeMemory,
+    memory: FakeGateway,
     run_memory: RunCommand,
     editor: Any,
     tmp_path: Path,
@@ -189,7 +190,7 @@ def test_what_was_written_in_an_editor_is_kept_where_it_cannot_be_used(
 
 
 def test_an_edit_in_an_editor_begins_with_the_text_and_names_the_version(
-    memory: FakeMemory, run_memory: RunCommand, editor: Any
+    memory: FakeGateway, run_memory: RunCommand, editor: Any
 ) -> None:
     memory.holds("note-1", "one\ntwo", version=4, tags=["a"])
     seen = editor("path.write_text('one\\nthree\\n')")
@@ -204,7 +205,7 @@ def test_an_edit_in_an_editor_begins_with_the_text_and_names_the_version(
 @pytest.mark.parametrize("text", ["same", "same\n", "sa\r\nme"])
 @pytest.mark.parametrize("line", ["pass", "path.write_bytes(path.read_bytes().rstrip() + b'\\n')"])
 def test_an_edit_that_changes_nothing_says_so(
-    memory: FakeMemory, run_memory: RunCommand, editor: Any, text: str, line: str
+    memory: FakeGateway, run_memory: RunCommand, editor: Any, text: str, line: str
 ) -> None:
     memory.holds("note-1", text)
     editor(line)
@@ -213,7 +214,7 @@ def test_an_edit_that_changes_nothing_says_so(
     assert edits(memory) == []
 
 
-def test_an_edit_for_programs(memory: FakeMemory, run_memory: RunCommand) -> None:
+def test_an_edit_for_programs(memory: FakeGateway, run_memory: RunCommand) -> None:
     memory.holds("note-1", "old")
     told = json.loads(run_memory("edit", "note-1", "new", "--json").out)
     assert (told["changed"], told["note"]["text"], told["note"]["version"]) == (True, "new", 2)
@@ -222,7 +223,7 @@ def test_an_edit_for_programs(memory: FakeMemory, run_memory: RunCommand) -> Non
 
 
 def test_tags_are_replaced_or_taken_off_and_the_text_stays(
-    memory: FakeMemory, run_memory: RunCommand
+    memory: FakeGateway, run_memory: RunCommand
 ) -> None:
     memory.holds("note-1", "text", tags=["a"])
     assert run_memory("edit", "note-1", "--tag", "b").code == 0
@@ -236,7 +237,7 @@ def test_tags_are_replaced_or_taken_off_and_the_text_stays(
 @pytest.mark.parametrize("refusal", [CHANGED, FULL])
 @pytest.mark.parametrize("words", [["new"], ["-"]])
 def test_an_edit_that_is_refused_keeps_what_was_written(
-    memory: FakeMemory,
+    memory: FakeGateway,
     run_memory: RunCommand,
     tmp_path: Path,
     refusal: WireError,
@@ -254,7 +255,7 @@ def test_an_edit_that_is_refused_keeps_what_was_written(
 
 
 def test_a_save_that_is_refused_keeps_what_was_piped_and_not_what_the_shell_knows(
-    memory: FakeMemory, run_memory: RunCommand, tmp_path: Path
+    memory: FakeGateway, run_memory: RunCommand, tmp_path: Path
 ) -> None:
     memory.refusal = FULL
     assert run_memory("save", "typed").err == "the memory is full\n  fix: forget something\n"
@@ -266,19 +267,17 @@ def test_a_save_that_is_refused_keeps_what_was_piped_and_not_what_the_shell_know
 def test_a_failure_of_another_kind_keeps_the_text_too(
     run_memory: RunCommand, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    from runner.cli.memory import edit
-
     def broken(*_: object) -> Any:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(edit, "gateway_of", broken)
+    monkeypatch.setattr(agent, "connect_control", broken)
     done = run_memory("save", "-", stdin=b"piped")
     assert done.code == 1
     assert f"your text is in {tmp_path}" in done.err
     assert kept(tmp_path) == ["piped"]
 
 
-def test_forgetting_asks_once_for_all(memory: FakeMemory, run_memory: RunCommand) -> None:
+def test_forgetting_asks_once_for_all(memory: FakeGateway, run_memory: RunCommand) -> None:
     memory.holds("note-1", "the boat")
     memory.holds("note-2", "the car")
     no = run_memory("forget", "1", "2", "note-1", typed="n\n")
@@ -290,7 +289,7 @@ def test_forgetting_asks_once_for_all(memory: FakeMemory, run_memory: RunCommand
     assert memory.notes == {}
 
 
-def test_an_end_of_input_is_a_no(memory: FakeMemory, run_memory: RunCommand) -> None:
+def test_an_end_of_input_is_a_no(memory: FakeGateway, run_memory: RunCommand) -> None:
     memory.holds("note-1")
     done = run_memory("forget", "note-1", typed="")
     assert (done.code, done.out.strip()) == (1, "")
@@ -310,7 +309,7 @@ def test_who_does_not_say_yes_restores_nothing(
 
 
 def test_without_a_terminal_forgetting_needs_a_yes(
-    memory: FakeMemory, run_memory: RunCommand
+    memory: FakeGateway, run_memory: RunCommand
 ) -> None:
     memory.holds("note-1")
     refused = run_memory("forget", "1", stdin=b"y\n")
@@ -322,7 +321,7 @@ def test_without_a_terminal_forgetting_needs_a_yes(
 
 
 def test_an_unknown_id_among_others_forgets_nothing(
-    memory: FakeMemory, run_memory: RunCommand
+    memory: FakeGateway, run_memory: RunCommand
 ) -> None:
     memory.holds("note-1")
     done = run_memory("forget", "note-1", "note-x", "--yes")
@@ -332,7 +331,7 @@ def test_an_unknown_id_among_others_forgets_nothing(
 
 
 def test_what_was_forgotten_before_a_failure_is_told(
-    memory: FakeMemory, run_memory: RunCommand
+    memory: FakeGateway, run_memory: RunCommand
 ) -> None:
     memory.holds("note-1")
     memory.holds("note-2")

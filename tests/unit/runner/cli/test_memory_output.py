@@ -11,14 +11,14 @@ from wire.v1 import gateway_pb2
 from runner.cli.memory import transfer
 from runner.errors import HostError
 from tests.unit.runner.cli.conftest import RunCommand
-from tests.unit.runner.cli.fake_memory import FakeMemory, Origin
+from tests.unit.runner.cli.fake_gateway import FakeGateway, Origin
 
 PAGE = Origin(actor="agent", session_id="s1", turn_id="t1", link="/shared/page.md", material=True)
 HOSTILE = "red \x1b[31m [/b] :smile: \x9b2J \u202egnp"
 
 
 def test_what_is_in_a_note_neither_drives_the_terminal_nor_the_layout(
-    memory: FakeMemory, run_memory: RunCommand
+    memory: FakeGateway, run_memory: RunCommand
 ) -> None:
     origin = Origin(actor="agent", link=HOSTILE, material=True, session_id=HOSTILE)
     memory.holds("note-1", HOSTILE, tags=[HOSTILE], origin=origin, key=HOSTILE, rationale=HOSTILE)
@@ -43,7 +43,7 @@ def test_what_is_in_a_note_neither_drives_the_terminal_nor_the_layout(
 
 @pytest.mark.parametrize("width", [120, 132, 180])
 def test_a_table_folds_and_loses_nothing(
-    memory: FakeMemory, run_memory: RunCommand, monkeypatch: pytest.MonkeyPatch, width: int
+    memory: FakeGateway, run_memory: RunCommand, monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     words = [f"w{number}" for number in range(50)]
@@ -56,7 +56,7 @@ def test_a_table_folds_and_loses_nothing(
 
 
 def test_a_narrow_terminal_folds_and_loses_nothing(
-    memory: FakeMemory, run_memory: RunCommand, monkeypatch: pytest.MonkeyPatch
+    memory: FakeGateway, run_memory: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "40")
     words = " ".join(f"word{number}" for number in range(20))
@@ -68,7 +68,7 @@ def test_a_narrow_terminal_folds_and_loses_nothing(
 
 
 def test_through_a_pipe_each_note_is_one_line(
-    memory: FakeMemory, run_memory: RunCommand, monkeypatch: pytest.MonkeyPatch
+    memory: FakeGateway, run_memory: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("COLUMNS")
     text = "the boat lies in the old harbour " * 6
@@ -81,7 +81,7 @@ def test_through_a_pipe_each_note_is_one_line(
 
 @pytest.mark.parametrize("words", [["list"], ["list", "--json"], ["show", "note-1"]])
 def test_a_reader_that_goes_away_is_no_failure(
-    memory: FakeMemory, run_memory: RunCommand, monkeypatch: pytest.MonkeyPatch, words: list[str]
+    memory: FakeGateway, run_memory: RunCommand, monkeypatch: pytest.MonkeyPatch, words: list[str]
 ) -> None:
     memory.holds("note-1")
     reading, writing = os.pipe()
@@ -105,7 +105,7 @@ def test_an_export_whose_reader_goes_away_is_a_failure(monkeypatch: pytest.Monke
 
 
 def test_a_terminal_of_another_encoding_shows_what_it_can(
-    memory: FakeMemory, run_memory: RunCommand, monkeypatch: pytest.MonkeyPatch
+    memory: FakeGateway, run_memory: RunCommand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     memory.holds("note-1", "caf\u00e9 \U0001f642")
     shown = io.BytesIO()

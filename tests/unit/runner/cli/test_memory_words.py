@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from wire.v1 import gateway_pb2
 
-from runner.cli.memory.output import memory_line, statistics_json
+from runner.cli.memory.output import memory_line
+from runner.cli.shapes import as_json
 
 Reply = gateway_pb2.MemoryStatisticsReply
 OTHERS = [gateway_pb2.ModelVectors(model="old", vectors=204)]
@@ -49,7 +50,7 @@ def test_the_age_of_the_local_copy() -> None:
 
 
 def test_programs_get_numbers() -> None:
-    found = json.loads(json.dumps(statistics_json(Reply(passages=2**40, vectors=OTHERS))))
+    found = json.loads(json.dumps(as_json(Reply(passages=2**40, vectors=OTHERS))))
     assert found["passages"] == 2**40
     assert found["passages_embedded"] == 0
     assert found["vectors"] == {"old": 204}

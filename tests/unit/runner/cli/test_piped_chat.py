@@ -186,8 +186,8 @@ async def test_slash_commands_work_from_a_pipe(gateway: FakeGateway) -> None:
 
 
 async def test_notes_are_found_from_the_chat(gateway: FakeGateway) -> None:
-    hostile = gateway_pb2.Note(note_id="note-1", text="my boat [/b] \x1b[2J", score=0.5)
-    gateway.found = gateway_pb2.SearchNotesReply(notes=[hostile], warnings=["by words only"])
+    gateway.holds("note-1", "my boat [/b] \x1b[2J", score=0.5)
+    gateway.warnings = ["by words only"]
     code, out, err = await chat(gateway, "/memory my boat\n/memory car\n/memory\n")
     assert code == 1
     assert out.splitlines()[2].split() == ["note-1", "0.50", *["my", "boat", "[/b]", "␛[2J"]]

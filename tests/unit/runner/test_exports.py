@@ -8,22 +8,20 @@ from typing import Any, cast
 import pytest
 from wire.v1 import gateway_pb2
 
-from runner.client import files
-from runner.client.files import Imported, import_from
+from runner.client.exports import Imported, read_export
 
 
 class Agent:
     """Takes every line but those that say "bad"."""
 
     def __init__(self) -> None:
-        self.requests: list[gateway_pb2.ImportMemoryRequest] = []
+        self.requests: list[bytes] = []
 
-    async def ImportMemory(
-        self, request: gateway_pb2.ImportMemoryRequest
-    ) -> gateway_pb2.ImportMemoryReply:
-        self.requests.append(request)
+    async def import_memory(self, lines: bytes, *, dry_run: bool) -> gateway_pb2.ImportMemoryReply:
+        assert not dry_run
+        self.requests.append(lines)
         reply = gateway_pb2.ImportMemoryReply()
-        for number, line in enumerate(request.lines.splitlines(), 1):
+        for number, line in enumerate(lines.splitlines(), 1):
             if b"bad" in line:
                 reply.problems.add(line=number, problem="is bad")
             elif number > 1 and b'"end"' not in line:
@@ -44,24 +42,22 @@ def whole(*lines: bytes) -> bytes:
     return HEADER + b"".join(lines) + json.dumps(end).encode() + b"\n"
 
 
-async def imported(content: bytes) -> tuple[Agent, Imported, list[int]]:
+async def imported(content: bytes, **limits: int) -> tuple[Agent, Imported, list[int]]:
     agent, report, progress = Agent(), Imported(), list[int]()
-    await import_from(cast(Any, agent), io.BytesIO(content), report, progress.append, dry_run=False)
+    file = io.BytesIO(content)
+    await read_export(cast(Any, agent), file, report, progress.append, dry_run=False, **limits)
     return agent, report, progress
 
 
-async def test_every_request_begins_with_the_header_and_holds_whole_lines(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(files, "EXPORT_PART_BYTES", 200)
+async def test_every_request_begins_with_the_header_and_holds_whole_lines() -> None:
     lines = [
         b'{"number":%d,"bad":%d}\n' % (n, n) if n == 17 else b'{"n":%d}\n' % n for n in range(40)
     ]
     lines.insert(20, b'{"long":"' + b"x" * 500 + b'"}\n')
     content = whole(*lines)
-    agent, report, progress = await imported(content)
+    agent, report, progress = await imported(content, part_max_bytes=200)
     assert len(agent.requests) > 3
-    sent = [request.lines for request in agent.requests]
+    sent = agent.requests
     assert all(each.startswith(HEADER) for each in sent)
     assert all(len(each) <= 200 or each.count(b"\n") == 2 for each in sent)
     assert HEADER + b"".join(each.removeprefix(HEADER) for each in sent) == content
@@ -97,12 +93,9 @@ async def test_blank_lines_and_a_missing_last_line_break_do_no_harm() -> None:
     assert report == Imported(created=1)
 
 
-async def test_a_line_that_is_too_long_is_named_and_skipped(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(files, "EXPORT_LINE_MAX_BYTES", 300)
+async def test_a_line_that_is_too_long_is_named_and_skipped() -> None:
     content = whole(b'{"n":1}\n', b"x" * 1000 + b"\n", b'{"n":3}\n')
-    agent, report, _ = await imported(content)
+    agent, report, _ = await imported(content, line_max_bytes=300)
     assert report.created == 2
     assert report.problems[0] == (3, "is longer than 300 bytes")
-    assert b"xxx" not in b"".join(request.lines for request in agent.requests)
+    assert b"xxx" not in b"".join(agent.requests)

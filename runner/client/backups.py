@@ -1,0 +1,75 @@
+"""A backup that the agent guest has made, on its way out of the workspace."""
+
+import hashlib
+import os
+import secrets
+from pathlib import Path
+from typing import BinaryIO, Final
+
+from wire.errors import Code
+
+from runner.errors import HostError
+from runner.workspace.workspace import Workspace
+
+DIRECTORY: Final = "backups"
+_SAFE: Final = os.O_NOFOLLOW | os.O_CLOEXEC
+_BLOCK: Final = 1024 * 1024
+
+
+def path_of(workspace: Workspace, name: str) -> Path:
+    """Where the guest has put the backup `name`."""
+    return workspace.internal / DIRECTORY / name
+
+
+def take_out(workspace: Workspace, name: str, sha256: str, target: Path) -> None:
+    """Copy the backup `name` to `target`, whole or not at all, private to us.
+
+    The guest may have put anything there, so links are not followed and the content
+    must be what it announced. Raises `HostError`.
+    """
+    draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
+    try:
+        with _open(workspace, name) as source:
+            fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFE, 0o600)
+            with os.fdopen(fd, "wb") as copy:
+                digest = _copy(source, copy)
+                os.fsync(copy.fileno())
+        if digest != sha256:
+            raise _failed(target, "its content is not what the agent said it had written")
+        draft.replace(target)
+    except OSError as error:
+        raise _failed(target, f"{error.filename or target}: {error.strerror or error}") from None
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _open(workspace: Workspace, name: str) -> BinaryIO:
+    directory = os.O_RDONLY | os.O_DIRECTORY | _SAFE
+    internal = os.open(workspace.internal, directory)
+    try:
+        inside = os.open(DIRECTORY, directory, dir_fd=internal)
+    finally:
+        os.close(internal)
+    try:
+        file = os.open(os.path.basename(name), os.O_RDONLY | os.O_NONBLOCK | _SAFE, dir_fd=inside)  # noqa: PTH119 - a name, not a path
+    finally:
+        os.close(inside)
+    return os.fdopen(file, "rb")
+
+
+def _copy(source: BinaryIO, target: BinaryIO) -> str:
+    digest = hashlib.sha256()
+    while block := source.read(_BLOCK):
+        digest.update(block)
+        target.write(block)
+    target.flush()
+    return digest.hexdigest()
+
+
+def _failed(target: Path, why: str) -> HostError:
+    return HostError(
+        Code.FAILED_PRECONDITION,
+        f"the backup could not be brought to {target}",
+        details=why,
+        resolution=f"ls -ld {target.parent}; df -h {target.parent}; then try again",
+    )
