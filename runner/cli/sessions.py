@@ -61,9 +61,12 @@ def show(
     """Show the end of a conversation."""
     history = _history(context.obj, session, limit)
     if json:
-        events, receipts = map(as_json, history.events), map(as_json, history.receipts)
         print_json(
-            as_json(history.session) | {"events": list(events), "receipts": list(receipts)}
+            as_json(history.session)
+            | {
+                "events": list(map(as_json, history.events)),
+                "receipts": list(map(as_json, history.receipts)),
+            }
         )
         return
     console = plain_console()
