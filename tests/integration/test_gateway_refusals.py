@@ -1,88 +1,120 @@
-"""What the gateway refuses to do with notes, and what it keeps from other users."""
+"""Requests to a gateway that are bad, name what is not there, or come from somebody else."""
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
+from google.protobuf.message import Message
 from wire.errors import Code
-from wire.limits import NOTE_MAX_CHARS, SEQUENCE_MAX
+from wire.limits import NOTE_MAX_CHARS, QUERY_MAX_CHARS, SEQUENCE_MAX, TURN_TEXT_MAX_CHARS
+from wire.transport import open_channel
 from wire.v1 import gateway_pb2 as pb
+from wire.v1 import gateway_pb2_grpc
 
 from tests.integration.gateway_house import Client, House, refusal
 
-NO_SUCH = "note-nobodys"
+
+def call(client: Client, request: Message) -> Any:
+    """The call that `request` is made for."""
+    return getattr(client.stub, type(request).__name__.removesuffix("Request"))(request)
+
+
+def longer(limit: int) -> str:
+    return "x" * (limit + 1)
 
 
 @pytest.mark.parametrize(
-    ("field", "ask"),
+    ("field", "request_"),
     [
-        ("text", lambda s: s.SaveNote(pb.SaveNoteRequest(text=" "))),
-        ("text", lambda s: s.SaveNote(pb.SaveNoteRequest(text="x" * (NOTE_MAX_CHARS + 1)))),
-        ("text", lambda s: s.SaveNote(pb.SaveNoteRequest(text="a\0b"))),
-        ("tags", lambda s: s.SaveNote(pb.SaveNoteRequest(text="x", tags=["t"] * 17))),
-        ("tags", lambda s: s.SaveNote(pb.SaveNoteRequest(text="x", tags=[""]))),
-        ("link", lambda s: s.SaveNote(pb.SaveNoteRequest(text="x", link="x" * 1001))),
-        ("link", lambda s: s.SaveNote(pb.SaveNoteRequest(text="x", link="a\nb"))),
-        ("channel", lambda s: s.SaveNote(pb.SaveNoteRequest(text="x", channel="a b"))),
-        ("channel", lambda s: s.EditNote(pb.EditNoteRequest(note_id="n", text="x", channel="/"))),
-        ("channel", lambda s: s.UndoChange(pb.UndoChangeRequest(note_id="n", channel="/"))),
+        ("session_id", pb.CreateSessionRequest(session_id="../x")),
+        ("title", pb.CreateSessionRequest(title=longer(200))),
+        ("channel", pb.CreateSessionRequest(channel="a b")),
+        ("parent_session_id", pb.CreateSessionRequest(parent_session_id="../x")),
+        ("parent_session_id", pb.CreateSessionRequest(session_id="me", parent_session_id="me")),
+        ("limit", pb.ListSessionsRequest(limit=1001)),
+        ("session_id", pb.GetSessionRequest()),
+        ("limit", pb.GetSessionRequest(session_id="s", limit=2**32 - 1)),
+        ("title", pb.RenameSessionRequest(session_id="s")),
+        ("title", pb.RenameSessionRequest(session_id="s", title="a\nb")),
+        ("title", pb.RenameSessionRequest(session_id="s", title="a\0b")),
+        ("session_id", pb.RenameSessionRequest(title="x")),
+        ("session_id", pb.ArchiveSessionRequest()),
+        ("session_id", pb.ForgetSessionRequest(session_id="../x")),
+        ("text", pb.RunTurnRequest(session_id="s", text=longer(TURN_TEXT_MAX_CHARS))),
+        ("session_id", pb.RunTurnRequest(text="hi")),
+        ("turn_id", pb.RunTurnRequest(session_id="s", text="x", turn_id="/")),
+        ("channel", pb.RunTurnRequest(session_id="s", text="x", channel="/")),
+        ("turn_id", pb.CancelTurnRequest()),
+        ("approval_id", pb.AnswerApprovalRequest()),
+        ("name", pb.CallToolRequest()),
+        ("session_id", pb.CallToolRequest(name="file_read", session_id="/")),
+        ("text", pb.SaveNoteRequest(text=" ")),
+        ("text", pb.SaveNoteRequest(text=longer(NOTE_MAX_CHARS))),
+        ("tags", pb.SaveNoteRequest(text="x", tags=["t"] * 17)),
+        ("link", pb.SaveNoteRequest(text="x", link="a\nb")),
+        ("channel", pb.SaveNoteRequest(text="x", channel="a b")),
+        ("note_id", pb.EditNoteRequest(text="x")),
+        ("text", pb.EditNoteRequest(note_id="n", text="")),
+        ("tags", pb.EditNoteRequest(note_id="n", text="x", tags=[""], replace_tags=True)),
+        ("channel", pb.EditNoteRequest(note_id="n", text="x", channel="/")),
         (
             "expected_version",
-            lambda s: s.EditNote(
-                pb.EditNoteRequest(note_id="n", text="x", expected_version=SEQUENCE_MAX + 1)
-            ),
+            pb.EditNoteRequest(note_id="n", text="x", expected_version=SEQUENCE_MAX + 1),
         ),
-        ("type", lambda s: s.ListNotes(pb.ListNotesRequest(type="opinion"))),
-        ("actor", lambda s: s.ListNotes(pb.ListNotesRequest(actor="robot"))),
-        ("tag", lambda s: s.ListNotes(pb.ListNotesRequest(tag="x" * 65))),
-        ("note_id", lambda s: s.ListChanges(pb.ListChangesRequest(note_id="/"))),
-        ("limit", lambda s: s.ListChanges(pb.ListChangesRequest(limit=1001))),
-        ("cursor", lambda s: s.ListChanges(pb.ListChangesRequest(cursor="made up"))),
-        ("actor", lambda s: s.ListChanges(pb.ListChangesRequest(actor="robot"))),
-        ("session_id", lambda s: s.ListChanges(pb.ListChangesRequest(session_id="../x"))),
-        ("note_id", lambda s: s.UndoChange(pb.UndoChangeRequest())),
-        (
-            "expected_version",
-            lambda s: s.UndoChange(
-                pb.UndoChangeRequest(note_id="n", expected_version=SEQUENCE_MAX + 1)
-            ),
-        ),
-        ("stale_days", lambda s: s.ReviewMemory(pb.ReviewMemoryRequest(stale_days=36_501))),
-        ("limit", lambda s: s.ReviewMemory(pb.ReviewMemoryRequest(limit=1001))),
-        (
-            "parent_session_id",
-            lambda s: s.CreateSession(pb.CreateSessionRequest(parent_session_id="../x")),
-        ),
-        (
-            "parent_session_id",
-            lambda s: s.CreateSession(
-                pb.CreateSessionRequest(session_id="me", parent_session_id="me")
-            ),
-        ),
+        ("limit", pb.ListNotesRequest(limit=5000)),
+        ("cursor", pb.ListNotesRequest(cursor="made up")),
+        ("type", pb.ListNotesRequest(type="opinion")),
+        ("actor", pb.ListNotesRequest(actor="robot")),
+        ("tag", pb.ListNotesRequest(tag=longer(64))),
+        ("query", pb.SearchNotesRequest(query=longer(QUERY_MAX_CHARS))),
+        ("top_k", pb.SearchNotesRequest(query="x", top_k=21)),
+        ("tags", pb.SearchNotesRequest(query="x", tags=["x"] * 17)),
+        ("note_id", pb.GetNoteRequest(note_id="' OR 1=1")),
+        ("note_id", pb.DeleteNoteRequest()),
+        ("note_id", pb.ListChangesRequest(note_id="/")),
+        ("limit", pb.ListChangesRequest(limit=1001)),
+        ("cursor", pb.ListChangesRequest(cursor="made up")),
+        ("actor", pb.ListChangesRequest(actor="robot")),
+        ("session_id", pb.ListChangesRequest(session_id="../x")),
+        ("note_id", pb.UndoChangeRequest()),
+        ("channel", pb.UndoChangeRequest(note_id="n", channel="/")),
+        ("expected_version", pb.UndoChangeRequest(note_id="n", expected_version=SEQUENCE_MAX + 1)),
+        ("stale_days", pb.ReviewMemoryRequest(stale_days=36_501)),
+        ("limit", pb.ReviewMemoryRequest(limit=1001)),
     ],
 )
 async def test_bad_input_is_refused_naming_the_field(
-    alice: Client, field: str, ask: Callable[[Any], Any]
+    alice: Client, field: str, request_: Message
 ) -> None:
-    error = await refusal(ask(alice.stub))
+    error = await refusal(call(alice, request_))
     assert error.code is Code.INVALID_ARGUMENT
     assert error.brief.startswith(f"bad {field}")
 
 
-@pytest.mark.parametrize(
-    "ask",
-    [
-        lambda s: s.EditNote(pb.EditNoteRequest(note_id=NO_SUCH, text="x")),
-        lambda s: s.EditNote(pb.EditNoteRequest(note_id=NO_SUCH, text="x", expected_version=1)),
-        lambda s: s.DeleteNote(pb.DeleteNoteRequest(note_id=NO_SUCH)),
-        lambda s: s.UndoChange(pb.UndoChangeRequest(note_id=NO_SUCH, may_forget=True)),
-        lambda s: s.ListChanges(pb.ListChangesRequest(note_id=NO_SUCH)),
-    ],
-)
-async def test_what_is_not_there_is_not_found(alice: Client, ask: Callable[[Any], Any]) -> None:
-    error = await refusal(ask(alice.stub))
+def about(note_id: str, session_id: str) -> list[Message]:
+    """Requests that need a note or a session."""
+    return [
+        pb.GetNoteRequest(note_id=note_id),
+        pb.EditNoteRequest(note_id=note_id, text="x"),
+        pb.EditNoteRequest(note_id=note_id, text="x", expected_version=1),
+        pb.DeleteNoteRequest(note_id=note_id),
+        pb.UndoChangeRequest(note_id=note_id, may_forget=True),
+        pb.ListChangesRequest(note_id=note_id),
+        pb.GetSessionRequest(session_id=session_id),
+        pb.RenameSessionRequest(session_id=session_id, title="x"),
+        pb.ArchiveSessionRequest(session_id=session_id, archived=True),
+        pb.ForgetSessionRequest(session_id=session_id),
+        pb.CreateSessionRequest(parent_session_id=session_id),
+        pb.RunTurnRequest(session_id=session_id, text="hi"),
+        pb.CallToolRequest(name="file_list", session_id=session_id),
+    ]
+
+
+@pytest.mark.parametrize("request_", about("note-nobodys", "nobodys"))
+async def test_what_is_not_there_is_not_found(alice: Client, request_: Message) -> None:
+    error = await refusal(call(alice, request_))
     assert error.code is Code.NOT_FOUND
-    assert error.brief == f"note not found: {NO_SUCH}"
+    assert "not found: " in error.brief
+    assert error.brief.endswith("nobodys")
     assert "memory_search" not in str(error)
 
 
@@ -91,15 +123,10 @@ async def test_two_users_services_over_one_memory_never_meet(house: House, alice
     secret = await bob.save("my safe word is heron", "safe")
     await bob.stub.EditNote(pb.EditNoteRequest(note_id=secret, text="my safe word is stork"))
     await bob.session("bobs")
-    for ask in (
-        alice.stub.GetNote(pb.GetNoteRequest(note_id=secret)),
-        alice.stub.EditNote(pb.EditNoteRequest(note_id=secret, text="x")),
-        alice.stub.DeleteNote(pb.DeleteNoteRequest(note_id=secret)),
-        alice.stub.UndoChange(pb.UndoChangeRequest(note_id=secret, may_forget=True)),
-        alice.stub.ListChanges(pb.ListChangesRequest(note_id=secret)),
-        alice.stub.CreateSession(pb.CreateSessionRequest(parent_session_id="bobs")),
-    ):
-        assert (await refusal(ask)).code is Code.NOT_FOUND
+    await bob.answer("bobs", "help")
+    with house.memory.in_use.held("bobs", "turn 't'"):
+        for request in [*about(secret, "bobs"), pb.CreateSessionRequest(session_id="bobs")]:
+            assert (await refusal(call(alice, request))).code is Code.NOT_FOUND
     same = await alice.save("my safe word is stork")
     assert same != secret
     assert await alice.changes(session_id="bobs") == []
@@ -109,3 +136,18 @@ async def test_two_users_services_over_one_memory_never_meet(house: House, alice
     found = await alice.stub.SearchNotes(pb.SearchNotesRequest(query="safe word"))
     assert [note.note_id for note in found.notes] == [same]
     assert (await bob.note(secret)).version == 2
+    history = await bob.stub.GetSession(pb.GetSessionRequest(session_id="bobs"))
+    assert (history.session.title, history.session.archived_at) == ("", "")
+    assert len(history.events) == 2
+
+
+async def test_another_users_token_opens_nothing(house: House, alice: Client) -> None:
+    bob = await house.serve("bob")
+    async with open_channel(alice.address, bob.token) as channel:
+        thief = Client(gateway_pb2_grpc.GatewayStub(channel), alice.address, bob.token)
+        for request in (
+            pb.HelloRequest(),
+            pb.RunTurnRequest(session_id="s", text="hi"),
+            pb.ListNotesRequest(),
+        ):
+            assert (await refusal(call(thief, request))).code is Code.UNAUTHENTICATED
