@@ -20,9 +20,8 @@ from bench import corpus, server
 from bench.report import p50, p95
 from bench.scratch import scratch
 from guest.errors import StorageError
-from guest.memory import models
 from guest.memory.memory import Memory
-from guest.memory.models import Origin
+from guest.memory.models import Origin, User
 
 _USERS: Final = 50
 _USERS_FULL: Final = 1_000
@@ -79,7 +78,7 @@ async def _in_namespaces(names: Sequence[str], place: Path) -> list[str]:
         for number, name in enumerate(names):
             await sqld.create_namespace(name)
             async with server.prepared(sqld.url(name)) as database:
-                await corpus.fill(database, _notes(number), models.notes_of(name))
+                await corpus.fill(database, _notes(number), User(name).notes)
         return await _measured("a namespace each", names, sqld.url, place)
 
 
@@ -87,7 +86,7 @@ async def _in_one_database(names: Sequence[str], place: Path) -> list[str]:
     with server.running() as sqld:
         async with server.prepared(sqld.url()) as database:
             for number, name in enumerate(names):
-                await corpus.fill(database, _notes(number), models.notes_of(name))
+                await corpus.fill(database, _notes(number), User(name).notes)
         return await _measured("one database for all", names, lambda _: sqld.url(), place)
 
 
@@ -140,9 +139,9 @@ async def _wave(
             memory = await stack.enter_async_context(
                 server.opened(place / name, url_of(name), corpus.QueryEmbedder(queries), name)
             )
-            await server.caught_up(memory, name, next(iter(queries)))
+            await server.caught_up(memory, next(iter(queries)))
             times.open.append(time.perf_counter() - start)
-            memories.append((number, name, memory))
+            memories.append((number, memory))
         start = time.perf_counter()
         await asyncio.gather(*(_save(times, *each) for each in memories))
         times.saving += time.perf_counter() - start
@@ -152,18 +151,18 @@ async def _wave(
         times.searching += time.perf_counter() - start
 
 
-async def _save(times: _Times, number: int, name: str, memory: Memory) -> None:
+async def _save(times: _Times, number: int, memory: Memory) -> None:
     for each in range(_ROUNDS):
         text = f"{_mark(number)} says something new about {each} of the many"
         start = time.perf_counter()
-        await memory.save(name, text, (), Origin("user"))
+        await memory.save(text, (), Origin("user"))
         times.save.append(time.perf_counter() - start)
 
 
-async def _search(times: _Times, number: int, name: str, memory: Memory) -> None:
+async def _search(times: _Times, number: int, memory: Memory) -> None:
     for query in _notes(number).queries:
         start = time.perf_counter()
-        outcome = await memory.search(name, f"{query} says something new")
+        outcome = await memory.search(f"{query} says something new")
         times.search.append(time.perf_counter() - start)
         times.hits += len(outcome.hits)
         own = f"{_mark(number)} "

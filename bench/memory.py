@@ -64,12 +64,12 @@ async def _search(directory: Path, size: int, with_index: bool) -> str:
     await corpus.fill(database, data)
     await database.close()
     config = MemoryConfig(db_path=str(directory / "memory.db"))
-    memory = await Memory.open(config, corpus.QueryEmbedder(data.queries))
+    memory = await Memory.open(config, corpus.QueryEmbedder(data.queries), corpus.USER_ID)
     hybrid = []
     for round_ in range(3):  # the first round loads the vectors and warms the caches
         for query in data.queries:
             start = time.perf_counter()
-            await memory.search(corpus.USER_ID, query, top_k=_TOP_K)
+            await memory.search(query, top_k=_TOP_K)
             if round_:
                 hybrid.append(time.perf_counter() - start)
     await memory.close()
@@ -128,14 +128,16 @@ async def _saves(directory: Path) -> list[str]:
     bare.execute("PRAGMA journal_mode = WAL")
     bare.execute("PRAGMA synchronous = FULL")
     bare.execute("CREATE TABLE notes (id TEXT PRIMARY KEY, content TEXT)")
-    memory = await Memory.open(MemoryConfig(db_path=str(directory / "memory.db")), None)
+    memory = await Memory.open(
+        MemoryConfig(db_path=str(directory / "memory.db")), None, corpus.USER_ID
+    )
     commits: list[float] = []
     saves: list[float] = []
     for text in texts:
         start = time.perf_counter()
         bare.execute("INSERT INTO notes VALUES (?, ?)", (f"note-{uuid.uuid4()}", text))
         middle = time.perf_counter()
-        await memory.save(corpus.USER_ID, text, (), Origin("user"))
+        await memory.save(text, (), Origin("user"))
         saves.append(time.perf_counter() - middle)
         commits.append(middle - start)
     await memory.close()

@@ -90,18 +90,18 @@ async def _measure(db_path: str, queries: str, url: str) -> Found:
     start = time.perf_counter()
     memory = await Memory.open(MemoryConfig(db_path, remote=remote), embedder, corpus.USER_ID)
     try:
-        while (await memory.search(corpus.USER_ID, next(iter(asked)))).warnings:
+        while (await memory.search(next(iter(asked)))).warnings:
             await asyncio.sleep(0.05)  # what the server has is still being fetched
         first_search = (time.perf_counter() - start) * 1000
 
         async def search(query: str) -> None:
-            await memory.search(corpus.USER_ID, query)
+            await memory.search(query)
 
         async def page(_: str) -> None:
-            await memory.list(corpus.USER_ID, _PAGE)
+            await memory.list(_PAGE)
 
         async def delete(note_id: str) -> None:
-            await memory.delete(corpus.USER_ID, note_id)
+            await memory.delete(note_id)
 
         await _times(search, asked)
         hybrid = await _times(search, asked)
@@ -143,7 +143,7 @@ async def _saves(
             start = time.perf_counter()
             bare.execute("INSERT INTO notes VALUES (?, ?)", (f"note-{uuid.uuid4()}", text))
             middle = time.perf_counter()
-            outcome = await memory.save(corpus.USER_ID, text, (), Origin("user"))
+            outcome = await memory.save(text, (), Origin("user"))
             saves.append(time.perf_counter() - middle)
             commits.append(middle - start)
             saved.append(outcome.note.note_id)

@@ -16,9 +16,8 @@ from bench import bare_requests, corpus, server
 from bench.bare_requests import BareClient
 from bench.report import p50, p95, verdict
 from bench.scratch import scratch
-from guest.memory import models
 from guest.memory.memory import Memory
-from guest.memory.models import Origin
+from guest.memory.models import Origin, User
 
 GOAL: Final = 1.3
 """So many times the bare requests may a save and a search take."""
@@ -60,7 +59,7 @@ async def run(full: bool = False, passages: int = 0, rounds: int = 0) -> list[st
             server.opened(place / "embedding", sqld.url(), embedder, _SAVER) as embedding,
             bare_requests.bare_client(sqld.url()) as bare,
         ):
-            await server.caught_up(searching, corpus.USER_ID, next(iter(data.queries)))
+            await server.caught_up(searching, next(iter(data.queries)))
             ways = _saves(saving, embedding, bare, data) | _searches(searching, bare, data)
             times = await _interleaved(ways, rounds)
     return [
@@ -77,13 +76,13 @@ def _saves(
     saving: Memory, embedding: Memory, bare: BareClient, data: corpus.Corpus
 ) -> dict[str, Way]:
     texts = (f"{text} {uuid.uuid4()}" for text in itertools.cycle(data.texts))
-    namespace = models.notes_of(_SAVER)
+    namespace = User(_SAVER).notes
 
     async def save() -> None:
-        await saving.save(_SAVER, next(texts), (), Origin("user"))
+        await saving.save(next(texts), (), Origin("user"))
 
     async def save_with_vector() -> None:
-        await embedding.save(_SAVER, next(texts), (), Origin("user"))
+        await embedding.save(next(texts), (), Origin("user"))
 
     async def bare_save() -> None:
         note_id = f"note-{uuid.uuid4()}"
@@ -96,7 +95,7 @@ def _searches(searching: Memory, bare: BareClient, data: corpus.Corpus) -> dict[
     queries = itertools.cycle(data.queries)
 
     async def search() -> None:
-        await searching.search(corpus.USER_ID, next(queries))
+        await searching.search(next(queries))
 
     async def bare_search() -> None:
         query = next(queries)

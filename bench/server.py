@@ -48,9 +48,9 @@ async def opened(
         await memory.close()
 
 
-async def caught_up(memory: Memory, user_id: str, query: str) -> None:
+async def caught_up(memory: Memory, query: str) -> None:
     """Search until all that the server has is in the copy."""
-    while (await memory.search(user_id, query)).warnings:
+    while (await memory.search(query)).warnings:
         await asyncio.sleep(0.05)
 
 

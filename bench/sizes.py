@@ -12,7 +12,7 @@ from pathlib import Path
 from bench import corpus, one_memory, server
 from bench.one_memory import Found
 from bench.scratch import scratch
-from guest.memory.factory import open_store
+from guest.memory.factory import open_file
 from guest.memory.models import MemoryConfig
 from guest.memory.storage.base import Database
 
@@ -72,7 +72,7 @@ async def _remote(place: Path, data: corpus.Corpus, queries: Path) -> tuple[Foun
 
 @asynccontextmanager
 async def _opened(config: MemoryConfig) -> AsyncIterator[Database]:
-    database = await open_store(config)
+    database = await open_file(config)
     try:
         yield database
     finally:

@@ -182,7 +182,7 @@ async def _open(config: GuestConfig, stack: AsyncExitStack) -> None:
     memory = await Memory.open(config.memory, embedder, config.user_id)
     _close_later(stack, "memory", memory.close)
     if config.settings.memory.retention_days:
-        retention = memory.retention(config.user_id)
+        retention = memory.retention()
         _close_later(stack, "retention", retention.stop)
         retention.start()
     try:

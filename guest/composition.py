@@ -3,7 +3,6 @@
 Nothing is opened here, so nothing has to be closed.
 """
 
-from functools import partial
 from importlib import metadata
 from typing import Final
 
@@ -67,7 +66,7 @@ def gateway(
         backups=Backups(
             config.paths.internal / "backups",
             config.memory.encryption_key,
-            partial(memory.copy_to, config.user_id),
+            memory.copy_to,
         ),
         scrubber=scrubber,
         shell_state=shell.state if shell else None,

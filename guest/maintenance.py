@@ -19,7 +19,7 @@ from wire.v1.bootstrap_pb2 import MaintenanceJob
 
 from guest.config import GuestConfig
 from guest.errors import GuestError
-from guest.memory.models import MemoryConfig
+from guest.memory.models import MemoryConfig, User
 from guest.memory.storage import copies
 from guest.memory.storage.backup import restore
 from guest.memory.storage.local import FileOwner
@@ -46,7 +46,7 @@ async def do(config: GuestConfig, job: MaintenanceJob) -> None:
             from guest.memory.transfer.move import move
 
             result = await move(
-                memory, config.user_id, to_remote=job.move.to_remote, progress=progress
+                memory, User(config.user_id), to_remote=job.move.to_remote, progress=progress
             )
         case _:
             raise GuestError(

@@ -16,6 +16,7 @@ from wire.settings import MemorySettings
 from bench.quality.corpus import KINDS, TODAY, Entry, Part, Question, conversations, notes
 from guest.embedding.backends import Embedded, Embedder
 from guest.memory import models
+from guest.memory.factory import open_store
 from guest.memory.memory import Memory
 from guest.memory.models import Hit, MemoryConfig, Origin
 
@@ -107,53 +108,55 @@ async def measure(path: Path, embedder: Embedder) -> Table:
                 str(path), MemorySettings(vector_weight=semantic, keyword_weight=keyword)
             )
             with_vectors = None if way == "keyword only" else remembering
-            memory = await Memory.open(config, with_vectors)
+            store = await open_store(config, with_vectors)
             for scope, part in parts.items():
+                memory = Memory(store, scope)
                 if with_vectors:
-                    await _until_embedded(memory, scope)
+                    await _until_embedded(memory)
                 table[scope][way] = await _ask(memory, scope, part)
-            await memory.close()
+            await store.close()
     return table
 
 
 async def _fill(path: Path, parts: dict[Scope, Part], clock: _Clock) -> None:
     """Each scope is a user of its own; nothing is embedded yet."""
-    memory = await Memory.open(MemoryConfig(db_path=str(path)), None)
+    store = await open_store(MemoryConfig(db_path=str(path)), None)
     for scope, part in parts.items():
+        memory = Memory(store, scope)
         for entry in part.entries:
             clock.moment = entry.written
             if entry.role:
-                await _say(memory, scope, entry)
+                await _say(memory, entry)
             else:
-                await memory.save(scope, entry.text, (), Origin("user"))
+                await memory.save(entry.text, (), Origin("user"))
     clock.moment = TODAY
-    await memory.close()
+    await store.close()
 
 
-async def _say(memory: Memory, user_id: str, entry: Entry) -> None:
+async def _say(memory: Memory, entry: Entry) -> None:
     name, number = entry.name.split("/")
-    session_id = f"{user_id}-{name}"
-    await memory.conversations.create(user_id, session_id)
+    session_id = f"{memory.user_id}-{name}"
+    await memory.conversations.create(session_id)
     await memory.conversations.append(
-        user_id, session_id, turn_id=number, role=entry.role, text=entry.text, payload="[]"
+        session_id, turn_id=number, role=entry.role, text=entry.text, payload="[]"
     )
 
 
-async def _until_embedded(memory: Memory, user_id: str) -> None:
+async def _until_embedded(memory: Memory) -> None:
     async with asyncio.timeout(_EMBED_TIMEOUT_S):
         while True:
-            counts = await memory.statistics(user_id)
+            counts = await memory.statistics()
             if counts.embedding_model and counts.passages_embedded == counts.passages:
                 return
             await asyncio.sleep(0.02)
 
 
 async def _ask(memory: Memory, scope: Scope, part: Part) -> dict[str, Figures]:
-    names = await names_of(memory, scope, part)
+    names = await names_of(memory, part)
     results = []
     for question in part.questions:
         found = await memory.search(
-            scope, question.text, top_k=_TOP_K, include_conversation=scope != "notes"
+            question.text, top_k=_TOP_K, include_conversation=scope != "notes"
         )
         ranks = [names[_key(hit)] for hit in found.hits]
         results.append((question, ranks))
@@ -163,9 +166,9 @@ async def _ask(memory: Memory, scope: Scope, part: Part) -> dict[str, Figures]:
     return figures
 
 
-async def names_of(memory: Memory, user_id: str, part: Part) -> dict[str, str]:
+async def names_of(memory: Memory, part: Part) -> dict[str, str]:
     """From what tells a hit apart to the name of its entry."""
-    noted, _ = await memory.list(user_id, 1000)
+    noted, _ = await memory.list(1000)
     ids = {note.text: note.note_id for note in noted}
     return {_moment(e.written) if e.role else ids[e.text]: e.name for e in part.entries}
 

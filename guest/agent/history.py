@@ -54,18 +54,19 @@ _LAST_WINDOW = 4096
 class Store(Protocol):
     """The part of `guest.memory.conversations.store.Conversations` that turns need."""
 
-    async def history(self, user_id: str, session_id: str, limit: int) -> list[Event]: ...
+    @property
+    def user_id(self) -> str: ...
+
+    async def history(self, session_id: str, limit: int) -> list[Event]: ...
 
     async def append(
-        self, user_id: str, session_id: str, *, turn_id: str, role: str, text: str, payload: str
+        self, session_id: str, *, turn_id: str, role: str, text: str, payload: str
     ) -> int: ...
 
     def unstored(self, session_id: str) -> str: ...
 
 
-async def recent(
-    store: Store, user_id: str, session_id: str, turns: int, after: int
-) -> list[Event]:
+async def recent(store: Store, session_id: str, turns: int, after: int) -> list[Event]:
     """The events of whole turns, oldest first: all since the event `after`, and of those
     before it as many as make `turns` turns.
 
@@ -73,7 +74,7 @@ async def recent(
     """
     window = _FIRST_WINDOW
     while True:
-        events = await store.history(user_id, session_id, window)
+        events = await store.history(session_id, window)
         all_there = len(events) < window
         whole = by_turn(events) if all_there else by_turn(events)[1:]
         reached = bool(whole) and 0 < whole[0][0].sequence <= after + 1

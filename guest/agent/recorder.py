@@ -225,7 +225,6 @@ class Run:
         context = self.request.context
         await self._storing.run(
             self._store.append(
-                context.user_id,
                 context.session_id,
                 turn_id=context.turn_id,
                 role=role,

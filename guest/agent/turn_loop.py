@@ -74,14 +74,17 @@ class TurnLoop:
         """Run one turn to its outcome; the caller sees to one turn at a time per session.
 
         A turn that is cancelled fails with CANCELLED, after what was said and changed so
-        far has been kept. Raises `WireError` (ALREADY_EXISTS) for a turn id that the
-        session has seen, before anything is written.
+        far has been kept. Raises `GuestError` before anything is written: ALREADY_EXISTS
+        for a turn id that the session has seen, PERMISSION_DENIED for a context of another
+        user than the one whose conversations these are.
         """
         context = request.context
-        user, session = context.user_id, context.session_id
-        latest = await self._context.summary_of(user, session)
+        if context.user_id != self._store.user_id:
+            raise GuestError(Code.PERMISSION_DENIED, "user context of another user")
+        session = context.session_id
+        latest = await self._context.summary_of(session)
         events = await history.recent(
-            self._store, user, session, self._settings.history_turns, latest.through
+            self._store, session, self._settings.history_turns, latest.through
         )
         if any(event.turn_id == context.turn_id for event in events):
             raise GuestError(
@@ -90,7 +93,6 @@ class TurnLoop:
                 resolution="choose a new turn_id, or leave it empty",
             )
         await self._store.append(
-            user,
             session,
             turn_id=context.turn_id,
             role="user",

@@ -35,8 +35,7 @@ class Notes:
     notes as they are stored; `GatewayService` hides secrets in all of them.
     """
 
-    def __init__(self, user_id: str, memory: Memory, hide: Callable[[str], str]) -> None:
-        self._user_id = user_id
+    def __init__(self, memory: Memory, hide: Callable[[str], str]) -> None:
         self._memory = memory
         self._hide = hide
 
@@ -44,7 +43,7 @@ class Notes:
         text, tags = validation.note_text(request.text), validation.tags(request.tags)
         origin = _by_a_person(request.channel, link=validation.link(request.link))
         with convert.checked():
-            saved = await self._memory.save(self._user_id, text, tags, origin)
+            saved = await self._memory.save(text, tags, origin)
         _log_change(saved.note.note_id, "saved" if saved.created else "saved again", origin)
         message = f"Stored: [id: {saved.note.note_id}]"
         existing = () if saved.created else (saved.note,)
@@ -67,7 +66,6 @@ class Notes:
 
         async def page(limit: int) -> gateway_pb2.ListNotesReply:
             notes, following = await self._memory.list(
-                self._user_id,
                 limit,
                 cursor,
                 include_superseded=request.include_superseded,
@@ -88,7 +86,6 @@ class Notes:
         )
         with convert.checked():
             found = await self._memory.search(
-                self._user_id,
                 query,
                 top_k=top_k,
                 tags=tags,
@@ -102,7 +99,7 @@ class Notes:
     async def get(self, request: gateway_pb2.GetNoteRequest) -> gateway_pb2.Note:
         note_id = validation.identifier("note_id", request.note_id)
         with convert.checked():
-            return convert.note(await self._memory.get(self._user_id, note_id))
+            return convert.note(await self._memory.get(note_id))
 
     async def edit(self, request: gateway_pb2.EditNoteRequest) -> gateway_pb2.Note:
         note_id = validation.identifier("note_id", request.note_id)
@@ -114,7 +111,7 @@ class Notes:
             if REDACTED in text:
                 await self._refuse_hidden_text(note_id)
             updated = await self._memory.update(
-                self._user_id, note_id, text, tags, origin, expected_version=version
+                note_id, text, tags, origin, expected_version=version
             )
         _log_change(note_id, "edited", origin)
         return convert.note(updated.note)
@@ -122,7 +119,7 @@ class Notes:
     async def delete(self, request: gateway_pb2.DeleteNoteRequest) -> gateway_pb2.DeleteNoteReply:
         note_id = validation.identifier("note_id", request.note_id)
         with convert.checked():
-            await self._memory.delete(self._user_id, note_id)
+            await self._memory.delete(note_id)
         _log_change(note_id, "deleted", _by_a_person(""))
         return gateway_pb2.DeleteNoteReply()
 
@@ -135,7 +132,6 @@ class Notes:
 
         async def page(limit: int) -> gateway_pb2.ListChangesReply:
             changes, following = await self._memory.history.changes(
-                self._user_id,
                 note_id=note_id,
                 limit=limit,
                 cursor=cursor,
@@ -150,7 +146,7 @@ class Notes:
         limit = validation.limit(request.limit, default=_PAGE_DEFAULT)
         with convert.checked():
             if note_id:
-                await self._memory.get(self._user_id, note_id)
+                await self._memory.get(note_id)
             return await largest_page(limit, page)
 
     async def undo(self, request: gateway_pb2.UndoChangeRequest) -> gateway_pb2.UndoChangeReply:
@@ -159,7 +155,6 @@ class Notes:
         origin = _by_a_person(request.channel)
         with convert.checked(self._hide):
             undone = await self._memory.history.undo(
-                self._user_id,
                 note_id,
                 expected_version=expected,
                 may_forget=request.may_forget,
@@ -181,7 +176,7 @@ class Notes:
         )
         limit = validation.limit(request.limit, default=_PAGE_DEFAULT)
         with convert.checked():
-            reviewed = await self._memory.review(self._user_id, stale_days=stale_days, limit=limit)
+            reviewed = await self._memory.review(stale_days=stale_days, limit=limit)
         found = max(len(reviewed.near), len(reviewed.stale))
 
         async def first(most: int) -> gateway_pb2.ReviewMemoryReply:
@@ -195,7 +190,7 @@ class Notes:
         return await largest_page(found, first)
 
     async def statistics(self) -> gateway_pb2.MemoryStatisticsReply:
-        counts = await self._memory.statistics(self._user_id)
+        counts = await self._memory.statistics()
         return gateway_pb2.MemoryStatisticsReply(
             notes=counts.notes,
             note_versions=counts.note_versions,
@@ -220,15 +215,13 @@ class Notes:
         )
 
     async def reembed(self) -> gateway_pb2.ReembedMemoryReply:
-        return gateway_pb2.ReembedMemoryReply(passages=await self._memory.reembed(self._user_id))
+        return gateway_pb2.ReembedMemoryReply(passages=await self._memory.reembed())
 
     async def _results(self, hits: Sequence[Hit]) -> Sequence[gateway_pb2.Note]:
         """The hits of a search, each with the origin of its note; without the origins where
         the store cannot be asked."""
         try:
-            found = await self._memory.get_many(
-                self._user_id, [hit.note_id for hit in hits if hit.note_id]
-            )
+            found = await self._memory.get_many([hit.note_id for hit in hits if hit.note_id])
         except StorageError:
             found = []
         origins = {note.note_id: convert.origin(note.origin) for note in found}
@@ -253,7 +246,7 @@ class Notes:
     async def _refuse_hidden_text(self, note_id: str) -> None:
         """A note that holds a secret is shown with `[redacted]` in its place; an edit of what
         was shown must not store that. Raises `GuestError`."""
-        stored = (await self._memory.get(self._user_id, note_id)).text
+        stored = (await self._memory.get(note_id)).text
         if self._hide(stored) != stored:
             raise GuestError(
                 Code.FAILED_PRECONDITION,

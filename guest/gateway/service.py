@@ -71,9 +71,9 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         self._pipeline = pipeline
         self._scrubber = scrubber
         self._shell_state = shell_state
-        self._notes = Notes(user_id, memory, scrubber.scrub_known)
-        self._transfer = Transfer(user_id, memory, backups)
-        self._sessions = Sessions(user_id, memory.conversations, memory.sessions)
+        self._notes = Notes(memory, scrubber.scrub_known)
+        self._transfer = Transfer(memory, backups)
+        self._sessions = Sessions(memory.conversations, memory.sessions)
         self._turns = Turns(user_id, loop, memory.in_use)
 
     async def close(self) -> None:

@@ -15,8 +15,7 @@ _HISTORY_DEFAULT = 100
 class Sessions:
     """Create, list, look at, tidy up, forget; every call is scoped to the user."""
 
-    def __init__(self, user_id: str, conversations: Conversations, admin: SessionAdmin) -> None:
-        self._user_id = user_id
+    def __init__(self, conversations: Conversations, admin: SessionAdmin) -> None:
         self._conversations = conversations
         self._admin = admin
 
@@ -24,7 +23,6 @@ class Sessions:
         with convert.checked():
             return convert.session(
                 await self._conversations.create(
-                    self._user_id,
                     session_id=validation.identifier(
                         "session_id", request.session_id, optional=True
                     ),
@@ -36,7 +34,6 @@ class Sessions:
 
     async def list(self, request: gateway_pb2.ListSessionsRequest) -> gateway_pb2.ListSessionsReply:
         sessions = await self._conversations.list(
-            self._user_id,
             validation.limit(request.limit, default=_LIST_DEFAULT),
             include_archived=request.include_archived,
         )
@@ -46,8 +43,8 @@ class Sessions:
         session_id = validation.identifier("session_id", request.session_id)
         limit = validation.limit(request.limit, default=_HISTORY_DEFAULT)
         with convert.checked():
-            session = await self._conversations.get(self._user_id, session_id)
-            events = await self._conversations.history(self._user_id, session_id, limit)
+            session = await self._conversations.get(session_id)
+            events = await self._conversations.history(session_id, limit)
         return gateway_pb2.SessionHistory(
             session=convert.session(session), events=map(convert.event, events)
         )
@@ -56,21 +53,19 @@ class Sessions:
         session_id = validation.identifier("session_id", request.session_id)
         title = validation.title(request.title)
         with convert.checked():
-            return convert.session(await self._admin.rename(self._user_id, session_id, title))
+            return convert.session(await self._admin.rename(session_id, title))
 
     async def archive(self, request: gateway_pb2.ArchiveSessionRequest) -> gateway_pb2.Session:
         session_id = validation.identifier("session_id", request.session_id)
         with convert.checked():
-            return convert.session(
-                await self._admin.archive(self._user_id, session_id, archived=request.archived)
-            )
+            return convert.session(await self._admin.archive(session_id, archived=request.archived))
 
     async def forget(
         self, request: gateway_pb2.ForgetSessionRequest
     ) -> gateway_pb2.ForgetSessionReply:
         session_id = validation.identifier("session_id", request.session_id)
         with convert.checked():
-            await self._admin.forget(self._user_id, session_id)
+            await self._admin.forget(session_id)
         return gateway_pb2.ForgetSessionReply()
 
     async def _parent(self, request: gateway_pb2.CreateSessionRequest) -> str:
@@ -87,7 +82,5 @@ class Sessions:
     async def require(self, session_id: str) -> str:
         """`session_id`, which must be one of this user's; NOT_FOUND otherwise."""
         with convert.checked():
-            await self._conversations.get(
-                self._user_id, validation.identifier("session_id", session_id)
-            )
+            await self._conversations.get(validation.identifier("session_id", session_id))
         return session_id

@@ -18,14 +18,13 @@ _REQUEST_MAX_BYTES = EXPORT_LINE_MAX_BYTES + 64 * 1024
 class Transfer:
     """One user's memory as lines of text, and as a file. Both are exact: nothing is hidden."""
 
-    def __init__(self, user_id: str, memory: Memory, backups: Backups) -> None:
-        self._user_id = user_id
+    def __init__(self, memory: Memory, backups: Backups) -> None:
         self._memory = memory
         self._backups = backups
-        self._importer = memory.importer(user_id)
+        self._importer = memory.importer()
 
     async def export(self) -> AsyncIterator[gateway_pb2.ExportMemoryReply]:
-        async for part in self._memory.export(self._user_id):
+        async for part in self._memory.export():
             yield gateway_pb2.ExportMemoryReply(
                 lines=part.lines, entries=part.entries, entries_total=part.entries_total
             )

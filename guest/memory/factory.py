@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
@@ -13,11 +13,19 @@ from wire.errors import Code
 
 from guest.embedding.backends import Embedded, Embedder
 from guest.errors import StorageError
-from guest.memory import models
+from guest.memory.conversations.sessions import InUse
 from guest.memory.conversations.store import Conversations
 from guest.memory.indexing.embedder import Vectorizer
 from guest.memory.indexing.indexer import Indexer
-from guest.memory.models import Hit, MemoryConfig, Only, RemoteConfig, SearchOutcome, Statistics
+from guest.memory.models import (
+    Hit,
+    MemoryConfig,
+    Only,
+    RemoteConfig,
+    SearchOutcome,
+    Statistics,
+    User,
+)
 from guest.memory.notes.statistics import statistics
 from guest.memory.replica import triggers
 from guest.memory.replica.erasure import ReplicaEraser
@@ -29,6 +37,7 @@ from guest.memory.search.vector_store import VectorStore
 from guest.memory.storage import copies
 from guest.memory.storage.availability import WatchedDatabase, is_away
 from guest.memory.storage.base import Database
+from guest.memory.storage.changes import Unbroken
 from guest.memory.storage.erasure import Eraser
 from guest.memory.storage.local import LocalDatabase
 from guest.memory.storage.migrations import MIGRATIONS, Migration, found_version, migrate
@@ -39,9 +48,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 
-async def open_store(
-    config: MemoryConfig, migrations: Sequence[Migration] = MIGRATIONS
-) -> Database:
+async def open_file(config: MemoryConfig, migrations: Sequence[Migration] = MIGRATIONS) -> Database:
     """The file that holds the memory, with the schema that `migrations` give it.
 
     Before a file's schema is changed, a copy is made beside it. Finishes the erasure of
@@ -97,7 +104,6 @@ class Finder(Protocol):
 
     async def search(
         self,
-        user_id: str,
         query: str,
         top_k: int,
         tags: Sequence[str],
@@ -106,62 +112,95 @@ class Finder(Protocol):
     ) -> SearchOutcome: ...
 
     async def similar(
-        self, user_id: str, note_id: str, embedded: Embedded, session_id: str = ""
+        self, note_id: str, embedded: Embedded, session_id: str = ""
     ) -> tuple[Hit, ...]: ...
 
 
 @dataclass(frozen=True)
-class ServerParts:
-    """What only a memory on a server has."""
+class Server:
+    """What only a store on a server has."""
 
     watched: WatchedDatabase
     remote: "RemoteDatabase"
     replica: Replica
-    outbox: Outbox
+    outboxes: list[Outbox] = field(default_factory=list)
 
-    async def statistics(self, user_id: str, model_id: str) -> Statistics:
+    async def statistics(self, user: User, model_id: str) -> Statistics:
         """Counts for one user: of the copy, where the server is away."""
         try:
-            counts = await statistics(self.watched, user_id, model_id)
+            counts = await statistics(self.watched, user, model_id)
         except StorageError as error:
             if not is_away(error):
                 raise
-            counts = await statistics(self.replica.database, user_id, model_id)
+            counts = await statistics(self.replica.database, user, model_id)
         return replace(
             counts,
             store="remote",
             state=self.state,
-            replica_synced_at=self.replica.progress(models.notes_of(user_id)).synced_at,
+            replica_synced_at=self.replica.progress(user.notes).synced_at,
         )
 
     @property
     def state(self) -> str:
         return "ready" if self.watched.problem is None else self.watched.problem.brief
 
+    def returned(self, indexer: Indexer) -> None:
+        """The server is there again: go on with what has waited for it."""
+        self.replica.returned()
+        for outbox in self.outboxes:
+            outbox.returned()
+        indexer.retry()
+
 
 @dataclass(frozen=True)
-class Parts:
-    """An open memory. `database` is the one that everything is written to."""
+class Store:
+    """An open store, on which the memories of several users may lie, each a `Memory`.
 
+    `database` is the one that everything is written to.
+    """
+
+    config: MemoryConfig
     database: Database
     vectorizer: Vectorizer
     vectors: VectorStore
     indexer: Indexer
-    search: Finder
     eraser: Eraser
-    conversations: Conversations
-    server: ServerParts | None = None
+    server: Server | None = None
+    deletions: Unbroken = field(default_factory=Unbroken)
+    in_use: InUse = field(default_factory=InUse)
+
+    def search(self, user: User) -> Finder:
+        """What searches the memory of one user."""
+        if self.server is not None:
+            replica, watched = self.server.replica, self.server.watched
+            return ReplicaSearch(replica, watched, self.vectorizer, self.config, user)
+        return Search(self.database, self.vectors, self.vectorizer, self.config, user)
+
+    def conversations(self, user: User) -> Conversations:
+        """What keeps the conversations of one user."""
+        if self.server is None:
+            return Conversations(self.database, self.vectors, self.indexer, user)
+        outbox = Outbox(self.database, self.vectors, self.indexer, user)
+        self.server.outboxes.append(outbox)
+        return outbox
+
+    def serve(self, user: User) -> None:
+        """From a server, begin to copy what this user has there, and give vectors to their
+        passages; those of users that are not served here are others' work."""
+        if self.server is not None:
+            self.indexer.include(user.namespaces)
+            self.server.replica.changed(user.namespaces)
 
     @property
     def state(self) -> str:
         """ "ready", or what is wrong with the store."""
         return "ready" if self.server is None else self.server.state
 
-    async def statistics(self, user_id: str) -> Statistics:
+    async def statistics(self, user: User) -> Statistics:
         """Counts for one user."""
         if self.server is not None:
-            return await self.server.statistics(user_id, self.vectorizer.model_id)
-        return await statistics(self.database, user_id, self.vectorizer.model_id)
+            return await self.server.statistics(user, self.vectorizer.model_id)
+        return await statistics(self.database, user, self.vectorizer.model_id)
 
     async def set_token(self, auth_token: str) -> None:
         """See `Memory.set_token`."""
@@ -184,29 +223,30 @@ class Parts:
             await asyncio.wait({following}, timeout=_CATCH_UP_S)
 
     async def close(self) -> None:
-        """Release everything. Idempotent."""
+        """Let running changes finish, and release everything. Idempotent."""
         await self.indexer.stop()
+        await self.deletions.finish()
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self.database.close)
             if self.server is not None:
                 stack.push_async_callback(self.server.replica.close)
-                stack.push_async_callback(self.server.outbox.close)
+                for outbox in self.server.outboxes:
+                    stack.push_async_callback(outbox.close)
 
 
-async def open_parts(config: MemoryConfig, embedder: Embedder | None, user_id: str = "") -> Parts:
-    """Open the store that `config` names.
+async def open_store(config: MemoryConfig, embedder: Embedder | None) -> Store:
+    """Open the store that `config` names, and start its indexer.
 
-    A server need not be there. With `user_id`, what that user has on it begins to be
-    copied, and nobody else's passages are given vectors. Raises `StorageError`.
+    A server need not be there. Raises `StorageError`.
     """
     vectorizer = Vectorizer(embedder)
     if config.remote is not None:
-        parts = await _on_server(config, config.remote, vectorizer, user_id)
+        store = await _on_server(config, config.remote, vectorizer)
     else:
-        parts = _on_file(config, await open_store(config), vectorizer)
+        store = _on_file(config, await open_file(config), vectorizer)
     if embedder is not None:
-        parts.indexer.start()
-    return parts
+        store.indexer.start()
+    return store
 
 
 async def prepare(database: Database, migrations: Sequence[Migration] = MIGRATIONS) -> None:
@@ -216,23 +256,13 @@ async def prepare(database: Database, migrations: Sequence[Migration] = MIGRATIO
     await Eraser(database).finish()
 
 
-def _on_file(config: MemoryConfig, database: Database, vectorizer: Vectorizer) -> Parts:
+def _on_file(config: MemoryConfig, database: Database, vectorizer: Vectorizer) -> Store:
     vectors = VectorStore(database)
     indexer = Indexer(database, vectors, vectorizer)
-    return Parts(
-        database=database,
-        vectorizer=vectorizer,
-        vectors=vectors,
-        indexer=indexer,
-        search=Search(database, vectors, vectorizer, config),
-        eraser=Eraser(database),
-        conversations=Conversations(database, vectors, indexer),
-    )
+    return Store(config, database, vectorizer, vectors, indexer, Eraser(database))
 
 
-async def _on_server(
-    config: MemoryConfig, where: RemoteConfig, vectorizer: Vectorizer, user_id: str
-) -> Parts:
+async def _on_server(config: MemoryConfig, where: RemoteConfig, vectorizer: Vectorizer) -> Store:
     async with AsyncExitStack() as stack:
         remote = await open_remote(where)
         stack.push_async_callback(remote.close)
@@ -242,27 +272,11 @@ async def _on_server(
         replica = await Replica.open(path, config.encryption_key, where.url, watched)
         stack.push_async_callback(replica.close)
         vectors = VectorStore(watched)
-        own = (models.notes_of(user_id), models.conversations_of(user_id)) if user_id else ()
-        indexer = Indexer(watched, vectors, vectorizer, namespaces=own)
-        outbox = Outbox(watched, vectors, indexer)
-        watched.on_return = partial(_returned, replica, outbox, indexer)
+        indexer = Indexer(watched, vectors, vectorizer, namespaces=())
+        server = Server(watched, remote, replica)
+        watched.on_return = partial(server.returned, indexer)
         vectors.on_change = lambda namespace: replica.changed([namespace])
-        replica.changed(own)
         await watched.start()
         stack.pop_all()
-    return Parts(
-        database=watched,
-        vectorizer=vectorizer,
-        vectors=vectors,
-        indexer=indexer,
-        search=ReplicaSearch(replica, watched, vectorizer, config),
-        eraser=ReplicaEraser(watched, replica),
-        conversations=outbox,
-        server=ServerParts(watched, remote, replica, outbox),
-    )
-
-
-def _returned(replica: Replica, outbox: Outbox, indexer: Indexer) -> None:
-    replica.returned()
-    outbox.returned()
-    indexer.retry()
+    eraser = ReplicaEraser(watched, replica)
+    return Store(config, watched, vectorizer, vectors, indexer, eraser, server)

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Final
 
 from guest.embedding.backends import Embedder
-from guest.memory import models, validation
+from guest.memory import validation
 from guest.memory.conversations.retention import Retention
-from guest.memory.conversations.sessions import InUse, SessionAdmin, SessionState
-from guest.memory.factory import Parts, open_parts
+from guest.memory.conversations.sessions import SessionAdmin, SessionState
+from guest.memory.factory import Store, open_store
 from guest.memory.indexing.indexer import Reembedding
 from guest.memory.models import (
     Details,
@@ -20,6 +20,7 @@ from guest.memory.models import (
     SearchOutcome,
     Statistics,
     Updated,
+    User,
 )
 from guest.memory.notes import repository
 from guest.memory.notes.history import NoteHistory
@@ -30,7 +31,6 @@ from guest.memory.notes.typed import TypedNotes
 from guest.memory.notes.writer import NoteWriter
 from guest.memory.storage.backup import copy_store
 from guest.memory.storage.base import INTEGER_MAX
-from guest.memory.storage.changes import Unbroken
 from guest.memory.transfer.exporter import Part, export
 from guest.memory.transfer.importer import Importer
 
@@ -39,58 +39,59 @@ SEARCH_MAX: Final = 50
 
 
 class Memory:
-    """Notes and conversations of users who never see each other's.
+    """Notes and conversations of one user; those of others on the same store do not exist
+    here.
 
-    Every method takes the user it acts for. `ValueError` names an argument that
-    cannot be accepted; `StorageError` says that nothing was done and why.
+    `ValueError` names an argument that cannot be accepted; `StorageError` says that
+    nothing was done and why.
     """
 
-    def __init__(self, parts: Parts, config: MemoryConfig) -> None:
-        self._parts = parts
-        self._database = parts.database
-        self._config = config
-        self._vectors = parts.vectors
-        self._indexer = parts.indexer
-        self._reembedding = Reembedding(self._vectors, parts.vectorizer, self._indexer)
-        self._deletions = Unbroken()
-        self._writer = NoteWriter(parts, config, self._deletions)
-        self.keyed = KeyedNotes(self._database, self._writer)
-        self.typed = TypedNotes(parts)
-        self.history = NoteHistory(self._database, self._vectors, self._writer)
-        self.state_of = SessionState(self._database)
-        self.conversations = parts.conversations
-        self.in_use = InUse()
+    def __init__(self, store: Store, user_id: str) -> None:
+        self.store: Final = store
+        self._user = user = User(user_id)
+        self._database = store.database
+        self._search = store.search(user)
+        self._reembedding = Reembedding(store.vectors, store.vectorizer, store.indexer, user)
+        self._writer = NoteWriter(store, self._search, user)
+        self.keyed = KeyedNotes(store.database, self._writer, user)
+        self.typed = TypedNotes(store, self._search, user)
+        self.history = NoteHistory(store.database, store.vectors, self._writer, user)
+        self.state_of = SessionState(store.database, user)
+        self.conversations = store.conversations(user)
+        self.in_use = store.in_use
         self.sessions = SessionAdmin(
-            self._database,
+            store.database,
             self.conversations,
-            self._vectors,
-            parts.eraser,
-            self.in_use,
-            self._deletions,
+            store.vectors,
+            store.eraser,
+            store.in_use,
+            store.deletions,
+            user,
         )
+        store.serve(user)
 
     @classmethod
-    async def open(
-        cls, config: MemoryConfig, embedder: Embedder | None, user_id: str = ""
-    ) -> "Memory":
+    async def open(cls, config: MemoryConfig, embedder: Embedder | None, user_id: str) -> "Memory":
         """Open the store, bring its schema up to date and start the indexer.
 
         Waits neither for the embedder, which stays the caller's to close, nor for a
-        memory server that is away. `user_id` says whose memory on a server is
-        fetched ahead for searching. Raises `StorageError`.
+        memory server that is away. Raises `StorageError`; `ValueError` for what is no
+        user id.
         """
-        return cls(await open_parts(config, embedder, user_id), config)
+        User(user_id)
+        return cls(await open_store(config, embedder), user_id)
+
+    @property
+    def user_id(self) -> str:
+        return self._user.id
 
     async def close(self) -> None:
-        """Let running changes finish, and release the database. Idempotent."""
-        await self._indexer.stop()
+        """Let running changes finish, and close the store. Idempotent."""
         self._writer.close()
-        await self._deletions.finish()
-        await self._parts.close()
+        await self.store.close()
 
     async def save(
         self,
-        user_id: str,
         text: str,
         tags: Sequence[str],
         origin: Origin,
@@ -103,11 +104,10 @@ class Memory:
         time the note is found by keyword and the vector follows. Raises `MemoryFull`.
         """
         draft = self._writer.draft(text, tags, origin, details=details)
-        return await self._writer.save(user_id, draft)
+        return await self._writer.save(draft)
 
     async def update(
         self,
-        user_id: str,
         note_id: str,
         text: str,
         tags: Sequence[str] | None,
@@ -126,38 +126,35 @@ class Memory:
         draft = self._writer.draft(
             text, tags, origin, note_id=note_id, replaces=expected_version, change="update"
         )
-        note, embedded = await self._writer.update(user_id, draft)
+        note, embedded = await self._writer.update(draft)
         if embedded is None:
             return Updated(note)
         return Updated(note, await self._writer.similar(note, embedded, origin.session_id))
 
-    async def delete(self, user_id: str, note_id: str) -> None:
+    async def delete(self, note_id: str) -> None:
         """Remove a note with its versions, passages and vectors; no byte of it stays.
 
         Checked by looking again. Raises `NoteNotFound`. A `StorageError` that
         comes after the removal says so; the erasure is then finished by the
         next deletion or at the next start.
         """
-        await self._writer.delete(user_id, note_id)
+        await self._writer.delete(note_id)
 
-    async def get(self, user_id: str, note_id: str) -> Note:
+    async def get(self, note_id: str) -> Note:
         """One note. Raises `NoteNotFound`."""
-        return await repository.get(self._database, models.notes_of(user_id), user_id, note_id)
+        return await repository.get(self._database, self._user.notes, note_id)
 
     async def twin_of(self, note: Note, text: str) -> str:
         """The id of another note that says exactly `text`, for the same sessions as `note`;
         empty where there is none."""
-        namespace = models.notes_of(note.user_id)
-        return await repository.twin_of(self._database, namespace, note, text)
+        return await repository.twin_of(self._database, self._user.notes, note, text)
 
-    async def get_many(self, user_id: str, note_ids: Sequence[str]) -> list[Note]:
+    async def get_many(self, note_ids: Sequence[str]) -> list[Note]:
         """Those of the notes that there are, in the order asked for."""
-        namespace = models.notes_of(user_id)
-        return await repository.get_many(self._database, namespace, user_id, note_ids)
+        return await repository.get_many(self._database, self._user.notes, note_ids)
 
     async def list(
         self,
-        user_id: str,
         limit: int,
         cursor: str = "",
         *,
@@ -181,13 +178,12 @@ class Memory:
         before = int(cursor) if cursor else INTEGER_MAX
         only = repository.Filter(include_superseded, type, actor, material_only, tag)
         page, following = await repository.page(
-            self._database, models.notes_of(user_id), user_id, limit, before, only
+            self._database, self._user.notes, limit, before, only
         )
         return page, str(following) if following else ""
 
     async def search(
         self,
-        user_id: str,
         query: str,
         *,
         top_k: int = 5,
@@ -206,70 +202,68 @@ class Memory:
         for wanted in only.types:
             validation.check_type(wanted)
         checked = validation.checked_tags(tags)
-        return await self._parts.search.search(
-            user_id, query, top_k, checked, include_conversation, only
-        )
+        return await self._search.search(query, top_k, checked, include_conversation, only)
 
-    async def review(self, user_id: str, *, stale_days: int = 180, limit: int = 50) -> Reviewed:
+    async def review(self, *, stale_days: int = 180, limit: int = 50) -> Reviewed:
         """Notes that say nearly the same, nearest first, and notes that for so many days
         were neither written nor recalled, oldest first; up to `limit` of each.
 
         Only notes without a key that every one of the same sessions sees are compared.
         What was not compared is said in its warnings. Nothing is changed.
         """
-        return await review(self._parts, user_id, stale_days=stale_days, limit=limit)
+        return await review(self.store, self._user, stale_days=stale_days, limit=limit)
 
     @property
     def encrypted(self) -> bool:
         """Whether the files of this memory are encrypted."""
-        return bool(self._config.encryption_key)
+        return bool(self.store.config.encryption_key)
 
-    async def statistics(self, user_id: str) -> Statistics:
+    async def statistics(self) -> Statistics:
         """Counts for one user."""
-        return await self._parts.statistics(user_id)
+        return await self.store.statistics(self._user)
 
     @property
     def state(self) -> str:
         """ "ready", or one sentence that says what is wrong with the store."""
-        return self._parts.state
+        return self.store.state
 
     async def set_token(self, auth_token: str) -> None:
         """Use another token with the memory server, once that has accepted it; else
         the one before stays in use. Raises `StorageError`."""
-        await self._parts.set_token(auth_token)
+        await self.store.set_token(auth_token)
 
-    def export(self, user_id: str) -> AsyncIterator[Part]:
-        """Everything of a user as lines that `importer` takes, here or elsewhere."""
-        return export(self._database, user_id)
+    def export(self) -> AsyncIterator[Part]:
+        """Everything of the user as lines that `importer` takes, here or elsewhere."""
+        return export(self._database, self._user)
 
-    def importer(self, user_id: str) -> Importer:
-        """What stores exported lines for a user."""
+    def importer(self) -> Importer:
+        """What stores exported lines for the user."""
+        store = self.store
         return Importer(
-            self._database, self._vectors, user_id, Quota.of(self._config), self._indexer.wake
+            store.database, store.vectors, self._user, Quota.of(store.config), store.indexer.wake
         )
 
-    def retention(self, user_id: str) -> Retention:
-        """What forgets a user's conversations when they are too old, yet to be started."""
-        return Retention(
-            self._database, self.sessions, user_id, self._config.settings.retention_days
-        )
+    def retention(self) -> Retention:
+        """What forgets conversations when they are too old, yet to be started."""
+        days = self.store.config.settings.retention_days
+        return Retention(self._database, self.sessions, self._user, days)
 
-    async def copy_to(self, user_id: str, target: Path) -> None:
-        """Write one user's whole memory, as it is now, to a database file at `target`.
+    async def copy_to(self, target: Path) -> None:
+        """Write the whole memory, as it is now, to a database file at `target`.
 
         It has the key of the memory's own files, and may hold other users of the same
         file. Raises `StorageError`, and leaves nothing then.
         """
-        await copy_store(self._database, self._config.encryption_key, user_id, target)
+        await copy_store(self._database, self.store.config.encryption_key, self._user, target)
 
-    async def reembed(self, user_id: str) -> int:
-        """Have all of a user's vectors made anew, in the background; of how many passages.
+    async def reembed(self) -> int:
+        """Have all vectors made anew, in the background; of how many passages.
 
         Meanwhile searches find by keyword what has none yet. Raises `EmbedderError`
         where nobody could make them; nothing is changed then.
         """
-        return await self._reembedding.begin(user_id)
+        return await self._reembedding.begin()
 
     async def embedder_state(self) -> str:
         """ "ready", "loading", or one sentence that says why there are no vectors."""
-        return await self._parts.vectorizer.state()
+        return await self.store.vectorizer.state()

@@ -32,7 +32,7 @@ NOTE_TYPES: Final[tuple[NoteType, ...]] = get_args(NoteType)
 
 
 class NoteNotFound(Exception):  # noqa: N818 - a condition that callers expect and handle
-    """No note with this id belongs to the user, whether or not another user has one."""
+    """The user has no note with this id, whether or not another user has one."""
 
     def __init__(self, note_id: str) -> None:
         super().__init__(note_id)
@@ -49,7 +49,7 @@ class StaleVersion(Exception):  # noqa: N818 - a condition that callers expect a
 
 
 class SessionNotFound(Exception):  # noqa: N818 - a condition that callers expect and handle
-    """No session with this id belongs to the user, whether or not another user has one."""
+    """The user has no session with this id, whether or not another user has one."""
 
     def __init__(self, session_id: str) -> None:
         super().__init__(session_id)
@@ -145,7 +145,6 @@ class Note:
     """
 
     note_id: str
-    user_id: str
     text: str
     tags: tuple[str, ...]
     version: int
@@ -250,7 +249,6 @@ class Session:
     work was delegated from, empty where a person began it."""
 
     session_id: str
-    user_id: str
     title: str
     channel: str
     created_at: str
@@ -341,17 +339,17 @@ def at(moment: datetime) -> str:
 _USER_ID: Final = re.compile(USER_ID_PATTERN)
 
 
-def notes_of(user_id: str) -> str:
-    """Where a user's notes live. Raises `ValueError` for what is no user id."""
-    return f"memory:{_checked(user_id)}"
+class User:
+    """Whose memory it is, and the namespaces in which it lies: that of the notes, and that
+    of the passages of all conversations. Raises `ValueError` for what is no user id."""
 
+    def __init__(self, user_id: str) -> None:
+        if not _USER_ID.fullmatch(user_id):
+            raise ValueError(f"user_id: {user_id!r} does not match {USER_ID_PATTERN}")
+        self.id: Final = user_id
+        self.notes: Final = f"memory:{user_id}"
+        self.conversations: Final = f"conversation:{user_id}"
 
-def conversations_of(user_id: str) -> str:
-    """Where the passages of all of a user's conversations live."""
-    return f"conversation:{_checked(user_id)}"
-
-
-def _checked(user_id: str) -> str:
-    if not _USER_ID.fullmatch(user_id):
-        raise ValueError(f"user_id: {user_id!r} does not match {USER_ID_PATTERN}")
-    return user_id
+    @property
+    def namespaces(self) -> tuple[str, str]:
+        return self.notes, self.conversations

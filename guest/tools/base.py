@@ -147,6 +147,10 @@ class MemoryChange(NamedTuple):
     note_id: str = ""
 
 
+Run = Callable[[ToolContext, Any], Awaitable[ToolOutput]]
+"""What a tool does, for a caller and with checked arguments."""
+
+
 @dataclass(frozen=True)
 class Tool:
     """One tool.
@@ -169,7 +173,7 @@ class Tool:
     arguments: type[Arguments]
     safety: Safety
     timeout: float
-    run: Callable[[ToolContext, Any], Awaitable[ToolOutput]]
+    run: Run
     paths: tuple[PathArgument, ...] = ()
     log_level: int = logging.INFO
     timeout_of: Callable[[Any], float] | None = None

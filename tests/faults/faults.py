@@ -150,7 +150,7 @@ async def _embedded(place: Place, model: str) -> None:
     try:
         async with asyncio.timeout(_PATIENCE_S):
             while True:
-                now = await memory.statistics(USER)
+                now = await memory.statistics()
                 of_model = now.passages_embedded if now.embedding_model == model else 0
                 if of_model == now.passages:
                     return

@@ -40,16 +40,16 @@ async def _every_kind(
     """A note with one version before: plain, named, seen by one session, or replaced."""
     kind = number % 8
     if kind == 1:
-        await memory.keyed.write(USER, f"plan {number}", old, "replace", ORIGIN)
-        note = await memory.keyed.write(USER, f"plan {number}", text, "append", ORIGIN)
+        await memory.keyed.write(f"plan {number}", old, "replace", ORIGIN)
+        note = await memory.keyed.write(f"plan {number}", text, "append", ORIGIN)
         return note.note_id, NoteModel(f"{old}\n{text}", 2, (old,), key=f"plan {number}")
     scope = "imported-0" if kind == 2 else ""
     details = Details(type="risk", scope_session=scope)
-    note = (await memory.save(USER, old, [], ORIGIN, details)).note
-    await memory.update(USER, note.note_id, text, None, ORIGIN)
+    note = (await memory.save(old, [], ORIGIN, details)).note
+    await memory.update(note.note_id, text, None, ORIGIN)
     model = NoteModel(text, 2, (old,), type="risk", scope=scope)
     if kind == 4:
-        await memory.typed.supersede(USER, note.note_id, replacement_id=last)
+        await memory.typed.supersede(note.note_id, replacement_id=last)
         model = replace(model, superseded_by=last)
     return note.note_id, model
 
@@ -64,11 +64,11 @@ async def _fill(memory: Memory, notes: int, sessions: int) -> Found:
         last = note_id
     for number in range(sessions):
         session_id = f"imported-{number}"
-        await memory.conversations.create(USER, session_id)
+        await memory.conversations.create(session_id)
         texts = tuple(f"Said {number} and {event}." for event in range(3))
         for event, text in enumerate(texts):
             await memory.conversations.append(
-                USER, session_id, turn_id=f"{event}", role="user", text=text, payload="[]"
+                session_id, turn_id=f"{event}", role="user", text=text, payload="[]"
             )
         found.sessions[session_id] = texts
     return found
@@ -78,5 +78,5 @@ async def _exported(notes: int, sessions: int) -> tuple[bytes, Found]:
     with tempfile.TemporaryDirectory(dir=SCRATCH) as scratch:
         async with opened(Path(scratch) / "memory.db") as memory:
             found = await _fill(memory, notes, sessions)
-            lines = b"".join([part.lines async for part in memory.export(USER)])
+            lines = b"".join([part.lines async for part in memory.export()])
     return lines, found

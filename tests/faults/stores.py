@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final, Protocol
 
-from guest.memory.factory import open_store, prepare
+from guest.memory.factory import open_file, prepare
 from guest.memory.models import MemoryConfig, RemoteConfig
 from guest.memory.storage.migrations import MIGRATIONS, Migration
 from tests.faults.inspection import inspect
@@ -54,7 +54,7 @@ class LocalPlace:
         return replace(found, half_made=found.half_made + left)
 
     async def _look(self) -> Found:
-        database = await open_store(self.config, self.migrations)
+        database = await open_file(self.config, self.migrations)
         try:
             return await inspect(database)
         finally:

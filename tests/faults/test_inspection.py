@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from guest.memory.factory import open_store
+from guest.memory.factory import open_file
 from guest.memory.models import MemoryConfig
 from tests.faults.inspection import inspect
 from tests.faults.ledger import Found
@@ -18,18 +18,18 @@ async def after(tmp_path: Path, *harm: str) -> Found:
     """What is found in a small memory after something was done behind its back."""
     path = tmp_path / "memory.db"
     async with opened(path, FakeEmbedder()) as memory:
-        note = (await memory.save(ALICE, "likes tea", [], ORIGIN)).note
-        await memory.update(ALICE, note.note_id, "likes coffee", None, ORIGIN)
-        await memory.keyed.write(ALICE, "plan", "to sow", "replace", ORIGIN)
-        await memory.keyed.write(ALICE, "plan", "to reap", "append", ORIGIN)
-        await memory.typed.supersede(ALICE, note.note_id)
-        await memory.conversations.create(ALICE, "s")
+        note = (await memory.save("likes tea", [], ORIGIN)).note
+        await memory.update(note.note_id, "likes coffee", None, ORIGIN)
+        await memory.keyed.write("plan", "to sow", "replace", ORIGIN)
+        await memory.keyed.write("plan", "to reap", "append", ORIGIN)
+        await memory.typed.supersede(note.note_id)
+        await memory.conversations.create("s")
         for role in ("user", "assistant"):
             await memory.conversations.append(
-                ALICE, "s", turn_id="t", role=role, text=f"hello from {role}", payload="[]"
+                "s", turn_id="t", role=role, text=f"hello from {role}", payload="[]"
             )
-        await embedded(memory, ALICE, 4)
-    database = await open_store(MemoryConfig(db_path=str(path)))
+        await embedded(memory, 4)
+    database = await open_file(MemoryConfig(db_path=str(path)))
     try:
         for sql in harm:
             await database.execute(sql)

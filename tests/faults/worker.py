@@ -19,7 +19,7 @@ from typing import Any, Final
 from guest.embedding.backends import Embedder
 from guest.embedding.client import RemoteEmbedder
 from guest.errors import StorageError
-from guest.memory.factory import open_remote, open_store, prepare
+from guest.memory.factory import open_file, open_remote, prepare
 from guest.memory.memory import Memory
 from guest.memory.models import Details, MemoryConfig
 from guest.memory.notes.keyed import Mode
@@ -116,7 +116,7 @@ class _Worker:
         config = self._task.config
         self._say(will="open")
         if config.remote is None:
-            database = await open_store(config, LATER)
+            database = await open_file(config, LATER)
         else:
             database = await open_remote(config.remote)
             await prepare(database, LATER)
@@ -134,13 +134,13 @@ class _Worker:
             case "clear" if self._keys:
                 key = self._take(self._keys)
                 self._say(will="clear", key=key)
-                assert await memory.keyed.clear(USER, key)
+                assert await memory.keyed.clear(key)
                 self._say(did="clear")
             case "begin" | "append" | "forget":
                 await self._converse(memory, action, self._text(number), number)
             case "import":
                 self._say(will="import")
-                await memory.importer(USER).feed(self._task.source)
+                await memory.importer().feed(self._task.source)
                 self._say(did="import")
             case _:
                 await self._save(memory, action, self._text(number))
@@ -154,7 +154,7 @@ class _Worker:
             details = Details(type="decision", rationale="so it was", scope_session=scope)
         known = {"type": details.type, "scope": details.scope_session}
         self._say(will="save", text=text, **known)
-        note = (await memory.save(USER, text, [], ORIGIN, details)).note
+        note = (await memory.save(text, [], ORIGIN, details)).note
         if not details.scope_session:
             self._notes.append(note.note_id)
         self._say(did="save", id=note.note_id)
@@ -165,23 +165,23 @@ class _Worker:
         match action:
             case "update":
                 self._say(will="update", id=note_id, text=text)
-                note = (await memory.update(USER, note_id, text, None, ORIGIN)).note
+                note = (await memory.update(note_id, text, None, ORIGIN)).note
                 self._notes.append(note_id)
                 self._say(did="update", version=note.version)
             case "delete":
                 self._say(will="delete", id=note_id)
-                await memory.delete(USER, note_id)
+                await memory.delete(note_id)
                 self._say(did="delete")
             case "undo":
                 self._say(will="undo", id=note_id)
-                undone = await memory.history.undo(USER, note_id, may_forget=True)
+                undone = await memory.history.undo(note_id, may_forget=True)
                 if undone.note is not None:
                     self._notes.append(note_id)
                 self._say(did="undo", version=undone.note.version if undone.note else 0)
             case "supersede":
                 by = self._chance.choice(["", *self._notes])
                 self._say(will="supersede", id=note_id, by=by)
-                await memory.typed.supersede(USER, note_id, reason="it is so", replacement_id=by)
+                await memory.typed.supersede(note_id, reason="it is so", replacement_id=by)
                 self._superseded.append(note_id)
                 self._say(did="supersede")
 
@@ -191,7 +191,7 @@ class _Worker:
         mode: Mode = self._chance.choice(["replace", "append", "append"])
         text = text.split(". ")[0] + "."
         self._say(will="write", key=key, mode=mode, text=text)
-        note = await memory.keyed.write(USER, key, text, mode, ORIGIN)
+        note = await memory.keyed.write(key, text, mode, ORIGIN)
         self._keys.append(key)
         self._say(did="write", id=note.note_id, version=note.version)
 
@@ -200,20 +200,20 @@ class _Worker:
             case "begin":
                 session_id = f"session-{uuid.UUID(int=self._chance.getrandbits(128))}"
                 self._say(will="begin", session=session_id)
-                await memory.conversations.create(USER, session_id)
+                await memory.conversations.create(session_id)
                 stored = not memory.conversations.unstored(session_id)
                 self._end("begin", self._sessions, session_id, stored=stored)
             case "append":
                 session_id = self._take(self._sessions)
                 self._say(will="append", session=session_id, text=text)
                 sequence = await memory.conversations.append(
-                    USER, session_id, turn_id=f"t{number}", role="user", text=text, payload="[]"
+                    session_id, turn_id=f"t{number}", role="user", text=text, payload="[]"
                 )
                 self._end("append", self._sessions, session_id, stored=sequence > 0)
             case "forget":
                 session_id = self._take(self._sessions)
                 self._say(will="forget", session=session_id)
-                await memory.sessions.forget(USER, session_id)
+                await memory.sessions.forget(session_id)
                 self._say(did="forget")
 
     def _end(self, did: str, keys: list[str], key: str, *, stored: bool) -> None:

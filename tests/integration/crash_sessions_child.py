@@ -51,30 +51,30 @@ async def _run(
             if action == "talk" or not sessions:
                 if not sessions or chance.random() < 0.3:
                     sessions.append(f"s{chance.getrandbits(40):x}")
-                    await memory.conversations.create(USER_ID, sessions[-1])
+                    await memory.conversations.create(sessions[-1])
                 session_id = chance.choice(sessions)
                 text = _text(chance)
                 say(will="talk", id=session_id, text=text)
                 await memory.conversations.append(
-                    USER_ID, session_id, turn_id="t", role="user", text=text, payload="[]"
+                    session_id, turn_id="t", role="user", text=text, payload="[]"
                 )
                 say(did="talk", id=session_id, text=text)
             elif action == "forget":
                 session_id = sessions.pop(chance.randrange(len(sessions)))
                 say(will="forget", id=session_id)
-                await memory.sessions.forget(USER_ID, session_id)
+                await memory.sessions.forget(session_id)
                 say(did="forget", id=session_id)
             else:
                 await _all_embedded(memory)
                 embedder.version += 1
                 say(will="reembed", version=embedder.version)
-                await memory.reembed(USER_ID)
+                await memory.reembed()
                 say(did="reembed", version=embedder.version)
 
 
 async def _all_embedded(memory: Memory) -> None:
     while True:
-        found = await memory.statistics(USER_ID)
+        found = await memory.statistics()
         if found.passages_embedded == found.passages:
             return
         await asyncio.sleep(0.002)

@@ -1,12 +1,11 @@
-"""Gateways of any number of users over one memory and one pipeline, on real sockets."""
+"""Gateways of any number of users over one store, on real sockets."""
 
 import json
 import shutil
 import tempfile
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -136,30 +135,35 @@ async def _drain(call: Any) -> None:
         pass
 
 
+ALICE = "alice"
+
+
 @dataclass
 class House:
     """`serve` adds a gateway for a user; everything else is shared."""
 
     path: Path
     memory: Memory
-    pipeline: ToolPipeline
+    pipeline_of: Callable[[Memory], ToolPipeline]
+    loop_of: Callable[[Memory, ToolPipeline], TurnLoop]
     scrubber: Scrubber
-    loop: TurnLoop
     stack: AsyncExitStack
     shell: ShellClient | None = None
     services: dict[str, GatewayService] = field(default_factory=dict)
 
     async def serve(self, user_id: str, info: GuestInfo = INFO) -> Client:
+        memory = self.memory if user_id == ALICE else Memory(self.memory.store, user_id)
+        pipeline = self.pipeline_of(memory)
         service = GatewayService(
             user_id=user_id,
             info=info,
-            memory=self.memory,
-            pipeline=self.pipeline,
-            loop=self.loop,
+            memory=memory,
+            pipeline=pipeline,
+            loop=self.loop_of(memory, pipeline),
             backups=Backups(
                 self.path / "backups",
-                self.memory._config.encryption_key,
-                partial(self.memory.copy_to, user_id),
+                memory.store.config.encryption_key,
+                memory.copy_to,
             ),
             scrubber=self.scrubber,
             shell_state=self.shell.state if self.shell else None,
@@ -204,32 +208,36 @@ async def open_house(
         agent = AgentSettings.model_construct(**settings)
         kept = {"embed_wait_s": 60.0, **(keeping or {})}
         config = memory_config(path / "memory.db", **kept)
-        memory = await Memory.open(config, embedder)
+        memory = await Memory.open(config, embedder, ALICE)
         stack.push_async_callback(memory.close)
         scrubber = Scrubber([LAUNCH_SECRET])
         roots = Roots({name: path / name for name in ("shared", "tmp", "vault")})
         stack.callback(roots.close)
-        pipeline = ToolPipeline(
-            Registry(
-                [
-                    *composition.tools_of_memory(memory, config.settings.typed_scope),
-                    *file_tools(roots),
-                    *tools,
-                    *commands_of(shell),
-                ],
-                {**FAMILIES, "test": [tool.name for tool in tools]},
-            ),
-            disabled=set(TOOLS) - offered(enabled, disabled),
-            approval=approval,
-            max_output_bytes=16_384,
-            scrubber=scrubber,
-            commands=commands,
-        )
         model = with_model or build_model(agent)
-        loop = composition.turn_loop(
-            model, memory, pipeline, agent, config.settings.context_tokens, scrubber
-        )
-        yield House(path, memory, pipeline, scrubber, loop, stack, shell)
+
+        def pipeline_of(memory: Memory) -> ToolPipeline:
+            return ToolPipeline(
+                Registry(
+                    [
+                        *composition.tools_of_memory(memory, config.settings.typed_scope),
+                        *file_tools(roots),
+                        *tools,
+                        *commands_of(shell),
+                    ],
+                    {**FAMILIES, "test": [tool.name for tool in tools]},
+                ),
+                disabled=set(TOOLS) - offered(enabled, disabled),
+                approval=approval,
+                max_output_bytes=16_384,
+                scrubber=scrubber,
+                commands=commands,
+            )
+
+        def loop_of(memory: Memory, pipeline: ToolPipeline) -> TurnLoop:
+            tokens = config.settings.context_tokens
+            return composition.turn_loop(model, memory, pipeline, agent, tokens, scrubber)
+
+        yield House(path, memory, pipeline_of, loop_of, scrubber, stack, shell)
 
 
 def commands_of(shell: ShellClient | None) -> list[Tool]:
@@ -242,4 +250,4 @@ def hashing() -> Embedder:
 
 async def keep(house: House, text: str, origin: Origin = READ, **details: Any) -> Note:
     """Alice's agent keeps what it has read."""
-    return (await house.memory.save("alice", text, (), origin, Details(**details))).note
+    return (await house.memory.save(text, (), origin, Details(**details))).note

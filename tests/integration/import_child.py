@@ -16,7 +16,7 @@ def run(path: str, parts: list[bytes], descriptor: int) -> None:
 
 async def _run(path: Path, parts: list[bytes], descriptor: int) -> None:
     async with opened(path) as memory:
-        importer = memory.importer(USER_ID)
+        importer = memory.importer()
         os.write(descriptor, b"o")
         for part in parts:
             report = await importer.feed(part)

@@ -81,7 +81,7 @@ async def _run(path: Path, descriptor: int, number: int, summary_s: float) -> No
         os.write(descriptor, json.dumps(line).encode() + b"\n")
 
     async with opened(path) as memory:
-        await memory.conversations.create(USER_ID, SESSION_ID)
+        await memory.conversations.create(SESSION_ID)
         loop = loop_on(memory, lambda: tell(summarises=number), summary_s)
         while True:
             await say(loop, number)

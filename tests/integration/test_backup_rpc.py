@@ -5,7 +5,6 @@ import hashlib
 import os
 import re
 import time
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -31,7 +30,7 @@ def path(tmp_path: Path) -> Path:
 
 
 def of(memory: Memory, path: Path, key: str = "") -> Backups:
-    return Backups(path.parent / "backups", key, partial(memory.copy_to, ALICE))
+    return Backups(path.parent / "backups", key, memory.copy_to)
 
 
 def names(path: Path) -> list[str]:
@@ -40,13 +39,13 @@ def names(path: Path) -> list[str]:
 
 async def texts(path: Path, key: str = "") -> list[str]:
     async with opened(path, encryption_key=key) as memory:
-        return [note.text for note in (await memory.list(ALICE, 1000))[0]]
+        return [note.text for note in (await memory.list(1000))[0]]
 
 
 async def test_the_reply_says_what_the_file_holds() -> None:
     async with open_house() as house:
         client = await house.serve(ALICE)
-        await house.memory.save(ALICE, "likes tea", ["drink"], ORIGIN)
+        await house.memory.save("likes tea", ["drink"], ORIGIN)
         await client.say(await client.session(), "hello")
         made = await client.stub.BackupMemory(BACKUP)
         assert re.fullmatch(r"memory-\d{8}T\d{6}Z\.db", made.name)
@@ -57,7 +56,7 @@ async def test_the_reply_says_what_the_file_holds() -> None:
         assert file.stat().st_mode & 0o777 == 0o600
         assert file.parent.stat().st_mode & 0o777 == 0o700
         assert (await client.stub.BackupMemory(BACKUP)).name != made.name
-        assert len(names(house.memory._database.path)) == 2  # type: ignore[attr-defined]
+        assert len(names(house.memory.store.database.path)) == 2  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("key", ["", KEY])
@@ -82,7 +81,7 @@ async def test_a_backup_is_a_moment_of_a_memory_that_never_rests(
     async def write(memory: Memory) -> None:
         nonlocal saved
         while not resting.is_set():
-            await memory.save(ALICE, f"note {saved} " + "words " * 200, [], ORIGIN)
+            await memory.save(f"note {saved} " + "words " * 200, [], ORIGIN)
             saved += 1
             await asyncio.sleep(0)
 
@@ -110,10 +109,10 @@ async def test_a_backup_is_a_moment_of_a_memory_that_never_rests(
 
 async def test_deleting_meanwhile_still_erases(path: Path) -> None:
     async with opened(path) as memory:
-        note = (await memory.save(ALICE, "quixotry " * 1000, [], ORIGIN)).note
+        note = (await memory.save("quixotry " * 1000, [], ORIGIN)).note
         backup = asyncio.ensure_future(of(memory, path).make())
         await asyncio.sleep(0)
-        await memory.delete(ALICE, note.note_id)
+        await memory.delete(note.note_id)
         await backup
         assert b"quixotry" not in path.read_bytes() + path.with_name("memory.db-wal").read_bytes()
 
@@ -121,7 +120,7 @@ async def test_deleting_meanwhile_still_erases(path: Path) -> None:
 async def test_a_damaged_memory_gives_no_backup(path: Path) -> None:
     async with opened(path) as memory:
         for i in range(200):
-            await memory.save(ALICE, f"note {i} " + "words " * 60, [], ORIGIN)
+            await memory.save(f"note {i} " + "words " * 60, [], ORIGIN)
     content = bytearray(path.read_bytes())
     for page in range(0, len(content), 4096):
         if content[page] == TABLE_LEAF and b"words words" in content[page : page + 4096]:
@@ -137,7 +136,7 @@ async def test_a_damaged_memory_gives_no_backup(path: Path) -> None:
 
 async def test_a_cancelled_backup_leaves_nothing_for_long(path: Path) -> None:
     async with opened(path) as memory:
-        await memory.save(ALICE, "likes tea", [], ORIGIN)
+        await memory.save("likes tea", [], ORIGIN)
         backups = of(memory, path)
         for delay in (0.0, 0.002, 0.01, 0.03, 0.06):
             making = asyncio.ensure_future(backups.make())
@@ -155,4 +154,4 @@ async def test_a_directory_that_cannot_be_made_is_one_clear_error(path: Path) ->
         with pytest.raises(StorageError) as caught:
             await of(memory, path).make()
         assert caught.value.code is Code.FAILED_PRECONDITION
-        assert (await memory.save(ALICE, "likes tea", [], ORIGIN)).created
+        assert (await memory.save("likes tea", [], ORIGIN)).created

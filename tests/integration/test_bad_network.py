@@ -104,28 +104,28 @@ async def test_one_fault_per_request_does_not_stop_a_memory(
     count = 2 if fault in HANGS else 4
     path = tmp_path / "memory.db"
     async with opened(path, FakeEmbedder(), remote=config, embed_wait_s=2.0) as memory:
-        session = await memory.conversations.create(USER, f"s-{fault.name}")
+        session = await memory.conversations.create(f"s-{fault.name}")
         for number in range(count):
             text = f"{fault.name} note {number}"
             network.strike(fault, 1)
-            saved = await memory.save(USER, text, [], ORIGIN)
+            saved = await memory.save(text, [], ORIGIN)
             assert saved.created
             network.strike(fault, 1)
-            again = await memory.save(USER, text, [], ORIGIN)
+            again = await memory.save(text, [], ORIGIN)
             assert (again.created, again.note.note_id) == (False, saved.note.note_id)
             network.strike(fault, 1)
             changed = (
-                await memory.update(USER, saved.note.note_id, f"{text} changed", None, ORIGIN)
+                await memory.update(saved.note.note_id, f"{text} changed", None, ORIGIN)
             ).note
             assert changed.version == 2
             network.strike(fault, 1)
             said = await memory.conversations.append(
-                USER, session.session_id, turn_id="t", role="user", text=text, payload="{}"
+                session.session_id, turn_id="t", role="user", text=text, payload="{}"
             )
             assert said == number + 1
             if number % 2:
                 network.strike(fault, 1)
-                await memory.delete(USER, saved.note.note_id)
+                await memory.delete(saved.note.note_id)
         network.strike(None)
     notes = await direct.execute(
         "SELECT COUNT(*), COUNT(DISTINCT content) FROM notes WHERE content LIKE ?",
@@ -152,15 +152,15 @@ async def test_saves_fail_while_it_lasts_and_go_on_afterwards(
     async with opened(tmp_path / "memory.db", remote=config) as memory:
         network.strike(fault)
         with pytest.raises(StorageError) as raised:
-            await memory.save(USER, f"while away {fault.name}", [], ORIGIN)
+            await memory.save(f"while away {fault.name}", [], ORIGIN)
         assert "not known whether the change was stored" in raised.value.brief
         with pytest.raises(StorageError):
-            await memory.save(USER, f"still away {fault.name}", [], ORIGIN)
+            await memory.save(f"still away {fault.name}", [], ORIGIN)
         network.strike(None)
         async with asyncio.timeout(60):
             while True:
                 try:
-                    saved = await memory.save(USER, f"back {fault.name}", [], ORIGIN)
+                    saved = await memory.save(f"back {fault.name}", [], ORIGIN)
                     break
                 except StorageError:
                     await asyncio.sleep(0.05)

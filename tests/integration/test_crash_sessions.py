@@ -18,7 +18,6 @@ import pytest
 
 from guest.memory.memory import Memory
 from tests.integration import crash_sessions_child
-from tests.integration.crash_sessions_child import USER_ID
 from tests.unit.memory_support import file_bytes, opened
 
 ROUNDS = 40
@@ -140,8 +139,8 @@ async def _inspect(path: Path) -> tuple[dict[str, list[str]], set[int], bytes]:
         assert set(await _rows(memory, "SELECT id FROM conversation_fts_docsize")) == passages
         assert set(await _rows(memory, "SELECT chunk_id FROM chunks_vec")) <= passages
         found = {}
-        for session in await memory.conversations.list(USER_ID, 1000):
-            events = await memory.conversations.history(USER_ID, session.session_id, 1000)
+        for session in await memory.conversations.list(1000):
+            events = await memory.conversations.history(session.session_id, 1000)
             found[session.session_id] = [event.text for event in events]
         blobs = await _rows(memory, "SELECT vector FROM chunks_vec WHERE model_id = 'fake-1'")
         versions = {int(np.frombuffer(blob, "<f4").argmax()) for (blob,) in blobs}
@@ -149,4 +148,4 @@ async def _inspect(path: Path) -> tuple[dict[str, list[str]], set[int], bytes]:
 
 
 async def _rows(memory: Memory, sql: str) -> list[tuple[Any, ...]]:
-    return list((await memory._database.execute(sql)).rows)
+    return list((await memory.store.database.execute(sql)).rows)

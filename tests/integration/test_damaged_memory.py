@@ -6,7 +6,6 @@ import os
 import random
 import subprocess
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -35,9 +34,9 @@ async def filled(path: Path, key: str) -> tuple[list[str], Path]:
     """The texts of a memory, and a backup of it."""
     async with opened(path, FakeEmbedder(), encryption_key=key) as memory:
         for i in range(80):
-            await memory.save(ALICE, f"note {i} " + "words " * 60, [], ORIGIN)
-        listed, _ = await memory.list(ALICE, 1000)
-        backups = Backups(path.parent / "backups", key, partial(memory.copy_to, ALICE))
+            await memory.save(f"note {i} " + "words " * 60, [], ORIGIN)
+        listed, _ = await memory.list(1000)
+        backups = Backups(path.parent / "backups", key, memory.copy_to)
         made = await backups.make()
     return [note.text for note in listed], path.parent / "backups" / made.name
 
@@ -49,9 +48,9 @@ async def used(path: Path, key: str) -> tuple[list[str], list[StorageError]]:
     try:
         async with opened(path, encryption_key=key) as memory:
             for attempt in (
-                memory.list(ALICE, 1000),
-                memory.search(ALICE, "note 7 words"),
-                memory.save(ALICE, "something new", [], ORIGIN),
+                memory.list(1000),
+                memory.search("note 7 words"),
+                memory.save("something new", [], ORIGIN),
             ):
                 try:
                     result = await attempt
@@ -115,22 +114,22 @@ def remount(disk: Path, mode: str) -> None:
 async def test_a_file_system_that_is_read_only(disk: Path, key: str) -> None:
     path = disk / "memory.db"
     async with opened(path, encryption_key=key) as memory:
-        await memory.save(ALICE, "likes tea", [], ORIGIN)
+        await memory.save("likes tea", [], ORIGIN)
     remount(disk, "ro")
     with pytest.raises(StorageError) as caught:
-        await Memory.open(MemoryConfig(str(path), encryption_key=key), None)
+        await Memory.open(MemoryConfig(str(path), encryption_key=key), None, ALICE)
     assert caught.value.code is Code.FAILED_PRECONDITION
     assert "Read-only" in caught.value.details
     remount(disk, "rw")
     async with opened(path, encryption_key=key) as memory:
-        assert [note.text for note in (await memory.list(ALICE, 10))[0]] == ["likes tea"]
+        assert [note.text for note in (await memory.list(10))[0]] == ["likes tea"]
 
 
 async def test_a_clock_set_back_loses_nothing_and_keeps_the_order(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with opened(path) as memory:
-        first = (await memory.save(ALICE, "first", [], ORIGIN)).note
+        first = (await memory.save("first", [], ORIGIN)).note
         before = datetime.datetime(2001, 1, 1, tzinfo=datetime.UTC)
 
         class Earlier(datetime.datetime):
@@ -139,16 +138,16 @@ async def test_a_clock_set_back_loses_nothing_and_keeps_the_order(
                 return cls.fromtimestamp(before.timestamp(), tz)
 
         monkeypatch.setattr(models, "datetime", Earlier)
-        await memory.save(ALICE, "second", [], ORIGIN)
-        changed = (await memory.update(ALICE, first.note_id, "first, changed", None, ORIGIN)).note
+        await memory.save("second", [], ORIGIN)
+        changed = (await memory.update(first.note_id, "first, changed", None, ORIGIN)).note
         assert changed.version == 2
         assert changed.created_at == first.created_at
         assert changed.updated_at.startswith("2001-")
-        await memory.delete(ALICE, (await memory.save(ALICE, "third", [], ORIGIN)).note.note_id)
-        listed, _ = await memory.list(ALICE, 10)
+        await memory.delete((await memory.save("third", [], ORIGIN)).note.note_id)
+        listed, _ = await memory.list(10)
         assert [note.text for note in listed] == ["second", "first, changed"]
-        backups = Backups(path.parent / "backups", "", partial(memory.copy_to, ALICE))
+        backups = Backups(path.parent / "backups", "", memory.copy_to)
         made = await asyncio.gather(*(backups.make() for _ in range(2)))
         assert len({backup.name for backup in made}) == 2
     async with opened(path) as memory:
-        assert len((await memory.list(ALICE, 10))[0]) == 2
+        assert len((await memory.list(10))[0]) == 2

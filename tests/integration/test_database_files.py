@@ -71,7 +71,7 @@ def program(source: str, *arguments: object) -> Iterator[subprocess.Popen[bytes]
 async def refusal(path: Path) -> StorageError:
     """The error with which memory refuses to open; it leaves no lock behind."""
     with pytest.raises(StorageError) as caught:
-        await Memory.open(MemoryConfig(db_path=str(path)), None)
+        await Memory.open(MemoryConfig(db_path=str(path)), None, "alice")
     error = caught.value
     assert str(path) in error.brief
     assert error.resolution
@@ -80,8 +80,8 @@ async def refusal(path: Path) -> StorageError:
 
 async def look_at_everything(path: Path) -> None:
     async with opened(path) as memory:
-        await memory.search("alice", "words")
-        await memory.list("alice", 1000)
+        await memory.search("words")
+        await memory.list(1000)
 
 
 def files(path: Path) -> list[str]:
@@ -92,7 +92,7 @@ async def test_files_are_private_and_go_when_closed(path: Path) -> None:
     old = os.umask(0)
     try:
         async with opened(path) as memory:
-            await memory.save("alice", "likes tea", [], ORIGIN)
+            await memory.save("likes tea", [], ORIGIN)
             assert files(path) == [
                 "memory.db",
                 "memory.db-shm",
@@ -129,9 +129,9 @@ async def test_a_second_owner_is_refused_by_name_and_the_first_goes_on(path: Pat
     async with opened(path) as memory:
         second = await refusal(path)
         assert f"process {os.getpid()}" in second.brief
-        assert (await memory.save("alice", "likes tea", [], ORIGIN)).created
+        assert (await memory.save("likes tea", [], ORIGIN)).created
     async with opened(path) as memory:
-        assert len((await memory.list("alice", 10))[0]) == 1
+        assert len((await memory.list(10))[0]) == 1
     assert rows(path, "SELECT x FROM t") == [(1,), (2,)]
 
 
@@ -140,7 +140,7 @@ async def test_a_link_to_a_database_in_use_is_the_same_database(path: Path, tmp_
         link = tmp_path / "link.db"
         link.symlink_to(path)
         with pytest.raises(StorageError, match="in use"):
-            await Memory.open(MemoryConfig(db_path=str(link)), None)
+            await Memory.open(MemoryConfig(db_path=str(link)), None, "alice")
 
 
 async def test_a_killed_owner_is_succeeded_at_once(path: Path) -> None:
@@ -196,7 +196,7 @@ async def test_a_file_that_is_no_database_is_refused_and_left_alone(
 async def test_a_damaged_database_is_reported_when_the_damage_is_met(path: Path) -> None:
     async with opened(path, FakeEmbedder()) as memory:
         for i in range(300):
-            await memory.save("alice", f"note {i} " + "words " * 30, [], ORIGIN)
+            await memory.save(f"note {i} " + "words " * 30, [], ORIGIN)
     content = bytearray(path.read_bytes())
     for page in range(5, len(content) // 4096, 2):
         content[page * 4096 : page * 4096 + 64] = b"\xff" * 64
@@ -210,7 +210,7 @@ async def test_a_damaged_database_is_reported_when_the_damage_is_met(path: Path)
 
 async def test_a_truncated_database_is_refused(path: Path) -> None:
     async with opened(path) as memory:
-        await memory.save("alice", "likes tea", [], ORIGIN)
+        await memory.save("likes tea", [], ORIGIN)
     with path.open("r+b") as file:
         file.truncate(4096 * 3)
     assert (await refusal(path)).code is Code.DATA_LOSS
@@ -219,16 +219,16 @@ async def test_a_truncated_database_is_refused(path: Path) -> None:
 async def test_an_empty_file_becomes_a_database(path: Path) -> None:
     path.touch()
     async with opened(path) as memory:
-        assert (await memory.save("alice", "likes tea", [], ORIGIN)).created
+        assert (await memory.save("likes tea", [], ORIGIN)).created
 
 
 async def test_a_newer_schema_is_refused_and_left_alone(path: Path) -> None:
     async with opened(path) as memory:
-        await memory.save("alice", "likes tea", [], ORIGIN)
+        await memory.save("likes tea", [], ORIGIN)
     with closing(sqlite3.connect(path)) as connection, connection:
         connection.execute("INSERT INTO memory_migrations VALUES (99, 'future', '')")
     with pytest.raises(StorageError, match="schema version 99") as caught:
-        await Memory.open(MemoryConfig(db_path=str(path)), None)
+        await Memory.open(MemoryConfig(db_path=str(path)), None, "alice")
     assert caught.value.code is Code.DATA_LOSS
     assert rows(path, "SELECT content FROM notes") == [("likes tea",)]
     assert files(path) == ["memory.db"]
@@ -248,7 +248,7 @@ async def test_what_cannot_be_a_database_file_is_refused(tmp_path: Path, kind: s
             (tmp_path / "file").touch()
             path = tmp_path / "file" / "memory.db"
     with pytest.raises(StorageError) as caught:
-        await Memory.open(MemoryConfig(db_path=str(path)), None)
+        await Memory.open(MemoryConfig(db_path=str(path)), None, "alice")
     assert caught.value.code is Code.FAILED_PRECONDITION
     assert str(path) in str(caught.value)
     assert "ls -ld" in caught.value.resolution
@@ -257,25 +257,25 @@ async def test_what_cannot_be_a_database_file_is_refused(tmp_path: Path, kind: s
 
 async def test_a_program_that_writes_is_waited_for_briefly_and_named(path: Path) -> None:
     async with opened(path) as memory:
-        await memory.save("alice", "likes tea", [], ORIGIN)
+        await memory.save("likes tea", [], ORIGIN)
         with program(FOREIGN, path, "BEGIN IMMEDIATE"):
             with pytest.raises(StorageError) as caught:
-                await memory.save("alice", "likes coffee", [], ORIGIN)
+                await memory.save("likes coffee", [], ORIGIN)
             assert caught.value.code is Code.UNAVAILABLE
             assert "another program" in caught.value.brief
             assert f"fuser -v {path}" in caught.value.resolution
-            assert [h.text for h in (await memory.search("alice", "tea")).hits] == ["likes tea"]
-        assert (await memory.save("alice", "likes coffee", [], ORIGIN)).created
+            assert [h.text for h in (await memory.search("tea")).hits] == ["likes tea"]
+        assert (await memory.save("likes coffee", [], ORIGIN)).created
 
 
 async def test_a_reader_that_holds_the_log_makes_erasure_fail_clearly(path: Path) -> None:
     async with opened(path) as memory:
-        note = (await memory.save("alice", "word quixotry", [], ORIGIN)).note
+        note = (await memory.save("word quixotry", [], ORIGIN)).note
         with program(FOREIGN, path, "BEGIN"):
             with pytest.raises(StorageError) as caught:
-                await memory.delete("alice", note.note_id)
+                await memory.delete(note.note_id)
             assert caught.value.code is Code.UNAVAILABLE
-        assert (await memory.list("alice", 10))[0] == []
+        assert (await memory.list(10))[0] == []
     async with opened(path):
         pass
     assert b"quixotry" not in path.read_bytes()
@@ -285,10 +285,10 @@ async def test_a_copy_of_the_files_of_a_running_memory_opens(path: Path, tmp_pat
     """What is acknowledged is in the files, without any closing."""
     async with opened(path) as memory:
         for i in range(20):
-            await memory.save("alice", f"note {i}", [], ORIGIN)
+            await memory.save(f"note {i}", [], ORIGIN)
         copy = tmp_path / "copy"
         copy.mkdir()
         for name in ("memory.db", "memory.db-wal"):
             subprocess.run(["cp", path.parent / name, copy / name], check=True)
     async with opened(copy / "memory.db") as memory:
-        assert len((await memory.list("alice", 100))[0]) == 20
+        assert len((await memory.list(100))[0]) == 20

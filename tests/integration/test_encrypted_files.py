@@ -53,7 +53,7 @@ async def refusal(path: Path, key: str) -> StorageError:
     """The error with which memory refuses to open, after checking that nothing changed."""
     before = contents(path)
     with pytest.raises(StorageError) as caught:
-        await Memory.open(MemoryConfig(str(path), encryption_key=key), None)
+        await Memory.open(MemoryConfig(str(path), encryption_key=key), None, ALICE)
     assert contents(path) == before
     assert str(path) in caught.value.brief
     for word in (key, derive(key)):
@@ -72,18 +72,18 @@ async def test_no_file_holds_a_plain_word_at_any_time(path: Path) -> None:
     words = [b"quixotry", b"zephyrin", b"tagquark", b"note-", b"CREATE TABLE", b"SQLite format"]
     async with opened(path, FakeEmbedder(), encryption_key=KEY) as memory:
         for i in range(200):
-            note = (await memory.save(ALICE, f"quixotry {i} " * 50, ["tagquark"], ORIGIN)).note
-        await memory.update(ALICE, note.note_id, "zephyrine", None, ORIGIN)
-        await embedded(memory, ALICE, (await memory.statistics(ALICE)).passages)
-        session = await memory.conversations.create(ALICE, title="quixotry")
+            note = (await memory.save(f"quixotry {i} " * 50, ["tagquark"], ORIGIN)).note
+        await memory.update(note.note_id, "zephyrine", None, ORIGIN)
+        await embedded(memory, (await memory.statistics()).passages)
+        session = await memory.conversations.create(title="quixotry")
         assert session.title == "quixotry"
         during = file_bytes(path)
         for rewrite in ("optimize", "rebuild"):
-            await memory._database.execute(
+            await memory.store.database.execute(
                 "INSERT INTO chunks_fts (chunks_fts) VALUES (?)", (rewrite,)
             )
         assert [word for word in words if word in during + file_bytes(path)] == []
-        assert (await memory.search(ALICE, "zephyrine")).hits
+        assert (await memory.search("zephyrine")).hits
     assert len(path.read_bytes()) > 200_000
     assert [word for word in words if word in path.read_bytes()] == []
 
@@ -98,10 +98,10 @@ async def test_what_the_engine_sets_aside_stays_in_memory(path: Path) -> None:
 
 async def test_a_second_start_finds_everything(path: Path) -> None:
     async with opened(path, encryption_key=KEY) as memory:
-        await memory.save(ALICE, "likes tea", [], ORIGIN)
+        await memory.save("likes tea", [], ORIGIN)
     async with opened(path, encryption_key=KEY) as memory:
-        assert [note.text for note in (await memory.list(ALICE, 10))[0]] == ["likes tea"]
-        assert (await memory.search(ALICE, "tea")).hits
+        assert [note.text for note in (await memory.list(10))[0]] == ["likes tea"]
+        assert (await memory.search("tea")).hits
 
 
 @pytest.mark.parametrize("wrong", [OTHER, "short", ""])
@@ -114,7 +114,7 @@ async def test_a_wrong_or_missing_key_is_refused_and_harms_nothing(path: Path, w
         assert ("no key is configured" in error.brief) == (not wrong)
         assert "[memory.encryption]" in error.resolution
     async with opened(path, encryption_key=KEY) as memory:
-        assert len((await memory.list(ALICE, 100))[0]) == 20
+        assert len((await memory.list(100))[0]) == 20
 
 
 async def test_a_plain_file_is_not_written_to_with_a_key(path: Path) -> None:
@@ -124,7 +124,7 @@ async def test_a_plain_file_is_not_written_to_with_a_key(path: Path) -> None:
     assert "not encrypted" in error.brief
     assert "runner memory rekey" in error.resolution
     async with opened(path) as memory:
-        assert len((await memory.list(ALICE, 100))[0]) == 20
+        assert len((await memory.list(100))[0]) == 20
 
 
 @pytest.mark.parametrize("content", [b"This is no database. " * 500, os.urandom(8192), b"SQLite f"])
@@ -142,7 +142,7 @@ async def test_a_path_with_special_characters(tmp_path: Path) -> None:
     path = tmp_path / "a b#c%20?d" / "memory.db"
     path.parent.mkdir()
     async with opened(path, encryption_key=KEY) as memory:
-        await memory.save(ALICE, "likes tea", [], ORIGIN)
+        await memory.save("likes tea", [], ORIGIN)
     await refusal(path, OTHER)
     assert list(tmp_path.iterdir()) == [path.parent]
 
@@ -153,7 +153,7 @@ async def test_damaged_pages_are_an_error_and_never_a_crash(
     """The cipher does not notice flipped bytes; the tree's own structure mostly does."""
     async with opened(path, FakeEmbedder(), encryption_key=KEY) as memory:
         for i in range(100):
-            await memory.save(ALICE, f"note {i} " + "words " * 30, [], ORIGIN)
+            await memory.save(f"note {i} " + "words " * 30, [], ORIGIN)
     whole = path.read_bytes()
     reported = 0
     for _ in range(30):
@@ -170,9 +170,11 @@ async def damage_seen(path: Path) -> bool:
     seen: list[StorageError] = []
     try:
         async with opened(path, encryption_key=KEY) as memory:
-            await memory.list(ALICE, 1000)
-            await memory.search(ALICE, "words")
-            return (await memory._database.execute("PRAGMA integrity_check")).rows != (("ok",),)
+            await memory.list(1000)
+            await memory.search("words")
+            return (await memory.store.database.execute("PRAGMA integrity_check")).rows != (
+                ("ok",),
+            )
     except StorageError as error:
         seen.append(error)
     assert seen[0].code is Code.DATA_LOSS
@@ -185,10 +187,15 @@ async def test_the_key_is_in_no_log_and_no_representation(
 ) -> None:
     caplog.set_level(logging.DEBUG)
     config = MemoryConfig(str(path), encryption_key=KEY)
-    memory = await Memory.open(config, None)
-    await memory.save(ALICE, "likes tea", [], ORIGIN)
+    memory = await Memory.open(config, None, ALICE)
+    await memory.save("likes tea", [], ORIGIN)
     await memory.close()
     await refusal(path, OTHER)
-    shown = caplog.text + repr(config) + repr(memory._database) + str(memory._database.__dict__)
+    shown = (
+        caplog.text
+        + repr(config)
+        + repr(memory.store.database)
+        + str(memory.store.database.__dict__)
+    )
     assert KEY[:12] not in shown
     assert derive(KEY) not in shown

@@ -20,6 +20,7 @@ from guest import composition
 from guest.agent.models.providers import build_model
 from guest.config import load
 from guest.gateway.service import Context, GatewayService
+from guest.memory.factory import Store, open_store
 from guest.memory.memory import Memory
 from guest.tools.files.roots import Roots
 from guest.tools.shell.client import ShellClient
@@ -41,16 +42,16 @@ class Town:
         self.config = Config.model_validate(settings)
         self._place = place
         self._stack = stack
-        self._memory: Memory | None = None
+        self._store: Store | None = None
 
     async def guest(
         self, user: str, *, shell: bool = False, model: Model | None = None
     ) -> GatewayService:
         config = load(self._envelope(user))
-        if self._memory is None:
+        if self._store is None:
             one = replace(config.memory, db_path=str(self._place / "memory.db"))
-            self._memory = await Memory.open(one, None)
-            self._stack.push_async_callback(self._memory.close)
+            self._store = await open_store(one, None)
+            self._stack.push_async_callback(self._store.close)
         for directory in config.paths.virtual.values():
             directory.mkdir(parents=True, exist_ok=True)
         roots = Roots(config.paths.virtual)
@@ -62,7 +63,7 @@ class Town:
             config,
             model=model
             or build_model(config.settings.agent, no_shell_reason="no shell in this test"),
-            memory=self._memory,
+            memory=Memory(self._store, user),
             roots=roots,
             shell=client,
         )

@@ -4,14 +4,13 @@ import os
 import shutil
 import subprocess
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
 from wire.errors import Code
 
 from guest.errors import StorageError
-from guest.memory.factory import open_store
+from guest.memory.factory import open_file
 from guest.memory.memory import Memory
 from guest.memory.models import MemoryConfig
 from guest.memory.storage.backup import Backups, restore
@@ -51,7 +50,7 @@ def occupy(disk: Path, leave: int) -> Path:
 async def save_until_it_fails(memory: Memory, saved: dict[str, str]) -> None:
     for i in range(10_000):
         text = f"note {i} " + "words and more words " * 40
-        saved[(await memory.save(ALICE, text, [], ORIGIN)).note.note_id] = text
+        saved[(await memory.save(text, [], ORIGIN)).note.note_id] = text
 
 
 def check_full(error: StorageError) -> None:
@@ -70,28 +69,28 @@ async def test_every_acknowledged_note_survives_and_saving_goes_on_with_space(di
             await save_until_it_fails(memory, saved)
         check_full(caught.value)
         assert len(saved) > 3
-        listed, _ = await memory.list(ALICE, 1000)
+        listed, _ = await memory.list(1000)
         assert {note.note_id: note.text for note in listed} == saved
         first = next(iter(saved))
         for attempt in (
-            memory.save(ALICE, "x" * 5000, [], ORIGIN),
-            memory.update(ALICE, first, "y" * 5000, None, ORIGIN),
+            memory.save("x" * 5000, [], ORIGIN),
+            memory.update(first, "y" * 5000, None, ORIGIN),
         ):
             with pytest.raises(StorageError) as caught:
                 await attempt
             check_full(caught.value)
-        assert (await memory.get(ALICE, first)).text == saved[first]
-        assert (await memory.search(ALICE, "note 1 words")).hits
+        assert (await memory.get(first)).text == saved[first]
+        assert (await memory.search("note 1 words")).hits
         filler.unlink()
-        outcome = await memory.save(ALICE, "saved with space again", [], ORIGIN)
+        outcome = await memory.save("saved with space again", [], ORIGIN)
         assert outcome.created
         saved[outcome.note.note_id] = "saved with space again"
-        memory._indexer.rescan()
-        await embedded(memory, ALICE, (await memory.statistics(ALICE)).passages)
+        memory.store.indexer.rescan()
+        await embedded(memory, (await memory.statistics()).passages)
     async with opened(path, embedder) as memory:
-        listed, _ = await memory.list(ALICE, 1000)
+        listed, _ = await memory.list(1000)
         assert {note.note_id: note.text for note in listed} == saved
-        assert (await memory.search(ALICE, "space again")).warnings == ()
+        assert (await memory.search("space again")).warnings == ()
     assert rows(path, "PRAGMA integrity_check") == [("ok",)]
 
 
@@ -100,27 +99,27 @@ async def test_a_full_disk_at_the_first_start_is_one_clear_error(disk: Path, lea
     path = disk / "memory.db"
     filler = occupy(disk, leave)
     with pytest.raises(StorageError) as caught:
-        await Memory.open(MemoryConfig(db_path=str(path)), None)
+        await Memory.open(MemoryConfig(db_path=str(path)), None, ALICE)
     check_full(caught.value)
     filler.unlink()
     async with opened(path) as memory:
-        assert (await memory.save(ALICE, "fine now", [], ORIGIN)).created
+        assert (await memory.save("fine now", [], ORIGIN)).created
 
 
 async def test_notes_can_be_deleted_to_make_space(disk: Path) -> None:
     path = disk / "memory.db"
     async with opened(path) as memory:
         ids = [
-            (await memory.save(ALICE, f"note {i} " + "words " * 300, [], ORIGIN)).note.note_id
+            (await memory.save(f"note {i} " + "words " * 300, [], ORIGIN)).note.note_id
             for i in range(10)
         ]
-        await memory._database.checkpoint()
+        await memory.store.database.checkpoint()
         occupy(disk, 400_000)
         for note_id in ids[:8]:
-            await memory.delete(ALICE, note_id)
-        assert len((await memory.list(ALICE, 100))[0]) == 2
+            await memory.delete(note_id)
+        assert len((await memory.list(100))[0]) == 2
         for i in range(4):
-            await memory.save(ALICE, f"another {i} " + "words " * 300, [], ORIGIN)
+            await memory.save(f"another {i} " + "words " * 300, [], ORIGIN)
     assert rows(path, "PRAGMA integrity_check") == [("ok",)]
 
 
@@ -128,10 +127,10 @@ async def test_a_backup_that_does_not_fit_leaves_nothing(disk: Path) -> None:
     path = disk / "memory.db"
     async with opened(path) as memory:
         for i in range(20):
-            await memory.save(ALICE, f"note {i} " + "words " * 300, [], ORIGIN)
-        await memory._database.checkpoint()
+            await memory.save(f"note {i} " + "words " * 300, [], ORIGIN)
+        await memory.store.database.checkpoint()
         filler = occupy(disk, 150_000)
-        backups = Backups(disk / "backups", "", partial(memory.copy_to, ALICE))
+        backups = Backups(disk / "backups", "", memory.copy_to)
         with pytest.raises(StorageError) as caught:
             await backups.make()
         check_full(caught.value)
@@ -144,24 +143,24 @@ async def test_a_migration_without_space_for_its_copy_is_not_begun(disk: Path) -
     path = disk / "memory.db"
     async with opened(path) as memory:
         for i in range(5):
-            await memory.save(ALICE, f"note {i} " + "words " * 300, [], ORIGIN)
+            await memory.save(f"note {i} " + "words " * 300, [], ORIGIN)
     config = MemoryConfig(db_path=str(path))
     filler = occupy(disk, 120_000)
     with pytest.raises(StorageError) as caught:
-        await open_store(config, LATER)
+        await open_file(config, LATER)
     check_full(caught.value)
     assert COPY in caught.value.brief
     assert [p.name for p in disk.iterdir() if ".before-" in p.name] == []
     assert rows(path, "SELECT MAX(version) FROM memory_migrations") == [(LATEST,)]
     filler.unlink()
-    await (await open_store(config, LATER)).close()
+    await (await open_file(config, LATER)).close()
     assert rows(path, "SELECT COUNT(*) FROM notes") == [(5,)]
 
 
 async def test_without_space_nothing_is_restored_or_rekeyed(disk: Path) -> None:
     path = disk / "memory.db"
     async with opened(path) as memory:
-        await memory.save(ALICE, "likes tea", [], ORIGIN)
+        await memory.save("likes tea", [], ORIGIN)
     before = path.read_bytes()
     backup = shutil.copyfile(path, disk / "backup.db")
     filler = occupy(disk, 100_000)
@@ -175,4 +174,4 @@ async def test_without_space_nothing_is_restored_or_rekeyed(disk: Path) -> None:
     restore(path, "", backup, "")
     rekey(path, "", "a new key")
     async with opened(path, encryption_key="a new key") as memory:
-        assert len((await memory.list(ALICE, 10))[0]) == 1
+        assert len((await memory.list(10))[0]) == 1

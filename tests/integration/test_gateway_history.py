@@ -72,7 +72,7 @@ async def test_what_is_too_long_for_one_answer_comes_in_shorter_pages(
 
 async def test_a_change_is_taken_back_and_the_one_before_it(house: House, alice: Client) -> None:
     note_id = await alice.save("tea at five")
-    await house.memory.update("alice", note_id, "tea at six", None, READ)
+    await house.memory.update(note_id, "tea at six", None, READ)
     undone = await undo(alice, note_id, expected_version=2)
     assert undone.done == "restored"
     assert (undone.note.text, undone.note.version) == ("tea at five", 3)
@@ -88,7 +88,7 @@ async def test_a_change_is_taken_back_and_the_one_before_it(house: House, alice:
 
 async def test_a_superseded_note_becomes_current_again(house: House, alice: Client) -> None:
     note_id = await alice.save("tea at five")
-    await house.memory.typed.supersede("alice", note_id, reason="nobody drinks it")
+    await house.memory.typed.supersede(note_id, reason="nobody drinks it")
     told = await alice.changes(note_id=note_id)
     assert [change.change for change in told] == ["supersede", "save"]
     assert told[0].text == "nobody drinks it"
@@ -138,7 +138,7 @@ async def test_a_review_shows_what_is_near_and_changes_nothing(alice: Client) ->
 async def test_what_nobody_needed_for_long_is_shown(alice: Client, house: House) -> None:
     await alice.save("parrots can be taught to speak")
     long_ago = "2025-01-01T00:00:00.000000Z"
-    await house.memory._database.execute("UPDATE notes SET updated_at = ?", (long_ago,))
+    await house.memory.store.database.execute("UPDATE notes SET updated_at = ?", (long_ago,))
     stale = (await alice.stub.ReviewMemory(pb.ReviewMemoryRequest(stale_days=30))).stale
     assert [note.text for note in stale] == ["parrots can be taught to speak"]
     reviewed = await alice.stub.ReviewMemory(pb.ReviewMemoryRequest(stale_days=36_500))

@@ -9,8 +9,10 @@ from wire.errors import Code
 from wire.v1 import gateway_pb2 as pb
 
 from guest.errors import StorageError
+from guest.memory.memory import Memory
 from guest.memory.models import Note, Origin
 from guest.tools.base import ToolContext
+from guest.tools.pipeline import ToolPipeline
 from tests.integration.gateway_house import (
     LAUNCH_SECRET,
     Client,
@@ -128,7 +130,7 @@ async def test_secrets_of_the_launch_are_shown_to_nobody(house: House, alice: Cl
     copied = pb.EditNoteRequest(note_id=note_id, text=(await alice.note(note_id)).text + "!")
     refused = await refusal(alice.stub.EditNote(copied))
     assert refused.code is Code.FAILED_PRECONDITION
-    assert (await house.memory.get("alice", note_id)).text == text
+    assert (await house.memory.get(note_id)).text == text
     exported = [part.lines async for part in alice.stub.ExportMemory(pb.ExportMemoryRequest())]
     assert LAUNCH_SECRET.encode() in b"".join(exported)
 
@@ -178,7 +180,7 @@ async def test_a_list_is_narrowed_by_what_notes_are(house: House, alice: Client)
     await keep(house, "decided by the agent", Origin(actor="agent"), type="decision")
     await keep(house, "seen by one session", Origin(actor="agent"), scope_session="work")
     old = await keep(house, "an old plan", Origin(actor="agent"))
-    await house.memory.typed.supersede("alice", old.note_id, reason="done")
+    await house.memory.typed.supersede(old.note_id, reason="done")
     assert await alice.texts() == [
         "seen by one session",
         "decided by the agent",
@@ -204,10 +206,10 @@ async def test_a_note_is_shown_with_all_that_is_known_of_it(house: House, alice:
     )
     new = await keep(house, "we deploy on Mondays", Origin(actor="user"))
     await house.memory.typed.recall(
-        "alice", query="deploy Fridays", min_confidence=0.0, limit=5, session_id="work"
+        query="deploy Fridays", min_confidence=0.0, limit=5, session_id="work"
     )
     await house.memory.typed.supersede(
-        "alice", old.note_id, reason="outages", replacement_id=new.note_id, session_id="work"
+        old.note_id, reason="outages", replacement_id=new.note_id, session_id="work"
     )
     note = await alice.note(old.note_id)
     assert (note.type, note.confidence, note.rationale) == ("decision", 0.5, "fewer users")
@@ -332,13 +334,20 @@ async def test_several_sessions_of_two_users_write_at_once_and_nothing_is_lost()
 
 async def test_turns_say_what_the_user_has_said_and_calls_by_name_do_not(house: House) -> None:
     seen: list[ToolContext] = []
-    call_through = house.pipeline.call
+    pipeline_of = house.pipeline_of
 
-    async def watched(ctx: ToolContext, *rest: Any, **more: Any) -> Any:
-        seen.append(ctx)
-        return await call_through(ctx, *rest, **more)
+    def watched_pipeline(memory: Memory) -> ToolPipeline:
+        pipeline = pipeline_of(memory)
+        call_through = pipeline.call
 
-    house.pipeline.call = watched  # type: ignore[method-assign]
+        async def watched(ctx: ToolContext, *rest: Any, **more: Any) -> Any:
+            seen.append(ctx)
+            return await call_through(ctx, *rest, **more)
+
+        pipeline.call = watched  # type: ignore[method-assign]
+        return pipeline
+
+    house.pipeline_of = watched_pipeline
     alice = await house.serve("alice")
     await alice.session("s")
     await alice.answer("s", "remember that tea is at five")

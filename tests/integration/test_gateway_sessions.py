@@ -129,7 +129,7 @@ async def test_a_turn_whose_session_another_guest_forgets_says_so() -> None:
         await alice.session("s")
         call = await alice.begin("s")
         house.memory.in_use.release("s")  # the other one knows nothing of this turn
-        await house.memory.sessions.forget("alice", "s")
+        await house.memory.sessions.forget("s")
         vanish.set()
         *_, last = [event async for event in call]
         assert (last.failed.code, last.failed.message) == (

@@ -92,9 +92,7 @@ async def _wrong(path: Path, parts: list[list[dict[str, Any]]], done: int) -> in
     """How many lines are there in another way than whole, or are missing though acknowledged."""
     assert rows(path, "PRAGMA integrity_check") == [("ok",)]
     async with opened(path) as memory:
-        found = {
-            _name(line): line for line in map(json.loads, entities(await exported(memory, "alice")))
-        }
+        found = {_name(line): line for line in map(json.loads, entities(await exported(memory)))}
     expected = {_name(line): line for part in parts for line in part}
     acknowledged = {_name(line) for part in parts[:done] for line in part}
     wrong: int = len(acknowledged - found.keys())
@@ -117,12 +115,12 @@ async def _wrong(path: Path, parts: list[list[dict[str, Any]]], done: int) -> in
 async def _finished(path: Path, parts: list[list[dict[str, Any]]]) -> int:
     """Import all of it again: how many lines there are then."""
     async with opened(path) as memory:
-        importer = memory.importer("alice")
+        importer = memory.importer()
         for part in parts:
             report = await importer.feed(file(*part))
             assert report.problems == []
             assert report.updated == 0
-        found = entities(await exported(memory, "alice"))
+        found = entities(await exported(memory))
     assert len(found) == sum(map(len, parts))
     return len(found)
 

@@ -22,9 +22,9 @@ def append_for_ever(path: str, told: Connection) -> None:
 
     async def appending() -> None:
         async with opened(Path(path), FakeEmbedder()) as memory:
-            before = await memory.keyed.read(ALICE, "log")
+            before = await memory.keyed.read("log")
             for number in count(before.version if before else 0):
-                await memory.keyed.write(ALICE, "log", f"line {number}", "append", ORIGIN)
+                await memory.keyed.write("log", f"line {number}", "append", ORIGIN)
                 told.send(number)
 
     asyncio.run(appending())
@@ -61,9 +61,9 @@ def test_sigkill_loses_no_line_that_was_appended(tmp_path: Path, chance: random.
 async def found(path: Path) -> tuple[list[str], int, int]:
     """The lines that a guest finds next, the note's version, and the writes it knows of."""
     async with opened(path) as memory:
-        note = await memory.keyed.read(ALICE, "log")
+        note = await memory.keyed.read("log")
         assert note is not None
         first = datetime.fromisoformat(note.created_at).date()
         days = dict.fromkeys((first, datetime.now(UTC).date()))
-        logged = [entry for day in days for entry in await memory.keyed.activity(ALICE, day)]
+        logged = [entry for day in days for entry in await memory.keyed.activity(day)]
         return note.text.split("\n"), note.version, len(logged)

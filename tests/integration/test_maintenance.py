@@ -92,16 +92,16 @@ class Place:
     async def fill(self, *texts: str, key: str = "") -> None:
         async with opened(self.path, encryption_key=key) as memory:
             for text in texts:
-                await memory.save(ALICE, text, [], ORIGIN)
+                await memory.save(text, [], ORIGIN)
 
     async def texts(self, key: str = "", path: Path | None = None) -> list[str]:
         async with opened(path or self.path, encryption_key=key) as memory:
-            return [note.text for note in (await memory.list(ALICE, 1000))[0]]
+            return [note.text for note in (await memory.list(1000))[0]]
 
     async def back_up(self, key: str = "", name: str = "memory-1.db") -> Path:
         target = self.backups / name
         async with opened(self.path, encryption_key=key) as memory:
-            await memory.copy_to(ALICE, target)
+            await memory.copy_to(target)
         return target
 
 
@@ -306,7 +306,7 @@ async def test_killed_at_any_moment_the_old_or_the_new_is_there(
                 file.unlink()
         shutil.copyfile(original, place.path)
         async with opened(place.path) as memory:
-            await memory.save(ALICE, "only in the old one", [], ORIGIN)
+            await memory.save("only in the old one", [], ORIGIN)
         child = context.Process(target=_do, args=(place.envelope, job))
         began = time.monotonic()
         child.start()

@@ -69,7 +69,7 @@ async def until(condition: Callable[[], Awaitable[bool]]) -> None:
 async def gone(memory: Memory) -> None:
     """Let the memory notice that its server is away."""
     with pytest.raises(StorageError):
-        await memory.list(ALICE, 1)
+        await memory.list(1)
     assert memory.state != "ready"
 
 
@@ -82,12 +82,12 @@ async def back(memory: Memory) -> None:
 
 async def say(memory: Memory, session_id: str, text: str, turn_id: str = "t") -> int:
     return await memory.conversations.append(
-        ALICE, session_id, turn_id=turn_id, role="user", text=text, payload="[]"
+        session_id, turn_id=turn_id, role="user", text=text, payload="[]"
     )
 
 
 async def said(memory: Memory, session_id: str) -> list[str]:
-    return [event.text for event in await memory.conversations.history(ALICE, session_id, 50)]
+    return [event.text for event in await memory.conversations.history(session_id, 50)]
 
 
 async def stored(server: Sqld) -> list[tuple[Any, ...]]:
@@ -103,65 +103,65 @@ async def test_changes_fail_and_searches_answer_from_the_copy_until_it_is_back(
     server: Sqld, tmp_path: Path
 ) -> None:
     async with guest(server.url(), tmp_path) as memory:
-        note = (await memory.save(ALICE, "tea with milk", [], ORIGIN)).note
-        assert (await memory.search(ALICE, "tea")).warnings == ()
+        note = (await memory.save("tea with milk", [], ORIGIN)).note
+        assert (await memory.search("tea")).warnings == ()
         server.kill()
         with pytest.raises(StorageError):
-            await memory.save(ALICE, "coffee without sugar", [], ORIGIN)
+            await memory.save("coffee without sugar", [], ORIGIN)
         for change in (
-            lambda: memory.save(ALICE, "coffee", [], ORIGIN),
-            lambda: memory.update(ALICE, note.note_id, "coffee", None, ORIGIN),
-            lambda: memory.delete(ALICE, note.note_id),
-            lambda: memory.get(ALICE, note.note_id),
-            lambda: memory.list(ALICE, 10),
+            lambda: memory.save("coffee", [], ORIGIN),
+            lambda: memory.update(note.note_id, "coffee", None, ORIGIN),
+            lambda: memory.delete(note.note_id),
+            lambda: memory.get(note.note_id),
+            lambda: memory.list(10),
         ):
             with pytest.raises(StorageError, match="cannot be reached") as raised:
                 await change()
             assert raised.value.code == Code.UNAVAILABLE
             assert raised.value.resolution
-        outcome = await memory.search(ALICE, "tea coffee")
+        outcome = await memory.search("tea coffee")
         assert [hit.text for hit in outcome.hits] == ["tea with milk"]
         assert outcome.warnings[0].startswith("the memory server cannot be reached (")
         assert outcome.warnings[0].endswith(" ago")
-        counts = await memory.statistics(ALICE)
+        counts = await memory.statistics()
         assert (counts.store, counts.notes) == ("remote", 1)
         assert "cannot be reached" in counts.state
         assert counts.replica_synced_at
         server.start()
         await back(memory)
-        assert (await memory.save(ALICE, "coffee", [], ORIGIN)).created
-        outcome = await memory.search(ALICE, "tea coffee")
+        assert (await memory.save("coffee", [], ORIGIN)).created
+        outcome = await memory.search("tea coffee")
         assert sorted(hit.text for hit in outcome.hits) == ["coffee", "tea with milk"]
         assert outcome.warnings == ()
-        assert (await memory.statistics(ALICE)).state == "ready"
+        assert (await memory.statistics()).state == "ready"
 
 
 async def test_while_it_is_away_nobody_waits_for_it_again(server: Sqld, tmp_path: Path) -> None:
     async with hanging(server, tmp_path) as (network, memory):
-        await memory.save(ALICE, "tea with milk", [], ORIGIN)
-        await memory.search(ALICE, "tea")
+        await memory.save("tea with milk", [], ORIGIN)
+        await memory.search("tea")
         network.fault = Fault.SWALLOW_REQUEST
         await gone(memory)
         struck = network.struck.total()
         for _ in range(50):
-            assert (await memory.search(ALICE, "tea")).hits
+            assert (await memory.search("tea")).hits
             with pytest.raises(StorageError):
-                await memory.save(ALICE, "coffee", [], ORIGIN)
+                await memory.save("coffee", [], ORIGIN)
         assert network.struck.total() - struck <= 50
         network.fault = None
         await back(memory)
-        assert (await memory.save(ALICE, "coffee", [], ORIGIN)).created
+        assert (await memory.save("coffee", [], ORIGIN)).created
 
 
 async def test_a_server_that_hangs_does_not_hold_a_search_up(
     server: Sqld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with hanging(server, tmp_path) as (network, memory):
-        await memory.save(ALICE, "tea with milk", [], ORIGIN)
-        await memory.search(ALICE, "tea")
+        await memory.save("tea with milk", [], ORIGIN)
+        await memory.search("tea")
         monkeypatch.setattr("guest.memory.replica.search.WAIT_S", 0.1)
         network.fault = Fault.SWALLOW_REQUEST
-        outcome = await memory.search(ALICE, "tea")
+        outcome = await memory.search("tea")
         assert [hit.text for hit in outcome.hits] == ["tea with milk"]
         assert outcome.warnings[0].startswith("the memory server does not answer; these results")
         network.fault = None
@@ -174,13 +174,13 @@ async def test_a_guest_starts_without_the_server_and_goes_on_when_it_comes(
     async with guest(server.url(), tmp_path) as memory:
         assert memory.state != "ready"
         with pytest.raises(StorageError, match="there is no copy of it on this machine"):
-            await memory.search(ALICE, "tea")
-        session = await memory.conversations.create(ALICE)
+            await memory.search("tea")
+        session = await memory.conversations.create()
         assert await say(memory, session.session_id, "hello") == 0
         server.start()
         await back(memory)
-        assert (await memory.save(ALICE, "tea with milk", [], ORIGIN)).created
-        assert [hit.text for hit in (await memory.search(ALICE, "tea")).hits] == ["tea with milk"]
+        assert (await memory.save("tea with milk", [], ORIGIN)).created
+        assert [hit.text for hit in (await memory.search("tea")).hits] == ["tea with milk"]
         assert await said(memory, session.session_id) == ["hello"]
     assert await stored(server) == [(session.session_id, 1, "hello")]
 
@@ -192,44 +192,42 @@ async def test_a_refused_token_is_an_absence_too(tmp_path: Path) -> None:
         async with guest(server.url(), tmp_path, bad) as memory:
             assert "refuses the token" in memory.state
             with pytest.raises(StorageError, match="refuses the token"):
-                await memory.save(ALICE, "tea", [], ORIGIN)
+                await memory.save("tea", [], ORIGIN)
             with pytest.raises(StorageError):
                 await memory.set_token(Keys().token("default"))
             await memory.set_token(good)
             await back(memory)
-            assert (await memory.save(ALICE, "tea", [], ORIGIN)).created
+            assert (await memory.save("tea", [], ORIGIN)).created
 
 
 async def test_talks_go_on_and_are_stored_in_order_afterwards(server: Sqld, tmp_path: Path) -> None:
     async with guest(server.url(), tmp_path) as memory:
         for session_id in ("old", "quiet"):
-            await memory.conversations.create(ALICE, session_id, title=session_id)
+            await memory.conversations.create(session_id, title=session_id)
         assert await say(memory, "old", "before") == 1
         server.kill()
         assert memory.conversations.unstored("old") == ""
         assert await say(memory, "old", "one") == 0
         assert "not being stored right now" in memory.conversations.unstored("old")
         assert memory.conversations.unstored("old") == ""
-        new = await memory.conversations.create(
-            ALICE, "new", title="made while away", parent_id="old"
-        )
+        new = await memory.conversations.create("new", title="made while away", parent_id="old")
         assert new.parent_id == "old"
-        assert (await memory.conversations.get(ALICE, "new")) == new
+        assert (await memory.conversations.get("new")) == new
         await say(memory, "new", "a")
         await say(memory, "old", "two")
         assert await said(memory, "old") == ["before", "one", "two"]
         assert await said(memory, "new") == ["a"]
-        assert (await memory.conversations.get(ALICE, "quiet")).title == "quiet"
+        assert (await memory.conversations.get("quiet")).title == "quiet"
         with pytest.raises(StorageError):
-            await memory.conversations.get(ALICE, "never seen")
+            await memory.conversations.get("never seen")
         server.start()
         await back(memory)
         assert await say(memory, "old", "three") == 4
         assert await said(memory, "old") == ["before", "one", "two", "three"]
         assert await said(memory, "new") == ["a"]
-        assert (await memory.conversations.get(ALICE, "new")).parent_id == "old"
+        assert (await memory.conversations.get("new")).parent_id == "old"
         assert memory.conversations.unstored("old") == ""
-        found = await memory.search(ALICE, "two", include_conversation=True)
+        found = await memory.search("two", include_conversation=True)
         assert found.hits[0].source == "conversation"
         assert found.hits[0].text.endswith(": two")
     assert await stored(server) == [
@@ -247,7 +245,7 @@ async def test_an_event_whose_answer_was_lost_is_stored_once(
 ) -> None:
     way = hanging(server, tmp_path, TIMEOUT_S if fault is Fault.SWALLOW else 30.0)
     async with way as (network, memory):
-        await memory.conversations.create(ALICE, "s")
+        await memory.conversations.create("s")
         for i in range(3):
             network.fault = fault
             await say(memory, "s", f"event {i}", f"turn {i}")
@@ -262,7 +260,7 @@ async def test_what_still_waits_at_the_end_is_lost_and_counted(
     server: Sqld, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with guest(server.url(), tmp_path) as memory:
-        await memory.conversations.create(ALICE, "s")
+        await memory.conversations.create("s")
         server.kill()
         for i in range(3):
             await say(memory, "s", f"event {i}")
@@ -276,16 +274,16 @@ async def test_events_of_a_session_forgotten_meanwhile_are_dropped(
     server: Sqld, tmp_path: Path
 ) -> None:
     async with between(server.port) as network, guest(network.url, tmp_path / "a") as memory:
-        await memory.conversations.create(ALICE, "s")
-        await memory.conversations.create(ALICE, "kept")
+        await memory.conversations.create("s")
+        await memory.conversations.create("kept")
         network.fault = Fault.DROP
         await say(memory, "s", "never stored")
         await say(memory, "kept", "stored")
         async with guest(server.url(), tmp_path / "b") as other:
-            await other.sessions.forget(ALICE, "s")
+            await other.sessions.forget("s")
         network.fault = None
         await back(memory)
         assert await said(memory, "kept") == ["stored"]
         with pytest.raises(SessionNotFound):
-            await memory.conversations.get(ALICE, "s")
+            await memory.conversations.get("s")
     assert await stored(server) == [("kept", 1, "stored")]

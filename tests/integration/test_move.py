@@ -10,7 +10,7 @@ import pytest
 from wire.errors import Code
 
 from guest.errors import GuestError, StorageError
-from guest.memory.models import MemoryConfig, RemoteConfig
+from guest.memory.models import MemoryConfig, RemoteConfig, User
 from guest.memory.storage.remote import RemoteDatabase
 from guest.memory.transfer.exporter import export
 from guest.memory.transfer.move import move
@@ -19,6 +19,8 @@ from tests.support.sqld import connected, running
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, embedded, opened
 
 pytestmark = pytest.mark.sqld
+
+ALICE = User("alice")
 
 
 @pytest.fixture
@@ -49,11 +51,11 @@ async def fill(path: Path) -> list[bytes]:
     state = {"name": "summary", "value": "short", "epoch": 3, "updated_at": TIME}
     sessions = (session("s1", title="A", state=[state]), *said, session("s2", parent_id="s1"))
     async with opened(path, FakeEmbedder()) as memory:
-        report = await memory.importer("alice").feed(file(*notes, *sessions))
+        report = await memory.importer().feed(file(*notes, *sessions))
         assert report.problems == []
-        await memory.save("alice", "the newest note", ["tag"], ORIGIN)
-        await embedded(memory, "alice", 71 + 139)
-        return entities(await exported(memory, "alice"))
+        await memory.save("the newest note", ["tag"], ORIGIN)
+        await embedded(memory, 71 + 139)
+        return entities(await exported(memory))
 
 
 @asynccontextmanager
@@ -66,7 +68,7 @@ async def on(config: MemoryConfig) -> AsyncIterator[RemoteDatabase]:
 async def on_server(config: MemoryConfig) -> list[bytes]:
     """What an export of the server's memory holds."""
     async with on(config) as database:
-        return entities(b"".join([part.lines async for part in export(database, "alice")]))
+        return entities(b"".join([part.lines async for part in export(database, ALICE)]))
 
 
 async def test_a_memory_goes_to_the_server_and_back_and_loses_nothing(
@@ -74,7 +76,7 @@ async def test_a_memory_goes_to_the_server_and_back_and_loses_nothing(
 ) -> None:
     before = await fill(Path(config.db_path))
     steps: list[tuple[str, int, int]] = []
-    moved = await move(config, "alice", to_remote=True, progress=lambda *step: steps.append(step))
+    moved = await move(config, ALICE, to_remote=True, progress=lambda *step: steps.append(step))
     assert moved == {
         "notes": 71,
         "note_versions": sum(n % 30 for n in range(70)),
@@ -86,12 +88,12 @@ async def test_a_memory_goes_to_the_server_and_back_and_loses_nothing(
     assert all(done <= total for _, done, total in steps)
     assert await on_server(config) == before
     async with opened(Path(config.db_path)) as memory:
-        assert entities(await exported(memory, "alice")) == before
+        assert entities(await exported(memory)) == before
     back = replace(config, db_path=str(tmp_path / "back.db"))
-    assert await move(back, "alice", to_remote=False, progress=silent) == moved
+    assert await move(back, ALICE, to_remote=False, progress=silent) == moved
     async with opened(Path(back.db_path), FakeEmbedder()) as memory:
-        assert entities(await exported(memory, "alice")) == before
-        statistics = await memory.statistics("alice")
+        assert entities(await exported(memory)) == before
+        statistics = await memory.statistics()
         assert statistics.passages_embedded == statistics.passages == 210
 
 
@@ -113,12 +115,12 @@ async def test_a_move_that_was_interrupted_goes_on(
         for number in (12, 14, 16, 19):
             left = number
             with pytest.raises(StorageError, match="the cable was pulled"):
-                await move(config, "alice", to_remote=True, progress=silent)
+                await move(config, ALICE, to_remote=True, progress=silent)
     halfway = await on_server(config)
     assert 0 < len(halfway) < len(before)
-    await move(config, "alice", to_remote=True, progress=silent)
+    await move(config, ALICE, to_remote=True, progress=silent)
     assert await on_server(config) == before
-    await move(config, "alice", to_remote=True, progress=silent)
+    await move(config, ALICE, to_remote=True, progress=silent)
     assert await on_server(config) == before
 
 
@@ -126,30 +128,30 @@ async def test_what_was_forgotten_on_the_server_does_not_come_back_from_the_old_
     config: MemoryConfig,
 ) -> None:
     await fill(Path(config.db_path))
-    await move(config, "alice", to_remote=True, progress=silent)
+    await move(config, ALICE, to_remote=True, progress=silent)
     async with on(config) as server:
         await server.execute("DELETE FROM chunks WHERE note_id = 'n7'")
         await server.execute("DELETE FROM notes WHERE note_id = 'n7'")
     with pytest.raises(StorageError, match="the local file holds 1 notes") as caught:
-        await move(config, "alice", to_remote=False, progress=silent)
+        await move(config, ALICE, to_remote=False, progress=silent)
     assert "mv memory.db memory.db.old" in caught.value.resolution
     Path(config.db_path).rename(Path(config.db_path).with_suffix(".old"))
-    await move(config, "alice", to_remote=False, progress=silent)
+    await move(config, ALICE, to_remote=False, progress=silent)
     async with opened(Path(config.db_path)) as memory:
-        assert all(b'"n7"' not in line for line in entities(await exported(memory, "alice")))
+        assert all(b'"n7"' not in line for line in entities(await exported(memory)))
 
 
 async def test_different_things_under_one_id_are_not_mixed(config: MemoryConfig) -> None:
     await fill(Path(config.db_path))
-    await move(config, "alice", to_remote=True, progress=silent)
+    await move(config, ALICE, to_remote=True, progress=silent)
     async with opened(Path(config.db_path)) as memory:
-        await memory.update("alice", "n0", "local words", None, ORIGIN)
+        await memory.update("n0", "local words", None, ORIGIN)
     async with on(config) as server:
         await server.execute(
             "UPDATE notes SET content = 'server words', version = 2 WHERE note_id = 'n0'"
         )
     with pytest.raises(StorageError, match="different things under the same ids") as caught:
-        await move(config, "alice", to_remote=True, progress=silent)
+        await move(config, ALICE, to_remote=True, progress=silent)
     assert "version 2 of note n0 says something else here" in caught.value.details
 
 
@@ -157,29 +159,29 @@ async def test_a_difference_that_copying_does_not_see_is_found_by_comparing(
     config: MemoryConfig,
 ) -> None:
     await fill(Path(config.db_path))
-    await move(config, "alice", to_remote=True, progress=silent)
+    await move(config, ALICE, to_remote=True, progress=silent)
     async with on(config) as server:
         await server.execute("UPDATE notes SET superseded_reason = 'x' WHERE note_id = 'n9'")
     with pytest.raises(StorageError, match="does not hold the same") as caught:
-        await move(config, "alice", to_remote=True, progress=silent)
+        await move(config, ALICE, to_remote=True, progress=silent)
     assert "note n9 is not the same in both" in caught.value.details
 
 
 async def test_recalls_at_either_place_do_not_stop_a_move(config: MemoryConfig) -> None:
     await fill(Path(config.db_path))
-    await move(config, "alice", to_remote=True, progress=silent)
+    await move(config, ALICE, to_remote=True, progress=silent)
     async with on(config) as server:
         await server.execute("UPDATE notes SET access_count = 9 WHERE note_id = 'n4'")
-    await move(config, "alice", to_remote=True, progress=silent)
+    await move(config, ALICE, to_remote=True, progress=silent)
     assert b'"access_count":9,"accessed_at":"2026' in (await on_server(config))[4]
-    await move(config, "alice", to_remote=False, progress=silent)
+    await move(config, ALICE, to_remote=False, progress=silent)
     async with opened(Path(config.db_path)) as memory:
-        assert b'"access_count":9' in entities(await exported(memory, "alice"))[4]
+        assert b'"access_count":9' in entities(await exported(memory))[4]
 
 
 async def test_without_a_server_or_a_file_there_is_nothing_to_move(config: MemoryConfig) -> None:
     with pytest.raises(GuestError, match="no memory server"):
-        await move(replace(config, remote=None), "alice", to_remote=True, progress=silent)
+        await move(replace(config, remote=None), ALICE, to_remote=True, progress=silent)
     with pytest.raises(GuestError, match="there is no memory to move"):
-        await move(config, "alice", to_remote=True, progress=silent)
+        await move(config, ALICE, to_remote=True, progress=silent)
     assert not Path(config.db_path).exists()

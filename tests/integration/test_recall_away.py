@@ -40,7 +40,7 @@ async def memory(server: Sqld, tmp_path: Path) -> AsyncIterator[Memory]:
 
 
 async def recalled(memory: Memory, **how: Any) -> list[str]:
-    outcome = await memory.typed.recall(ALICE, **how)
+    outcome = await memory.typed.recall(**how)
     assert outcome.warnings[0].startswith("the memory server cannot be reached (")
     assert outcome.warnings[0].endswith(" ago")
     assert len(outcome.warnings) == 1
@@ -49,16 +49,16 @@ async def recalled(memory: Memory, **how: Any) -> list[str]:
 
 async def test_notes_are_recalled_from_the_copy(memory: Memory, server: Sqld) -> None:
     risk = Details("risk", 0.4, "because")
-    await memory.save(ALICE, "tea is a risk", (), PAGE, risk)
-    old = (await memory.save(ALICE, "tea at four", (), ORIGIN)).note
-    await memory.save(ALICE, "tea for one", (), ORIGIN, Details(scope_session="s1"))
-    await memory.keyed.write(ALICE, "scratchpad", "tea, too", "replace", ORIGIN)
-    await memory.typed.supersede(ALICE, old.note_id, reason="late")
-    assert (await memory.typed.recall(ALICE, query="tea")).warnings == ()
-    before = await memory.get(ALICE, old.note_id)
+    await memory.save("tea is a risk", (), PAGE, risk)
+    old = (await memory.save("tea at four", (), ORIGIN)).note
+    await memory.save("tea for one", (), ORIGIN, Details(scope_session="s1"))
+    await memory.keyed.write("scratchpad", "tea, too", "replace", ORIGIN)
+    await memory.typed.supersede(old.note_id, reason="late")
+    assert (await memory.typed.recall(query="tea")).warnings == ()
+    before = await memory.get(old.note_id)
     server.kill()
     with pytest.raises(StorageError):
-        await memory.list(ALICE, 1)
+        await memory.list(1)
     for query in ("", "tea"):
         assert await recalled(memory, query=query) == ["tea is a risk"]
         assert await recalled(memory, query=query, types=("fact",)) == []
@@ -67,20 +67,20 @@ async def test_notes_are_recalled_from_the_copy(memory: Memory, server: Sqld) ->
         assert set(in_session) == {"tea is a risk", "tea for one"}
         everything = await recalled(memory, query=query, include_superseded=True)
         assert set(everything) == {"tea is a risk", "tea at four"}
-    (note,) = (await memory.typed.recall(ALICE)).notes
+    (note,) = (await memory.typed.recall()).notes
     assert (note.details, note.origin) == (risk, PAGE)
     for change in (
-        lambda: memory.typed.supersede(ALICE, note.note_id),
-        lambda: memory.history.undo(ALICE, note.note_id, may_forget=True),
-        lambda: memory.history.changes(ALICE),
-        lambda: memory.review(ALICE),
+        lambda: memory.typed.supersede(note.note_id),
+        lambda: memory.history.undo(note.note_id, may_forget=True),
+        lambda: memory.history.changes(),
+        lambda: memory.review(),
     ):
         with pytest.raises(StorageError, match="cannot be reached"):
             await change()
     server.start()
     await until(lambda: memory.state == "ready")
-    assert await memory.get(ALICE, old.note_id) == before
-    assert (await memory.get(ALICE, note.note_id)).access_count == 1
+    assert await memory.get(old.note_id) == before
+    assert (await memory.get(note.note_id)).access_count == 1
 
 
 async def test_without_a_copy_nothing_is_recalled(server: Sqld, tmp_path: Path) -> None:
@@ -90,6 +90,6 @@ async def test_without_a_copy_nothing_is_recalled(server: Sqld, tmp_path: Path) 
     try:
         for query in ("", "tea"):
             with pytest.raises(StorageError, match="there is no copy of it on this machine"):
-                await memory.typed.recall(ALICE, query=query)
+                await memory.typed.recall(query=query)
     finally:
         await memory.close()

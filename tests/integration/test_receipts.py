@@ -113,7 +113,7 @@ async def test_a_false_alarm_is_neither_shown_nor_stored(tmp_path: Path) -> None
     async with turn_house(tmp_path, "I saved you a trip.", list(NOTHING_TO_ADD)) as house:
         outcome = await house.answer("Is the shop open?")
         assert outcome.text == house.text == "I saved you a trip."
-        events = await house.memory.conversations.history("alice", "s1", 10)
+        events = await house.memory.conversations.history("s1", 10)
         assert [event.text for event in events] == ["Is the shop open?", "I saved you a trip."]
 
 
@@ -354,7 +354,7 @@ async def test_a_change_that_has_begun_is_seen_through_when_the_turn_is_cancelle
         assert told(outcome) == [("saved", "done", "model")]
         (note,) = await house.notes()
         assert (note.text, outcome.receipts[0].note_id) == ("Tea", note.note_id)
-        events = await house.memory.conversations.history("alice", "s1", 10)
+        events = await house.memory.conversations.history("s1", 10)
         assert [event.role for event in events] == ["user", "assistant", "tool"]
 
 

@@ -13,10 +13,9 @@ from typing import Any
 
 import pytest
 
-from guest.memory import models
 from guest.memory.conversations.purge import disown
 from guest.memory.memory import Memory
-from guest.memory.models import Details, MemoryFull, Only, Origin, RemoteConfig
+from guest.memory.models import Details, MemoryFull, Only, Origin, RemoteConfig, User
 from guest.memory.storage.local import LocalDatabase
 from tests.support.settings import memory_config
 from tests.support.sqld import Sqld, connected, running
@@ -59,28 +58,28 @@ async def guest(
         await memory.close()
 
 
-async def found(memory: Memory, query: str, user_id: str = ALICE) -> dict[str, str]:
+async def found(memory: Memory, query: str) -> dict[str, str]:
     """The notes that a search finds, which must be up to date."""
-    outcome = await memory.search(user_id, query, top_k=20, include_conversation=True)
+    outcome = await memory.search(query, top_k=20, include_conversation=True)
     assert not [warning for warning in outcome.warnings if "server" in warning or "copy" in warning]
     return {hit.note_id or "said": hit.text for hit in outcome.hits}
 
 
 async def test_another_guests_changes_are_in_the_next_search(server: Sqld, tmp_path: Path) -> None:
     async with guest(server, tmp_path / "a") as a, guest(server, tmp_path / "b") as b:
-        note = (await a.save(ALICE, "tea with milk", [], ORIGIN)).note
+        note = (await a.save("tea with milk", [], ORIGIN)).note
         assert await found(b, "tea coffee") == {note.note_id: "tea with milk"}
-        await b.update(ALICE, note.note_id, "coffee with milk", ["hot"], ORIGIN)
+        await b.update(note.note_id, "coffee with milk", ["hot"], ORIGIN)
         assert await found(a, "tea coffee") == {note.note_id: "coffee with milk"}
-        assert (await a.search(ALICE, "coffee", tags=["hot"])).hits[0].version == 2
-        await b.conversations.create(ALICE, "s")
+        assert (await a.search("coffee", tags=["hot"])).hits[0].version == 2
+        await b.conversations.create("s")
         await b.conversations.append(
-            ALICE, "s", turn_id="t", role="user", text="some coffee grounds", payload="[]"
+            "s", turn_id="t", role="user", text="some coffee grounds", payload="[]"
         )
         assert set(await found(a, "coffee grounds")) == {"said", note.note_id}
-        await b.sessions.forget(ALICE, "s")
+        await b.sessions.forget("s")
         assert set(await found(a, "coffee grounds")) == {note.note_id}
-        await a.delete(ALICE, note.note_id)
+        await a.delete(note.note_id)
         assert await found(b, "tea coffee milk grounds") == {}
 
 
@@ -88,23 +87,23 @@ async def test_a_save_finds_the_similar_note_saved_just_before(
     server: Sqld, tmp_path: Path
 ) -> None:
     async with guest(server, tmp_path / "a") as a:
-        first = await a.save(ALICE, "the cat drinks tea", [], ORIGIN)
-        second = await a.save(ALICE, "the cat drinks tea too", [], ORIGIN)
+        first = await a.save("the cat drinks tea", [], ORIGIN)
+        second = await a.save("the cat drinks tea too", [], ORIGIN)
         assert [hit.note_id for hit in second.similar] == [first.note.note_id]
 
 
 async def test_the_copy_holds_one_users_memory_and_no_more(server: Sqld, tmp_path: Path) -> None:
     async with guest(server, tmp_path / "a") as a, guest(server, tmp_path / "b", BOB) as b:
-        await a.save(ALICE, "first words of alice", [], ORIGIN)
-        note = (await a.save(ALICE, "alice likes marzipan", [], ORIGIN)).note
-        await a.update(ALICE, note.note_id, "alice likes nougat", None, ORIGIN)
-        await b.save(BOB, "bob hides gingerbread", [], ORIGIN)
-        await a.conversations.create(ALICE, "s", title="about pastries")
+        await a.save("first words of alice", [], ORIGIN)
+        note = (await a.save("alice likes marzipan", [], ORIGIN)).note
+        await a.update(note.note_id, "alice likes nougat", None, ORIGIN)
+        await Memory(b.store, BOB).save("bob hides gingerbread", [], ORIGIN)
+        await a.conversations.create("s", title="about pastries")
         await a.conversations.append(
-            ALICE, "s", turn_id="t", role="user", text="said once", payload='["nutmeg"]'
+            "s", turn_id="t", role="user", text="said once", payload='["nutmeg"]'
         )
         assert len(await found(a, "alice")) == 2
-        assert await found(b, "alice gingerbread", BOB) != {}
+        assert await found(Memory(b.store, BOB), "alice gingerbread") != {}
     content = file_bytes(tmp_path / "a/replica.db")
     for absent in (b"gingerbread", b"pastries", b"nutmeg", b"marzipan"):
         assert absent not in content
@@ -115,10 +114,10 @@ async def test_what_another_guest_deletes_is_erased_from_the_copy(
     server: Sqld, tmp_path: Path
 ) -> None:
     async with guest(server, tmp_path / "a") as a, guest(server, tmp_path / "b") as b:
-        note = (await a.save(ALICE, "the password is xylophone", [], ORIGIN)).note
+        note = (await a.save("the password is xylophone", [], ORIGIN)).note
         await found(a, "password")
         await found(b, "password")
-        await a.delete(ALICE, note.note_id)
+        await a.delete(note.note_id)
         assert await found(b, "password") == {}
     for place in ("a", "b"):
         assert b"xylophone" not in file_bytes(tmp_path / place / "replica.db")
@@ -127,12 +126,12 @@ async def test_what_another_guest_deletes_is_erased_from_the_copy(
 async def test_a_session_on_its_way_out_is_in_no_copy(server: Sqld, tmp_path: Path) -> None:
     """As after a guest that was killed between the two steps of forgetting."""
     async with guest(server, tmp_path / "a") as a, guest(server, tmp_path / "b") as b:
-        await a.conversations.create(ALICE, "s")
+        await a.conversations.create("s")
         await a.conversations.append(
-            ALICE, "s", turn_id="t", role="user", text="the password is xylophone", payload="[]"
+            "s", turn_id="t", role="user", text="the password is xylophone", payload="[]"
         )
         assert await found(b, "password") != {}
-        await disown(a._database, ALICE, "s")
+        await disown(a.store.database, User(ALICE), "s")
         assert await found(b, "password") == {}
     assert b"xylophone" not in file_bytes(tmp_path / "b" / "replica.db")
     async with guest(server, tmp_path / "c") as c:
@@ -144,18 +143,18 @@ async def test_a_long_memory_comes_in_pages_and_vectors_follow_a_new_model(
 ) -> None:
     async with guest(server, tmp_path / "a") as a:
         texts = [f"fact {i} about item{i}" for i in range(300)]
-        await asyncio.gather(*(a.save(ALICE, text, [], ORIGIN) for text in texts))
-        await embedded(a, ALICE, 300)
+        await asyncio.gather(*(a.save(text, [], ORIGIN) for text in texts))
+        await embedded(a, 300)
         async with guest(server, tmp_path / "b") as b:
             for i in (0, 150, 299):
-                outcome = await b.search(ALICE, f"item{i}", top_k=1)
+                outcome = await b.search(f"item{i}", top_k=1)
                 assert outcome.hits[0].text == texts[i]
                 assert outcome.hits[0].matched_by == "both"
     newer = FakeEmbedder("fake-2")
     async with guest(server, tmp_path / "a", embedder=newer) as a:
-        await a.search(ALICE, "item7")
-        await embedded(a, ALICE, 300)
-        outcome = await a.search(ALICE, "item7", top_k=1)
+        await a.search("item7")
+        await embedded(a, 300)
+        outcome = await a.search("item7", top_k=1)
         assert (outcome.hits[0].matched_by, outcome.warnings) == ("both", ())
     assert rows(
         tmp_path / "a/replica.db", "SELECT model_id, COUNT(*) FROM chunks_vec GROUP BY 1"
@@ -166,11 +165,11 @@ async def test_a_copy_survives_a_restart_and_is_not_fetched_again(
     server: Sqld, tmp_path: Path
 ) -> None:
     async with guest(server, tmp_path / "a") as a:
-        note = (await a.save(ALICE, "tea with milk", [], ORIGIN)).note
+        note = (await a.save("tea with milk", [], ORIGIN)).note
         await found(a, "tea")
     server.stop()
     async with guest(server, tmp_path / "a") as a:
-        outcome = await a.search(ALICE, "tea")
+        outcome = await a.search("tea")
         assert [hit.note_id for hit in outcome.hits] == [note.note_id]
         assert "from the copy of" in outcome.warnings[0]
 
@@ -184,7 +183,7 @@ async def test_a_copy_that_does_not_fit_is_fetched_anew(
     after = {"key": KEY + " another", "plain": ""}.get(damage, "")
     async with guest(server, tmp_path / "a", key=before) as a:
         for i in range(40):
-            await a.save(ALICE, f"tea number {i}", [], ORIGIN)
+            await a.save(f"tea number {i}", [], ORIGIN)
         assert len(await found(a, "tea")) == 20
     match damage:
         case "text":
@@ -214,7 +213,7 @@ async def test_guests_append_at_once_and_every_copy_has_all_lines(
         lines = [f"line {i}" for i in range(8)]
         await asyncio.gather(
             *(
-                memory.keyed.write(ALICE, "plan", line, "append", ORIGIN)
+                memory.keyed.write("plan", line, "append", ORIGIN)
                 for memory, line in zip((a, b) * 4, lines, strict=True)
             )
         )
@@ -231,14 +230,14 @@ async def test_a_note_cleared_and_written_anew_elsewhere_has_its_name_here(
         guest(server, tmp_path / "b", BOB) as b,
         guest(server, tmp_path / "c") as c,
     ):
-        await b.keyed.write(BOB, "plan", "the plan of bob", "replace", ORIGIN)
-        await a.keyed.write(ALICE, "plan", "the first plan", "replace", ORIGIN)
+        await Memory(b.store, BOB).keyed.write("plan", "the plan of bob", "replace", ORIGIN)
+        await a.keyed.write("plan", "the first plan", "replace", ORIGIN)
         assert list((await found(c, "plan")).values()) == ["the first plan"]
-        await a.keyed.clear(ALICE, "plan")
-        note = await a.keyed.write(ALICE, "plan", "the second plan", "replace", ORIGIN)
-        (hit,) = (await c.search(ALICE, "plan")).hits
+        await a.keyed.clear("plan")
+        note = await a.keyed.write("plan", "the second plan", "replace", ORIGIN)
+        (hit,) = (await c.search("plan")).hits
         assert (hit.note_id, hit.key, hit.text) == (note.note_id, "plan", "the second plan")
-        assert (await found(b, "plan", BOB)).popitem()[1] == "the plan of bob"
+        assert (await found(Memory(b.store, BOB), "plan")).popitem()[1] == "the plan of bob"
     for place in ("a", "c"):
         assert b"the first plan" not in file_bytes(tmp_path / place / "replica.db")
 
@@ -249,10 +248,10 @@ async def test_users_of_one_server_have_each_their_own_room(server: Sqld, tmp_pa
         guest(server, tmp_path / "b", BOB, max_notes=2) as b,
     ):
         for i in range(2):
-            await a.save(ALICE, f"fact {i}", [], ORIGIN)
+            await a.save(f"fact {i}", [], ORIGIN)
         with pytest.raises(MemoryFull, match="2 notes of at most 2"):
-            await a.save(ALICE, "fact 2", [], ORIGIN)
-        assert (await b.save(BOB, "fact 2", [], ORIGIN)).created
+            await a.save("fact 2", [], ORIGIN)
+        assert (await Memory(b.store, BOB).save("fact 2", [], ORIGIN)).created
 
 
 async def test_what_makes_a_note_count_no_more_elsewhere_is_known_here(
@@ -260,18 +259,18 @@ async def test_what_makes_a_note_count_no_more_elsewhere_is_known_here(
 ) -> None:
     async with guest(server, tmp_path / "a") as a, guest(server, tmp_path / "b") as b:
         details = Details("risk", 0.5, "heard it", 0.7, "s1")
-        note = (await a.save(ALICE, "the hose leaks", [], READ, details)).note
+        note = (await a.save("the hose leaks", [], READ, details)).note
         only = Only(session_id="s1", types=("risk",))
-        (hit,) = (await b.search(ALICE, "hose", only=only)).hits
+        (hit,) = (await b.search("hose", only=only)).hits
         assert (hit.type, hit.confidence, hit.actor, hit.link) == ("risk", 0.5, "agent", READ.link)
         assert hit.material
-        assert (await b.search(ALICE, "hose", only=Only(session_id="s2"))).hits == ()
-        assert (await b.search(ALICE, "hose", only=replace(only, min_confidence=0.6))).hits == ()
-        await a._database.execute(
+        assert (await b.search("hose", only=Only(session_id="s2"))).hits == ()
+        assert (await b.search("hose", only=replace(only, min_confidence=0.6))).hits == ()
+        await a.store.database.execute(
             "UPDATE notes SET superseded_by = '' WHERE note_id = ?", (note.note_id,)
         )
-        assert (await b.search(ALICE, "hose", only=only)).hits == ()
-        (hit,) = (await b.search(ALICE, "hose", only=replace(only, superseded=True))).hits
+        assert (await b.search("hose", only=only)).hits == ()
+        (hit,) = (await b.search("hose", only=replace(only, superseded=True))).hits
         assert hit.superseded
 
 
@@ -279,10 +278,10 @@ async def test_a_copy_damaged_in_use_is_replaced_in_the_same_search(
     server: Sqld, tmp_path: Path
 ) -> None:
     async with guest(server, tmp_path / "a") as a:
-        note = (await a.save(ALICE, "tea with milk", [], ORIGIN)).note
+        note = (await a.save("tea with milk", [], ORIGIN)).note
         await found(a, "tea")
-        assert a._parts.server is not None
-        copy = a._parts.server.replica.database
+        assert a.store.server is not None
+        copy = a.store.server.replica.database
         await copy.execute("PRAGMA writable_schema = ON")
         await copy.execute("UPDATE sqlite_schema SET rootpage = 99999 WHERE name = 'chunks'")
         await copy.execute("PRAGMA schema_version = 4711")
@@ -292,7 +291,7 @@ async def test_a_copy_damaged_in_use_is_replaced_in_the_same_search(
 async def test_a_server_that_went_back_in_time_is_copied_anew(server: Sqld, tmp_path: Path) -> None:
     async with guest(server, tmp_path / "a") as a:
         for i in range(5):
-            await a.save(ALICE, f"tea number {i}", [], ORIGIN)
+            await a.save(f"tea number {i}", [], ORIGIN)
         assert len(await found(a, "tea")) == 5
         async with connected(server.url()) as database:
             await database.execute("DELETE FROM notes WHERE content <> 'tea number 1'")
@@ -325,9 +324,9 @@ async def test_a_fetch_that_is_killed_goes_on_where_it_was(server: Sqld, tmp_pat
     async with guest(server, tmp_path / "a") as a:
         for start in range(0, 520, 260):
             await asyncio.gather(
-                *(a.save(ALICE, f"fact {i} item{i}", [], ORIGIN) for i in range(start, start + 260))
+                *(a.save(f"fact {i} item{i}", [], ORIGIN) for i in range(start, start + 260))
             )
-        await embedded(a, ALICE, 520)
+        await embedded(a, 520)
     (tmp_path / "b").mkdir()
     command = [sys.executable, "-c", _FETCH, str(tmp_path / "b/memory.db"), server.url()]
     kept = []
@@ -343,11 +342,11 @@ async def test_a_fetch_that_is_killed_goes_on_where_it_was(server: Sqld, tmp_pat
         kept.append(rows(path, "SELECT COUNT(*) FROM notes")[0][0])
     assert kept == sorted(kept)
     async with guest(server, tmp_path / "b") as b:
-        outcome = await b.search(ALICE, "item510", top_k=1)
+        outcome = await b.search("item510", top_k=1)
         assert outcome.hits[0].text == "fact 510 item510"
-        assert b._parts.server is not None
-        while not b._parts.server.replica.progress(models.notes_of(ALICE)).complete_once:
-            await b.search(ALICE, "item510")
-        assert (await b.search(ALICE, "fact")).warnings == ()
+        assert b.store.server is not None
+        while not b.store.server.replica.progress(User(ALICE).notes).complete_once:
+            await b.search("item510")
+        assert (await b.search("fact")).warnings == ()
     for table in ("notes", "chunks", "chunks_vec", "chunks_fts_docsize"):
         assert rows(path, f"SELECT COUNT(*) FROM {table}") == [(520,)]

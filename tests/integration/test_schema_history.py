@@ -14,7 +14,7 @@ import pytest
 from wire.errors import Code
 
 from guest.errors import StorageError
-from guest.memory.factory import open_store
+from guest.memory.factory import open_file
 from guest.memory.models import MemoryConfig, Origin
 from guest.memory.storage.base import Statement
 from guest.memory.storage.erasure import Eraser
@@ -37,22 +37,22 @@ def path(tmp_path: Path) -> Path:
 async def fill(path: Path, **settings: Any) -> None:
     """A memory of this version, with notes, versions, a conversation and vectors."""
     async with opened(path, FakeEmbedder(), **settings) as memory:
-        note = (await memory.save(ALICE, "Allergic to walnuts", ["health"], ORIGIN)).note
-        await memory.update(ALICE, note.note_id, "Allergic to walnuts 🌰", None, ORIGIN)
+        note = (await memory.save("Allergic to walnuts", ["health"], ORIGIN)).note
+        await memory.update(note.note_id, "Allergic to walnuts 🌰", None, ORIGIN)
         read = Origin("agent", "test", "s1", "t1", "/shared/garden.md", material=True)
         for number in range(20):
-            await memory.save(ALICE, f"Chapter {number}. " + "A green book. " * 90, [], read)
-        await memory.conversations.create(ALICE, "s1")
+            await memory.save(f"Chapter {number}. " + "A green book. " * 90, [], read)
+        await memory.conversations.create("s1")
         for role, text in (("user", "Where are the spare keys?"), ("assistant", "In the hall.")):
             await memory.conversations.append(
-                ALICE, "s1", turn_id="t1", role=role, text=text, payload="{}"
+                "s1", turn_id="t1", role=role, text=text, payload="{}"
             )
-        await embedded(memory, ALICE, (await memory.statistics(ALICE)).passages)
+        await embedded(memory, (await memory.statistics()).passages)
 
 
 async def open_later(path: Path, key: str = "") -> LocalDatabase:
     """Open the file as a later version of the program would."""
-    database = await open_store(MemoryConfig(str(path), encryption_key=key), LATER)
+    database = await open_file(MemoryConfig(str(path), encryption_key=key), LATER)
     assert isinstance(database, LocalDatabase)
     return database
 
@@ -112,7 +112,7 @@ async def test_what_was_there_before_is_there_after_and_in_a_copy(path: Path) ->
     await check_whole(copy)
     shutil.copyfile(copy, path)
     async with opened(path, FakeEmbedder()) as memory:
-        assert (await memory.search(ALICE, "walnuts")).hits[0].matched_by == "both"
+        assert (await memory.search("walnuts")).hits[0].matched_by == "both"
 
 
 async def test_a_new_memory_leaves_no_copy(path: Path) -> None:
@@ -182,7 +182,7 @@ async def test_an_older_version_refuses_a_file_that_a_later_one_has_used(path: P
     await fill(path)
     await migrate_later(path)
     with pytest.raises(StorageError, match=f"knows up to {LATEST}") as caught:
-        await open_store(MemoryConfig(str(path)))
+        await open_file(MemoryConfig(str(path)))
     assert COPY in caught.value.resolution
     assert history(path) == versions(LATER)
 

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -31,37 +30,37 @@ async def test_a_backup_holds_everything_of_the_user_and_is_encrypted(
     remote: RemoteConfig, tmp_path: Path
 ) -> None:
     config = MemoryConfig(str(tmp_path / "memory.db"), encryption_key=KEY, remote=remote)
-    memory = await Memory.open(config, FakeEmbedder())
+    memory = await Memory.open(config, FakeEmbedder(), ALICE)
     try:
         for i in range(30):
-            await memory.save(ALICE, f"note {i} quixotry", ["tagged"], ORIGIN)
-        note = (await memory.save(ALICE, "likes tea", [], ORIGIN)).note
-        await memory.update(ALICE, note.note_id, "likes coffee", None, ORIGIN)
-        await memory.save(BOB, "nobody else's", [], ORIGIN)
-        await memory.conversations.create(ALICE, "s1", title="Keys")
+            await memory.save(f"note {i} quixotry", ["tagged"], ORIGIN)
+        note = (await memory.save("likes tea", [], ORIGIN)).note
+        await memory.update(note.note_id, "likes coffee", None, ORIGIN)
+        await Memory(memory.store, BOB).save("nobody else's", [], ORIGIN)
+        await memory.conversations.create("s1", title="Keys")
         await memory.conversations.append(
-            ALICE, "s1", turn_id="t1", role="user", text="where are they", payload="[]"
+            "s1", turn_id="t1", role="user", text="where are they", payload="[]"
         )
-        await embedded(memory, ALICE, (await memory.statistics(ALICE)).passages)
-        backups = Backups(tmp_path / "backups", KEY, partial(memory.copy_to, ALICE))
+        await embedded(memory, (await memory.statistics()).passages)
+        backups = Backups(tmp_path / "backups", KEY, memory.copy_to)
         made = await backups.make()
         assert (made.notes, made.sessions) == (31, 1)
-        expected, _ = await memory.list(ALICE, 100)
-        counts = await memory.statistics(ALICE)
+        expected, _ = await memory.list(100)
+        counts = await memory.statistics()
     finally:
         await memory.close()
     file = tmp_path / "backups" / made.name
     assert b"quixotry" not in file.read_bytes()
     assert [p.name for p in file.parent.iterdir()] == [made.name]
     async with opened(file, FakeEmbedder(), encryption_key=KEY) as copy:
-        assert (await copy.list(ALICE, 100))[0] == expected
-        assert (await copy.list(BOB, 100))[0] == []
-        found = await copy.statistics(ALICE)
+        assert (await copy.list(100))[0] == expected
+        assert (await Memory(copy.store, BOB).list(100))[0] == []
+        found = await copy.statistics()
         assert found.note_versions == counts.note_versions == 1
         assert found.passages_embedded == counts.passages
-        events = await copy.conversations.history(ALICE, "s1", 10)
+        events = await copy.conversations.history("s1", 10)
         assert [event.text for event in events] == ["where are they"]
-        assert (await copy.search(ALICE, "coffee")).hits[0].matched_by == "both"
+        assert (await copy.search("coffee")).hits[0].matched_by == "both"
 
 
 async def test_many_guests_at_once_migrate_a_server_once(remote: RemoteConfig) -> None:

@@ -38,40 +38,40 @@ def bytes_here(path: Path) -> bytes:
 async def test_a_session_is_forgotten_on_the_server_and_in_the_copy(path: Path) -> None:
     async with opened(path, FakeEmbedder()) as memory:
         for session_id, words in (("kept", "the roses"), ("gone", "code word quixotry")):
-            await memory.conversations.create(ALICE, session_id, f"about {words}")
+            await memory.conversations.create(session_id, f"about {words}")
             await memory.conversations.append(
-                ALICE, session_id, turn_id="t", role="user", text=words * 100, payload="[]"
+                session_id, turn_id="t", role="user", text=words * 100, payload="[]"
             )
-        passages = (await memory.statistics(ALICE)).passages
-        await embedded(memory, ALICE, passages)
-        found = await memory.search(ALICE, "quixotry", include_conversation=True)
+        passages = (await memory.statistics()).passages
+        await embedded(memory, passages)
+        found = await memory.search("quixotry", include_conversation=True)
         assert "quixotry" in found.hits[0].text
         assert b"quixotry" in bytes_here(path), "the test would see nothing"
-        await memory.sessions.forget(ALICE, "gone")
+        await memory.sessions.forget("gone")
         with pytest.raises(SessionNotFound):
-            await memory.conversations.history(ALICE, "gone", 10)
-        found = await memory.search(ALICE, "quixotry roses", include_conversation=True)
+            await memory.conversations.history("gone", 10)
+        found = await memory.search("quixotry roses", include_conversation=True)
         assert found.hits
         assert all("quixotry" not in hit.text for hit in found.hits)
         assert b"quixotry" not in bytes_here(path)
-        assert (await memory.statistics(ALICE)).passages < passages
+        assert (await memory.statistics()).passages < passages
 
 
 async def test_notes_of_a_forgotten_session_go_from_the_server_and_the_copy(path: Path) -> None:
     async with opened(path, FakeEmbedder()) as memory:
-        await memory.conversations.create(ALICE, "gone")
-        await memory.save(ALICE, "the roses", [], ORIGIN)
+        await memory.conversations.create("gone")
+        await memory.save("the roses", [], ORIGIN)
         here = Details(type="decision", rationale="because zephyrine", scope_session="gone")
-        await memory.save(ALICE, "code word quixotry", [], ORIGIN, here)
-        await embedded(memory, ALICE, 2)
-        assert (await memory.search(ALICE, "quixotry", only=Only("gone"))).hits
+        await memory.save("code word quixotry", [], ORIGIN, here)
+        await embedded(memory, 2)
+        assert (await memory.search("quixotry", only=Only("gone"))).hits
         assert b"quixotry" in bytes_here(path), "the test would see nothing"
-        await memory.sessions.forget(ALICE, "gone")
+        await memory.sessions.forget("gone")
         for only in (Only("gone"), Only("gone", superseded=True)):
-            found = await memory.search(ALICE, "quixotry roses", only=only)
+            found = await memory.search("quixotry roses", only=only)
             assert all("quixotry" not in hit.text for hit in found.hits)
         assert b"quixotry" not in bytes_here(path)
-        assert len((await memory.list(ALICE, 9, include_superseded=True))[0]) == 1
+        assert len((await memory.list(9, include_superseded=True))[0]) == 1
 
 
 async def test_conversations_are_forgotten_for_their_age(path: Path) -> None:
@@ -79,7 +79,7 @@ async def test_conversations_are_forgotten_for_their_age(path: Path) -> None:
     async with opened(path, retention_days=30) as memory:
         await used(memory, "old", now - timedelta(days=40))
         await used(memory, "fresh", now)
-        assert await memory.retention(ALICE).look() == 1
+        assert await memory.retention().look() == 1
         assert await names(memory) == {"fresh"}
 
 
@@ -87,12 +87,12 @@ async def test_vectors_made_anew_never_meet_the_old_ones_in_the_copy(path: Path)
     embedder = FakeEmbedder()
     async with opened(path, embedder) as memory:
         for word in ("tea", "rain", "trains"):
-            await memory.save(ALICE, f"likes {word}", [], ORIGIN)
-        await embedded(memory, ALICE, 3)
-        assert (await memory.search(ALICE, "tea")).hits[0].matched_by == "both"
+            await memory.save(f"likes {word}", [], ORIGIN)
+        await embedded(memory, 3)
+        assert (await memory.search("tea")).hits[0].matched_by == "both"
         embedder.refuses = lambda text: text.startswith("likes")
-        assert await memory.reembed(ALICE) == 3
-        assert (await memory.statistics(ALICE)).vectors == {"": 3}
-        found = await memory.search(ALICE, "tea")
+        assert await memory.reembed() == 3
+        assert (await memory.statistics()).vectors == {"": 3}
+        found = await memory.search("tea")
         assert found.hits[0].matched_by == "keyword"
         assert "3 passages have no vector yet" in found.warnings[0]

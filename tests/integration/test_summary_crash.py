@@ -14,7 +14,7 @@ from guest.agent.history import by_turn
 from guest.agent.prompt.summary import Summary
 from guest.memory.models import Event
 from tests.integration import summary_child
-from tests.integration.summary_child import MARK, SESSION_ID, SUMMARY_S, USER_ID
+from tests.integration.summary_child import MARK, SESSION_ID, SUMMARY_S
 from tests.unit.memory_support import opened
 
 ROUNDS = 8
@@ -78,22 +78,22 @@ async def _say_undisturbed(path: Path, number: int) -> None:
 
 async def _inspect(path: Path) -> tuple[list[Event], Summary | None]:
     async with opened(path) as memory:
-        events = await memory.conversations.history(USER_ID, SESSION_ID, 4000)
-        stored = await memory.state_of.read(USER_ID, SESSION_ID, "summary")
+        events = await memory.conversations.history(SESSION_ID, 4000)
+        stored = await memory.state_of.read(SESSION_ID, "summary")
         return events, Summary.model_validate_json(stored[0]) if stored else None
 
 
 async def test_several_builders_on_one_memory_summarise_once(tmp_path: Path) -> None:
     made: list[int] = []
     async with opened(tmp_path / "memory.db") as memory:
-        await memory.conversations.create(USER_ID, SESSION_ID)
+        await memory.conversations.create(SESSION_ID)
         loops = [summary_child.loop_on(memory, lambda: made.append(1)) for _ in range(3)]
         for number in range(1, 4):
             await summary_child.say(loops[0], number)
         await asyncio.gather(*(summary_child.say(loop, n) for n, loop in enumerate(loops, 4)))
-        before = await memory.state_of.read(USER_ID, SESSION_ID, "summary")
+        before = await memory.state_of.read(SESSION_ID, "summary")
         await asyncio.gather(*(summary_child.say(loop, n) for n, loop in enumerate(loops, 7)))
-        after = await memory.state_of.read(USER_ID, SESSION_ID, "summary")
+        after = await memory.state_of.read(SESSION_ID, "summary")
     assert after is not None
     assert len(made) > after[1]
     marks = MARK.findall(Summary.model_validate_json(after[0]).text)

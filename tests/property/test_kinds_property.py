@@ -22,7 +22,7 @@ from guest.memory.models import (
     NoteType,
     Only,
     SessionNotFound,
-    notes_of,
+    User,
 )
 from tests.support.examples import examples
 from tests.support.memory_lines import entities, exported
@@ -87,7 +87,7 @@ class World:
 
     async def open(self) -> None:
         path = self.directory / f"memory{next(self.stores)}.db"
-        self.memory = await Memory.open(MemoryConfig(db_path=str(path)), None)
+        self.memory = await Memory.open(MemoryConfig(db_path=str(path)), None, USER)
 
     async def step(self, action: tuple[Any, ...]) -> None:
         memory, model = self.memory, self.model
@@ -96,20 +96,20 @@ class World:
                 await self._save(text, Details())
             case "remember", text, kind, scope:
                 if scope and scope not in model.sessions:
-                    await memory.conversations.create(USER, scope)
+                    await memory.conversations.create(scope)
                     model.sessions[scope] = ()
                 await self._save(text, Details(type=kind, scope_session=scope))
             case "update", which, text:
                 note_id = self._note(which)
                 try:
-                    await memory.update(USER, note_id, text, None, ORIGIN)
+                    await memory.update(note_id, text, None, ORIGIN)
                     model.notes[note_id] = model.notes[note_id].updated(text)
                 except NoteNotFound:
                     assert note_id not in model.notes
             case "delete", which:
                 note_id = self._note(which)
                 try:
-                    await memory.delete(USER, note_id)
+                    await memory.delete(note_id)
                     model.remove(note_id)
                 except NoteNotFound:
                     assert note_id not in model.notes
@@ -117,7 +117,7 @@ class World:
                 await self._write(key, text, mode)
             case "clear", key:
                 keyed = model.keyed(key)
-                assert await memory.keyed.clear(USER, key) == (keyed is not None)
+                assert await memory.keyed.clear(key) == (keyed is not None)
                 if keyed is not None:
                     model.remove(keyed)
             case "supersede", which, by, scope:
@@ -127,12 +127,12 @@ class World:
                 await self._undo(self._note(which))
             case "forget", session_id:
                 try:
-                    await memory.sessions.forget(USER, session_id)
+                    await memory.sessions.forget(session_id)
                 except SessionNotFound:
                     assert session_id not in model.sessions
                 model.forget_session(session_id)
             case "search", query, scope:
-                found = await memory.search(USER, query, top_k=50, only=Only(scope))
+                found = await memory.search(query, top_k=50, only=Only(scope))
                 assert {hit.note_id: hit.text for hit in found.hits} == {
                     note_id: note.text
                     for note_id, note in model.visible_to(scope).items()
@@ -140,7 +140,6 @@ class World:
                 }
             case "recall", kind, scope, superseded:
                 recalled = await memory.typed.recall(
-                    USER,
                     types=[kind],
                     limit=50,
                     include_superseded=superseded,
@@ -152,16 +151,16 @@ class World:
                     if note.type == kind and (superseded or note.superseded_by is None)
                 }
             case ("again",):
-                before = await exported(memory, USER)
-                report = await memory.importer(USER).feed(before)
+                before = await exported(memory)
+                report = await memory.importer().feed(before)
                 assert (report.created, report.updated, report.problems) == (0, 0, [])
-                assert entities(await exported(memory, USER)) == entities(before)
+                assert entities(await exported(memory)) == entities(before)
             case ("move",):
                 await self._move()
 
     async def _save(self, text: str, details: Details) -> None:
         duplicates = self.model.duplicates(text, details.scope_session)
-        outcome = await self.memory.save(USER, text, [], ORIGIN, details)
+        outcome = await self.memory.save(text, [], ORIGIN, details)
         assert outcome.created == (not duplicates)
         note_id = outcome.note.note_id
         if duplicates:
@@ -173,7 +172,7 @@ class World:
 
     async def _write(self, key: str, text: str, mode: Any) -> None:
         note_id = self.model.keyed(key)
-        note = await self.memory.keyed.write(USER, key, text, mode, ORIGIN)
+        note = await self.memory.keyed.write(key, text, mode, ORIGIN)
         if note_id is None:
             self.issued.append(note.note_id)
             self.model.notes[note.note_id] = NoteModel(text, key=key)
@@ -185,13 +184,13 @@ class World:
     async def _supersede(self, note_id: str, by: str, scope: str) -> None:
         error = self.model.supersede_error(note_id, by, scope)
         with pytest.raises(error) if error else nullcontext():
-            await self.memory.typed.supersede(USER, note_id, replacement_id=by, session_id=scope)
+            await self.memory.typed.supersede(note_id, replacement_id=by, session_id=scope)
         if error is None:
             self.model.supersede(note_id, by)
 
     async def _undo(self, note_id: str) -> None:
         try:
-            undone = await self.memory.history.undo(USER, note_id, may_forget=True)
+            undone = await self.memory.history.undo(note_id, may_forget=True)
         except NoteNotFound:
             assert note_id not in self.model.notes
         else:
@@ -199,24 +198,24 @@ class World:
 
     async def _move(self) -> None:
         """Go on with a new store that has read what the one before has written."""
-        before = await exported(self.memory, USER)
+        before = await exported(self.memory)
         await self.memory.close()
         await self.open()
-        report = await self.memory.importer(USER).feed(before)
+        report = await self.memory.importer().feed(before)
         assert (report.updated, report.unchanged, report.problems) == (0, 0, [])
-        assert entities(await exported(self.memory, USER)) == entities(before)
+        assert entities(await exported(self.memory)) == entities(before)
 
     async def check(self) -> None:
-        listed, _ = await self.memory.list(USER, 1000, include_superseded=True)
+        listed, _ = await self.memory.list(1000, include_superseded=True)
         self.model.check_listed(listed)
-        used = await self.memory._database.execute(
-            "SELECT notes, bytes FROM usage WHERE namespace = ?", (notes_of(USER),)
+        used = await self.memory.store.database.execute(
+            "SELECT notes, bytes FROM usage WHERE namespace = ?", (User(USER).notes,)
         )
         texts = [text for note in self.model.notes.values() for text in note.texts]
         size = sum(len(text.encode()) for text in texts)
         assert used.rows in ((), ((len(self.model.notes), size),))
         assert used.rows or not texts
-        sessions = await self.memory.conversations.list(USER)
+        sessions = await self.memory.conversations.list()
         assert {session.session_id for session in sessions} == self.model.sessions.keys()
 
     def _note(self, which: int) -> str:

@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from guest.memory.factory import open_store
 from guest.memory.memory import Memory
 from guest.memory.models import (
     NoteNotFound,
@@ -74,8 +75,15 @@ class OwnDirections(FakeEmbedder):
 class Guest:
     """One guest's memory, with files in a directory of its own."""
 
-    def __init__(self, directory: Path, remote: RemoteConfig | None, **settings: Any) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        users: Sequence[str],
+        remote: RemoteConfig | None,
+        **settings: Any,
+    ) -> None:
         directory.mkdir()
+        self._users = users
         self._directory = directory
         self._remote = remote
         self._settings = settings
@@ -84,10 +92,11 @@ class Guest:
     async def open(self) -> None:
         path = self._directory / "memory.db"
         config = memory_config(path, remote=self._remote, **self._settings)
-        self.memory = await Memory.open(config, OwnDirections())
+        self.store = await open_store(config, OwnDirections())
+        self.memories = {user: Memory(self.store, user) for user in self._users}
 
     async def close(self) -> None:
-        await self.memory.close()
+        await self.store.close()
 
     async def reopen(self) -> None:
         await self.close()
@@ -99,7 +108,7 @@ class Guest:
         self._crashes += 1
         left, before = (
             self._directory.with_name(f"{self._directory.name}{self._crashes}"),
-            self.memory,
+            self.store,
         )
         subprocess.run(["cp", "-r", self._directory, left], check=True)
         self._directory = left
@@ -117,38 +126,38 @@ class World:
 
     async def step(self, guest: int, user_id: str, action: tuple[Any, ...]) -> None:
         acting = self.guests[guest % len(self.guests)]
-        memory, model = acting.memory, self.models[user_id]
+        memory, model = acting.memories[user_id], self.models[user_id]
         match action:
             case "save", text, tags:
-                await self._save(memory, user_id, model, text, tags)
+                await self._save(memory, model, text, tags)
                 await self._search_all(user_id, text)
             case "update", which, text, tags, version:
-                await self._update(memory, user_id, model, (self._note(which), text, tags, version))
+                await self._update(memory, model, (self._note(which), text, tags, version))
                 await self._search_all(user_id, text)
             case "delete", which:
                 note_id = self._note(which)
                 try:
-                    await memory.delete(user_id, note_id)
+                    await memory.delete(note_id)
                 except NoteNotFound:
                     assert note_id not in model.notes
                 else:
                     removed = model.remove(note_id)
                     await self._search_all(user_id, removed.text)
             case "search", query, tags:
-                await self._search(memory, user_id, model, query, tags)
+                await self._search(memory, model, query, tags)
             case "append", which, text:
                 session_id = f"{user_id}-session-{which % 3}"
-                await memory.conversations.create(user_id, session_id)
+                await memory.conversations.create(session_id)
                 said = (*model.sessions.get(session_id, ()), text)
                 model.sessions[session_id] = said
                 sequence = await memory.conversations.append(
-                    user_id, session_id, turn_id="t", role="user", text=text, payload="[]"
+                    session_id, turn_id="t", role="user", text=text, payload="[]"
                 )
                 assert sequence == len(said)
             case "forget", which:
                 session_id = f"{user_id}-session-{which % 3}"
                 try:
-                    await memory.sessions.forget(user_id, session_id)
+                    await memory.sessions.forget(session_id)
                 except SessionNotFound:
                     assert session_id not in model.sessions
                 else:
@@ -159,9 +168,9 @@ class World:
                 await acting.crash()
 
     async def _save(
-        self, memory: Memory, user_id: str, model: MemoryModel, text: str, tags: tuple[str, ...]
+        self, memory: Memory, model: MemoryModel, text: str, tags: tuple[str, ...]
     ) -> None:
-        outcome = await memory.save(user_id, text, tags, ORIGIN)
+        outcome = await memory.save(text, tags, ORIGIN)
         duplicates = model.duplicates(text)
         assert outcome.created == (not duplicates)
         assert {similar.note_id for similar in outcome.similar} <= model.notes.keys()
@@ -171,18 +180,14 @@ class World:
         else:
             assert outcome.note.note_id in duplicates
 
-    async def _update(
-        self, memory: Memory, user_id: str, model: MemoryModel, change: tuple[Any, ...]
-    ) -> None:
+    async def _update(self, memory: Memory, model: MemoryModel, change: tuple[Any, ...]) -> None:
         """Replace any version, or, with 0, the one that is there."""
         note_id, text, tags, version = change
         note = model.notes.get(note_id)
         if version == 0 and note is not None:
             version = note.version
         try:
-            updated = await memory.update(
-                user_id, note_id, text, tags, ORIGIN, expected_version=version
-            )
+            updated = await memory.update(note_id, text, tags, ORIGIN, expected_version=version)
         except NoteNotFound:
             assert note is None
         except StaleVersion as stale:
@@ -199,12 +204,12 @@ class World:
     async def _search_all(self, user_id: str, query: str) -> None:
         """Where several guests share a store, each finds what any of them has changed."""
         for guest in self.guests if len(self.guests) > 1 else ():
-            await self._search(guest.memory, user_id, self.models[user_id], query, ())
+            await self._search(guest.memories[user_id], self.models[user_id], query, ())
 
     async def _search(
-        self, memory: Memory, user_id: str, model: MemoryModel, query: str, tags: tuple[str, ...]
+        self, memory: Memory, model: MemoryModel, query: str, tags: tuple[str, ...]
     ) -> None:
-        found = await _whole(memory, user_id, query, tags)
+        found = await _whole(memory, query, tags)
         assert {hit.note_id for hit in found.hits} == {
             note_id
             for note_id, note in model.notes.items()
@@ -217,17 +222,18 @@ class World:
 
     async def check(self) -> None:
         """Every guest sees everything, and the indexes are in step with it."""
-        for memory in (guest.memory for guest in self.guests):
+        for guest in self.guests:
             for user_id, model in self.models.items():
-                listed, _ = await memory.list(user_id, 1000)
+                memory = guest.memories[user_id]
+                listed, _ = await memory.list(1000)
                 model.check_listed(listed)
-                sessions = await memory.conversations.list(user_id)
+                sessions = await memory.conversations.list()
                 assert {session.session_id for session in sessions} == model.sessions.keys()
                 for session_id, said in model.sessions.items():
-                    events = await memory.conversations.history(user_id, session_id, 1000)
+                    events = await memory.conversations.history(session_id, 1000)
                     assert tuple(event.text for event in events) == said
             for index in ("chunks_fts", "conversation_fts"):
-                await memory._database.execute(
+                await guest.store.database.execute(
                     f"INSERT INTO {index} ({index}, rank) VALUES ('integrity-check', 1)"
                 )
 
@@ -235,11 +241,11 @@ class World:
         return self.issued[which % len(self.issued)] if self.issued else "note-unknown"
 
 
-async def _whole(memory: Memory, user_id: str, query: str, tags: tuple[str, ...]) -> SearchOutcome:
+async def _whole(memory: Memory, query: str, tags: tuple[str, ...]) -> SearchOutcome:
     """What a search finds once nothing is missing: on a busy machine a server may be slow."""
     async with asyncio.timeout(60):
         while True:
-            found = await memory.search(user_id, query, top_k=20, tags=tags)
+            found = await memory.search(query, top_k=20, tags=tags)
             if not found.warnings:
                 return found
             await asyncio.sleep(0.05)
@@ -251,15 +257,15 @@ def play(steps: Sequence[Any], semantic: bool, remotes: Sequence[RemoteConfig | 
     async def run() -> None:
         async with AsyncExitStack() as stack:
             scratch = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=SCRATCH)))
-            guests = []
+            names = {user: f"{user}{scratch.name.replace('_', '-')}" for user in USERS}
+            users, guests = list(names.values()), []
             for number, remote in enumerate(remotes):
                 weight = 0.5 * semantic
-                guest = Guest(scratch / f"guest{number}-", remote, vector_weight=weight)
+                guest = Guest(scratch / f"guest{number}-", users, remote, vector_weight=weight)
                 await guest.open()
                 stack.push_async_callback(guest.close)
                 guests.append(guest)
-            names = {user: f"{user}{scratch.name.replace('_', '-')}" for user in USERS}
-            world = World(guests, {name: MemoryModel() for name in names.values()})
+            world = World(guests, {name: MemoryModel() for name in users})
             for guest_number, user, action in steps:
                 await world.step(guest_number, names[user], action)
             await world.check()

@@ -149,26 +149,26 @@ async def _there_and_back(
 ) -> None:
     with tempfile.TemporaryDirectory() as scratch:
         async with opened(Path(scratch) / "a.db") as a, opened(Path(scratch) / "b.db") as b:
-            report = await a.importer("alice").feed(file(*some_notes, *some_sessions))
+            report = await a.importer().feed(file(*some_notes, *some_sessions))
             assert report.problems == []
             assert report.created == len(some_notes) + len(some_sessions)
-            first = await exported(a, "alice")
+            first = await exported(a)
             assert _content(first) == _by_version([*some_notes, *some_sessions])
-            assert entities(await exported(a, "alice")) == entities(first)
-            report = await b.importer("alice").feed(first)
+            assert entities(await exported(a)) == entities(first)
+            report = await b.importer().feed(first)
             assert report.problems == []
-            second = await exported(b, "alice")
+            second = await exported(b)
             assert entities(second) == entities(first)
             assert second.splitlines()[-1] == first.splitlines()[-1]
             shuffled = [
                 each for each in first.splitlines(keepends=True) if b'"kind":"h' not in each
             ]
             chance.shuffle(shuffled)
-            report = await b.importer("alice").feed(
+            report = await b.importer().feed(
                 first.splitlines(keepends=True)[0] + b"".join(shuffled)
             )
             assert (report.created, report.updated, report.problems) == (0, 0, [])
-            assert entities(await exported(b, "alice")) == entities(first)
+            assert entities(await exported(b)) == entities(first)
 
 
 def _content(export: bytes) -> dict[Any, Any]:

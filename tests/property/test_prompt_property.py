@@ -132,10 +132,7 @@ async def _build(drawn: Drawn) -> list[Prepared]:
     pipeline = FakePipeline([tool(name, nothing) for name in OFFERED])
     made = builder(pipeline, OfflineModel(), drawn.settings, memory, drawn.context_tokens)
     request = TurnRequest(ToolContext("alice", "s1", "now", "test"), ASKED)
-    return [
-        await made.build(request, drawn.events, await made.summary_of("alice", "s1"))
-        for _ in range(2)
-    ]
+    return [await made.build(request, drawn.events, await made.summary_of("s1")) for _ in range(2)]
 
 
 def _marks(texts: Sequence[str]) -> Counter[str]:

@@ -26,16 +26,14 @@ def test_no_query_makes_a_search_raise(queries: list[str]) -> None:
     async def run() -> None:
         with tempfile.TemporaryDirectory(dir=SCRATCH) as scratch:
             async with opened(Path(scratch) / "memory.db", FakeEmbedder()) as memory:
-                await memory.save("alice", "tea and a b AND OR NOT", ["x"], ORIGIN)
-                await memory.conversations.create("alice", "s")
+                await memory.save("tea and a b AND OR NOT", ["x"], ORIGIN)
+                await memory.conversations.create("s")
                 await memory.conversations.append(
-                    "alice", "s", turn_id="t", role="user", text="tea NEAR a", payload="[]"
+                    "s", turn_id="t", role="user", text="tea NEAR a", payload="[]"
                 )
                 for query in queries:
                     for conversation in (False, True):
-                        found = await memory.search(
-                            "alice", query, include_conversation=conversation
-                        )
+                        found = await memory.search(query, include_conversation=conversation)
                         assert "could not be searched" not in "".join(found.warnings)
                         assert all(0 <= hit.score <= 1 for hit in found.hits)
 

@@ -46,7 +46,7 @@ class World:
         match action:
             case ("save",):
                 text = self._text()
-                note_id = (await self.memory.save(USER, text, (), ORIGIN)).note.note_id
+                note_id = (await self.memory.save(text, (), ORIGIN)).note.note_id
                 self.issued.append(note_id)
                 self.model.notes[note_id] = NoteModel(text)
             case "supersede", which, other:
@@ -58,7 +58,7 @@ class World:
             case "update", which:
                 note_id, text = self._note(which), self._text()
                 try:
-                    await self.memory.update(USER, note_id, text, None, ORIGIN)
+                    await self.memory.update(note_id, text, None, ORIGIN)
                 except NoteNotFound:
                     assert note_id not in self.model.notes
                 else:
@@ -69,15 +69,15 @@ class World:
     async def _supersede(self, note_id: str, by: str) -> None:
         error = self.model.supersede_error(note_id, by)
         with pytest.raises(error) if error else nullcontext():
-            await self.memory.typed.supersede(USER, note_id, replacement_id=by)
+            await self.memory.typed.supersede(note_id, replacement_id=by)
         if error is None:
             self.model.supersede(note_id, by)
 
     async def _swap(self, one: str, other: str) -> None:
         """Each is to replace the other, at the same moment."""
         outcomes = await asyncio.gather(
-            self.memory.typed.supersede(USER, one, replacement_id=other),
-            self.memory.typed.supersede(USER, other, replacement_id=one),
+            self.memory.typed.supersede(one, replacement_id=other),
+            self.memory.typed.supersede(other, replacement_id=one),
             return_exceptions=True,
         )
         for note_id, by, outcome in ((one, other, outcomes[0]), (other, one, outcomes[1])):
@@ -89,7 +89,7 @@ class World:
     async def _undo(self, note_id: str, may_forget: bool) -> None:
         note = self.model.notes.get(note_id)
         try:
-            undone = await self.memory.history.undo(USER, note_id, may_forget=may_forget)
+            undone = await self.memory.history.undo(note_id, may_forget=may_forget)
         except NoteNotFound:
             assert note is None
         except UndoRefused:
@@ -101,11 +101,11 @@ class World:
 
     async def check(self) -> None:
         """Memory holds what the model does, and every chain has an end."""
-        listed, _ = await self.memory.list(USER, 100, include_superseded=True)
+        listed, _ = await self.memory.list(100, include_superseded=True)
         self.model.check_listed(listed)
         for note_id in self.model.notes:
             self.model.chain(note_id)
-        changes, _ = await self.memory.history.changes(USER, limit=1000)
+        changes, _ = await self.memory.history.changes(limit=1000)
         assert {
             (change.note_id, change.version, change.change == "supersede") for change in changes
         } == {
@@ -132,7 +132,7 @@ class World:
 def test_notes_never_replace_each_other_in_a_circle(steps: list[tuple[Any, ...]]) -> None:
     async def play() -> None:
         with tempfile.TemporaryDirectory(dir=SCRATCH) as scratch:
-            memory = await Memory.open(MemoryConfig(str(Path(scratch, "memory.db"))), None)
+            memory = await Memory.open(MemoryConfig(str(Path(scratch, "memory.db"))), None, USER)
             try:
                 world = World(memory)
                 for action in [("save",), ("save",), ("save",), *steps]:

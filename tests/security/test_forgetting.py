@@ -57,13 +57,13 @@ def visible(content: bytes, secrets: Collection[str]) -> bool:
 
 
 async def all_terms(memory: Memory) -> set[str]:
-    result = await memory._database.execute("SELECT term FROM chunks_terms")
+    result = await memory.store.database.execute("SELECT term FROM chunks_terms")
     return {str(row[0]) for row in result.rows}
 
 
 async def separators_of_dead_terms(memory: Memory) -> list[bytes]:
     """What stands between the pages of the index and begins no living term."""
-    result = await memory._database.execute("SELECT term FROM chunks_fts_idx")
+    result = await memory.store.database.execute("SELECT term FROM chunks_fts_idx")
     living = [term.encode() for term in await all_terms(memory)]
     separators = [term[1:] for (term,) in result.rows if isinstance(term, bytes)]
     assert len(separators) > 1, "the test would see nothing"
@@ -77,18 +77,18 @@ def path(tmp_path: Path) -> Path:
 
 async def test_note_versions_index_and_log_hold_nothing_of_a_deleted_note(path: Path) -> None:
     async with opened(path, FakeEmbedder()) as memory:
-        await memory.save(ALICE, "the garden needs water", [], ORIGIN)
-        note = (await memory.save(ALICE, "code word quixotry", ["tagquark"], ORIGIN)).note
-        await memory.update(ALICE, note.note_id, "code word zephyrine", None, ORIGIN)
-        await memory.update(ALICE, note.note_id, "code word byzantium", None, ORIGIN)
+        await memory.save("the garden needs water", [], ORIGIN)
+        note = (await memory.save("code word quixotry", ["tagquark"], ORIGIN)).note
+        await memory.update(note.note_id, "code word zephyrine", None, ORIGIN)
+        await memory.update(note.note_id, "code word byzantium", None, ORIGIN)
         words = [b"quixotry", b"zephyrin", b"byzantium", b"tagquark", note.note_id.encode()]
         before = file_bytes(path)
         assert all(word in before for word in words), "the test would see nothing"
-        await memory.delete(ALICE, note.note_id)
+        await memory.delete(note.note_id)
         after = file_bytes(path)
         assert [word for word in words if word in after] == []
         assert b"garden" in after
-        assert (await memory.search(ALICE, "water")).hits
+        assert (await memory.search("water")).hits
 
 
 @pytest.mark.parametrize("number", range(3))
@@ -104,27 +104,27 @@ async def test_nothing_is_left_after_many_changes(
             text, secrets = writer.text()
             action = chance.random()
             if action < 0.6 or not alive:
-                note = (await memory.save(ALICE, text, [], ORIGIN)).note
+                note = (await memory.save(text, [], ORIGIN)).note
                 alive[note.note_id] = secrets
             elif action < 0.8:
                 note_id = chance.choice(list(alive))
-                await memory.update(ALICE, note_id, text, None, ORIGIN)
+                await memory.update(note_id, text, None, ORIGIN)
                 alive[note_id] += secrets
             else:
                 note_id = chance.choice(list(alive))
-                await memory.delete(ALICE, note_id)
+                await memory.delete(note_id)
                 dead += alive.pop(note_id)
         living = [secret for secrets in alive.values() for secret in secrets]
         content = file_bytes(path)
         assert visible(content, living), "the test would see nothing"
         note_id = chance.choice(list(alive))
-        await memory.delete(ALICE, note_id)
+        await memory.delete(note_id)
         dead += alive.pop(note_id)
         living = [secret for secrets in alive.values() for secret in secrets]
         assert left_over(path, dead, living) == []
         assert await separators_of_dead_terms(memory) == []
         index = "INSERT INTO chunks_fts (chunks_fts, rank) VALUES ('integrity-check', 1)"
-        await memory._database.execute(index)
+        await memory.store.database.execute(index)
     assert rows(path, "PRAGMA integrity_check") == [("ok",)]
     assert len(dead) > 100
 
@@ -133,18 +133,18 @@ async def test_an_interrupted_erasure_is_finished_at_the_next_start(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with opened(path) as memory:
-        await memory.save(ALICE, "kept", [], ORIGIN)
-        note = (await memory.save(ALICE, "code word quixotry", [], ORIGIN)).note
+        await memory.save("kept", [], ORIGIN)
+        note = (await memory.save("code word quixotry", [], ORIGIN)).note
         with monkeypatch.context() as patched:
             patched.setattr(LocalDatabase, "checkpoint", _fail_to_checkpoint)
             with pytest.raises(OSError, match="cut off"):
-                await memory.delete(ALICE, note.note_id)
+                await memory.delete(note.note_id)
         with pytest.raises(NoteNotFound):
-            await memory.get(ALICE, note.note_id)
+            await memory.get(note.note_id)
     async with opened(path) as memory:
         assert b"quixotry" not in file_bytes(path)
-        assert (await memory._database.execute("SELECT * FROM erasures")).rows == ()
-        assert (await memory.search(ALICE, "kept")).hits
+        assert (await memory.store.database.execute("SELECT * FROM erasures")).rows == ()
+        assert (await memory.search("kept")).hits
 
 
 async def _fail_to_checkpoint(_: LocalDatabase) -> None:
@@ -153,8 +153,8 @@ async def _fail_to_checkpoint(_: LocalDatabase) -> None:
 
 async def test_a_cancelled_deletion_still_erases(path: Path) -> None:
     async with opened(path) as memory:
-        note = (await memory.save(ALICE, "code word quixotry", [], ORIGIN)).note
-        task = asyncio.create_task(memory.delete(ALICE, note.note_id))
+        note = (await memory.save("code word quixotry", [], ORIGIN)).note
+        task = asyncio.create_task(memory.delete(note.note_id))
         await asyncio.sleep(0)
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -166,26 +166,26 @@ async def test_a_cancelled_deletion_still_erases(path: Path) -> None:
 async def test_what_was_never_saved_is_nowhere(path: Path) -> None:
     """A refused duplicate is rolled back, and its text is in no file twice."""
     async with opened(path) as memory:
-        await memory.save(ALICE, "code word quixotry", [], ORIGIN)
-        assert not (await memory.save(ALICE, "code word quixotry", ["tagquark"], ORIGIN)).created
+        await memory.save("code word quixotry", [], ORIGIN)
+        assert not (await memory.save("code word quixotry", ["tagquark"], ORIGIN)).created
         assert b"tagquark" not in file_bytes(path)
 
 
 async def test_other_users_notes_are_untouched(path: Path) -> None:
     async with opened(path) as memory:
-        mine = (await memory.save(ALICE, "shared words quixotry", [], ORIGIN)).note
-        await memory.save("bob", "shared words quixotry", [], ORIGIN)
-        await memory.delete(ALICE, mine.note_id)
-        assert (await memory.search("bob", "quixotry")).hits
-        assert not (await memory.search(ALICE, "quixotry")).hits
+        mine = (await memory.save("shared words quixotry", [], ORIGIN)).note
+        await Memory(memory.store, "bob").save("shared words quixotry", [], ORIGIN)
+        await memory.delete(mine.note_id)
+        assert (await Memory(memory.store, "bob").search("quixotry")).hits
+        assert not (await memory.search("quixotry")).hits
         content = file_bytes(path)
         assert len(re.findall(b"shared words quixotry", content)) == 2  # note and passage
 
 
 async def test_the_index_holds_no_word_that_only_a_deleted_note_had(path: Path) -> None:
     async with opened(path) as memory:
-        await memory.save(ALICE, "green tea", [], ORIGIN)
-        note = (await memory.save(ALICE, "green quixotry", [], ORIGIN)).note
+        await memory.save("green tea", [], ORIGIN)
+        note = (await memory.save("green quixotry", [], ORIGIN)).note
         assert "quixotri" in await all_terms(memory)
-        await memory.delete(ALICE, note.note_id)
+        await memory.delete(note.note_id)
         assert await all_terms(memory) == {"green", "tea"}

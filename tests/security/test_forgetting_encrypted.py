@@ -23,7 +23,7 @@ def path(tmp_path: Path) -> Path:
 
 async def decrypted(memory: Memory, path: Path) -> bytes:
     """Every page of a database in use, with what is in its log, and of the copies beside it."""
-    await memory._database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    await memory.store.database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     assert path.with_name("memory.db-wal").stat().st_size == 0
     content = b""
     for file in sorted(path.parent.glob("memory.db*")):
@@ -39,14 +39,14 @@ async def decrypted(memory: Memory, path: Path) -> bytes:
 
 async def test_a_deleted_note_is_gone_from_the_pages(path: Path) -> None:
     async with opened(path, FakeEmbedder(), encryption_key=KEY) as memory:
-        await memory.save(ALICE, "the garden needs water", [], ORIGIN)
-        note = (await memory.save(ALICE, "code word quixotry", ["tagquark"], ORIGIN)).note
-        await memory.update(ALICE, note.note_id, "code word zephyrine", None, ORIGIN)
+        await memory.save("the garden needs water", [], ORIGIN)
+        note = (await memory.save("code word quixotry", ["tagquark"], ORIGIN)).note
+        await memory.update(note.note_id, "code word zephyrine", None, ORIGIN)
         words = [b"quixotry", b"zephyrin", b"tagquark", note.note_id.encode()]
         before = await decrypted(memory, path)
         assert all(word in before for word in words), "the test would see nothing"
         assert not any(word in file_bytes(path) for word in words)
-        await memory.delete(ALICE, note.note_id)
+        await memory.delete(note.note_id)
         after = await decrypted(memory, path)
         assert [word for word in words if word in after] == []
         assert b"garden" in after
@@ -61,19 +61,19 @@ async def test_nothing_is_left_after_many_changes(path: Path, chance: random.Ran
             text, secrets = writer.text()
             action = chance.random()
             if action < 0.6 or not alive:
-                note = (await memory.save(ALICE, text, [], ORIGIN)).note
+                note = (await memory.save(text, [], ORIGIN)).note
                 alive[note.note_id] = secrets
             elif action < 0.8:
                 note_id = chance.choice(list(alive))
-                await memory.update(ALICE, note_id, text, None, ORIGIN)
+                await memory.update(note_id, text, None, ORIGIN)
                 alive[note_id] += secrets
             else:
                 note_id = chance.choice(list(alive))
                 dead += alive.pop(note_id)
-                await memory.delete(ALICE, note_id)
+                await memory.delete(note_id)
         note_id = chance.choice(list(alive))
         dead += alive.pop(note_id)
-        await memory.delete(ALICE, note_id)
+        await memory.delete(note_id)
         living = {secret for secrets in alive.values() for secret in secrets}
         content = await decrypted(memory, path)
         assert visible(content, living), "the test would see nothing"
@@ -90,10 +90,10 @@ async def test_nothing_is_left_after_many_changes(path: Path, chance: random.Ran
 
 async def test_automatic_copies_go_with_the_first_deletion(path: Path) -> None:
     async with opened(path, encryption_key=KEY) as memory:
-        note = (await memory.save(ALICE, "code word quixotry", [], ORIGIN)).note
+        note = (await memory.save("code word quixotry", [], ORIGIN)).note
         for name in ("before-v2", "before-restore-20260101T000000Z"):
-            await memory.copy_to(ALICE, path.with_name(f"memory.db.{name}"))
+            await memory.copy_to(path.with_name(f"memory.db.{name}"))
         assert b"quixotry" in await decrypted(memory, path)
-        await memory.delete(ALICE, note.note_id)
+        await memory.delete(note.note_id)
         assert b"quixotry" not in await decrypted(memory, path)
         assert sorted(p.name for p in path.parent.glob("memory.db.before-*")) == []

@@ -9,7 +9,7 @@ import pytest
 
 from guest.memory.conversations import purge
 from guest.memory.memory import Memory
-from guest.memory.models import Details, NoteNotFound, Only, Origin, notes_of
+from guest.memory.models import Details, NoteNotFound, Only, Origin, User
 from guest.memory.notes import repository, writer
 from guest.memory.storage.local import LocalDatabase
 from tests.security.test_forgetting import left_over
@@ -36,25 +36,25 @@ async def used(memory: Memory) -> tuple[int, int]:
         SELECT SUM(note), SUM(length(CAST(content AS BLOB))) FROM (
             SELECT 1 AS note, content FROM notes UNION ALL SELECT 0, content FROM note_versions)
     """
-    (truth,) = (await memory._database.execute(counted)).rows
-    (said,) = (await memory._database.execute("SELECT notes, bytes FROM usage")).rows
+    (truth,) = (await memory.store.database.execute(counted)).rows
+    (said,) = (await memory.store.database.execute("SELECT notes, bytes FROM usage")).rows
     assert said == truth
     return said  # type: ignore[return-value]
 
 
 async def forget_by_deleting(memory: Memory, note_id: str) -> None:
-    await memory.delete(ALICE, note_id)
+    await memory.delete(note_id)
 
 
 async def forget_by_clearing(memory: Memory, note_id: str) -> None:
-    assert await memory.keyed.clear(ALICE, "plan zephyrine")
+    assert await memory.keyed.clear("plan zephyrine")
 
 
 async def forget_by_undoing(memory: Memory, note_id: str) -> None:
     """Back over the undone supersession and all versions, to before the first."""
     done: list[str] = []
     while not done or done[-1] != "forgotten":
-        done.append((await memory.history.undo(ALICE, note_id, may_forget=True)).done)
+        done.append((await memory.history.undo(note_id, may_forget=True)).done)
     assert done == ["current_again", "restored", "restored", "forgotten"]
 
 
@@ -64,19 +64,19 @@ async def test_a_keyed_note_is_gone_with_all_that_was_known_of_it(
     path: Path, forget: Callable[[Memory, str], Awaitable[None]], key: str
 ) -> None:
     async with opened(path, FakeEmbedder(), encryption_key=key) as memory:
-        kept = (await memory.save(ALICE, "the garden needs water", [], ORIGIN)).note
+        kept = (await memory.save("the garden needs water", [], ORIGIN)).note
         before = await used(memory)
         name = "plan zephyrine"
-        note = await memory.keyed.write(ALICE, name, "about byzantium", "replace", READ)
-        await memory.keyed.write(ALICE, name, "then heliotrope", "append", ORIGIN)
+        note = await memory.keyed.write(name, "about byzantium", "replace", READ)
+        await memory.keyed.write(name, "then heliotrope", "append", ORIGIN)
         details = Details("decision", 0.5, "because of cochineal", 1.0)
-        await memory._database.execute(
+        await memory.store.database.execute(
             "UPDATE notes SET rationale = ?, tags = '[\"tagquark\"]'", (details.rationale,)
         )
-        await memory.keyed.write(ALICE, name, "only obsidian", "replace", ORIGIN)
-        await memory.typed.supersede(ALICE, note.note_id, reason="it was xylophone")
-        await memory.typed.supersede(ALICE, kept.note_id, replacement_id=note.note_id)
-        await memory._database.execute(
+        await memory.keyed.write(name, "only obsidian", "replace", ORIGIN)
+        await memory.typed.supersede(note.note_id, reason="it was xylophone")
+        await memory.typed.supersede(kept.note_id, replacement_id=note.note_id)
+        await memory.store.database.execute(
             "UPDATE notes SET rationale = '', tags = '[]' WHERE key IS NULL"
         )
         words = [b"zephyrin", b"byzantium", b"heliotrope", b"cochineal", b"tagquark"]
@@ -90,67 +90,67 @@ async def test_a_keyed_note_is_gone_with_all_that_was_known_of_it(
         assert [word for word in words if word in content] == []
         assert b"garden" in content
         assert await used(memory) == before
-        assert await memory.keyed.activity(ALICE, datetime.now(UTC).date()) == []
+        assert await memory.keyed.activity(datetime.now(UTC).date()) == []
         with pytest.raises(NoteNotFound):
-            await memory.get(ALICE, note.note_id)
-        orphan = (await memory.get(ALICE, kept.note_id)).superseded
+            await memory.get(note.note_id)
+        orphan = (await memory.get(kept.note_id)).superseded
         assert orphan is not None
         assert orphan.by == ""
-        assert (await memory.list(ALICE, 10))[0] == []
+        assert (await memory.list(10))[0] == []
 
 
 async def scoped(memory: Memory, session_id: str, text: str) -> str:
     origin = Origin("agent", "cli", session_id, "t1", link="/shared/quixotry.md", material=True)
     details = Details("decision", 0.5, f"why {text[:40]}", 1.0, session_id)
-    return (await memory.save(ALICE, text, ["tagquark"], origin, details)).note.note_id
+    return (await memory.save(text, ["tagquark"], origin, details)).note.note_id
 
 
 async def replaced_behind_the_tools(memory: Memory, note_id: str, by: str) -> None:
     """A note that all sessions see, by one that a single session sees: no tool does that."""
     sql = "UPDATE notes SET superseded_by = ? WHERE note_id = ?"
-    await memory._database.execute(sql, (by, note_id))
+    await memory.store.database.execute(sql, (by, note_id))
 
 
 @pytest.mark.parametrize("key", ["", KEY])
 async def test_a_session_takes_the_notes_with_it_that_only_it_sees(path: Path, key: str) -> None:
     async with opened(path, FakeEmbedder(), encryption_key=key) as memory:
         for session_id in ("gone", "kept"):
-            await memory.conversations.create(ALICE, session_id)
-        everywhere = (await memory.save(ALICE, "the garden needs water", [], ORIGIN)).note
+            await memory.conversations.create(session_id)
+        everywhere = (await memory.save("the garden needs water", [], ORIGIN)).note
         beside = await scoped(memory, "kept", "roses in may")
         before = await used(memory)
         first = await scoped(memory, "gone", "code word zephyrine")
-        await memory.update(ALICE, first, "code word byzantium", None, ORIGIN)
+        await memory.update(first, "code word byzantium", None, ORIGIN)
         second = await scoped(memory, "gone", "about heliotrope " * 200)
         await memory.typed.supersede(
-            ALICE, first, reason="obsidian", replacement_id=second, session_id="gone"
+            first, reason="obsidian", replacement_id=second, session_id="gone"
         )
-        replaced = (await memory.save(ALICE, "it rains", [], ORIGIN)).note
+        replaced = (await memory.save("it rains", [], ORIGIN)).note
         await replaced_behind_the_tools(memory, replaced.note_id, second)
-        await embedded(memory, ALICE, (await memory.statistics(ALICE)).passages)
-        assert (await memory.search(ALICE, "heliotrope", only=Only("gone"))).hits
+        await embedded(memory, (await memory.statistics()).passages)
+        assert (await memory.search("heliotrope", only=Only("gone"))).hits
         words = [b"zephyrin", b"byzantium", b"heliotrope", b"obsidian", b"tagquark", b"quixotry"]
         words += [first.encode(), second.encode()]
         content = await bytes_of(memory, path, key)
         assert [word for word in words if word not in content] == [], "the test would see nothing"
-        await memory.update(ALICE, beside, "roses in may", [], ORIGIN)
-        await memory.update(ALICE, beside, "roses in june", [], ORIGIN)
+        await memory.update(beside, "roses in may", [], ORIGIN)
+        await memory.update(beside, "roses in june", [], ORIGIN)
 
-        await memory.sessions.forget(ALICE, "gone")
+        await memory.sessions.forget("gone")
 
-        await memory.delete(ALICE, beside)
+        await memory.delete(beside)
         content = await bytes_of(memory, path, key)
         assert [word for word in words if word in content] == []
-        assert (await memory.get(ALICE, everywhere.note_id)).superseded is None
-        orphan = (await memory.get(ALICE, replaced.note_id)).superseded
+        assert (await memory.get(everywhere.note_id)).superseded is None
+        orphan = (await memory.get(replaced.note_id)).superseded
         assert orphan is not None
         assert orphan.by == ""
-        await memory.delete(ALICE, replaced.note_id)
+        await memory.delete(replaced.note_id)
         assert await used(memory) == (before[0] - 1, before[1] - len("roses in may"))
         for only in (Only("gone"), Only("gone", superseded=True), Only()):
-            found = await memory.search(ALICE, "heliotrope byzantium", only=only)
+            found = await memory.search("heliotrope byzantium", only=only)
             assert [hit.note_id for hit in found.hits if hit.note_id != everywhere.note_id] == []
-        statistics = await memory.statistics(ALICE)
+        statistics = await memory.statistics()
         assert statistics.passages == statistics.passages_embedded == 1
     if not key:
         assert rows(path, "SELECT COUNT(*) FROM note_versions") == [(0,)]
@@ -159,12 +159,16 @@ async def test_a_session_takes_the_notes_with_it_that_only_it_sees(path: Path, k
 
 async def test_an_old_session_takes_its_notes_with_it(path: Path) -> None:
     async with opened(path, retention_days=30) as memory:
-        await memory.conversations.create(ALICE, "old")
+        await memory.conversations.create("old")
         await scoped(memory, "old", "code word zephyrine")
-        await memory._database.execute("UPDATE sessions SET updated_at = '2020-01-01T00:00:00.0Z'")
-        assert await memory.retention(ALICE).look() == 1
+        await memory.store.database.execute(
+            "UPDATE sessions SET updated_at = '2020-01-01T00:00:00.0Z'"
+        )
+        assert await memory.retention().look() == 1
         assert left_over(path, ["zephyrine", "tagquark", "quixotry"], []) == []
-        assert (await memory._database.execute("SELECT notes, bytes FROM usage")).rows == ((0, 0),)
+        assert (await memory.store.database.execute("SELECT notes, bytes FROM usage")).rows == (
+            (0, 0),
+        )
 
 
 @pytest.mark.parametrize("delay", [0, 30])
@@ -176,13 +180,15 @@ async def test_what_a_scratchpad_said_long_ago_is_gone(
     steps = [f"step {number}" for number in range(10, 9 + repository.VERSIONS_KEPT)]
     async with opened(path) as memory:
         for text in ("zephyrine", "byzantium", *steps):
-            await memory.keyed.write(ALICE, repository.SCRATCHPAD, text, "replace", READ)
+            await memory.keyed.write(repository.SCRATCHPAD, text, "replace", READ)
         assert b"zephyrine" in file_bytes(path)
-        await memory.keyed.write(ALICE, repository.SCRATCHPAD, "and on", "append", ORIGIN)
+        await memory.keyed.write(repository.SCRATCHPAD, "and on", "append", ORIGIN)
         async with asyncio.timeout(60):
-            while not delay and (await memory._database.execute("SELECT 1 FROM erasures")).rows:
+            while (
+                not delay and (await memory.store.database.execute("SELECT 1 FROM erasures")).rows
+            ):
                 await asyncio.sleep(0.005)
-        texts = [entry.text for entry in (await memory.history.changes(ALICE))[0]]
+        texts = [entry.text for entry in (await memory.history.changes())[0]]
         assert texts == [f"{steps[-1]}\nand on", *steps[::-1], "byzantium"]
         assert await used(memory) == (1, sum(map(len, texts)))
     async with opened(path):
@@ -206,19 +212,19 @@ async def test_many_notes_of_a_session_go_in_slices_and_are_hidden_at_once(
         return await executed(self, sql, arguments)  # type: ignore[arg-type]
 
     async with opened(path, FakeEmbedder()) as memory:
-        await memory.conversations.create(ALICE, "gone")
-        kept = (await memory.save(ALICE, "kept", [], ORIGIN)).note
+        await memory.conversations.create("gone")
+        kept = (await memory.save("kept", [], ORIGIN)).note
         for number in range(20):
             await scoped(memory, "gone", f"zephyrine {number}")
         with monkeypatch.context() as patched:
             patched.setattr(LocalDatabase, "execute", failing)
             with pytest.raises(OSError, match="cut off"):
-                await memory.sessions.forget(ALICE, "gone")
-        assert [note.note_id for note in (await memory.list(ALICE, 30))[0]] == [kept.note_id]
+                await memory.sessions.forget("gone")
+        assert [note.note_id for note in (await memory.list(30))[0]] == [kept.note_id]
         for only in (Only(), Only("gone")):
-            hits = (await memory.search(ALICE, "zephyrine", only=only)).hits
+            hits = (await memory.search("zephyrine", only=only)).hits
             assert [hit.text for hit in hits if "zephyrine" in hit.text] == []
-        assert (await memory.typed.recall(ALICE, limit=50, session_id="gone")).notes == (kept,)
+        assert (await memory.typed.recall(limit=50, session_id="gone")).notes == (kept,)
         assert b"zephyrine" in file_bytes(path)
     async with opened(path) as memory:
         assert b"zephyrine" not in file_bytes(path)
@@ -229,26 +235,24 @@ async def test_many_notes_of_a_session_go_in_slices_and_are_hidden_at_once(
 async def test_notes_go_while_others_are_written(path: Path) -> None:
     """What is resident for searching stays in step while sessions and keyed notes go."""
     async with opened(path, FakeEmbedder()) as memory:
-        await memory.save(ALICE, "the garden", [], ORIGIN)
-        await embedded(memory, ALICE, 1)
-        assert (await memory.search(ALICE, "garden")).hits
+        await memory.save("the garden", [], ORIGIN)
+        await embedded(memory, 1)
+        assert (await memory.search("garden")).hits
 
         async def one(number: int) -> None:
             session_id = f"s{number}"
-            await memory.conversations.create(ALICE, session_id)
+            await memory.conversations.create(session_id)
             await scoped(memory, session_id, f"zephyrine {number}")
-            await memory.keyed.write(ALICE, session_id, f"zephyrine {number}", "append", READ)
-            await memory.save(ALICE, f"roses {number}", [], ORIGIN)
-            await asyncio.gather(
-                memory.sessions.forget(ALICE, session_id), memory.keyed.clear(ALICE, session_id)
-            )
+            await memory.keyed.write(session_id, f"zephyrine {number}", "append", READ)
+            await memory.save(f"roses {number}", [], ORIGIN)
+            await asyncio.gather(memory.sessions.forget(session_id), memory.keyed.clear(session_id))
 
         await asyncio.gather(*map(one, range(8)))
-        await embedded(memory, ALICE, 9)
-        found = await memory.search(ALICE, "roses zephyrine", top_k=20)
+        await embedded(memory, 9)
+        found = await memory.search("roses zephyrine", top_k=20)
         assert {hit.text for hit in found.hits} == {f"roses {number}" for number in range(8)}
         assert found.warnings == ()
-        resident = memory._vectors._of(notes_of(ALICE)).resident
+        resident = memory.store.vectors._of(User(ALICE).notes).resident
         assert resident is not None
         assert len(resident) == 9
         assert b"zephyrine" not in file_bytes(path)

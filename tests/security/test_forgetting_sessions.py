@@ -22,13 +22,13 @@ def path(tmp_path: Path) -> Path:
 
 async def say(memory: Memory, session_id: str, text: str, role: str = "user") -> None:
     await memory.conversations.append(
-        ALICE, session_id, turn_id="t1", role=role, text=text, payload=f'["{text}"]'
+        session_id, turn_id="t1", role=role, text=text, payload=f'["{text}"]'
     )
 
 
 async def separators_of_dead_terms(memory: Memory) -> list[bytes]:
     """What stands between the pages of the conversations' index and begins no living term."""
-    database = memory._database
+    database = memory.store.database
     terms = await database.execute("SELECT term FROM conversation_terms")
     living = [str(term).encode() for (term,) in terms.rows]
     index = await database.execute("SELECT term FROM conversation_fts_idx")
@@ -40,33 +40,33 @@ async def separators_of_dead_terms(memory: Memory) -> list[bytes]:
 async def test_titles_events_payloads_state_index_and_log_hold_nothing(path: Path) -> None:
     async with opened(path, FakeEmbedder()) as memory:
         for session_id in ("kept", "gone"):
-            await memory.conversations.create(ALICE, session_id, "a trip to zanzibar", "cli")
-        await memory.sessions.rename(ALICE, "kept", "the garden")
-        await memory.sessions.rename(ALICE, "gone", "the quixotry file")
+            await memory.conversations.create(session_id, "a trip to zanzibar", "cli")
+        await memory.sessions.rename("kept", "the garden")
+        await memory.sessions.rename("gone", "the quixotry file")
         await say(memory, "kept", "the roses need water")
         await say(memory, "gone", "code word zephyrine")
         await say(memory, "gone", "a byzantium of tool output " * 200, "tool")
-        await memory._database.execute(
+        await memory.store.database.execute(
             "INSERT INTO session_state VALUES ('gone', 'summary', 'about heliotrope', 1, '')"
         )
         origin = Origin(actor="user", session_id="gone", turn_id="t1")
-        await memory.save(ALICE, "a note about cochineal", [], origin)
-        await embedded(memory, ALICE, (await memory.statistics(ALICE)).passages)
+        await memory.save("a note about cochineal", [], origin)
+        await embedded(memory, (await memory.statistics()).passages)
         words = [b"zanzibar", b"quixotry", b"zephyrin", b"byzantium", b"heliotrope"]
         assert all(word in file_bytes(path) for word in words), "the test would see nothing"
 
-        await memory.sessions.forget(ALICE, "gone")
+        await memory.sessions.forget("gone")
 
         after = file_bytes(path)
         assert [word for word in words if word in after] == []
         assert b"roses" in after
         with pytest.raises(SessionNotFound):
-            await memory.conversations.history(ALICE, "gone", 10)
-        found = await memory.search(ALICE, "code word zephyrine", include_conversation=True)
+            await memory.conversations.history("gone", 10)
+        found = await memory.search("code word zephyrine", include_conversation=True)
         assert all("zephyrine" not in hit.text for hit in found.hits)
-        assert (await memory.search(ALICE, "cochineal")).hits, "the user's notes stay"
-        assert (await memory.search(ALICE, "roses", include_conversation=True)).hits
-        statistics = await memory.statistics(ALICE)
+        assert (await memory.search("cochineal")).hits, "the user's notes stay"
+        assert (await memory.search("roses", include_conversation=True)).hits
+        statistics = await memory.statistics()
         assert statistics.passages == statistics.passages_embedded == 2
     assert rows(path, "SELECT COUNT(*) FROM chunks_vec") == [(2,)]
     assert rows(path, "PRAGMA foreign_key_check") == []
@@ -86,7 +86,7 @@ async def test_nothing_is_left_after_many_sessions(
             action = chance.random()
             if action < 0.15 or not alive:
                 session_id = f"s{number}"
-                await memory.conversations.create(ALICE, session_id, secrets[0])
+                await memory.conversations.create(session_id, secrets[0])
                 alive[session_id] = secrets[:1]
             elif action < 0.92:
                 session_id = chance.choice(list(alive))
@@ -94,17 +94,17 @@ async def test_nothing_is_left_after_many_sessions(
                 alive[session_id] += secrets
             else:
                 session_id = chance.choice(list(alive))
-                await memory.sessions.forget(ALICE, session_id)
+                await memory.sessions.forget(session_id)
                 dead += alive.pop(session_id)
         living = [secret for secrets in alive.values() for secret in secrets]
         content = file_bytes(path)
         assert visible(content, living), "the test would see nothing"
-        await memory.sessions.forget(ALICE, session_id := chance.choice(list(alive)))
+        await memory.sessions.forget(session_id := chance.choice(list(alive)))
         dead += alive.pop(session_id)
         living = [secret for secrets in alive.values() for secret in secrets]
         assert left_over(path, dead, living) == []
         assert await separators_of_dead_terms(memory) == []
-        await memory._database.execute(
+        await memory.store.database.execute(
             "INSERT INTO conversation_fts (conversation_fts, rank) VALUES ('integrity-check', 1)"
         )
     assert rows(path, "PRAGMA integrity_check") == [("ok",)]
@@ -118,14 +118,14 @@ async def test_an_interrupted_erasure_is_finished_at_the_next_start(
         raise OSError("cut off")
 
     async with opened(path) as memory:
-        await memory.conversations.create(ALICE, "gone")
+        await memory.conversations.create("gone")
         await say(memory, "gone", "code word quixotry")
         with monkeypatch.context() as patched:
             patched.setattr(LocalDatabase, "checkpoint", fail)
             with pytest.raises(OSError, match="cut off"):
-                await memory.sessions.forget(ALICE, "gone")
+                await memory.sessions.forget("gone")
         with pytest.raises(SessionNotFound):
-            await memory.conversations.get(ALICE, "gone")
+            await memory.conversations.get("gone")
     async with opened(path):
         assert b"quixotry" not in file_bytes(path)
     assert rows(path, "SELECT * FROM erasures") == []
@@ -133,9 +133,9 @@ async def test_an_interrupted_erasure_is_finished_at_the_next_start(
 
 async def test_a_cancelled_caller_does_not_stop_the_forgetting(path: Path) -> None:
     async with opened(path) as memory:
-        await memory.conversations.create(ALICE, "gone")
+        await memory.conversations.create("gone")
         await say(memory, "gone", "code word quixotry")
-        task = asyncio.create_task(memory.sessions.forget(ALICE, "gone"))
+        task = asyncio.create_task(memory.sessions.forget("gone"))
         while memory.in_use._holders == {} and not memory.sessions._forgetting.locked():
             await asyncio.sleep(0)
         task.cancel()

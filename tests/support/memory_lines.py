@@ -8,9 +8,9 @@ from guest.memory.memory import Memory
 TIME = "2026-11-21T09:30:00.000000Z"
 
 
-async def exported(memory: Memory, user_id: str) -> bytes:
+async def exported(memory: Memory) -> bytes:
     """A whole export."""
-    return b"".join([part.lines async for part in memory.export(user_id)])
+    return b"".join([part.lines async for part in memory.export()])
 
 
 def entities(export: bytes) -> list[bytes]:

@@ -98,7 +98,7 @@ class TurnHouse:
 
     async def notes(self) -> list[Note]:
         """All of Alice's notes, oldest first."""
-        found, _ = await self.memory.list("alice", 100, include_superseded=True)
+        found, _ = await self.memory.list(100, include_superseded=True)
         return list(reversed(found))
 
     async def _watch(self, progress: Progress) -> None:
@@ -145,7 +145,7 @@ async def turn_house(
     for name in ("shared", "tmp", "vault"):
         (path / name).mkdir(exist_ok=True)
     config = memory_config(path / "memory.db", **settings)
-    memory = await Memory.open(config, None)
+    memory = await Memory.open(config, None, "alice")
     roots = Roots({name: path / name for name in ("shared", "tmp", "vault")})
     tools = [*composition.tools_of_memory(memory, config.settings.typed_scope), *file_tools(roots)]
     if wrap is not None:
@@ -157,7 +157,7 @@ async def turn_house(
     ]
     on = offered(("memory", "typed_memory", "working_memory"), off)
     try:
-        await memory.conversations.create("alice", "s1")
+        await memory.conversations.create("s1")
         pipeline = ToolPipeline(
             Registry(tools),
             disabled=set(TOOLS) - on,

@@ -86,7 +86,7 @@ async def opened(
     `remote_of` says which."""
     if remote_of is not None:
         settings["remote"] = await remote_of(path)
-    memory = await Memory.open(memory_config(path, **settings), embedder)
+    memory = await Memory.open(memory_config(path, **settings), embedder, "alice")
     try:
         yield memory
     finally:
@@ -100,10 +100,10 @@ async def until(condition: Callable[[], bool], timeout: float = 60.0) -> None:
             await asyncio.sleep(0.005)
 
 
-async def embedded(memory: Memory, user_id: str, passages: int) -> None:
+async def embedded(memory: Memory, passages: int) -> None:
     """Wait until so many of a user's passages have a vector."""
     async with asyncio.timeout(60):
-        while (await memory.statistics(user_id)).passages_embedded != passages:
+        while (await memory.statistics()).passages_embedded != passages:
             await asyncio.sleep(0.005)
 
 

@@ -103,9 +103,9 @@ class ContextBuilder:
         self._relevant = Relevant(memory, budget, redact)
         self._working = Working(memory.keyed, self._offered, self._window.note, redact)
 
-    async def summary_of(self, user_id: str, session_id: str) -> Rolled:
+    async def summary_of(self, session_id: str) -> Rolled:
         """The summary of a session's earlier turns as it is stored. Never fails."""
-        return await self._summaries.latest(user_id, session_id)
+        return await self._summaries.latest(session_id)
 
     async def build(
         self, request: TurnRequest, events: Sequence[Event], latest: Rolled
@@ -119,7 +119,7 @@ class ContextBuilder:
         context = request.context
         since = [event for event in events if not 0 < event.sequence <= latest.through]
         rolled, working_memory, found = await asyncio.gather(
-            self._summaries.roll(context.user_id, context.session_id, latest, since),
+            self._summaries.roll(context.session_id, latest, since),
             self._working.of(context),
             self._relevant.find(context, request.text),
         )

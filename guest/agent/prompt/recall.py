@@ -90,7 +90,6 @@ class Searchable(Protocol):
 
     async def search(
         self,
-        user_id: str,
         query: str,
         *,
         top_k: int = 5,
@@ -156,7 +155,6 @@ class Relevant:
         try:
             async with asyncio.timeout(self._timeout_s):
                 outcome = await self._memory.search(
-                    context.user_id,
                     text[:QUERY_MAX_CHARS],
                     top_k=_LOOKED_UP,
                     include_conversation=True,

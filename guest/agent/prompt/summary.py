@@ -225,11 +225,9 @@ _NAME: Final = "summary"
 class State(Protocol):
     """The part of `guest.memory.conversations.sessions.SessionState` that summaries need."""
 
-    async def read(self, user_id: str, session_id: str, name: str) -> tuple[str, int] | None: ...
+    async def read(self, session_id: str, name: str) -> tuple[str, int] | None: ...
 
-    async def swap(
-        self, user_id: str, session_id: str, name: str, value: str, expected_epoch: int
-    ) -> bool: ...
+    async def swap(self, session_id: str, name: str, value: str, expected_epoch: int) -> bool: ...
 
 
 class Summary(BaseModel, frozen=True):
@@ -265,10 +263,10 @@ class Summaries:
         self._settings = settings
         self._window = Window.of(settings)
 
-    async def latest(self, user_id: str, session_id: str) -> Rolled:
+    async def latest(self, session_id: str) -> Rolled:
         """The summary as stored; an empty one where there is none."""
         try:
-            stored = await self._state.read(user_id, session_id, _NAME)
+            stored = await self._state.read(session_id, _NAME)
         except StorageError as error:
             log.warning("the summary of a session could not be read: %s", error.brief)
             return Rolled(None)
@@ -281,9 +279,7 @@ class Summaries:
             log.warning("an unreadable summary of a session is made anew")
             return Rolled(Summary(), epoch)
 
-    async def roll(
-        self, user_id: str, session_id: str, latest: Rolled, events: Sequence[Event]
-    ) -> Rolled:
+    async def roll(self, session_id: str, latest: Rolled, events: Sequence[Event]) -> Rolled:
         """Summarise the oldest of `events`, those after `latest`, where they are too many.
 
         Of two that do so at once the loser gets the winner's. Nothing is done where the
@@ -303,14 +299,14 @@ class Summaries:
         )
         try:
             value = summary.model_dump_json()
-            won = await self._state.swap(user_id, session_id, _NAME, value, latest.epoch)
+            won = await self._state.swap(session_id, _NAME, value, latest.epoch)
         except StorageError as error:
             log.warning("the summary of a session could not be stored: %s", error.brief)
             return Rolled(summary, latest.epoch, made.usage)
         if won:
             log.info("a session is summarised", extra={"count": len(folded)})
             return Rolled(summary, latest.epoch + 1, made.usage)
-        winner = await self.latest(user_id, session_id)
+        winner = await self.latest(session_id)
         return Rolled(winner.summary, winner.epoch, made.usage)
 
     def _too_old(self, events: Sequence[Event]) -> list[Event]:

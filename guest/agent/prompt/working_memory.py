@@ -39,9 +39,9 @@ _T = TypeVar("_T")
 class Keyed(Protocol):
     """The part of `guest.memory.notes.keyed.KeyedNotes` that is shown."""
 
-    async def read(self, user_id: str, key: str) -> Note | None: ...
+    async def read(self, key: str) -> Note | None: ...
 
-    async def activity(self, user_id: str, day: date) -> list[Activity]: ...
+    async def activity(self, day: date) -> list[Activity]: ...
 
 
 @dataclass(frozen=True)
@@ -71,13 +71,12 @@ class Working:
 
     async def of(self, context: ToolContext) -> Shown:
         """What a turn is shown. Never fails: what cannot be read is said to be so."""
-        user = context.user_id
         try:
             async with asyncio.timeout(_TIMEOUT_S):
                 handoff, scratchpad, activity = await asyncio.gather(
-                    self._if("write_session_handoff", lambda: self._keyed.read(user, HANDOFF)),
-                    self._if("scratch_note", lambda: self._keyed.read(user, SCRATCHPAD)),
-                    self._if("write_memory", lambda: self._keyed.activity(user, _today())),
+                    self._if("write_session_handoff", lambda: self._keyed.read(HANDOFF)),
+                    self._if("scratch_note", lambda: self._keyed.read(SCRATCHPAD)),
+                    self._if("write_memory", lambda: self._keyed.activity(_today())),
                 )
         except Exception as error:
             log.warning("working memory was not read for a turn", exc_info=error)

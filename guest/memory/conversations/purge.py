@@ -10,8 +10,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, cast
 
-from guest.memory import models
-from guest.memory.models import now
+from guest.memory.models import User, now
 from guest.memory.search.vector_store import VectorStore
 from guest.memory.storage.base import AnswerLost, Database, Statement, apply
 
@@ -69,36 +68,37 @@ EXISTS (SELECT 1 FROM sessions
 """The condition for a passage in `chunks` that is on its way out."""
 
 
-async def disown(database: Database, user_id: str, session_id: str) -> None:
+async def disown(database: Database, user: User, session_id: str) -> None:
     """Take a session from its user; nothing of it is found from now on.
 
     Raises `ConstraintViolated` where the user has no such session.
     """
     await apply(
         database,
-        Statement(_REQUIRE, (session_id, user_id)),
-        Statement(_DISOWN, (_MARK + user_id, session_id)),
-        Statement(_HIDE, (models.notes_of(user_id), session_id)),
-        Statement(_TELL_COPIES, (models.conversations_of(user_id),)),
+        Statement(_REQUIRE, (session_id, user.id)),
+        Statement(_DISOWN, (_MARK + user.id, session_id)),
+        Statement(_HIDE, (user.notes, session_id)),
+        Statement(_TELL_COPIES, (user.conversations,)),
     )
 
 
-async def purge(database: Database, vectors: VectorStore, user_id: str = "") -> list[int]:
+async def purge(database: Database, vectors: VectorStore, user: User | None = None) -> list[int]:
     """Remove what is left of disowned sessions, of one user or of all; it is to be
     erased afterwards.
 
     The ids of the passages that went, as far as they are known.
     """
-    result = await database.execute(_DISOWNED, (user_id and _MARK + user_id,))
+    result = await database.execute(_DISOWNED, (_MARK + user.id if user else "",))
     removed: list[int] = []
     for session_id, marked in cast("Sequence[tuple[str, str]]", result.rows):
-        owner = marked.removeprefix(_MARK)
-        scoped = (models.notes_of(owner), session_id)
-        said = models.conversations_of(owner)
+        owner = User(marked.removeprefix(_MARK))
+        scoped = (owner.notes, session_id)
         removed += await _remove_passages(database, vectors, scoped[0], _NOTE_CHUNKS, scoped)
         await apply(database, Statement(_UNREPLACE, (scoped[0], *scoped)))
         await _remove_rows(database, _NOTES, scoped)
-        removed += await _remove_passages(database, vectors, said, _CHUNKS, (session_id,))
+        removed += await _remove_passages(
+            database, vectors, owner.conversations, _CHUNKS, (session_id,)
+        )
         await _remove_rows(database, _EVENTS, (session_id,))
         await apply(
             database,

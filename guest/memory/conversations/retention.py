@@ -19,9 +19,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, cast
 
-from guest.memory import models
 from guest.memory.conversations.sessions import SessionAdmin
-from guest.memory.models import at
+from guest.memory.models import User, at
 from guest.memory.storage.base import Database, Statement, apply
 
 log = logging.getLogger(__name__)
@@ -73,14 +72,14 @@ class Retention:
         self,
         database: Database,
         sessions: SessionAdmin,
-        user_id: str,
+        user: User,
         days: int,
         *,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._database = database
         self._sessions = sessions
-        self._user_id = user_id
+        self._user = user
         self._age = timedelta(days=days)
         self._clock = clock
         self._task: asyncio.Task[None] | None = None
@@ -111,7 +110,7 @@ class Retention:
         forgotten = 0
         while True:
             due = await self._due(now)
-            done = await self._sessions.forget_all(self._user_id, due)
+            done = await self._sessions.forget_all(due)
             forgotten += done
             if not done or len(due) < _SLICE:
                 break
@@ -144,20 +143,18 @@ class Retention:
         )
 
     async def _known(self) -> _Known:
-        result = await self._database.execute(
-            _KNOWN, (self._user_id, models.notes_of(self._user_id))
-        )
+        result = await self._database.execute(_KNOWN, (self._user.id, self._user.notes))
         sessions, notes, looked, not_before = cast("tuple[Any, ...]", result.rows[0])
         content = max(sessions or "", notes or "")
         return _Known(max(content, looked or ""), content, not_before or "")
 
     async def _due(self, now: datetime) -> list[str]:
-        arguments = (self._user_id, at(now - self._age), at(now + _PATIENCE), _SLICE)
+        arguments = (self._user.id, at(now - self._age), at(now + _PATIENCE), _SLICE)
         result = await self._database.execute(_DUE, arguments)
         return [cast(str, row[0]) for row in result.rows]
 
     async def _remember(self, now: datetime, not_before: str) -> None:
-        await apply(self._database, Statement(_REMEMBER, (self._user_id, at(now), not_before)))
+        await apply(self._database, Statement(_REMEMBER, (self._user.id, at(now), not_before)))
 
     async def _run(self) -> None:
         while True:

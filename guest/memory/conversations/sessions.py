@@ -9,10 +9,9 @@ from typing import Final, cast
 from wire.errors import Code
 
 from guest.errors import StorageError
-from guest.memory import models
 from guest.memory.conversations.purge import disown, purge
 from guest.memory.conversations.store import Conversations
-from guest.memory.models import Session, SessionBusy, SessionNotFound, now
+from guest.memory.models import Session, SessionBusy, SessionNotFound, User, now
 from guest.memory.search.vector_store import VectorStore
 from guest.memory.storage.base import AnswerLost, ConstraintViolated, Database, Statement, apply
 from guest.memory.storage.changes import Unbroken, afterwards
@@ -64,30 +63,29 @@ INSERT INTO session_state (session_id, name, value, epoch, updated_at)
 
 
 class SessionState:
-    """Named values of all users' sessions; they go when their session is forgotten."""
+    """Named values of a user's sessions; they go when their session is forgotten."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, user: User) -> None:
         self._database = database
+        self._user = user
 
-    async def read(self, user_id: str, session_id: str, name: str) -> tuple[str, int] | None:
+    async def read(self, session_id: str, name: str) -> tuple[str, int] | None:
         """The value and its epoch, which is 1 for the first one; None where there is none,
         or no such session of the user. Raises `StorageError`."""
-        result = await self._database.execute(_READ, (session_id, name, user_id))
+        result = await self._database.execute(_READ, (session_id, name, self._user.id))
         return cast("tuple[str, int]", result.rows[0]) if result.rows else None
 
-    async def swap(
-        self, user_id: str, session_id: str, name: str, value: str, expected_epoch: int
-    ) -> bool:
+    async def swap(self, session_id: str, name: str, value: str, expected_epoch: int) -> bool:
         """Replace the value that has `expected_epoch`, 0 meaning that there is none yet.
 
         False, and nothing changed, where another epoch is there or the user has no
         such session: read again then. Raises `StorageError`.
         """
-        change = (session_id, name, user_id, value, expected_epoch, now())
+        change = (session_id, name, self._user.id, value, expected_epoch, now())
         try:
             return (await self._database.execute(_SWAP, change)).rows_affected == 1
         except AnswerLost:
-            return await self.read(user_id, session_id, name) == (value, expected_epoch + 1)
+            return await self.read(session_id, name) == (value, expected_epoch + 1)
 
 
 _FORGETTING: Final = "its removal"
@@ -116,7 +114,7 @@ SELECT (SELECT COUNT(*) FROM sessions JOIN forgotten USING (session_id) WHERE cr
 
 
 class SessionAdmin:
-    """What a user does with whole sessions; every method sees only those of its `user_id`."""
+    """What a user does with whole sessions."""
 
     def __init__(
         self,
@@ -126,6 +124,7 @@ class SessionAdmin:
         eraser: Eraser,
         in_use: InUse,
         unbroken: Unbroken,
+        user: User,
     ) -> None:
         self._database = database
         self._conversations = conversations
@@ -133,27 +132,28 @@ class SessionAdmin:
         self._eraser = eraser
         self._in_use = in_use
         self._unbroken = unbroken
+        self._user = user
         self._forgetting = asyncio.Lock()
 
-    async def rename(self, user_id: str, session_id: str, title: str) -> Session:
+    async def rename(self, session_id: str, title: str) -> Session:
         """Give a session another title. Raises `SessionNotFound`."""
-        await apply(self._database, Statement(_RENAME, (title, session_id, user_id)))
+        await apply(self._database, Statement(_RENAME, (title, session_id, self._user.id)))
         with afterwards("the session is renamed; it could not be read again"):
-            return await self._conversations.get(user_id, session_id)
+            return await self._conversations.get(session_id)
 
-    async def archive(self, user_id: str, session_id: str, *, archived: bool) -> Session:
+    async def archive(self, session_id: str, *, archived: bool) -> Session:
         """Put a session away, or take it out again; it is searched either way.
 
         Archiving twice keeps the first moment. Raises `SessionNotFound`.
         """
         moment = now() if archived else ""
         await apply(
-            self._database, Statement(_ARCHIVE, (moment, session_id, user_id, int(archived)))
+            self._database, Statement(_ARCHIVE, (moment, session_id, self._user.id, int(archived)))
         )
         with afterwards("the session was moved; it could not be read again"):
-            return await self._conversations.get(user_id, session_id)
+            return await self._conversations.get(session_id)
 
-    async def forget(self, user_id: str, session_id: str) -> None:
+    async def forget(self, session_id: str) -> None:
         """Remove a session with everything that was said in it, and the notes that only
         it sees; no byte of it stays.
 
@@ -162,38 +162,37 @@ class SessionAdmin:
         it. After any other error the session is not found any more; what is left
         of it goes with the next one that is forgotten, or at the next start.
         """
-        await self._conversations.get(user_id, session_id)
+        await self._conversations.get(session_id)
         self._in_use.check(session_id)
-        if not await self.forget_all(user_id, [session_id]):
+        if not await self.forget_all([session_id]):
             raise SessionNotFound(session_id)
 
-    async def forget_all(self, user_id: str, session_ids: Sequence[str]) -> int:
+    async def forget_all(self, session_ids: Sequence[str]) -> int:
         """Forget several sessions, and what an earlier attempt has left; how many.
 
         Those that are in use or gone already are left out.
         """
-        return await self._unbroken.run(self._forget_all(user_id, session_ids))
+        return await self._unbroken.run(self._forget_all(session_ids))
 
-    async def _forget_all(self, user_id: str, session_ids: Sequence[str]) -> int:
+    async def _forget_all(self, session_ids: Sequence[str]) -> int:
         async with self._forgetting:
             began = now()
-            disowned = [each for each in session_ids if await self._disown(user_id, each)]
+            disowned = [each for each in session_ids if await self._disown(each)]
             with afterwards("what was to be forgotten is; removing every byte is not finished"):
-                await self._remove(user_id, disowned, began)
+                await self._remove(disowned, began)
         return len(disowned)
 
-    async def _disown(self, user_id: str, session_id: str) -> bool:
+    async def _disown(self, session_id: str) -> bool:
         try:
             with self._in_use.held(session_id, _FORGETTING):
-                await disown(self._database, user_id, session_id)
+                await disown(self._database, self._user, session_id)
         except (SessionBusy, ConstraintViolated):
             return False
         return True
 
-    async def _remove(self, user_id: str, disowned: Sequence[str], began: str) -> None:
-        removed = await purge(self._database, self._vectors, user_id)
-        namespace = models.notes_of(user_id)
-        arguments = (json.dumps(disowned), json.dumps(removed), began, namespace)
+    async def _remove(self, disowned: Sequence[str], began: str) -> None:
+        removed = await purge(self._database, self._vectors, self._user)
+        arguments = (json.dumps(disowned), json.dumps(removed), began, self._user.notes)
         left = cast(int, (await self._database.execute(_TRACES, arguments)).rows[0][0])
         if left:
             raise StorageError(

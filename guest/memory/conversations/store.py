@@ -12,9 +12,8 @@ from wire.errors import Code
 from wire.limits import SEQUENCE_MAX
 
 from guest.errors import StorageError
-from guest.memory import models
 from guest.memory.indexing.indexer import Indexer
-from guest.memory.models import Event, Role, Session, SessionNotFound, now
+from guest.memory.models import Event, Role, Session, SessionNotFound, User, now
 from guest.memory.search.chunking import passages_of
 from guest.memory.search.vector_store import VectorStore
 from guest.memory.storage.base import (
@@ -150,7 +149,6 @@ Events = list[Event]
 class Said:
     """An event on its way into the store; the moment sets it apart within its turn."""
 
-    user_id: str
     session_id: str
     turn_id: str
     role: Role
@@ -167,16 +165,26 @@ class Said:
 
 
 class Conversations:
-    """All users' conversations; every method sees only those of its `user_id`."""
+    """One user's conversations."""
 
-    def __init__(self, database: Database, vectors: VectorStore, indexer: Indexer) -> None:
+    def __init__(
+        self,
+        database: Database,
+        vectors: VectorStore,
+        indexer: Indexer,
+        user: User,
+    ) -> None:
         self._database = database
         self._vectors = vectors
         self._indexer = indexer
+        self._user = user
+
+    @property
+    def user_id(self) -> str:
+        return self._user.id
 
     async def create(
         self,
-        user_id: str,
         session_id: str = "",
         title: str = "",
         channel: str = "",
@@ -186,29 +194,26 @@ class Conversations:
 
         Raises `SessionNotFound` where the id is another user's.
         """
-        models.conversations_of(user_id)
         session_id = session_id or f"session-{uuid.uuid4()}"
-        created = (session_id, user_id, title, channel, now(), parent_id)
+        created = (session_id, self._user.id, title, channel, now(), parent_id)
         await apply(self._database, Statement(_CREATE, created))
-        return await self.get(user_id, session_id)
+        return await self.get(session_id)
 
-    async def get(self, user_id: str, session_id: str) -> Session:
+    async def get(self, session_id: str) -> Session:
         """One session. Raises `SessionNotFound`."""
-        result = await self._database.execute(_GET, (session_id, user_id))
+        result = await self._database.execute(_GET, (session_id, self._user.id))
         if not result.rows:
             raise SessionNotFound(session_id)
-        return _session(user_id, result.rows[0])
+        return _session(result.rows[0])
 
-    async def list(
-        self, user_id: str, limit: int = 50, *, include_archived: bool = False
-    ) -> Sessions:
+    async def list(self, limit: int = 50, *, include_archived: bool = False) -> Sessions:
         """Up to `limit` sessions, the latest used first."""
-        arguments = (user_id, int(include_archived), _positive(limit))
+        arguments = (self._user.id, int(include_archived), _positive(limit))
         result = await self._database.execute(_LIST, arguments)
-        return [_session(user_id, row) for row in result.rows]
+        return [_session(row) for row in result.rows]
 
     async def append(
-        self, user_id: str, session_id: str, *, turn_id: str, role: str, text: str, payload: str
+        self, session_id: str, *, turn_id: str, role: str, text: str, payload: str
     ) -> int:
         """Add one event; durable when it returns its sequence number.
 
@@ -219,15 +224,15 @@ class Conversations:
         `SessionNotFound`; `StorageError` RESOURCE_EXHAUSTED after `SEQUENCE_MAX`
         events; `ValueError` for an unknown role.
         """
-        return await self._store(said(user_id, session_id, turn_id, role, text, payload))
+        return await self._store(said(session_id, turn_id, role, text, payload))
 
-    async def history(self, user_id: str, session_id: str, limit: int) -> Events:
+    async def history(self, session_id: str, limit: int) -> Events:
         """The last `limit` events, oldest first. Raises `SessionNotFound`."""
         result = await self._database.execute(
-            _HISTORY, (session_id, session_id, user_id, _positive(limit))
+            _HISTORY, (session_id, session_id, self._user.id, _positive(limit))
         )
         if not result.rows:
-            await self.get(user_id, session_id)
+            await self.get(session_id)
         return [Event(*cast("tuple[Any, ...]", row)) for row in reversed(result.rows)]
 
     def unstored(self, session_id: str) -> str:  # noqa: ARG002 - for stores that may be away
@@ -237,14 +242,14 @@ class Conversations:
 
     async def _store(self, event: Said, *, again: bool = False) -> int:
         """Add an event; with `again` only if an earlier attempt has not."""
-        namespace = models.conversations_of(event.user_id)
+        namespace = self._user.conversations
         session_id, written = event.session_id, event.written_at
         appended = (session_id, event.turn_id, event.role, event.text, event.payload, written)
         statements = (
-            Statement(_REQUIRE, (session_id, event.user_id)),
+            Statement(_REQUIRE, (session_id, self._user.id)),
             Statement(_TOUCH, (written, session_id, event.turn_id)),
             Statement(_APPEND, appended),
-            indexing(event.user_id, session_id, event.role, event.text, written),
+            indexing(namespace, session_id, event.role, event.text, written),
             refresh(session_id),
         )
         guard = (Statement(_REQUIRE_NEW, event.identity),) if again else ()
@@ -266,18 +271,17 @@ class Conversations:
         """An event that is stored already, with its passages; why not, where it is not."""
         found = await self._database.execute(_FIND, event.identity)
         if not found.rows:
-            await self.get(event.user_id, event.session_id)
+            await self.get(event.session_id)
             raise _full(event.session_id)
         sequence, chunk_ids = cast("tuple[int, str]", found.rows[0])
         return sequence, json.loads(chunk_ids)
 
 
-def said(user_id: str, session_id: str, turn_id: str, role: str, text: str, payload: str) -> Said:
+def said(session_id: str, turn_id: str, role: str, text: str, payload: str) -> Said:
     """An event of this moment. Raises `ValueError` for an unknown role."""
     if role not in _ROLES:
         raise ValueError(f"role: {role!r} is not one of {', '.join(_ROLES)}")
     return Said(
-        user_id,
         session_id,
         turn_id,
         cast(Role, role),
@@ -288,7 +292,7 @@ def said(user_id: str, session_id: str, turn_id: str, role: str, text: str, payl
 
 
 def indexing(
-    user_id: str,
+    namespace: str,
     session_id: str,
     role: str,
     text: str,
@@ -306,7 +310,7 @@ def indexing(
     return Statement(
         _INDEX,
         (
-            models.conversations_of(user_id),
+            namespace,
             session_id,
             context,
             json.dumps(passages, ensure_ascii=False),
@@ -321,9 +325,8 @@ def _date(written_at: str) -> str:
     return f"{day:%Y-%m-%d}, {day:%A} {day.day} {day:%B}"
 
 
-def _session(user_id: str, row: Row) -> Session:
-    session_id, *others = cast("tuple[Any, ...]", row)
-    return Session(session_id, user_id, *others)
+def _session(row: Row) -> Session:
+    return Session(*cast("tuple[Any, ...]", row))
 
 
 def _positive(limit: int) -> int:

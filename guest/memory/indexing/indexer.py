@@ -11,8 +11,8 @@ from typing import Final, cast
 from wire.errors import Code
 
 from guest.errors import EmbedderError, StorageError
-from guest.memory import models
 from guest.memory.indexing.embedder import Vectorizer
+from guest.memory.models import User
 from guest.memory.search.vector_store import VectorStore
 from guest.memory.storage.base import Database
 
@@ -51,7 +51,7 @@ class Indexer:
     It sweeps through the passages by id and then sleeps until `wake`. While the
     embedder is away it tries again after `retry_min_s`, doubling up to
     `retry_max_s`, or as soon as the embedder has answered someone else. `namespaces`
-    limits it to these, where others have theirs in the same store.
+    limits it to these and what `include` adds, where others have theirs in the same store.
     """
 
     def __init__(
@@ -62,13 +62,12 @@ class Indexer:
         *,
         retry_min_s: float = 0.5,
         retry_max_s: float = 30.0,
-        namespaces: Sequence[str] = (),
+        namespaces: Sequence[str] | None = None,
     ) -> None:
         self._database = database
         self._vectors = vectors
         self._vectorizer = vectorizer
-        self._own = (json.dumps(namespaces),) if namespaces else ()
-        self._pending_sql = _PENDING.format(chunks=_OWN if namespaces else _ALL)
+        self._namespaces = None if namespaces is None else set(namespaces)
         self._retry_min_s = retry_min_s
         self._retry_max_s = retry_max_s
         self._done_up_to = 0
@@ -93,6 +92,12 @@ class Indexer:
                 self._done_up_to = min(chunk_ids) - 1
                 self._generation += 1
             self._work.set()
+
+    def include(self, namespaces: Sequence[str]) -> None:
+        """Work on these, too, where work is limited to some."""
+        if self._namespaces is not None:
+            self._namespaces.update(namespaces)
+            self.rescan()
 
     def rescan(self) -> None:
         """Any passage may have no vector."""
@@ -178,9 +183,12 @@ class Indexer:
         return False
 
     async def _pending(self) -> list[_Passage]:
-        result = await self._database.execute(
-            self._pending_sql, (self._done_up_to, self._model_id, self._batch, *self._own)
-        )
+        sql, wanted = _PENDING.format(chunks=_ALL), (self._done_up_to, self._model_id, self._batch)
+        if self._namespaces is not None:
+            own = json.dumps(sorted(self._namespaces))
+            result = await self._database.execute(_PENDING.format(chunks=_OWN), (*wanted, own))
+        else:
+            result = await self._database.execute(sql, wanted)
         return [_Passage(*cast("tuple[int, str, str, str]", row)) for row in result.rows]
 
     async def _embed(self, passages: Sequence[_Passage]) -> int:
@@ -223,19 +231,21 @@ class Reembedding:
     keyword. What is undone survives a restart like any passage without a vector.
     """
 
-    def __init__(self, vectors: VectorStore, vectorizer: Vectorizer, indexer: Indexer) -> None:
+    def __init__(
+        self, vectors: VectorStore, vectorizer: Vectorizer, indexer: Indexer, user: User
+    ) -> None:
         self._vectors = vectors
         self._vectorizer = vectorizer
         self._indexer = indexer
+        self._user = user
 
-    async def begin(self, user_id: str) -> int:
+    async def begin(self) -> int:
         """Begin, and say how many passages get a new vector.
 
         Raises `EmbedderError` where nobody could make them; nothing is changed then.
         """
         await self._vectorizer.embed([_REEMBEDDING_PROBE], _PROBE_TIMEOUT_S)
-        both = (models.notes_of(user_id), models.conversations_of(user_id))
-        passages = await self._vectors.set_aside(both)
+        passages = await self._vectors.set_aside(self._user.namespaces)
         self._indexer.rescan()
         log.info("%d passages are embedded anew", passages, extra={"count": passages})
         return passages

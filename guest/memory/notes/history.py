@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, cast
 
-from guest.memory import models, validation
-from guest.memory.models import Change, Details, Note, NoteType, Origin, StaleVersion
+from guest.memory import validation
+from guest.memory.models import Change, Details, Note, NoteType, Origin, StaleVersion, User
 from guest.memory.notes import repository
 from guest.memory.notes.repository import FIXED, VERSIONS_KEPT, Draft
 from guest.memory.notes.supersession import Supersession
@@ -56,16 +56,18 @@ class ChangeEntry:
 
 
 class NoteHistory:
-    """The changes of all users' notes; every method sees only those of its `user_id`, and
-    of these, notes of every session's scope: history is for the person whose notes they are."""
+    """The changes of a user's notes, of every session's scope: history is for the person
+    whose notes they are."""
 
-    def __init__(self, database: Database, vectors: VectorStore, writer: NoteWriter) -> None:
+    def __init__(
+        self, database: Database, vectors: VectorStore, writer: NoteWriter, user: User
+    ) -> None:
         self._database = database
-        self._undo = Undo(database, writer, Supersession(database, vectors))
+        self._user = user
+        self._undo = Undo(database, writer, Supersession(database, vectors, user), user)
 
     async def changes(
         self,
-        user_id: str,
         *,
         note_id: str = "",
         limit: int = 50,
@@ -93,11 +95,11 @@ class NoteHistory:
                 values.append(value)
         if material_only:
             only += " AND {rows}.origin_material = 1"
-        arguments_ = (models.notes_of(user_id), *place, *values, limit + 1)
+        arguments = (self._user.notes, *place, *values, limit + 1)
         pages = [_current(only), _before(only)]
         if not (material_only or session_id):
             pages.append(_superseded(only))
-        results = await self._database.batch([Statement(sql, arguments_) for sql in pages])
+        results = await self._database.batch([Statement(sql, arguments) for sql in pages])
         rows = sorted((row for result in results for row in result.rows), key=_place, reverse=True)
         with noticed("the history of notes"):
             entries = [_entry(row) for row in rows[:limit]]
@@ -105,7 +107,6 @@ class NoteHistory:
 
     async def undo(
         self,
-        user_id: str,
         note_id: str,
         *,
         expected_version: int | None = None,
@@ -120,7 +121,6 @@ class NoteHistory:
         version than expected; `UndoRefused`; `StorageError`. A full memory is no hindrance.
         """
         return await self._undo.undo(
-            user_id,
             note_id,
             expected_version=expected_version,
             may_forget=may_forget,
@@ -246,14 +246,16 @@ class Undone:
 class Undo:
     """See `NoteHistory.undo`."""
 
-    def __init__(self, database: Database, writer: NoteWriter, supersession: Supersession) -> None:
+    def __init__(
+        self, database: Database, writer: NoteWriter, supersession: Supersession, user: User
+    ) -> None:
         self._database = database
+        self._user = user
         self._writer = writer
         self._supersession = supersession
 
     async def undo(
         self,
-        user_id: str,
         note_id: str,
         *,
         expected_version: int | None,
@@ -261,9 +263,9 @@ class Undo:
         channel: str,
     ) -> "Undone":
         """Without an expected version, what is undone is the last change there is."""
-        namespace = models.notes_of(user_id)
+        namespace = self._user.notes
         for _ in range(ATTEMPTS):
-            note = await repository.get(self._database, namespace, user_id, note_id)
+            note = await repository.get(self._database, namespace, note_id)
             if expected_version not in (None, note.version):
                 raise StaleVersion(note)
             try:
@@ -283,20 +285,18 @@ class Undo:
             if not await self._supersession.revive(note):
                 return None
             with afterwards(f"{note.note_id} is current again; it could not be read again"):
-                current = await repository.get(
-                    self._database, namespace, note.user_id, note.note_id
-                )
+                current = await repository.get(self._database, namespace, note.note_id)
             return Undone("current_again", current)
         version = (note.restores or note.version) - 1
         if version:
             draft = await self._draft(namespace, note, version, channel)
-            restored, _ = await self._writer.update(note.user_id, draft)
+            restored, _ = await self._writer.update(draft)
             return Undone("restored", restored)
         if not may_forget:
             raise UndoRefused(
                 f"{note.note_id} says what it said first; to undo that is to forget the note"
             )
-        await self._writer.delete(note.user_id, note.note_id, note.version)
+        await self._writer.delete(note.note_id, note.version)
         return Undone("forgotten", None)
 
     async def _draft(self, namespace: str, note: Note, version: int, channel: str) -> Draft:

@@ -8,8 +8,8 @@ from wire.errors import Code
 from wire.limits import NOTE_MAX_CHARS
 
 from guest.errors import StorageError
-from guest.memory import models, validation
-from guest.memory.models import Change, Note, NoteNotFound, Origin, StaleVersion
+from guest.memory import validation
+from guest.memory.models import Change, Note, NoteNotFound, Origin, StaleVersion, User
 from guest.memory.notes import repository
 from guest.memory.notes.writer import NoteWriter
 from guest.memory.storage.base import Database
@@ -42,16 +42,17 @@ class Activity:
 
 
 class KeyedNotes:
-    """The notes of all users that have a name; every method sees only those of its `user_id`.
+    """The notes of a user that have a name.
 
     They are notes like all others, found by every search, with versions and passages.
     """
 
-    def __init__(self, database: Database, writer: NoteWriter) -> None:
+    def __init__(self, database: Database, writer: NoteWriter, user: User) -> None:
         self._database = database
         self._writer = writer
+        self._user = user
 
-    async def write(self, user_id: str, key: str, text: str, mode: Mode, origin: Origin) -> Note:
+    async def write(self, key: str, text: str, mode: Mode, origin: Origin) -> Note:
         """Replace what the note says, or append lines to it; the first write makes it.
 
         Whoever writes at the same time, nothing appended is lost: an append that meets
@@ -62,14 +63,14 @@ class KeyedNotes:
         validation.check_key(key)
         validation.check_text("text", text)
         for _ in range(ATTEMPTS):
-            before = await self._find(user_id, key)
+            before = await self._find(key)
             whole, made_by = text, origin
             if mode == "append" and before is not None and before.superseded is None:
                 whole = f"{before.text}\n{text}"
                 _check_room(key, before.text, whole)
                 made_by = _of_both(before.origin, origin)
             try:
-                return await self._store(user_id, key, whole, mode, made_by, before)
+                return await self._store(key, whole, mode, made_by, before)
             except (_Overtaken, StaleVersion, NoteNotFound):
                 continue
         raise StorageError(
@@ -79,41 +80,40 @@ class KeyedNotes:
             resolution="write it again, and not so often at once",
         )
 
-    async def read(self, user_id: str, key: str) -> Note | None:
+    async def read(self, key: str) -> Note | None:
         """The note of this name; None where it was never written, was cleared or was
         superseded since."""
-        note = await self._find(user_id, key)
+        note = await self._find(key)
         return None if note is None or note.superseded else note
 
-    async def clear(self, user_id: str, key: str) -> bool:
+    async def clear(self, key: str) -> bool:
         """Delete the note for good, with its versions; false where there is none."""
-        note = await self._find(user_id, key)
+        note = await self._find(key)
         if note is None:
             return False
         try:
-            await self._writer.delete(user_id, note.note_id)
+            await self._writer.delete(note.note_id)
         except NoteNotFound:
             return False
         return True
 
-    async def activity(self, user_id: str, day: date) -> list[Activity]:
+    async def activity(self, day: date) -> list[Activity]:
         """What was written on this day in UTC, in order, except to the handoff note and the
         scratchpad. Derived from the notes: what is forgotten leaves no line."""
         days = (day.isoformat(), (day + timedelta(days=1)).isoformat())
-        result = await self._database.execute(_ACTIVITY, (models.notes_of(user_id), *days))
+        result = await self._database.execute(_ACTIVITY, (self._user.notes, *days))
         with noticed("what was written to working memory"):
             return [Activity(*cast("tuple[Any, ...]", row)) for row in result.rows]
 
-    async def _find(self, user_id: str, key: str) -> Note | None:
-        namespace = models.notes_of(user_id)
-        return await repository.find_by_key(self._database, namespace, user_id, key)
+    async def _find(self, key: str) -> Note | None:
+        return await repository.find_by_key(self._database, self._user.notes, key)
 
     async def _store(
-        self, user_id: str, key: str, text: str, mode: Mode, origin: Origin, before: Note | None
+        self, key: str, text: str, mode: Mode, origin: Origin, before: Note | None
     ) -> Note:
         if before is None:
             draft = self._writer.draft(text, (), origin, key=key, change=mode)
-            outcome = await self._writer.save(user_id, draft)
+            outcome = await self._writer.save(draft)
             if not outcome.created:
                 raise _Overtaken
             return outcome.note
@@ -126,7 +126,7 @@ class KeyedNotes:
             key=key,
             change=mode,
         )
-        note, _ = await self._writer.update(user_id, draft)
+        note, _ = await self._writer.update(draft)
         return note
 
 

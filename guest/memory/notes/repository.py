@@ -98,11 +98,10 @@ class Draft:
         """The only session that is to see it; empty: all of the user's."""
         return "" if self.details is None else self.details.scope_session
 
-    def as_saved(self, user_id: str, *, embedded: bool) -> Note:
+    def as_saved(self, *, embedded: bool) -> Note:
         """The note that storing this as a new one has made."""
         return Note(
             note_id=self.note_id,
-            user_id=user_id,
             text=self.text,
             tags=tuple(self.tags or ()),
             version=1,
@@ -118,34 +117,30 @@ class Draft:
         )
 
 
-async def get(database: Database, namespace: str, user_id: str, note_id: str) -> Note:
+async def get(database: Database, namespace: str, note_id: str) -> Note:
     """One note, superseded or not. Raises `NoteNotFound`."""
     result = await database.execute(_GET, (namespace, note_id))
     if not result.rows:
         raise NoteNotFound(note_id)
-    return note_of(user_id, result.rows[0])
+    return note_of(result.rows[0])
 
 
-async def get_many(
-    database: Database, namespace: str, user_id: str, note_ids: Sequence[str]
-) -> list[Note]:
+async def get_many(database: Database, namespace: str, note_ids: Sequence[str]) -> list[Note]:
     """Those of the notes that there are, superseded or not, in the order asked for."""
     result = await database.execute(_GET_MANY, (to_json(note_ids), namespace))
-    return [note_of(user_id, row) for row in result.rows]
+    return [note_of(row) for row in result.rows]
 
 
-async def find_by_text(
-    database: Database, namespace: str, user_id: str, draft: Draft
-) -> Note | None:
+async def find_by_text(database: Database, namespace: str, draft: Draft) -> Note | None:
     """The oldest note that makes saving `draft` once more needless."""
     result = await database.execute(_BY_TEXT, (namespace, draft.content_hash, draft.scope))
-    return note_of(user_id, result.rows[0]) if result.rows else None
+    return note_of(result.rows[0]) if result.rows else None
 
 
-async def find_by_key(database: Database, namespace: str, user_id: str, key: str) -> Note | None:
+async def find_by_key(database: Database, namespace: str, key: str) -> Note | None:
     """The note of this name in working memory."""
     result = await database.execute(_BY_KEY, (namespace, key))
-    return note_of(user_id, result.rows[0]) if result.rows else None
+    return note_of(result.rows[0]) if result.rows else None
 
 
 async def twin_of(database: Database, namespace: str, note: Note, text: str) -> str:
@@ -158,10 +153,10 @@ async def twin_of(database: Database, namespace: str, note: Note, text: str) -> 
     return cast(str, result.rows[0][0]) if result.rows else ""
 
 
-def note_of(user_id: str, row: Row) -> Note:
+def note_of(row: Row) -> Note:
     """The note in a row that begins with `COLUMNS`. Raises `StorageError` for damage."""
     with noticed("a note"):
-        return _read(user_id, row)
+        return _read(row)
 
 
 def hash_of(text: str) -> str:
@@ -190,14 +185,13 @@ def to_json(values: Sequence[object]) -> str:
     return _ENCODER.encode(list(values))
 
 
-def _read(user_id: str, row: Row) -> Note:
+def _read(row: Row) -> Note:
     note_id, text, tags, version, created, updated, source, *rest = cast("tuple[Any, ...]", row)
     actor, channel, session, turn, link, material, *rest = rest
     kind, confidence, rationale, importance, scope, key, change, restores, *rest = rest
     count, accessed, by, reason, at, embedded = rest[:6]
     return Note(
         note_id=note_id,
-        user_id=user_id,
         text=text,
         tags=tuple(json.loads(tags)),
         version=version,
@@ -255,7 +249,7 @@ class Filter:
 
 
 async def page(
-    database: Database, namespace: str, user_id: str, limit: int, before: int, only: Filter
+    database: Database, namespace: str, limit: int, before: int, only: Filter
 ) -> tuple[list[Note], int]:
     """Up to `limit` notes, newest first, and where the next page begins; 0 at the end."""
     conditions, arguments = only.conditions()
@@ -263,7 +257,7 @@ async def page(
     result = await database.execute(sql, (namespace, before, *arguments, limit + 1))
     rows = result.rows[:limit]
     following = cast(int, rows[-1][-1]) if len(result.rows) > limit else 0
-    return [note_of(user_id, row) for row in rows], following
+    return [note_of(row) for row in rows], following
 
 
 _KEEP: Final = """

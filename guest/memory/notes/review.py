@@ -16,11 +16,9 @@ from typing import Final, cast
 import numpy as np
 
 from guest.embedding.backends import Vectors
-from guest.memory import models as instant
-from guest.memory import models as namespaces
 from guest.memory import validation
-from guest.memory.factory import Parts
-from guest.memory.models import Note
+from guest.memory.factory import Store
+from guest.memory.models import Note, User, at
 from guest.memory.notes import repository
 from guest.memory.notes.contradiction import content_words, likeness, may_contradict
 from guest.memory.replica.replica import Replica, Unasked
@@ -181,29 +179,28 @@ class Reviewed:
     warnings: tuple[str, ...] = ()
 
 
-async def review(parts: Parts, user_id: str, *, stale_days: int, limit: int) -> Reviewed:
+async def review(store: Store, user: User, *, stale_days: int, limit: int) -> Reviewed:
     """See `Memory.review`."""
     validation.check_range("limit", limit, REVIEW_MAX)
     validation.check_range("stale_days", stale_days, STALE_DAYS_MAX)
+    namespace = user.notes
     warnings: list[str] = []
-    pairs = await _near(parts, user_id, limit, warnings)
-    before = instant.at(datetime.now(UTC) - timedelta(days=stale_days))
-    namespace = namespaces.notes_of(user_id)
-    result = await parts.database.execute(_STALE, (namespace, before, limit + 1))
-    stale = [repository.note_of(user_id, row) for row in result.rows]
+    pairs = await _near(store, namespace, limit, warnings)
+    before = at(datetime.now(UTC) - timedelta(days=stale_days))
+    result = await store.database.execute(_STALE, (namespace, before, limit + 1))
+    stale = [repository.note_of(row) for row in result.rows]
     if len(stale) > limit:
         warnings.append(f"more notes than these {limit} were not needed for {stale_days} days")
     return Reviewed(pairs, tuple(stale[:limit]), tuple(warnings))
 
 
-async def _near(parts: Parts, user_id: str, limit: int, warnings: list[str]) -> tuple[Near, ...]:
-    namespace = namespaces.notes_of(user_id)
-    snapshot = await _vectors(parts, namespace)
+async def _near(store: Store, namespace: str, limit: int, warnings: list[str]) -> tuple[Near, ...]:
+    snapshot = await _vectors(store, namespace)
     if snapshot is None:
-        note_ids, pairs = await _by_words(parts.database, namespace, limit + 1, warnings)
+        note_ids, pairs = await _by_words(store.database, namespace, limit + 1, warnings)
     else:
         note_ids, pairs = await _by_vectors(
-            parts.database, namespace, snapshot, limit + 1, warnings
+            store.database, namespace, snapshot, limit + 1, warnings
         )
     if len(pairs) > limit:
         warnings.append(f"more than these {limit} pairs of notes say nearly the same")
@@ -212,7 +209,7 @@ async def _near(parts: Parts, user_id: str, limit: int, warnings: list[str]) -> 
     found: dict[str, Note] = {}
     for start in range(0, len(numbers), _NOTES_AT_ONCE):
         wanted = [note_ids[number] for number in numbers[start : start + _NOTES_AT_ONCE]]
-        read = await repository.get_many(parts.database, namespace, user_id, wanted)
+        read = await repository.get_many(store.database, namespace, wanted)
         found |= {note.note_id: note for note in read if note.superseded is None}
     both = [
         (found[note_ids[pair.first]], found[note_ids[pair.second]], pair.similarity)
@@ -285,15 +282,15 @@ async def _by_words(
     return [str(row[1]) for row in rows], pairs
 
 
-async def _vectors(parts: Parts, namespace: str) -> Snapshot | None:
+async def _vectors(store: Store, namespace: str) -> Snapshot | None:
     """The vectors that searches use; None where there are none."""
-    if parts.server is None:
-        database, vectors = parts.database, parts.vectors
+    if store.server is None:
+        database, vectors = store.database, store.vectors
     else:
-        replica = parts.server.replica
+        replica = store.server.replica
         await _freshened(replica, namespace)
         database, vectors = replica.database, replica.vectors
-    model_id = parts.vectorizer.model_id
+    model_id = store.vectorizer.model_id
     if not model_id:
         models = (await database.execute(_MODELS, (namespace,))).rows
         model_id = str(models[0][0]) if models else ""

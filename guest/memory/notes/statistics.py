@@ -3,8 +3,7 @@
 import json
 from typing import Any, Final, cast
 
-from guest.memory import models
-from guest.memory.models import Statistics
+from guest.memory.models import Statistics, User
 from guest.memory.storage.base import Database
 
 _COUNT: Final = """
@@ -24,11 +23,10 @@ SELECT (SELECT COUNT(*) FROM notes WHERE namespace = ?1 AND superseded_by IS NUL
 """
 
 
-async def statistics(database: Database, user_id: str, model_id: str) -> Statistics:
+async def statistics(database: Database, user: User, model_id: str) -> Statistics:
     """What one user's memory holds; vectors only of `model_id`, if that is known."""
-    notes = models.notes_of(user_id)
-    passages = json.dumps([notes, models.conversations_of(user_id)])
-    result = await database.execute(_COUNT, (notes, passages, user_id, model_id))
+    passages = json.dumps(user.namespaces)
+    result = await database.execute(_COUNT, (user.notes, passages, user.id, model_id))
     counts = cast("tuple[Any, ...]", result.rows[0])
     return Statistics(
         notes=counts[0],

@@ -7,8 +7,8 @@ is looked at in the very batch that would close it, whoever else changes notes m
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, cast
 
-from guest.memory import models, validation
-from guest.memory.models import Note, NoteNotFound, Superseded, now
+from guest.memory import validation
+from guest.memory.models import Note, NoteNotFound, Superseded, User, now
 from guest.memory.search.vector_store import VectorStore
 from guest.memory.storage.base import ConstraintViolated, Database, Statement, apply
 from guest.memory.storage.changes import ATTEMPTS, unexplained
@@ -70,18 +70,19 @@ class SupersedeRefused(Exception):  # noqa: N818 - a condition that callers expe
 class Supersession:
     """Takes notes out of what counts, and brings them back."""
 
-    def __init__(self, database: Database, vectors: VectorStore) -> None:
+    def __init__(self, database: Database, vectors: VectorStore, user: User) -> None:
         self._database = database
         self._vectors = vectors
+        self._user = user
 
     async def supersede(
-        self, user_id: str, note_id: str, *, reason: str, replacement_id: str, session_id: str
+        self, note_id: str, *, reason: str, replacement_id: str, session_id: str
     ) -> Superseded | None:
         """See `TypedNotes.supersede`."""
         if reason:
             validation.check_length("reason", reason, REASON_MAX_CHARS)
             validation.check_text("reason", reason)
-        namespace = models.notes_of(user_id)
+        namespace = self._user.notes
         for _ in range(ATTEMPTS):
             done = await self._done(namespace, note_id, replacement_id, session_id)
             if done is not None:
@@ -98,7 +99,7 @@ class Supersession:
     async def revive(self, note: Note) -> bool:
         """Let a superseded note count again; false where it is not as given any more."""
         assert note.superseded is not None
-        namespace = models.notes_of(note.user_id)
+        namespace = self._user.notes
         same = (namespace, note.note_id, note.version, note.superseded.by)
         return await self._apply(
             namespace,

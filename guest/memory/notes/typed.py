@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from guest.errors import StorageError
-from guest.memory import models, validation
-from guest.memory.factory import Parts
-from guest.memory.models import Note, NoteType, Only, Superseded, now
+from guest.memory import validation
+from guest.memory.factory import Finder, Store
+from guest.memory.models import Note, NoteType, Only, Superseded, User, now
 from guest.memory.notes import repository
 from guest.memory.notes.supersession import Supersession
 from guest.memory.replica.search import instead_of_server
@@ -43,16 +43,16 @@ class Recalled:
 
 
 class TypedNotes:
-    """The notes of all users by type and confidence; every method sees only those of its
-    `user_id`. All families' notes are among them: they are one store."""
+    """A user's notes by type and confidence. All families' notes are among them."""
 
-    def __init__(self, parts: Parts) -> None:
-        self._parts = parts
-        self._supersession = Supersession(parts.database, parts.vectors)
+    def __init__(self, store: Store, search: Finder, user: User) -> None:
+        self._store = store
+        self._search = search
+        self._user = user
+        self._supersession = Supersession(store.database, store.vectors, user)
 
     async def recall(
         self,
-        user_id: str,
         *,
         query: str = "",
         types: Sequence[NoteType] = (),
@@ -75,15 +75,14 @@ class TypedNotes:
             validation.check_type(wanted)
         only = Only(session_id, tuple(types), min_confidence, include_superseded)
         if query.strip():
-            recalled = await self._relevant(user_id, query, limit, only)
+            recalled = await self._relevant(query, limit, only)
         else:
-            recalled = await self._newest(user_id, limit, only)
-        await self._record(user_id, recalled.notes)
+            recalled = await self._newest(limit, only)
+        await self._record(recalled.notes)
         return recalled
 
     async def supersede(
         self,
-        user_id: str,
         note_id: str,
         *,
         reason: str = "",
@@ -98,22 +97,20 @@ class TypedNotes:
         and where notes would replace each other in a circle; `ValueError`, `StorageError`.
         """
         return await self._supersession.supersede(
-            user_id, note_id, reason=reason, replacement_id=replacement_id, session_id=session_id
+            note_id, reason=reason, replacement_id=replacement_id, session_id=session_id
         )
 
-    async def _relevant(self, user_id: str, query: str, limit: int, only: Only) -> Recalled:
-        found = await self._parts.search.search(
-            user_id, query, limit + len(repository.FIXED), (), False, only
-        )
+    async def _relevant(self, query: str, limit: int, only: Only) -> Recalled:
+        found = await self._search.search(query, limit + len(repository.FIXED), (), False, only)
         wanted = [hit.note_id for hit in found.hits if hit.key not in repository.FIXED][:limit]
-        namespace = models.notes_of(user_id)
+        namespace = self._user.notes
         recalled = await self._read(
-            namespace, lambda database: repository.get_many(database, namespace, user_id, wanted)
+            namespace, lambda database: repository.get_many(database, namespace, wanted)
         )
         return Recalled(recalled.notes, found.warnings or recalled.warnings)
 
-    async def _newest(self, user_id: str, limit: int, only: Only) -> Recalled:
-        namespace = models.notes_of(user_id)
+    async def _newest(self, limit: int, only: Only) -> Recalled:
+        namespace = self._user.notes
         wanted = (
             namespace,
             only.session_id,
@@ -125,7 +122,7 @@ class TypedNotes:
 
         async def newest(database: Database) -> list[Note]:
             result = await database.execute(_NEWEST, wanted)
-            return [repository.note_of(user_id, row) for row in result.rows]
+            return [repository.note_of(row) for row in result.rows]
 
         return await self._read(namespace, newest)
 
@@ -134,20 +131,20 @@ class TypedNotes:
     ) -> Recalled:
         """Notes of the store, or of the copy where the server is away."""
         try:
-            return Recalled(tuple(await reading(self._parts.database)))
+            return Recalled(tuple(await reading(self._store.database)))
         except StorageError as error:
-            server = self._parts.server
+            server = self._store.server
             if server is None or not is_away(error):
                 raise
             warning = instead_of_server(server.replica, [namespace], error)
             return Recalled(tuple(await reading(server.replica.database)), (warning,))
 
-    async def _record(self, user_id: str, recalled: Sequence[Note]) -> None:
+    async def _record(self, recalled: Sequence[Note]) -> None:
         if not recalled:
             return
         note_ids = json.dumps([note.note_id for note in recalled])
-        accessed = Statement(_ACCESSED, (now(), models.notes_of(user_id), note_ids))
+        accessed = Statement(_ACCESSED, (now(), self._user.notes, note_ids))
         try:
-            await apply(self._parts.database, accessed)
+            await apply(self._store.database, accessed)
         except StorageError as error:
             log.info("that %d notes were recalled is not recorded: %s", len(recalled), error.brief)

@@ -11,24 +11,24 @@ from wire.limits import NOTE_MAX_CHARS
 
 from guest.embedding.backends import Embedded
 from guest.errors import GuestError, StorageError
-from guest.memory import models, validation
-from guest.memory.factory import Parts
+from guest.memory import validation
+from guest.memory.factory import Finder, Store
 from guest.memory.models import (
     Change,
     Details,
     Hit,
-    MemoryConfig,
     Note,
     NoteNotFound,
     Origin,
     SaveOutcome,
     StaleVersion,
+    User,
 )
 from guest.memory.notes import repository
 from guest.memory.notes.repository import Draft, Passages, Quota, Used
 from guest.memory.search.chunking import passages_of
 from guest.memory.storage.base import AnswerLost, ConstraintViolated
-from guest.memory.storage.changes import ATTEMPTS, Unbroken, afterwards, unexplained
+from guest.memory.storage.changes import ATTEMPTS, afterwards, unexplained
 
 log = logging.getLogger(__name__)
 
@@ -38,13 +38,15 @@ ERASE_AFTER_S: Final = 30.0
 class NoteWriter:
     """What all families write notes through, so that each finds what the others wrote."""
 
-    def __init__(self, parts: Parts, config: MemoryConfig, deletions: Unbroken) -> None:
-        self._parts = parts
-        self._database = parts.database
-        self._vectors = parts.vectors
-        self._embed_wait_s = config.settings.embed_wait_ms / 1000
-        self._quota = Quota.of(config)
-        self._deletions = deletions
+    def __init__(self, store: Store, search: Finder, user: User) -> None:
+        self._store = store
+        self._search = search
+        self._user = user
+        self._database = store.database
+        self._vectors = store.vectors
+        self._embed_wait_s = store.config.settings.embed_wait_ms / 1000
+        self._quota = Quota.of(store.config)
+        self._deletions = store.deletions
         self._erasure: asyncio.TimerHandle | None = None
 
     def draft(
@@ -81,45 +83,45 @@ class NoteWriter:
             restores=restores,
         )
 
-    async def save(self, user_id: str, draft: Draft) -> SaveOutcome:
+    async def save(self, draft: Draft) -> SaveOutcome:
         """Store a new note, durably, and then wait briefly for its vector.
 
         `created` is false where a note with this text, or this key, is there already: it
         is the one given, as it is. Raises `MemoryFull`, `StorageError`.
         """
-        namespace = models.notes_of(user_id)
-        earlier = self._parts.following
+        namespace = self._user.notes
+        earlier = self._store.following
         for _ in range(ATTEMPTS):
             passages = await self._insert(namespace, draft)
             if passages is not None:
                 break
-            present = await self._present(namespace, user_id, draft)
+            present = await self._present(namespace, draft)
             if present is not None:
                 return SaveOutcome(present, False, "semantic" if present.embedded else "keyword")
             await self._check_quota(namespace, draft, notes=1)
         else:
             raise unexplained(f"{draft.note_id} cannot be stored")
         embedded = await self._embed(namespace, draft, passages)
-        note = draft.as_saved(user_id, embedded=embedded is not None)
+        note = draft.as_saved(embedded=embedded is not None)
         if embedded is None:
             return SaveOutcome(note, True, "keyword")
-        await self._parts.caught_up(earlier)
+        await self._store.caught_up(earlier)
         session_id = note.details.scope_session or note.origin.session_id
         return SaveOutcome(note, True, "semantic", await self.similar(note, embedded, session_id))
 
-    async def update(self, user_id: str, draft: Draft) -> tuple[Note, Embedded | None]:
+    async def update(self, draft: Draft) -> tuple[Note, Embedded | None]:
         """Store the next version of a note, keeping the one before; with its vectors, if
         they came in time.
 
         Raises `NoteNotFound`; `StaleVersion` where the note has another version than
         the draft replaces; `MemoryFull`, unless it is an undo; `StorageError`.
         """
-        namespace = models.notes_of(user_id)
+        namespace = self._user.notes
         for _ in range(ATTEMPTS):
             passages = await self._update(namespace, draft)
             if passages is not None:
                 break
-            current = await repository.get(self._database, namespace, user_id, draft.note_id)
+            current = await repository.get(self._database, namespace, draft.note_id)
             if draft.replaces not in (None, current.version):
                 raise StaleVersion(current)
             if draft.change != "undo":
@@ -130,31 +132,27 @@ class NoteWriter:
             self._erase_later()
         embedded = await self._embed(namespace, draft, passages)
         with afterwards(f"{draft.note_id} is updated; it could not be read again"):
-            return await repository.get(self._database, namespace, user_id, draft.note_id), embedded
+            return await repository.get(self._database, namespace, draft.note_id), embedded
 
     async def similar(self, note: Note, embedded: Embedded, session_id: str) -> tuple[Hit, ...]:
         """Notes nearly the same as `note`, of those that the session sees; none where they
         cannot be looked up."""
         try:
-            return await self._parts.search.similar(
-                note.user_id, note.note_id, embedded, session_id
-            )
+            return await self._search.similar(note.note_id, embedded, session_id)
         except StorageError as error:
             log.warning("notes similar to %s could not be looked up: %s", note.note_id, error.brief)
             return ()
 
-    async def delete(self, user_id: str, note_id: str, version: int | None = None) -> None:
+    async def delete(self, note_id: str, version: int | None = None) -> None:
         """See `Memory.delete`. Raises `StaleVersion` where a version is given and the note
         has another one by now."""
         try:
-            await self._deletions.run(self._delete(models.notes_of(user_id), note_id, version))
+            await self._deletions.run(self._delete(self._user.notes, note_id, version))
         except NoteNotFound:
             if version is None:
                 raise
-            namespace = models.notes_of(user_id)
-            raise StaleVersion(
-                await repository.get(self._database, namespace, user_id, note_id)
-            ) from None
+            namespace = self._user.notes
+            raise StaleVersion(await repository.get(self._database, namespace, note_id)) from None
 
     def close(self) -> None:
         """Begin nothing any more. What is to be erased still, is at the next start."""
@@ -186,11 +184,11 @@ class NoteWriter:
         except AnswerLost:
             return await repository.find_passages(self._database, namespace, draft)
 
-    async def _present(self, namespace: str, user_id: str, draft: Draft) -> Note | None:
+    async def _present(self, namespace: str, draft: Draft) -> Note | None:
         """The note that is there in place of one that could not be added."""
         if draft.key:
-            return await repository.find_by_key(self._database, namespace, user_id, draft.key)
-        return await repository.find_by_text(self._database, namespace, user_id, draft)
+            return await repository.find_by_key(self._database, namespace, draft.key)
+        return await repository.find_by_text(self._database, namespace, draft)
 
     async def _check_quota(self, namespace: str, draft: Draft, *, notes: int = 0) -> None:
         size = len(draft.text.encode())
@@ -215,7 +213,7 @@ class NoteWriter:
                     details="the database did not follow its own foreign keys",
                     resolution="report this, with the log, as a bug",
                 )
-            await self._parts.eraser.erase()
+            await self._store.eraser.erase()
 
     def _erase_later(self) -> None:
         """Erase removed versions, of many writes at once: that goes through the whole file."""
@@ -229,7 +227,7 @@ class NoteWriter:
 
     async def _erase(self) -> None:
         try:
-            await self._parts.eraser.erase()
+            await self._store.eraser.erase()
         except StorageError as error:
             log.warning("removed versions are not erased yet: %s", error)
 
@@ -243,7 +241,7 @@ class NoteWriter:
             return None
         stored = False
         try:
-            embedded = await self._parts.vectorizer.embed(draft.passages, self._embed_wait_s)
+            embedded = await self._store.vectorizer.embed(draft.passages, self._embed_wait_s)
             await self._vectors.store(namespace, embedded.model_id, added, embedded.vectors)
             stored = True
         except GuestError as error:
@@ -251,5 +249,5 @@ class NoteWriter:
             return None
         finally:
             if not stored:
-                self._parts.indexer.wake(added)
+                self._store.indexer.wake(added)
         return embedded

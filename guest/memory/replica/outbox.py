@@ -16,10 +16,9 @@ from typing import Final
 from wire.errors import Code
 
 from guest.errors import StorageError
-from guest.memory import models
 from guest.memory.conversations.store import Conversations, Events, Said, said
 from guest.memory.indexing.indexer import Indexer
-from guest.memory.models import Event, Session, SessionNotFound, now
+from guest.memory.models import Event, Session, SessionNotFound, User, now
 from guest.memory.search.vector_store import VectorStore
 from guest.memory.storage.availability import is_away
 from guest.memory.storage.base import Database
@@ -46,10 +45,16 @@ class Outbox(Conversations):
     new ones can be made. Everything else fails with `StorageError`.
     """
 
-    def __init__(self, database: Database, vectors: VectorStore, indexer: Indexer) -> None:
-        super().__init__(database, vectors, indexer)
+    def __init__(
+        self,
+        database: Database,
+        vectors: VectorStore,
+        indexer: Indexer,
+        user: User,
+    ) -> None:
+        super().__init__(database, vectors, indexer, user)
         self._waiting: deque[Session | Said] = deque()
-        self._known: OrderedDict[tuple[str, str], _Known] = OrderedDict()
+        self._known: OrderedDict[str, _Known] = OrderedDict()
         self._delivering = asyncio.Lock()
         self._delivery: asyncio.Task[None] | None = None
         self._told: set[str] = set()
@@ -66,7 +71,6 @@ class Outbox(Conversations):
 
     async def create(
         self,
-        user_id: str,
         session_id: str = "",
         title: str = "",
         channel: str = "",
@@ -74,57 +78,56 @@ class Outbox(Conversations):
     ) -> Session:
         session_id = session_id or f"session-{uuid.uuid4()}"
         try:
-            session = await super().create(user_id, session_id, title, channel, parent_id)
+            session = await super().create(session_id, title, channel, parent_id)
         except StorageError as error:
             if not is_away(error):
                 raise
-            known = self._known.get((user_id, session_id))
+            known = self._known.get(session_id)
             if known is not None:
                 return known.session
-            models.conversations_of(user_id)
             moment = now()
             session = Session(
-                session_id, user_id, title, channel, moment, moment, turns=0, parent_id=parent_id
+                session_id, title, channel, moment, moment, turns=0, parent_id=parent_id
             )
             self._wait(session)
         return self._remember(session).session
 
-    async def get(self, user_id: str, session_id: str) -> Session:
-        known = self._known.get((user_id, session_id))
+    async def get(self, session_id: str) -> Session:
+        known = self._known.get(session_id)
         if known is not None and session_id in self._sessions_waiting():
             return known.session
         try:
-            return self._remember(await super().get(user_id, session_id)).session
+            return self._remember(await super().get(session_id)).session
         except StorageError as error:
             if known is None or not is_away(error):
                 raise
             return known.session
         except SessionNotFound:
-            self._known.pop((user_id, session_id), None)
+            self._known.pop(session_id, None)
             raise
 
-    async def history(self, user_id: str, session_id: str, limit: int) -> Events:
+    async def history(self, session_id: str, limit: int) -> Events:
         if session_id in self._sessions_waiting():
             await self._deliver()
-        known = self._known.get((user_id, session_id))
+        known = self._known.get(session_id)
         if session_id not in self._sessions_waiting():
             try:
-                events = await super().history(user_id, session_id, limit)
+                events = await super().history(session_id, limit)
             except StorageError as error:
                 if known is None or not is_away(error):
                     raise
             else:
-                self._remember_events(user_id, session_id, events)
+                self._remember_events(session_id, events)
                 return events
         if known is None:
             raise SessionNotFound(session_id)
         return list(known.events)[-limit:]
 
     async def append(
-        self, user_id: str, session_id: str, *, turn_id: str, role: str, text: str, payload: str
+        self, session_id: str, *, turn_id: str, role: str, text: str, payload: str
     ) -> int:
         """See `Conversations.append`; 0 for an event that waits for the server."""
-        event = said(user_id, session_id, turn_id, role, text, payload)
+        event = said(session_id, turn_id, role, text, payload)
         sequence = 0
         if session_id in self._sessions_waiting():
             await self._deliver()
@@ -134,10 +137,10 @@ class Outbox(Conversations):
             try:
                 sequence = await self._store(event)
             except StorageError as error:
-                if (user_id, session_id) not in self._known or not is_away(error):
+                if session_id not in self._known or not is_away(error):
                     raise
                 self._wait(event)
-        if (known := self._known.get((user_id, session_id))) is not None:
+        if (known := self._known.get(session_id)) is not None:
             known.events.append(event.stored_as(sequence))
         return sequence
 
@@ -184,9 +187,7 @@ class Outbox(Conversations):
         if isinstance(entry, Said):
             await self._store(entry, again=True)
         else:
-            await super().create(
-                entry.user_id, entry.session_id, entry.title, entry.channel, entry.parent_id
-            )
+            await super().create(entry.session_id, entry.title, entry.channel, entry.parent_id)
 
     def _wait(self, entry: Session | Said) -> None:
         if len(self._waiting) >= WAITING_MAX:
@@ -203,17 +204,16 @@ class Outbox(Conversations):
         return {entry.session_id for entry in self._waiting}
 
     def _remember(self, session: Session) -> _Known:
-        key = session.user_id, session.session_id
-        known = self._known.setdefault(key, _Known(session))
+        known = self._known.setdefault(session.session_id, _Known(session))
         known.session = session
-        self._known.move_to_end(key)
+        self._known.move_to_end(session.session_id)
         while len(self._known) > _SESSIONS_MAX + len(self._sessions_waiting()):
             self._known.popitem(last=False)
         return known
 
-    def _remember_events(self, user_id: str, session_id: str, events: Events) -> None:
+    def _remember_events(self, session_id: str, events: Events) -> None:
         """Remember the newest events, and go on remembering those before them."""
-        known = self._known.get((user_id, session_id))
+        known = self._known.get(session_id)
         if known is not None and events:
             older = [event for event in known.events if 0 < event.sequence < events[0].sequence]
             known.events = deque([*older, *events], maxlen=_REMEMBERED_EVENTS)

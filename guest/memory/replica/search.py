@@ -12,9 +12,8 @@ from wire.errors import Code
 
 from guest.embedding.backends import Embedded
 from guest.errors import StorageError
-from guest.memory import models
 from guest.memory.indexing.embedder import Vectorizer
-from guest.memory.models import Hit, MemoryConfig, Only, SearchOutcome
+from guest.memory.models import Hit, MemoryConfig, Only, SearchOutcome, User
 from guest.memory.replica.replica import Replica, Unasked
 from guest.memory.search.engine import ALL, Search
 from guest.memory.search.results import narrows
@@ -36,16 +35,17 @@ class ReplicaSearch:
         server: WatchedDatabase,
         vectorizer: Vectorizer,
         config: MemoryConfig,
+        user: User,
     ) -> None:
         self._replica = replica
         self._server = server
         self._vectorizer = vectorizer
         self._config = config
+        self._user = user
         self._searched: Database | None = None
 
     async def search(
         self,
-        user_id: str,
         query: str,
         top_k: int,
         tags: Sequence[str],
@@ -53,15 +53,15 @@ class ReplicaSearch:
         only: Only = ALL,
     ) -> SearchOutcome:
         """See `Memory.search`. Raises `StorageError` where there is neither server nor copy."""
-        wanted = [models.notes_of(user_id)]
+        wanted = [self._user.notes]
         if include_conversation and not narrows(tags, only):
-            wanted.append(models.conversations_of(user_id))
+            wanted.append(self._user.conversations)
         for last_attempt in (False, True):
             database = self._replica.database
             try:
                 warning = await self._freshen(wanted)
                 outcome = await self._search().search(
-                    user_id, query, top_k, tags, include_conversation, only
+                    query, top_k, tags, include_conversation, only
                 )
             except StorageError as error:
                 if error.code != Code.DATA_LOSS or last_attempt:
@@ -75,17 +75,21 @@ class ReplicaSearch:
         raise AssertionError("unreachable")
 
     async def similar(
-        self, user_id: str, note_id: str, embedded: Embedded, session_id: str = ""
+        self, note_id: str, embedded: Embedded, session_id: str = ""
     ) -> tuple[Hit, ...]:
         """See `Search.similar`; answers with what is here."""
-        return await self._search().similar(user_id, note_id, embedded, session_id)
+        return await self._search().similar(note_id, embedded, session_id)
 
     def _search(self) -> Search:
         """A search over the copy as it is now: a damaged one may have been replaced."""
         if self._searched is not self._replica.database:
             self._searched = self._replica.database
             self._current = Search(
-                self._replica.database, self._replica.vectors, self._vectorizer, self._config
+                self._replica.database,
+                self._replica.vectors,
+                self._vectorizer,
+                self._config,
+                self._user,
             )
         return self._current
 

@@ -11,9 +11,8 @@ from wire.limits import QUERY_MAX_CHARS
 
 from guest.embedding.backends import Embedded
 from guest.errors import EmbedderError
-from guest.memory import models
 from guest.memory.indexing.embedder import Vectorizer
-from guest.memory.models import Hit, MemoryConfig, Only, SearchOutcome
+from guest.memory.models import Hit, MemoryConfig, Only, SearchOutcome, User
 from guest.memory.notes import repository
 from guest.memory.search import keyword, results
 from guest.memory.search.ranking import (
@@ -75,7 +74,7 @@ _NOTES, _CONVERSATION = 0, 1
 
 
 class Search:
-    """Searches one user's namespaces at a time."""
+    """Searches the notes and conversations of one user."""
 
     def __init__(
         self,
@@ -83,10 +82,12 @@ class Search:
         vectors: VectorStore,
         vectorizer: Vectorizer,
         config: MemoryConfig,
+        user: User,
     ) -> None:
         self._database = database
         self._vectors = vectors
         self._vectorizer = vectorizer
+        self._user = user
         self._recency_weight = config.settings.recency_weight
         self._weights = Weights(
             semantic=config.settings.vector_weight,
@@ -96,7 +97,6 @@ class Search:
 
     async def search(
         self,
-        user_id: str,
         query: str,
         top_k: int,
         tags: Sequence[str],
@@ -107,19 +107,19 @@ class Search:
         question = Question(query, self._vectorizer)
         warnings: list[str] = []
         narrowed = results.narrows(tags, only)
-        among = await self._allowed(user_id, tags, only) if narrowed else None
+        among = await self._allowed(tags, only) if narrowed else None
         spoken = include_conversation and not narrowed
         while True:
-            evidence = await self._evidence_of(user_id, question, among, spoken, warnings)
+            evidence = await self._evidence_of(question, among, spoken, warnings)
             ranked = rank(evidence, self._weights)
             recency = Recency.of_now(self._recency_weight)
-            shown = await self._show(user_id, ranked, top_k, warnings, only, recency)
+            shown = await self._show(ranked, top_k, warnings, only, recency)
             if len(shown) >= top_k or among is not None:
                 break
             if not crowded(evidence[_NOTES], self._weights):
                 break
             # hidden notes may have taken the places of others
-            among = await self._allowed(user_id, tags, only)
+            among = await self._allowed(tags, only)
         if question.problem:
             warnings.append(
                 f"semantic search is unavailable ({question.problem}); "
@@ -130,11 +130,11 @@ class Search:
         return SearchOutcome(shown, tuple(dict.fromkeys(warnings)))
 
     async def similar(
-        self, user_id: str, note_id: str, embedded: Embedded, session_id: str = ""
+        self, note_id: str, embedded: Embedded, session_id: str = ""
     ) -> tuple[Hit, ...]:
         """Other notes whose passages are near `embedded`, by cosine, nearest first, as the
         session sees them; never the two with a fixed name."""
-        namespace = models.notes_of(user_id)
+        namespace = self._user.notes
         similarity = await self._similarity(namespace, embedded)
         vectors, cosines = similarity.vectors, similarity.cosines
         near = np.flatnonzero(cosines >= SIMILAR_MIN)
@@ -145,15 +145,14 @@ class Search:
         )
         only = Only(session_id=session_id)
         return await self._show(
-            user_id, ranked, SIMILAR_MAX, [], only, without=note_id, without_keys=repository.FIXED
+            ranked, SIMILAR_MAX, [], only, without=note_id, without_keys=repository.FIXED
         )
 
-    async def _allowed(self, user_id: str, tags: Sequence[str], only: Only) -> Ids:
-        return await results.allowed(self._database, models.notes_of(user_id), tags, only)
+    async def _allowed(self, tags: Sequence[str], only: Only) -> Ids:
+        return await results.allowed(self._database, self._user.notes, tags, only)
 
     async def _evidence_of(
         self,
-        user_id: str,
         question: Question,
         among: Ids | None,
         spoken: bool,
@@ -161,10 +160,10 @@ class Search:
     ) -> list[Evidence]:
         """What speaks for notes, of `among` if given, and with `spoken` for conversations."""
         terms = keyword.query_terms(question.text)
-        in_notes = self._evidence("chunks_fts", models.notes_of(user_id), question, terms, among)
+        in_notes = self._evidence("chunks_fts", self._user.notes, question, terms, among)
         if not spoken:
             return [await in_notes]
-        in_conversations = self._conversation_evidence(user_id, question, terms, warnings)
+        in_conversations = self._conversation_evidence(question, terms, warnings)
         return list(await asyncio.gather(in_notes, in_conversations))
 
     async def _evidence(
@@ -187,10 +186,10 @@ class Search:
         return Evidence(matches, similarity, among, len(terms))
 
     async def _conversation_evidence(
-        self, user_id: str, question: Question, terms: Sequence[str], warnings: list[str]
+        self, question: Question, terms: Sequence[str], warnings: list[str]
     ) -> Evidence:
         """Evidence from conversations; none, with a warning, where that fails."""
-        namespace = models.conversations_of(user_id)
+        namespace = self._user.conversations
         try:
             return await self._evidence("conversation_fts", namespace, question, terms)
         except Exception as error:
@@ -213,7 +212,6 @@ class Search:
 
     async def _show(
         self,
-        user_id: str,
         ranked: Iterator[Ranked],
         limit: int,
         warnings: list[str],
@@ -234,7 +232,7 @@ class Search:
         size = limit + _SPARE
         while page := list(itertools.islice(ranked, size)):
             size *= 2
-            found = await self._fetch(user_id, page, warnings, only)
+            found = await self._fetch(page, warnings, only)
             said.update(entry.said for entry in found.values() if entry.note_id)
             for passage in page:
                 entry = found.get(passage.chunk_id)
@@ -253,15 +251,15 @@ class Search:
         return tuple(hit for _, hit in waiting[:limit])
 
     async def _fetch(
-        self, user_id: str, page: Iterable[Ranked], warnings: list[str], only: Only
+        self, page: Iterable[Ranked], warnings: list[str], only: Only
     ) -> dict[int, results.Found]:
         notes = [passage.chunk_id for passage in page if passage.part == _NOTES]
         conversation = [passage.chunk_id for passage in page if passage.part == _CONVERSATION]
-        found = await results.notes(self._database, models.notes_of(user_id), notes, only)
+        found = await results.notes(self._database, self._user.notes, notes, only)
         if conversation:
             try:
                 found |= await results.conversation(
-                    self._database, models.conversations_of(user_id), conversation
+                    self._database, self._user.conversations, conversation
                 )
             except Exception as error:
                 warnings.append(_conversation_failed(error))

@@ -12,6 +12,7 @@ from typing import Final
 from wire.errors import Code
 
 from guest.errors import StorageError
+from guest.memory.models import User
 from guest.memory.storage import copies, errors
 from guest.memory.storage.base import Database
 from guest.memory.storage.inspection import Inspection, inspect, inspect_apart
@@ -21,11 +22,11 @@ from guest.memory.storage.rekey import copy_under
 from guest.memory.transfer.move import copy_user
 
 
-async def copy_store(database: Database, key: str, user_id: str, target: Path) -> None:
+async def copy_store(database: Database, key: str, user: User, target: Path) -> None:
     """Write the memory in `database` to a file at `target`. Raises `StorageError`.
 
     A file is copied as it is at one moment, with all its users. From a server comes
-    everything of `user_id`; a note or turn that is written meanwhile is in it whole
+    everything of `user`; a note or turn that is written meanwhile is in it whole
     or not at all.
     """
     if isinstance(database, LocalDatabase):
@@ -34,7 +35,7 @@ async def copy_store(database: Database, key: str, user_id: str, target: Path) -
     copy = await LocalDatabase.open(target, key)
     try:
         await migrate(copy)
-        await copy_user(database, copy, user_id)
+        await copy_user(database, copy, user)
     finally:
         await copy.close()
 

@@ -9,8 +9,7 @@ from wire.errors import Code
 from wire.limits import EXPORT_LINE_MAX_BYTES, EXPORT_PART_BYTES
 
 from guest.errors import StorageError
-from guest.memory import models
-from guest.memory.models import now
+from guest.memory.models import User, now
 from guest.memory.storage.base import Database, Row, Statement
 from guest.memory.transfer.format import (
     Counts,
@@ -87,14 +86,13 @@ class Extent:
 class Reader:
     """One user's rows. A note is always read together with its versions, in one transaction."""
 
-    def __init__(self, database: Database, user_id: str) -> None:
+    def __init__(self, database: Database, user: User) -> None:
         self._database = database
-        self._user_id = user_id
-        self._namespace = models.notes_of(user_id)
+        self._user = user
 
     async def extent(self) -> Extent:
         """What is there now."""
-        result = await self._database.execute(_COUNT, (self._namespace, self._user_id))
+        result = await self._database.execute(_COUNT, (self._user.notes, self._user.id))
         row = cast("tuple[int, ...]", result.rows[0])
         counts = Counts(notes=row[0], note_versions=row[1], sessions=row[2], events=row[3])
         return Extent(counts, *row[4:])
@@ -102,7 +100,7 @@ class Reader:
     async def notes(self, after: int, last: int) -> tuple[list[NoteLine], int]:
         """Some notes after the one numbered `after`, oldest first, and where to go on; 0 at
         the end."""
-        page = (self._namespace, after, last, _NOTES_PER_PAGE)
+        page = (self._user.notes, after, last, _NOTES_PER_PAGE)
         found, versions = await self._database.batch(
             (Statement(NOTE + _PAGE, page), Statement(_VERSIONS_OF_PAGE, page))
         )
@@ -113,14 +111,14 @@ class Reader:
 
     async def earlier(self, note_id: str, before: int) -> list[Version]:
         """The last versions before version `before`, oldest first."""
-        arguments = (self._namespace, note_id, before, INLINE_VERSIONS)
+        arguments = (self._user.notes, note_id, before, INLINE_VERSIONS)
         result = await self._database.execute(_EARLIER, arguments)
         return [version_line(row) for row in reversed(result.rows)]
 
     async def sessions(self, after: int, last: int) -> tuple[list[SessionLine], int]:
         """Some sessions after the one numbered `after`, and where to go on; 0 at the end."""
         result = await self._database.execute(
-            _SESSIONS_PAGE, (self._user_id, after, last, _SESSIONS_PER_PAGE)
+            _SESSIONS_PAGE, (self._user.id, after, last, _SESSIONS_PER_PAGE)
         )
         full = len(result.rows) == _SESSIONS_PER_PAGE
         return await with_state(self._database, result.rows), cast(
@@ -159,15 +157,15 @@ class Part:
     entries_total: int
 
 
-async def export(database: Database, user_id: str) -> AsyncIterator[Part]:
-    """Everything of `user_id`, in parts of up to `EXPORT_PART_BYTES` or one longer line.
+async def export(database: Database, user: User) -> AsyncIterator[Part]:
+    """Everything of `user`, in parts of up to `EXPORT_PART_BYTES` or one longer line.
 
     The lines between the first and the last are the same whenever the memory is the
     same. Raises `StorageError`.
     """
-    reader = Reader(database, user_id)
+    reader = Reader(database, user)
     extent = await reader.extent()
-    header = Header(user_id=user_id, exported_at=now(), counts=extent.counts)
+    header = Header(user_id=user.id, exported_at=now(), counts=extent.counts)
     total = extent.counts.notes + extent.counts.sessions + extent.counts.events
     part, entries, lines = bytearray(written(header)), 0, 0
     digest = hashlib.sha256()

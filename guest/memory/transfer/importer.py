@@ -8,8 +8,7 @@ from typing import Final
 from wire.errors import Code
 
 from guest.errors import GuestError
-from guest.memory import models
-from guest.memory.models import MemoryFull
+from guest.memory.models import MemoryFull, User
 from guest.memory.notes import repository
 from guest.memory.notes.repository import Quota, Used
 from guest.memory.search.vector_store import VectorStore
@@ -261,15 +260,15 @@ class Importer:
         self,
         database: Database,
         vectors: VectorStore,
-        user_id: str,
+        user: User,
         quota: Quota,
         wake: Callable[[Sequence[int]], None],
     ) -> None:
         self._database = database
         self._vectors = vectors
-        self._user_id = user_id
         self._quota = quota
-        self._stored = Stored(database, user_id)
+        self._user = user
+        self._stored = Stored(database, user)
         self._wake = wake
         self._rehearsals: dict[bytes, Foreseen] = {}
 
@@ -287,7 +286,7 @@ class Importer:
         report = Report()
         would_be = self._rehearsal(first) if dry_run else None
         numbered = list(_parsed(rest, header.version, report))
-        if header.user_id != self._user_id:
+        if header.user_id != self._user.id:
             numbered = [(number, of_another(line)) for number, line in numbered]
         for group in groups(numbered):
             await self._store(group, report, would_be)
@@ -306,7 +305,7 @@ class Importer:
         self, group: Sequence[Numbered], report: Report, would_be: Foreseen | None
     ) -> None:
         for _ in range(_ATTEMPTS):
-            batch = Batch(self._user_id, self._quota)
+            batch = Batch(self._user, self._quota)
             planned = await plan(group, self._stored, batch, would_be or Foreseen())
             if would_be is not None:
                 would_be.add(planned.changes)
@@ -328,8 +327,7 @@ class Importer:
         if not batch.statements:
             return True
         of_notes = isinstance(first, NoteLine | HistoryLine)
-        of_user = models.notes_of if of_notes else models.conversations_of
-        namespace = of_user(self._user_id)
+        namespace = self._user.notes if of_notes else self._user.conversations
         try:
             async with self._vectors.changing(namespace):
                 results = await self._database.batch(batch.statements)

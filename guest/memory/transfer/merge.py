@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, cast
 
-from guest.memory import models
+from guest.memory.models import User
 from guest.memory.notes import repository
 from guest.memory.notes.repository import USED, Used, used_of
 from guest.memory.storage.base import Database, Result, Statement
@@ -104,10 +104,9 @@ class StoredNotes:
 class Stored:
     """Looks for one user."""
 
-    def __init__(self, database: Database, user_id: str) -> None:
+    def __init__(self, database: Database, user: User) -> None:
         self._database = database
-        self._user_id = user_id
-        self._namespace = models.notes_of(user_id)
+        self._user = user
 
     async def notes(self, lines: Iterable[NoteLine | HistoryLine]) -> StoredNotes:
         """What `lines` are about."""
@@ -141,10 +140,10 @@ class Stored:
         found = await self._database.batch(
             [
                 *(
-                    Statement(sql, (self._namespace, repository.to_json(each)))
+                    Statement(sql, (self._user.notes, repository.to_json(each)))
                     for sql, each in sought
                 ),
-                Statement(USED, (self._namespace,)),
+                Statement(USED, (self._user.notes,)),
             ]
         )
         return StoredNotes(
@@ -161,7 +160,7 @@ class Stored:
     async def sessions(self, session_ids: Iterable[str]) -> dict[str, SessionLine]:
         """Those of the sessions that the user has."""
         result = await self._database.execute(
-            _SESSIONS_BY_ID, (self._user_id, json.dumps(list(session_ids)))
+            _SESSIONS_BY_ID, (self._user.id, json.dumps(list(session_ids)))
         )
         lines = await with_state(self._database, result.rows)
         return {line.session_id: line for line in lines}
@@ -169,7 +168,7 @@ class Stored:
     async def taken(self, session_ids: Iterable[str]) -> set[str]:
         """Those of the ids that are sessions of other users of the same store."""
         result = await self._database.execute(
-            _TAKEN, (json.dumps(list(session_ids)), self._user_id)
+            _TAKEN, (json.dumps(list(session_ids)), self._user.id)
         )
         return {cast(str, row[0]) for row in result.rows}
 

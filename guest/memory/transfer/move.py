@@ -10,9 +10,8 @@ from typing import Any, Final, cast
 from wire.errors import Code
 
 from guest.errors import GuestError, StorageError
-from guest.memory import models
-from guest.memory.factory import open_remote, open_store, prepare
-from guest.memory.models import MemoryConfig
+from guest.memory.factory import open_file, open_remote, prepare
+from guest.memory.models import MemoryConfig, User
 from guest.memory.notes.repository import Quota
 from guest.memory.search.vector_store import VectorStore
 from guest.memory.storage.base import INTEGER_MAX, Database, Row, Statement, apply
@@ -38,26 +37,25 @@ SELECT session_id FROM sessions
 """
 
 
-async def surplus(source: Database, target: Database, user_id: str) -> dict[str, int]:
+async def surplus(source: Database, target: Database, user: User) -> dict[str, int]:
     """How many notes and sessions of the user `target` has and `source` has not."""
-    namespace = models.notes_of(user_id)
     return {
-        "notes": await _unknown(source, target, _NOTES, _KNOWN_NOTES, namespace),
-        "sessions": await _unknown(source, target, _SESSIONS, _KNOWN_SESSIONS, user_id),
+        "notes": await _unknown(source, target, _NOTES, _KNOWN_NOTES, user.notes),
+        "sessions": await _unknown(source, target, _SESSIONS, _KNOWN_SESSIONS, user.id),
     }
 
 
 async def first_difference(
-    source: Database, target: Database, user_id: str, progress: Callable[[int, int], None]
+    source: Database, target: Database, user: User, progress: Callable[[int, int], None]
 ) -> str:
     """What is first found to differ, in words; empty where both hold the same."""
-    reader = Reader(source, user_id)
+    reader = Reader(source, user)
     extent = await reader.extent()
-    there = (await Reader(target, user_id).extent()).counts
+    there = (await Reader(target, user).extent()).counts
     if there != extent.counts:
         return f"there are to be {_told(extent.counts)}, and there are {_told(there)}"
     total = extent.counts.notes + extent.counts.sessions + extent.counts.events
-    done, stored = 0, Stored(target, user_id)
+    done, stored = 0, Stored(target, user)
     async for lines in _some(entities(reader, extent)):
         for group in groups(list(enumerate(lines))):
             if different := await _different([line for _, line in group], stored):
@@ -148,42 +146,38 @@ _OF_EVENT: Final = f"""
 async def copy_user(
     source: Database,
     target: Database,
-    user_id: str,
+    user: User,
     progress: Progress = lambda _step, _done, _total: None,
 ) -> None:
-    """Bring everything of `user_id` into `target`, which has the current schema, however
+    """Bring everything of `user` into `target`, which has the current schema, however
     much it is.
 
     May be repeated: what is there already stays, what is missing is added. Raises
     `StorageError`, CONFLICT where `target` has something else under the same id.
     """
     unbounded = Quota(INTEGER_MAX, INTEGER_MAX)
-    importer = Importer(target, VectorStore(target), user_id, unbounded, lambda _: None)
+    importer = Importer(target, VectorStore(target), user, unbounded, lambda _: None)
     header = b""
-    async for part in export(source, user_id):
+    async for part in export(source, user):
         lines = header + part.lines
         header = header or part.lines[: part.lines.index(b"\n") + 1]
         report = await importer.feed(lines)
         if report.problems:
             raise _differs([problem for _, problem in report.problems])
         progress("copying", part.entries, part.entries_total)
-    await _copy_vectors(source, target, user_id, progress)
+    await _copy_vectors(source, target, user, progress)
 
 
-async def vectors_of(database: Database, user_id: str) -> int:
+async def vectors_of(database: Database, user: User) -> int:
     """How many passages of the user have a vector."""
-    namespace = (models.notes_of(user_id), models.conversations_of(user_id))
-    return cast(int, (await database.execute(_COUNT, namespace)).rows[0][0])
+    return cast(int, (await database.execute(_COUNT, user.namespaces)).rows[0][0])
 
 
-async def _copy_vectors(
-    source: Database, target: Database, user_id: str, progress: Progress
-) -> None:
-    of_user = (models.notes_of(user_id), models.conversations_of(user_id))
-    total = await vectors_of(source, user_id)
+async def _copy_vectors(source: Database, target: Database, user: User, progress: Progress) -> None:
+    total = await vectors_of(source, user)
     done, last = 0, 0
     while True:
-        page = (await source.execute(_PAGE, (last, *of_user, _VECTORS_PER_PAGE))).rows
+        page = (await source.execute(_PAGE, (last, *user.namespaces, _VECTORS_PER_PAGE))).rows
         if page:
             await apply(target, *map(_store, page))
             last = cast(int, page[-1][0])
@@ -219,9 +213,9 @@ _SERVER: Final = "the memory server"
 
 
 async def move(
-    config: MemoryConfig, user_id: str, *, to_remote: bool, progress: Progress
+    config: MemoryConfig, user: User, *, to_remote: bool, progress: Progress
 ) -> dict[str, int]:
-    """Bring everything of `user_id` from the local file of `config` to its server, or back.
+    """Bring everything of `user` from the local file of `config` to its server, or back.
 
     Nobody else may use either meanwhile. What an interrupted move has done is kept and not
     done again. Returns how many there are of each kind. Raises `GuestError`: CONFLICT
@@ -231,10 +225,10 @@ async def move(
     async with _both(config) as (local, server):
         source, target = (local, server) if to_remote else (server, local)
         there = _SERVER if to_remote else _FILE
-        await _refuse_surplus(source, target, user_id, there)
-        await copy_user(source, target, user_id, progress)
+        await _refuse_surplus(source, target, user, there)
+        await copy_user(source, target, user, progress)
         different = await first_difference(
-            source, target, user_id, lambda done, total: progress("comparing", done, total)
+            source, target, user, lambda done, total: progress("comparing", done, total)
         )
         if different:
             raise StorageError(
@@ -243,8 +237,8 @@ async def move(
                 details=f"{different}; the place it came from is as it was",
                 resolution="stop everything that uses either place, then move again",
             )
-        counts = (await Reader(target, user_id).extent()).counts
-        return {**vars(counts), "vectors": await vectors_of(target, user_id)}
+        counts = (await Reader(target, user).extent()).counts
+        return {**vars(counts), "vectors": await vectors_of(target, user)}
 
 
 def _check(config: MemoryConfig, *, to_remote: bool) -> None:
@@ -269,14 +263,14 @@ async def _both(config: MemoryConfig) -> AsyncIterator[tuple[Database, Database]
         server = await open_remote(config.remote)
         stack.push_async_callback(server.close)
         await prepare(server)
-        local = await open_store(replace(config, remote=None))
+        local = await open_file(replace(config, remote=None))
         stack.push_async_callback(local.close)
         yield local, server
 
 
-async def _refuse_surplus(source: Database, target: Database, user_id: str, there: str) -> None:
+async def _refuse_surplus(source: Database, target: Database, user: User, there: str) -> None:
     """What was forgotten in one place must not come back from an old copy in the other."""
-    found = await surplus(source, target, user_id)
+    found = await surplus(source, target, user)
     if any(found.values()):
         told = " and ".join(f"{count} {name}" for name, count in found.items())
         raise StorageError(

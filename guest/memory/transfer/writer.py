@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, cast
 
-from guest.memory import models
 from guest.memory.conversations import store
 from guest.memory.conversations.store import indexing
+from guest.memory.models import User
 from guest.memory.notes import repository
 from guest.memory.notes.repository import Quota, Used
 from guest.memory.search.chunking import passages_of
@@ -91,7 +91,7 @@ INSERT INTO conversation_events (session_id, sequence, turn_id, role, text, payl
 class Batch:
     """Statements of one transaction, and which of them tell about passages."""
 
-    user_id: str
+    user: User
     quota: Quota
     statements: list[Statement] = field(default_factory=list)
     adding: list[int] = field(default_factory=list)
@@ -99,7 +99,7 @@ class Batch:
 
     def note(self, line: NoteLine, change: NoteChange, known: NoteLine | None) -> None:
         """Do `change`; the batch fails where `known` is no longer what is stored."""
-        namespace = models.notes_of(self.user_id)
+        namespace = self.user.notes
         if change.release is not None:
             owner = change.release
             self._add(Statement(_RELEASE, (namespace, owner.note_id, line.key, owner.updated_at)))
@@ -126,11 +126,11 @@ class Batch:
     def keep(self, more: Used) -> None:
         """Let the batch fail where it adds `more`, and that is too much by now."""
         if more.notes > 0 or more.text_bytes > 0:
-            self._add(self.quota.keep(models.notes_of(self.user_id), more))
+            self._add(self.quota.keep(self.user.notes, more))
 
     def history(self, versions: Sequence[Version], known: NoteLine) -> None:
         """Add versions; the batch fails where `known` is no longer what is stored."""
-        namespace = models.notes_of(self.user_id)
+        namespace = self.user.notes
         self._require(namespace, known)
         self._history(namespace, known.note_id, versions)
 
@@ -139,9 +139,9 @@ class Batch:
         if change.fields:
             values = (line.title, line.channel, line.created_at, line.updated_at, line.turns)
             put_away, parent = line.archived_at or "", line.parent_id or ""
-            session = (line.session_id, self.user_id, *values, put_away, parent)
+            session = (line.session_id, self.user.id, *values, put_away, parent)
             self._add(Statement(_SESSION, session))
-        self._add(Statement(_REQUIRE_SESSION, (line.session_id, self.user_id)))
+        self._add(Statement(_REQUIRE_SESSION, (line.session_id, self.user.id)))
         for each in change.state:
             state = (line.session_id, each.name, each.value, each.epoch, each.updated_at)
             self._add(Statement(_STATE, state))
@@ -149,14 +149,14 @@ class Batch:
     def event(self, line: EventLine) -> None:
         """Add an event under its number; the batch fails where there is one by now, or the
         session is not the user's."""
-        self._add(Statement(_REQUIRE_SESSION, (line.session_id, self.user_id)))
+        self._add(Statement(_REQUIRE_SESSION, (line.session_id, self.user.id)))
         number = (line.session_id, line.sequence)
         words = (line.turn_id, line.role, line.text, line.payload, line.created_at)
         self._add(Statement(_EVENT, (*number, *words)))
         self.adding.append(len(self.statements))
         self._add(
             indexing(
-                self.user_id,
+                self.user.conversations,
                 line.session_id,
                 line.role,
                 line.text,

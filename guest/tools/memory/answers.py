@@ -4,7 +4,9 @@ import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Final, Literal
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final, Literal, Protocol
 
 from wire.errors import Code
 
@@ -20,11 +22,29 @@ from guest.memory.models import (
 )
 from guest.memory.notes.contradiction import contradictions
 from guest.memory.search.context_block import one_line, source_of
-from guest.tools.base import ToolContext
+from guest.tools.base import Run, Tool, ToolContext, ToolOutput
 
 SCORE_DIGITS: Final = 4
 _MARKS_MAX_BYTES: Final = 3_000
 """Of more than that the end might be cut, and with it marks."""
+
+
+class OfOneUser(Protocol):
+    """The memory of one user."""
+
+    @property
+    def user_id(self) -> str: ...
+
+
+def for_user(memory: OfOneUser, tools: Iterable[Tool]) -> list[Tool]:
+    """`tools` over a memory: they refuse to be called for anybody but its user."""
+    return [replace(tool, run=partial(_run_for, memory, tool.run)) for tool in tools]
+
+
+async def _run_for(memory: OfOneUser, run: Run, context: ToolContext, arguments: Any) -> ToolOutput:
+    if context.user_id != memory.user_id:
+        raise ToolError("user context of another user", Code.PERMISSION_DENIED)
+    return await run(context, arguments)
 
 
 def marks(hits: Iterable[Hit]) -> tuple[str, ...]:

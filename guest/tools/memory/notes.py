@@ -21,6 +21,7 @@ from guest.tools.memory.answers import (
     SCORE_DIGITS,
     about_similar,
     changeable,
+    for_user,
     marks,
     marks_of,
     material_in,
@@ -53,13 +54,13 @@ _CONTEXT_BYTES: Final = 18 * CONTEXT_MAX_TOKENS
 class NoteStore(Protocol):
     """The part of `guest.memory.memory.Memory` that these tools need."""
 
-    async def save(
-        self, user_id: str, text: str, tags: list[str], origin: Origin
-    ) -> SaveOutcome: ...
+    @property
+    def user_id(self) -> str: ...
+
+    async def save(self, text: str, tags: list[str], origin: Origin) -> SaveOutcome: ...
 
     async def update(
         self,
-        user_id: str,
         note_id: str,
         text: str,
         tags: list[str] | None,
@@ -68,15 +69,14 @@ class NoteStore(Protocol):
         expected_version: int | None = None,
     ) -> Updated: ...
 
-    async def delete(self, user_id: str, note_id: str) -> None: ...
+    async def delete(self, note_id: str) -> None: ...
 
-    async def get(self, user_id: str, note_id: str) -> Note: ...
+    async def get(self, note_id: str) -> Note: ...
 
     async def twin_of(self, note: Note, text: str) -> str: ...
 
     async def search(
         self,
-        user_id: str,
         query: str,
         *,
         top_k: int,
@@ -89,7 +89,7 @@ class NoteStore(Protocol):
 def memory_tools(memory: NoteStore) -> list[Tool]:
     """The memory family over one store."""
     tools = _MemoryTools(memory)
-    return [
+    family = [
         Tool(
             name="memory_search",
             description=(
@@ -163,6 +163,7 @@ def memory_tools(memory: NoteStore) -> list[Tool]:
             output_bytes=_CONTEXT_BYTES,
         ),
     ]
+    return for_user(memory, family)
 
 
 class _MemoryTools:
@@ -171,7 +172,6 @@ class _MemoryTools:
 
     async def search(self, context: ToolContext, arguments: SearchArguments) -> ToolOutput:
         found = await self._memory.search(
-            context.user_id,
             arguments.query,
             top_k=arguments.top_k,
             tags=arguments.tags,
@@ -190,7 +190,6 @@ class _MemoryTools:
 
     async def context(self, context: ToolContext, arguments: ContextArguments) -> ToolOutput:
         found = await self._memory.search(
-            context.user_id,
             arguments.query,
             top_k=_CONTEXT_HITS,
             tags=[],
@@ -210,7 +209,6 @@ class _MemoryTools:
     async def save(self, context: ToolContext, arguments: SaveArguments) -> ToolOutput:
         with refusing_what_is_full():
             saved = await self._memory.save(
-                context.user_id,
                 arguments.content,
                 arguments.tags,
                 origin_of(context, arguments.content),
@@ -242,7 +240,6 @@ class _MemoryTools:
             twin = await self._memory.twin_of(before, arguments.content)
             with refusing_what_is_full():
                 updated = await self._memory.update(
-                    context.user_id,
                     note_id,
                     arguments.content,
                     arguments.tags,
@@ -267,7 +264,7 @@ class _MemoryTools:
         note_id = changeable(arguments.note_id)
         try:
             await self._seen(context, note_id)
-            await self._memory.delete(context.user_id, note_id)
+            await self._memory.delete(note_id)
         except NoteNotFound:
             raise not_found(note_id) from None
         message = f"Deleted: [id: {note_id}]"
@@ -280,7 +277,7 @@ class _MemoryTools:
     async def _seen(self, context: ToolContext, note_id: str) -> Note:
         """The note. Raises `NoteNotFound` also where only another session sees it; a person
         who administers their memory sees them all."""
-        note = await self._memory.get(context.user_id, note_id)
+        note = await self._memory.get(note_id)
         if context.actor != "user" and note.details.scope_session not in ("", context.session_id):
             raise NoteNotFound(note_id)
         return note

@@ -25,6 +25,7 @@ from guest.memory.validation import RATIONALE_MAX_CHARS
 from guest.tools.base import Arguments, MemoryChange, Safety, Tool, ToolContext, ToolOutput
 from guest.tools.memory.answers import (
     about_similar,
+    for_user,
     marks_of,
     material_in,
     material_of,
@@ -53,7 +54,6 @@ class Typed(Protocol):
 
     async def recall(
         self,
-        user_id: str,
         *,
         query: str,
         types: Sequence[NoteType],
@@ -64,7 +64,7 @@ class Typed(Protocol):
     ) -> Recalled: ...
 
     async def supersede(
-        self, user_id: str, note_id: str, *, reason: str, replacement_id: str, session_id: str
+        self, note_id: str, *, reason: str, replacement_id: str, session_id: str
     ) -> Superseded | None: ...
 
 
@@ -72,10 +72,13 @@ class TypedStore(Protocol):
     """The part of `guest.memory.memory.Memory` that these tools need."""
 
     @property
+    def user_id(self) -> str: ...
+
+    @property
     def typed(self) -> Typed: ...
 
     async def save(
-        self, user_id: str, text: str, tags: Sequence[str], origin: Origin, details: Details
+        self, text: str, tags: Sequence[str], origin: Origin, details: Details
     ) -> SaveOutcome: ...
 
 
@@ -127,7 +130,7 @@ class ForgetArguments(Arguments):
 def typed_memory_tools(memory: TypedStore, scope: TypedScope = "user") -> list[Tool]:
     """The typed memory family over one store."""
     tools = _TypedTools(memory, scope)
-    return [
+    family = [
         Tool(
             name="remember",
             description=(
@@ -171,6 +174,7 @@ def typed_memory_tools(memory: TypedStore, scope: TypedScope = "user") -> list[T
             changes=lambda given: MemoryChange("superseded", str(given.get("memory_id", ""))),
         ),
     ]
+    return for_user(memory, family)
 
 
 class _TypedTools:
@@ -190,7 +194,7 @@ class _TypedTools:
             told = f"{told}\n{details.rationale}"
         with refusing_what_is_full():
             saved = await self._memory.save(
-                context.user_id, arguments.content, (), origin_of(context, told), details
+                arguments.content, (), origin_of(context, told), details
             )
         note = saved.note
         held = () if saved.created else (note,)
@@ -216,7 +220,6 @@ class _TypedTools:
 
     async def recall(self, context: ToolContext, arguments: RecallArguments) -> ToolOutput:
         found = await self._memory.typed.recall(
-            context.user_id,
             query=arguments.query.strip(),
             types=() if arguments.type == "all" else (arguments.type,),
             min_confidence=arguments.min_confidence,
@@ -238,7 +241,6 @@ class _TypedTools:
         memory_id, replacement_id = arguments.memory_id, arguments.replacement_id
         try:
             before = await self._memory.typed.supersede(
-                context.user_id,
                 memory_id,
                 reason=arguments.reason.strip(),
                 replacement_id=replacement_id,

@@ -14,6 +14,7 @@ from guest.memory.notes.repository import HANDOFF, SCRATCHPAD
 from guest.tools.base import Arguments, MemoryChange, Safety, Tool, ToolContext, ToolOutput
 from guest.tools.memory.answers import (
     SCORE_DIGITS,
+    for_user,
     marks,
     marks_of,
     material_in,
@@ -35,24 +36,23 @@ _TOOL_OF: Final = {HANDOFF: "write_session_handoff", SCRATCHPAD: "scratch_note"}
 class Keyed(Protocol):
     """The part of `guest.memory.notes.keyed.KeyedNotes` that these tools need."""
 
-    async def write(
-        self, user_id: str, key: str, text: str, mode: Mode, origin: Origin
-    ) -> Note: ...
+    async def write(self, key: str, text: str, mode: Mode, origin: Origin) -> Note: ...
 
-    async def read(self, user_id: str, key: str) -> Note | None: ...
+    async def read(self, key: str) -> Note | None: ...
 
-    async def clear(self, user_id: str, key: str) -> bool: ...
+    async def clear(self, key: str) -> bool: ...
 
 
 class WorkingStore(Protocol):
     """The part of `guest.memory.memory.Memory` that these tools need."""
 
     @property
+    def user_id(self) -> str: ...
+
+    @property
     def keyed(self) -> Keyed: ...
 
-    async def search(
-        self, user_id: str, query: str, *, top_k: int, only: Only
-    ) -> SearchOutcome: ...
+    async def search(self, query: str, *, top_k: int, only: Only) -> SearchOutcome: ...
 
 
 class SearchMemoryArguments(Arguments):
@@ -101,7 +101,7 @@ class ScratchArguments(Arguments):
 def working_memory_tools(memory: WorkingStore) -> list[Tool]:
     """The working memory family over one store."""
     tools = _WorkingTools(memory)
-    return [
+    family = [
         Tool(
             name="search_memory",
             description=(
@@ -159,6 +159,7 @@ def working_memory_tools(memory: WorkingStore) -> list[Tool]:
             changes=_change_of_scratchpad,
         ),
     ]
+    return for_user(memory, family)
 
 
 class _WorkingTools:
@@ -167,7 +168,6 @@ class _WorkingTools:
 
     async def search(self, context: ToolContext, arguments: SearchMemoryArguments) -> ToolOutput:
         found = await self._memory.search(
-            context.user_id,
             arguments.query,
             top_k=arguments.limit,
             only=Only(session_id=context.session_id),
@@ -206,15 +206,15 @@ class _WorkingTools:
         if mode == "clear" or mode == "read":
             if content:
                 raise ToolError(f"content: mode {mode} takes none; leave it out")
-            return await (self._clear(context) if mode == "clear" else self._read(context))
+            return await (self._clear(context) if mode == "clear" else self._read())
         if not content.strip():
             raise ToolError(f"content is required with mode {mode}, and must not be blank")
         note = await self._write(context, SCRATCHPAD, content, mode)
         return _scratchpad(note, f"Stored: [id: {note.note_id}]", written(context, note))
 
     async def _clear(self, context: ToolContext) -> ToolOutput:
-        note = await self._memory.keyed.read(context.user_id, SCRATCHPAD)
-        there = await self._memory.keyed.clear(context.user_id, SCRATCHPAD)
+        note = await self._memory.keyed.read(SCRATCHPAD)
+        there = await self._memory.keyed.clear(SCRATCHPAD)
         message = "the scratchpad is cleared" if there else "the scratchpad was empty already"
         return ToolOutput(
             data={"content": "", "message": message},
@@ -222,8 +222,8 @@ class _WorkingTools:
             receipts=receipt(context, "deleted", note.note_id if note else "") if there else (),
         )
 
-    async def _read(self, context: ToolContext) -> ToolOutput:
-        note = await self._memory.keyed.read(context.user_id, SCRATCHPAD)
+    async def _read(self) -> ToolOutput:
+        note = await self._memory.keyed.read(SCRATCHPAD)
         if note is None:
             message = "the scratchpad is empty"
             return ToolOutput(data={"content": "", "message": message}, summary=message)
@@ -232,9 +232,7 @@ class _WorkingTools:
     async def _write(self, context: ToolContext, key: str, text: str, mode: Mode) -> Note:
         try:
             with refusing_what_is_full():
-                return await self._memory.keyed.write(
-                    context.user_id, key, text, mode, origin_of(context, text)
-                )
+                return await self._memory.keyed.write(key, text, mode, origin_of(context, text))
         except ValueError as error:
             raise ToolError(f"not stored: {error}") from None
 

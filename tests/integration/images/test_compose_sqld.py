@@ -101,8 +101,8 @@ async def test_two_users_each_have_a_memory_of_their_own(
     for user in tokens:
         (tmp_path / user).mkdir()
         async with opened(tmp_path / user / "m.db", remote=of(user, user)) as memory:
-            await memory.save(user, f"what only {user} knows", [], ORIGIN)
-            found = await memory.search(user, "knows")
+            await memory.save(f"what only {user} knows", [], ORIGIN)
+            found = await memory.search("knows")
             assert [hit.text for hit in found.hits] == [f"what only {user} knows"]
     for user, other in (("alice", "bob"), ("bob", "alice")):
         async with sqld.connected(places[user], tokens[other]) as thief:

@@ -12,7 +12,7 @@ from guest.errors import StorageError
 from guest.memory.models import Hit, Note, Only, Origin, SearchOutcome
 from guest.memory.notes.keyed import Activity
 
-Key = tuple[str, str, str]
+Key = tuple[str, str]
 
 
 class FakeState:
@@ -22,17 +22,15 @@ class FakeState:
         self.values: dict[Key, tuple[str, int]] = {}
         self.fail: StorageError | None = None
 
-    async def read(self, user_id: str, session_id: str, name: str) -> tuple[str, int] | None:
+    async def read(self, session_id: str, name: str) -> tuple[str, int] | None:
         if self.fail is not None:
             raise self.fail
-        return self.values.get((user_id, session_id, name))
+        return self.values.get((session_id, name))
 
-    async def swap(
-        self, user_id: str, session_id: str, name: str, value: str, expected_epoch: int
-    ) -> bool:
+    async def swap(self, session_id: str, name: str, value: str, expected_epoch: int) -> bool:
         if self.fail is not None:
             raise self.fail
-        key = user_id, session_id, name
+        key = session_id, name
         if self.values.get(key, ("", 0))[1] != expected_epoch:
             return False
         self.values[key] = value, expected_epoch + 1
@@ -47,13 +45,12 @@ class FakeKeyed:
         self.done: list[Activity] = []
         self.fail: Exception | None = None
 
-    async def read(self, user_id: str, key: str) -> Note | None:
+    async def read(self, key: str) -> Note | None:
         if self.fail is not None:
             raise self.fail
-        note = self.notes.get(key)
-        return note if note is not None and note.user_id == user_id else None
+        return self.notes.get(key)
 
-    async def activity(self, user_id: str, day: date) -> list[Activity]:
+    async def activity(self, day: date) -> list[Activity]:
         return [entry for entry in self.done if entry.at.startswith(day.isoformat())]
 
 
@@ -64,20 +61,19 @@ class FakeMemory:
         self.hits = tuple(hits)
         self.warnings: tuple[str, ...] = ()
         self.fail: Exception | None = None
-        self.asked: list[tuple[str, str, Only]] = []
+        self.asked: list[tuple[str, Only]] = []
         self.keyed = FakeKeyed()
         self.state_of = FakeState()
 
     async def search(
         self,
-        user_id: str,
         query: str,
         *,
         top_k: int = 5,
         include_conversation: bool = False,
         only: Only = Only(),  # noqa: B008 - immutable
     ) -> SearchOutcome:
-        self.asked.append((user_id, query, only))
+        self.asked.append((query, only))
         if self.fail is not None:
             raise self.fail
         return SearchOutcome(self.hits[:top_k], self.warnings)
@@ -105,7 +101,6 @@ def note(key: str, text: str, *, session_id: str = "s0", **origin: object) -> No
     """A keyed note of alice."""
     return Note(
         note_id=f"note-{key}",
-        user_id="alice",
         text=text,
         tags=(),
         version=1,

@@ -16,6 +16,7 @@ from guest.agent.prompt.builder import ContextBuilder, Prepared
 from guest.agent.prompt.summary import Summary
 from guest.agent.turn import TurnRequest
 from guest.errors import StorageError
+from guest.memory.memory import Memory
 from guest.memory.models import Details, Event, Origin
 from guest.memory.notes.keyed import Activity
 from guest.memory.notes.repository import HANDOFF, SCRATCHPAD
@@ -53,12 +54,11 @@ class House:
             self.said("assistant", f"answer {number}", f"t{number}")
 
     def keep(self, summary: Summary, session_id: str = "s1") -> None:
-        key = "alice", session_id, "summary"
-        self.memory.state_of.values[key] = summary.model_dump_json(), 1
+        self.memory.state_of.values[session_id, "summary"] = summary.model_dump_json(), 1
 
     async def build(self, text: str = "what now?", session_id: str = "s1") -> Prepared:
         context = ToolContext("alice", session_id, "now", "test")
-        latest = await self.builder.summary_of("alice", session_id)
+        latest = await self.builder.summary_of(session_id)
         return await self.builder.build(TurnRequest(context, text), self.events, latest)
 
 
@@ -242,42 +242,43 @@ async def test_no_model_is_asked_where_nothing_has_to_be_summarised() -> None:
     memory = FakeMemory()
     made = builder(FakePipeline([]), FunctionModel(never), AgentSettings(), memory)
     request = TurnRequest(ToolContext("alice", "s1", "now", "test"), "hi")
-    prepared = await made.build(request, [], await made.summary_of("alice", "s1"))
+    prepared = await made.build(request, [], await made.summary_of("s1"))
     assert (prepared.usage.requests, memory.state_of.values) == (0, {})
 
 
 async def test_on_a_real_memory_each_user_and_session_gets_its_own(tmp_path: Path) -> None:
     agent_said = Origin("agent", session_id="day-1")
     async with opened(tmp_path / "memory.db") as memory:
-        for user, drink in (("alice", "green tea"), ("bob", "black coffee")):
+        bobs = Memory(memory.store, "bob")
+        for own, drink in ((memory, "green tea"), (bobs, "black coffee")):
             for session_id in ("day-1", "day-2"):
-                await memory.conversations.create(user, f"{user}-{session_id}")
-            await memory.save(user, f"The user drinks {drink} at four", (), Origin("user"))
-            await memory.keyed.write(user, HANDOFF, f"buy {drink} next", "replace", agent_said)
-            await memory.keyed.write(user, SCRATCHPAD, f"{drink}: asked", "replace", agent_said)
-            await memory.keyed.write(user, "plan", f"{drink} every day", "append", agent_said)
+                await own.conversations.create(f"{own.user_id}-{session_id}")
+            await own.save(f"The user drinks {drink} at four", (), Origin("user"))
+            await own.keyed.write(HANDOFF, f"buy {drink} next", "replace", agent_said)
+            await own.keyed.write(SCRATCHPAD, f"{drink}: asked", "replace", agent_said)
+            await own.keyed.write("plan", f"{drink} every day", "append", agent_said)
         hers = Details(scope_session="alice-day-1")
-        await memory.save("alice", "Only on day one: drinks at five", (), agent_said, hers)
+        await memory.save("Only on day one: drinks at five", (), agent_said, hers)
         offered = (*DEFAULT, *HANDOFF_TOOLS, "write_memory")
-        made = ContextBuilder(
-            memory=memory,
-            pipeline=FakePipeline([tool(name, nothing) for name in offered]),
-            settings=AgentSettings(),
-            model=OfflineModel(),
-            context_tokens=1000,
-            redact=str,
-        )
 
-        async def prompt(user: str, session_id: str) -> str:
-            context = ToolContext(user, session_id, "now", "test")
+        async def prompt(own: Memory, session_id: str) -> str:
+            made = ContextBuilder(
+                memory=own,
+                pipeline=FakePipeline([tool(name, nothing) for name in offered]),
+                settings=AgentSettings(),
+                model=OfflineModel(),
+                context_tokens=1000,
+                redact=str,
+            )
+            context = ToolContext(own.user_id, session_id, "now", "test")
             request = TurnRequest(context, "what drinks at four or five?")
-            latest = await made.summary_of(user, session_id)
+            latest = await made.summary_of(session_id)
             return (await made.build(request, [], latest)).instructions
 
         first, second, his = await asyncio.gather(
-            prompt("alice", "alice-day-1"),
-            prompt("alice", "alice-day-2"),
-            prompt("bob", "bob-day-2"),
+            prompt(memory, "alice-day-1"),
+            prompt(memory, "alice-day-2"),
+            prompt(bobs, "bob-day-2"),
         )
         for text in (first, second):
             assert text.startswith("Handoff")
@@ -290,5 +291,5 @@ async def test_on_a_real_memory_each_user_and_session_gets_its_own(tmp_path: Pat
         assert "Only on day one" not in second
         assert "black coffee at four" in his
         assert "green tea" not in his
-        await memory.keyed.clear("alice", SCRATCHPAD)
-        assert "Scratchpad for" not in await prompt("alice", "alice-day-2")
+        await memory.keyed.clear(SCRATCHPAD)
+        assert "Scratchpad for" not in await prompt(memory, "alice-day-2")

@@ -21,7 +21,7 @@ from wire.v1 import gateway_pb2
 
 from guest.agent.turn import Outcome, TurnRequest
 from guest.agent.turn_loop import TurnLoop
-from guest.errors import StorageError
+from guest.errors import GuestError, StorageError
 from guest.tools.base import Safety, Tool, ToolContext, ToolOutput
 from tests.unit.guest.agent.context_fakes import FakeMemory, builder, hit
 from tests.unit.guest.agent.turn_fakes import (
@@ -501,10 +501,10 @@ async def test_an_answered_approval_decides() -> None:
 async def test_an_interrupted_history_is_repaired_and_an_unreadable_event_left_out() -> None:
     house = House(steps(calls(("look", {})), "done", "next"), tool("look", nothing))
     await house.say("first", "t1")
-    lines = house.store.events["alice", "s1"]
+    lines = house.store.events["s1"]
     del lines[2:]  # killed while the tool ran
     await house.store.append(
-        "alice", "s1", turn_id="t1", role="assistant", text="?", payload='{"not": "a message"}'
+        "s1", turn_id="t1", role="assistant", text="?", payload='{"not": "a message"}'
     )
     assert code(await house.say("second", "t2")) == "completed"
     results = [
@@ -565,7 +565,7 @@ async def test_what_no_database_can_hold_is_replaced() -> None:
     house = House(steps(["a\0b", "\ud83d"]))
     assert code(await house.say()) == "completed"
     assert house.store.texts("assistant") == ["a\ufffdb?"]
-    assert "\\u0000" not in house.store.events["alice", "s1"][-1].payload
+    assert "\\u0000" not in house.store.events["s1"][-1].payload
 
 
 async def test_a_call_in_broken_unicode_is_answered() -> None:
@@ -573,10 +573,19 @@ async def test_a_call_in_broken_unicode_is_answered() -> None:
     assert code(await house.say()) == "completed"
 
 
-async def test_ten_users_turns_at_once_keep_to_themselves() -> None:
+async def test_a_turn_of_another_user_is_refused_before_anything_is_written() -> None:
+    house = House(steps("never said"))
+    request = TurnRequest(ToolContext("bob", "s1", "t", "test"), "I am bob")
+    with pytest.raises(GuestError, match="user context") as refused:
+        await house.loop.run(request, Watcher())
+    assert refused.value.code is Code.PERMISSION_DENIED
+    assert house.store.events == {}
+
+
+async def test_turns_in_ten_sessions_at_once_keep_to_themselves() -> None:
     async def echo(ctx: ToolContext, _: Any) -> str:
         await asyncio.sleep(0.001)
-        return f"for {ctx.user_id}"
+        return f"for {ctx.session_id}"
 
     async def script(messages: list[ModelMessage], _: AgentInfo) -> AsyncIterator[Any]:
         results = last_results(messages)
@@ -585,14 +594,14 @@ async def test_ten_users_turns_at_once_keep_to_themselves() -> None:
 
     house = House(script, tool("look", echo))
 
-    async def one(user: str) -> None:
-        request = TurnRequest(ToolContext(user, "s", "t", "test"), f"I am {user}")
+    async def one(session: str) -> None:
+        request = TurnRequest(ToolContext("alice", session, "t", "test"), f"I am {session}")
         outcome = await house.loop.run(request, Watcher())
         assert isinstance(outcome, gateway_pb2.TurnCompleted)
-        assert outcome.text == f'"for {user}"'
-        assert house.store.texts("user", "s", user) == [f"I am {user}"]
+        assert outcome.text == f'"for {session}"'
+        assert house.store.texts("user", session) == [f"I am {session}"]
 
-    await asyncio.gather(*(one(f"user{number}") for number in range(10)))
+    await asyncio.gather(*(one(f"s{number}") for number in range(10)))
 
 
 # What calls know of material
@@ -630,7 +639,7 @@ async def test_an_unreadable_event_of_earlier_turns_tells_nothing() -> None:
     look, write = calls(("read", {})), calls(("write", {}))
     house = House(steps(look, "ok", write, "ok"), tool("read", read), tool("write", nothing))
     await house.say("Read it", "t1")
-    events = house.store.events["alice", "s1"]
+    events = house.store.events["s1"]
     events[:] = [replace(e, payload="{}") if e.role == "tool" else e for e in events]
     await house.say("And now?", "t2")
     assert house.pipeline.calls[-1][0].material == ()

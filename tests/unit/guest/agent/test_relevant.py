@@ -11,6 +11,7 @@ from wire.errors import Code
 
 from guest.agent.prompt.recall import Found, Relevant, Shown, without
 from guest.errors import StorageError
+from guest.memory.memory import Memory
 from guest.memory.models import Hit, Only, Origin, SearchOutcome
 from guest.memory.search.tokens import tokens_of
 from tests.unit.guest.agent.context_fakes import FakeMemory, hit
@@ -35,8 +36,8 @@ async def test_memory_is_asked_for_notes_and_conversations_of_this_user_and_sess
     memory = FakeMemory([hit("tea")])
     found = await relevant(memory).find(CONTEXT, "x" * 5000)
     assert found == Found((hit("tea"),))
-    ((user_id, query, only),) = memory.asked
-    assert (user_id, only) == ("alice", Only(session_id="s1"))
+    ((query, only),) = memory.asked
+    assert only == Only(session_id="s1")
     assert query == "x" * 2000
 
 
@@ -196,13 +197,13 @@ async def test_on_a_real_memory_what_was_just_said_is_no_doubt_and_no_result(
 ) -> None:
     embedder = FakeEmbedder()
     async with opened(tmp_path / "memory.db", embedder) as memory:
-        await memory.save("alice", "The user drinks green tea at four", (), Origin("user"))
-        await memory.save("bob", "Bob drinks green tea as well", (), Origin("user"))
-        await memory.conversations.create("alice", "s1")
+        await memory.save("The user drinks green tea at four", (), Origin("user"))
+        await Memory(memory.store, "bob").save("Bob drinks green tea as well", (), Origin("user"))
+        await memory.conversations.create("s1")
         question = "what green tea do I drink now?"
         embedder.refuses = lambda text: text != question
         sequence = await memory.conversations.append(
-            "alice", "s1", turn_id="t1", role="user", text=question, payload="[]"
+            "s1", turn_id="t1", role="user", text=question, payload="[]"
         )
         finder = relevant(memory)
         found = await finder.find(CONTEXT, question)

@@ -56,11 +56,11 @@ def summaries(state: FakeState, model: Model | None = None, **settings: Any) -> 
 
 
 def stored(state: FakeState) -> Summary:
-    return Summary.model_validate_json(state.values["alice", "s1", "summary"][0])
+    return Summary.model_validate_json(state.values["s1", "summary"][0])
 
 
 async def roll(made: Summaries, events: Sequence[Event]) -> Rolled:
-    return await made.roll("alice", "s1", await made.latest("alice", "s1"), events)
+    return await made.roll("s1", await made.latest("s1"), events)
 
 
 # When, and of what
@@ -145,15 +145,15 @@ async def test_of_two_at_once_the_loser_uses_what_the_winner_made() -> None:
     one, two = await asyncio.gather(roll(first, talk(30)), roll(second, talk(40)))
     assert one.summary == two.summary == stored(state)
     assert one.epoch == two.epoch == 1
-    assert state.values["alice", "s1", "summary"][1] == 1
+    assert state.values["s1", "summary"][1] == 1
 
 
 async def test_a_summary_never_goes_back() -> None:
     state = FakeState()
     late = summaries(state, speaking("- of few"))
-    before = await late.latest("alice", "s1")
+    before = await late.latest("s1")
     await roll(summaries(state, speaking("- of many")), talk(40))
-    after = await late.roll("alice", "s1", before, talk(25))
+    after = await late.roll("s1", before, talk(25))
     assert after.summary == stored(state)
     assert after.through == 2 * 29
 
@@ -168,16 +168,16 @@ async def test_without_the_session_s_state_nothing_is_summarised() -> None:
 async def test_a_summary_that_cannot_be_stored_serves_its_turn() -> None:
     state = FakeState()
     made = summaries(state, speaking("- made"))
-    latest = await made.latest("alice", "s1")
+    latest = await made.latest("s1")
     state.fail = AWAY
-    rolled = await made.roll("alice", "s1", latest, talk(40))
+    rolled = await made.roll("s1", latest, talk(40))
     assert rolled.summary is not None
     assert (rolled.summary.text, rolled.epoch) == ("- made", 0)
 
 
 async def test_an_unreadable_summary_is_made_anew() -> None:
     state = FakeState()
-    state.values["alice", "s1", "summary"] = "{broken", 7
+    state.values["s1", "summary"] = "{broken", 7
     rolled = await roll(summaries(state), talk(40))
     assert (rolled.epoch, rolled.through) == (8, 58)
 
@@ -194,7 +194,7 @@ async def test_the_model_is_given_all_that_is_new_and_what_it_takes_counts() -> 
 
     state = FakeState()
     earlier = Summary(text="The user said:\n- likes tea", through=0, made_by="scripted")
-    state.values["alice", "s1", "summary"] = earlier.model_dump_json(), 3
+    state.values["s1", "summary"] = earlier.model_dump_json(), 3
     model = FunctionModel(stream_function=stream, model_name="scripted")
     rolled = await roll(summaries(state, model), talk(30))
     assert stored(state).text == "The user said:\n- ships on Friday (note-1)"

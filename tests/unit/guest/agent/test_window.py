@@ -278,7 +278,7 @@ async def test_every_request_of_a_turn_fits_also_after_many_results() -> None:
     assert len(outputs(last)) == 9
     assert outputs(last)[0].endswith("[… shortened to fit the window]")
     assert outputs(last)[-1] == json.dumps("long result " * 250)
-    kept = house.store.events[("alice", "s1")]
+    kept = house.store.events["s1"]
     assert all("shortened to fit" not in event.payload for event in kept)
 
 

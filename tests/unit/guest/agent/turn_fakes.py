@@ -21,30 +21,31 @@ class FakeStore:
     Each of `notices` is said once, about a session that is not being stored."""
 
     def __init__(self) -> None:
-        self.events: dict[tuple[str, str], list[Event]] = {}
+        self.user_id = CONTEXT.user_id
+        self.events: dict[str, list[Event]] = {}
         self.fail: WireError | None = None
         self.notices: list[str] = []
 
-    async def history(self, user_id: str, session_id: str, limit: int) -> list[Event]:
-        return self.events.get((user_id, session_id), [])[-limit:]
+    async def history(self, session_id: str, limit: int) -> list[Event]:
+        return self.events.get(session_id, [])[-limit:]
 
     async def append(
-        self, user_id: str, session_id: str, *, turn_id: str, role: Any, text: str, payload: str
+        self, session_id: str, *, turn_id: str, role: Any, text: str, payload: str
     ) -> int:
         if self.fail is not None:
             raise self.fail
-        lines = self.events.setdefault((user_id, session_id), [])
+        lines = self.events.setdefault(session_id, [])
         lines.append(Event(len(lines) + 1, turn_id, role, text, payload, "now"))
         return len(lines)
 
     def unstored(self, session_id: str) -> str:
         return self.notices.pop() if self.notices else ""
 
-    def roles(self, session_id: str = "s1", user_id: str = "alice") -> list[str]:
-        return [event.role for event in self.events.get((user_id, session_id), [])]
+    def roles(self, session_id: str = "s1") -> list[str]:
+        return [event.role for event in self.events.get(session_id, [])]
 
-    def texts(self, role: str, session_id: str = "s1", user_id: str = "alice") -> list[str]:
-        lines = self.events.get((user_id, session_id), [])
+    def texts(self, role: str, session_id: str = "s1") -> list[str]:
+        lines = self.events.get(session_id, [])
         return [event.text for event in lines if event.role == role]
 
 

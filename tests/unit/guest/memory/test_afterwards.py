@@ -23,15 +23,15 @@ def away(*_: Any, **__: Any) -> Any:
 
 
 async def updated(memory: Memory, note_id: str) -> None:
-    await memory.update(ALICE, note_id, "likes coffee", None, ORIGIN)
+    await memory.update(note_id, "likes coffee", None, ORIGIN)
 
 
 async def deleted(memory: Memory, note_id: str) -> None:
-    await memory.delete(ALICE, note_id)
+    await memory.delete(note_id)
 
 
 async def forgotten(memory: Memory, _: str) -> None:
-    await memory.sessions.forget(ALICE, "s")
+    await memory.sessions.forget("s")
 
 
 @pytest.mark.parametrize(
@@ -51,16 +51,16 @@ async def test_what_fails_after_a_change_does_not_deny_it(
     sentence: str,
 ) -> None:
     async with opened(tmp_path / "memory.db") as memory:
-        note = (await memory.save(ALICE, "likes tea", [], ORIGIN)).note
-        await memory.conversations.create(ALICE, "s")
+        note = (await memory.save("likes tea", [], ORIGIN)).note
+        await memory.conversations.create("s")
         with monkeypatch.context() as patched:
             patched.setattr(part, away)
             with pytest.raises(StorageError, match=sentence) as caught:
                 await change(memory, note.note_id)
         assert caught.value.code is Code.UNAVAILABLE
         assert "nothing was changed" not in str(caught.value)
-        texts = [found.text for found in (await memory.list(ALICE, 10))[0]]
-        sessions = await memory.conversations.list(ALICE)
+        texts = [found.text for found in (await memory.list(10))[0]]
+        sessions = await memory.conversations.list()
     assert texts == {"updated": ["likes coffee"], "deleted": []}.get(change.__name__, ["likes tea"])
     assert len(sessions) == (change is not forgotten)
 
@@ -76,13 +76,13 @@ async def test_an_undo_that_could_not_be_read_again_is_not_denied(
         return done
 
     async with opened(tmp_path / "memory.db") as memory:
-        note = (await memory.save(ALICE, "likes tea", [], ORIGIN)).note
-        await memory.typed.supersede(ALICE, note.note_id)
+        note = (await memory.save("likes tea", [], ORIGIN)).note
+        await memory.typed.supersede(note.note_id)
         with monkeypatch.context() as patched:
             patched.setattr(Supersession, "revive", cut_off)
             with pytest.raises(StorageError, match="is current again; it could not be read"):
-                await memory.history.undo(ALICE, note.note_id)
-        assert [found.text for found in (await memory.list(ALICE, 10))[0]] == ["likes tea"]
+                await memory.history.undo(note.note_id)
+        assert [found.text for found in (await memory.list(10))[0]] == ["likes tea"]
 
 
 async def test_what_was_said_is_not_denied_where_answers_are_lost(
@@ -95,15 +95,13 @@ async def test_what_was_said_is_not_denied_where_answers_are_lost(
         raise AnswerLost
 
     async with opened(tmp_path / "memory.db") as memory:
-        await memory.conversations.create(ALICE, "s")
+        await memory.conversations.create("s")
         with monkeypatch.context() as patched:
             patched.setattr(LocalDatabase, "batch", unanswered)
             patched.setattr(LocalDatabase, "execute", away)
             with pytest.raises(StorageError, match="what was said is stored") as caught:
                 await memory.conversations.append(
-                    ALICE, "s", turn_id="t", role="user", text="hello", payload="{}"
+                    "s", turn_id="t", role="user", text="hello", payload="{}"
                 )
         assert caught.value.code is Code.UNAVAILABLE
-        assert [each.text for each in await memory.conversations.history(ALICE, "s", 10)] == [
-            "hello"
-        ]
+        assert [each.text for each in await memory.conversations.history("s", 10)] == ["hello"]

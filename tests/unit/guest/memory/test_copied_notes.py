@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from guest.memory import models
 from guest.memory.memory import Memory
-from guest.memory.models import Details, Origin
+from guest.memory.models import Details, Origin, User
 from guest.memory.notes import repository
 from guest.memory.replica import file, sync, triggers
 from guest.memory.storage.base import Database
@@ -16,14 +15,14 @@ from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
 
 ALICE, BOB = "alice", "bob"
 READ = Origin("agent", "chat", "s9", "t9", "/shared/page.md", material=True)
-NOTES = models.notes_of(ALICE)
+NOTES = User(ALICE).notes
 
 
 @pytest.fixture
 async def memory(tmp_path: Path) -> AsyncIterator[Memory]:
     """A memory whose changes are counted, as on a server."""
     async with opened(tmp_path / "memory.db", FakeEmbedder()) as memory:
-        await triggers.count(memory._database)
+        await triggers.count(memory.store.database)
         yield memory
 
 
@@ -38,7 +37,7 @@ async def pulled(
     memory: Memory, copy: Database, progress: sync.Progress, *, ids: bool = False
 ) -> sync.Progress:
     """Fetch one page of everything."""
-    page = await sync.pull(memory._database, NOTES, progress, kinds=3, ids=ids)
+    page = await sync.pull(memory.store.database, NOTES, progress, kinds=3, ids=ids)
     return (await sync.put(copy, NOTES, progress, page)).progress
 
 
@@ -46,19 +45,19 @@ async def test_a_note_is_whole_but_for_how_often_it_was_recalled(
     memory: Memory, copy: Database
 ) -> None:
     details = Details("risk", 0.25, "the hose is old", 0.5, "s9")
-    first = (await memory.save(ALICE, "the boiler may leak", ["house"], READ, details)).note
-    await memory.update(ALICE, first.note_id, "the boiler leaks", None, READ)
-    await memory.keyed.write(ALICE, "plan", "call the plumber", "append", ORIGIN)
-    await memory.save(BOB, "nobody else's", [], ORIGIN)
-    await memory._database.execute(
+    first = (await memory.save("the boiler may leak", ["house"], READ, details)).note
+    await memory.update(first.note_id, "the boiler leaks", None, READ)
+    await memory.keyed.write("plan", "call the plumber", "append", ORIGIN)
+    await Memory(memory.store, BOB).save("nobody else's", [], ORIGIN)
+    await memory.store.database.execute(
         "UPDATE notes SET superseded_by = 'note-x', superseded_reason = 'mended', "
         "superseded_at = 'then', access_count = 3, accessed_at = 'now' WHERE note_id = ?",
         (first.note_id,),
     )
     await pulled(memory, copy, sync.Progress())
-    here = (await memory.list(ALICE, 10, include_superseded=True))[0]
+    here = (await memory.list(10, include_superseded=True))[0]
     ids = [note.note_id for note in here]
-    there = await repository.get_many(copy, NOTES, ALICE, ids)
+    there = await repository.get_many(copy, NOTES, ids)
     assert there == [replace(note, access_count=0, accessed_at="") for note in here]
     assert here[1].access_count == 3
     counted = await copy.execute("SELECT namespace, notes FROM usage")
@@ -69,11 +68,11 @@ async def test_a_name_may_be_another_notes_before_that_one_is_known_to_be_gone(
     memory: Memory, copy: Database
 ) -> None:
     """It was cleared and written anew after the copy had asked what is gone."""
-    await memory.keyed.write(ALICE, "plan", "first", "replace", ORIGIN)
-    await memory.save(ALICE, "a note after it, so that no row is used twice", [], ORIGIN)
+    await memory.keyed.write("plan", "first", "replace", ORIGIN)
+    await memory.save("a note after it, so that no row is used twice", [], ORIGIN)
     progress = await pulled(memory, copy, sync.Progress())
-    await memory.keyed.clear(ALICE, "plan")
-    note = await memory.keyed.write(ALICE, "plan", "second", "replace", ORIGIN)
+    await memory.keyed.clear("plan")
+    note = await memory.keyed.write("plan", "second", "replace", ORIGIN)
     progress = await pulled(memory, copy, progress)
     await pulled(memory, copy, progress, ids=True)
     result = await copy.execute("SELECT note_id, content FROM notes WHERE key IS NOT NULL")

@@ -30,15 +30,15 @@ def path(tmp_path: Path) -> Path:
 
 async def test_what_is_used_is_counted_whatever_happens(path: Path) -> None:
     async with opened(path, FakeEmbedder()) as memory:
-        first = (await memory.save(ALICE, "grün", [], ORIGIN)).note
-        await memory.save(ALICE, "grün", [], ORIGIN)
-        await memory.save(BOB, "a longer text", [], ORIGIN)
-        scoped = await memory.save(ALICE, "of one session", [], ORIGIN, Details(scope_session="s"))
-        await memory.update(ALICE, first.note_id, "hellgrün", None, ORIGIN)
-        await memory.keyed.write(ALICE, "plan", "to be cleared", "append", ORIGIN)
-        await memory.keyed.write(ALICE, "plan", "at once", "replace", ORIGIN)
-        await memory.keyed.clear(ALICE, "plan")
-        await memory.delete(ALICE, scoped.note.note_id)
+        first = (await memory.save("grün", [], ORIGIN)).note
+        await memory.save("grün", [], ORIGIN)
+        await Memory(memory.store, BOB).save("a longer text", [], ORIGIN)
+        scoped = await memory.save("of one session", [], ORIGIN, Details(scope_session="s"))
+        await memory.update(first.note_id, "hellgrün", None, ORIGIN)
+        await memory.keyed.write("plan", "to be cleared", "append", ORIGIN)
+        await memory.keyed.write("plan", "at once", "replace", ORIGIN)
+        await memory.keyed.clear("plan")
+        await memory.delete(scoped.note.note_id)
     assert rows(path, _USED) == [("memory:alice", 1, 5 + 9), ("memory:bob", 1, 13)]
     assert rows(path, _USED) == rows(path, _COUNTED)
 
@@ -62,9 +62,9 @@ async def test_a_counting_store_counts_on_after_a_migration(path: Path) -> None:
 
 async def test_a_recall_is_no_change_for_copies(path: Path) -> None:
     async with opened(path) as memory:
-        database = memory._database
+        database = memory.store.database
         await triggers.count(database)
-        await memory.save(ALICE, "tea", [], ORIGIN)
+        await memory.save("tea", [], ORIGIN)
         before = await changes(memory)
         await database.execute("UPDATE notes SET access_count = 1, accessed_at = 'now'")
         assert await changes(memory) == before
@@ -73,7 +73,7 @@ async def test_a_recall_is_no_change_for_copies(path: Path) -> None:
 
 
 async def changes(memory: Memory) -> int:
-    result = await memory._database.execute("SELECT SUM(changes) FROM revisions")
+    result = await memory.store.database.execute("SELECT SUM(changes) FROM revisions")
     (count,) = result.rows[0]
     assert isinstance(count, int)
     return count

@@ -38,12 +38,12 @@ async def memory(tmp_path: Path) -> AsyncIterator[Memory]:
 
 
 async def fed(memory: Memory, *lines: dict[str, Any], dry_run: bool = False) -> Report:
-    return await memory.importer("alice").feed(file(*lines), dry_run=dry_run)
+    return await memory.importer().feed(file(*lines), dry_run=dry_run)
 
 
 async def only(memory: Memory) -> dict[str, Any]:
     """The one note that there is, as its line."""
-    (line,) = entities(await exported(memory, "alice"))
+    (line,) = entities(await exported(memory))
     found: dict[str, Any] = json.loads(line)
     return found
 
@@ -61,9 +61,9 @@ async def test_an_unknown_note_is_created_exactly_as_it_was(memory: Memory) -> N
 async def test_the_same_again_changes_nothing(memory: Memory) -> None:
     lines = (note("n1", "green tea", 3), session("s1"), event("s1", 1, "hello"))
     await fed(memory, *lines)
-    before = await exported(memory, "alice")
+    before = await exported(memory)
     assert outcome(await fed(memory, *lines)) == (0, 0, 3, 0)
-    assert entities(await exported(memory, "alice")) == entities(before)
+    assert entities(await exported(memory)) == entities(before)
 
 
 async def test_a_newer_version_is_taken_over_and_what_was_there_is_history(memory: Memory) -> None:
@@ -74,7 +74,7 @@ async def test_a_newer_version_is_taken_over_and_what_was_there_is_history(memor
     await fed(memory, older)
     assert outcome(await fed(memory, newer)) == (0, 1, 0, 0)
     assert await only(memory) == newer
-    (hit,) = (await memory.search("alice", "tea")).hits
+    (hit,) = (await memory.search("tea")).hits
     assert hit.text == "black tea"
     assert outcome(await fed(memory, older)) == (0, 0, 1, 0)
     assert await only(memory) == newer
@@ -100,9 +100,9 @@ async def test_history_lines_complete_a_note(memory: Memory) -> None:
     rest[2]["history"] = whole["history"][16:-8]
     for dry_run in (True, False):
         assert outcome(await fed(memory, first, *rest, dry_run=dry_run)) == (1, 0, 0, 0)
-    statistics = await memory.statistics("alice")
+    statistics = await memory.statistics()
     assert statistics.note_versions == 29
-    lines = [json.loads(line) for line in entities(await exported(memory, "alice"))]
+    lines = [json.loads(line) for line in entities(await exported(memory))]
     numbers = sorted(version["version"] for line in lines for version in line["history"])
     assert numbers == list(range(1, 30))
     orphan = {"kind": "history", "note_id": "n2", "history": rest[0]["history"]}
@@ -132,24 +132,24 @@ async def test_nothing_is_ever_overwritten(
     memory: Memory, line: dict[str, Any], problem: str
 ) -> None:
     await fed(memory, note("n1", "tea", 2), session("s1"), event("s1", 1, "hello"))
-    before = entities(await exported(memory, "alice"))
+    before = entities(await exported(memory))
     for dry_run in (True, False):
         report = await fed(memory, note("n5", "milk"), line, dry_run=dry_run)
         assert outcome(report) == (1, 0, 0, 1)
         assert report.problems[0][0] == 3
         assert problem in report.problems[0][1]
-    after = entities(await exported(memory, "alice"))
+    after = entities(await exported(memory))
     assert [each for each in after if b'"n5"' not in each] == before
 
 
 async def test_notes_that_said_the_same_there_may_do_so_here(memory: Memory) -> None:
-    tea = (await memory.save("alice", "tea", [], ORIGIN)).note
-    milk = (await memory.save("alice", "milk", [], ORIGIN)).note
-    await memory.update("alice", milk.note_id, "tea", None, ORIGIN)
-    export = await exported(memory, "alice")
-    bob = memory.importer("bob")
+    tea = (await memory.save("tea", [], ORIGIN)).note
+    milk = (await memory.save("milk", [], ORIGIN)).note
+    await memory.update(milk.note_id, "tea", None, ORIGIN)
+    export = await exported(memory)
+    bob = Memory(memory.store, "bob").importer()
     assert outcome(await bob.feed(export)) == (2, 0, 0, 0)
-    found, _ = await memory.list("bob", 10)
+    found, _ = await Memory(memory.store, "bob").list(10)
     assert {each.note_id for each in found} == {tea.note_id, milk.note_id}
 
 
@@ -157,7 +157,7 @@ async def test_superseded_notes_in_any_order(memory: Memory) -> None:
     old = note("n1", "tea", superseded_by="n2", superseded_reason="coffee now")
     new = note("n2", "coffee")
     assert outcome(await fed(memory, old, new)) == (2, 0, 0, 0)
-    assert [each.note_id for each in (await memory.list("alice", 10))[0]] == ["n2"]
+    assert [each.note_id for each in (await memory.list(10))[0]] == ["n2"]
     await fed(memory, note("n3", "cats"))
     late = note("n3", "cats", superseded_by="n4", superseded_reason="dogs")
     assert outcome(await fed(memory, late)) == (0, 1, 0, 0)
@@ -185,33 +185,33 @@ async def test_a_session_follows_the_newer_side(memory: Memory) -> None:
 
 
 async def test_a_session_of_another_user_of_the_same_store_is_not_touched(memory: Memory) -> None:
-    await memory.conversations.create("bob", "s1", "bob's")
+    await Memory(memory.store, "bob").conversations.create("s1", "bob's")
     for dry_run in (True, False):
         report = await fed(memory, session("s1"), event("s1", 1, "x"), dry_run=dry_run)
         assert outcome(report) == (0, 0, 0, 2)
         assert "session_id: s1 is taken" in report.problems[0][1]
-    assert (await memory.conversations.get("bob", "s1")).title == "bob's"
-    assert (await memory.statistics("bob")).conversation_events == 0
+    assert (await Memory(memory.store, "bob").conversations.get("s1")).title == "bob's"
+    assert (await Memory(memory.store, "bob").statistics()).conversation_events == 0
 
 
 async def test_imported_words_are_found_and_get_their_vectors(memory: Memory) -> None:
-    await memory.save("alice", "Tea.", [], ORIGIN)
-    await embedded(memory, "alice", 1)
+    await memory.save("Tea.", [], ORIGIN)
+    await embedded(memory, 1)
     await fed(memory, note("n1", "The violin."), session("s1"), event("s1", 5, "A zebra."))
-    hits = (await memory.search("alice", "zebra", include_conversation=True)).hits
+    hits = (await memory.search("zebra", include_conversation=True)).hits
     assert [hit.source for hit in hits][:1] == ["conversation"]
-    await embedded(memory, "alice", 3)
-    (first, *_) = (await memory.search("alice", "violin")).hits
+    await embedded(memory, 3)
+    (first, *_) = (await memory.search("violin")).hits
     assert (first.note_id, first.matched_by) == ("n1", "both")
 
 
 async def test_events_go_on_after_what_was_imported(memory: Memory) -> None:
     await fed(memory, session("s1"), event("s1", 2**40, "far"), event("s1", 3, "near"))
     number = await memory.conversations.append(
-        "alice", "s1", turn_id="t9", role="user", text="on", payload="{}"
+        "s1", turn_id="t9", role="user", text="on", payload="{}"
     )
     assert number == 2**40 + 1
-    assert [e.sequence for e in await memory.conversations.history("alice", "s1", 9)] == [
+    assert [e.sequence for e in await memory.conversations.history("s1", 9)] == [
         3,
         2**40,
         2**40 + 1,
@@ -234,7 +234,7 @@ async def test_a_bad_line_is_named_and_stops_no_other(
     memory: Memory, line: bytes, problem: str
 ) -> None:
     good = file(note("n1", "tea"))
-    report = await memory.importer("alice").feed(good + line + b"\n" + good.splitlines()[1])
+    report = await memory.importer().feed(good + line + b"\n" + good.splitlines()[1])
     assert outcome(report) == (1, 0, 1, 1)
     number, told = report.problems[0]
     assert number == 3
@@ -296,19 +296,19 @@ async def test_a_note_keeps_to_the_bounds_of_saving(
 
 
 async def test_what_another_user_said_is_imported_and_not_said_here(memory: Memory) -> None:
-    tea = (await memory.save("alice", "tea", [], ORIGIN)).note.note_id
-    await memory.update("alice", tea, "green tea", None, replace(ORIGIN, actor="agent"))
-    await memory.update("alice", tea, "black tea", None, ORIGIN)
-    export = await exported(memory, "alice")
-    assert outcome(await memory.importer("bob").feed(export)) == (1, 0, 0, 0)
-    assert (await memory.get("bob", tea)).origin == replace(ORIGIN, actor="import")
-    changes, _ = await memory.history.changes("bob")
+    tea = (await memory.save("tea", [], ORIGIN)).note.note_id
+    await memory.update(tea, "green tea", None, replace(ORIGIN, actor="agent"))
+    await memory.update(tea, "black tea", None, ORIGIN)
+    export = await exported(memory)
+    assert outcome(await Memory(memory.store, "bob").importer().feed(export)) == (1, 0, 0, 0)
+    assert (await Memory(memory.store, "bob").get(tea)).origin == replace(ORIGIN, actor="import")
+    changes, _ = await Memory(memory.store, "bob").history.changes()
     assert [each.origin.actor for each in changes] == ["import", "agent", "import"]
-    assert outcome(await memory.importer("bob").feed(export)) == (0, 0, 1, 0)
-    assert outcome(await memory.importer("alice").feed(export)) == (0, 0, 1, 0)
-    there = await exported(memory, "bob")
-    assert outcome(await memory.importer("alice").feed(there)) == (0, 0, 1, 0)
-    assert (await memory.get("alice", tea)).origin == ORIGIN
+    assert outcome(await Memory(memory.store, "bob").importer().feed(export)) == (0, 0, 1, 0)
+    assert outcome(await memory.importer().feed(export)) == (0, 0, 1, 0)
+    there = await exported(Memory(memory.store, "bob"))
+    assert outcome(await memory.importer().feed(there)) == (0, 0, 1, 0)
+    assert (await memory.get(tea)).origin == ORIGIN
 
 
 @pytest.mark.parametrize(
@@ -323,7 +323,7 @@ async def test_what_another_user_said_is_imported_and_not_said_here(memory: Memo
 )
 async def test_what_is_no_export_is_refused_as_a_whole(memory: Memory, first: bytes) -> None:
     with pytest.raises(GuestError, match="not an export of memory") as caught:
-        await memory.importer("alice").feed(first)
+        await memory.importer().feed(first)
     assert "line 1: " in caught.value.details
 
 
@@ -335,10 +335,10 @@ async def test_a_dry_run_over_several_parts_says_what_the_import_then_does(memor
     ]
     told = {}
     for dry_run in (True, False):
-        importer = memory.importer("alice")
+        importer = memory.importer()
         told[dry_run] = [await importer.feed(file(*part), dry_run=dry_run) for part in parts]
         if dry_run:
-            assert entities(await exported(memory, "alice")) == []
+            assert entities(await exported(memory)) == []
     assert [outcome(report) for report in told[False]] == [
         (2, 0, 0, 0),
         (1, 0, 0, 2),
@@ -350,7 +350,7 @@ async def test_a_dry_run_over_several_parts_says_what_the_import_then_does(memor
 async def test_two_imports_at_once_make_everything_once(memory: Memory) -> None:
     lines = [note(f"n{number}", f"tea {number}", 2) for number in range(150)]
     lines += [session("s1"), *(event("s1", number, "x") for number in range(1, 150))]
-    importer = memory.importer("alice")
+    importer = memory.importer()
     first, second = await asyncio.gather(
         importer.feed(file(*lines)),
         importer.feed(file(*lines)),
@@ -358,15 +358,15 @@ async def test_two_imports_at_once_make_everything_once(memory: Memory) -> None:
     assert first.created + second.created == 300
     assert first.unchanged + second.unchanged == 300
     assert first.problems + second.problems == []
-    assert len(entities(await exported(memory, "alice"))) == 300
+    assert len(entities(await exported(memory))) == 300
 
 
 async def test_a_save_of_the_same_text_at_the_same_moment_makes_one_note(memory: Memory) -> None:
     lines = [note(f"n{number}", f"tea {number}") for number in range(40)]
-    saves = (memory.save("alice", f"tea {number}", [], ORIGIN) for number in reversed(range(40)))
+    saves = (memory.save(f"tea {number}", [], ORIGIN) for number in reversed(range(40)))
     report, _ = await asyncio.gather(fed(memory, *lines), asyncio.gather(*saves))
     assert report.created + len(report.problems) == 40
-    assert (await memory.statistics("alice")).notes == 40
+    assert (await memory.statistics()).notes == 40
 
 
 async def test_an_import_beside_changes_of_the_same_notes_loses_none(memory: Memory) -> None:
@@ -379,11 +379,11 @@ async def test_an_import_beside_changes_of_the_same_notes_loses_none(memory: Mem
 
     async def change() -> None:
         for number in range(40):
-            await memory.update("alice", f"n{number}", f"mine {number}", None, ORIGIN)
+            await memory.update(f"n{number}", f"mine {number}", None, ORIGIN)
 
     report, _ = await asyncio.gather(fed(memory, *newer), change())
     texts = {}
-    for line in map(json.loads, entities(await exported(memory, "alice"))):
+    for line in map(json.loads, entities(await exported(memory))):
         texts[line["note_id"]] = [
             *(v["content"] for v in line["history"]),
             line["current"]["content"],
@@ -398,16 +398,16 @@ async def test_an_import_beside_changes_of_the_same_notes_loses_none(memory: Mem
 async def test_a_big_memory_goes_out_and_in_part_by_part(tmp_path: Path) -> None:
     events, payload = 500, json.dumps({"parts": ["x" * 48_000]})
     async with opened(tmp_path / "a.db") as source, opened(tmp_path / "b.db") as target:
-        importer = source.importer("alice")
+        importer = source.importer()
         for first in range(1, events, 50):
             numbers = range(first, first + 50)
             said_here = (event("s1", number, "hello", payload=payload) for number in numbers)
             await importer.feed(file(session("s1"), *said_here))
-        into = target.importer("alice")
+        into = target.importer()
         size, header_line = 0, b""
         tracemalloc.start()
         try:
-            async for part in source.export("alice"):
+            async for part in source.export():
                 lines = header_line + part.lines
                 header_line = header_line or part.lines[: part.lines.index(b"\n") + 1]
                 size += len(part.lines)
@@ -417,4 +417,4 @@ async def test_a_big_memory_goes_out_and_in_part_by_part(tmp_path: Path) -> None
             tracemalloc.stop()
         assert size > 24_000_000
         assert peak < size / 2
-        assert (await target.statistics("alice")).conversation_events == events
+        assert (await target.statistics()).conversation_events == events

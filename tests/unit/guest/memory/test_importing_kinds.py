@@ -25,11 +25,11 @@ async def memory(tmp_path: Path) -> AsyncIterator[Memory]:
 
 
 async def fed(memory: Memory, *lines: dict[str, Any], dry_run: bool = False) -> Report:
-    return await memory.importer("alice").feed(file(*lines), dry_run=dry_run)
+    return await memory.importer().feed(file(*lines), dry_run=dry_run)
 
 
 async def stored(memory: Memory) -> dict[str, dict[str, Any]]:
-    lines = map(json.loads, entities(await exported(memory, "alice")))
+    lines = map(json.loads, entities(await exported(memory)))
     return {line.get("note_id") or line["session_id"]: line for line in lines}
 
 
@@ -59,12 +59,11 @@ async def test_every_field_arrives_in_whatever_order(memory: Memory, order: int)
         lines, key=lambda line: list(found).index(line.get("note_id") or line["session_id"])
     )
     assert outcome(await fed(memory, *lines)) == (0, 0, 5, 0)
-    bob = memory.importer("bob")
+    bob = Memory(memory.store, "bob").importer()
     assert (
-        outcome(await bob.feed(header() + b"\n".join(entities(await exported(memory, "alice")))))[3]
-        == 2
+        outcome(await bob.feed(header() + b"\n".join(entities(await exported(memory)))))[3] == 2
     ), "sessions s1 and s2 are alice's"
-    kept = await memory.get("alice", "n1")
+    kept = await memory.get("n1")
     assert kept.details == Details("decision", 0.5, "why", 0.25, "s2")
     assert (kept.origin.link, kept.origin.material, kept.key) == ("/shared/page.md", True, "k")
 
@@ -79,13 +78,13 @@ async def test_a_file_of_version_1_is_imported_with_what_it_meant(memory: Memory
             del each["origin"]["link"], each["origin"]["material"]
         lines.append(old)
     first = header(version=1)
-    report = await memory.importer("alice").feed(first + file(*lines)[len(header()) :])
+    report = await memory.importer().feed(first + file(*lines)[len(header()) :])
     assert outcome(report) == (3, 0, 0, 0)
     found = await stored(memory)
     assert found["n1"] == note("n1", "tea", 3, superseded_by="n2", superseded_at=TIME)
     assert found["n2"] == note("n2", "milk")
     assert found["s1"] == session("s1")
-    assert (await exported(memory, "alice")).startswith(
+    assert (await exported(memory)).startswith(
         b'{"kind":"header","format":"oxydra-memory","version":2,'
     )
 
@@ -164,7 +163,7 @@ async def test_notes_that_would_replace_each_other_in_a_circle_are_refused(
     memory: Memory, apart: bool, dry_run: bool
 ) -> None:
     await fed(memory, note("n3", "c"), note("n4", "d", superseded_by="n3"))
-    importer = memory.importer("alice")
+    importer = memory.importer()
     lines = [
         note("n1", "a", superseded_by="n2"),
         note("n2", "b", superseded_by="n4"),
@@ -193,7 +192,7 @@ async def test_no_note_of_one_session_takes_a_note_from_the_others(
 ) -> None:
     """Whatever comes first in the file, as the tools refuse it too."""
     await fed(memory, note("n1", "a", scope_session="s1"), note("n2", "b", superseded_by="n3"))
-    importer = memory.importer("alice")
+    importer = memory.importer()
     lines = [
         note("n3", "c", scope_session="s1"),
         note("n4", "d", superseded_by="n1"),
@@ -228,7 +227,7 @@ async def test_a_circle_is_not_closed_by_two_at_the_same_moment(
 
     async def overtaken(self: Stored, lines: Any) -> StoredNotes:
         found = await read(self, lines)
-        await memory.typed.supersede("alice", "n2", replacement_id="n1")
+        await memory.typed.supersede("n2", replacement_id="n1")
         return found
 
     monkeypatch.setattr(Stored, "notes", overtaken)

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from guest.memory.models import User
 from guest.memory.transfer.merge import Stored, StoredNotes
 from guest.memory.transfer.move import copy_user
 from tests.support.memory_lines import TIME, note, said, session
@@ -15,7 +16,7 @@ from tests.unit.memory_support import ORIGIN, opened
 async def test_a_full_memory_refuses_each_note_that_does_not_fit(tmp_path: Path) -> None:
     path = tmp_path / "memory.db"
     async with opened(path, max_notes=3) as memory:
-        await memory.save("alice", "mine", [], ORIGIN)
+        await memory.save("mine", [], ORIGIN)
         lines = [note(f"n{number}", f"tea {number}") for number in range(4)]
         for dry_run in (True, False):
             report = await fed(memory, *lines, session("s1"), dry_run=dry_run)
@@ -41,7 +42,7 @@ async def test_versions_in_an_import_count_as_all_do(tmp_path: Path, room: int) 
             report = await fed(memory, *lines, dry_run=dry_run)
             assert [number for number, _ in report.problems] == [[3], []][room]
             assert not report.problems or "and this needs 25 more" in report.problems[0][1]
-        assert (await memory.statistics("alice")).note_versions == [6, 11][room]
+        assert (await memory.statistics()).note_versions == [6, 11][room]
 
 
 @pytest.mark.parametrize("room", [0, 1])
@@ -73,7 +74,7 @@ async def test_an_import_beside_saves_does_not_go_over_the_quota(
         async def overtaken(self: Stored, lines: Any) -> StoredNotes:
             found = await read(self, lines)
             for text in saves:
-                await memory.save("alice", text, [], ORIGIN)
+                await memory.save(text, [], ORIGIN)
             return found
 
         monkeypatch.setattr(Stored, "notes", overtaken)
@@ -89,5 +90,5 @@ async def test_a_copy_is_whole_though_the_memory_is_over_its_limit(tmp_path: Pat
         await fed(source, *everything())
         async with opened(tmp_path / "b.db", max_notes=1) as target:
             for _ in range(2):
-                await copy_user(source._database, target._database, "alice")
+                await copy_user(source.store.database, target.store.database, User("alice"))
             assert await stored(target) == await stored(source)

@@ -29,16 +29,16 @@ async def fill(path: Path, number: int) -> None:
     """Notes without vectors."""
     async with opened(path) as memory:
         for i in range(number):
-            await memory.save(ALICE, f"note number {i}", [], ORIGIN)
+            await memory.save(f"note number {i}", [], ORIGIN)
 
 
 async def test_what_an_earlier_run_left_is_embedded_in_batches(path: Path) -> None:
     await fill(path, 2 * BATCH_MAX + 5)
     embedder = FakeEmbedder()
     async with opened(path, embedder) as memory:
-        await embedded(memory, ALICE, 2 * BATCH_MAX + 5)
+        await embedded(memory, 2 * BATCH_MAX + 5)
         assert embedder.calls == 4  # one to learn the model, three batches
-        (hit,) = (await memory.search(ALICE, "number 7", top_k=1)).hits
+        (hit,) = (await memory.search("number 7", top_k=1)).hits
         assert hit.text == "note number 7"
         assert hit.matched_by == "both"
 
@@ -54,7 +54,7 @@ async def test_nothing_is_embedded_twice(path: Path) -> None:
     embedder = FakeEmbedder()
     await fill(path, 3)
     async with opened(path, embedder) as memory:
-        await embedded(memory, ALICE, 3)
+        await embedded(memory, 3)
     again = FakeEmbedder()
     async with opened(path, again) as memory:
         await until(lambda: again.calls == 1)
@@ -65,16 +65,16 @@ async def test_nothing_is_embedded_twice(path: Path) -> None:
 async def test_another_model_replaces_all_vectors_and_old_ones_rank_nothing(path: Path) -> None:
     async with opened(path, FakeEmbedder("old")) as memory:
         for i in range(100):
-            await memory.save(ALICE, f"note number {i}", [], ORIGIN)
+            await memory.save(f"note number {i}", [], ORIGIN)
     new = FakeEmbedder("new", dimensions=32)
     new.aliases = {"jotting": "note"}
     async with opened(path, new) as memory:
         await until(lambda: len(new.texts) > 1)
-        await embedded(memory, ALICE, 100)
-        found = await memory.search(ALICE, "jotting number 7", top_k=1)
+        await embedded(memory, 100)
+        found = await memory.search("jotting number 7", top_k=1)
         assert found.hits[0].text == "note number 7"
         assert found.warnings == ()
-        assert (await memory.statistics(ALICE)).embedding_model == "new"
+        assert (await memory.statistics()).embedding_model == "new"
     assert rows(
         path, "SELECT model_id, length(vector), COUNT(*) FROM chunks_vec GROUP BY 1, 2"
     ) == [("new", 128, 100)]
@@ -82,12 +82,12 @@ async def test_another_model_replaces_all_vectors_and_old_ones_rank_nothing(path
 
 async def test_vectors_of_the_old_model_are_not_mixed_in_meanwhile(path: Path) -> None:
     async with opened(path, FakeEmbedder("old")) as memory:
-        await memory.save(ALICE, "physician", [], ORIGIN)
+        await memory.save("physician", [], ORIGIN)
     new = FakeEmbedder("new")
     new.refuses = lambda text: text == "physician"
     new.aliases = {"physician": "doctor"}
     async with opened(path, new) as memory:
-        found = await memory.search(ALICE, "doctor")
+        found = await memory.search("doctor")
         assert found.hits == ()
         assert "1 passage has no vector yet" in found.warnings[0]
 
@@ -96,10 +96,10 @@ async def test_a_model_that_changes_while_running_is_noticed(path: Path) -> None
     embedder = FakeEmbedder("old")
     async with opened(path, embedder) as memory:
         for i in range(5):
-            await memory.save(ALICE, f"note number {i}", [], ORIGIN)
+            await memory.save(f"note number {i}", [], ORIGIN)
         embedder.model_id = "new"
-        await memory.search(ALICE, "number")
-        await embedded(memory, ALICE, 5)
+        await memory.search("number")
+        await embedded(memory, 5)
     assert rows(path, "SELECT DISTINCT model_id FROM chunks_vec") == [("new",)]
 
 
@@ -107,13 +107,13 @@ async def test_it_waits_patiently_and_notices_when_the_embedder_is_back(path: Pa
     embedder = FakeEmbedder()
     embedder.error = away()
     async with opened(path, embedder) as memory:
-        saved = await memory.save(ALICE, "likes tea", [], ORIGIN)
+        saved = await memory.save("likes tea", [], ORIGIN)
         assert saved.searchable == "keyword"
         await asyncio.sleep(0.3)
         assert embedder.calls < 20, "it hammers on an embedder that is away"
         embedder.error = None
-        assert (await memory.search(ALICE, "tea")).hits  # someone else's answer wakes it
-        await embedded(memory, ALICE, 1)
+        assert (await memory.search("tea")).hits  # someone else's answer wakes it
+        await embedded(memory, 1)
 
 
 async def test_retries_space_out(path: Path) -> None:
@@ -128,7 +128,7 @@ async def test_retries_space_out(path: Path) -> None:
         await asyncio.sleep(0.3)
         assert embedder.calls - calls < 20, "it hammers on an embedder that is away"
         embedder.error = None
-        await embedded(memory, ALICE, 1)
+        await embedded(memory, 1)
         await indexer.stop()
 
 
@@ -140,8 +140,8 @@ async def test_a_passage_that_cannot_be_embedded_does_not_hold_up_others(
     embedder.refuses = lambda text: text == "note number 13"
     with caplog.at_level(logging.WARNING):
         async with opened(path, embedder) as memory:
-            await embedded(memory, ALICE, 49)
-            assert (await memory.search(ALICE, "13")).hits[0].text == "note number 13"
+            await embedded(memory, 49)
+            assert (await memory.search("13")).hits[0].text == "note number 13"
     assert "cannot be embedded" in caplog.text
     assert len(embedder.texts) < 3 * 50
 
@@ -155,7 +155,7 @@ async def test_an_embedder_that_refuses_everything_skips_nothing(path: Path) -> 
         indexer.start()
         await asyncio.sleep(0.2)
         embedder.error = None
-        await embedded(memory, ALICE, 3)
+        await embedded(memory, 3)
         await indexer.stop()
 
 
@@ -167,8 +167,8 @@ async def test_malformed_vectors_are_not_stored(path: Path) -> None:
 
     odd = Odd()
     async with opened(path, odd) as memory:
-        assert (await memory.save(ALICE, "likes tea", [], ORIGIN)).searchable == "keyword"
-        found = await memory.search(ALICE, "tea")
+        assert (await memory.save("likes tea", [], ORIGIN)).searchable == "keyword"
+        found = await memory.search("tea")
         assert "malformed" in found.warnings[0]
         assert found.hits
     assert rows(path, "SELECT * FROM chunks_vec") == []
@@ -180,7 +180,7 @@ async def test_it_survives_a_failing_database(
     await fill(path, 2)
     async with opened(path) as memory:
         failures = 3
-        execute = memory._database.execute
+        execute = memory.store.database.execute
 
         async def sometimes(*args: object) -> object:
             nonlocal failures
@@ -190,10 +190,10 @@ async def test_it_survives_a_failing_database(
             return await execute(*args)  # type: ignore[arg-type]
 
         indexer = small_indexer(memory, FakeEmbedder())
-        monkeypatch.setattr(memory._database, "execute", sometimes)
+        monkeypatch.setattr(memory.store.database, "execute", sometimes)
         indexer.start()
         await until(lambda: failures == 0)
-        await embedded(memory, ALICE, 2)
+        await embedded(memory, 2)
         await indexer.stop()
     assert caplog.text.count("vectors are delayed: the disk failed") == 3
 
@@ -202,25 +202,25 @@ async def test_a_note_deleted_meanwhile_gets_no_vector(path: Path) -> None:
     embedder = FakeEmbedder()
     embedder.delay_s = 0.05
     async with opened(path, embedder, embed_wait_s=0.0) as memory:
-        note = (await memory.save(ALICE, "gone soon", [], ORIGIN)).note
+        note = (await memory.save("gone soon", [], ORIGIN)).note
         await until(lambda: embedder.calls >= 2)
-        await memory.delete(ALICE, note.note_id)
-        kept = (await memory.save(ALICE, "stays", [], ORIGIN)).note
-        await embedded(memory, ALICE, 1)
+        await memory.delete(note.note_id)
+        kept = (await memory.save("stays", [], ORIGIN)).note
+        await embedded(memory, 1)
         embedder.delay_s = 0
-        hits = (await memory.search(ALICE, "gone soon stays")).hits
+        hits = (await memory.search("gone soon stays")).hits
         assert [hit.note_id for hit in hits] == [kept.note_id]
     assert rows(path, "SELECT COUNT(*) FROM chunks_vec") == [(1,)]
 
 
 async def test_stopping_twice_is_fine(path: Path) -> None:
     async with opened(path, FakeEmbedder()) as memory:
-        await memory._indexer.stop()
-        await memory._indexer.stop()
+        await memory.store.indexer.stop()
+        await memory.store.indexer.stop()
 
 
 def small_indexer(memory: Memory, embedder: FakeEmbedder) -> Indexer:
     """An indexer with short delays, for a memory that has none."""
-    database: Database = memory._database
+    database: Database = memory.store.database
     vectorizer = Vectorizer(embedder)
     return Indexer(database, VectorStore(database), vectorizer, retry_min_s=0.01, retry_max_s=0.08)

@@ -34,70 +34,71 @@ def today() -> date:
 
 async def test_the_first_write_makes_the_note_and_the_next_replaces_it(path: Path) -> None:
     async with opened(path, FakeEmbedder()) as memory:
-        assert await memory.keyed.read(ALICE, "plan") is None
-        first = await memory.keyed.write(ALICE, "plan", "sow beans", "append", AGENT)
+        assert await memory.keyed.read("plan") is None
+        first = await memory.keyed.write("plan", "sow beans", "append", AGENT)
         assert (first.key, first.version, first.change) == ("plan", 1, "append")
-        assert await memory.keyed.read(ALICE, "plan") == first
-        second = await memory.keyed.write(ALICE, "plan", "water beans", "replace", ORIGIN)
+        assert await memory.keyed.read("plan") == first
+        second = await memory.keyed.write("plan", "water beans", "replace", ORIGIN)
         assert (second.note_id, second.text) == (first.note_id, "water beans")
         assert (second.version, second.change, second.origin) == (2, "replace", ORIGIN)
-        assert await memory.keyed.read(ALICE, "plan") == second
-        assert (await memory.statistics(ALICE)).note_versions == 1
+        assert await memory.keyed.read("plan") == second
+        assert (await memory.statistics()).note_versions == 1
 
 
 async def test_what_is_appended_follows_in_a_new_line(path: Path) -> None:
     async with opened(path, FakeEmbedder()) as memory:
         for text in ("one", "two\nthree"):
-            note = await memory.keyed.write(ALICE, "plan", text, "append", AGENT)
+            note = await memory.keyed.write("plan", text, "append", AGENT)
         assert (note.text, note.version, note.change) == ("one\ntwo\nthree", 2, "append")
         assert note.origin == AGENT
 
 
 async def test_every_search_finds_it_and_a_save_never_takes_it_for_a_duplicate(path: Path) -> None:
     async with opened(path, FakeEmbedder()) as memory:
-        keyed = await memory.keyed.write(ALICE, "plan", "the gate code is 4711", "replace", ORIGIN)
-        fact = await memory.save(ALICE, "the gate code is 4711", [], ORIGIN)
+        keyed = await memory.keyed.write("plan", "the gate code is 4711", "replace", ORIGIN)
+        fact = await memory.save("the gate code is 4711", [], ORIGIN)
         assert fact.created
         assert fact.note.key == ""
-        again = await memory.save(ALICE, "the gate code is 4711", [], ORIGIN)
+        again = await memory.save("the gate code is 4711", [], ORIGIN)
         assert (again.created, again.note.note_id) == (False, fact.note.note_id)
-        other = await memory.keyed.write(ALICE, "gate", "the gate code is 4711", "replace", ORIGIN)
-        hits = (await memory.search(ALICE, "gate code")).hits
+        other = await memory.keyed.write("gate", "the gate code is 4711", "replace", ORIGIN)
+        hits = (await memory.search("gate code")).hits
         assert {(hit.note_id, hit.key) for hit in hits} == {
             (keyed.note_id, "plan"),
             (fact.note.note_id, ""),
             (other.note_id, "gate"),
         }
-        assert await memory.keyed.clear(ALICE, "plan")
-        assert (await memory.get(ALICE, fact.note.note_id)).text == "the gate code is 4711"
+        assert await memory.keyed.clear("plan")
+        assert (await memory.get(fact.note.note_id)).text == "the gate code is 4711"
 
 
 async def test_what_is_cleared_is_gone_for_good(path: Path) -> None:
     async with opened(path, FakeEmbedder()) as memory:
         for text in ("a first plan", "a second plan"):
-            await memory.keyed.write(ALICE, repository.SCRATCHPAD, text, "replace", ORIGIN)
-        assert await memory.keyed.clear(ALICE, repository.SCRATCHPAD)
-        assert not await memory.keyed.clear(ALICE, repository.SCRATCHPAD)
-        assert await memory.keyed.read(ALICE, repository.SCRATCHPAD) is None
-        assert not (await memory.search(ALICE, "plan")).hits
-        assert (await memory.statistics(ALICE)).note_versions == 0
-        note = await memory.keyed.write(ALICE, repository.SCRATCHPAD, "anew", "append", ORIGIN)
+            await memory.keyed.write(repository.SCRATCHPAD, text, "replace", ORIGIN)
+        assert await memory.keyed.clear(repository.SCRATCHPAD)
+        assert not await memory.keyed.clear(repository.SCRATCHPAD)
+        assert await memory.keyed.read(repository.SCRATCHPAD) is None
+        assert not (await memory.search("plan")).hits
+        assert (await memory.statistics()).note_versions == 0
+        note = await memory.keyed.write(repository.SCRATCHPAD, "anew", "append", ORIGIN)
         assert (note.text, note.version) == ("anew", 1)
 
 
 async def test_users_have_the_same_names_and_never_meet(path: Path) -> None:
     async with opened(path, FakeEmbedder()) as memory:
-        for user_id in (ALICE, BOB):
+        keyed = {user: Memory(memory.store, user).keyed for user in (ALICE, BOB)}
+        for user, notes in keyed.items():
             for mode in ("replace", "append"):
-                await memory.keyed.write(user_id, "plan", f"of {user_id}", mode, ORIGIN)
-        for user_id in (ALICE, BOB):
-            note = await memory.keyed.read(user_id, "plan")
+                await notes.write("plan", f"of {user}", mode, ORIGIN)
+        for user, notes in keyed.items():
+            note = await notes.read("plan")
             assert note is not None
-            assert (note.user_id, note.text) == (user_id, f"of {user_id}\nof {user_id}")
-        assert await memory.keyed.clear(ALICE, "plan")
-        assert await memory.keyed.read(BOB, "plan") is not None
-        assert await memory.keyed.activity(ALICE, today()) == []
-        assert len(await memory.keyed.activity(BOB, today())) == 2
+            assert note.text == f"of {user}\nof {user}"
+        assert await keyed[ALICE].clear("plan")
+        assert await keyed[BOB].read("plan") is not None
+        assert await keyed[ALICE].activity(today()) == []
+        assert len(await keyed[BOB].activity(today())) == 2
 
 
 @pytest.mark.parametrize(
@@ -116,8 +117,8 @@ async def test_what_is_partly_anothers_is_not_the_users(
     path: Path, first: Origin, then: Origin, both: tuple[str, bool, str]
 ) -> None:
     async with opened(path) as memory:
-        await memory.keyed.write(ALICE, "plan", "one", "append", first)
-        origin = (await memory.keyed.write(ALICE, "plan", "two", "append", then)).origin
+        await memory.keyed.write("plan", "one", "append", first)
+        origin = (await memory.keyed.write("plan", "two", "append", then)).origin
         assert (origin.actor, origin.material, origin.link) == both
 
 
@@ -125,13 +126,13 @@ async def test_everybody_appends_at_once_and_no_line_is_lost(path: Path) -> None
     lines = [f"line {i}" for i in range(12)]
     async with opened(path, FakeEmbedder()) as memory:
         await asyncio.gather(
-            *(memory.keyed.write(ALICE, "plan", line, "append", ORIGIN) for line in lines)
+            *(memory.keyed.write("plan", line, "append", ORIGIN) for line in lines)
         )
-        note = await memory.keyed.read(ALICE, "plan")
+        note = await memory.keyed.read("plan")
         assert note is not None
         assert sorted(note.text.split("\n")) == sorted(lines)
         assert note.version == len(lines)
-        assert len((await memory.list(ALICE, 10))[0]) == 1
+        assert len((await memory.list(10))[0]) == 1
 
 
 async def test_a_write_that_another_one_overtakes_is_made_after_it(
@@ -140,13 +141,13 @@ async def test_a_write_that_another_one_overtakes_is_made_after_it(
     """Another has made the note, changed it, or cleared it between the look and the write."""
     async with opened(path, FakeEmbedder()) as memory:
         overtaken_by(monkeypatch, memory, "save", "append")
-        made = await memory.keyed.write(ALICE, "plan", "mine", "append", ORIGIN)
+        made = await memory.keyed.write("plan", "mine", "append", ORIGIN)
         assert (made.text, made.version) == ("theirs\nmine", 2)
         overtaken_by(monkeypatch, memory, "update", "append")
-        changed = await memory.keyed.write(ALICE, "plan", "mine again", "append", ORIGIN)
+        changed = await memory.keyed.write("plan", "mine again", "append", ORIGIN)
         assert changed.text == "theirs\nmine\ntheirs\nmine again"
         overtaken_by(monkeypatch, memory, "update", "clear")
-        anew = await memory.keyed.write(ALICE, "plan", "mine", "append", ORIGIN)
+        anew = await memory.keyed.write("plan", "mine", "append", ORIGIN)
         assert (anew.text, anew.version) == ("mine", 1)
 
 
@@ -157,9 +158,9 @@ def overtaken_by(monkeypatch: pytest.MonkeyPatch, memory: Memory, writing: str, 
     async def overtaken(writer: NoteWriter, *arguments: object) -> object:
         monkeypatch.setattr(NoteWriter, writing, original)
         if doing == "clear":
-            await memory.keyed.clear(ALICE, "plan")
+            await memory.keyed.clear("plan")
         else:
-            await memory.keyed.write(ALICE, "plan", "theirs", "append", ORIGIN)
+            await memory.keyed.write("plan", "theirs", "append", ORIGIN)
         return await original(writer, *arguments)
 
     monkeypatch.setattr(NoteWriter, writing, overtaken)
@@ -169,15 +170,15 @@ async def test_a_write_that_is_always_overtaken_ends(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with opened(path) as memory:
-        note = await memory.keyed.write(ALICE, "plan", "theirs", "append", ORIGIN)
+        note = await memory.keyed.write("plan", "theirs", "append", ORIGIN)
 
         async def overtaken(*_: object) -> Note:
             raise StaleVersion(note)
 
         monkeypatch.setattr(NoteWriter, "update", overtaken)
         with pytest.raises(StorageError, match="the note plan could not be written"):
-            await memory.keyed.write(ALICE, "plan", "mine", "append", ORIGIN)
-        assert await memory.keyed.read(ALICE, "plan") == note
+            await memory.keyed.write("plan", "mine", "append", ORIGIN)
+        assert await memory.keyed.read("plan") == note
 
 
 @pytest.mark.parametrize("key", ["plan", repository.SCRATCHPAD])
@@ -186,40 +187,40 @@ async def test_of_a_fixed_key_the_last_versions_are_kept(path: Path, key: str) -
     count, kept = 23, repository.VERSIONS_KEPT
     async with opened(path) as memory:
         for number in range(1, count + 1):
-            note = await memory.keyed.write(ALICE, key, f"text {number}", "replace", ORIGIN)
+            note = await memory.keyed.write(key, f"text {number}", "replace", ORIGIN)
         assert note.version == count
         oldest = 1 if key == "plan" else count - kept
-        changes, _ = await memory.history.changes(ALICE, note_id=note.note_id)
+        changes, _ = await memory.history.changes(note_id=note.note_id)
         assert [change.version for change in changes] == list(range(count, oldest - 1, -1))
-        assert (await memory.statistics(ALICE)).note_versions == count - oldest
+        assert (await memory.statistics()).note_versions == count - oldest
         for number in range(count - 1, oldest - 1, -1):
-            undone = (await memory.history.undo(ALICE, note.note_id)).note
+            undone = (await memory.history.undo(note.note_id)).note
             assert undone is not None
             assert undone.text == f"text {number}"
         with pytest.raises(
             UndoRefused,
             match="says what it said first" if key == "plan" else f"of the {key} the la",
         ):
-            await memory.history.undo(ALICE, note.note_id)
-        export = await exported(memory, ALICE)
+            await memory.history.undo(note.note_id)
+        export = await exported(memory)
     async with opened(path.with_name("other.db")) as memory:
-        assert (await memory.importer(ALICE).feed(export)).problems == []
-        assert entities(await exported(memory, ALICE)) == entities(export)
-        note = await memory.keyed.write(ALICE, key, "anew", "replace", ORIGIN)
-        versions = (await memory.statistics(ALICE)).note_versions
+        assert (await memory.importer().feed(export)).problems == []
+        assert entities(await exported(memory)) == entities(export)
+        note = await memory.keyed.write(key, "anew", "replace", ORIGIN)
+        versions = (await memory.statistics()).note_versions
         assert versions == (note.version - 1 if key == "plan" else kept)
 
 
 async def test_a_note_that_would_be_too_long_stays_as_it_is(path: Path) -> None:
     async with opened(path) as memory:
-        await memory.keyed.write(ALICE, "plan", "x" * (NOTE_MAX_CHARS - 4), "replace", ORIGIN)
-        full = await memory.keyed.write(ALICE, "plan", "yyy", "append", ORIGIN)
+        await memory.keyed.write("plan", "x" * (NOTE_MAX_CHARS - 4), "replace", ORIGIN)
+        full = await memory.keyed.write("plan", "yyy", "append", ORIGIN)
         assert len(full.text) == NOTE_MAX_CHARS
         with pytest.raises(ValueError, match=r"text: the note plan has 16000 .* have 16002; at mo"):
-            await memory.keyed.write(ALICE, "plan", "z", "append", ORIGIN)
+            await memory.keyed.write("plan", "z", "append", ORIGIN)
         with pytest.raises(ValueError, match="text: 16001 characters are more than 16000"):
-            await memory.keyed.write(ALICE, "plan", "z" * 16_001, "replace", ORIGIN)
-        assert await memory.keyed.read(ALICE, "plan") == full
+            await memory.keyed.write("plan", "z" * 16_001, "replace", ORIGIN)
+        assert await memory.keyed.read("plan") == full
 
 
 @pytest.mark.parametrize(
@@ -238,23 +239,23 @@ async def test_what_is_no_name_or_text_is_refused(
 ) -> None:
     async with opened(path) as memory:
         with pytest.raises(ValueError, match=problem):
-            await memory.keyed.write(ALICE, key, text, "append", ORIGIN)
-        assert (await memory.list(ALICE, 10))[0] == []
+            await memory.keyed.write(key, text, "append", ORIGIN)
+        assert (await memory.list(10))[0] == []
 
 
 async def test_a_superseded_note_is_not_read_and_a_write_begins_it_anew(path: Path) -> None:
     async with opened(path, FakeEmbedder()) as memory:
-        note = await memory.keyed.write(ALICE, "plan", "old", "replace", ORIGIN)
+        note = await memory.keyed.write("plan", "old", "replace", ORIGIN)
         await supersede(memory, note.note_id)
-        assert await memory.keyed.read(ALICE, "plan") is None
-        assert await memory.keyed.activity(ALICE, today()) == []
-        anew = await memory.keyed.write(ALICE, "plan", "new", "append", ORIGIN)
+        assert await memory.keyed.read("plan") is None
+        assert await memory.keyed.activity(today()) == []
+        anew = await memory.keyed.write("plan", "new", "append", ORIGIN)
         assert (anew.text, anew.version, anew.superseded) == ("new", 2, None)
-        assert await memory.keyed.read(ALICE, "plan") == anew
+        assert await memory.keyed.read("plan") == anew
 
 
 async def supersede(memory: Memory, note_id: str) -> None:
-    await memory._database.execute(
+    await memory.store.database.execute(
         "UPDATE notes SET superseded_by = '', superseded_reason = 'old', superseded_at = ? "
         "WHERE note_id = ?",
         ("2026-11-21T08:00:00.000000Z", note_id),
@@ -265,14 +266,14 @@ async def test_the_days_activity_has_a_line_for_every_write_in_order(path: Path)
     async with opened(path) as memory:
         write = memory.keyed.write
         before = today()
-        await write(ALICE, "plan", "one", "replace", ORIGIN)
-        await write(ALICE, "garden", "beans", "append", replace(ORIGIN, session_id="s2"))
-        await write(ALICE, "plan", "two", "append", ORIGIN)
+        await write("plan", "one", "replace", ORIGIN)
+        await write("garden", "beans", "append", replace(ORIGIN, session_id="s2"))
+        await write("plan", "two", "append", ORIGIN)
         for key in repository.FIXED:
-            await write(ALICE, key, "says nothing", "replace", ORIGIN)
-        await memory.save(ALICE, "a fact has no name", [], ORIGIN)
+            await write(key, "says nothing", "replace", ORIGIN)
+        await memory.save("a fact has no name", [], ORIGIN)
         days = dict.fromkeys((before, today()))
-        found = [line for day in days for line in await memory.keyed.activity(ALICE, day)]
+        found = [line for day in days for line in await memory.keyed.activity(day)]
         assert [(line.key, line.change, line.version) for line in found] == [
             ("plan", "replace", 1),
             ("garden", "append", 1),
@@ -280,7 +281,7 @@ async def test_the_days_activity_has_a_line_for_every_write_in_order(path: Path)
         ]
         assert [line.at for line in found] == sorted(line.at for line in found)
         for other in (before - timedelta(days=1), today() + timedelta(days=1)):
-            assert await memory.keyed.activity(ALICE, other) == []
-        await memory.keyed.clear(ALICE, "plan")
-        left = [line for day in days for line in await memory.keyed.activity(ALICE, day)]
+            assert await memory.keyed.activity(other) == []
+        await memory.keyed.clear("plan")
+        left = [line for day in days for line in await memory.keyed.activity(day)]
         assert [line.key for line in left] == ["garden"]

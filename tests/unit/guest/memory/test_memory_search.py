@@ -25,14 +25,14 @@ async def memory(tmp_path: Path, embedder: FakeEmbedder) -> AsyncIterator[Memory
         yield memory
 
 
-async def save(memory: Memory, text: str, *tags: str, user_id: str = ALICE) -> str:
-    return (await memory.save(user_id, text, tags, ORIGIN)).note.note_id
+async def save(memory: Memory, text: str, *tags: str) -> str:
+    return (await memory.save(text, tags, ORIGIN)).note.note_id
 
 
-async def say(memory: Memory, text: str, role: str = "user", user_id: str = ALICE) -> None:
-    await memory.conversations.create(user_id, f"session-of-{user_id}")
+async def say(memory: Memory, text: str, role: str = "user") -> None:
+    await memory.conversations.create(f"session-of-{memory.user_id}")
     await memory.conversations.append(
-        user_id, f"session-of-{user_id}", turn_id="t", role=role, text=text, payload="[]"
+        f"session-of-{memory.user_id}", turn_id="t", role=role, text=text, payload="[]"
     )
 
 
@@ -43,16 +43,16 @@ def texts(hits: tuple[Hit, ...]) -> list[str]:
 async def test_words_are_joined_with_or_and_stemmed(memory: Memory) -> None:
     await save(memory, "The user's name is Shantanu")
     await save(memory, "Rex is a dog")
-    found = await memory.search(ALICE, "what do you know about my names and dogs?")
+    found = await memory.search("what do you know about my names and dogs?")
     assert sorted(texts(found.hits)) == ["Rex is a dog", "The user's name is Shantanu"]
 
 
 async def test_meaning_finds_what_no_word_does(memory: Memory, embedder: FakeEmbedder) -> None:
     embedder.aliases = {"physician": "doctor"}
     note_id = await save(memory, "physician on Monday")
-    (hit,) = (await memory.search(ALICE, "doctor Monday?")).hits
+    (hit,) = (await memory.search("doctor Monday?")).hits
     assert (hit.note_id, hit.matched_by) == (note_id, "both")
-    (hit,) = (await memory.search(ALICE, "doctor")).hits
+    (hit,) = (await memory.search("doctor")).hits
     assert (hit.note_id, hit.matched_by) == (note_id, "semantic")
     assert hit.source == "user_memory"
 
@@ -60,7 +60,7 @@ async def test_meaning_finds_what_no_word_does(memory: Memory, embedder: FakeEmb
 async def test_scores_fall_from_at_most_one(memory: Memory) -> None:
     for i in range(12):
         await save(memory, "tea " * (i + 1) + " ".join(f"word{j}" for j in range(i)))
-    hits = (await memory.search(ALICE, "tea word3 word7", top_k=20)).hits
+    hits = (await memory.search("tea word3 word7", top_k=20)).hits
     scores = [hit.score for hit in hits]
     assert len(scores) == 12
     assert scores == sorted(scores, reverse=True)
@@ -70,22 +70,22 @@ async def test_scores_fall_from_at_most_one(memory: Memory) -> None:
 async def test_the_same_search_gives_the_same_order(memory: Memory) -> None:
     for i in range(10):
         await save(memory, f"tea number{i}")
-    first = await memory.search(ALICE, "tea", top_k=10)
-    assert await memory.search(ALICE, "tea", top_k=10) == first
+    first = await memory.search("tea", top_k=10)
+    assert await memory.search("tea", top_k=10) == first
     assert texts(first.hits)[0] == "tea number9"  # a tie: the newer first
 
 
 async def test_top_k_limits_the_notes(memory: Memory) -> None:
     for i in range(8):
         await save(memory, f"tea number{i}")
-    assert len((await memory.search(ALICE, "tea")).hits) == 5
-    assert len((await memory.search(ALICE, "tea", top_k=1)).hits) == 1
+    assert len((await memory.search("tea")).hits) == 5
+    assert len((await memory.search("tea", top_k=1)).hits) == 1
 
 
 @pytest.mark.parametrize("top_k", [0, -1, 51])
 async def test_a_senseless_top_k_is_refused(memory: Memory, top_k: int) -> None:
     with pytest.raises(ValueError, match="top_k"):
-        await memory.search(ALICE, "tea", top_k=top_k)
+        await memory.search("tea", top_k=top_k)
 
 
 async def test_a_note_with_many_matching_passages_is_one_result(memory: Memory) -> None:
@@ -93,7 +93,7 @@ async def test_a_note_with_many_matching_passages_is_one_result(memory: Memory) 
     long = " ".join(sentences)
     note_id = await save(memory, long + " The kettle is vermilion.")
     other = await save(memory, "tea too")
-    hits = (await memory.search(ALICE, "tea kettle vermilion", top_k=20)).hits
+    hits = (await memory.search("tea kettle vermilion", top_k=20)).hits
     assert {hit.note_id for hit in hits} == {note_id, other}
     assert len(hits) == 2
     best = next(hit for hit in hits if hit.note_id == note_id)
@@ -105,7 +105,7 @@ async def test_a_note_of_moderate_length_is_shown_whole(memory: Memory) -> None:
     text = " ".join(f"Sentence {i} about tea." for i in range(50))
     assert 640 < len(text) <= HIT_TEXT_MAX_CHARS
     await save(memory, text)
-    assert texts((await memory.search(ALICE, "tea")).hits) == [text]
+    assert texts((await memory.search("tea")).hits) == [text]
 
 
 async def test_all_tags_must_match_before_ranking(memory: Memory) -> None:
@@ -114,12 +114,12 @@ async def test_all_tags_must_match_before_ranking(memory: Memory) -> None:
     both = await save(memory, "about coffee and a little tea", "home", "drinks")
     await save(memory, "tea", "home")
     await save(memory, "tea tea", "drinks")
-    hits = (await memory.search(ALICE, "tea", top_k=1, tags=["drinks", "home"])).hits
+    hits = (await memory.search("tea", top_k=1, tags=["drinks", "home"])).hits
     assert [hit.note_id for hit in hits] == [both]
     assert hits[0].tags == ("home", "drinks")
     assert hits[0].matched_by == "both"
-    assert not (await memory.search(ALICE, "tea", tags=["hom"])).hits
-    assert not (await memory.search(ALICE, "tea", tags=['home", "drinks'])).hits
+    assert not (await memory.search("tea", tags=["hom"])).hits
+    assert not (await memory.search("tea", tags=['home", "drinks'])).hits
 
 
 async def test_tagged_notes_are_found_among_more_matches_than_are_scored(
@@ -130,18 +130,18 @@ async def test_tagged_notes_are_found_among_more_matches_than_are_scored(
     oldest = await save(memory, "tea", "home")
     for i in range(20):
         await save(memory, f"tea {i}")
-    (hit,) = (await memory.search(ALICE, "tea", tags=["home"])).hits
+    (hit,) = (await memory.search("tea", tags=["home"])).hits
     assert (hit.note_id, hit.matched_by) == (oldest, "both")
 
 
 async def test_users_never_meet(memory: Memory) -> None:
     mine = await save(memory, "the secret tea is oolong")
-    theirs = await save(memory, "the secret tea is oolong", user_id=BOB)
-    await say(memory, "bob said oolong", user_id=BOB)
+    theirs = await save(Memory(memory.store, BOB), "the secret tea is oolong")
+    await say(Memory(memory.store, BOB), "bob said oolong")
     for user_id, expected in ((ALICE, mine), (BOB, theirs), ("carol", None)):
-        found = await memory.search(user_id, "secret oolong tea", top_k=20)
+        found = await Memory(memory.store, user_id).search("secret oolong tea", top_k=20)
         assert [hit.note_id for hit in found.hits] == ([expected] if expected else [])
-    spoken = await memory.search(ALICE, "oolong", top_k=20, include_conversation=True)
+    spoken = await memory.search("oolong", top_k=20, include_conversation=True)
     assert [hit.note_id for hit in spoken.hits] == [mine]
 
 
@@ -149,9 +149,9 @@ async def test_conversations_are_merged_by_score_and_labelled(memory: Memory) ->
     note_id = await save(memory, "prefers window seats on trains")
     await say(memory, "I booked the window seat for the train to Ulm")
     await say(memory, "Lunch was good", role="assistant")
-    without = await memory.search(ALICE, "Ulm train window", top_k=10)
+    without = await memory.search("Ulm train window", top_k=10)
     assert [hit.note_id for hit in without.hits] == [note_id]
-    found = await memory.search(ALICE, "Ulm train window", top_k=10, include_conversation=True)
+    found = await memory.search("Ulm train window", top_k=10, include_conversation=True)
     spoken = [hit for hit in found.hits if hit.source == "conversation"]
     assert [hit.note_id for hit in found.hits].count(note_id) == 1
     assert spoken[0].note_id == ""
@@ -169,14 +169,14 @@ async def test_what_a_note_says_already_is_not_repeated_from_a_conversation(
     await say(memory, "my name  is\nShantanu")
     await say(memory, "my name is not important")
     await say(memory, "my name is not important")
-    found = await memory.search(ALICE, "my name is Shantanu", include_conversation=True)
+    found = await memory.search("my name is Shantanu", include_conversation=True)
     assert [hit.note_id for hit in found.hits] == [note_id, ""]
     assert "important" in found.hits[1].text
 
 
 async def test_tags_leave_conversations_out(memory: Memory) -> None:
     await say(memory, "tea in a conversation")
-    found = await memory.search(ALICE, "tea", tags=["drinks"], include_conversation=True)
+    found = await memory.search("tea", tags=["drinks"], include_conversation=True)
     assert found.hits == ()
 
 
@@ -187,11 +187,11 @@ async def test_notes_are_found_when_conversations_fail(
     note_id = await save(memory, "likes tea")
     await say(memory, "tea again")
     if broken == "conversation_fts":
-        await memory._database.execute("DROP TABLE conversation_fts")
+        await memory.store.database.execute("DROP TABLE conversation_fts")
     else:
-        await memory._database.execute("ALTER TABLE conversation_events RENAME TO hidden")
+        await memory.store.database.execute("ALTER TABLE conversation_events RENAME TO hidden")
     with caplog.at_level(logging.WARNING):
-        found = await memory.search(ALICE, "tea", include_conversation=True)
+        found = await memory.search("tea", include_conversation=True)
     assert [hit.note_id for hit in found.hits] == [note_id]
     assert found.warnings == ("conversations could not be searched; these results are notes only",)
     assert "searching conversations failed" in caplog.text
@@ -202,7 +202,7 @@ async def test_a_search_by_keyword_only_says_so_and_why(
 ) -> None:
     note_id = await save(memory, "likes tea")
     embedder.error = away()
-    found = await memory.search(ALICE, "tea and other things")
+    found = await memory.search("tea and other things")
     assert [(hit.note_id, hit.score) for hit in found.hits] == [(note_id, 1.0)]
     assert found.warnings == (
         "semantic search is unavailable (the embedder cannot be reached); "
@@ -214,13 +214,13 @@ async def test_missing_vectors_are_mentioned(memory: Memory, embedder: FakeEmbed
     await save(memory, "likes coffee")
     embedder.refuses = lambda text: "tea" in text
     await save(memory, "likes tea")
-    found = await memory.search(ALICE, "likes")
+    found = await memory.search("likes")
     assert len(found.hits) == 2
     assert found.warnings == ("1 passage has no vector yet and can be found by keyword only",)
     embedder.refuses = lambda _: False
-    memory._indexer.rescan()
-    await embedded(memory, ALICE, 2)
-    assert (await memory.search(ALICE, "likes")).warnings == ()
+    memory.store.indexer.rescan()
+    await embedded(memory, 2)
+    assert (await memory.search("likes")).warnings == ()
 
 
 @pytest.mark.parametrize(
@@ -246,7 +246,7 @@ async def test_missing_vectors_are_mentioned(memory: Memory, embedder: FakeEmbed
 async def test_any_text_is_a_query(memory: Memory, query: str) -> None:
     await save(memory, "likes tea")
     await say(memory, "tea again")
-    found = await memory.search(ALICE, query, include_conversation=True)
+    found = await memory.search(query, include_conversation=True)
     assert found.warnings == ()
 
 
@@ -260,7 +260,7 @@ async def test_weights_decide(tmp_path: Path) -> None:
         ) as memory:
             await save(memory, "physician checkup")
             await save(memory, "a doctor of philosophy wrote a very long thesis")
-            by_weight[vector] = texts((await memory.search(ALICE, "doctor appointment")).hits)[0]
+            by_weight[vector] = texts((await memory.search("doctor appointment")).hits)[0]
     assert by_weight[1.0] == "physician checkup"
     assert by_weight[0.0].startswith("a doctor")
 
@@ -280,7 +280,7 @@ async def test_a_store_with_few_large_words_stays_exact_beyond_the_match_limit(
         rare = await save(memory, "tea with cardamom")
         for i in range(60):
             await save(memory, f"tea number {i}")
-        found = await memory.search(ALICE, "tea cardamom", top_k=20)
+        found = await memory.search("tea cardamom", top_k=20)
         assert [hit.note_id for hit in found.hits] == [rare]
-        common = await memory.search(ALICE, "tea", top_k=20)
+        common = await memory.search("tea", top_k=20)
         assert sorted(texts(common.hits)) == sorted(f"tea number {i}" for i in range(40, 60))

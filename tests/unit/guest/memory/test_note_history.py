@@ -25,11 +25,9 @@ async def memory(tmp_path: Path) -> AsyncIterator[Memory]:
         yield memory
 
 
-async def save(
-    memory: Memory, text: str, origin: Origin = ORIGIN, user_id: str = ALICE, **details: object
-) -> str:
+async def save(memory: Memory, text: str, origin: Origin = ORIGIN, **details: object) -> str:
     known = Details(**details)  # type: ignore[arg-type]
-    return (await memory.save(user_id, text, ("home",), origin, known)).note.note_id
+    return (await memory.save(text, ("home",), origin, known)).note.note_id
 
 
 async def changes(memory: Memory, **how: Any) -> list[ChangeEntry]:
@@ -37,7 +35,7 @@ async def changes(memory: Memory, **how: Any) -> list[ChangeEntry]:
     found: list[ChangeEntry] = []
     cursor = ""
     while True:
-        page, cursor = await memory.history.changes(ALICE, limit=2, cursor=cursor, **how)
+        page, cursor = await memory.history.changes(limit=2, cursor=cursor, **how)
         found += page
         if not cursor:
             return found
@@ -49,12 +47,12 @@ def said(entries: list[ChangeEntry]) -> list[tuple[str, str]]:
 
 async def test_changes_come_newest_first_page_by_page(memory: Memory) -> None:
     tea = await save(memory, "tea at four", type="decision")
-    await memory.keyed.write(ALICE, "plan", "bake", "replace", AGENT)
-    await memory.update(ALICE, tea, "tea at five", None, AGENT)
-    await memory.keyed.write(ALICE, "plan", "wash up", "append", AGENT)
+    await memory.keyed.write("plan", "bake", "replace", AGENT)
+    await memory.update(tea, "tea at five", None, AGENT)
+    await memory.keyed.write("plan", "wash up", "append", AGENT)
     new = await save(memory, "coffee at five")
-    await memory.typed.supersede(ALICE, tea, reason="no tea", replacement_id=new)
-    await save(memory, "bob's", user_id=BOB)
+    await memory.typed.supersede(tea, reason="no tea", replacement_id=new)
+    await save(Memory(memory.store, BOB), "bob's")
     entries = await changes(memory)
     assert said(entries) == [
         ("supersede", "no tea"),
@@ -76,9 +74,9 @@ async def test_changes_come_newest_first_page_by_page(memory: Memory) -> None:
 async def test_changes_of_one_note_or_origin(memory: Memory) -> None:
     tea = await save(memory, "tea at four")
     await save(memory, "coffee", PAGE)
-    await memory.update(ALICE, tea, "tea at five", None, AGENT)
-    await memory.update(ALICE, tea, "tea at six", None, ORIGIN)
-    await memory.typed.supersede(ALICE, tea)
+    await memory.update(tea, "tea at five", None, AGENT)
+    await memory.update(tea, "tea at six", None, ORIGIN)
+    await memory.typed.supersede(tea)
     assert said(await changes(memory, note_id=tea)) == [
         ("supersede", ""),
         ("update", "tea at six"),
@@ -116,117 +114,117 @@ async def test_changes_of_one_moment_are_each_listed_once(
 
     monkeypatch.setattr(models, "datetime", Stopped)
     ids = [await save(memory, f"tea {i}") for i in range(5)]
-    await memory.update(ALICE, ids[0], "tea for two", None, ORIGIN)
-    await memory.typed.supersede(ALICE, ids[1])
+    await memory.update(ids[0], "tea for two", None, ORIGIN)
+    await memory.typed.supersede(ids[1])
     entries = await changes(memory)
     assert len(entries) == len({(e.note_id, e.version, e.change) for e in entries}) == 7
 
 
 async def test_a_forgotten_note_leaves_no_change(memory: Memory) -> None:
     tea = await save(memory, "tea at four")
-    await memory.update(ALICE, tea, "tea at five", None, AGENT)
-    await memory.delete(ALICE, tea)
+    await memory.update(tea, "tea at five", None, AGENT)
+    await memory.delete(tea)
     assert await changes(memory) == []
 
 
 @pytest.mark.parametrize("cursor", ["x", "bm90IGpzb24=", "W10=", "WyJhIiwgImIiLCAxXQ==", "é"])
 async def test_another_cursor_is_refused(memory: Memory, cursor: str) -> None:
     with pytest.raises(ValueError, match="cursor"):
-        await memory.history.changes(ALICE, cursor=cursor)
+        await memory.history.changes(cursor=cursor)
 
 
 async def test_undo_brings_back_what_was_said_before(memory: Memory) -> None:
     tea = await save(memory, "oolong at four", type="decision", confidence=0.5, rationale="r")
-    before = await memory.get(ALICE, tea)
-    await memory.update(ALICE, tea, "espresso at five", ("bar",), AGENT)
-    undone = await memory.history.undo(ALICE, tea, channel="cli")
-    note = await memory.get(ALICE, tea)
+    before = await memory.get(tea)
+    await memory.update(tea, "espresso at five", ("bar",), AGENT)
+    undone = await memory.history.undo(tea, channel="cli")
+    note = await memory.get(tea)
     assert (undone.done, undone.note) == ("restored", note)
     assert (note.text, note.tags, note.details) == (before.text, before.tags, before.details)
     assert (note.version, note.change, note.restores) == (3, "undo", 1)
     assert note.origin == Origin("user", "cli")
     assert note.created_at == before.created_at
-    assert [hit.note_id for hit in (await memory.search(ALICE, "oolong")).hits] == [tea]
-    assert (await memory.search(ALICE, "espresso")).hits == ()
+    assert [hit.note_id for hit in (await memory.search("oolong")).hits] == [tea]
+    assert (await memory.search("espresso")).hits == ()
 
 
 async def test_undo_again_goes_further_back(memory: Memory) -> None:
     tea = await save(memory, "one")
     for text in ("two", "three"):
-        await memory.update(ALICE, tea, text, None, AGENT)
+        await memory.update(tea, text, None, AGENT)
     for text, restores in (("two", 2), ("one", 1)):
-        note = (await memory.history.undo(ALICE, tea)).note
+        note = (await memory.history.undo(tea)).note
         assert note is not None
         assert (note.text, note.restores) == (text, restores)
     with pytest.raises(UndoRefused, match=f"^{tea} says what it said first"):
-        await memory.history.undo(ALICE, tea)
-    assert (await memory.get(ALICE, tea)).version == 5
-    undone = await memory.history.undo(ALICE, tea, may_forget=True)
+        await memory.history.undo(tea)
+    assert (await memory.get(tea)).version == 5
+    undone = await memory.history.undo(tea, may_forget=True)
     assert (undone.done, undone.note) == ("forgotten", None)
     with pytest.raises(NoteNotFound):
-        await memory.get(ALICE, tea)
+        await memory.get(tea)
 
 
 async def test_what_was_undone_does_not_come_back_by_undoing_later_changes(memory: Memory) -> None:
     tea = await save(memory, "one")
-    await memory.update(ALICE, tea, "two", None, AGENT)
-    await memory.update(ALICE, tea, "planted", None, PAGE)
-    await memory.history.undo(ALICE, tea)
-    await memory.update(ALICE, tea, "three", None, AGENT)
-    undone = [(await memory.history.undo(ALICE, tea)).note for _ in range(2)]
+    await memory.update(tea, "two", None, AGENT)
+    await memory.update(tea, "planted", None, PAGE)
+    await memory.history.undo(tea)
+    await memory.update(tea, "three", None, AGENT)
+    undone = [(await memory.history.undo(tea)).note for _ in range(2)]
     assert [note and (note.text, note.restores) for note in undone] == [("two", 2), ("one", 1)]
 
 
 async def test_what_was_read_stays_marked(memory: Memory) -> None:
     tea = await save(memory, "tea at four", PAGE)
-    await memory.update(ALICE, tea, "tea at five", None, ORIGIN)
-    note = (await memory.history.undo(ALICE, tea, channel="cli")).note
+    await memory.update(tea, "tea at five", None, ORIGIN)
+    note = (await memory.history.undo(tea, channel="cli")).note
     assert note is not None
     assert note.origin == Origin("user", "cli", link="/shared/page.md", material=True)
 
 
 async def test_undo_of_a_superseded_note_makes_it_current(memory: Memory) -> None:
     tea = await save(memory, "tea at four")
-    await memory.typed.supersede(ALICE, tea, reason="no tea")
-    undone = await memory.history.undo(ALICE, tea, expected_version=1)
+    await memory.typed.supersede(tea, reason="no tea")
+    undone = await memory.history.undo(tea, expected_version=1)
     assert undone.done == "current_again"
     assert undone.note is not None
     assert (undone.note.version, undone.note.superseded) == (1, None)
-    assert [hit.note_id for hit in (await memory.search(ALICE, "tea")).hits] == [tea]
+    assert [hit.note_id for hit in (await memory.search("tea")).hits] == [tea]
     assert said(await changes(memory)) == [("save", "tea at four")]
 
 
 async def test_undo_to_what_another_note_says(memory: Memory) -> None:
     tea = await save(memory, "tea at four")
-    await memory.update(ALICE, tea, "tea at five", None, ORIGIN)
+    await memory.update(tea, "tea at five", None, ORIGIN)
     other = await save(memory, "tea at four")
-    assert (await memory.history.undo(ALICE, tea)).done == "restored"
-    assert (await memory.get(ALICE, other)).text == (await memory.get(ALICE, tea)).text
+    assert (await memory.history.undo(tea)).done == "restored"
+    assert (await memory.get(other)).text == (await memory.get(tea)).text
 
 
 async def test_undo_of_a_keyed_and_of_a_scoped_note_keeps_key_and_scope(memory: Memory) -> None:
-    plan = await memory.keyed.write(ALICE, "plan", "bake", "replace", ORIGIN)
-    await memory.keyed.write(ALICE, "plan", "wash up", "append", ORIGIN)
-    await memory.history.undo(ALICE, plan.note_id)
-    read = await memory.keyed.read(ALICE, "plan")
+    plan = await memory.keyed.write("plan", "bake", "replace", ORIGIN)
+    await memory.keyed.write("plan", "wash up", "append", ORIGIN)
+    await memory.history.undo(plan.note_id)
+    read = await memory.keyed.read("plan")
     assert read is not None
     assert (read.note_id, read.text) == (plan.note_id, "bake")
     tea = await save(memory, "tea at four", scope_session="s1")
-    await memory.update(ALICE, tea, "tea at five", None, ORIGIN)
-    note = (await memory.history.undo(ALICE, tea)).note
+    await memory.update(tea, "tea at five", None, ORIGIN)
+    note = (await memory.history.undo(tea)).note
     assert note is not None
     assert note.details.scope_session == "s1"
 
 
 async def test_another_version_than_expected_is_left(memory: Memory) -> None:
     tea = await save(memory, "tea at four")
-    await memory.update(ALICE, tea, "tea at five", None, AGENT)
+    await memory.update(tea, "tea at five", None, AGENT)
     for may_forget in (False, True):
         with pytest.raises(StaleVersion) as stale:
-            await memory.history.undo(ALICE, tea, expected_version=1, may_forget=may_forget)
+            await memory.history.undo(tea, expected_version=1, may_forget=may_forget)
         assert stale.value.current.text == "tea at five"
     with pytest.raises(NoteNotFound):
-        await memory.history.undo(BOB, tea)
+        await Memory(memory.store, BOB).history.undo(tea)
 
 
 async def test_what_is_written_meanwhile_is_not_forgotten(
@@ -238,20 +236,20 @@ async def test_what_is_written_meanwhile_is_not_forgotten(
 
     async def overtaken(writer: NoteWriter, *which: object) -> None:
         monkeypatch.setattr(NoteWriter, "delete", delete)
-        await memory.update(ALICE, tea, "tea at five", None, AGENT)
+        await memory.update(tea, "tea at five", None, AGENT)
         await delete(writer, *which)  # type: ignore[arg-type]
 
     monkeypatch.setattr(NoteWriter, "delete", overtaken)
     with pytest.raises(StaleVersion):
-        await memory.history.undo(ALICE, tea, expected_version=1, may_forget=True)
-    assert (await memory.get(ALICE, tea)).text == "tea at five"
+        await memory.history.undo(tea, expected_version=1, may_forget=True)
+    assert (await memory.get(tea)).text == "tea at five"
 
 
 async def test_a_version_that_is_not_kept_cannot_come_back(memory: Memory) -> None:
     """Lines of an export may have been taken out before they were imported."""
     tea = await save(memory, "tea at four")
-    await memory.update(ALICE, tea, "tea at five", None, ORIGIN)
-    await memory._database.execute("DELETE FROM note_versions")
+    await memory.update(tea, "tea at five", None, ORIGIN)
+    await memory.store.database.execute("DELETE FROM note_versions")
     with pytest.raises(UndoRefused, match=f"^version 1 of {tea} is not kept$"):
-        await memory.history.undo(ALICE, tea)
-    assert (await memory.get(ALICE, tea)).text == "tea at five"
+        await memory.history.undo(tea)
+    assert (await memory.get(tea)).text == "tea at five"

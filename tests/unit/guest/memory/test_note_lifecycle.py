@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from guest.memory.memory import Memory
-from guest.memory.models import NoteNotFound, Origin, StaleVersion, Updated
+from guest.memory.models import MemoryConfig, NoteNotFound, Origin, StaleVersion, Updated
 from guest.memory.storage.migrations import MIGRATIONS
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, away, embedded, opened, rows
 
@@ -30,25 +30,25 @@ def counts(path: Path) -> dict[str, int]:
 async def check_index(memory: Memory) -> None:
     """The index holds exactly the words of the passages; raises where it does not."""
     for index in ("chunks_fts", "conversation_fts"):
-        await memory._database.execute(
+        await memory.store.database.execute(
             f"INSERT INTO {index} ({index}, rank) VALUES ('integrity-check', 1)"
         )
 
 
 async def test_a_saved_note_is_whole(path: Path) -> None:
     async with opened(path, FakeEmbedder()) as memory:
-        outcome = await memory.save(ALICE, "User's name is Shantanu", ["id", "id", "who"], ORIGIN)
+        outcome = await memory.save("User's name is Shantanu", ["id", "id", "who"], ORIGIN)
         note = outcome.note
         assert outcome.created
         assert outcome.searchable == "semantic"
         assert note.note_id.startswith("note-")
         assert note.text == "User's name is Shantanu"
         assert note.tags == ("id", "who")
-        assert (note.version, note.user_id, note.source, note.embedded) == (1, ALICE, "user", True)
+        assert (note.version, note.source, note.embedded) == (1, "user", True)
         assert note.origin == ORIGIN
         assert note.created_at == note.updated_at
         assert note.created_at.endswith("Z")
-        assert await memory.get(ALICE, note.note_id) == note
+        assert await memory.get(note.note_id) == note
     assert counts(path) == {
         "notes": 1,
         "note_versions": 0,
@@ -65,8 +65,8 @@ async def test_a_saved_note_is_whole(path: Path) -> None:
 
 async def test_a_long_note_is_found_by_its_last_words(path: Path) -> None:
     async with opened(path, FakeEmbedder()) as memory:
-        outcome = await memory.save(ALICE, LONG + " The gate code is heliotrope.", [], ORIGIN)
-        hits = (await memory.search(ALICE, "heliotrope")).hits
+        outcome = await memory.save(LONG + " The gate code is heliotrope.", [], ORIGIN)
+        hits = (await memory.search("heliotrope")).hits
         assert [hit.note_id for hit in hits] == [outcome.note.note_id]
         assert "heliotrope" in hits[0].text
         assert len(hits[0].text) <= 640
@@ -76,41 +76,39 @@ async def test_a_long_note_is_found_by_its_last_words(path: Path) -> None:
 
 async def test_the_same_text_answers_with_the_note_that_holds_it(path: Path) -> None:
     async with opened(path, FakeEmbedder()) as memory:
-        first = await memory.save(ALICE, "likes tea", ["drinks"], ORIGIN)
-        again = await memory.save(ALICE, "likes tea", ["other"], Origin("agent"))
+        first = await memory.save("likes tea", ["drinks"], ORIGIN)
+        again = await memory.save("likes tea", ["other"], Origin("agent"))
         assert not again.created
         assert again.note == first.note
         assert again.searchable == "semantic"
-        other = await memory.save(BOB, "likes tea", [], ORIGIN)
+        other = await Memory(memory.store, BOB).save("likes tea", [], ORIGIN)
         assert other.created
-        assert (await memory.save(ALICE, "likes tea ", [], ORIGIN)).created
+        assert (await memory.save("likes tea ", [], ORIGIN)).created
 
 
 async def test_the_same_text_at_the_same_moment_is_one_note(path: Path) -> None:
     async with opened(path, FakeEmbedder()) as memory:
-        saves = (memory.save(ALICE, f"fact {i % 3}", [], ORIGIN) for i in range(60))
+        saves = (memory.save(f"fact {i % 3}", [], ORIGIN) for i in range(60))
         outcomes = await asyncio.gather(*saves)
         assert sum(outcome.created for outcome in outcomes) == 3
         assert len({outcome.note.note_id for outcome in outcomes}) == 3
-        assert (await memory.statistics(ALICE)).notes == 3
+        assert (await memory.statistics()).notes == 3
 
 
 async def test_an_update_keeps_id_and_past(path: Path) -> None:
     async with opened(path, FakeEmbedder()) as memory:
-        saved = (await memory.save(ALICE, "User's name is Shantanu", ["id"], ORIGIN)).note
+        saved = (await memory.save("User's name is Shantanu", ["id"], ORIGIN)).note
         later = Origin("agent", "cli", "s2", "t2")
-        updated = (
-            await memory.update(ALICE, saved.note_id, "prefers SG as name", None, later)
-        ).note
+        updated = (await memory.update(saved.note_id, "prefers SG as name", None, later)).note
         assert updated.note_id == saved.note_id
         assert updated.created_at == saved.created_at
         assert updated.updated_at > saved.updated_at
         assert (updated.version, updated.tags, updated.origin) == (2, ("id",), later)
         assert updated.embedded
-        third = (await memory.update(ALICE, saved.note_id, LONG, ["new"], later)).note
+        third = (await memory.update(saved.note_id, LONG, ["new"], later)).note
         assert (third.version, third.tags) == (3, ("new",))
         for word, found in (("Shantanu", False), ("prefers", False), ("gardening", True)):
-            outcome = await memory.search(ALICE, word)
+            outcome = await memory.search(word)
             by_word = [hit for hit in outcome.hits if hit.matched_by != "semantic"]
             assert bool(by_word) == found, word
         await check_index(memory)
@@ -126,10 +124,10 @@ async def test_an_update_keeps_id_and_past(path: Path) -> None:
 
 async def test_concurrent_updates_lose_no_version(path: Path) -> None:
     async with opened(path, FakeEmbedder()) as memory:
-        note_id = (await memory.save(ALICE, "text 0", [], ORIGIN)).note.note_id
+        note_id = (await memory.save("text 0", [], ORIGIN)).note.note_id
         texts = [f"text {i}" for i in range(1, 41)]
-        await asyncio.gather(*(memory.update(ALICE, note_id, t, None, ORIGIN) for t in texts))
-        note = await memory.get(ALICE, note_id)
+        await asyncio.gather(*(memory.update(note_id, t, None, ORIGIN) for t in texts))
+        note = await memory.get(note_id)
         assert note.version == 41
         await check_index(memory)
     kept = rows(path, "SELECT version, content FROM note_versions ORDER BY version")
@@ -140,10 +138,10 @@ async def test_concurrent_updates_lose_no_version(path: Path) -> None:
 
 async def test_of_concurrent_updates_of_one_version_one_wins(path: Path) -> None:
     async with opened(path, FakeEmbedder()) as memory:
-        note_id = (await memory.save(ALICE, "text 0", [], ORIGIN)).note.note_id
+        note_id = (await memory.save("text 0", [], ORIGIN)).note.note_id
         outcomes = await asyncio.gather(
             *(
-                memory.update(ALICE, note_id, f"text {i}", None, ORIGIN, expected_version=1)
+                memory.update(note_id, f"text {i}", None, ORIGIN, expected_version=1)
                 for i in range(1, 21)
             ),
             return_exceptions=True,
@@ -152,32 +150,34 @@ async def test_of_concurrent_updates_of_one_version_one_wins(path: Path) -> None
         stale = [outcome for outcome in outcomes if isinstance(outcome, StaleVersion)]
         assert len(stale) == 19
         assert {refused.current.text for refused in stale} == {won.text}
-        assert await memory.get(ALICE, note_id) == won
+        assert await memory.get(note_id) == won
         with pytest.raises(NoteNotFound):
-            await memory.update(BOB, note_id, "mine", None, ORIGIN, expected_version=2)
+            await Memory(memory.store, BOB).update(
+                note_id, "mine", None, ORIGIN, expected_version=2
+            )
     assert rows(path, "SELECT version, content FROM note_versions") == [(1, "text 0")]
 
 
 async def test_an_update_may_say_what_another_note_says(path: Path) -> None:
     async with opened(path) as memory:
-        one = (await memory.save(ALICE, "one", [], ORIGIN)).note
-        two = (await memory.save(ALICE, "two", [], ORIGIN)).note
-        await memory.update(ALICE, two.note_id, "one", None, ORIGIN)
-        assert {n.note_id for n in (await memory.list(ALICE, 10))[0]} == {one.note_id, two.note_id}
-        assert (await memory.save(ALICE, "one", [], ORIGIN)).note.note_id == one.note_id
-        assert (await memory.save(ALICE, "two", [], ORIGIN)).created
+        one = (await memory.save("one", [], ORIGIN)).note
+        two = (await memory.save("two", [], ORIGIN)).note
+        await memory.update(two.note_id, "one", None, ORIGIN)
+        assert {n.note_id for n in (await memory.list(10))[0]} == {one.note_id, two.note_id}
+        assert (await memory.save("one", [], ORIGIN)).note.note_id == one.note_id
+        assert (await memory.save("two", [], ORIGIN)).created
 
 
 async def test_a_deleted_note_leaves_no_row(path: Path) -> None:
     async with opened(path, FakeEmbedder()) as memory:
-        kept = (await memory.save(ALICE, "stays here", [], ORIGIN)).note
-        gone = (await memory.save(ALICE, LONG, [], ORIGIN)).note
-        await memory.update(ALICE, gone.note_id, "short now", None, ORIGIN)
-        await memory.delete(ALICE, gone.note_id)
+        kept = (await memory.save("stays here", [], ORIGIN)).note
+        gone = (await memory.save(LONG, [], ORIGIN)).note
+        await memory.update(gone.note_id, "short now", None, ORIGIN)
+        await memory.delete(gone.note_id)
         with pytest.raises(NoteNotFound):
-            await memory.get(ALICE, gone.note_id)
-        assert not (await memory.search(ALICE, "gardening short now")).hits
-        assert (await memory.search(ALICE, "stays")).hits[0].note_id == kept.note_id
+            await memory.get(gone.note_id)
+        assert not (await memory.search("gardening short now")).hits
+        assert (await memory.search("stays")).hits[0].note_id == kept.note_id
         await check_index(memory)
     assert counts(path) == {
         "notes": 1,
@@ -195,57 +195,59 @@ async def test_unknown_ids_and_other_users_ids_are_the_same(path: Path, owner: s
     async with opened(path) as memory:
         note_id = "note-unknown"
         if owner == BOB:
-            note_id = (await memory.save(BOB, "private to bob", [], ORIGIN)).note.note_id
+            note_id = (
+                await Memory(memory.store, BOB).save("private to bob", [], ORIGIN)
+            ).note.note_id
         for attempt in (
-            memory.get(ALICE, note_id),
-            memory.update(ALICE, note_id, "mine now", None, ORIGIN),
-            memory.delete(ALICE, note_id),
+            memory.get(note_id),
+            memory.update(note_id, "mine now", None, ORIGIN),
+            memory.delete(note_id),
         ):
             with pytest.raises(NoteNotFound) as caught:
                 await attempt
             assert caught.value.note_id == note_id
         if owner == BOB:
-            assert (await memory.get(BOB, note_id)).text == "private to bob"
+            assert (await Memory(memory.store, BOB).get(note_id)).text == "private to bob"
 
 
 async def test_lists_are_paged_newest_first(path: Path) -> None:
     async with opened(path) as memory:
-        saved = [(await memory.save(ALICE, f"note {i}", [], ORIGIN)).note.note_id for i in range(7)]
-        await memory.save(BOB, "not alice's", [], ORIGIN)
+        saved = [(await memory.save(f"note {i}", [], ORIGIN)).note.note_id for i in range(7)]
+        await Memory(memory.store, BOB).save("not alice's", [], ORIGIN)
         listed, cursor = [], ""
         pages = 0
         while pages == 0 or cursor:
-            notes, cursor = await memory.list(ALICE, 3, cursor)
+            notes, cursor = await memory.list(3, cursor)
             listed += [note.note_id for note in notes]
             pages += 1
             if pages == 1:  # what changes meanwhile neither repeats nor hides others
-                await memory.delete(ALICE, saved.pop())
-                await memory.save(ALICE, "newer", [], ORIGIN)
+                await memory.delete(saved.pop())
+                await memory.save("newer", [], ORIGIN)
         assert pages == 3
         assert listed[1:] == saved[::-1]
-        assert await memory.list("nobody", 3) == ([], "")
+        assert await Memory(memory.store, "nobody").list(3) == ([], "")
 
 
 async def test_superseded_notes_are_hidden_but_there(path: Path) -> None:
     async with opened(path, FakeEmbedder()) as memory:
-        old = (await memory.save(ALICE, "lives in Berlin", [], ORIGIN)).note
-        await memory._database.execute(
+        old = (await memory.save("lives in Berlin", [], ORIGIN)).note
+        await memory.store.database.execute(
             "UPDATE notes SET superseded_by = 'note-x' WHERE note_id = ?", (old.note_id,)
         )
-        assert not (await memory.search(ALICE, "Berlin")).hits
-        assert (await memory.list(ALICE, 10))[0] == []
-        assert (await memory.get(ALICE, old.note_id)).text == "lives in Berlin"
-        assert (await memory.statistics(ALICE)).notes == 0
-        assert (await memory.save(ALICE, "lives in Berlin", [], ORIGIN)).created
+        assert not (await memory.search("Berlin")).hits
+        assert (await memory.list(10))[0] == []
+        assert (await memory.get(old.note_id)).text == "lives in Berlin"
+        assert (await memory.statistics()).notes == 0
+        assert (await memory.save("lives in Berlin", [], ORIGIN)).created
 
 
 async def test_without_an_embedder_notes_are_found_by_keyword_and_it_says_so(path: Path) -> None:
     async with opened(path) as memory:
-        outcome = await memory.save(ALICE, "likes tea", [], ORIGIN)
+        outcome = await memory.save("likes tea", [], ORIGIN)
         assert outcome.searchable == "keyword"
         assert not outcome.note.embedded
         assert outcome.similar == ()
-        found = await memory.search(ALICE, "tea")
+        found = await memory.search("tea")
         assert [hit.matched_by for hit in found.hits] == ["keyword"]
         assert "semantic search is unavailable (no embedder is configured)" in found.warnings[0]
         assert await memory.embedder_state() == "no embedder is configured"
@@ -255,11 +257,11 @@ async def test_a_slow_embedder_is_not_waited_for(path: Path) -> None:
     embedder = FakeEmbedder()
     embedder.delay_s = 0.2
     async with opened(path, embedder, embed_wait_s=0.01) as memory:
-        outcome = await memory.save(ALICE, "likes tea", [], ORIGIN)
+        outcome = await memory.save("likes tea", [], ORIGIN)
         assert outcome.searchable == "keyword"
-        assert (await memory.search(ALICE, "tea")).hits
-        await embedded(memory, ALICE, 1)
-        assert (await memory.get(ALICE, outcome.note.note_id)).embedded
+        assert (await memory.search("tea")).hits
+        await embedded(memory, 1)
+        assert (await memory.get(outcome.note.note_id)).embedded
 
 
 @pytest.mark.parametrize(
@@ -269,8 +271,8 @@ async def test_a_broken_embedder_never_fails_a_save(path: Path, error: Exception
     embedder = FakeEmbedder()
     embedder.error = error
     async with opened(path, embedder) as memory:
-        assert (await memory.save(ALICE, "likes tea", [], ORIGIN)).searchable == "keyword"
-        outcome = await memory.search(ALICE, "tea")
+        assert (await memory.save("likes tea", [], ORIGIN)).searchable == "keyword"
+        outcome = await memory.search("tea")
         assert outcome.hits
         assert "keyword only" in outcome.warnings[0]
 
@@ -278,9 +280,9 @@ async def test_a_broken_embedder_never_fails_a_save(path: Path, error: Exception
 async def test_similar_notes_are_named_nearest_first(path: Path) -> None:
     async with opened(path, FakeEmbedder()) as memory:
         for text in ("alpha beta gamma delta", "alpha beta gamma", "something else", "alpha beta"):
-            await memory.save(ALICE, text, [], ORIGIN)
-        await memory.save(BOB, "alpha beta gamma delta epsilon", [], ORIGIN)
-        outcome = await memory.save(ALICE, "alpha beta gamma delta epsilon", [], ORIGIN)
+            await memory.save(text, [], ORIGIN)
+        await Memory(memory.store, BOB).save("alpha beta gamma delta epsilon", [], ORIGIN)
+        outcome = await memory.save("alpha beta gamma delta epsilon", [], ORIGIN)
         assert [hit.text for hit in outcome.similar] == [
             "alpha beta gamma delta",
             "alpha beta gamma",
@@ -301,40 +303,44 @@ async def test_similar_notes_are_named_nearest_first(path: Path) -> None:
         ({"tags": ["ok", " "]}, "tags"),
         ({"tags": ["x" * 65]}, "tags"),
         ({"tags": [str(i) for i in range(17)]}, "tags"),
-        ({"user_id": "../bob"}, "user_id"),
-        ({"user_id": ""}, "user_id"),
-        ({"user_id": "Bob"}, "user_id"),
     ],
 )
 async def test_what_cannot_be_kept_is_refused_by_name(
     path: Path, arguments: dict[str, Any], field: str
 ) -> None:
-    given: dict[str, Any] = {"user_id": ALICE, "text": "fine", "tags": [], "origin": ORIGIN}
+    given: dict[str, Any] = {"text": "fine", "tags": [], "origin": ORIGIN}
     async with opened(path) as memory:
         with pytest.raises(ValueError, match=f"^{field}"):
             await memory.save(**(given | arguments))
-        assert (await memory.statistics(ALICE)).notes == 0
+        assert (await memory.statistics()).notes == 0
+
+
+@pytest.mark.parametrize("user_id", ["../bob", "", "Bob"])
+async def test_no_memory_is_opened_for_what_is_no_user(path: Path, user_id: str) -> None:
+    with pytest.raises(ValueError, match=r"^user_id"):
+        await Memory.open(MemoryConfig(str(path)), None, user_id)
+    assert not path.exists()
 
 
 @pytest.mark.parametrize("cursor", ["x", "-1", "1.5", "٣", "9" * 40])
 async def test_a_foreign_cursor_is_refused(path: Path, cursor: str) -> None:
     async with opened(path) as memory:
         with pytest.raises(ValueError, match="cursor"):
-            await memory.list(ALICE, 10, cursor)
+            await memory.list(10, cursor)
 
 
 async def test_statistics_count_one_user(path: Path) -> None:
     async with opened(path, FakeEmbedder()) as memory:
-        note = (await memory.save(ALICE, LONG, [], ORIGIN)).note
-        await memory.update(ALICE, note.note_id, "short", None, ORIGIN)
-        await memory.save(BOB, "something of bob's", [], ORIGIN)
-        await memory.conversations.create(ALICE, "s1")
+        note = (await memory.save(LONG, [], ORIGIN)).note
+        await memory.update(note.note_id, "short", None, ORIGIN)
+        await Memory(memory.store, BOB).save("something of bob's", [], ORIGIN)
+        await memory.conversations.create("s1")
         payload = json.dumps([])
         await memory.conversations.append(
-            ALICE, "s1", turn_id="t1", role="user", text="hello", payload=payload
+            "s1", turn_id="t1", role="user", text="hello", payload=payload
         )
-        await embedded(memory, ALICE, 2)
-        counted = await memory.statistics(ALICE)
+        await embedded(memory, 2)
+        counted = await memory.statistics()
         assert (counted.notes, counted.note_versions, counted.passages) == (1, 1, 2)
         assert (counted.sessions, counted.conversation_events) == (1, 1)
         assert counted.embedding_model == "fake-1"

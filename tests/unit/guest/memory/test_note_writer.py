@@ -8,9 +8,17 @@ from typing import Any
 
 import pytest
 
-from guest.memory import models
 from guest.memory.memory import Memory
-from guest.memory.models import Details, Note, NoteNotFound, Only, Origin, StaleVersion, Superseded
+from guest.memory.models import (
+    Details,
+    Note,
+    NoteNotFound,
+    Only,
+    Origin,
+    StaleVersion,
+    Superseded,
+    User,
+)
 from guest.memory.notes import repository
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened, rows
 
@@ -25,7 +33,7 @@ def path(tmp_path: Path) -> Path:
 
 
 async def supersede(memory: Memory, note_id: str, by: str = "") -> None:
-    await memory._database.execute(
+    await memory.store.database.execute(
         "UPDATE notes SET superseded_by = ?, superseded_reason = 'wrong', superseded_at = ? "
         "WHERE note_id = ?",
         (by, "2026-11-21T08:00:00.000000Z", note_id),
@@ -33,25 +41,25 @@ async def supersede(memory: Memory, note_id: str, by: str = "") -> None:
 
 
 async def ids(memory: Memory, **only: Any) -> list[str]:
-    return [note.note_id for note in (await memory.list(ALICE, 100, **only))[0]]
+    return [note.note_id for note in (await memory.list(100, **only))[0]]
 
 
 async def test_what_is_known_of_a_note_is_stored_with_it(path: Path) -> None:
     async with opened(path, FakeEmbedder()) as memory:
-        saved = (await memory.save(ALICE, "the boiler may leak", ["house"], READ, RISKY)).note
+        saved = (await memory.save("the boiler may leak", ["house"], READ, RISKY)).note
         assert (saved.details, saved.origin, saved.change) == (RISKY, READ, "save")
-        assert await memory.get(ALICE, saved.note_id) == saved
-        plain = (await memory.save(ALICE, "likes tea", [], ORIGIN)).note
+        assert await memory.get(saved.note_id) == saved
+        plain = (await memory.save("likes tea", [], ORIGIN)).note
         assert (plain.details, plain.superseded, plain.key) == (Details(), None, "")
         await supersede(memory, plain.note_id, saved.note_id)
-        superseded = (await memory.get(ALICE, plain.note_id)).superseded
+        superseded = (await memory.get(plain.note_id)).superseded
         assert superseded == Superseded(saved.note_id, "wrong", "2026-11-21T08:00:00.000000Z")
 
 
 async def test_an_update_keeps_what_it_says_nothing_about(path: Path) -> None:
     async with opened(path, FakeEmbedder()) as memory:
-        saved = (await memory.save(ALICE, "the boiler may leak", ["house"], READ, RISKY)).note
-        updated = (await memory.update(ALICE, saved.note_id, "the boiler leaks", None, ORIGIN)).note
+        saved = (await memory.save("the boiler may leak", ["house"], READ, RISKY)).note
+        updated = (await memory.update(saved.note_id, "the boiler leaks", None, ORIGIN)).note
         assert (updated.details, updated.tags) == (RISKY, ("house",))
         assert (updated.origin, updated.change, updated.version) == (ORIGIN, "update", 2)
     kept = rows(
@@ -71,48 +79,48 @@ async def test_an_update_keeps_what_it_says_nothing_about(path: Path) -> None:
 
 async def test_the_writer_changes_details_and_says_what_was_restored(path: Path) -> None:
     async with opened(path, FakeEmbedder()) as memory:
-        saved = (await memory.save(ALICE, "may leak", [], READ, RISKY)).note
+        saved = (await memory.save("may leak", [], READ, RISKY)).note
         details = Details("fact", 1.0, "", 1.0, scope_session="another")
         writer = memory._writer
         draft = writer.draft(
             "leaks", ["now"], ORIGIN, note_id=saved.note_id, details=details, change="undo"
         )
-        note, _ = await writer.update(ALICE, replace(draft, restores=3))
+        note, _ = await writer.update(replace(draft, restores=3))
         assert note.details == replace(details, scope_session="s9")
         assert (note.tags, note.change, note.restores) == (("now",), "undo", 3)
 
 
 async def test_a_note_written_anew_counts_again(path: Path) -> None:
     async with opened(path, FakeEmbedder()) as memory:
-        note = (await memory.save(ALICE, "lives in Berlin", [], ORIGIN)).note
+        note = (await memory.save("lives in Berlin", [], ORIGIN)).note
         await supersede(memory, note.note_id)
-        updated = (await memory.update(ALICE, note.note_id, "lives in Bern", None, ORIGIN)).note
+        updated = (await memory.update(note.note_id, "lives in Bern", None, ORIGIN)).note
         assert updated.superseded is None
-        assert [hit.note_id for hit in (await memory.search(ALICE, "lives")).hits] == [note.note_id]
+        assert [hit.note_id for hit in (await memory.search("lives")).hits] == [note.note_id]
 
 
 async def test_the_same_text_is_one_note_for_each_who_sees_it(path: Path) -> None:
     async with opened(path, FakeEmbedder()) as memory:
-        everybody = await memory.save(ALICE, "tea", [], ORIGIN)
-        scoped = await memory.save(ALICE, "tea", [], ORIGIN, Details(scope_session="s1"))
-        other = await memory.save(ALICE, "tea", [], ORIGIN, Details(scope_session="s2"))
+        everybody = await memory.save("tea", [], ORIGIN)
+        scoped = await memory.save("tea", [], ORIGIN, Details(scope_session="s1"))
+        other = await memory.save("tea", [], ORIGIN, Details(scope_session="s2"))
         outcomes = (everybody, scoped, other)
         assert all(outcome.created for outcome in outcomes)
         for outcome in outcomes:
-            again = await memory.save(ALICE, "tea", [], ORIGIN, outcome.note.details)
+            again = await memory.save("tea", [], ORIGIN, outcome.note.details)
             assert (again.created, again.note.note_id) == (False, outcome.note.note_id)
         await supersede(memory, everybody.note.note_id)
-        assert (await memory.save(ALICE, "tea", [], ORIGIN)).created
+        assert (await memory.save("tea", [], ORIGIN)).created
 
 
 async def test_similar_notes_are_those_that_the_session_sees(path: Path) -> None:
     async with opened(path, FakeEmbedder()) as memory:
         mine = Details(scope_session="s1")
-        await memory.save(ALICE, "the cat drinks green tea", [], ORIGIN, mine)
+        await memory.save("the cat drinks green tea", [], ORIGIN, mine)
         text = "the cat drinks green tea daily"
-        elsewhere = await memory.save(ALICE, text, [], replace(ORIGIN, session_id="s2"))
+        elsewhere = await memory.save(text, [], replace(ORIGIN, session_id="s2"))
         assert elsewhere.similar == ()
-        here = await memory.save(ALICE, f"now {text}", [], ORIGIN)
+        here = await memory.save(f"now {text}", [], ORIGIN)
         assert len(here.similar) == 2
 
 
@@ -133,21 +141,21 @@ async def test_details_out_of_bounds_are_refused(
 ) -> None:
     async with opened(path) as memory:
         with pytest.raises(ValueError, match=problem):
-            await memory.save(ALICE, "tea", [], ORIGIN, details)
+            await memory.save("tea", [], ORIGIN, details)
         assert await ids(memory) == []
 
 
 @pytest.mark.parametrize(
     ("call", "problem"),
     [
-        (lambda memory: memory.list(ALICE, 5, type="rumour"), "type: 'rumour' is not one of"),
-        (lambda memory: memory.search(ALICE, "tea", top_k=51), "top_k: 51 is not from 1 to 50"),
+        (lambda memory: memory.list(5, type="rumour"), "type: 'rumour' is not one of"),
+        (lambda memory: memory.search("tea", top_k=51), "top_k: 51 is not from 1 to 50"),
         (
-            lambda memory: memory.search(ALICE, "tea", only=Only(min_confidence=2)),
+            lambda memory: memory.search("tea", only=Only(min_confidence=2)),
             "min_confidence: 2 is not from 0 to 1",
         ),
         (
-            lambda memory: memory.search(ALICE, "tea", only=Only(types=("rumour",))),  # type: ignore[arg-type]
+            lambda memory: memory.search("tea", only=Only(types=("rumour",))),  # type: ignore[arg-type]
             "type: 'rumour' is not one of",
         ),
     ],
@@ -163,17 +171,17 @@ async def test_what_cannot_be_looked_for_is_named(
 async def test_a_search_gives_as_many_as_fifty(path: Path) -> None:
     async with opened(path) as memory:
         for i in range(52):
-            await memory.save(ALICE, f"tea number {i}", [], ORIGIN)
-        assert len((await memory.search(ALICE, "tea", top_k=50)).hits) == 50
+            await memory.save(f"tea number {i}", [], ORIGIN)
+        assert len((await memory.search("tea", top_k=50)).hits) == 50
 
 
 async def test_a_list_has_what_is_asked_of_it(path: Path) -> None:
     async with opened(path, FakeEmbedder()) as memory:
-        fact = (await memory.save(ALICE, "a", ["x"], ORIGIN)).note.note_id
-        risk = (await memory.save(ALICE, "b", ["x", "y"], READ, RISKY)).note.note_id
-        gone = (await memory.save(ALICE, "c", ["y"], READ)).note.note_id
-        keyed = (await memory.keyed.write(ALICE, "plan", "d", "replace", ORIGIN)).note_id
-        await memory.save(BOB, "e", ["x"], READ, RISKY)
+        fact = (await memory.save("a", ["x"], ORIGIN)).note.note_id
+        risk = (await memory.save("b", ["x", "y"], READ, RISKY)).note.note_id
+        gone = (await memory.save("c", ["y"], READ)).note.note_id
+        keyed = (await memory.keyed.write("plan", "d", "replace", ORIGIN)).note_id
+        await Memory(memory.store, BOB).save("e", ["x"], READ, RISKY)
         await supersede(memory, gone)
         assert await ids(memory) == [keyed, risk, fact]
         assert await ids(memory, include_superseded=True) == [keyed, gone, risk, fact]
@@ -189,32 +197,32 @@ async def test_a_filtered_list_comes_in_pages(path: Path) -> None:
     async with opened(path, FakeEmbedder()) as memory:
         for i in range(9):
             details = Details("risk" if i % 3 == 0 else "fact")
-            await memory.save(ALICE, f"note {i}", [], ORIGIN, details)
-        first, cursor = await memory.list(ALICE, 2, type="risk")
-        second, end = await memory.list(ALICE, 2, cursor, type="risk")
+            await memory.save(f"note {i}", [], ORIGIN, details)
+        first, cursor = await memory.list(2, type="risk")
+        second, end = await memory.list(2, cursor, type="risk")
         assert [note.text for note in (*first, *second)] == ["note 6", "note 3", "note 0"]
         assert end == ""
 
 
 async def test_many_notes_come_in_the_order_asked_for(path: Path) -> None:
     async with opened(path, FakeEmbedder()) as memory:
-        saved: list[Note] = [
-            (await memory.save(ALICE, text, [], ORIGIN)).note for text in ("a", "b", "c")
-        ]
-        others = (await memory.save(BOB, "d", [], ORIGIN)).note
+        saved: list[Note] = [(await memory.save(text, [], ORIGIN)).note for text in ("a", "b", "c")]
+        others = (await Memory(memory.store, BOB).save("d", [], ORIGIN)).note
         wanted = [saved[2].note_id, others.note_id, "note-x", saved[0].note_id]
-        namespace = models.notes_of(ALICE)
-        found = await repository.get_many(memory._database, namespace, ALICE, wanted)
+        namespace = User(ALICE).notes
+        found = await repository.get_many(memory.store.database, namespace, wanted)
         assert found == [saved[2], saved[0]]
-        assert await repository.get_many(memory._database, namespace, ALICE, []) == []
+        assert await repository.get_many(memory.store.database, namespace, []) == []
 
 
 async def test_an_update_that_meets_another_says_which_is_there(path: Path) -> None:
     async with opened(path, FakeEmbedder()) as memory:
-        note = (await memory.save(ALICE, "a", [], ORIGIN)).note
-        current = (await memory.update(ALICE, note.note_id, "b", None, ORIGIN)).note
+        note = (await memory.save("a", [], ORIGIN)).note
+        current = (await memory.update(note.note_id, "b", None, ORIGIN)).note
         with pytest.raises(StaleVersion) as caught:
-            await memory.update(ALICE, note.note_id, "c", None, ORIGIN, expected_version=1)
+            await memory.update(note.note_id, "c", None, ORIGIN, expected_version=1)
         assert caught.value.current == current
         with pytest.raises(NoteNotFound):
-            await memory.update(BOB, note.note_id, "c", None, ORIGIN, expected_version=2)
+            await Memory(memory.store, BOB).update(
+                note.note_id, "c", None, ORIGIN, expected_version=2
+            )

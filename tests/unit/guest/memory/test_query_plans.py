@@ -10,10 +10,9 @@ from typing import Final, get_args
 
 import pytest
 
-from guest.memory import models
 from guest.memory.factory import prepare
 from guest.memory.memory import Memory
-from guest.memory.models import Details, MemoryFull
+from guest.memory.models import Details, MemoryFull, User
 from guest.memory.notes.keyed import Mode
 from guest.memory.notes.repository import SCRATCHPAD
 from guest.memory.replica import sync, triggers
@@ -78,57 +77,57 @@ class Recorder:
         return found
 
 
-async def use(memory: Memory, user_id: str) -> None:
+async def use(memory: Memory) -> None:
     """Everything that one user does."""
-    first = (await memory.save(user_id, f"Cats of {user_id}", ("pets",), ORIGIN)).note
-    second = (await memory.save(user_id, f"Dogs of {user_id}", (), ORIGIN)).note
-    await memory.save(user_id, second.text, (), ORIGIN)
-    await memory.update(user_id, first.note_id, "Cats", None, ORIGIN)
-    await memory.update(user_id, first.note_id, "A cat", None, ORIGIN, expected_version=2)
-    await memory.delete(user_id, second.note_id)
-    await memory.get(user_id, first.note_id)
-    await memory.list(user_id, 10)
-    await memory.list(user_id, 10, include_superseded=True)
-    await memory.list(user_id, 10, type="fact", actor="user", material_only=True, tag="pets")
+    first = (await memory.save(f"Cats of {memory.user_id}", ("pets",), ORIGIN)).note
+    second = (await memory.save(f"Dogs of {memory.user_id}", (), ORIGIN)).note
+    await memory.save(second.text, (), ORIGIN)
+    await memory.update(first.note_id, "Cats", None, ORIGIN)
+    await memory.update(first.note_id, "A cat", None, ORIGIN, expected_version=2)
+    await memory.delete(second.note_id)
+    await memory.get(first.note_id)
+    await memory.list(10)
+    await memory.list(10, include_superseded=True)
+    await memory.list(10, type="fact", actor="user", material_only=True, tag="pets")
     for key, mode in product(("plan", SCRATCHPAD), get_args(Mode)):
-        await memory.keyed.write(user_id, key, "Feed the cat", mode, ORIGIN)
-    await memory.keyed.activity(user_id, datetime.now(UTC).date())
-    await memory.keyed.clear(user_id, "plan")
-    await use_kinds(memory, user_id, first.note_id)
+        await memory.keyed.write(key, "Feed the cat", mode, ORIGIN)
+    await memory.keyed.activity(datetime.now(UTC).date())
+    await memory.keyed.clear("plan")
+    await use_kinds(memory, first.note_id)
     with pytest.raises(MemoryFull):
-        await memory.save(user_id, "x" * 300, (), ORIGIN)
+        await memory.save("x" * 300, (), ORIGIN)
     with pytest.raises(MemoryFull):
-        await memory.update(user_id, first.note_id, "x" * 300, None, ORIGIN)
+        await memory.update(first.note_id, "x" * 300, None, ORIGIN)
     for words in ("cat", "hello"):
-        session_id = (await memory.conversations.create(user_id)).session_id
+        session_id = (await memory.conversations.create()).session_id
         await memory.conversations.append(
-            user_id, session_id, turn_id="t", role="user", text=words, payload="{}"
+            session_id, turn_id="t", role="user", text=words, payload="{}"
         )
-    await memory.conversations.history(user_id, session_id, 10)
-    await memory.conversations.list(user_id)
-    await memory.sessions.rename(user_id, session_id, "Greeting")
-    await memory.sessions.archive(user_id, session_id, archived=True)
-    await memory.sessions.forget(user_id, session_id)
-    export = b"".join([part.lines async for part in memory.export(user_id)])
-    assert (await memory.importer(user_id).feed(export)).problems == []
-    await memory.search(user_id, "cat", tags=("pets",))
-    await memory.search(user_id, "cat", include_conversation=True)
-    await memory.statistics(user_id)
+    await memory.conversations.history(session_id, 10)
+    await memory.conversations.list()
+    await memory.sessions.rename(session_id, "Greeting")
+    await memory.sessions.archive(session_id, archived=True)
+    await memory.sessions.forget(session_id)
+    export = b"".join([part.lines async for part in memory.export()])
+    assert (await memory.importer().feed(export)).problems == []
+    await memory.search("cat", tags=("pets",))
+    await memory.search("cat", include_conversation=True)
+    await memory.statistics()
 
 
-async def use_kinds(memory: Memory, user_id: str, note_id: str) -> None:
+async def use_kinds(memory: Memory, note_id: str) -> None:
     """What a user does with typed notes and their history."""
-    other = (await memory.save(user_id, "A dog", (), ORIGIN, Details("risk", 0.5))).note.note_id
+    other = (await memory.save("A dog", (), ORIGIN, Details("risk", 0.5))).note.note_id
     for query in ("cat", ""):
-        await memory.typed.recall(user_id, query=query, types=("fact", "risk"), min_confidence=0.1)
-    await memory.typed.supersede(user_id, other, replacement_id=note_id, reason="a cat after all")
-    await memory.review(user_id, stale_days=1)
-    await memory.history.changes(user_id)
-    await memory.history.changes(user_id, session_id="s1")
-    await memory.history.changes(user_id, note_id=note_id, actor="user", material_only=True)
+        await memory.typed.recall(query=query, types=("fact", "risk"), min_confidence=0.1)
+    await memory.typed.supersede(other, replacement_id=note_id, reason="a cat after all")
+    await memory.review(stale_days=1)
+    await memory.history.changes()
+    await memory.history.changes(session_id="s1")
+    await memory.history.changes(note_id=note_id, actor="user", material_only=True)
     for undone in (other, note_id):
-        await memory.history.undo(user_id, undone)
-    await memory.history.undo(user_id, other, may_forget=True)
+        await memory.history.undo(undone)
+    await memory.history.undo(other, may_forget=True)
 
 
 @pytest.fixture
@@ -137,12 +136,12 @@ async def plans(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Plans:
     recorder = Recorder(monkeypatch)
     async with opened(path, FakeEmbedder(), max_text_bytes=200) as memory:
         for user_id in ("anna", "bert", "cleo"):
-            await use(memory, user_id)
+            await use(Memory(memory.store, user_id))
     database = await LocalDatabase.open(path)
     try:
         await triggers.count(database)
         recorder.seen = {sql: args for sql, args in recorder.seen.items() if "_schema" not in sql}
-        namespace = models.notes_of("bert")
+        namespace = User("bert").notes
         await sync.counters(database, [namespace])
         await sync.pull(database, namespace, sync.Progress(), kinds=3, ids=True)
         return await recorder.plans(database)

@@ -33,27 +33,27 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "memory.db"
 
 
-async def fill(memory: Memory, number: int, user_id: str = ALICE) -> None:
+async def fill(memory: Memory, number: int) -> None:
     for i in range(number):
-        await memory.save(user_id, f"note {i} about {WORDS[i % len(WORDS)]}", [], ORIGIN)
-    await embedded(memory, user_id, number)
+        await memory.save(f"note {i} about {WORDS[i % len(WORDS)]}", [], ORIGIN)
+    await embedded(memory, number)
 
 
-async def of_models(memory: Memory, user_id: str = ALICE) -> dict[str, int]:
-    return dict((await memory.statistics(user_id)).vectors)
+async def of_models(memory: Memory) -> dict[str, int]:
+    return dict((await memory.statistics()).vectors)
 
 
 async def compared(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> tuple[str, set[str]]:
     """The model that a search asked with, and those whose vectors it compared."""
     seen: list[tuple[str, list[int]]] = []
-    vectors = memory._vectors
+    vectors = memory.store.vectors
     snapshot = vectors.snapshot
 
     async def watched(namespace: str, model_id: str, dimensions: int) -> object:
         shown, missing = await snapshot(namespace, model_id, dimensions)
         live = np.linalg.norm(shown.matrix, axis=1) > 0
         ids = [int(each) for each in shown.ids[live]]
-        found = await memory._database.execute(
+        found = await memory.store.database.execute(
             "SELECT chunk_id, model_id, length(vector) FROM chunks_vec"
         )
         stored = {row[0]: (row[1], row[2]) for row in found.rows}
@@ -63,7 +63,7 @@ async def compared(memory: Memory, monkeypatch: pytest.MonkeyPatch) -> tuple[str
 
     with monkeypatch.context() as patched:
         patched.setattr(vectors, "snapshot", watched)
-        await memory.search(ALICE, "violins", include_conversation=True)
+        await memory.search("violins", include_conversation=True)
     (asked,) = {model_id for model_id, _ in seen}
     return asked, {asked} if any(ids for _, ids in seen) else set()
 
@@ -79,7 +79,7 @@ async def test_a_model_that_changes_in_mid_run_meets_no_vector_of_the_other(
         embedder.model_id, embedder.dimensions = "two", dimensions
         embedder.gate = asyncio.Semaphore(0)
         assert await compared(memory, monkeypatch) == ("two", set())
-        found = await memory.search(ALICE, "violins")
+        found = await memory.search("violins")
         assert found.hits, "search stays up by keyword"
         assert "200 passages have no vector yet" in found.warnings[0]
         embedder.gate.release()
@@ -87,7 +87,7 @@ async def test_a_model_that_changes_in_mid_run_meets_no_vector_of_the_other(
         while len(await of_models(memory)) < 2:
             await asyncio.sleep(0.005)
         assert await compared(memory, monkeypatch) == ("two", {"two"})
-        statistics = await memory.statistics(ALICE)
+        statistics = await memory.statistics()
         assert 0 < statistics.passages_embedded < statistics.passages == 200
         embedder.model_id, embedder.dimensions = "one", 64  # and back, half-way
         assert await compared(memory, monkeypatch) == ("one", {"one"})
@@ -105,29 +105,29 @@ async def test_all_vectors_of_a_user_are_made_anew_under_the_same_name(
     embedder = Gated("one", 64)
     async with opened(path, embedder) as memory:
         await fill(memory, 100)
-        await fill(memory, 3, BOB)
-        await memory.conversations.create(ALICE, "s")
+        await fill(Memory(memory.store, BOB), 3)
+        await memory.conversations.create("s")
         await memory.conversations.append(
-            ALICE, "s", turn_id="t", role="user", text="no notes", payload="[]"
+            "s", turn_id="t", role="user", text="no notes", payload="[]"
         )
-        await embedded(memory, ALICE, 101)
+        await embedded(memory, 101)
         old = rows_of(await vectors(memory))
         embedder.aliases = {"tea": "brewage"}  # another model, and it does not say so
         embedder.gate = asyncio.Semaphore(0)
-        assert await memory.reembed(ALICE) == 101
-        assert (await memory.statistics(ALICE)).passages_embedded == 0
-        found = await memory.search(ALICE, "tea")
+        assert await memory.reembed() == 101
+        assert (await memory.statistics()).passages_embedded == 0
+        found = await memory.search("tea")
         assert found.hits[0].matched_by == "keyword"
         assert "100 passages have no vector yet" in found.warnings[0]
-        assert await of_models(memory, BOB) == {"one": 3}, "others keep theirs"
+        assert await of_models(Memory(memory.store, BOB)) == {"one": 3}, "others keep theirs"
     embedder.gate = None
     async with opened(path, embedder) as memory:  # what is undone survives a restart
-        await embedded(memory, ALICE, 101)
+        await embedded(memory, 101)
         assert await of_models(memory) == {"one": 101}
         new = rows_of(await vectors(memory))
         changed = [each for each in new if old[each] != new[each]]
         assert len(changed) == 13  # those about tea
-        assert (await memory.search(ALICE, "brewage")).hits
+        assert (await memory.search("brewage")).hits
 
 
 async def test_nothing_is_set_aside_while_nobody_can_make_new_ones(path: Path) -> None:
@@ -136,11 +136,11 @@ async def test_nothing_is_set_aside_while_nobody_can_make_new_ones(path: Path) -
         await fill(memory, 3)
         embedder.error = away()
         with pytest.raises(EmbedderError, match="cannot be reached"):
-            await memory.reembed(ALICE)
-        assert (await memory.statistics(ALICE)).passages_embedded == 3
+            await memory.reembed()
+        assert (await memory.statistics()).passages_embedded == 3
     async with opened(path) as memory:
         with pytest.raises(EmbedderError, match="no embedder is configured"):
-            await memory.reembed(ALICE)
+            await memory.reembed()
         assert await of_models(memory) == {"fake-1": 3}
 
 
@@ -152,13 +152,13 @@ async def test_more_vectors_than_one_statement_takes_are_set_aside_at_once(
     async with opened(path, embedder) as memory:
         await fill(memory, 9)
         embedder.gate = asyncio.Semaphore(0)
-        await memory.reembed(ALICE)
+        await memory.reembed()
         assert await of_models(memory) == {"": 9}
 
 
 async def vectors(memory: Memory) -> tuple[tuple[object, ...], ...]:
     sql = "SELECT chunk_id, vector FROM chunks_vec WHERE namespace LIKE '%:alice'"
-    return (await memory._database.execute(sql)).rows
+    return (await memory.store.database.execute(sql)).rows
 
 
 def rows_of(found: tuple[tuple[object, ...], ...]) -> dict[object, object]:

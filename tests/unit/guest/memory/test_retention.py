@@ -8,7 +8,7 @@ import pytest
 
 from guest.memory.conversations.retention import Retention
 from guest.memory.memory import Memory
-from guest.memory.models import at
+from guest.memory.models import User, at
 from tests.unit.memory_support import ORIGIN, file_bytes, opened, until
 
 ALICE, BOB = "alice", "bob"
@@ -29,46 +29,46 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "memory.db"
 
 
-async def used(memory: Memory, session_id: str, moment: datetime, user_id: str = ALICE) -> None:
+async def used(memory: Memory, session_id: str, moment: datetime) -> None:
     """A conversation that was last used at `moment`, stored now."""
-    await memory.conversations.create(user_id, session_id)
+    await memory.conversations.create(session_id)
     await memory.conversations.append(
-        user_id, session_id, turn_id="t", role="user", text=f"words of {session_id}", payload="[]"
+        session_id, turn_id="t", role="user", text=f"words of {session_id}", payload="[]"
     )
     for sql in (
         "UPDATE sessions SET updated_at = ?, created_at = ?1 WHERE session_id = ?",
         "UPDATE conversation_events SET created_at = ? WHERE session_id = ?",
     ):
-        await memory._database.execute(sql, (at(moment), session_id))
+        await memory.store.database.execute(sql, (at(moment), session_id))
 
 
-async def names(memory: Memory, user_id: str = ALICE) -> set[str]:
-    listed = await memory.conversations.list(user_id, include_archived=True)
+async def names(memory: Memory) -> set[str]:
+    listed = await memory.conversations.list(include_archived=True)
     return {session.session_id for session in listed}
 
 
 def retention(memory: Memory, clock: Clock, days: int = 30) -> Retention:
-    return Retention(memory._database, memory.sessions, ALICE, days, clock=clock)
+    return Retention(memory.store.database, memory.sessions, User(ALICE), days, clock=clock)
 
 
 async def test_old_conversations_go_with_every_byte_and_others_stay(path: Path) -> None:
     async with opened(path) as memory:
         await used(memory, "oldest", TODAY - 300 * DAY)
         await used(memory, "old", TODAY - 31 * DAY)
-        await used(memory, "bobs", TODAY - 300 * DAY, BOB)
-        await memory.save(ALICE, "a note of long ago", [], ORIGIN)
-        await memory._database.execute("UPDATE notes SET updated_at = ?", (at(TODAY - DAY),))
+        await used(Memory(memory.store, BOB), "bobs", TODAY - 300 * DAY)
+        await memory.save("a note of long ago", [], ORIGIN)
+        await memory.store.database.execute("UPDATE notes SET updated_at = ?", (at(TODAY - DAY),))
         await used(memory, "archived", TODAY - 29 * DAY)
-        await memory.sessions.archive(ALICE, "archived", archived=True)
+        await memory.sessions.archive("archived", archived=True)
         await used(memory, "fresh", TODAY - DAY)
-        await memory.conversations.create(ALICE, "empty")
-        await memory._database.execute(
+        await memory.conversations.create("empty")
+        await memory.store.database.execute(
             "UPDATE sessions SET updated_at = ? WHERE session_id = 'empty'", (at(TODAY),)
         )
         assert await retention(memory, Clock()).look() == 2
         assert await names(memory) == {"archived", "fresh", "empty"}
-        assert await names(memory, BOB) == {"bobs"}
-        assert (await memory.search(ALICE, "long ago")).hits
+        assert await names(Memory(memory.store, BOB)) == {"bobs"}
+        assert (await memory.search("long ago")).hits
         content = file_bytes(path)
         assert b"words of old" not in content
         assert b"words of fresh" in content
@@ -79,7 +79,7 @@ async def test_it_looks_at_the_start(path: Path, caplog: pytest.LogCaptureFixtur
     async with opened(path, retention_days=30) as memory:
         await used(memory, "secret plans", now - 40 * DAY)
         await used(memory, "fresh", now - DAY)
-        keeper = memory.retention(ALICE)
+        keeper = memory.retention()
         with caplog.at_level(logging.INFO):
             keeper.start()
             await until(lambda: "1 conversations were forgotten" in caplog.text)

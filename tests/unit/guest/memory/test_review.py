@@ -28,13 +28,13 @@ async def memory(tmp_path: Path) -> AsyncIterator[Memory]:
         yield memory
 
 
-async def save(memory: Memory, text: str, user_id: str = ALICE, scope: str = "") -> str:
+async def save(memory: Memory, text: str, scope: str = "") -> str:
     details = Details(scope_session=scope)
-    return (await memory.save(user_id, text, (), ORIGIN, details)).note.note_id
+    return (await memory.save(text, (), ORIGIN, details)).note.note_id
 
 
 async def pairs(memory: Memory) -> list[tuple[str, str]]:
-    reviewed = await memory.review(ALICE)
+    reviewed = await memory.review()
     return [(pair.older.note_id, pair.newer.note_id) for pair in reviewed.near]
 
 
@@ -42,8 +42,8 @@ async def test_nearly_the_same_is_shown_as_a_pair(memory: Memory) -> None:
     older = await save(memory, OAK)
     await save(memory, "tea is green")
     newer = await save(memory, NEARLY)
-    await save(memory, NEARLY, BOB)
-    reviewed = await memory.review(ALICE)
+    await save(Memory(memory.store, BOB), NEARLY)
+    reviewed = await memory.review()
     (pair,) = reviewed.near
     assert (pair.older.note_id, pair.newer.note_id) == (older, newer)
     assert 0.85 <= pair.similarity < 1
@@ -54,23 +54,23 @@ async def test_nearly_the_same_is_shown_as_a_pair(memory: Memory) -> None:
 async def test_an_update_does_not_make_a_note_the_newer_one(memory: Memory) -> None:
     older = await save(memory, "tea")
     newer = await save(memory, NEARLY)
-    await memory.update(ALICE, older, OAK, None, ORIGIN)
+    await memory.update(older, OAK, None, ORIGIN)
     assert await pairs(memory) == [(older, newer)]
 
 
 async def test_a_pair_may_contradict(memory: Memory) -> None:
     await save(memory, "the meeting with the whole team on the roof is at 10:30")
     await save(memory, "the meeting with the whole team on the roof is at 11:30")
-    (pair,) = (await memory.review(ALICE)).near
+    (pair,) = (await memory.review()).near
     assert pair.may_contradict
 
 
 async def test_what_is_superseded_keyed_or_of_another_scope_is_no_pair(memory: Memory) -> None:
     await save(memory, OAK)
     await save(memory, NEARLY, scope="s1")
-    await memory.keyed.write(ALICE, "plan", NEARLY, "replace", ORIGIN)
+    await memory.keyed.write("plan", NEARLY, "replace", ORIGIN)
     old = await save(memory, NEARLY)
-    await memory.typed.supersede(ALICE, old)
+    await memory.typed.supersede(old)
     assert await pairs(memory) == []
     in_s1 = await save(memory, OAK, scope="s1")
     assert [newer for _, newer in await pairs(memory)] == [in_s1]
@@ -89,7 +89,7 @@ async def test_the_nearest_pairs_come_first_and_more_are_mentioned(memory: Memor
     same = "a quite different matter of no importance at all to anybody whatsoever"
     await save(memory, same)
     await save(memory, same + "!")
-    reviewed = await memory.review(ALICE, limit=2)
+    reviewed = await memory.review(limit=2)
     assert round(reviewed.near[0].similarity, 3) == 1
     assert len(reviewed.near) == 2
     assert reviewed.warnings == ("more than these 2 pairs of notes say nearly the same",)
@@ -100,12 +100,12 @@ async def test_without_vectors_words_are_compared(
 ) -> None:
     monkeypatch.setattr(review, "_ROWS", 2)
     async with opened(tmp_path / "memory.db") as memory:
-        assert (await memory.review(ALICE)).warnings == ()
+        assert (await memory.review()).warnings == ()
         older = await save(memory, OAK)
         await save(memory, "tea is green")
         newer = await save(memory, OAK + "!")
         await save(memory, OAK + "?", scope="s1")
-        reviewed = await memory.review(ALICE)
+        reviewed = await memory.review()
     (pair,) = reviewed.near
     assert (pair.older.note_id, pair.newer.note_id, pair.similarity) == (older, newer, 0.0)
     assert reviewed.warnings == (
@@ -123,10 +123,10 @@ async def test_what_was_not_compared_is_said(
         for i in range(3):
             await save(memory, f"tea {i}")
         await save(memory, "refused by the embedder")
-        await embedded(memory, ALICE, 3)
+        await embedded(memory, 3)
         monkeypatch.setattr(review, "PASSAGES_MAX", 3)
         monkeypatch.setattr(review, "_ROWS", 2)
-        warnings = (await memory.review(ALICE)).warnings
+        warnings = (await memory.review()).warnings
     assert warnings == (
         "only the newest 3 passages were compared",
         "not compared were passages that have no vector yet: 1",
@@ -152,26 +152,26 @@ async def test_stale_is_what_was_neither_written_nor_recalled(
         Moved.days += 1
         notes[text] = await save(memory, text)
     for key in ("scratchpad", "plan"):
-        await memory.keyed.write(ALICE, key, "work", "replace", ORIGIN)
+        await memory.keyed.write(key, "work", "replace", ORIGIN)
     Moved.days = -10
-    await memory.update(ALICE, notes["updated"], "updated again", None, ORIGIN)
-    await memory.typed.recall(ALICE, query="recalled")
-    await memory.typed.supersede(ALICE, notes["superseded"])
+    await memory.update(notes["updated"], "updated again", None, ORIGIN)
+    await memory.typed.recall(query="recalled")
+    await memory.typed.supersede(notes["superseded"])
     Moved.days = 0
     await save(memory, "new")
-    reviewed = await memory.review(ALICE)
+    reviewed = await memory.review()
     assert [note.text for note in reviewed.stale] == ["oldest", "old", "work"]
     assert [note.key for note in reviewed.stale] == ["", "", "plan"]
-    reviewed = await memory.review(ALICE, stale_days=9, limit=2)
+    reviewed = await memory.review(stale_days=9, limit=2)
     assert [note.text for note in reviewed.stale] == ["oldest", "recalled"]
     assert reviewed.warnings == ("more notes than these 2 were not needed for 9 days",)
-    assert (await memory.review(ALICE, stale_days=400)).stale == ()
+    assert (await memory.review(stale_days=400)).stale == ()
 
 
 @pytest.mark.parametrize("wrong", [{"limit": 0}, {"limit": 1001}, {"stale_days": 0}])
 async def test_senseless_bounds_are_refused(memory: Memory, wrong: dict[str, int]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
-        await memory.review(ALICE, **wrong)
+        await memory.review(**wrong)
 
 
 def test_pairs_by_vectors_are_those_of_comparing_each_with_each() -> None:

@@ -26,11 +26,11 @@ async def save(
     memory: Memory, text: str, *tags: str, origin: Origin = ORIGIN, **details: object
 ) -> str:
     known = replace(Details(), **details)  # type: ignore[arg-type]
-    return (await memory.save(ALICE, text, tags, origin, known)).note.note_id
+    return (await memory.save(text, tags, origin, known)).note.note_id
 
 
 async def found(memory: Memory, query: str, only: Only, top_k: int = 5) -> set[str]:
-    outcome = await memory.search(ALICE, query, top_k=top_k, only=only)
+    outcome = await memory.search(query, top_k=top_k, only=only)
     return {hit.note_id for hit in outcome.hits}
 
 
@@ -55,7 +55,7 @@ async def test_types_and_confidence_narrow_a_search(memory: Memory) -> None:
     }
     assert await found(memory, "tea", Only(min_confidence=0.5)) == {ids["fact"], ids["risk"]}
     assert await found(memory, "tea", Only(types=("decision",), min_confidence=0.5)) == set()
-    (hit,) = (await memory.search(ALICE, "tea", only=Only(types=("risk",)))).hits
+    (hit,) = (await memory.search("tea", only=Only(types=("risk",)))).hits
     assert (hit.type, hit.confidence) == ("risk", 0.5)
 
 
@@ -63,41 +63,41 @@ async def test_tags_and_types_must_both_match(memory: Memory) -> None:
     both = await save(memory, "green tea", "drink", type="risk")
     await save(memory, "black tea", "drink")
     await save(memory, "white tea", type="risk")
-    outcome = await memory.search(ALICE, "tea", tags=("drink",), only=Only(types=("risk",)))
+    outcome = await memory.search("tea", tags=("drink",), only=Only(types=("risk",)))
     assert [hit.note_id for hit in outcome.hits] == [both]
 
 
 async def test_superseded_notes_are_found_only_by_who_asks(memory: Memory) -> None:
     old = await save(memory, "tea at four")
     new = await save(memory, "tea at five")
-    await memory.typed.supersede(ALICE, old, replacement_id=new)
+    await memory.typed.supersede(old, replacement_id=new)
     assert await found(memory, "tea", Only()) == {new}
     assert await found(memory, "tea", Only(types=("fact",))) == {new}
-    outcome = await memory.search(ALICE, "tea", only=Only(superseded=True))
+    outcome = await memory.search("tea", only=Only(superseded=True))
     assert {hit.note_id: hit.superseded for hit in outcome.hits} == {old: True, new: False}
     assert await found(memory, "tea", Only(superseded=True, types=("fact",))) == {old, new}
 
 
 async def test_a_hit_says_where_a_note_comes_from(memory: Memory) -> None:
     await save(memory, "tea is sold at dawn", origin=PAGE)
-    await memory.keyed.write(ALICE, "plan", "coffee for everybody", "replace", ORIGIN)
-    (hit,) = (await memory.search(ALICE, "tea")).hits
+    await memory.keyed.write("plan", "coffee for everybody", "replace", ORIGIN)
+    (hit,) = (await memory.search("tea")).hits
     assert (hit.actor, hit.link, hit.material) == ("agent", "/shared/page.md", True)
-    (hit,) = (await memory.search(ALICE, "coffee")).hits
+    (hit,) = (await memory.search("coffee")).hits
     assert (hit.actor, hit.link, hit.material, hit.key) == ("user", "", False, "plan")
 
 
 async def test_a_hit_says_where_in_a_conversation_it_was_said(memory: Memory) -> None:
-    await memory.conversations.create(ALICE, "kitchen")
+    await memory.conversations.create("kitchen")
     for role, text in (("user", "coffee, please"), ("tool", "tea was found in a file")):
         await memory.conversations.append(
-            ALICE, "kitchen", turn_id="t", role=role, text=text, payload="[]"
+            "kitchen", turn_id="t", role=role, text=text, payload="[]"
         )
-    said = (await memory.search(ALICE, "coffee tea", include_conversation=True)).hits
+    said = (await memory.search("coffee tea", include_conversation=True)).hits
     places = {(hit.session_id, hit.sequence, hit.material) for hit in said}
     assert places == {("kitchen", 1, False), ("kitchen", 2, True)}
     narrowed = Only(min_confidence=0.1)
-    outcome = await memory.search(ALICE, "coffee tea", include_conversation=True, only=narrowed)
+    outcome = await memory.search("coffee tea", include_conversation=True, only=narrowed)
     assert outcome.hits == ()
 
 
@@ -113,7 +113,7 @@ async def test_hidden_notes_take_no_place_from_others(
         for i in range(12):
             hidden = await save(memory, f"physician {i}", scope_session="s1")
             if hide == "superseded":
-                await memory.typed.supersede(ALICE, hidden, session_id="s1")
+                await memory.typed.supersede(hidden, session_id="s1")
         asks = Only(session_id="s1" if hide == "superseded" else "s2")
         assert await found(memory, "doctor", asks) == {shown}
         assert await found(memory, "doctor", replace(asks, types=("fact",))) == {shown}
@@ -129,8 +129,8 @@ async def test_similar_notes_are_those_that_the_session_sees(memory: Memory) -> 
     await save(memory, "the oak tree grows here", scope_session="s2")
     seen = await save(memory, "the oak tree grows there", scope_session="s1")
     old = await save(memory, "the oak tree grows slowly")
-    await memory.typed.supersede(ALICE, old)
-    await memory.keyed.write(ALICE, "scratchpad", "the oak tree grows high", "replace", ORIGIN)
-    plan = await memory.keyed.write(ALICE, "plan", "the oak tree grows wide", "replace", ORIGIN)
-    outcome = await memory.save(ALICE, "the oak tree grows", (), PAGE)
+    await memory.typed.supersede(old)
+    await memory.keyed.write("scratchpad", "the oak tree grows high", "replace", ORIGIN)
+    plan = await memory.keyed.write("plan", "the oak tree grows wide", "replace", ORIGIN)
+    outcome = await memory.save("the oak tree grows", (), PAGE)
     assert {hit.note_id for hit in outcome.similar} == {seen, plan.note_id}

@@ -23,21 +23,21 @@ async def memory(tmp_path: Path) -> AsyncIterator[Memory]:
         yield memory
 
 
-async def save(memory: Memory, text: str, user_id: str = ALICE, **details: object) -> Note:
+async def save(memory: Memory, text: str, **details: object) -> Note:
     known = replace(Details(), **details)  # type: ignore[arg-type]
-    return (await memory.save(user_id, text, (), ORIGIN, known)).note
+    return (await memory.save(text, (), ORIGIN, known)).note
 
 
 async def recalled(memory: Memory, **how: object) -> list[str]:
-    outcome = await memory.typed.recall(ALICE, **how)  # type: ignore[arg-type]
+    outcome = await memory.typed.recall(**how)  # type: ignore[arg-type]
     return [note.text for note in outcome.notes]
 
 
 async def test_without_a_query_the_last_written_comes_first(memory: Memory) -> None:
     first = await save(memory, "tea is green")
     await save(memory, "coffee is brown")
-    await save(memory, "bob's secret", BOB)
-    await memory.update(ALICE, first.note_id, "tea is white", None, ORIGIN)
+    await save(Memory(memory.store, BOB), "bob's secret")
+    await memory.update(first.note_id, "tea is white", None, ORIGIN)
     assert await recalled(memory) == ["tea is white", "coffee is brown"]
     assert await recalled(memory, query="  ") == ["tea is white", "coffee is brown"]
     assert await recalled(memory, limit=1) == ["tea is white"]
@@ -61,7 +61,7 @@ async def test_kinds_and_confidence_limit_what_is_recalled(memory: Memory, query
         "tea is safe",
         "tea it is",
     }
-    outcome = await memory.typed.recall(ALICE, query=query, types=("decision",))
+    outcome = await memory.typed.recall(query=query, types=("decision",))
     assert [note.details.rationale for note in outcome.notes] == ["no coffee"]
 
 
@@ -77,9 +77,9 @@ async def test_only_its_own_session_recalls_a_scoped_note(memory: Memory, query:
 async def test_superseded_notes_are_recalled_where_asked_for(memory: Memory, query: str) -> None:
     old = await save(memory, "tea at four")
     new = await save(memory, "tea at five")
-    await memory.typed.supersede(ALICE, old.note_id, reason="late", replacement_id=new.note_id)
+    await memory.typed.supersede(old.note_id, reason="late", replacement_id=new.note_id)
     assert await recalled(memory, query=query) == ["tea at five"]
-    outcome = await memory.typed.recall(ALICE, query=query, include_superseded=True)
+    outcome = await memory.typed.recall(query=query, include_superseded=True)
     (superseded,) = [note.superseded for note in outcome.notes if note.superseded]
     assert (superseded.by, superseded.reason) == (new.note_id, "late")
 
@@ -87,7 +87,7 @@ async def test_superseded_notes_are_recalled_where_asked_for(memory: Memory, que
 @pytest.mark.parametrize("query", ["", "tea"])
 async def test_the_work_at_hand_is_no_memory(memory: Memory, query: str) -> None:
     for key, text in (("session-handoff", "tea"), ("scratchpad", "tea"), ("plan", "tea for all")):
-        await memory.keyed.write(ALICE, key, text, "replace", ORIGIN)
+        await memory.keyed.write(key, text, "replace", ORIGIN)
     await save(memory, "tea in the old garden")
     assert set(await recalled(memory, query=query)) == {"tea for all", "tea in the old garden"}
     assert len(await recalled(memory, query=query, limit=2)) == 2
@@ -96,15 +96,15 @@ async def test_the_work_at_hand_is_no_memory(memory: Memory, query: str) -> None
 async def test_every_recall_is_counted_with_its_time(memory: Memory) -> None:
     note = await save(memory, "green tea")
     other = await save(memory, "coffee")
-    await memory.search(ALICE, "tea")
-    assert (await memory.get(ALICE, note.note_id)).access_count == 0
-    await memory.typed.recall(ALICE, query="tea")
-    await memory.typed.recall(ALICE)
-    now = await memory.get(ALICE, note.note_id)
+    await memory.search("tea")
+    assert (await memory.get(note.note_id)).access_count == 0
+    await memory.typed.recall(query="tea")
+    await memory.typed.recall()
+    now = await memory.get(note.note_id)
     assert now.access_count == 2
     assert now.accessed_at > note.updated_at
     assert (now.version, now.updated_at) == (1, note.updated_at)
-    assert (await memory.get(ALICE, other.note_id)).access_count == 1
+    assert (await memory.get(other.note_id)).access_count == 1
 
 
 async def test_what_cannot_be_counted_is_recalled_all_the_same(
@@ -120,13 +120,13 @@ async def test_what_cannot_be_counted_is_recalled_all_the_same(
         patched.setattr("guest.memory.notes.typed.apply", full)
         assert await recalled(memory, query="tea") == ["green tea"]
     assert "that 1 notes were recalled is not recorded: the disk is full" in caplog.text
-    assert (await memory.get(ALICE, note.note_id)).access_count == 0
+    assert (await memory.get(note.note_id)).access_count == 0
 
 
 async def test_a_degraded_search_is_not_silent(tmp_path: Path) -> None:
     async with opened(tmp_path / "memory.db") as memory:
         await save(memory, "green tea")
-        outcome = await memory.typed.recall(ALICE, query="tea")
+        outcome = await memory.typed.recall(query="tea")
     assert [note.text for note in outcome.notes] == ["green tea"]
     assert "semantic search is unavailable" in outcome.warnings[0]
 

@@ -44,13 +44,17 @@ DEFAULT = FakeEmbedder()
 
 @dataclass(frozen=True)
 class Tools:
-    """Calls tools by name, as Alice in her first session where nobody else is named."""
+    """Calls tools by name, as Alice in her first session where nobody else is named; as Bob
+    over his own memory on the same store."""
 
     memory: Memory
     pipeline: ToolPipeline
+    bobs_memory: Memory
+    bobs_pipeline: ToolPipeline
 
     async def call(self, name: str, ctx: ToolContext = ALICE, **arguments: Any) -> ToolResult:
-        return await self.pipeline.call(ctx, name, arguments)
+        pipeline = self.bobs_pipeline if ctx.user_id == BOB.user_id else self.pipeline
+        return await pipeline.call(ctx, name, arguments)
 
     async def ok(self, name: str, ctx: ToolContext = ALICE, **arguments: Any) -> Any:
         """The data of a call that went well."""
@@ -93,11 +97,14 @@ async def all_tools(
     """The tools on a memory of their own; with an embedder unless None is given."""
     chosen = FakeEmbedder() if embedder is DEFAULT else embedder
     async with opened(path, chosen, **{"embed_wait_s": 60.0, **settings}) as memory:
-        registry = Registry(
-            [
-                *memory_tools(memory),
-                *typed_memory_tools(memory, scope),
-                *working_memory_tools(memory),
-            ]
-        )
-        yield Tools(memory, ToolPipeline(registry, scrubber=Scrubber([])))
+        bobs = Memory(memory.store, BOB.user_id)
+        yield Tools(memory, _pipeline(memory, scope), bobs, _pipeline(bobs, scope))
+
+
+def _pipeline(memory: Memory, scope: TypedScope) -> ToolPipeline:
+    tools = [
+        *memory_tools(memory),
+        *typed_memory_tools(memory, scope),
+        *working_memory_tools(memory),
+    ]
+    return ToolPipeline(Registry(tools), scrubber=Scrubber([]))

@@ -43,7 +43,7 @@ async def test_every_mark_is_said_however_many_there_are(
     ids = set()
     for number in range(50):
         origin = replace(ORIGIN, material=True, link=f"/shared/{'ü' * 180}/{number}.md")
-        ids.add((await tools.memory.save("alice", f"cactus {number}", (), origin)).note.note_id)
+        ids.add((await tools.memory.save(f"cactus {number}", (), origin)).note.note_id)
     (line,) = await tools.notes(name, query="cactus", **most)
     named, said = line.split(" came from ")
     assert (set(named.split(", ")) <= ids, len(named.split(", "))) == (True, *most.values())
@@ -63,7 +63,7 @@ async def test_a_hit_that_was_read_is_marked_and_is_material(tools: Tools, name:
 
 
 async def test_material_without_a_link_is_named_by_its_note(tools: Tools) -> None:
-    saved = await tools.memory.save("alice", PLANTED, (), replace(ORIGIN, material=True))
+    saved = await tools.memory.save(PLANTED, (), replace(ORIGIN, material=True))
     result = await tools.call("memory_search", query="password")
     assert result.material == (saved.note.note_id,)
 
@@ -73,16 +73,14 @@ async def test_a_note_made_of_a_marked_note_keeps_its_link(tools: Tools) -> None
     found = await tools.call("memory_search", query="password")
     later = replace(ALICE_ELSEWHERE, material=found.material)
     copied = await tools.ok("memory_save", later, content="The password of the admin: swordfish")
-    note = await tools.memory.get("alice", copied["note_id"])
+    note = await tools.memory.get(copied["note_id"])
     assert (note.origin.material, note.origin.link) == (True, "/shared/page.md")
 
 
 async def test_what_a_tool_gave_in_a_conversation_is_marked(tools: Tools) -> None:
     conversations = tools.memory.conversations
-    await conversations.create("alice", "session-1")
-    await conversations.append(
-        "alice", "session-1", turn_id="t", role="tool", text=PLANTED, payload="[]"
-    )
+    await conversations.create("session-1")
+    await conversations.append("session-1", turn_id="t", role="tool", text=PLANTED, payload="[]")
     result = await tools.call("memory_search", query="password", include_conversation=True)
     assert "\nNote: a conversation result came from what was read" in result.text
     assert result.material
@@ -119,7 +117,7 @@ async def test_an_update_has_its_own_origin(tools: Tools) -> None:
     note_id = await plant(tools)
     theirs = replace(READ, asked="No, the admin is Carol")
     await tools.ok("memory_update", theirs, note_id=note_id, content="The admin is Carol")
-    note = await tools.memory.get("alice", note_id)
+    note = await tools.memory.get(note_id)
     assert (note.origin.actor, note.origin.material, note.origin.link) == ("user", False, "")
 
 
@@ -220,7 +218,7 @@ async def test_memory_context_fills_its_budget_and_keeps_to_it(
 ) -> None:
     for number in range(30):
         text = f"cactus {number}: " + 'needs "no" water, ' * 60
-        await tools.memory.save("alice", text, (), ORIGIN)
+        await tools.memory.save(text, (), ORIGIN)
     given: dict[str, Any] = {} if budget is None else {"max_tokens": budget}
     result = await tools.call("memory_context", query="cactus", **given)
     assert 0.9 * (budget or 1000) < tokens_of(data_of(result)["context"]) <= (budget or 1000)

@@ -23,7 +23,7 @@ BOB = ToolContext("bob", "session-2", "turn-2", "chat")
 @pytest.fixture
 async def memory(tmp_path: Path) -> AsyncIterator[Memory]:
     config = memory_config(tmp_path / "memory.db", embed_wait_s=60.0)
-    opened = await Memory.open(config, HashingEmbedder())
+    opened = await Memory.open(config, HashingEmbedder(), ALICE.user_id)
     yield opened
     await opened.close()
 
@@ -31,6 +31,13 @@ async def memory(tmp_path: Path) -> AsyncIterator[Memory]:
 @pytest.fixture
 def tools(memory: Memory) -> ToolPipeline:
     return ToolPipeline(Registry(memory_tools(memory)), scrubber=Scrubber([]))
+
+
+@pytest.fixture
+def bobs_tools(memory: Memory) -> ToolPipeline:
+    """The tools over another user's memory on the same store."""
+    bobs = Memory(memory.store, BOB.user_id)
+    return ToolPipeline(Registry(memory_tools(bobs)), scrubber=Scrubber([]))
 
 
 def data(result: ToolResult) -> Any:
@@ -115,9 +122,9 @@ async def test_an_empty_id_is_a_conversation_result(tools: ToolPipeline, name: s
 
 @pytest.mark.parametrize("name", ["memory_update", "memory_delete"])
 async def test_an_unknown_id_and_anothers_id_are_answered_alike(
-    tools: ToolPipeline, name: str
+    tools: ToolPipeline, bobs_tools: ToolPipeline, name: str
 ) -> None:
-    bobs = await save(tools, "Bob's secret plan", BOB)
+    bobs = await save(bobs_tools, "Bob's secret plan", BOB)
     for note_id in ("note-unknown", bobs["note_id"]):
         arguments = {"note_id": note_id} | ({"content": "x"} if name == "memory_update" else {})
         result = await tools.call(ALICE, name, arguments)
@@ -125,15 +132,15 @@ async def test_an_unknown_id_and_anothers_id_are_answered_alike(
             True,
             f"note not found: {note_id}; call memory_search to find the right one",
         )
-    (kept,) = await search(tools, "secret plan", BOB)
+    (kept,) = await search(bobs_tools, "secret plan", BOB)
     assert kept["text"] == "Bob's secret plan"
 
 
-async def test_users_find_only_their_own(tools: ToolPipeline) -> None:
+async def test_users_find_only_their_own(tools: ToolPipeline, bobs_tools: ToolPipeline) -> None:
     await save(tools, "Alice likes tea")
-    await save(tools, "Bob likes tea", BOB)
+    await save(bobs_tools, "Bob likes tea", BOB)
     assert [hit["text"] for hit in await search(tools, "tea")] == ["Alice likes tea"]
-    assert [hit["text"] for hit in await search(tools, "tea", BOB)] == ["Bob likes tea"]
+    assert [hit["text"] for hit in await search(bobs_tools, "tea", BOB)] == ["Bob likes tea"]
 
 
 async def test_an_update_of_a_version_that_is_gone_is_refused_with_the_text(
@@ -168,7 +175,7 @@ async def test_all_tags_must_match_and_absent_tags_are_kept(tools: ToolPipeline)
 
 async def test_the_origin_is_the_calls_context(tools: ToolPipeline, memory: Memory) -> None:
     saved = await save(tools, "Tea")
-    note = await memory.get("alice", saved["note_id"])
+    note = await memory.get(saved["note_id"])
     assert (note.origin.actor, note.origin.channel) == ("agent", "chat")
     assert (note.origin.session_id, note.origin.turn_id) == ("session-1", "turn-1")
 
@@ -176,9 +183,9 @@ async def test_the_origin_is_the_calls_context(tools: ToolPipeline, memory: Memo
 async def test_conversation_results_have_no_id_and_are_labelled(
     tools: ToolPipeline, memory: Memory
 ) -> None:
-    await memory.conversations.create("alice", "session-1")
+    await memory.conversations.create("session-1")
     await memory.conversations.append(
-        "alice", "session-1", turn_id="t", role="user", text="we talked of walruses", payload="[]"
+        "session-1", turn_id="t", role="user", text="we talked of walruses", payload="[]"
     )
     await save(tools, "Walruses are the user's favourite animal")
     assert {hit["source"] for hit in await search(tools, "walruses")} == {"user_memory"}
@@ -191,7 +198,7 @@ async def test_conversation_results_have_no_id_and_are_labelled(
 
 
 async def test_what_a_search_lacks_is_a_note(tmp_path: Path) -> None:
-    memory = await Memory.open(MemoryConfig(db_path=str(tmp_path / "m.db")), None)
+    memory = await Memory.open(MemoryConfig(db_path=str(tmp_path / "m.db")), None, ALICE.user_id)
     tools = ToolPipeline(Registry(memory_tools(memory)), scrubber=Scrubber([]))
     saved = await save(tools, "Tea")
     assert saved["searchable"] == "keyword"
@@ -206,4 +213,4 @@ async def test_redaction_is_on_the_way_out_only(memory: Memory) -> None:
     saved = await save(tools, "the word is launch-token-1")
     (found,) = await search(tools, "word")
     assert found["text"] == "the word is [redacted]"
-    assert (await memory.get("alice", saved["note_id"])).text == "the word is launch-token-1"
+    assert (await memory.get(saved["note_id"])).text == "the word is launch-token-1"

@@ -109,7 +109,7 @@ async def test_sessions_at_once_count_each_of_their_recalls(tools: Tools) -> Non
     memory_id = await tools.remember("Tea")
     contexts = [ALICE, ALICE_ELSEWHERE] * 8
     await asyncio.gather(*(tools.contents(ctx=ctx, query="tea") for ctx in contexts))
-    assert (await tools.memory.get("alice", memory_id)).access_count == len(contexts)
+    assert (await tools.memory.get(memory_id)).access_count == len(contexts)
 
 
 async def test_of_two_replacements_at_once_one_is_refused(tools: Tools) -> None:

@@ -24,7 +24,7 @@ async def test_remember_answers_with_the_contracts_keys_and_stores_at_once(tools
     assert answer["remembered"] is True
     assert answer["memory_type"] == "fact"
     assert answer["message"] == f"Stored: [id: {answer['memory_id']}]"
-    note = await tools.memory.get("alice", answer["memory_id"])
+    note = await tools.memory.get(answer["memory_id"])
     assert (note.text, note.source) == ("Tea is better than coffee", "agent")
     assert (note.details.confidence, note.details.importance) == (0.8, 1.0)
     assert (note.origin.session_id, note.origin.turn_id) == ("session-1", "turn-1")
@@ -124,7 +124,7 @@ async def test_recall_answers_with_the_contracts_keys(tools: Tools) -> None:
         "access_count",
         "superseded_by",
     ]
-    note = await tools.memory.get("alice", memory_id)
+    note = await tools.memory.get(memory_id)
     assert found["id"] == memory_id
     assert found["timestamp"] == note.updated_at
     assert found["superseded_by"] is None
@@ -167,7 +167,7 @@ async def test_each_access_is_recorded(tools: Tools) -> None:
     memory_id = await tools.remember("Tea")
     seen = [(await tools.ok("recall"))["memories"][0]["access_count"] for _ in range(3)]
     assert seen == [seen[0], seen[0] + 1, seen[0] + 2]
-    note = await tools.memory.get("alice", memory_id)
+    note = await tools.memory.get(memory_id)
     assert note.access_count == 3
     assert note.accessed_at > note.created_at
 
@@ -185,7 +185,7 @@ async def test_forget_supersedes_and_does_not_erase(tools: Tools) -> None:
     for query in ("", "office"):
         (found,) = (await tools.ok("recall", query=query, include_superseded=True))["memories"]
         assert (found["id"], found["superseded_by"]) == (memory_id, "")
-    note = await tools.memory.get("alice", memory_id)
+    note = await tools.memory.get(memory_id)
     assert note.superseded is not None
     day = note.superseded.at[:10]
     assert await tools.notes("recall", include_superseded=True) == [
@@ -304,7 +304,7 @@ async def test_what_was_read_is_marked_and_what_the_user_said_is_not(tools: Tool
     assert result.text.endswith(
         f"\nNote: {planted} came from what was read (/shared/page.md), not from the user"
     )
-    assert (await tools.memory.get("alice", said)).origin.actor == "user"
+    assert (await tools.memory.get(said)).origin.actor == "user"
 
 
 async def test_a_rationale_that_was_read_is_marked_whoever_said_the_rest(tools: Tools) -> None:

@@ -7,9 +7,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from memory_tools_support import ALICE, ALICE_ELSEWHERE, BOB, READ, Tools, all_tools
+from memory_tools_support import ALICE, ALICE_ELSEWHERE, BOB, READ, RIGHT, Tools, all_tools
 from wire.errors import Code
 
+from guest.memory.memory import Memory
+from guest.tools.base import ToolContext
 from tests.unit.memory_support import ORIGIN
 
 
@@ -19,9 +21,8 @@ async def tools(tmp_path: Path) -> AsyncIterator[Tools]:
         yield opened
 
 
-async def activity(tools: Tools, user_id: str = "alice") -> list[tuple[str, str, int]]:
-    today = datetime.now(UTC).date()
-    lines = await tools.memory.keyed.activity(user_id, today)
+async def activity(memory: Memory) -> list[tuple[str, str, int]]:
+    lines = await memory.keyed.activity(datetime.now(UTC).date())
     return [(line.key, line.change, line.version) for line in lines]
 
 
@@ -48,7 +49,7 @@ async def test_search_memory_wants_a_query_that_is_not_blank(tools: Tools, query
 
 async def test_search_memory_limits_to_10_and_clamps_to_1_and_50(tools: Tools) -> None:
     for number in range(55):
-        await tools.memory.save("alice", f"cactus {number}", (), ORIGIN)
+        await tools.memory.save(f"cactus {number}", (), ORIGIN)
     assert len(await tools.ok("search_memory", query="cactus")) == 10
     for limit, shown in ((0, 1), (-5, 1), (7, 7), (900, 50)):
         assert len(await tools.ok("search_memory", query="cactus", limit=limit)) == shown
@@ -79,7 +80,7 @@ async def test_each_success_of_write_memory_is_one_line_of_the_days_log(tools: T
     await tools.refusal("write_memory", key="plan", content="x" * 16_000, mode="append")
     await tools.ok("write_session_handoff", content="go on with the list")
     await tools.ok("scratch_note", mode="replace", content="thinking")
-    assert await activity(tools) == [
+    assert await activity(tools.memory) == [
         ("plan", "replace", 1),
         ("plan", "append", 2),
         ("list", "replace", 1),
@@ -90,7 +91,7 @@ async def test_an_append_that_would_be_too_long_changes_nothing_and_says_so(tool
     await tools.ok("write_memory", key="plan", content="x " * 4_000)
     refusal = await tools.refusal("write_memory", key="plan", content="y " * 6_000, mode="append")
     assert refusal.startswith("not stored: text: the note plan has 8000 characters")
-    note = await tools.memory.keyed.read("alice", "plan")
+    note = await tools.memory.keyed.read("plan")
     assert note is not None
     assert (note.version, note.text) == (1, "x " * 4_000)
 
@@ -110,7 +111,7 @@ async def test_the_fixed_keys_have_their_own_tools(tools: Tools, key: str, tool:
     assert await tools.refusal("write_memory", key=key, content="x") == (
         f"the key {key} belongs to {tool}; use that tool"
     )
-    assert await tools.memory.keyed.read("alice", key) is None
+    assert await tools.memory.keyed.read(key) is None
 
 
 async def test_a_handoff_overwrites_the_one_before(tools: Tools) -> None:
@@ -119,7 +120,7 @@ async def test_a_handoff_overwrites_the_one_before(tools: Tools) -> None:
     assert (first["key"], first["version"]) == ("session-handoff", 1)
     second = await tools.ok("write_session_handoff", ALICE_ELSEWHERE, content="Tests are green")
     assert (second["note_id"], second["version"]) == (first["note_id"], 2)
-    note = await tools.memory.keyed.read("alice", "session-handoff")
+    note = await tools.memory.keyed.read("session-handoff")
     assert note is not None
     assert (note.text, note.origin.session_id) == ("Tests are green", "session-2")
 
@@ -185,20 +186,20 @@ async def test_an_unknown_mode_is_answered_with_those_there_are(tools: Tools) ->
     )
 
 
+@pytest.mark.parametrize("name", RIGHT)
 @pytest.mark.parametrize(
-    ("name", "arguments"),
+    ("caller", "refusal"),
     [
-        ("search_memory", {"query": "x"}),
-        ("write_memory", {"key": "a", "content": "x"}),
-        ("write_session_handoff", {"content": "x"}),
-        ("scratch_note", {"mode": "read"}),
+        (replace(ALICE, user_id=""), "user context is not available"),
+        (BOB, "user context of another user"),
     ],
 )
-async def test_without_a_user_nothing_runs(
-    tools: Tools, name: str, arguments: dict[str, str]
+async def test_every_tool_serves_only_the_user_of_its_memory(
+    tools: Tools, name: str, caller: ToolContext, refusal: str
 ) -> None:
-    nobody = replace(ALICE, user_id="")
-    assert await tools.refusal(name, nobody, **arguments) == "user context is not available"
+    result = await tools.pipeline.call(caller, name, RIGHT[name])
+    assert (result.is_error, result.text) == (True, refusal)
+    assert (await tools.memory.statistics()).notes == 0
 
 
 async def test_users_have_their_own_keys(tools: Tools) -> None:
@@ -210,7 +211,7 @@ async def test_users_have_their_own_keys(tools: Tools) -> None:
     await tools.ok("write_memory", BOB, key="plan", content="Bob's plan")
     await tools.ok("scratch_note", BOB, mode="clear")
     assert (await tools.ok("scratch_note", mode="read"))["content"] == "Alice's scratch"
-    assert await activity(tools, "bob") == [("plan", "replace", 1)]
+    assert await activity(tools.bobs_memory) == [("plan", "replace", 1)]
 
 
 async def test_sessions_that_append_at_once_lose_nothing(tools: Tools) -> None:
@@ -221,11 +222,11 @@ async def test_sessions_that_append_at_once_lose_nothing(tools: Tools) -> None:
             for ctx in contexts
         )
     )
-    note = await tools.memory.keyed.read("alice", "log")
+    note = await tools.memory.keyed.read("log")
     assert note is not None
     assert sorted(note.text.split()) == sorted(ctx.session_id for ctx in contexts)
     assert note.version == len(contexts)
-    assert len(await activity(tools)) == len(contexts)
+    assert len(await activity(tools.memory)) == len(contexts)
 
 
 async def test_what_was_read_is_marked_when_it_is_read_back(tools: Tools) -> None:
@@ -258,5 +259,5 @@ async def test_a_full_memory_refuses_and_says_that_nothing_was_saved(tmp_path: P
         for result in [await call for call in calls]:
             assert (result.is_error, result.code) == (True, Code.RESOURCE_EXHAUSTED)
             assert result.text.startswith("not saved: the memory is full: 1 notes of at most 1; ")
-        assert len(await activity(tools)) == 1
+        assert len(await activity(tools.memory)) == 1
         await tools.ok("write_memory", key="plan", content="two")

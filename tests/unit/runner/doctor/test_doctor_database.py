@@ -65,12 +65,12 @@ def test_a_whole_one_is_left_as_it_was(config: Config, file: Path) -> None:
 
 async def test_a_real_memory_is_whole_once_its_owner_has_closed_it(config: Config) -> None:
     path = config.workspace_root / "alice/.oxydra/memory.db"
-    memory = await Memory.open(MemoryConfig(db_path=str(path)), None)
+    memory = await Memory.open(MemoryConfig(db_path=str(path)), None, "alice")
     try:
-        await memory.save("alice", "the cat is called Tibbles", (), ORIGIN)
+        await memory.save("the cat is called Tibbles", (), ORIGIN)
         found = await asyncio.to_thread(checks.database, config, "alice")
         assert (found.state, found.what) == (State.OK, f"{path} is in use")
-        await memory.save("alice", "and the dog Rex", (), ORIGIN)
+        await memory.save("and the dog Rex", (), ORIGIN)
     finally:
         await memory.close()
     before = snapshot(path)
