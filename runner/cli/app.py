@@ -9,32 +9,45 @@ import asyncio
 import io
 import os
 import sys
-from collections.abc import Callable, Mapping
+from importlib import import_module
 from importlib.metadata import version as installed_version
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Literal
 
 import typer
+from typer.core import TyperGroup
 from wire.errors import Code, WireError
 
-from runner.cli import doctor as doctor_view
-from runner.cli import lifecycle
-from runner.cli import logs as log_view
-from runner.cli import status as status_view
-from runner.cli import users as users_view
-from runner.cli.agent import ask_host, host_runs
-from runner.cli.images import images
-from runner.cli.memory import admin, edit, history, notes, transfer
 from runner.cli.options import AsJson, Options, for_the_same, options_first, warn_unconfined
-from runner.cli.output import discard
-from runner.cli.sessions import sessions
 from runner.errors import HostError
 from runner.host.logs import printable
 from runner.workspace.user_id import DEFAULT_USER_ID
 
-memory = typer.Typer(
-    help="Find, write, correct and forget what an agent remembers; back it up and move it."
-)
+# What a command needs is imported when it runs, so that --version and --help are quick.
+
+
+def _group(source: str, text: str) -> typer.Typer:
+    """The commands of the `typer.Typer` at `source` ("module:name"), which is imported when
+    one of them is used. `text` is the help for all of them."""
+
+    class Group(TyperGroup):
+        def list_commands(self, ctx: Any) -> list[str]:
+            self._load()
+            return super().list_commands(ctx)
+
+        def get_command(self, ctx: Any, cmd_name: str) -> Any:
+            self._load()
+            return super().get_command(ctx, cmd_name)
+
+        def _load(self) -> None:
+            if not self.commands:
+                module, _, name = source.partition(":")
+                found = typer.main.get_group(getattr(import_module(module), name))
+                self.commands.update(found.commands)
+
+    return typer.Typer(cls=Group, help=text)
+
+
 app = typer.Typer(
     name="runner",
     help="Run and talk to an agent that remembers.",
@@ -42,39 +55,23 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-app.add_typer(images, name="images")
-app.add_typer(sessions, name="sessions")
-app.add_typer(memory, name="memory")
-
-_PANELS: Final[Mapping[str, Mapping[str, Callable[..., None]]]] = {
-    "Notes": {
-        "search": notes.search,
-        "list": notes.list_,
-        "show": notes.show,
-        "save": edit.save,
-        "edit": edit.edit,
-        "forget": edit.forget,
-    },
-    "What was changed, and what should be": {
-        "history": history.history,
-        "undo": history.undo,
-        "review": notes.review,
-    },
-    "The memory as a whole": {
-        "stats": admin.stats,
-        "export": transfer.export,
-        "import": transfer.import_,
-        "backup": admin.backup,
-        "restore": admin.restore,
-        "reembed": admin.reembed,
-        "rekey": admin.rekey,
-        "move": admin.move,
-        "token": admin.token,
-    },
-}
-for _panel, _commands in _PANELS.items():
-    for _name, _command in _commands.items():
-        memory.command(_name, rich_help_panel=_panel)(_command)
+app.add_typer(
+    _group(
+        "runner.cli.images:images", "Build, save, load and list the images of the container tiers."
+    ),
+    name="images",
+)
+app.add_typer(
+    _group("runner.cli.sessions:sessions", "List, name, put away and forget conversations."),
+    name="sessions",
+)
+app.add_typer(
+    _group(
+        "runner.cli.memory.group:memory",
+        "Find, write, correct and forget what an agent remembers; back it up and move it.",
+    ),
+    name="memory",
+)
 
 
 @app.callback(invoke_without_command=True)
@@ -126,13 +123,15 @@ def start(
     notify_fd: Annotated[int, typer.Option(hidden=True)] = -1,
 ) -> None:
     """Start the agent; without a command, this is what happens. Ctrl-C ends it."""
+    from runner.cli import lifecycle, users
+
     options: Options = context.obj
     if notify_fd >= 0:
         raise typer.Exit(lifecycle.run_detached(options, notify_fd))
     config = options.load_for_hosting()
     warn_unconfined(config)
     if everybody:
-        raise typer.Exit(asyncio.run(users_view.start_all(options, detach=detach)))
+        raise typer.Exit(asyncio.run(users.start_all(options, detach=detach)))
     if detach:
         lifecycle.start_detached(options)
         raise typer.Exit
@@ -145,7 +144,9 @@ def stop(
     everybody: Annotated[bool, typer.Option("--all", help="End the agents of all users.")] = False,
 ) -> None:
     """End the agent and all that belongs to it. Fine where nothing runs."""
-    end = users_view.stop_all if everybody else lifecycle.stop
+    from runner.cli import lifecycle, users
+
+    end = users.stop_all if everybody else lifecycle.stop
     asyncio.run(end(context.obj))
 
 
@@ -155,7 +156,9 @@ def users(
     json: AsJson = False,
 ) -> None:
     """List the users of this host machine, and whose agents run."""
-    users_view.show_users(context.obj, as_json=json)
+    from runner.cli.users import show_users
+
+    show_users(context.obj, as_json=json)
 
 
 @app.command()
@@ -164,6 +167,8 @@ def restart(
     role: Annotated[str, typer.Option(help="Only this guest: agent or shell.")] = "",
 ) -> None:
     """Restart guests in place, with the settings that hold now."""
+    from runner.cli.agent import ask_host
+
     ask_host(context.obj, lambda host: host.restart(role))
     typer.echo("restarted")
 
@@ -174,7 +179,9 @@ def status(
     json: AsJson = False,
 ) -> None:
     """Show what runs and how it is. Exit code 3: nothing runs."""
-    raise typer.Exit(asyncio.run(status_view.show_status(context.obj, json=json)))
+    from runner.cli.status import show_status
+
+    raise typer.Exit(asyncio.run(show_status(context.obj, json=json)))
 
 
 @app.command()
@@ -186,9 +193,11 @@ def doctor(
     json: AsJson = False,
 ) -> None:
     """Check this machine and the settings, and say how to mend what is wrong."""
+    from runner.cli.doctor import show_boundary, show_examination
+
     if boundary:
-        raise typer.Exit(asyncio.run(doctor_view.show_boundary(context.obj, json=json)))
-    raise typer.Exit(doctor_view.show_examination(context.obj, json=json))
+        raise typer.Exit(asyncio.run(show_boundary(context.obj, json=json)))
+    raise typer.Exit(show_examination(context.obj, json=json))
 
 
 @app.command()
@@ -208,7 +217,9 @@ def logs(
     json: Annotated[bool, typer.Option("--json", help="JSON lines.")] = False,
 ) -> None:
     """Show a log."""
-    log_view.show_log(context.obj, role, tail, since=since, follow=follow, as_json=json)
+    from runner.cli.logs import show_log
+
+    show_log(context.obj, role, tail, since=since, follow=follow, as_json=json)
 
 
 @app.command()
@@ -223,6 +234,7 @@ def chat(
 
 
 async def _chat(options: Options, session: str | None) -> int:
+    from runner.cli.agent import host_runs
     from runner.cli.chat.chat import chat as converse
 
     config = options.load()
@@ -245,6 +257,8 @@ def main() -> None:
         _complain(f"{error.format_message()}\n  fix: {_help_for(error)}")
         code = getattr(error, "exit_code", 2)
     except SystemExit:  # how typer and rich end where the reader has gone, as of `| head`
+        from runner.cli.output import discard
+
         discard(sys.stdout)
         code = 0
     except WireError as error:

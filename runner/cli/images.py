@@ -21,7 +21,7 @@ from runner.images.build import Progress, Recipe, build_images
 from runner.images.naming import OFFICIAL_BASE, USUAL_ROLES, ImageRole
 from runner.tiers.container.engine import Engine
 
-images = typer.Typer(help="Build, save, load and list the images of the container tiers.")
+images = typer.Typer()
 
 _PATIENCE_S: Final = 600
 """Writing and dropping layers takes long on a slow disk."""

@@ -7,16 +7,16 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 from wire.errors import Code
 
-from runner.config.loading import load_config
-from runner.config.models import Config
 from runner.errors import ConfigError
-from runner.tiers.drivers import driver_for
 from runner.workspace.user_id import DEFAULT_USER_ID, check_user_id
+
+if TYPE_CHECKING:
+    from runner.config.models import Config
 
 UNCONFINED: Final = (
     "insecure: nothing confines the agent itself in the process tier; it runs with your rights "
@@ -78,14 +78,18 @@ class Options:
     workspace_root: str | None = None
     log_level: str | None = None
 
-    def load(self) -> Config:
+    def load(self) -> "Config":
         """The settings for a command that looks at a host or ends it, in whatever tier."""
+        from runner.config.loading import load_config
+
         check_user_id(self.user_id)
         return load_config(self.config_file, overrides=self._overrides())
 
-    def load_for_hosting(self) -> Config:
+    def load_for_hosting(self) -> "Config":
         """The settings for a command that runs guests; refuses a tier that was not asked
         for by name or that is not there."""
+        from runner.tiers.drivers import driver_for
+
         config = self.load()
         if config.tier == "process" and not self.insecure:
             raise ConfigError(
@@ -130,7 +134,7 @@ class Options:
         return {option: value for option, value in given.items() if value is not None}
 
 
-def warn_unconfined(config: Config) -> None:
+def warn_unconfined(config: "Config") -> None:
     """One line on standard error, so that nobody runs unconfined without having read it."""
     if config.tier == "process":
         print(UNCONFINED, file=sys.stderr)  # noqa: T201

@@ -23,7 +23,7 @@ from runner.cli.output import (
 from runner.cli.shapes import as_json
 from runner.client.gateway import GatewayClient
 
-sessions = typer.Typer(help="List, name, put away and forget conversations.")
+sessions = typer.Typer()
 
 SessionId = Annotated[
     str, typer.Argument(metavar="ID", help="A session, or how its id begins if that is unique.")

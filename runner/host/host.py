@@ -35,7 +35,6 @@ from runner.host.logs import host_log
 from runner.host.runtime import Runtime, host_lock
 from runner.host.supervisor import Policy
 from runner.tiers.base import TierDriver
-from runner.tiers.container.engine import find_socket
 from runner.tiers.drivers import driver_for
 from runner.workspace.database_file import adopt_old_database
 from runner.workspace.directories import check_room
@@ -281,7 +280,11 @@ class Host:
 
     async def _probe(self, channel: grpc.aio.Channel, probed: Probed) -> control_pb2.BoundaryReport:
         promised = self._tier_driver.confinement(probed.shell)
-        engine = self.config.container.engine
+        private = []
+        if self._capabilities.own_programs:
+            from runner.tiers.container.engine import find_socket  # imports docker
+
+            private = [find_socket(self.config.container.engine)]
         spec = build_spec(
             probed.shell,
             promised,
@@ -289,7 +292,7 @@ class Host:
             runtime=self._runtime.base,
             secrets=probed.secrets,
             canary=probed.canary,
-            private=[find_socket(engine)] if self._capabilities.own_programs else [],
+            private=private,
         )
         return await check_boundary(channel, spec, [promised.python])
 

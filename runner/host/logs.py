@@ -9,13 +9,16 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from wire.errors import Code
 from wire.logs import JsonFormatter
 from wire.settings import LogLevel
 
 from runner.errors import WorkspaceError
+
+if TYPE_CHECKING:
+    from wire.settings import LogLevel
 
 ROTATE_BYTES: Final = 10 * 1024 * 1024
 KEPT: Final = 3
@@ -176,7 +179,7 @@ _LOGGERS = ("runner", "wire")
 
 
 @contextmanager
-def host_log(path: Path, user_id: str, level: LogLevel) -> Iterator[None]:
+def host_log(path: Path, user_id: str, level: "LogLevel") -> Iterator[None]:
     """Send what runner and wire log to `path` as JSON lines too."""
     with os.fdopen(open_for_append(path), "a", encoding="utf-8", errors="replace") as file:
         handler = logging.StreamHandler(file)

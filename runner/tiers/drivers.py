@@ -7,8 +7,6 @@ from wire.settings import ContainerSettings
 
 from runner.errors import TierError
 from runner.tiers.base import TierDriver
-from runner.tiers.container.driver import ContainerDriver
-from runner.tiers.process.driver import ProcessDriver
 
 _DEFAULTS: Final = ContainerSettings()
 
@@ -18,8 +16,12 @@ def driver_for(tier: str, container: ContainerSettings = _DEFAULTS) -> TierDrive
     there is not; nothing weaker ever takes its place."""
     match tier:
         case "process":
+            from runner.tiers.process.driver import ProcessDriver
+
             return ProcessDriver()
         case "container" | "micro_vm":
+            from runner.tiers.container.driver import ContainerDriver  # imports docker
+
             return ContainerDriver(container, tier)
     raise TierError(
         Code.FAILED_PRECONDITION,
