@@ -23,7 +23,7 @@ from guest.embedding.backends import release_memory
 from guest.embedding.service import EmbedderService
 
 LOCK_WAIT_S: Final = 3.0
-"""Runners touch the lock for an instant to see whether it is held."""
+"""The former embedder may still be ending."""
 LEASE_INTERVAL_S: Final = 2.0
 
 
@@ -43,7 +43,7 @@ def sole_instance(lock: Path) -> Iterator[None]:
                     Code.ALREADY_EXISTS,
                     "another embedder is running here",
                     details=f"it holds {lock}",
-                    resolution="use that one, or end it first",
+                    resolution=f"use that one, or end it first: fuser --kill {lock}",
                 )
             time.sleep(0.02)
         os.ftruncate(descriptor, 0)

@@ -15,11 +15,11 @@ from runner.workspace.database_file import resolve_db_path
 from runner.workspace.workspace import Workspace
 
 _NAME: Final = "database"
-_LOOK_S: Final = 120.0
+_TIMEOUT_S: Final = 120.0
 _PLAIN: Final = b"SQLite format 3\0"
 
 
-def database(config: Config, user_id: str, *, look_s: float = _LOOK_S) -> Finding:
+def database(config: Config, user_id: str, *, timeout: float = _TIMEOUT_S) -> Finding:
     """Whether the memory of `user_id` can be opened. Looks only where no host runs, and
     leaves the file and all beside it as they were."""
     try:
@@ -37,10 +37,10 @@ def database(config: Config, user_id: str, *, look_s: float = _LOOK_S) -> Findin
     if encryption.key_env or encryption.key_file:
         return _encrypted(path)
     try:
-        state, details = _probe(path, look_s)
+        state, details = _probe(path, timeout)
     except subprocess.TimeoutExpired:
         return warning(
-            _NAME, f"{path} could not be checked within {look_s:g} s", f"ls -l {path.parent}"
+            _NAME, f"{path} could not be checked within {timeout:g} s", f"ls -l {path.parent}"
         )
     if state == "damaged" and lock_holder(runtime.lock) is not None:
         state = "in use"  # a host that started meanwhile writes to it

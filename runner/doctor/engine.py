@@ -3,7 +3,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 import docker
 import docker.errors
@@ -14,13 +13,7 @@ from runner.doctor.finding import Finding, ok, problem, refused, warning
 from runner.images.archive import Image, list_images
 from runner.images.bootstrap import BASE_NAME
 from runner.images.naming import OFFICIAL_BASE
-from runner.tiers.container.engine import Engine, EngineFacts, find_socket, judge
-
-_LIMITS: Final = (
-    ("MemoryLimit", "memory"),
-    ("PidsLimit", "processes"),
-    ("CpuCfsQuota", "CPU time"),
-)
+from runner.tiers.container.engine import LIMITS, Engine, EngineFacts, find_socket, judge
 
 
 @dataclass(frozen=True)
@@ -87,7 +80,7 @@ def seccomp(facts: EngineFacts) -> Finding:
 
 def limits(facts: EngineFacts) -> Finding:
     """Whether the limits of the configuration would hold."""
-    missing = [what for key, what in _LIMITS if facts.info.get(key) is False]
+    missing = [what for key, what in LIMITS if facts.info.get(key) is False]
     if not missing:
         return ok("limits", "memory, processes and CPU time of guests can be limited")
     what = f"the engine cannot limit {', '.join(missing)}"

@@ -115,7 +115,7 @@ class Guests:
             raise HostError(
                 Code.FAILED_PRECONDITION,
                 "shell.enabled has changed in the configuration",
-                details="it cannot change while the host runs; the running guests were kept",
+                details="it cannot change while the host runs; the running guests go on",
                 resolution="runner stop, then: runner start",
             )
         if launchers.shell is not None and self._launchers.shell is not None:

@@ -273,7 +273,7 @@ class Host:
                 raise HostError(
                     Code.FAILED_PRECONDITION,
                     f"{name} has changed in the configuration",
-                    details="it cannot change while the host runs; the running guests were kept",
+                    details="it cannot change while the host runs; the running guests go on",
                     resolution="runner stop, then: runner start",
                 )
         self._launchers = self._new_launchers(config)
@@ -321,7 +321,7 @@ class Host:
             )
 
     async def _end(self, name: str, step: Callable[[], Awaitable[None]]) -> None:
-        """One step back. A failure is kept for the end, so that every step runs."""
+        """One step back. A failure is reported at the end, so that every step runs."""
         try:
             await step()
         except Exception as error:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from wire.settings import LogLevel
 
 ROTATE_BYTES: Final = 10 * 1024 * 1024
-KEPT: Final = 3
+ROTATED_FILES: Final = 3
 _SAFE = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _BLOCK = 64 * 1024
 _POLL_S = 0.2
@@ -159,7 +159,7 @@ def _open_for_reading(path: Path) -> int | None:
 
 
 def _rotate(path: Path) -> None:
-    for number in range(KEPT - 1, 0, -1):
+    for number in range(ROTATED_FILES - 1, 0, -1):
         older = path.with_name(f"{path.name}.{number}")
         if os.path.lexists(older):
             older.replace(path.with_name(f"{path.name}.{number + 1}"))

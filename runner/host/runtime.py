@@ -102,8 +102,8 @@ class Runtime:
         return (self.relative.partition("/")[0], self.relative)
 
 
-_PATIENCE_S = 0.5
-"""A look at the lock by `status` holds it for microseconds; a real holder keeps it."""
+_TIMEOUT_S = 0.5
+"""`status` holds the lock for microseconds to look at it; a host holds it for good."""
 _PAUSE_S = 0.02
 
 
@@ -117,7 +117,7 @@ class Holder:
 
 @contextmanager
 def host_lock(path: Path) -> Iterator[None]:
-    """Hold the lock at `path`; it is empty again afterwards.
+    """Hold the lock at `path`; on release its content is removed.
 
     Raises `HostError` (ALREADY_EXISTS) that names the holder.
     """
@@ -159,7 +159,7 @@ def lock_holder(path: Path) -> Holder | None:
 
 
 def _take(fd: int) -> bool:
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + _TIMEOUT_S
     while True:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -152,7 +152,7 @@ class Supervisor:
 
     async def restart(self) -> None:
         """End the guest and bring it up again; raises as `start` does, but goes on
-        trying afterwards unless a person has to mend something first."""
+        trying unless a person has to mend something first."""
         await self._end_life()
         self._restarts += 1
         self._failures = 0

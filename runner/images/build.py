@@ -1,15 +1,17 @@
 """Building images with the engine's API, one step of the Dockerfile after the other."""
 
+import io
 import re
+import tarfile
 import tempfile
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from importlib.metadata import version as installed_version
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import docker
 import docker.errors
@@ -18,7 +20,6 @@ from wire.errors import Code
 
 from runner.errors import TierError
 from runner.images import wheels
-from runner.images.context import build_context
 from runner.images.naming import USUAL_ROLES, ImageRole, dockerfile, image_name
 
 BUILD_TOOLS: Final = "build-essential python3-dev pkg-config"
@@ -164,3 +165,33 @@ def _drop_leftovers(engine: docker.APIClient, roles: Sequence[ImageRole]) -> Non
     """Take the stages with the wheels off the disk, and replaced images that nothing uses."""
     for label in (_STAGE, *(f"oxydra.role={role}" for role in roles)):
         engine.prune_images({"dangling": True, "label": [label]})  # type: ignore[no-untyped-call]
+
+
+def build_context(dockerfile: str, wheels: Iterable[Path]) -> IO[bytes]:
+    """The Dockerfile and its wheels as one tar file, open at its beginning; the caller
+    closes it.
+
+    Owners, modes and times of the Dockerfile are fixed, so that equal input gives
+    equal layers.
+    """
+    file = tempfile.TemporaryFile()  # noqa: SIM115 - handed to the caller
+    try:
+        with tarfile.open(fileobj=file, mode="w") as tar:
+            entry = tarfile.TarInfo("Dockerfile")
+            text = dockerfile.encode()
+            entry.size = len(text)
+            tar.addfile(entry, io.BytesIO(text))
+            for wheel in sorted(wheels):
+                tar.add(wheel.resolve(), f"wheels/{wheel.name}", filter=_anonymous)
+        file.seek(0)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def _anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
+    entry.uid = entry.gid = 0
+    entry.uname = entry.gname = ""
+    entry.mode = 0o644
+    return entry

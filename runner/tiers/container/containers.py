@@ -30,7 +30,7 @@ from runner.tiers.container.ownership_probe import check_mounts, check_owner
 from runner.tiers.container.streams import Streams
 from runner.workspace.mounts import Role
 
-_PATIENCE_S: Final = 45.0
+_TIMEOUT_S: Final = 45.0
 _PAUSE_S: Final = 0.1
 _SETTLED: Final = timedelta(minutes=1)
 """A runner that lives removes its guests within moments."""
@@ -41,7 +41,7 @@ def remove(client: docker.APIClient, container: str) -> None:
 
     Raises `TierError` where the engine does not get it done.
     """
-    deadline = time.monotonic() + _PATIENCE_S
+    deadline = time.monotonic() + _TIMEOUT_S
     while time.monotonic() < deadline:
         try:
             client.remove_container(container, v=True, force=True)
@@ -54,7 +54,7 @@ def remove(client: docker.APIClient, container: str) -> None:
     raise TierError(
         Code.UNAVAILABLE,
         f"the container {container[:12]} does not go away",
-        details=f"the engine has been removing it for {_PATIENCE_S:g} s",
+        details=f"the engine has been removing it for {_TIMEOUT_S:g} s",
         resolution=f"docker rm --force {container[:12]}",
     )
 
@@ -79,13 +79,7 @@ def make_room(client: docker.APIClient, name: str, place: Place) -> None:
         found = client.inspect_container(name)
     except docker.errors.NotFound:
         return
-    if not place.labels.items() <= (found["Config"].get("Labels") or {}).items():
-        raise TierError(
-            Code.ALREADY_EXISTS,
-            f"the container name {name} is taken",
-            details="a container that the runner did not make bears it",
-            resolution=f"docker rm --force {name}",
-        )
+    place.require_own("container", name, found["Config"].get("Labels"))
     remove(client, found["Id"])
 
 

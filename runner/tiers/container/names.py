@@ -1,11 +1,15 @@
 """What containers and networks of guests are called, and the labels that make them ours."""
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Final
 
+from wire.errors import Code
+
+from runner.errors import TierError
 from runner.tiers.base import LaunchSpec
 from runner.workspace.mounts import Role
 
@@ -54,6 +58,17 @@ class Place:
     def filters(self) -> dict[str, list[str]]:
         """For the engine's lists."""
         return {"label": [f"{name}={value}" for name, value in self.labels.items()]}
+
+    def require_own(self, kind: str, name: str, labels: Mapping[str, str] | None) -> None:
+        """Raises `TierError` where the labels of the container or network `name` are not ours."""
+        if not self.labels.items() <= (labels or {}).items():
+            remove = "rm --force" if kind == "container" else "network rm"
+            raise TierError(
+                Code.ALREADY_EXISTS,
+                f"the {kind} name {name} is taken",
+                details=f"a {kind} that the runner did not make bears it",
+                resolution=f"docker {remove} {name}",
+            )
 
 
 def launch_labels(spec: LaunchSpec, spec_hash: str) -> dict[str, str]:

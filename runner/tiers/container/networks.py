@@ -84,14 +84,8 @@ def _is_ours(client: docker.APIClient, name: str, place: Place) -> bool:
         found = client.inspect_network(name)
     except docker.errors.NotFound:
         return False
-    if place.labels.items() <= (found.get("Labels") or {}).items():
-        return True
-    raise TierError(
-        Code.ALREADY_EXISTS,
-        f"the network name {name} is taken",
-        details="a network that the runner did not make bears it",
-        resolution=f"docker network rm {name}",
-    )
+    place.require_own("network", name, found.get("Labels"))
+    return True
 
 
 def _create(client: docker.APIClient, name: str, place: Place, network: Network) -> None:

@@ -155,5 +155,5 @@ def _selinux_level(spec: LaunchSpec) -> str:
 
 def _spec_hash(arguments: dict[str, Any]) -> str:
     """The same for launches that differ in nothing but their id and envelope."""
-    kept = {key: value for key, value in arguments.items() if key not in _NOT_HASHED}
-    return hashlib.sha256(json.dumps(kept, sort_keys=True).encode()).hexdigest()
+    hashed = {key: value for key, value in arguments.items() if key not in _NOT_HASHED}
+    return hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()

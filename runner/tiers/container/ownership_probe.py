@@ -24,7 +24,7 @@ _BECOME: Final = (
     "import os, sys; os.setgroups([]); os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[1])); "
     "os.execv(sys.argv[3], sys.argv[3:])"
 )
-_PATIENCE_S: Final = 60.0
+_TIMEOUT_S: Final = 60.0
 
 
 def check_mounts(mounts: Sequence[BoundMount], owner: tuple[int, int]) -> None:
@@ -69,7 +69,7 @@ def _unusable(
         capture_output=True,
         env={"PATH": os.defpath},
         cwd="/",
-        timeout=_PATIENCE_S,
+        timeout=_TIMEOUT_S,
         check=True,
     )
     return [int(word) for word in said.stdout.split()]

@@ -23,7 +23,7 @@ LOG_BYTES_MAX: Final = 64 * 1024 * 1024
 
 _HEADER: Final = struct.Struct(">BxxxL")
 _BLOCK: Final = 256 * 1024
-_PATIENCE_S: Final = 10.0
+_TIMEOUT_S: Final = 10.0
 
 
 class Streams:
@@ -65,7 +65,7 @@ class Streams:
 
         Blocks for seconds where the engine does not end the stream.
         """
-        self._pump.join(_PATIENCE_S)
+        self._pump.join(_TIMEOUT_S)
         if last_line:
             self._write(self._line(last_line))
         self.close()

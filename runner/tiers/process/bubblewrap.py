@@ -184,11 +184,11 @@ def _package_directories() -> list[Path]:
 
 
 def _without_nested(paths: Sequence[Path]) -> list[Path]:
-    kept: list[Path] = []
+    roots: list[Path] = []
     for path in sorted(set(paths), key=lambda path: len(path.parts)):
-        if not any(path.is_relative_to(other) for other in [Path("/usr"), *kept]):
-            kept.append(path)
-    return kept
+        if not any(path.is_relative_to(other) for other in [Path("/usr"), *roots]):
+            roots.append(path)
+    return roots
 
 
 def _limits(spec: LaunchSpec) -> list[str]:

@@ -145,7 +145,7 @@ def test_a_place_that_tools_could_see(config: Config) -> None:
 
 
 def test_a_look_that_takes_too_long(config: Config, file: Path) -> None:
-    found = checks.database(config, "alice", look_s=0.0)
+    found = checks.database(config, "alice", timeout=0.0)
     assert found.state is State.WARNING
     assert "could not be checked within 0 s" in found.what
 

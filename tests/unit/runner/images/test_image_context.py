@@ -10,7 +10,7 @@ import pytest
 
 from runner.errors import TierError
 from runner.images import naming, wheels
-from runner.images.context import build_context
+from runner.images.build import build_context
 from runner.images.naming import ImageRole, dockerfile, image_name
 
 ROOT = Path(__file__).resolve().parents[4]
