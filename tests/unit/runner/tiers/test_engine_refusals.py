@@ -75,8 +75,8 @@ def test_a_sound_engine_is_taken_without_a_word() -> None:
         ({"SecurityOptions": []}, "no seccomp support"),
         ({"SecurityOptions": ["name=seccomp,profile=unconfined"]}, "no seccomp support"),
         ({"MemoryLimit": False}, "cannot limit the memory"),
-        ({"PidsLimit": False}, "cannot limit the number of processes"),
-        ({"CpuCfsQuota": False}, "cannot limit the processor time"),
+        ({"PidsLimit": False}, "cannot limit the processes"),
+        ({"CpuCfsQuota": False}, "cannot limit the CPU time"),
         ({"SecurityOptions": ["name=seccomp", "name=userns"]}, "userns-remap"),
     ],
 )
