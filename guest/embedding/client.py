@@ -87,9 +87,7 @@ def _embedder_error(error: grpc.RpcError) -> EmbedderError:
     told = status.from_rpc_error(error)
     metadata: Any = error.trailing_metadata() if isinstance(error, grpc.aio.AioRpcError) else ()
     if any(key == ERROR_METADATA_KEY for key, _ in metadata or ()):
-        return EmbedderError(
-            told.code, told.brief, details=told.details, resolution=told.resolution
-        )
+        return EmbedderError.of(told.fields())
     brief = (
         "the embedder did not answer in time"
         if told.code is Code.TIMEOUT

@@ -9,7 +9,9 @@ happened, why, and what fixes it. Class names never travel; `wire.status` turns
 an error into a gRPC status and back.
 """
 
+from collections.abc import Mapping
 from enum import StrEnum
+from typing import Self
 
 
 class Code(StrEnum):
@@ -50,6 +52,19 @@ class WireError(Exception):
         self.brief = brief
         self.details = details
         self.resolution = resolution
+
+    @classmethod
+    def of(cls, fields: Mapping[str, str]) -> Self:
+        """The error that `fields` describe. Raises `ValueError` or `KeyError` where they do
+        not describe one."""
+        code, details, resolution = Code(fields["code"]), fields["details"], fields["resolution"]
+        return cls(code, fields["brief"], details=details, resolution=resolution)
+
+    def fields(self) -> dict[str, str]:
+        """What crosses a process boundary; `of` reads it."""
+        return {"code": self.code.value} | {
+            name: getattr(self, name) for name in ("brief", "details", "resolution")
+        }
 
     def __str__(self) -> str:
         lines = [self.brief]

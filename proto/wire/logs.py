@@ -11,7 +11,7 @@ import sys
 from datetime import UTC, datetime
 from typing import Any, Final, TextIO
 
-from wire.errors import Code, WireError
+from wire.errors import WireError
 
 EXIT_OPERATOR: Final = 78
 """EX_CONFIG: starting again will not help before a person has done something."""
@@ -61,15 +61,7 @@ def log_startup_failure(logger: logging.Logger, error: WireError) -> None:
     logger.error(
         "startup failed: %s",
         error.brief,
-        extra={
-            "event": "startup_failed",
-            "error": {
-                "code": error.code.value,
-                "brief": error.brief,
-                "details": error.details,
-                "resolution": error.resolution,
-            },
-        },
+        extra={"event": "startup_failed", "error": error.fields()},
     )
 
 
@@ -79,13 +71,7 @@ def find_startup_failure(log_text: str) -> WireError | None:
         try:
             record = json.loads(line)
             if record.get("event") == "startup_failed":
-                error = record["error"]
-                return WireError(
-                    Code(error["code"]),
-                    error["brief"],
-                    details=error["details"],
-                    resolution=error["resolution"],
-                )
+                return WireError.of(record["error"])
         except (ValueError, KeyError, AttributeError, TypeError):
             continue
     return None

@@ -37,17 +37,8 @@ _CODE_OF = {status: code for code, status in STATUS_OF.items()}
 
 async def abort(context: grpc.aio.ServicerContext[Any, Any], error: WireError) -> NoReturn:
     """End the current call with `error`; does not return."""
-    detail = common_pb2.ErrorDetail(
-        code=error.code.value,
-        brief=error.brief,
-        details=error.details,
-        resolution=error.resolution,
-    )
-    await context.abort(
-        STATUS_OF[error.code],
-        error.brief,
-        ((ERROR_METADATA_KEY, detail.SerializeToString()),),
-    )
+    detail = common_pb2.ErrorDetail(**error.fields()).SerializeToString()
+    await context.abort(STATUS_OF[error.code], error.brief, ((ERROR_METADATA_KEY, detail),))
     raise AssertionError("unreachable: abort raises")
 
 
@@ -69,12 +60,12 @@ def from_rpc_error(error: grpc.RpcError) -> WireError:
             detail = common_pb2.ErrorDetail()
             try:
                 detail.ParseFromString(value)
-                code = Code(detail.code)
+                fields = {
+                    field.name: getattr(detail, field.name) for field in detail.DESCRIPTOR.fields
+                }
+                return WireError.of(fields)
             except (DecodeError, ValueError):
                 break
-            return WireError(
-                code, detail.brief, details=detail.details, resolution=detail.resolution
-            )
     status = error.code()
     text = error.details() or f"gRPC call failed: {status.name}"
     return WireError(_CODE_OF.get(status, Code.INTERNAL), text)

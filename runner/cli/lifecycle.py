@@ -56,8 +56,7 @@ def run_detached(options: Options, notify_fd: int) -> int:
         except WireError as error:
             if pipe.closed:
                 raise
-            words = (error.code.value, error.brief, error.details, error.resolution)
-            json.dump({"error": words}, pipe)
+            json.dump({"error": error.fields()}, pipe)
             return 1
 
 
@@ -94,8 +93,7 @@ def start_detached(options: Options) -> None:
     content = json.loads(told)
     if "error" in content:
         child.wait()
-        code, brief, details, resolution = content["error"]
-        raise WireError(Code(code), brief, details=details, resolution=resolution)
+        raise WireError.of(content["error"])
     typer.echo(f"running in the background, pid {content['pid']}")
     for notice in content["notices"]:
         typer.echo(f"note: {notice}")

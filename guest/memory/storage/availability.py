@@ -144,4 +144,4 @@ def _absence(error: StorageError) -> StorageError:
 
 def _again(error: StorageError) -> StorageError:
     """The same error, to be raised where it has not been yet."""
-    return StorageError(error.code, error.brief, details=error.details, resolution=error.resolution)
+    return StorageError.of(error.fields())

@@ -75,12 +75,7 @@ async def inspect_apart(path: Path, key: str) -> Inspection:
         )
     answer: dict[str, Any] = json.loads(output)
     if "code" in answer:
-        raise StorageError(
-            Code(answer["code"]),
-            answer["brief"],
-            details=answer["details"],
-            resolution=answer["resolution"],
-        )
+        raise StorageError.of(answer)
     return Inspection(**answer)
 
 
@@ -114,12 +109,7 @@ def _main() -> None:
     try:
         answer = asdict(inspect(Path(path), key))
     except StorageError as error:
-        answer = {
-            "code": error.code.value,
-            "brief": error.brief,
-            "details": error.details,
-            "resolution": error.resolution,
-        }
+        answer = dict(error.fields())
     sys.stdout.write(json.dumps(answer))
 
 
