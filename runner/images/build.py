@@ -1,5 +1,6 @@
 """Building images with the engine's API, one step of the Dockerfile after the other."""
 
+import hashlib
 import io
 import re
 import tarfile
@@ -20,12 +21,14 @@ from wire.errors import Code
 
 from runner.errors import TierError
 from runner.images import wheels
-from runner.images.naming import USUAL_ROLES, ImageRole, dockerfile, image_name
+from runner.images.naming import USUAL_ROLES, ImageRole, checkout, dockerfile, image_name
 
 BUILD_TOOLS: Final = "build-essential python3-dev pkg-config"
 _LAST_LINES: Final = 30
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 _STAGE: Final = "oxydra.stage=build"
+_CONTENT: Final = "oxydra.content"
+"""A label with a hash of all that an image is made from."""
 
 
 class Progress:
@@ -51,11 +54,12 @@ class Recipe:
 
 def build_images(engine: docker.APIClient, recipe: Recipe, progress: Progress) -> None:
     """Build the images of all roles, side by side, and drop what only building needed.
+    An image that was made from the same content already stays as it is.
 
     Raises `TierError` (INTERNAL with the failing step's last lines, UNAVAILABLE where the
     base can be had nowhere); images that were done stay.
     """
-    _have_base(engine, recipe.base, progress)
+    base_id = _have_base(engine, recipe.base, progress)
     with tempfile.TemporaryDirectory(prefix="oxydra-wheels-") as scratch:
         directory = Path(scratch)
         if recipe.wheelhouse is None:
@@ -66,6 +70,10 @@ def build_images(engine: docker.APIClient, recipe: Recipe, progress: Progress) -
             shared = wheels.given(recipe.wheelhouse)
 
         def make(role: ImageRole) -> None:
+            content = _content(recipe, role, base_id, shared if own is None else [own])
+            if _is_built(engine, image_name(recipe.images, role), content):
+                progress.step(role, "unchanged")
+                return progress.done(role)
             if own is None:
                 contents = shared
             else:
@@ -73,8 +81,8 @@ def build_images(engine: docker.APIClient, recipe: Recipe, progress: Progress) -
                 contents = wheels.collect(
                     role, own, directory / role, lambda line: progress.step(role, line)
                 )
-            _build(engine, recipe, role, contents, progress)
-            progress.done(role)
+            _build(engine, recipe, role, contents, content, progress)
+            return progress.done(role)
 
         with ThreadPoolExecutor(len(recipe.roles), thread_name_prefix="image") as pool:
             failures = [task.exception() for task in [pool.submit(make, r) for r in recipe.roles]]
@@ -84,10 +92,37 @@ def build_images(engine: docker.APIClient, recipe: Recipe, progress: Progress) -
             raise failure
 
 
-def _have_base(engine: docker.APIClient, base: str, progress: Progress) -> None:
+def _content(recipe: Recipe, role: ImageRole, base_id: str, files: Sequence[Path]) -> str:
+    """A hash of what decides how an image turns out. The wheels of the project's own
+    dependencies follow from its own wheel and constraints.txt."""
+    digest = hashlib.sha256()
+    arguments = sorted(_arguments(recipe, role).items())
+    digest.update(f"{base_id} {arguments} {dockerfile(role)}".encode())
+    root = checkout()
+    for file in [*sorted(files), *([root / "constraints.txt"] if root else [])]:
+        digest.update(file.name.encode() + hashlib.sha256(file.read_bytes()).digest())
+    return digest.hexdigest()
+
+
+def _is_built(engine: docker.APIClient, name: str, content: str) -> bool:
     try:
-        engine.inspect_image(base)  # type: ignore[no-untyped-call]
-        return
+        image = engine.inspect_image(name)  # type: ignore[no-untyped-call]
+    except docker.errors.ImageNotFound:
+        return False
+    return (image["Config"].get("Labels") or {}).get(_CONTENT) == content
+
+
+def _arguments(recipe: Recipe, role: ImageRole) -> dict[str, str]:
+    arguments = {"BASE_IMAGE": recipe.base, "OXYDRA_VERSION": installed_version("oxydra")}
+    if role is ImageRole.SHELL and recipe.build_tools:
+        arguments["BUILD_TOOLS"] = BUILD_TOOLS
+    return arguments
+
+
+def _have_base(engine: docker.APIClient, base: str, progress: Progress) -> str:
+    """Pull the base where it is not there, and return its id."""
+    try:
+        return str(engine.inspect_image(base)["Id"])  # type: ignore[no-untyped-call]
     except docker.errors.ImageNotFound:
         progress.step("base", f"pulling {base}")
     try:
@@ -103,25 +138,25 @@ def _have_base(engine: docker.APIClient, base: str, progress: Progress) -> None:
             "runner images build --bootstrap-base",
         ) from None
     progress.done("base")
+    return str(engine.inspect_image(base)["Id"])  # type: ignore[no-untyped-call]
 
 
 def _build(
     engine: docker.APIClient,
     recipe: Recipe,
     role: ImageRole,
-    contents: Sequence[Path],
+    packages: Sequence[Path],
+    content: str,
     progress: Progress,
 ) -> None:
-    arguments = {"BASE_IMAGE": recipe.base, "OXYDRA_VERSION": installed_version("oxydra")}
-    if role is ImageRole.SHELL and recipe.build_tools:
-        arguments["BUILD_TOOLS"] = BUILD_TOOLS
     try:
-        with closing(build_context(dockerfile(role), contents)) as context:
+        with closing(build_context(dockerfile(role), packages)) as context:
             stream = engine.build(
                 fileobj=context,
                 custom_context=True,
                 tag=image_name(recipe.images, role),
-                buildargs=arguments,
+                buildargs=_arguments(recipe, role),
+                labels={_CONTENT: content},
                 network_mode="host",
                 rm=True,
                 forcerm=True,

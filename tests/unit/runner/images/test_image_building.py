@@ -29,10 +29,11 @@ class FakeEngine:
         self.pruned: list[str] = []
         self.pull_error = "no such host"
 
-    def inspect_image(self, name: str) -> dict[str, str]:
-        if name not in self.images:
+    def inspect_image(self, name: str) -> dict[str, Any]:
+        if name not in self.images and name not in [options["tag"] for options in self.built]:
             raise docker.errors.ImageNotFound(name)
-        return {"Id": "sha256:1"}
+        labels = [options["labels"] for options in self.built if options["tag"] == name]
+        return {"Id": "sha256:1", "Config": {"Labels": labels[-1] if labels else None}}
 
     def pull(self, name: str, **_: object) -> Iterator[dict[str, str]]:
         yield {"status": "Pulling"}
@@ -85,6 +86,17 @@ def test_a_given_wheelhouse_is_all_that_is_sent(wheelhouse: Path) -> None:
     }
     assert noted.lines == [("agent", "Step 1/1 : FROM base:1"), ("agent", "done")]
     assert engine.pruned == ["oxydra.stage=build", "oxydra.role=agent"]
+
+
+def test_an_image_is_built_once_per_content(wheelhouse: Path) -> None:
+    engine = FakeEngine()
+    recipe = Recipe("ox", "base:1", [ImageRole.AGENT], wheelhouse)
+    run(engine, recipe)
+    assert run(engine, recipe).lines == [("agent", "unchanged"), ("agent", "done")]
+    assert len(engine.built) == 1
+    (wheelhouse / "numpy-2.0-py3-none-any.whl").write_text("new")
+    run(engine, recipe)
+    assert len(engine.built) == 2
 
 
 def test_build_tools_go_into_the_shell_image_alone(wheelhouse: Path) -> None:
