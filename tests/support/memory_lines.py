@@ -20,7 +20,7 @@ def entities(export: bytes) -> list[bytes]:
 
 def header(user_id: str = "alice", **other: Any) -> bytes:
     return _line(
-        {"kind": "header", "format": "oxydra-memory", "version": 2, "user_id": user_id}
+        {"kind": "header", "format": "oxydra-memory", "version": 1, "user_id": user_id}
         | {"exported_at": TIME, "counts": {}}
         | other
     )

@@ -1,12 +1,12 @@
 """The lines of an export: what stands in them, and what is accepted.
 
 `docs/guide/moving.md` describes them for people. Field order is the order in the file,
-so that the same memory always gives the same bytes. Version 1 of the format knew one
-kind of memory only: what its lines lack has a default here.
+so that the same memory always gives the same bytes.
 """
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from functools import cache
 from typing import Annotated, Any, Final, Literal, TypeVar
@@ -19,7 +19,11 @@ from guest.memory.models import Change, NoteType
 from guest.memory.notes.supersession import REASON_MAX_CHARS
 from guest.memory.validation import RATIONALE_MAX_CHARS
 
-FORMAT_VERSION: Final = 2
+Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
+UPGRADES: Final[Sequence[Upgrade]] = ()
+"""The first makes a line of version 1 one of version 2, the next that one of version 3, and
+so on. A new version of the format appends its own."""
+FORMAT_VERSION: Final = len(UPGRADES) + 1
 
 _COUNT_MAX: Final = 2**52
 """What is counted goes on being counted here: half of what there is room for."""
@@ -107,7 +111,7 @@ class Header(_Part):
 
     kind: Literal["header"] = "header"
     format: Literal["oxydra-memory"] = "oxydra-memory"
-    version: Literal[1, 2] = FORMAT_VERSION
+    version: Annotated[int, Field(ge=1, le=FORMAT_VERSION)] = FORMAT_VERSION
     user_id: Annotated[str, AfterValidator(_user_id)]
     exported_at: Time
     counts: Counts
@@ -121,8 +125,8 @@ class Origin(_Part):
     channel: Label
     session_id: Label
     turn_id: Label
-    link: Link = ""
-    material: bool = False
+    link: Link
+    material: bool
 
 
 class Said(_Part):
@@ -137,8 +141,8 @@ class Said(_Part):
     importance: Fraction
     source: Label
     origin: Origin
-    change: Change = "save"
-    restores: Count = 0
+    change: Change
+    restores: Count
 
 
 class Version(Said):
@@ -162,14 +166,14 @@ class NoteLine(_Part):
     kind: Literal["note"] = "note"
     note_id: Id
     key: Label | None
-    scope_session: Id | None = None
+    scope_session: Id | None
     created_at: Time
     updated_at: Time
     access_count: Count
-    accessed_at: Time | None = None
+    accessed_at: Time | None
     superseded_by: Id | Literal[""] | None
     superseded_reason: Reason
-    superseded_at: Time | None = None
+    superseded_at: Time | None
     repeats_text: bool
     current: Said
     history: list[Version]
@@ -203,7 +207,7 @@ class SessionLine(_Part):
     updated_at: Time
     turns: Count
     archived_at: Time | None
-    parent_id: Id | None = None
+    parent_id: Id | None
     state: list[State]
 
 
@@ -238,23 +242,28 @@ def written(line: Line) -> bytes:
     return line.model_dump_json().encode() + b"\n"
 
 
-def read(line: bytes) -> Line:
-    """What a line holds. Raises `BadLine`."""
+def read(
+    line: bytes, version: int = FORMAT_VERSION, upgrades: Sequence[Upgrade] = UPGRADES
+) -> Line:
+    """What a line holds.
+
+    Args:
+        line: Without its line break.
+        version: That of the file's header.
+        upgrades: From version 1 on; see `UPGRADES`.
+
+    Raises:
+        BadLine: It is not a line of that version.
+    """
     try:
+        if pending := upgrades[version - 1 :]:
+            fields = _OBJECT.validate_json(line)
+            for upgrade in pending:
+                fields = upgrade(fields)
+            line = json.dumps(fields).encode()
         return _adapter().validate_json(line)
     except ValidationError as error:
         raise BadLine(_explained(error.errors(include_url=False, include_input=False))) from None
-
-
-def upgraded(line: Entity) -> Entity:
-    """A line of version 1 with what its fields meant without being said."""
-    if isinstance(line, NoteLine | HistoryLine):
-        line = line.model_copy(update={"history": [_with_change(each) for each in line.history]})
-    if isinstance(line, NoteLine):
-        superseded_at = None if line.superseded_by is None else line.updated_at
-        now = {"current": _with_change(line.current), "superseded_at": superseded_at}
-        line = line.model_copy(update=now)
-    return line
 
 
 def of_another(line: Entity) -> Entity:
@@ -274,8 +283,7 @@ def imported(said: _S) -> _S:
     return said.model_copy(update={"origin": origin, "source": "import"})
 
 
-def _with_change(said: _S) -> _S:
-    return said if said.version == 1 else said.model_copy(update={"change": "update"})
+_OBJECT: Final[TypeAdapter[dict[str, Any]]] = TypeAdapter(dict[str, Any])
 
 
 @cache

@@ -15,7 +15,6 @@ from guest.memory.search.vector_store import VectorStore
 from guest.memory.storage.base import AnswerLost, ConstraintViolated, Database
 from guest.memory.transfer import merge
 from guest.memory.transfer.format import (
-    FORMAT_VERSION,
     BadLine,
     End,
     Entity,
@@ -28,7 +27,6 @@ from guest.memory.transfer.format import (
     Version,
     of_another,
     read,
-    upgraded,
 )
 from guest.memory.transfer.merge import Conflict, NoteChange, Outcome, Stored, StoredNotes
 from guest.memory.transfer.writer import Batch
@@ -363,11 +361,11 @@ def _header(line: bytes) -> Header:
 def _parsed(lines: Sequence[bytes], version: int, report: Report) -> Iterator[Numbered]:
     for number, text in enumerate(lines, start=2):
         try:
-            line = read(text)
+            line = read(text, version)
         except BadLine as error:
             report.problems.append((number, str(error)))
             continue
         if isinstance(line, Header):
             report.problems.append((number, "kind: a header stands in the first line only"))
         elif not isinstance(line, End):
-            yield number, line if version == FORMAT_VERSION else upgraded(line)
+            yield number, line

@@ -9,6 +9,7 @@ import pytest
 
 from guest.memory.memory import Memory
 from guest.memory.models import Details
+from guest.memory.transfer.format import BadLine, NoteLine, read
 from guest.memory.transfer.importer import Report
 from guest.memory.transfer.merge import Stored, StoredNotes
 from tests.support.memory_lines import TIME, entities, exported, file, header, note, said, session
@@ -68,25 +69,26 @@ async def test_every_field_arrives_in_whatever_order(memory: Memory, order: int)
     assert (kept.origin.link, kept.origin.material, kept.key) == ("/shared/page.md", True, "k")
 
 
-async def test_a_file_of_version_1_is_imported_with_what_it_meant(memory: Memory) -> None:
-    new = {"scope_session", "accessed_at", "superseded_at", "parent_id"}
-    lines = []
-    for line in (note("n1", "tea", 3, superseded_by="n2"), note("n2", "milk"), session("s1")):
-        old = {name: value for name, value in line.items() if name not in new}
-        for each in [*old.get("history", ()), *([old["current"]] if "current" in old else ())]:
-            del each["change"], each["restores"]
-            del each["origin"]["link"], each["origin"]["material"]
-        lines.append(old)
-    first = header(version=1)
-    report = await memory.importer().feed(first + file(*lines)[len(header()) :])
-    assert outcome(report) == (3, 0, 0, 0)
-    found = await stored(memory)
-    assert found["n1"] == note("n1", "tea", 3, superseded_by="n2", superseded_at=TIME)
-    assert found["n2"] == note("n2", "milk")
-    assert found["s1"] == session("s1")
-    assert (await exported(memory)).startswith(
-        b'{"kind":"header","format":"oxydra-memory","version":2,'
-    )
+def test_lines_of_older_versions_are_upgraded_one_version_after_the_other() -> None:
+    """With two versions that are made up: the first had no link, the second called it url."""
+
+    def with_url(line: dict[str, Any]) -> dict[str, Any]:
+        line["current"]["origin"]["url"] = "/shared/page.md"
+        return line
+
+    def with_link(line: dict[str, Any]) -> dict[str, Any]:
+        line["current"]["origin"]["link"] = line["current"]["origin"].pop("url")
+        return line
+
+    first, second, third = (note("n1", "tea") for _ in range(3))
+    del first["current"]["origin"]["link"]
+    second["current"]["origin"]["url"] = second["current"]["origin"].pop("link")
+    for version, line, link in ((1, first, "/shared/page.md"), (2, second, ""), (3, third, "")):
+        found = read(json.dumps(line).encode(), version, (with_url, with_link))
+        assert isinstance(found, NoteLine)
+        assert found.current.origin.link == link
+    with pytest.raises(BadLine, match="not a JSON object"):
+        read(b"[]", 1, (with_url, with_link))
 
 
 async def test_recalls_are_the_most_of_both_and_change_nothing(memory: Memory) -> None:
