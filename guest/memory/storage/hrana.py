@@ -1,8 +1,6 @@
 """Hrana over HTTP: how a libSQL server is spoken to, one request at a time.
 
-`libsql-client` knows how statements, values and results are written; its own HTTP
-client speaks paths that servers have dropped and keeps one token for ever. So the
-requests are made here, to `v2/pipeline`, each in a stream of its own on the server.
+Every request goes to `v2/pipeline`, in a stream of its own on the server.
 """
 
 import asyncio
@@ -14,10 +12,9 @@ from http import HTTPStatus
 from typing import Any, Final
 
 import aiohttp
-from libsql_client import LibsqlError, ResultSet
-from libsql_client.hrana.convert import _error_from_proto, _result_set_from_proto, _stmt_to_proto
 
 from guest.memory.storage.base import Result, Statement
+from guest.memory.storage.hrana_json import ServerError, decoded, encoded, error_of
 
 _CONNECTIONS: Final = 16
 _IDLE_S: Final = 30.0
@@ -54,7 +51,7 @@ class Untrusted(Exception):  # noqa: N818 - see above
 class PipelineClient:
     """Sends statements to one server, in at most `_CONNECTIONS` requests at a time.
 
-    Methods raise `LibsqlError` for what the engine there says of a statement, in
+    Methods raise `ServerError` for what the engine there says of a statement, in
     which case nothing of the call has happened, and the exceptions above. `token`
     may be replaced at any time.
     """
@@ -69,8 +66,8 @@ class PipelineClient:
 
     async def query(self, statement: Statement) -> Result:
         """Run one statement that changes nothing."""
-        response = await self._request({"type": "execute", "stmt": _encoded(statement)}, None)
-        result: Result = _understood(_decoded, response)
+        response = await self._request({"type": "execute", "stmt": encoded(statement)}, None)
+        result: Result = _understood(decoded, response)
         return result
 
     async def transaction(
@@ -101,11 +98,12 @@ class PipelineClient:
         """The result of `request`, which goes there and back with a word of its own: the
         late answer to an earlier request, left in a connection, is not taken for it."""
         word = secrets.token_hex(8)
-        echo = {"type": "execute", "stmt": _encoded(Statement(_ECHO, (word,)))}
+        echo = {"type": "execute", "stmt": encoded(Statement(_ECHO, (word,)))}
         body = {"requests": [echo, request, {"type": "close"}]}
         outcome = await self._post(body, self.token if token is None else token, word)
         if outcome["type"] == "error":
-            raise _understood(_error_from_proto, outcome.get("error"))
+            failure: ServerError = _understood(error_of, outcome.get("error"))
+            raise failure
         return _understood(lambda: outcome["response"]["result"])
 
     async def _post(self, body: dict[str, Any], token: str, word: str) -> Any:
@@ -150,29 +148,17 @@ def _outcome(status: int, text: bytes, word: str) -> dict[str, Any]:
     return outcome
 
 
-def _encoded(statement: Statement) -> dict[str, Any]:
-    encoded: dict[str, Any] = _stmt_to_proto(statement.sql, tuple(statement.args))
-    return encoded
-
-
 def _steps(statements: Sequence[Statement], begin: str) -> list[dict[str, Any]]:
     """Each step runs only if the one before it did; what is not committed is undone."""
     before = map(Statement, ("PRAGMA foreign_keys = ON", begin))
     steps: list[dict[str, Any]] = []
     for statement in (*before, *statements, Statement("COMMIT")):
-        step = {"stmt": _encoded(statement)}
+        step = {"stmt": encoded(statement)}
         if steps:
             step["condition"] = {"type": "ok", "step": len(steps) - 1}
         steps.append(step)
     undo = {"type": "not", "cond": {"type": "ok", "step": len(steps) - 1}}
-    return [*steps, {"stmt": _encoded(Statement("ROLLBACK")), "condition": undo}]
-
-
-def _decoded(response: Any) -> Result:
-    found: ResultSet = _result_set_from_proto(response)
-    if found.columns:
-        return Result(tuple(row.astuple() for row in found.rows), 0)
-    return Result((), found.rows_affected)
+    return [*steps, {"stmt": encoded(Statement("ROLLBACK")), "condition": undo}]
 
 
 def _decoded_steps(response: Any, count: int) -> list[Result]:
@@ -181,23 +167,18 @@ def _decoded_steps(response: Any, count: int) -> list[Result]:
         raise ValueError(f"{len(results)} results for {count + 4} steps")
     for error in errors:
         if error is not None:
-            raise _error_from_proto(error)
+            raise error_of(error)
     if any(result is None for result in results[:-1]):
         raise ValueError("a step has neither result nor error")
-    return [_decoded(result) for result in results[2:-2]]
+    return [decoded(result) for result in results[2:-2]]
 
 
 def _understood(read: Callable[..., Any], *answer: Any) -> Any:
     """What `read` makes of an answer; one that it does not understand is none."""
     try:
         return read(*answer)
-    except LibsqlError as error:
-        if error.code != "HRANA_PROTO_ERROR":
-            raise
-        problem: Exception = error
     except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
-        problem = error
-    raise NoAnswer(f"it is not understood: {problem}", sent=True)
+        raise NoAnswer(f"it is not understood: {error}", sent=True) from None
 
 
 async def _read(response: aiohttp.ClientResponse) -> bytes:

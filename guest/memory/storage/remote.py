@@ -11,7 +11,6 @@ from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
 
-from libsql_client import LibsqlError
 from wire.errors import Code
 
 from guest.errors import ChangeUnknownError, StorageError
@@ -20,12 +19,13 @@ from guest.memory.storage import base
 from guest.memory.storage.availability import NOTHING_CHANGED
 from guest.memory.storage.base import AnswerLost, ConstraintViolated, Result, Statement, Value
 from guest.memory.storage.hrana import NoAnswer, PipelineClient, Refused, Untrusted
+from guest.memory.storage.hrana_json import ServerError
 
 
 def from_any(error: Exception, where: str) -> ConstraintViolated | StorageError:
     """The error of a call of which nothing has happened."""
     match error:
-        case LibsqlError():
+        case ServerError():
             return from_server(error, where)
         case Refused():
             return _refused(error, where)
@@ -42,9 +42,9 @@ def of_change(
     return _unknown(error, where) if maybe_done else from_any(error, where)
 
 
-def from_server(error: LibsqlError, where: str) -> ConstraintViolated | StorageError:
+def from_server(error: ServerError, where: str) -> ConstraintViolated | StorageError:
     """`ConstraintViolated` or the `StorageError` for what the engine there says."""
-    text = f"{error.explanation} ({error.code})"
+    text = str(error)
     lower = text.lower()
     if "constraint failed" in lower:
         return ConstraintViolated(text)
@@ -85,7 +85,7 @@ def from_server(error: LibsqlError, where: str) -> ConstraintViolated | StorageE
     )
 
 
-def is_busy(error: LibsqlError) -> bool:
+def is_busy(error: ServerError) -> bool:
     """Whether the engine did nothing because of somebody else's transaction."""
     text = str(error).lower()
     return "is locked" in text or "busy" in text or "transaction timed-out" in text
@@ -173,7 +173,7 @@ _PRUNE: Final = "DELETE FROM batches WHERE abs(applied_at) < unixepoch() - 86400
 _IS_APPLIED: Final = "SELECT applied_at > 0 FROM batches WHERE key = ?"
 _SIZE: Final = "SELECT page_count * page_size FROM pragma_page_count(), pragma_page_size()"
 
-_FAILURES: Final = (LibsqlError, NoAnswer, Refused, Untrusted)
+_FAILURES: Final = (ServerError, NoAnswer, Refused, Untrusted)
 _WRITE: Final = re.compile(r"\b(insert|update|delete|replace)\b", re.IGNORECASE)
 _READ: Final = re.compile(r"\s*(select|values|explain|pragma\s+\w+\s*$)\b", re.IGNORECASE)
 _WITH: Final = re.compile(r"\s*with\b", re.IGNORECASE)
@@ -291,7 +291,7 @@ class RemoteDatabase:
 
         try:
             return await self._repeat(ask)
-        except LibsqlError as error:
+        except ServerError as error:
             if "batches.key" in error.explanation:
                 raise AnswerLost from None
             if "no such table: batches" in error.explanation:
@@ -332,8 +332,8 @@ class RemoteDatabase:
         while True:
             try:
                 return await ask()
-            except (NoAnswer, LibsqlError) as error:
-                if isinstance(error, LibsqlError) and not is_busy(error):
+            except (NoAnswer, ServerError) as error:
+                if isinstance(error, ServerError) and not is_busy(error):
                     raise
                 if attempt == _ATTEMPTS or (attempt > 1 and loop.time() > until):
                     raise

@@ -19,4 +19,4 @@ async def test_without_it_the_command_is_named(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "guest.memory.storage.remote", None)
     with pytest.raises(StorageError, match="is not installed") as raised:
         await open_remote(RemoteConfig("http://memory.example"))
-    assert "libsql-client" in raised.value.resolution
+    assert "pip install 'oxydra[remote]'" in raised.value.resolution
