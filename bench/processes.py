@@ -14,7 +14,6 @@ from pathlib import Path
 
 import psutil
 from wire import envelope, transport
-from wire.limits import ENVELOPE_VERSION
 from wire.v1 import (
     bootstrap_pb2,
     embedder_pb2,
@@ -22,6 +21,8 @@ from wire.v1 import (
     gateway_pb2,
     gateway_pb2_grpc,
 )
+
+from tests.support.settings import envelope_for
 
 _READY_LIMIT_S = 120.0
 _TOKEN = transport.new_token()
@@ -51,29 +52,10 @@ async def run(full: bool = False) -> list[str]:
 
 
 def _envelope(base: Path) -> bootstrap_pb2.BootstrapEnvelope:
-    directories = {
-        name: str(base / path)
-        for name, path in {
-            "internal": ".oxydra",
-            "shared": "shared",
-            "tmp": "tmp",
-            "vault": "vault",
-            "ipc": "ipc",
-            "logs": "logs/agent",
-        }.items()
-    }
-    for directory in directories.values():
-        Path(directory).mkdir(parents=True, mode=0o700)
-    return bootstrap_pb2.BootstrapEnvelope(
-        version=ENVELOPE_VERSION,
-        launch_id="bench",
-        user_id="bench",
-        tier="process",
-        token=_TOKEN,
-        gateway=f"unix:{base}/ipc/gateway.sock",
-        paths=bootstrap_pb2.GuestPaths(**directories, database=f"{base}/.oxydra/memory.db"),
-        log_level="info",
-    )
+    made = envelope_for(base, "bench")
+    for directory in ("internal", "shared", "tmp", "vault", "ipc", "logs"):
+        (base / directory).mkdir(parents=True, mode=0o700)
+    return made
 
 
 async def _guest(base: Path) -> tuple[float, int]:

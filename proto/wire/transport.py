@@ -65,11 +65,11 @@ def unix_endpoint(path: Path) -> str:
 
 def grpc_target(endpoint: str) -> str:
     """What gRPC calls our endpoint; refuses anything that is neither local socket nor loopback."""
-    kind, _, rest = endpoint.partition(":")
-    if kind == "unix" and rest.startswith("/"):
+    kind, _, address = endpoint.partition(":")
+    if kind == "unix" and address.startswith("/"):
         return endpoint
-    if kind == "tcp" and rest.startswith("127.0.0.1:") and rest[10:].isdigit():
-        return rest
+    if kind == "tcp" and address.startswith("127.0.0.1:") and address[10:].isdigit():
+        return address
     raise WireError(
         Code.INVALID_ARGUMENT,
         f"bad endpoint: {endpoint!r}",
