@@ -48,6 +48,7 @@ def gateway(
     pipeline = offered(config, registry(config, memory, roots, shell), scrubber)
     offline = settings.agent.provider == "offline"
     return GatewayService(
+        user_id=config.user_id,
         info=GuestInfo(
             tier=config.tier,
             provider=settings.agent.provider,
@@ -93,6 +94,7 @@ def turn_loop(
         model=model,
         pipeline=pipeline,
         store=memory.conversations,
+        receipts=memory.receipts,
         context=context,
         settings=agent,
         redact=scrubber.scrub,

@@ -30,7 +30,7 @@ from pydantic_ai.messages import (
 from wire.tools import FAMILIES
 
 from guest.memory.conversations.store import TOOL_INDEX_CHARS
-from guest.memory.models import Event, Role
+from guest.memory.models import Event, Receipt, Role
 from guest.tools.base import ToolResult
 
 log = logging.getLogger(__name__)
@@ -64,6 +64,14 @@ class Store(Protocol):
     ) -> int: ...
 
     def unstored(self, session_id: str) -> str: ...
+
+
+class ReceiptStore(Protocol):
+    """The part of `guest.memory.notes.receipts.Receipts` that turns need."""
+
+    async def settle(
+        self, session_id: str, turn_id: str, told: Sequence[Receipt]
+    ) -> list[Receipt]: ...
 
 
 async def recent(store: Store, session_id: str, turns: int, after: int) -> list[Event]:

@@ -5,6 +5,7 @@ exactly as the model wrote them: the pipeline validates, so that a bad argument
 is answered like any other tool error and the model can correct itself.
 """
 
+import functools
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from wire.v1 import gateway_pb2
 
 from guest.agent.history import storable
 from guest.agent.turn import Emit, Pipeline
-from guest.tools.base import Safety, Tool, ToolResult
+from guest.tools.base import Arguments, Safety, Tool, ToolResult
 
 _ARGUMENTS = "arguments"
 
@@ -93,9 +94,15 @@ def definition(tool: Tool) -> ToolDefinition:
     return ToolDefinition(
         name=tool.name,
         description=tool.description,
-        parameters_json_schema=tool.arguments.model_json_schema(),
+        parameters_json_schema=_schema(tool.arguments),
         sequential=tool.safety is not Safety.READ_ONLY,
     )
+
+
+@functools.cache
+def _schema(arguments: type[Arguments]) -> dict[str, Any]:
+    """Made once: it takes as long as all else that a request needs."""
+    return arguments.model_json_schema()
 
 
 def finished(call_id: str, tool: str, result: ToolResult) -> gateway_pb2.ToolCallFinished:

@@ -32,7 +32,7 @@ from guest.agent.recorder import Run
 from guest.agent.toolset import PipelineToolset, TurnDeps
 from guest.agent.turn import Emit, Outcome, Pipeline, TurnRequest
 from guest.errors import GuestError
-from guest.memory.models import Event, SessionNotFound
+from guest.memory.models import Event, Receipt, SessionNotFound
 from guest.tools.base import Approve
 
 log = logging.getLogger(__name__)
@@ -50,6 +50,7 @@ class TurnLoop:
         model: Model,
         pipeline: Pipeline,
         store: history.Store,
+        receipts: history.ReceiptStore,
         context: ContextBuilder,
         settings: AgentSettings,
         redact: Callable[[str], str],
@@ -57,6 +58,7 @@ class TurnLoop:
         pydantic_ai.BANNER_ENABLED = False  # it would land among the JSON lines of the log
         self._pipeline = pipeline
         self._store = store
+        self._receipts = receipts
         self._context = context
         self._settings = settings
         self._redact = redact
@@ -110,7 +112,7 @@ class TurnLoop:
             outcome = failures.failed(Code.CANCELLED, "the turn was cancelled")
         finally:
             await self._finish(run)
-        outcome.receipts.extend(to_messages(run.ledger.all(), context.turn_id))
+        outcome.receipts.extend(to_messages(await self._settled(run), context.turn_id))
         return outcome
 
     async def _to_outcome(self, run: Run, events: Sequence[Event], latest: Rolled) -> Outcome:
@@ -207,6 +209,18 @@ class TurnLoop:
         return failures.failed(
             Code.INTERNAL, "internal error", "runner logs has the details; ask again"
         )
+
+    async def _settled(self, run: Run) -> list[Receipt]:
+        """The turn's receipts, stored as far as no change has stored them."""
+        told, context = run.ledger.all(), run.request.context
+        if not told:
+            return []
+        settling = self._receipts.settle(context.session_id, context.turn_id, told)
+        try:
+            return await asyncio.wait_for(settling, _KEEP_TIMEOUT_S)
+        except (WireError, TimeoutError) as error:
+            log.warning("the receipts of a turn could not all be stored: %s", error)
+            return told
 
     async def _finish(self, run: Run) -> None:
         """Store the text of an answer that was cut off and see changes through, even while

@@ -3,10 +3,12 @@
 from wire.errors import Code
 from wire.v1 import gateway_pb2
 
+from guest.agent.receipts.ledger import to_message
 from guest.errors import GuestError
 from guest.gateway import convert, validation
 from guest.memory.conversations.sessions import SessionAdmin
 from guest.memory.conversations.store import Conversations
+from guest.memory.notes.receipts import Receipts
 
 _LIST_DEFAULT = 50
 _HISTORY_DEFAULT = 100
@@ -15,8 +17,11 @@ _HISTORY_DEFAULT = 100
 class Sessions:
     """Create, list, look at, tidy up, forget; every call is scoped to the user."""
 
-    def __init__(self, conversations: Conversations, admin: SessionAdmin) -> None:
+    def __init__(
+        self, conversations: Conversations, receipts: Receipts, admin: SessionAdmin
+    ) -> None:
         self._conversations = conversations
+        self._receipts = receipts
         self._admin = admin
 
     async def create(self, request: gateway_pb2.CreateSessionRequest) -> gateway_pb2.Session:
@@ -45,8 +50,12 @@ class Sessions:
         with convert.checked():
             session = await self._conversations.get(session_id)
             events = await self._conversations.history(session_id, limit)
+            turn_ids = sorted({event.turn_id for event in events})
+            receipts = await self._receipts.of_turns(session_id, turn_ids)
         return gateway_pb2.SessionHistory(
-            session=convert.session(session), events=map(convert.event, events)
+            session=convert.session(session),
+            events=map(convert.event, events),
+            receipts=[to_message(receipt, turn_id) for turn_id, receipt in receipts],
         )
 
     async def rename(self, request: gateway_pb2.RenameSessionRequest) -> gateway_pb2.Session:

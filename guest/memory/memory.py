@@ -25,6 +25,7 @@ from guest.memory.models import (
 from guest.memory.notes import repository
 from guest.memory.notes.history import NoteHistory
 from guest.memory.notes.keyed import KeyedNotes
+from guest.memory.notes.receipts import Receipts
 from guest.memory.notes.repository import Quota
 from guest.memory.notes.review import Reviewed, review
 from guest.memory.notes.typed import TypedNotes
@@ -48,7 +49,6 @@ class Memory:
 
     def __init__(self, store: Store, user_id: str) -> None:
         self.store: Final = store
-        self.patience: Final = store.config.patience
         self._user = user = User(user_id)
         self._database = store.database
         self._search = store.search(user)
@@ -59,6 +59,7 @@ class Memory:
         self.history = NoteHistory(store.database, store.vectors, self._writer, user)
         self.state_of = SessionState(store.database, user)
         self.conversations = store.conversations(user)
+        self.receipts = Receipts(store.database, user)
         self.in_use = store.in_use
         self.sessions = SessionAdmin(
             store.database,
@@ -132,14 +133,14 @@ class Memory:
             return Updated(note)
         return Updated(note, await self._writer.similar(note, embedded, origin.session_id))
 
-    async def delete(self, note_id: str) -> None:
+    async def delete(self, note_id: str, origin: Origin | None = None) -> None:
         """Remove a note with its versions, passages and vectors; no byte of it stays.
 
         Checked by looking again. Raises `NoteNotFound`. A `StorageError` that
         comes after the removal says so; the erasure is then finished by the
         next deletion or at the next start.
         """
-        await self._writer.delete(note_id)
+        await self._writer.delete(note_id, origin=origin)
 
     async def get(self, note_id: str) -> Note:
         """One note. Raises `NoteNotFound`."""

@@ -58,6 +58,7 @@ def loop_on(
         model=model,
         pipeline=pipeline,
         store=memory.conversations,
+        receipts=memory.receipts,
         context=context,
         settings=SETTINGS,
         redact=str,

@@ -10,6 +10,7 @@ from wire.v1 import gateway_pb2
 
 from guest.agent.receipts.second_chance import NOTHING_TO_ADD
 from guest.errors import AfterChangeError, ChangeUnknownError, StorageError
+from guest.gateway.sessions import Sessions
 from guest.memory.models import Receipt
 from guest.tools.base import Tool, ToolContext, ToolOutput
 from tests.support.turn_house import Change, TurnHouse, calls, save, turn_house, until
@@ -373,6 +374,56 @@ async def test_a_change_that_does_not_end_is_unknown(tmp_path: Path) -> None:
         outcome = await cancelled(house, "I like tea", begun)
         assert told(outcome) == [("saved", "unknown", "model")]
         end.set()
+
+
+async def test_the_store_settles_what_no_answer_told(tmp_path: Path) -> None:
+    """The receipt is stored with the change: an answer that is lost does not lose it."""
+    begun, end = asyncio.Event(), asyncio.Event()
+
+    def wrap(_: Tool, run: Change) -> Change:
+        async def lost(context: ToolContext, arguments: Any) -> ToolOutput:
+            output = await run(context, arguments)
+            begun.set()
+            await end.wait()
+            return output
+
+        return lost
+
+    async with turn_house(tmp_path, save("Tea"), wrap=wrap) as house:
+        outcome = await cancelled(house, "I like tea", begun)
+        (note,) = await house.notes()
+        assert told(outcome) == [("saved", "done", "model")]
+        assert outcome.receipts[0].note_id == note.note_id
+        end.set()
+
+
+async def test_a_resumed_session_has_the_receipts_and_a_forgotten_one_has_none(
+    tmp_path: Path,
+) -> None:
+    async with turn_house(tmp_path, save("Tea"), "ok") as house:
+        outcome = await house.answer("hello")
+        note_id = outcome.receipts[0].note_id
+        house.replies = [
+            calls(("memory_delete", {"note_id": note_id}), ("memory_delete", {"note_id": "x"})),
+            save("Tea"),
+            calls(("forget", {"memory_id": "note-none"})),
+            "ok",
+        ]
+        second = await house.answer("hello again")
+        memory = house.memory
+        sessions = Sessions(memory.conversations, memory.receipts, memory.sessions)
+        history = await sessions.history(gateway_pb2.GetSessionRequest(session_id="s1"))
+        told_live = [*outcome.receipts, *second.receipts]
+        assert [
+            (each.turn_id, each.action, each.outcome, each.note_id, each.version, each.asked_by)
+            for each in history.receipts
+        ] == [
+            (each.turn_id, each.action, each.outcome, each.note_id, each.version, each.asked_by)
+            for each in sorted(told_live, key=lambda each: (each.turn_id, each.outcome))
+        ]
+        assert [each.searchable for each in history.receipts][:3] == ["", "", "keyword"]
+        await house.memory.sessions.forget("s1")
+        assert await house.memory.receipts.of_turns("s1", ["t1", "t2"]) == []
 
 
 async def test_a_cancelled_turn_saves_nothing_by_itself(tmp_path: Path) -> None:

@@ -107,7 +107,10 @@ class TurnHouse:
     async def _approve(self, *_: object) -> bool:
         return self.approved
 
-    async def _model(self, messages: list[ModelMessage], _: AgentInfo) -> AsyncIterator[Any]:
+    async def _model(self, messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[Any]:
+        if not info.function_tools:
+            yield "a summary of what was said"
+            return
         last = messages[-1]
         prompts = [part for part in last.parts if isinstance(part, UserPromptPart)]
         if isinstance(last, ModelRequest) and prompts:

@@ -58,6 +58,7 @@ DELETE FROM conversation_events WHERE event_id IN (
     RETURNING 1
 """
 _REST: Final = (
+    "DELETE FROM receipts WHERE session_id = ?",
     "DELETE FROM session_state WHERE session_id = ?",
     "DELETE FROM sessions WHERE session_id = ?",
 )

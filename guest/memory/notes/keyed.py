@@ -86,13 +86,13 @@ class KeyedNotes:
         note = await self._find(key)
         return None if note is None or note.superseded else note
 
-    async def clear(self, key: str) -> bool:
+    async def clear(self, key: str, origin: Origin | None = None) -> bool:
         """Delete the note for good, with its versions; false where there is none."""
         note = await self._find(key)
         if note is None:
             return False
         try:
-            await self._writer.delete(note.note_id)
+            await self._writer.delete(note.note_id, origin=origin)
         except NoteNotFound:
             return False
         return True

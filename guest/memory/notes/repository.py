@@ -10,6 +10,7 @@ from guest.errors import StorageError
 from guest.memory.models import (
     Change,
     Details,
+    MemoryAction,
     MemoryConfig,
     MemoryFull,
     Note,
@@ -18,6 +19,7 @@ from guest.memory.models import (
     Superseded,
     now,
 )
+from guest.memory.notes import receipts
 from guest.memory.storage.base import INTEGER_MAX, Database, Result, Row, Statement, Value
 from guest.memory.storage.errors import noticed
 
@@ -414,6 +416,7 @@ async def insert(database: Database, namespace: str, draft: Draft, quota: Quota)
         (
             *new,
             Statement(_INSERT, _row(namespace, draft)),
+            *receipts.of_change(namespace, draft.origin, "saved", draft.note_id),
             insert_passages(namespace, draft.note_id, draft.passages),
             quota.keep(namespace, ANOTHER_NOTE),
         )
@@ -430,6 +433,7 @@ async def update(database: Database, namespace: str, draft: Draft, quota: Quota)
     `draft` replaces, and, unless it is an undo, where that would go over `quota`.
     """
     details = draft.details
+    action: MemoryAction = "restored" if draft.change == "undo" else "updated"
     ending: list[Statement] = []
     if draft.change != "undo":
         if draft.key in FIXED:
@@ -454,6 +458,7 @@ async def update(database: Database, namespace: str, draft: Draft, quota: Quota)
             ),
             delete_passages(namespace, draft.note_id),
             insert_passages(namespace, draft.note_id, draft.passages),
+            *receipts.of_change(namespace, draft.origin, action, draft.note_id),
             *ending,
         )
     )
@@ -465,7 +470,11 @@ async def update(database: Database, namespace: str, draft: Draft, quota: Quota)
 
 
 async def delete(
-    database: Database, namespace: str, note_id: str, version: int | None = None
+    database: Database,
+    namespace: str,
+    note_id: str,
+    version: int | None = None,
+    origin: Origin | None = None,
 ) -> Passages:
     """Remove a note with everything of it; its content is to be erased afterwards.
 
@@ -479,6 +488,7 @@ async def delete(
             Statement(_DELETE, (namespace, note_id)),
             Statement(_UNREPLACE, (namespace, note_id)),
             Statement("INSERT INTO erasures (requested_at) VALUES (?)", (now(),)),
+            *receipts.of_change(namespace, origin, "deleted", note_id),
         )
     )
     return Passages(added=(), removed=_ids(results[1]))

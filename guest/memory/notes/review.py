@@ -22,6 +22,7 @@ from guest.memory.models import Note, User, at
 from guest.memory.notes import repository
 from guest.memory.notes.contradiction import content_words, likeness, may_contradict
 from guest.memory.replica.replica import Replica, Unasked
+from guest.memory.replica.search import WAIT_S
 from guest.memory.search.vectors import Ids, Scores, Snapshot
 from guest.memory.storage.base import INTEGER_MAX, Database, Row, Value
 
@@ -287,7 +288,7 @@ async def _vectors(store: Store, namespace: str) -> Snapshot | None:
         database, vectors = store.database, store.vectors
     else:
         replica = store.server.replica
-        await _freshened(replica, namespace, store.config.patience.copy_s)
+        await _freshened(replica, namespace)
         database, vectors = replica.database, replica.vectors
     model_id = store.vectorizer.model_id
     if not model_id:
@@ -300,10 +301,10 @@ async def _vectors(store: Store, namespace: str) -> Snapshot | None:
     return snapshot
 
 
-async def _freshened(replica: Replica, namespace: str, wait_s: float) -> None:
+async def _freshened(replica: Replica, namespace: str) -> None:
     """Wait for the copy to follow the server, though not for long: what it lacks is said."""
     task = replica.sync([namespace])
-    await asyncio.wait({task}, timeout=wait_s)
+    await asyncio.wait({task}, timeout=WAIT_S)
     if task.done():
         try:
             task.result()

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, cast
 
 from guest.memory import validation
-from guest.memory.models import Note, NoteNotFound, Superseded, User, now
+from guest.memory.models import Note, NoteNotFound, Origin, Superseded, User, now
+from guest.memory.notes import receipts
 from guest.memory.search.vector_store import VectorStore
 from guest.memory.storage.base import ConstraintViolated, Database, Statement, apply
 from guest.memory.storage.changes import ATTEMPTS, unexplained
@@ -76,7 +77,13 @@ class Supersession:
         self._user = user
 
     async def supersede(
-        self, note_id: str, *, reason: str, replacement_id: str, session_id: str
+        self,
+        note_id: str,
+        *,
+        reason: str,
+        replacement_id: str,
+        session_id: str,
+        origin: Origin | None = None,
     ) -> Superseded | None:
         """See `TypedNotes.supersede`."""
         if reason:
@@ -92,7 +99,8 @@ class Supersession:
                 circle = (namespace, replacement_id, note_id, session_id)
                 guards.append(Statement(_REQUIRE_REPLACEMENT, circle))
             state = (replacement_id, reason, now(), namespace, note_id)
-            if await self._apply(namespace, *guards, Statement(_SUPERSEDE, state)):
+            receipt = receipts.of_change(namespace, origin, "superseded", note_id)
+            if await self._apply(namespace, *guards, Statement(_SUPERSEDE, state), *receipt):
                 return None
         raise unexplained(f"{note_id} cannot be superseded")
 

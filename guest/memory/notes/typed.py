@@ -10,7 +10,7 @@ from typing import Final
 from guest.errors import StorageError
 from guest.memory import validation
 from guest.memory.factory import Finder, Store
-from guest.memory.models import Note, NoteType, Only, Superseded, User, now
+from guest.memory.models import Note, NoteType, Only, Origin, Superseded, User, now
 from guest.memory.notes import repository
 from guest.memory.notes.supersession import Supersession
 from guest.memory.replica.search import instead_of_server
@@ -88,6 +88,7 @@ class TypedNotes:
         reason: str = "",
         replacement_id: str = "",
         session_id: str = "",
+        origin: Origin | None = None,
     ) -> Superseded | None:
         """Let a note count no more, replaced by another one or by none. Nothing is erased.
 
@@ -97,7 +98,11 @@ class TypedNotes:
         and where notes would replace each other in a circle; `ValueError`, `StorageError`.
         """
         return await self._supersession.supersede(
-            note_id, reason=reason, replacement_id=replacement_id, session_id=session_id
+            note_id,
+            reason=reason,
+            replacement_id=replacement_id,
+            session_id=session_id,
+            origin=origin,
         )
 
     async def _relevant(self, query: str, limit: int, only: Only) -> Recalled:

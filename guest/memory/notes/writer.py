@@ -143,11 +143,13 @@ class NoteWriter:
             log.warning("notes similar to %s could not be looked up: %s", note.note_id, error.brief)
             return ()
 
-    async def delete(self, note_id: str, version: int | None = None) -> None:
+    async def delete(
+        self, note_id: str, version: int | None = None, origin: Origin | None = None
+    ) -> None:
         """See `Memory.delete`. Raises `StaleVersion` where a version is given and the note
         has another one by now."""
         try:
-            await self._deletions.run(self._delete(self._user.notes, note_id, version))
+            await self._deletions.run(self._delete(self._user.notes, note_id, version, origin))
         except NoteNotFound:
             if version is None:
                 raise
@@ -194,11 +196,15 @@ class NoteWriter:
         size = len(draft.text.encode())
         await self._quota.check(self._database, namespace, Used(notes, size))
 
-    async def _delete(self, namespace: str, note_id: str, version: int | None) -> None:
+    async def _delete(
+        self, namespace: str, note_id: str, version: int | None, origin: Origin | None
+    ) -> None:
         passages = Passages(added=())
         try:
             async with self._vectors.changing(namespace):
-                passages = await repository.delete(self._database, namespace, note_id, version)
+                passages = await repository.delete(
+                    self._database, namespace, note_id, version, origin
+                )
                 self._vectors.removed(namespace, passages.removed)
         except ConstraintViolated:
             raise NoteNotFound(note_id) from None

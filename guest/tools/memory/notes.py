@@ -69,7 +69,7 @@ class NoteStore(Protocol):
         expected_version: int | None = None,
     ) -> Updated: ...
 
-    async def delete(self, note_id: str) -> None: ...
+    async def delete(self, note_id: str, origin: Origin) -> None: ...
 
     async def get(self, note_id: str) -> Note: ...
 
@@ -179,9 +179,10 @@ class _MemoryTools:
             only=Only(session_id=context.session_id),
         )
         count = len(found.hits)
+        parts = () if context.actor == "user" else passages(found.hits)
         return ToolOutput(
             data=[_result(hit) for hit in found.hits],
-            notes=(*found.warnings, *marks(found.hits), *passages(found.hits)),
+            notes=(*found.warnings, *marks(found.hits), *parts),
             summary=f"{count} result{'' if count == 1 else 's'}",
             count=count,
             material=material_of(found.hits),
@@ -263,7 +264,7 @@ class _MemoryTools:
         note_id = changeable(arguments.note_id)
         try:
             await self._seen(context, note_id)
-            await self._memory.delete(note_id)
+            await self._memory.delete(note_id, origin_of(context, ""))
         except NoteNotFound:
             raise not_found(note_id) from None
         message = f"Deleted: [id: {note_id}]"
@@ -274,9 +275,10 @@ class _MemoryTools:
         )
 
     async def _seen(self, context: ToolContext, note_id: str) -> Note:
-        """The note. Raises `NoteNotFound` also where only another session sees it."""
+        """The note. Raises `NoteNotFound` also where only another session sees it; a person
+        who administers their memory sees them all."""
         note = await self._memory.get(note_id)
-        if note.details.scope_session not in ("", context.session_id):
+        if context.actor != "user" and note.details.scope_session not in ("", context.session_id):
             raise NoteNotFound(note_id)
         return note
 

@@ -64,7 +64,7 @@ class Typed(Protocol):
     ) -> Recalled: ...
 
     async def supersede(
-        self, note_id: str, *, reason: str, replacement_id: str, session_id: str
+        self, note_id: str, *, reason: str, replacement_id: str, session_id: str, origin: Origin
     ) -> Superseded | None: ...
 
 
@@ -245,6 +245,7 @@ class _TypedTools:
                 reason=arguments.reason.strip(),
                 replacement_id=replacement_id,
                 session_id=self._session(context),
+                origin=origin_of(context, ""),
             )
         except NoteNotFound as missing:
             what = "memory" if missing.note_id == memory_id else "replacement"

@@ -40,7 +40,7 @@ class Keyed(Protocol):
 
     async def read(self, key: str) -> Note | None: ...
 
-    async def clear(self, key: str) -> bool: ...
+    async def clear(self, key: str, origin: Origin) -> bool: ...
 
 
 class WorkingStore(Protocol):
@@ -214,7 +214,7 @@ class _WorkingTools:
 
     async def _clear(self, context: ToolContext) -> ToolOutput:
         note = await self._memory.keyed.read(SCRATCHPAD)
-        there = await self._memory.keyed.clear(SCRATCHPAD)
+        there = await self._memory.keyed.clear(SCRATCHPAD, origin_of(context, ""))
         message = "the scratchpad is cleared" if there else "the scratchpad was empty already"
         return ToolOutput(
             data={"content": "", "message": message},

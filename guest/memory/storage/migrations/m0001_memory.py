@@ -11,6 +11,8 @@ Notes:
 - `superseded_by`: NULL while a note is current; empty where it was superseded by
   nothing; else the id of the note that replaces it.
 - `accessed_at`: when `recall` last gave the note; empty: never.
+- `receipts`: what a change did in a turn of a conversation, stored in the batch of the
+  change; without any text, and gone with its session.
 - `usage`: how many notes a namespace has, and the bytes of their text in all
   versions. Triggers count, so that checking a quota reads one row.
 
@@ -149,6 +151,21 @@ STATEMENTS: Final = (
     )
     """,
     "CREATE INDEX versions_by_change ON note_versions (namespace, written_at)",
+    """
+    CREATE TABLE receipts (
+        seq INTEGER PRIMARY KEY,
+        namespace TEXT NOT NULL,
+        session_id TEXT NOT NULL,
+        turn_id TEXT NOT NULL,
+        action TEXT NOT NULL,
+        outcome TEXT NOT NULL,
+        note_id TEXT NOT NULL,
+        version INTEGER NOT NULL,
+        asked_by TEXT NOT NULL,
+        created_at TEXT NOT NULL
+    )
+    """,
+    "CREATE INDEX receipts_by_turn ON receipts (session_id, turn_id)",
     """
     CREATE TABLE usage (
         namespace TEXT PRIMARY KEY,

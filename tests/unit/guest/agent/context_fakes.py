@@ -11,7 +11,6 @@ from guest.agent.turn import Pipeline
 from guest.errors import StorageError
 from guest.memory.models import Hit, Note, Only, Origin, SearchOutcome
 from guest.memory.notes.keyed import Activity
-from tests.support.settings import PATIENT
 
 Key = tuple[str, str]
 
@@ -63,7 +62,6 @@ class FakeMemory:
         self.warnings: tuple[str, ...] = ()
         self.fail: Exception | None = None
         self.asked: list[tuple[str, Only]] = []
-        self.patience = PATIENT
         self.keyed = FakeKeyed()
         self.state_of = FakeState()
 

@@ -21,7 +21,14 @@ from guest.agent.models.offline import OfflineModel
 from guest.agent.turn import TurnRequest
 from guest.agent.turn_loop import TurnLoop
 from tests.unit.guest.agent.context_fakes import builder
-from tests.unit.guest.agent.turn_fakes import CONTEXT, FakePipeline, FakeStore, Watcher, tool
+from tests.unit.guest.agent.turn_fakes import (
+    CONTEXT,
+    FakePipeline,
+    FakeReceipts,
+    FakeStore,
+    Watcher,
+    tool,
+)
 
 THOUGHT = ThinkingPart("I have saved that.")
 
@@ -74,6 +81,7 @@ async def test_parts_are_paragraphs_and_what_is_stored_was_shown(
         model=model,
         pipeline=pipeline,
         store=store,
+        receipts=FakeReceipts(),
         context=builder(pipeline, model, settings),
         settings=settings,
         redact=str,

@@ -27,6 +27,7 @@ from tests.unit.guest.agent.context_fakes import FakeMemory, builder, hit
 from tests.unit.guest.agent.turn_fakes import (
     CONTEXT,
     FakePipeline,
+    FakeReceipts,
     FakeStore,
     Text,
     Watcher,
@@ -72,6 +73,7 @@ class House:
             model=speaker,
             pipeline=self.pipeline,
             store=self.store,
+            receipts=FakeReceipts(),
             context=builder(self.pipeline, speaker, configured, self.memory),
             settings=configured,
             redact=lambda text: text.replace("s3cret", "[redacted]"),

@@ -14,7 +14,7 @@ from guest.agent.turn_loop import TurnLoop
 from guest.tools.base import ToolContext
 from tests.unit.guest.agent.context_fakes import FakeMemory, builder
 from tests.unit.guest.agent.test_summary import AWAY
-from tests.unit.guest.agent.turn_fakes import FakePipeline, FakeStore, Watcher
+from tests.unit.guest.agent.turn_fakes import FakePipeline, FakeReceipts, FakeStore, Watcher
 
 
 class House:
@@ -42,6 +42,7 @@ class House:
             model=model,
             pipeline=pipeline,
             store=self.store,
+            receipts=FakeReceipts(),
             context=builder(pipeline, model, agent, self.memory),
             settings=agent,
             redact=str,

@@ -31,7 +31,14 @@ from guest.errors import GuestError
 from guest.memory.search.tokens import tokens_of
 from guest.tools.base import Tool
 from tests.unit.guest.agent.context_fakes import FakeMemory, builder, hit, note
-from tests.unit.guest.agent.turn_fakes import CONTEXT, FakePipeline, FakeStore, Watcher, tool
+from tests.unit.guest.agent.turn_fakes import (
+    CONTEXT,
+    FakePipeline,
+    FakeReceipts,
+    FakeStore,
+    Watcher,
+    tool,
+)
 
 SECTIONS = Sections(
     "handoff " * 20, "rules " * 20, "working " * 20, "memory " * 20, "summary " * 20
@@ -241,6 +248,7 @@ class House:
             model=self.model,
             pipeline=pipeline,
             store=self.store,
+            receipts=FakeReceipts(),
             context=builder(pipeline, self.model, self.settings, self.memory),
             settings=self.settings,
             redact=str,

@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from wire.errors import WireError
 
 from guest.agent.turn import Outcome, Progress
-from guest.memory.models import Event
+from guest.memory.models import Event, Receipt
 from guest.tools.base import Approve, Arguments, Safety, Tool, ToolContext, ToolOutput, ToolResult
 
 CONTEXT = ToolContext("alice", "s1", "t1", "test")
@@ -47,6 +47,13 @@ class FakeStore:
     def texts(self, role: str, session_id: str = "s1") -> list[str]:
         lines = self.events.get(session_id, [])
         return [event.text for event in lines if event.role == role]
+
+
+class FakeReceipts:
+    """Knows of no more than it is told."""
+
+    async def settle(self, session_id: str, turn_id: str, told: Sequence[Receipt]) -> list[Receipt]:
+        return list(told)
 
 
 class FakePipeline:

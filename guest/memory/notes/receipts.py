@@ -1,0 +1,142 @@
+"""Receipts as they are stored: with the change in one batch, and by session and turn.
+
+They hold no text, so that a note which is forgotten leaves none here.
+"""
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any, Final, cast
+
+from guest.memory.models import MemoryAction, Origin, Receipt, User, now
+from guest.memory.storage.base import Database, Statement, Value, apply
+from guest.memory.storage.errors import noticed
+
+_INSERT: Final = """
+INSERT INTO receipts (namespace, session_id, turn_id, action, outcome, note_id, version, asked_by,
+                      created_at)
+    VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)
+"""
+_INSERT_OF_CHANGE: Final = """
+INSERT INTO receipts (namespace, session_id, turn_id, action, outcome, note_id, version, asked_by,
+                      created_at)
+    VALUES (?1, ?2, ?3, ?4, 'done', ?5,
+            CASE WHEN ?4 IN ('deleted', 'superseded') THEN 0
+                 ELSE (SELECT version FROM notes WHERE namespace = ?1 AND note_id = ?5) END,
+            ?6, ?7)
+"""
+_OF_TURNS: Final = """
+SELECT turn_id, action, outcome, note_id, version,
+       IFNULL((SELECT CASE WHEN EXISTS (
+                           SELECT 1 FROM chunks LEFT JOIN chunks_vec USING (chunk_id)
+                               WHERE chunks.namespace = notes.namespace
+                                   AND chunks.note_id = notes.note_id
+                                   AND chunks_vec.chunk_id IS NULL)
+                      THEN 'keyword' ELSE 'semantic' END
+               FROM notes WHERE notes.namespace = receipts.namespace
+                   AND notes.note_id = receipts.note_id), ''),
+       asked_by, created_at
+    FROM receipts WHERE namespace = ? AND session_id = ?
+        AND turn_id IN (SELECT value FROM json_each(?))
+    ORDER BY seq
+"""
+
+
+def of_change(
+    namespace: str, origin: Origin | None, action: MemoryAction, note_id: str
+) -> tuple[Statement, ...]:
+    """What stores the receipt of a change in the batch that makes it, after the note is
+    written; nothing outside of a turn."""
+    if origin is None or not origin.turn_id:
+        return ()
+    asked_by = "runtime" if origin.actor == "automatic" else "model"
+    place = (namespace, origin.session_id, origin.turn_id)
+    return (Statement(_INSERT_OF_CHANGE, (*place, action, note_id, asked_by, now())),)
+
+
+class Receipts:
+    """What memory did in the turns of one user."""
+
+    def __init__(self, database: Database, user: User) -> None:
+        self._database = database
+        self._namespace = user.notes
+
+    async def of_turns(self, session_id: str, turn_ids: Sequence[str]) -> list[tuple[str, Receipt]]:
+        """The receipts of these turns of a session, oldest first, each with its turn's id."""
+        which = (self._namespace, session_id, json.dumps(list(turn_ids)))
+        result = await self._database.execute(_OF_TURNS, which)
+        with noticed("a receipt"):
+            return [_read(row) for row in cast("tuple[tuple[Any, ...], ...]", result.rows)]
+
+    async def settle(self, session_id: str, turn_id: str, told: Sequence[Receipt]) -> list[Receipt]:
+        """Complete the receipts of a turn that ends, here and in the store.
+
+        Args:
+            session_id: Whose turn it is.
+            turn_id: The turn.
+            told: Its receipts, as far as the tools' answers tell.
+
+        Returns:
+            `told`, where of a change that was unknown it is known by now that it was made.
+            What no change has stored (failures, and what was there already) is stored.
+        """
+        stored = [each for _, each in await self.of_turns(session_id, [turn_id])]
+        settled: list[Receipt] = []
+        missing: list[Receipt] = []
+        for receipt in sorted(told, key=lambda each: each.outcome == "unknown"):
+            twin = next((each for each in stored if _is_same(each, receipt)), None)
+            if twin is None:
+                missing.append(receipt)
+                settled.append(receipt)
+                continue
+            stored.remove(twin)
+            reason = "" if receipt.outcome == "unknown" else receipt.reason
+            searchable = receipt.searchable or twin.searchable
+            at = receipt.created_at
+            settled.append(replace(twin, reason=reason, searchable=searchable, created_at=at))
+        if missing:
+            place = (self._namespace, session_id, turn_id)
+            rows = (Statement(_INSERT, (*place, *_row(each))) for each in missing)
+            await apply(self._database, *rows)
+        return sorted(settled, key=lambda each: each.created_at)
+
+
+def _read(row: tuple[Any, ...]) -> tuple[str, Receipt]:
+    turn_id, action, outcome, note_id, version, searchable, asked_by, created_at = row
+    durable = outcome == "done"
+    return turn_id, Receipt(
+        action,
+        outcome,
+        note_id,
+        version,
+        searchable,
+        durable=durable,
+        asked_by=asked_by,
+        created_at=created_at,
+    )
+
+
+def _is_same(stored: Receipt, told: Receipt) -> bool:
+    """Whether both are of one change. Where its answer was lost, `told` may lack the note's
+    id and version, and whether it was made at all."""
+    same_note = told.note_id in ("", stored.note_id)
+    # A save that lacks its id may have been made under a key that was there before.
+    keyed = not told.note_id and (told.action, stored.action) == ("saved", "updated")
+    return (
+        stored.outcome == ("done" if told.outcome == "unknown" else told.outcome)
+        and stored.asked_by == told.asked_by
+        and (stored.action == told.action or keyed)
+        and same_note
+        and told.version in (0, stored.version)
+    )
+
+
+def _row(receipt: Receipt) -> tuple[Value, ...]:
+    return (
+        receipt.action,
+        receipt.outcome,
+        receipt.note_id,
+        receipt.version,
+        receipt.asked_by,
+        receipt.created_at,
+    )
