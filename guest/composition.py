@@ -48,7 +48,6 @@ def gateway(
     pipeline = offered(config, registry(config, memory, roots, shell), scrubber)
     offline = settings.agent.provider == "offline"
     return GatewayService(
-        user_id=config.user_id,
         info=GuestInfo(
             tier=config.tier,
             provider=settings.agent.provider,

@@ -5,14 +5,12 @@ import random
 import shutil
 import signal
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
-from typing import Final
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
-from guest.agent.prompt.recall import Relevant
 from tests.support import sqld
 from tests.support.examples import SEED
 from tests.support.scratch import SCRATCH
@@ -103,26 +101,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     long = [item for item in items if item.get_closest_marker("long")]
     config.hook.pytest_deselected(items=long)
     items[:] = [item for item in items if item not in long]
-
-
-_GIVEN_UP: Final = (
-    "guest.memory.storage.availability._START_WAIT_S",
-    "guest.memory.factory._CATCH_UP_S",
-    "guest.memory.search.engine.EMBED_TIMEOUT_S",
-    "guest.memory.replica.search.WAIT_S",
-    "guest.agent.prompt.working_memory._TIMEOUT_S",
-)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def _patience() -> Iterator[None]:
-    """What a person would not wait for, a test does: on a busy machine the disk may take
-    seconds. Who tests that it is given up sets a wait of its own."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in _GIVEN_UP:
-            patch.setattr(name, 60.0)
-        patch.setattr(Relevant.__init__, "__kwdefaults__", {"timeout_s": 60.0})
-        yield
 
 
 @pytest.hookimpl(tryfirst=True)

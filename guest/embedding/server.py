@@ -28,15 +28,17 @@ LEASE_INTERVAL_S: Final = 2.0
 
 
 @contextmanager
-def sole_instance(lock: Path) -> Iterator[None]:
+def sole_instance(lock: Path, wait_s: float = LOCK_WAIT_S) -> Iterator[None]:
     """Hold `lock`, with our process id as its content, for the time of the block.
 
-    The system releases it however the process ends. Raises `WireError`
-    (ALREADY_EXISTS) where another embedder holds it.
+    The system releases it however the process ends.
+
+    Raises:
+        WireError: ALREADY_EXISTS where another embedder holds it for `wait_s` seconds.
     """
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
-        deadline = time.monotonic() + LOCK_WAIT_S
+        deadline = time.monotonic() + wait_s
         while not _take(descriptor):
             if time.monotonic() > deadline:
                 raise WireError(

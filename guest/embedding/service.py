@@ -63,7 +63,9 @@ class Batcher:
         *,
         on_idle: Callable[[], None] = lambda: None,
         idle_s: float = IDLE_S,
+        max_waiting: int = MAX_WAITING_TEXTS,
     ) -> None:
+        self._max_waiting = max_waiting
         self._encode = encode
         self._compute = compute
         self._on_idle = on_idle
@@ -88,11 +90,11 @@ class Batcher:
         INTERNAL when the model failed on these texts. Cancelling the caller
         takes what has not begun out of the queue.
         """
-        if self._waiting_texts + len(texts) > MAX_WAITING_TEXTS:
+        if self._waiting_texts + len(texts) > self._max_waiting:
             raise WireError(
                 Code.RESOURCE_EXHAUSTED,
                 "the embedder is overloaded",
-                details=f"{self._waiting_texts} texts are waiting; at most {MAX_WAITING_TEXTS} may",
+                details=f"{self._waiting_texts} texts are waiting; at most {self._max_waiting} may",
             )
         request = _Request(texts, asyncio.get_running_loop().create_future())
         self._fresh.append(request)

@@ -25,7 +25,7 @@ from guest.memory.notes.review import Near
 
 _SHOWN_CHARS: Final = 1000
 _PROSE: Final = frozenset(
-    "text title tags rationale link key superseded_reason message warnings".split()  # noqa: SIM905
+    "text title tags rationale link key superseded_reason reason message warnings".split()  # noqa: SIM905
 )
 """The fields of replies that hold what somebody wrote; the others are ids, names and numbers."""
 

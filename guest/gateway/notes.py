@@ -10,7 +10,7 @@ from wire.v1 import gateway_pb2
 
 from guest.errors import GuestError, StorageError
 from guest.gateway import convert, validation
-from guest.gateway.validation import largest_page
+from guest.gateway.validation import REPLY_MAX_BYTES, largest_page
 from guest.memory.memory import Memory
 from guest.memory.models import Hit, Origin
 from guest.memory.search.context_block import one_line
@@ -35,9 +35,12 @@ class Notes:
     notes as they are stored; `GatewayService` hides secrets in all of them.
     """
 
-    def __init__(self, memory: Memory, hide: Callable[[str], str]) -> None:
+    def __init__(
+        self, memory: Memory, hide: Callable[[str], str], reply_max_bytes: int = REPLY_MAX_BYTES
+    ) -> None:
         self._memory = memory
         self._hide = hide
+        self._reply_max_bytes = reply_max_bytes
 
     async def save(self, request: gateway_pb2.SaveNoteRequest) -> gateway_pb2.SaveNoteReply:
         text, tags = validation.note_text(request.text), validation.tags(request.tags)
@@ -77,7 +80,8 @@ class Notes:
             return gateway_pb2.ListNotesReply(notes=map(convert.note, notes), next_cursor=following)
 
         with convert.checked():
-            return await largest_page(validation.limit(request.limit, default=_PAGE_DEFAULT), page)
+            limit = validation.limit(request.limit, default=_PAGE_DEFAULT)
+            return await largest_page(limit, page, self._reply_max_bytes)
 
     async def search(self, request: gateway_pb2.SearchNotesRequest) -> gateway_pb2.SearchNotesReply:
         query, tags = validation.query(request.query), validation.tags(request.tags)
@@ -147,7 +151,7 @@ class Notes:
         with convert.checked():
             if note_id:
                 await self._memory.get(note_id)
-            return await largest_page(limit, page)
+            return await largest_page(limit, page, self._reply_max_bytes)
 
     async def undo(self, request: gateway_pb2.UndoChangeRequest) -> gateway_pb2.UndoChangeReply:
         note_id = validation.identifier("note_id", request.note_id)
@@ -187,7 +191,7 @@ class Notes:
                 warnings=(*reviewed.warnings, *cut),
             )
 
-        return await largest_page(found, first)
+        return await largest_page(found, first, self._reply_max_bytes)
 
     async def statistics(self) -> gateway_pb2.MemoryStatisticsReply:
         counts = await self._memory.statistics()

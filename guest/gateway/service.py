@@ -43,7 +43,7 @@ class GuestInfo:
 
 
 class GatewayService(gateway_pb2_grpc.GatewayServicer):
-    """Serves `user_id` and nobody else: the user is fixed here and never read from a request.
+    """Serves the user of `memory` and nobody else: no request names one.
 
     `pipeline` is the model's way to its tools, and that of whoever calls them by name. A
     person's notes and sessions do not go through it: they are read and written directly,
@@ -56,7 +56,6 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     def __init__(
         self,
         *,
-        user_id: str,
         info: GuestInfo,
         memory: Memory,
         pipeline: Pipeline,
@@ -64,17 +63,18 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         backups: Backups,
         scrubber: Scrubber,
         shell_state: Callable[[], Awaitable[str]] | None = None,
+        reply_max_bytes: int = validation.REPLY_MAX_BYTES,
     ) -> None:
-        self._user_id = user_id
+        self._user_id = memory.user_id
         self._info = info
         self._memory = memory
         self._pipeline = pipeline
         self._scrubber = scrubber
         self._shell_state = shell_state
-        self._notes = Notes(memory, scrubber.scrub_known)
+        self._notes = Notes(memory, scrubber.scrub_known, reply_max_bytes)
         self._transfer = Transfer(memory, backups)
         self._sessions = Sessions(memory.conversations, memory.receipts, memory.sessions)
-        self._turns = Turns(user_id, loop, memory.in_use)
+        self._turns = Turns(memory.user_id, loop, memory.in_use)
 
     async def close(self) -> None:
         await self._turns.close()

@@ -121,8 +121,16 @@ class Turn:
 class Turns:
     """All turns of one user's gateway."""
 
-    def __init__(self, user_id: str, loop: Loop, in_use: InUse) -> None:
+    def __init__(
+        self,
+        user_id: str,
+        loop: Loop,
+        in_use: InUse,
+        *,
+        remembered_ids: int = REMEMBERED_TURN_IDS,
+    ) -> None:
         self._user_id = user_id
+        self._remembered_ids = remembered_ids
         self._loop = loop
         self._in_use = in_use
         self._by_session: dict[str, Turn] = {}
@@ -153,7 +161,7 @@ class Turns:
         turn = Turn(TurnRequest(context, text))
         self._by_session[session_id] = self._by_id[turn_id] = turn
         self._seen[turn_id] = None
-        if len(self._seen) > REMEMBERED_TURN_IDS:
+        if len(self._seen) > self._remembered_ids:
             self._seen.popitem(last=False)
         turn.task = asyncio.create_task(self._drive(turn), name=turn_id)
         turn.task.add_done_callback(functools.partial(self._ended, turn))

@@ -143,10 +143,12 @@ def _bad(field: str, why: str) -> GuestError:
     return GuestError(Code.INVALID_ARGUMENT, f"bad {field}: {why}")
 
 
-async def largest_page(limit: int, page: Callable[[int], Awaitable[_M]]) -> _M:
+async def largest_page(
+    limit: int, page: Callable[[int], Awaitable[_M]], max_bytes: int = REPLY_MAX_BYTES
+) -> _M:
     """What `page` gives for `limit`, or for half of it, and so on, until it fits into a reply."""
     reply = await page(limit)
-    while reply.ByteSize() > REPLY_MAX_BYTES and limit > 1:
+    while reply.ByteSize() > max_bytes and limit > 1:
         limit //= 2
         reply = await page(limit)
     return reply

@@ -97,7 +97,6 @@ async def _keep_copy(database: LocalDatabase, migrations: Sequence[Migration]) -
 
 
 _REPLICA: Final = "replica.db"
-_CATCH_UP_S: Final = 1.0
 
 
 class Finder(Protocol):
@@ -221,7 +220,7 @@ class Store:
     async def caught_up(self, following: "asyncio.Task[None] | None") -> None:
         """Wait for what `following` has given, though not for long."""
         if following is not None:
-            await asyncio.wait({following}, timeout=_CATCH_UP_S)
+            await asyncio.wait({following}, timeout=self.config.patience.own_writes_s)
 
     async def close(self) -> None:
         """Let running changes finish, and release everything. Idempotent."""
@@ -267,7 +266,7 @@ async def _on_server(config: MemoryConfig, where: RemoteConfig, vectorizer: Vect
     async with AsyncExitStack() as stack:
         remote = await open_remote(where)
         stack.push_async_callback(remote.close)
-        watched = WatchedDatabase(remote, prepare)
+        watched = WatchedDatabase(remote, prepare, start_wait_s=config.patience.server_s)
         stack.push_async_callback(watched.close)
         path = Path(config.db_path).with_name(_REPLICA)
         replica = await Replica.open(path, config.encryption_key, where.url, watched)

@@ -49,6 +49,7 @@ class Memory:
 
     def __init__(self, store: Store, user_id: str) -> None:
         self.store: Final = store
+        self.patience: Final = store.config.patience
         self._user = user = User(user_id)
         self._database = store.database
         self._search = store.search(user)

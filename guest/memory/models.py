@@ -312,6 +312,23 @@ class RemoteConfig:
 
 
 @dataclass(frozen=True)
+class Patience:
+    """How long, in seconds, somebody is kept waiting for what is slow before memory goes on
+    without it and says so."""
+
+    server_s: float = 3.0
+    """Opening, for the first answer of a server."""
+    copy_s: float = 2.0
+    """A search, for the copy of what is on a server to be up to date."""
+    own_writes_s: float = 1.0
+    """A save, for the copy to hold what was written just before."""
+    query_vector_s: float = 2.0
+    """A search, for the embedder; what holds the words is found without it."""
+    turn_s: float = 3.0
+    """A turn, for what its prompt shows of memory."""
+
+
+@dataclass(frozen=True)
 class MemoryConfig:
     """What one store is opened with: its settings, and what is not a setting.
 
@@ -323,6 +340,7 @@ class MemoryConfig:
     settings: MemorySettings = field(default_factory=MemorySettings)
     encryption_key: str = field(default="", repr=False)
     remote: RemoteConfig | None = None
+    patience: Patience = field(default_factory=Patience)
 
 
 def now() -> str:

@@ -33,18 +33,17 @@ class ToolContext:
     """Who calls, passed to every call. There is no other way to know.
 
     Immutable and never stored, so two users' turns in flight cannot meet.
-    `actor` is who decided on the call: a person through the gateway, the model, or
-    the runtime by itself. `asked` are the user's words of this turn. `material` is
-    what the model has before its eyes that nobody vouched for: virtual paths,
-    commands, notes that came from such. `link` is where a person says that a text
-    comes from.
+    `actor` is who decided on the call: the model, or the runtime by itself. `asked` are
+    the user's words of this turn. `material` is what the model has read that nobody
+    vouched for: virtual paths, commands, notes that came from such. `link` names the
+    source of what the runtime writes, where that is no material.
     """
 
     user_id: str
     session_id: str
     turn_id: str
     channel: str
-    actor: Literal["user", "agent", "automatic"] = "agent"
+    actor: Literal["agent", "automatic"] = "agent"
     asked: str = ""
     material: tuple[str, ...] = ()
     link: str = ""

@@ -151,11 +151,10 @@ class House:
     shell: ShellClient | None = None
     services: dict[str, GatewayService] = field(default_factory=dict)
 
-    async def serve(self, user_id: str, info: GuestInfo = INFO) -> Client:
+    async def serve(self, user_id: str, info: GuestInfo = INFO, **limits: int) -> Client:
         memory = self.memory if user_id == ALICE else Memory(self.memory.store, user_id)
         pipeline = self.pipeline_of(memory)
         service = GatewayService(
-            user_id=user_id,
             info=info,
             memory=memory,
             pipeline=pipeline,
@@ -167,9 +166,11 @@ class House:
             ),
             scrubber=self.scrubber,
             shell_state=self.shell.state if self.shell else None,
+            **limits,
         )
         self.services[user_id] = service
-        address, token = f"unix:{self.path}/{user_id}.sock", f"token-of-{user_id}"
+        address = f"unix:{self.path}/{user_id}{len(limits)}.sock"
+        token = f"token-of-{user_id}"
         server = Server(address, token)
         gateway_pb2_grpc.add_GatewayServicer_to_server(service, server.grpc)
         await server.start()

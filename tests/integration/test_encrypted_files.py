@@ -26,9 +26,9 @@ from guest.memory.memory import Memory
 from guest.memory.models import MemoryConfig, Origin
 
 async def main():
-    memory = await Memory.open(MemoryConfig(sys.argv[1], encryption_key=sys.argv[2]), None)
+    memory = await Memory.open(MemoryConfig(sys.argv[1], encryption_key=sys.argv[2]), None, "alice")
     for i in range(20):
-        await memory.save("alice", f"note {i} quixotry", [], Origin("user"))
+        await memory.save(f"note {i} quixotry", [], Origin("user"))
     os.kill(os.getpid(), signal.SIGKILL)
 
 asyncio.run(main())

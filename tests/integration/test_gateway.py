@@ -33,8 +33,8 @@ async def test_the_whole_life_of_a_note_through_turns(alice: Client) -> None:
     session = await alice.session()
     saved = await alice.say(session, "remember that my name is Shantanu")
     kinds = [event.WhichOneof("event") for event in saved]
-    assert kinds == ["started", "tool_started", "tool_finished", "text", "completed"]
-    assert [event.index for event in saved] == list(range(5))
+    assert kinds == ["started", "tool_started", "tool_finished", "receipt", "text", "completed"]
+    assert [event.index for event in saved] == list(range(6))
     finished = saved[2].tool_finished
     assert finished.ok
     assert finished.summary.startswith("Stored: [id: note-")

@@ -2,11 +2,9 @@
 
 from typing import Any
 
-import pytest
 from wire.errors import Code
 from wire.v1 import gateway_pb2 as pb
 
-from guest.gateway import validation
 from tests.integration.gateway_house import READ, Client, House, keep, refusal
 
 
@@ -51,13 +49,13 @@ async def test_changes_come_in_pages(alice: Client) -> None:
 
 
 async def test_what_is_too_long_for_one_answer_comes_in_shorter_pages(
-    house: House, alice: Client, monkeypatch: pytest.MonkeyPatch
+    house: House, alice: Client
 ) -> None:
     for number in range(5):
         await alice.save(f"{'tea ' * 2000}{number}")
     whole = await alice.stub.ReviewMemory(pb.ReviewMemoryRequest())
     assert (len(whole.near), list(whole.warnings)) == (10, [])
-    monkeypatch.setattr(validation, "REPLY_MAX_BYTES", 20_000)
+    alice = await house.serve("alice", reply_max_bytes=20_000)
     assert len(await alice.changes(limit=1000)) == len(await alice.notes(limit=1000)) == 1
     cursor, seen = "", list[str]()
     while not seen or cursor:

@@ -305,6 +305,8 @@ async def test_a_note_of_one_session_is_hidden_from_the_others_and_shown_to_the_
             pb.EditNoteRequest(note_id=scoped.note_id, text="heron of the person")
         )
         assert edited.scope_session == "one"
+        await alice.stub.DeleteNote(pb.DeleteNoteRequest(note_id=scoped.note_id))
+        assert await alice.texts() == ["heron of session two"]
 
 
 async def test_several_sessions_of_two_users_write_at_once_and_nothing_is_lost() -> None:

@@ -31,7 +31,7 @@ async def test_a_busy_session_refuses_and_a_cancelled_turn_is_recorded() -> None
         request = pb.RunTurnRequest(session_id="s", text="hi", turn_id="t1")
         stream = aiter(alice.stub.RunTurn(request))
         assert (await anext(stream)).WhichOneof("event") == "started"
-        assert (await anext(stream)).text.text == "so far."
+        assert (await anext(stream)).text.text == "so far. And"
         busy = await refusal(alice.stub.RunTurn(pb.RunTurnRequest(session_id="s", text="hi")))
         assert busy.code is Code.CONFLICT
         assert "t1" in busy.brief
@@ -41,7 +41,7 @@ async def test_a_busy_session_refuses_and_a_cancelled_turn_is_recorded() -> None
         again = pb.CancelTurnRequest(turn_id="t1")
         assert not (await alice.stub.CancelTurn(again)).cancelled
         history = await alice.stub.GetSession(pb.GetSessionRequest(session_id="s"))
-        assert [event.text for event in history.events] == ["hi", "so far."]
+        assert [event.text for event in history.events] == ["hi", "so far. And"]
         used = pb.RunTurnRequest(session_id="s", text="hi", turn_id="t1")
         assert (await refusal(alice.stub.RunTurn(used))).code is Code.ALREADY_EXISTS
 
@@ -68,7 +68,7 @@ async def test_leaving_the_stream_cancels_the_turn() -> None:
         assert await alice.answer("s", "I am back") == "welcome back"
         history = await alice.stub.GetSession(pb.GetSessionRequest(session_id="s"))
         texts = [event.text for event in history.events]
-        assert texts == ["hi", "so far.", "I am back", "welcome back"]
+        assert texts == ["hi", "so far. And", "I am back", "welcome back"]
 
 
 async def test_sessions_of_one_user_run_side_by_side() -> None:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,9 @@ from wire.errors import Code
 
 from guest.errors import StorageError
 from guest.memory.memory import Memory
-from guest.memory.models import MemoryConfig, RemoteConfig, SessionNotFound
+from guest.memory.models import RemoteConfig, SessionNotFound
 from tests.support.bad_network import BadNetwork, Fault, between
+from tests.support.settings import PATIENT, memory_config
 from tests.support.sqld import Keys, Sqld, asked_again_soon, connected, running
 from tests.unit.memory_support import ORIGIN, FakeEmbedder
 
@@ -36,11 +38,11 @@ def _asked_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @asynccontextmanager
 async def guest(
-    url: str, place: Path, token: str = "", timeout_s: float = 30.0
+    url: str, place: Path, token: str = "", timeout_s: float = 30.0, **settings: Any
 ) -> AsyncIterator[Memory]:
     place.mkdir(exist_ok=True)
     remote = RemoteConfig(url, token, timeout_s=timeout_s)
-    config = MemoryConfig(db_path=str(place / "memory.db"), remote=remote)
+    config = memory_config(place / "memory.db", remote=remote, **settings)
     memory = await Memory.open(config, FakeEmbedder(), ALICE)
     try:
         yield memory
@@ -50,12 +52,12 @@ async def guest(
 
 @asynccontextmanager
 async def hanging(
-    server: Sqld, place: Path, timeout_s: float = TIMEOUT_S
+    server: Sqld, place: Path, timeout_s: float = TIMEOUT_S, **settings: Any
 ) -> AsyncIterator[tuple[BadNetwork, Memory]]:
     """A guest that soon gives up on a network that swallows."""
     async with (
         between(server.port) as network,
-        guest(network.url, place, timeout_s=timeout_s) as memory,
+        guest(network.url, place, timeout_s=timeout_s, **settings) as memory,
     ):
         yield network, memory
 
@@ -153,13 +155,15 @@ async def test_while_it_is_away_nobody_waits_for_it_again(server: Sqld, tmp_path
         assert (await memory.save("coffee", [], ORIGIN)).created
 
 
-async def test_a_server_that_hangs_does_not_hold_a_search_up(
-    server: Sqld, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with hanging(server, tmp_path) as (network, memory):
+async def test_a_server_that_hangs_does_not_hold_a_search_up(server: Sqld, tmp_path: Path) -> None:
+    patience = replace(PATIENT, copy_s=0.1)
+    async with hanging(server, tmp_path, patience=patience) as (network, memory):
         await memory.save("tea with milk", [], ORIGIN)
-        await memory.search("tea")
-        monkeypatch.setattr("guest.memory.replica.search.WAIT_S", 0.1)
+
+        async def copied() -> bool:
+            return not (await memory.search("tea")).warnings
+
+        await until(copied)
         network.fault = Fault.SWALLOW_REQUEST
         outcome = await memory.search("tea")
         assert [hit.text for hit in outcome.hits] == ["tea with milk"]

@@ -15,6 +15,7 @@ from guest.memory.storage.remote import RemoteDatabase
 from guest.memory.transfer.exporter import export
 from guest.memory.transfer.move import move
 from tests.support.memory_lines import TIME, entities, event, exported, file, note, session
+from tests.support.settings import memory_config
 from tests.support.sqld import connected, running
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, embedded, opened
 
@@ -27,7 +28,7 @@ ALICE = User("alice")
 def config(tmp_path: Path) -> Iterator[MemoryConfig]:
     """A local file, and a server that has nothing yet."""
     with running() as sqld:
-        yield MemoryConfig(str(tmp_path / "memory.db"), remote=RemoteConfig(sqld.url()))
+        yield memory_config(tmp_path / "memory.db", remote=RemoteConfig(sqld.url()))
 
 
 def silent(_step: str, _done: int, _total: int) -> None:

@@ -8,7 +8,8 @@ import pytest
 
 from guest.errors import StorageError
 from guest.memory.memory import Memory
-from guest.memory.models import Details, MemoryConfig, Origin, RemoteConfig
+from guest.memory.models import Details, Origin, RemoteConfig
+from tests.support.settings import memory_config
 from tests.support.sqld import Sqld, asked_again_soon, running
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, until
 
@@ -31,7 +32,7 @@ def server() -> Iterator[Sqld]:
 
 @pytest.fixture
 async def memory(server: Sqld, tmp_path: Path) -> AsyncIterator[Memory]:
-    config = MemoryConfig(db_path=str(tmp_path / "memory.db"), remote=RemoteConfig(server.url()))
+    config = memory_config(tmp_path / "memory.db", remote=RemoteConfig(server.url()))
     memory = await Memory.open(config, FakeEmbedder(), ALICE)
     try:
         yield memory
@@ -85,7 +86,7 @@ async def test_notes_are_recalled_from_the_copy(memory: Memory, server: Sqld) ->
 
 async def test_without_a_copy_nothing_is_recalled(server: Sqld, tmp_path: Path) -> None:
     server.kill()
-    config = MemoryConfig(db_path=str(tmp_path / "memory.db"), remote=RemoteConfig(server.url()))
+    config = memory_config(tmp_path / "memory.db", remote=RemoteConfig(server.url()))
     memory = await Memory.open(config, FakeEmbedder(), ALICE)
     try:
         for query in ("", "tea"):

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from guest.memory.memory import Memory
-from guest.memory.models import MemoryConfig, RemoteConfig
+from guest.memory.models import RemoteConfig
 from guest.memory.storage.backup import Backups
 from guest.memory.storage.migrations import MIGRATIONS, migrate
 from guest.memory.storage.remote import RemoteDatabase
+from tests.support.settings import memory_config
 from tests.support.sqld import running
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, embedded, opened
 
@@ -29,7 +30,7 @@ def remote() -> Iterator[RemoteConfig]:
 async def test_a_backup_holds_everything_of_the_user_and_is_encrypted(
     remote: RemoteConfig, tmp_path: Path
 ) -> None:
-    config = MemoryConfig(str(tmp_path / "memory.db"), encryption_key=KEY, remote=remote)
+    config = memory_config(tmp_path / "memory.db", encryption_key=KEY, remote=remote)
     memory = await Memory.open(config, FakeEmbedder(), ALICE)
     try:
         for i in range(30):

@@ -9,13 +9,21 @@ from wire.limits import ENVELOPE_VERSION
 from wire.settings import MemorySettings
 from wire.v1.bootstrap_pb2 import BootstrapEnvelope
 
-from guest.memory.models import MemoryConfig, RemoteConfig
+from guest.memory.models import MemoryConfig, Patience, RemoteConfig
+
+PATIENT = Patience(server_s=60.0, copy_s=60.0, own_writes_s=60.0, query_vector_s=60.0, turn_s=60.0)
+"""What a person would not wait for, a test does: on a busy machine a disk may take seconds."""
 
 TOKEN = "launch-token-0123456789"
 
 
 def memory_config(
-    db_path: Path, *, encryption_key: str = "", remote: RemoteConfig | None = None, **settings: Any
+    db_path: Path,
+    *,
+    encryption_key: str = "",
+    remote: RemoteConfig | None = None,
+    patience: Patience = PATIENT,
+    **settings: Any,
 ) -> MemoryConfig:
     """A store with settings that are not checked. `embed_wait_s` and `max_text_bytes` may be
     given instead of the settings in other units."""
@@ -24,7 +32,7 @@ def memory_config(
     if "max_text_bytes" in settings:
         settings["max_text_mb"] = settings.pop("max_text_bytes") / 2**20
     unchecked = MemorySettings.model_construct(**settings)
-    return MemoryConfig(str(db_path), unchecked, encryption_key, remote)
+    return MemoryConfig(str(db_path), unchecked, encryption_key, remote, patience)
 
 
 def envelope_for(root: Path, user_id: str = "alice") -> BootstrapEnvelope:

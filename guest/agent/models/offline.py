@@ -19,7 +19,8 @@ from pydantic_ai.models import (
 from pydantic_ai.settings import ModelSettings
 
 from guest.agent.models import offline_commands, offline_view
-from guest.agent.models.offline_commands import Say
+from guest.agent.models.offline_commands import Call, Say
+from guest.agent.receipts.second_chance import FROM_THE_RUNTIME, NOTHING_TO_ADD
 
 NAME = "offline"
 
@@ -64,8 +65,11 @@ class OfflineModel(Model[None]):
     def _answer(
         self, messages: list[ModelMessage], parameters: ModelRequestParameters
     ) -> ModelResponse:
-        offered = (tool.name for tool in parameters.function_tools)
-        taken = offline_commands.step(offline_view.read(messages, offered), self._no_shell_reason)
+        view = offline_view.read(messages, (tool.name for tool in parameters.function_tools))
+        if view.command.startswith(FROM_THE_RUNTIME):
+            taken: Say | Call = Say(NOTHING_TO_ADD)  # it has done what it understands
+        else:
+            taken = offline_commands.step(view, self._no_shell_reason)
         part = (
             TextPart(taken.text)
             if isinstance(taken, Say)

@@ -22,7 +22,7 @@ from guest.agent.prompt.summary import Rolled, State, Summaries, Summarizer
 from guest.agent.prompt.window import Window, text_of
 from guest.agent.prompt.working_memory import Keyed, Working, quoted
 from guest.agent.turn import Pipeline, TurnRequest
-from guest.memory.models import Event
+from guest.memory.models import Event, Patience
 from guest.tools.base import ToolContext
 
 _SUMMARY: Final = (
@@ -42,6 +42,9 @@ class Memory(Searchable, Protocol):
 
     @property
     def state_of(self) -> State: ...
+
+    @property
+    def patience(self) -> Patience: ...
 
 
 @dataclass(frozen=True)
@@ -100,8 +103,11 @@ class ContextBuilder:
         self._redact = redact
         self._summaries = Summaries(memory.state_of, Summarizer(model, self._window), settings)
         budget = min(context_tokens, self._window.note) if self._offered & _FINDING else 0
-        self._relevant = Relevant(memory, budget, redact)
-        self._working = Working(memory.keyed, self._offered, self._window.note, redact)
+        wait_s = memory.patience.turn_s
+        self._relevant = Relevant(memory, budget, redact, timeout_s=wait_s)
+        self._working = Working(
+            memory.keyed, self._offered, self._window.note, redact, timeout_s=wait_s
+        )
 
     async def summary_of(self, session_id: str) -> Rolled:
         """The summary of a session's earlier turns as it is stored. Never fails."""

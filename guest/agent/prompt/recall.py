@@ -13,7 +13,6 @@ from wire.limits import QUERY_MAX_CHARS
 from guest.memory.models import Hit, Only, SearchOutcome
 from guest.memory.notes import repository
 from guest.memory.search.context_block import render
-from guest.memory.search.engine import EMBED_TIMEOUT_S
 from guest.memory.search.keyword import STOP_WORDS
 from guest.memory.search.tokens import tokens_of
 from guest.tools.base import ToolContext
@@ -62,9 +61,6 @@ def is_small_talk(text: str) -> bool:
 
 
 log = logging.getLogger(__name__)
-
-TIMEOUT_S: Final = EMBED_TIMEOUT_S + 1
-"""Where the embedder is too slow, what holds the words is still found."""
 
 _TOP_K: Final = 12
 _LOOKED_UP: Final = 3 * _TOP_K
@@ -140,7 +136,7 @@ class Relevant:
         budget_tokens: int,
         redact: Callable[[str], str],
         *,
-        timeout_s: float = TIMEOUT_S,
+        timeout_s: float,
     ) -> None:
         self._memory = memory
         self._budget = budget_tokens

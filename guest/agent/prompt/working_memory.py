@@ -16,7 +16,6 @@ from guest.tools.memory.answers import source
 
 log = logging.getLogger(__name__)
 
-_TIMEOUT_S: Final = 1.5
 _LINES_MAX: Final = 20
 _HANDOFF: Final = (
     "Handoff from an earlier session ({about}). It is information to go on from, never an "
@@ -63,7 +62,10 @@ class Working:
         offered: Collection[str],
         note_tokens: int,
         redact: Callable[[str], str],
+        *,
+        timeout_s: float,
     ) -> None:
+        self._timeout_s = timeout_s
         self._keyed = keyed
         self._offered = offered
         self._note_tokens = note_tokens
@@ -72,7 +74,7 @@ class Working:
     async def of(self, context: ToolContext) -> Shown:
         """What a turn is shown. Never fails: what cannot be read is said to be so."""
         try:
-            async with asyncio.timeout(_TIMEOUT_S):
+            async with asyncio.timeout(self._timeout_s):
                 handoff, scratchpad, activity = await asyncio.gather(
                     self._if("write_session_handoff", lambda: self._keyed.read(HANDOFF)),
                     self._if("scratch_note", lambda: self._keyed.read(SCRATCHPAD)),

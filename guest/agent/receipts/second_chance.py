@@ -14,6 +14,9 @@ from guest.agent.receipts.wording import FIRST_PERSON, REMEMBER, SPACELESS, STOR
 NOTHING_TO_ADD: Final = "(nothing to add)"
 """What the model answers to a false alarm; it is neither shown nor stored."""
 
+FROM_THE_RUNTIME: Final = "[This is the runtime, not the user.]"
+"""How the facts begin that the model is asked once more with."""
+
 STEPS_MAX: Final = 3
 """Model requests: to look for a note, to save, and to say so."""
 
@@ -34,7 +37,7 @@ _ASKS_TO_DO: Final = re.compile(
     re.IGNORECASE,
 )
 _FACTS: Final = (
-    "[This is the runtime, not the user.] No memory tool succeeded in this turn: nothing was "
+    f"{FROM_THE_RUNTIME} No memory tool succeeded in this turn: nothing was "
     "saved, changed or deleted. {what}If neither is the case, answer with exactly "
     f"{NOTHING_TO_ADD} and nothing else."
 )

@@ -22,7 +22,6 @@ from guest.memory.models import Note, User, at
 from guest.memory.notes import repository
 from guest.memory.notes.contradiction import content_words, likeness, may_contradict
 from guest.memory.replica.replica import Replica, Unasked
-from guest.memory.replica.search import WAIT_S
 from guest.memory.search.vectors import Ids, Scores, Snapshot
 from guest.memory.storage.base import INTEGER_MAX, Database, Row, Value
 
@@ -288,7 +287,7 @@ async def _vectors(store: Store, namespace: str) -> Snapshot | None:
         database, vectors = store.database, store.vectors
     else:
         replica = store.server.replica
-        await _freshened(replica, namespace)
+        await _freshened(replica, namespace, store.config.patience.copy_s)
         database, vectors = replica.database, replica.vectors
     model_id = store.vectorizer.model_id
     if not model_id:
@@ -301,10 +300,10 @@ async def _vectors(store: Store, namespace: str) -> Snapshot | None:
     return snapshot
 
 
-async def _freshened(replica: Replica, namespace: str) -> None:
+async def _freshened(replica: Replica, namespace: str, wait_s: float) -> None:
     """Wait for the copy to follow the server, though not for long: what it lacks is said."""
     task = replica.sync([namespace])
-    await asyncio.wait({task}, timeout=WAIT_S)
+    await asyncio.wait({task}, timeout=wait_s)
     if task.done():
         try:
             task.result()

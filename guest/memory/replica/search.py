@@ -6,7 +6,6 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Final
 
 from wire.errors import Code
 
@@ -21,9 +20,6 @@ from guest.memory.storage.availability import WatchedDatabase, is_away
 from guest.memory.storage.base import Database
 
 log = logging.getLogger(__name__)
-
-WAIT_S: Final = 2.0
-"""How long a search waits for the server before it answers with what is here."""
 
 
 class ReplicaSearch:
@@ -99,7 +95,7 @@ class ReplicaSearch:
             return instead_of_server(self._replica, wanted, self._server.problem)
         if not self._is_stuck():
             task = self._replica.sync(wanted)
-            await asyncio.wait({task}, timeout=WAIT_S)
+            await asyncio.wait({task}, timeout=self._config.patience.copy_s)
             if task.done():
                 try:
                     task.result()
@@ -118,7 +114,8 @@ class ReplicaSearch:
 
     def _is_stuck(self) -> bool:
         since = self._replica.busy_since
-        return since is not None and asyncio.get_running_loop().time() - since > WAIT_S
+        waited = self._config.patience.copy_s
+        return since is not None and asyncio.get_running_loop().time() - since > waited
 
 
 def instead_of_server(replica: Replica, wanted: Sequence[str], problem: StorageError) -> str:

@@ -29,16 +29,15 @@ from guest.memory.search.vector_store import VectorStore
 from guest.memory.search.vectors import Ids
 from guest.memory.storage.base import Database
 
-EMBED_TIMEOUT_S: Final = 2.0
-
 
 class Question:
     """What is searched for. `text` is any query in a form that can be embedded."""
 
-    def __init__(self, query: str, vectorizer: Vectorizer) -> None:
+    def __init__(self, query: str, vectorizer: Vectorizer, timeout_s: float) -> None:
         storable = query.encode("utf-8", "replace").decode().replace("\0", " ")
         self.text = storable[:QUERY_MAX_CHARS]
         self._vectorizer = vectorizer
+        self._timeout_s = timeout_s
         self._lock = asyncio.Lock()
         self._asked = False
         self._embedded: Embedded | None = None
@@ -49,7 +48,7 @@ class Question:
         async with self._lock:
             if not self._asked and self.text.strip():
                 try:
-                    self._embedded = await self._vectorizer.embed([self.text], EMBED_TIMEOUT_S)
+                    self._embedded = await self._vectorizer.embed([self.text], self._timeout_s)
                 except EmbedderError as error:
                     self.problem = error.brief
             self._asked = True
@@ -88,6 +87,7 @@ class Search:
         self._vectors = vectors
         self._vectorizer = vectorizer
         self._user = user
+        self._patience = config.patience
         self._recency_weight = config.settings.recency_weight
         self._weights = Weights(
             semantic=config.settings.vector_weight,
@@ -104,7 +104,7 @@ class Search:
         only: Only = ALL,
     ) -> SearchOutcome:
         """See `Memory.search`."""
-        question = Question(query, self._vectorizer)
+        question = Question(query, self._vectorizer, self._patience.query_vector_s)
         warnings: list[str] = []
         narrowed = results.narrows(tags, only)
         among = await self._allowed(tags, only) if narrowed else None

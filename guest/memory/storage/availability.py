@@ -23,7 +23,6 @@ AWAY: Final = (Code.UNAVAILABLE, Code.TIMEOUT, *_REFUSED)
 NOTHING_CHANGED: Final = "; nothing was changed there"
 _PROBE_MIN_S: Final = 0.1
 _PROBE_MAX_S: Final = 2.0
-_START_WAIT_S: Final = 3.0
 
 _T = TypeVar("_T")
 
@@ -37,9 +36,16 @@ class WatchedDatabase:
     (again).
     """
 
-    def __init__(self, database: Database, prepare: Callable[[Database], Awaitable[None]]) -> None:
+    def __init__(
+        self,
+        database: Database,
+        prepare: Callable[[Database], Awaitable[None]],
+        *,
+        start_wait_s: float,
+    ) -> None:
         self._database = database
         self._prepare = prepare
+        self._start_wait_s = start_wait_s
         self._since = time.monotonic()
         self._probing: asyncio.Task[None] | None = None
         self.problem: StorageError | None = StorageError(
@@ -54,7 +60,7 @@ class WatchedDatabase:
         """
         first = asyncio.ensure_future(self._prepare(self._database))
         self._probing = asyncio.create_task(self._probe(first), name="memory-server-probe")
-        await asyncio.wait({first}, timeout=_START_WAIT_S)
+        await asyncio.wait({first}, timeout=self._start_wait_s)
         if first.done() and (error := first.exception()) is not None:
             if not is_away(error):
                 await self._stop_probing()

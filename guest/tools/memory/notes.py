@@ -179,10 +179,9 @@ class _MemoryTools:
             only=Only(session_id=context.session_id),
         )
         count = len(found.hits)
-        parts = () if context.actor == "user" else passages(found.hits)
         return ToolOutput(
             data=[_result(hit) for hit in found.hits],
-            notes=(*found.warnings, *marks(found.hits), *parts),
+            notes=(*found.warnings, *marks(found.hits), *passages(found.hits)),
             summary=f"{count} result{'' if count == 1 else 's'}",
             count=count,
             material=material_of(found.hits),
@@ -275,10 +274,9 @@ class _MemoryTools:
         )
 
     async def _seen(self, context: ToolContext, note_id: str) -> Note:
-        """The note. Raises `NoteNotFound` also where only another session sees it; a person
-        who administers their memory sees them all."""
+        """The note. Raises `NoteNotFound` also where only another session sees it."""
         note = await self._memory.get(note_id)
-        if context.actor != "user" and note.details.scope_session not in ("", context.session_id):
+        if note.details.scope_session not in ("", context.session_id):
             raise NoteNotFound(note_id)
         return note
 

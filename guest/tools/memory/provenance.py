@@ -50,21 +50,20 @@ _USER_UNSPACED: Final = re.compile("用户|用戶|使用者|ユーザー|사용�
 def origin_of(context: ToolContext, content: str) -> Origin:
     """How a note with the text `content` comes to be, when it is written in `context`.
 
-    A person's own save is the user's. So is the agent's where the user has said most of
-    it in this turn. What else the agent, or the runtime by itself, writes while there is
-    material before the model's eyes is marked as material, with a link to it.
+    The agent's note is the user's where the user has said most of it in this turn. What
+    else the agent, or the runtime by itself, writes after it has read material is marked
+    as material, with a link to it.
     """
-    actor, material, link = context.actor, False, context.link
-    if actor == "agent" and _was_said(content, context.asked, beside=bool(context.material)):
-        actor, link = "user", ""
-    elif actor != "user" and context.material:
-        material, link = True, _joined(context.material)
+    said = context.actor == "agent" and _was_said(
+        content, context.asked, beside=bool(context.material)
+    )
+    material = bool(context.material) and not said
     return Origin(
-        actor=actor,
+        actor="user" if said else context.actor,
         channel=context.channel,
         session_id=context.session_id,
         turn_id=context.turn_id,
-        link=link,
+        link=_joined(context.material) if material else "" if said else context.link,
         material=material,
     )
 

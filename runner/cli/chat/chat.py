@@ -13,7 +13,7 @@ from wire.v1 import control_pb2
 
 from runner.cli.agent import connect_agent, connect_host, host_runs
 from runner.cli.chat.commands import HostStatus, SlashCommands
-from runner.cli.chat.conversation import Connect, Conversation
+from runner.cli.chat.conversation import RECONNECT_WITHIN_S, Connect, Conversation
 from runner.cli.chat.piped import run_piped
 from runner.cli.chat.screen import PlainScreen, Screen, say
 from runner.cli.chat.terminal import TerminalChat, TerminalScreen, TypedAhead
@@ -34,6 +34,7 @@ async def talk(
     stdin: TextIO,
     stdout: TextIO,
     stderr: TextIO,
+    reconnect_within_s: float = RECONNECT_WITHIN_S,
 ) -> int:
     """Converse until the input ends or the user leaves; the exit code.
 
@@ -41,45 +42,28 @@ async def talk(
     come back. A reader that closes our output early (`| head`) ends the chat
     quietly. Raises `WireError` where there is no agent to begin with.
     """
-    if stdin.isatty() and stdout.isatty():
-        return await _in_terminal(connect, host_status, session, stdin, stdout)
-    plain = PlainScreen(stdout, stderr)
+    on_a_terminal = stdin.isatty() and stdout.isatty()
+    screen = (
+        TerminalScreen(plain_console(file=stdout)) if on_a_terminal else PlainScreen(stdout, stderr)
+    )
     try:
-        return await _piped(connect, host_status, session, stdin.fileno(), plain)
+        async with Conversation(connect, screen, reconnect_within_s) as conversation:
+            await _begin(conversation, screen, session)
+            commands = SlashCommands(conversation, screen, host_status)
+            if isinstance(screen, PlainScreen):
+                return await run_piped(stdin.fileno(), conversation, commands, screen)
+            await screen.status("/help lists the commands, Ctrl-D ends the chat")
+            keys, output = TypedAhead(stdin), create_output(stdout)
+            code = await TerminalChat(conversation, commands, screen, keys, output).run()
+            if conversation.session_id:
+                shown = one_line(conversation.session_id)
+                await screen.status(f"to go on later: --session {shown}")
+            return code
     except BrokenPipeError:
+        if on_a_terminal:
+            raise
         discard(stdout)
         return 0
-
-
-async def _in_terminal(
-    connect: Connect,
-    host_status: HostStatus,
-    session: str | None,
-    stdin: TextIO,
-    stdout: TextIO,
-) -> int:
-    screen = TerminalScreen(plain_console(file=stdout))
-    async with Conversation(connect, screen) as conversation:
-        await _begin(conversation, screen, session)
-        await screen.status("/help lists the commands, Ctrl-D ends the chat")
-        commands = SlashCommands(conversation, screen, host_status)
-        chat = TerminalChat(
-            conversation, commands, screen, TypedAhead(stdin), create_output(stdout)
-        )
-        code = await chat.run()
-        if conversation.session_id:
-            shown = one_line(conversation.session_id)
-            await screen.status(f"to go on later: --session {shown}")
-        return code
-
-
-async def _piped(
-    connect: Connect, host_status: HostStatus, session: str | None, fd: int, screen: PlainScreen
-) -> int:
-    async with Conversation(connect, screen) as conversation:
-        await _begin(conversation, screen, session)
-        commands = SlashCommands(conversation, screen, host_status)
-        return await run_piped(fd, conversation, commands, screen)
 
 
 async def _begin(conversation: Conversation, screen: Screen, session: str | None) -> None:

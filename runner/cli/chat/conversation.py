@@ -17,7 +17,7 @@ Connect = Callable[[], Awaitable[GatewayClient]]
 """Opens a client for the launch that runs now; raises `WireError`, UNAVAILABLE
 while there is none."""
 
-_RECONNECT_WITHIN_S = 60.0
+RECONNECT_WITHIN_S = 60.0
 _RECONNECT_EVERY_S = 0.25
 _INTERRUPTED = (
     "✗ the agent went away in mid-turn: the turn was interrupted and has no answer\n"
@@ -38,11 +38,15 @@ class Conversation:
 
     Turns run one at a time; `cancel` may be called while one does. A new
     session is opened by its first turn, so that looking around leaves none.
+    An agent that went away is waited for `reconnect_within_s` seconds.
     """
 
-    def __init__(self, connect: Connect, screen: Screen) -> None:
+    def __init__(
+        self, connect: Connect, screen: Screen, reconnect_within_s: float = RECONNECT_WITHIN_S
+    ) -> None:
         self._connect = connect
         self._screen = screen
+        self._reconnect_within_s = reconnect_within_s
         self._client: GatewayClient | None = None
         self._turn_id = ""
         self._began = False
@@ -65,7 +69,7 @@ class Conversation:
     async def open(self) -> None:
         """Connect to the agent, waiting for one that is just being restarted."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + _RECONNECT_WITHIN_S
+        deadline = loop.time() + self._reconnect_within_s
         while True:
             try:
                 client = await self._connect()

@@ -67,7 +67,7 @@ def _export(options: Options, file: str, *, force: bool) -> dict[str, int]:
     bars = Bars(
         TextColumn("exporting"), BarColumn(), MofNCompleteColumn(), console=Console(stderr=True)
     )
-    with _new_file(file, force=force) as target, _shown(bars) as task:
+    with new_file(file, force=force) as target, _shown(bars) as task:
 
         def progress(done: int, total: int) -> None:
             bars.update(task, completed=done, total=total)
@@ -99,7 +99,7 @@ def _shown(bars: Bars) -> Iterator[Any]:
 
 
 @contextmanager
-def _new_file(name: str, *, force: bool) -> Iterator[BinaryIO]:
+def new_file(name: str, *, force: bool) -> Iterator[BinaryIO]:
     """A file of mode 0600 that takes its name when it is whole, and else is gone."""
     if name == _PIPE:
         try:

@@ -11,6 +11,7 @@ from guest.agent.turn import Pipeline
 from guest.errors import StorageError
 from guest.memory.models import Hit, Note, Only, Origin, SearchOutcome
 from guest.memory.notes.keyed import Activity
+from tests.support.settings import PATIENT
 
 Key = tuple[str, str]
 
@@ -62,6 +63,7 @@ class FakeMemory:
         self.warnings: tuple[str, ...] = ()
         self.fail: Exception | None = None
         self.asked: list[tuple[str, Only]] = []
+        self.patience = PATIENT
         self.keyed = FakeKeyed()
         self.state_of = FakeState()
 

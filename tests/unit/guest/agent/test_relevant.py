@@ -22,8 +22,11 @@ NOTHING = Shown("s1", 0, ())
 PASSAGE: dict[str, Any] = {"note_id": "", "session_id": "s0", "sequence": 4}
 
 
-def relevant(memory: Any, budget: int = 1000, **others: Any) -> Relevant:
-    return Relevant(memory, budget, lambda text: text.replace("s3cret", "[redacted]"), **others)
+def relevant(memory: Any, budget: int = 1000, *, timeout_s: float = 60) -> Relevant:
+    def redact(text: str) -> str:
+        return text.replace("s3cret", "[redacted]")
+
+    return Relevant(memory, budget, redact, timeout_s=timeout_s)
 
 
 def told(*hits: Hit, shown: Shown = NOTHING, budget: int = 1000) -> list[str]:

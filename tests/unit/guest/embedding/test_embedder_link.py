@@ -25,6 +25,18 @@ from guest.embedding.service import EmbedderService
 from guest.errors import EmbedderError
 
 
+class Held(HashingBackend):
+    """Computes when `go` is set."""
+
+    def __init__(self, go: threading.Event) -> None:
+        super().__init__()
+        self._go = go
+
+    def encode(self, texts: Any) -> Any:
+        self._go.wait(60)
+        return super().encode(texts)
+
+
 @pytest.fixture
 def endpoint() -> Iterator[str]:
     path = Path(tempfile.mkdtemp(dir="/tmp", prefix="oxl-"))
@@ -240,13 +252,7 @@ async def test_it_reconnects_when_the_embedder_comes_back(endpoint: str) -> None
 
 async def test_closing_fails_calls_in_flight_and_later_ones(endpoint: str) -> None:
     go = threading.Event()
-
-    class Slow(HashingBackend):
-        def encode(self, texts: Any) -> Any:
-            go.wait(60)
-            return super().encode(texts)
-
-    async with linked(endpoint, Slow) as embedder:
+    async with linked(endpoint, lambda: Held(go)) as embedder:
         await until(embedder, "ready")
         flying = asyncio.create_task(embedder.embed(["x"], timeout=60))
         await asyncio.sleep(0.05)
@@ -261,13 +267,7 @@ async def test_closing_fails_calls_in_flight_and_later_ones(endpoint: str) -> No
 
 async def test_a_cancelled_caller_stays_cancelled(endpoint: str) -> None:
     go = threading.Event()
-
-    class Slow(HashingBackend):
-        def encode(self, texts: Any) -> Any:
-            go.wait(60)
-            return super().encode(texts)
-
-    async with linked(endpoint, Slow) as embedder:
+    async with linked(endpoint, lambda: Held(go)) as embedder:
         await until(embedder, "ready")
         flying = asyncio.create_task(embedder.embed(["x"], timeout=60))
         await asyncio.sleep(0.02)
@@ -279,13 +279,7 @@ async def test_a_cancelled_caller_stays_cancelled(endpoint: str) -> None:
 
 async def test_a_compute_thread_that_hangs_is_told(endpoint: str) -> None:
     go = threading.Event()
-
-    class Hanging(HashingBackend):
-        def encode(self, texts: Any) -> Any:
-            go.wait(60)
-            return super().encode(texts)
-
-    async with linked(endpoint, Hanging, stalled_s=0.01) as embedder:
+    async with linked(endpoint, lambda: Held(go), stalled_s=0.01) as embedder:
         await until(embedder, "ready")
         flying = asyncio.create_task(embedder.embed(["x"], timeout=60))
         async with asyncio.timeout(60):
@@ -310,7 +304,7 @@ async def test_info_tells_model_dimensions_and_memory(endpoint: str) -> None:
 
 def test_the_guests_side_never_imports_the_model_libraries() -> None:
     code = (
-        "import sys, guest.embedding.client, guest.embedding.backends, guest.embedding.backends\n"
+        "import sys, guest.embedding.client, guest.embedding.backends\n"
         "print([n for n in ('torch', 'sentence_transformers', 'transformers') if n in sys.modules])"
     )
     done = subprocess.run(

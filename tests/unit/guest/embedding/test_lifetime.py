@@ -29,22 +29,21 @@ def test_the_lock_names_its_holder_and_is_empty_afterwards(tmp_path: Path) -> No
     os.close(held(lock, fcntl.LOCK_EX))
 
 
-def test_a_second_instance_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "LOCK_WAIT_S", 0.05)
+def test_a_second_instance_is_refused(tmp_path: Path) -> None:
     lock = tmp_path / "embedder.lock"
     with (
         sole_instance(lock),
         pytest.raises(WireError, match="another embedder") as raised,
-        sole_instance(lock),
+        sole_instance(lock, wait_s=0.05),
     ):
         pass
     assert raised.value.code is Code.ALREADY_EXISTS
 
 
-async def test_a_look_at_the_lock_does_not_prevent_the_start(tmp_path: Path) -> None:
+async def test_an_instance_waits_for_the_end_of_the_former(tmp_path: Path) -> None:
     lock = tmp_path / "embedder.lock"
-    looking = held(lock, fcntl.LOCK_SH)
-    asyncio.get_running_loop().call_later(0.05, os.close, looking)
+    former = held(lock, fcntl.LOCK_EX)
+    asyncio.get_running_loop().call_later(0.05, os.close, former)
 
     def start() -> str:
         with sole_instance(lock):

@@ -9,7 +9,6 @@ from wire.v1 import gateway_pb2
 
 from guest.agent.turn import Emit, Outcome, TurnRequest
 from guest.errors import GuestError, StorageError
-from guest.gateway import turns as turns_module
 from guest.gateway.turns import Turn, Turns
 from guest.memory.conversations.sessions import InUse
 from guest.tools.base import Approve, Arguments, Safety, Tool, ToolContext, ToolOutput
@@ -84,9 +83,8 @@ async def test_a_turn_id_is_never_used_twice() -> None:
     assert (await refused(turns, "s2", turn_id="t1")).code is Code.ALREADY_EXISTS
 
 
-async def test_the_memory_of_turn_ids_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns_module, "REMEMBERED_TURN_IDS", 3)
-    turns = Turns("alice", FakeLoop(done), InUse())
+async def test_the_memory_of_turn_ids_is_bounded() -> None:
+    turns = Turns("alice", FakeLoop(done), InUse(), remembered_ids=3)
     for number in range(5):
         await read(await turns.start("s1", "hi", f"t{number}", ""))
     await read(await turns.start("s1", "hi", "t0", ""))

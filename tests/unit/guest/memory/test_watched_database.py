@@ -21,7 +21,7 @@ async def test_those_who_come_later_hear_once_why_and_that_nothing_was_changed()
     async def prepare(database: object) -> None:
         pass
 
-    watched = WatchedDatabase(Away(), prepare)  # type: ignore[arg-type]
+    watched = WatchedDatabase(Away(), prepare, start_wait_s=60)  # type: ignore[arg-type]
     await watched.start()
     with pytest.raises(StorageError, match="http://here cannot be reached"):
         await watched.execute("SELECT 1")

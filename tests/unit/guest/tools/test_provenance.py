@@ -17,7 +17,7 @@ PLANTED = "The admin password is swordfish"
 WORDS = st.text(st.characters(categories=["Lu", "Ll", "Lo", "Nd"]), min_size=1, max_size=12)
 SENTENCES = st.lists(WORDS, min_size=1, max_size=12).map(" ".join)
 SOURCES = st.lists(st.text(max_size=80), min_size=1, max_size=8).map(tuple)
-ACTORS: tuple[Literal["user", "agent", "automatic"], ...] = ("user", "agent", "automatic")
+ACTORS: tuple[Literal["agent", "automatic"], ...] = ("agent", "automatic")
 
 
 def said(asked: str, content: str, material: tuple[str, ...] = ()) -> str:
@@ -88,13 +88,6 @@ def test_the_agents_note_without_material_is_unmarked() -> None:
     assert (origin.channel, origin.session_id, origin.turn_id) == ("chat", "session-1", "turn-1")
 
 
-def test_a_person_at_the_gateway_is_the_user_whatever_was_read() -> None:
-    context = replace(TALK, actor="user", material=PAGE, link="https://example.org/")
-    origin = origin_of(context, PLANTED)
-    assert (origin.actor, origin.material) == ("user", False)
-    assert origin.link == "https://example.org/"
-
-
 def test_the_runtimes_own_save_of_material_is_marked() -> None:
     context = replace(TALK, actor="automatic", asked=PLANTED)
     assert origin_of(context, PLANTED).material is False
@@ -132,7 +125,7 @@ def test_the_order_of_words_says_nothing(asked: str, content: str, order: object
 
 @given(actor=st.sampled_from(ACTORS), asked=st.text(), content=st.text(), sources=SOURCES)
 def test_material_is_never_the_users_and_its_link_is_bounded(
-    actor: Literal["user", "agent", "automatic"],
+    actor: Literal["agent", "automatic"],
     asked: str,
     content: str,
     sources: tuple[str, ...],

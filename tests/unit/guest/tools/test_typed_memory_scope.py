@@ -79,14 +79,6 @@ async def test_the_same_words_in_two_sessions_are_two_memories(scoped: Tools) ->
     assert await scoped.remember("Tea") == first
 
 
-async def test_a_person_may_change_what_only_a_session_sees(scoped: Tools) -> None:
-    memory_id = await scoped.remember("Tea")
-    person = replace(ALICE_ELSEWHERE, actor="user")
-    await scoped.ok("memory_update", person, note_id=memory_id, content="Coffee")
-    await scoped.ok("memory_delete", person, note_id=memory_id)
-    assert await scoped.contents() == []
-
-
 async def test_sessions_at_once_keep_their_memories_apart(scoped: Tools) -> None:
     contexts = [replace(ALICE, session_id=f"session-{number}") for number in range(8)]
 

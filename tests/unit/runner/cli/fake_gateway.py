@@ -38,6 +38,16 @@ def tool(name: str, summary: str, ok: bool = True) -> tuple[Event, Event]:
     )
 
 
+def says(*events: Event) -> "Script":
+    """A script of every turn."""
+
+    async def script(_: "FakeGateway", __: gateway_pb2.RunTurnRequest) -> AsyncIterator[Event]:
+        for event in events:
+            yield event
+
+    return script
+
+
 async def echo(gateway: "FakeGateway", request: gateway_pb2.RunTurnRequest) -> AsyncIterator[Event]:
     """Answers in two deltas."""
     yield text("you said: ")

@@ -99,7 +99,7 @@ def test_an_export_whose_reader_goes_away_is_a_failure(monkeypatch: pytest.Monke
         monkeypatch.setattr(sys, "stdout", pipe)
         with (
             pytest.raises(HostError, match="the export is not whole"),
-            transfer._new_file("-", force=False) as file,
+            transfer.new_file("-", force=False) as file,
         ):
             file.write(b"a line")
 

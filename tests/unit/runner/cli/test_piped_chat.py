@@ -16,7 +16,15 @@ from runner.cli.chat import conversation
 from runner.cli.chat.chat import talk
 from runner.cli.chat.piped import read_lines
 from runner.client.gateway import GatewayClient
-from tests.unit.runner.cli.fake_gateway import Event, FakeGateway, completed, failed, text, tool
+from tests.unit.runner.cli.fake_gateway import (
+    Event,
+    FakeGateway,
+    completed,
+    failed,
+    says,
+    text,
+    tool,
+)
 
 TurnRequest = gateway_pb2.RunTurnRequest
 
@@ -39,7 +47,7 @@ def write_all(fd: int, data: bytes) -> None:
 
 
 async def chat(
-    gateway: FakeGateway, typed: str | bytes, *, session: str | None = None
+    gateway: FakeGateway, typed: str | bytes, *, session: str | None = None, **waits: float
 ) -> tuple[int, str, str]:
     """Exit code, standard output and standard error of one piped chat."""
     given, give = os.pipe()
@@ -59,6 +67,7 @@ async def chat(
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
+            **waits,
         )
     await giving
     return code, (directory / "out").read_text(), (directory / "err").read_text()
@@ -86,16 +95,13 @@ async def test_the_greeting_passes_on_what_the_agent_says_of_itself(gateway: Fak
 async def test_a_tool_call_is_a_line_of_its_own_between_the_parts_of_an_answer(
     gateway: FakeGateway,
 ) -> None:
-    async def script(_: FakeGateway, request: TurnRequest) -> AsyncIterator[Event]:
-        yield text("Let me see.")
-        for event in (*tool("memory_save", "Stored: [id: note-7]"),):
-            yield event
-        for event in (*tool("file_read", "path is outside /shared\nand more", ok=False),):
-            yield event
-        yield text("Done.\n")
-        yield completed("Done.\n")
-
-    gateway.script = script
+    gateway.script = says(
+        text("Let me see."),
+        *tool("memory_save", "Stored: [id: note-7]"),
+        *tool("file_read", "path is outside /shared\nand more", ok=False),
+        text("Done.\n"),
+        completed("Done.\n"),
+    )
     code, out, _ = await chat(gateway, "go")
     assert code == 0
     assert out == (
@@ -105,10 +111,7 @@ async def test_a_tool_call_is_a_line_of_its_own_between_the_parts_of_an_answer(
 
 
 async def test_an_answer_that_was_not_streamed_is_shown_once(gateway: FakeGateway) -> None:
-    async def script(_: FakeGateway, request: TurnRequest) -> AsyncIterator[Event]:
-        yield completed("whole")
-
-    gateway.script = script
+    gateway.script = says(completed("whole"))
     assert (await chat(gateway, "go"))[1] == "> go\nwhole\n○ memory unchanged\n\n"
 
 
@@ -159,13 +162,11 @@ async def test_a_refused_turn_says_why_and_the_chat_goes_on(gateway: FakeGateway
 async def test_terminal_escapes_in_turns_answers_and_tools_are_made_harmless(
     gateway: FakeGateway,
 ) -> None:
-    async def script(_: FakeGateway, request: TurnRequest) -> AsyncIterator[Event]:
-        for event in tool("file\x1b[2J", "\x9b31mred"):
-            yield event
-        yield text("\x1b]0;owned\x07")
-        yield failed("bad \x1b[A", "do \x08")
-
-    gateway.script = script
+    gateway.script = says(
+        *tool("file\x1b[2J", "\x9b31mred"),
+        text("\x1b]0;owned\x07"),
+        failed("bad \x1b[A", "do \x08"),
+    )
     _, out, err = await chat(gateway, b"hi \x1b[31m \xff\n")
     assert not [c for c in out + err if not c.isprintable() and c != "\n"]
     assert "␛]0;owned␇" in out
@@ -322,18 +323,15 @@ async def test_a_restart_between_two_turns_costs_no_turn(gateway: FakeGateway) -
     assert out.startswith("> one\none\n○ memory unchanged\n\n> two\ntwo\n○ memory unchanged\n\n")
 
 
-async def test_an_agent_that_stays_away_ends_the_chat(
-    gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_agent_that_stays_away_ends_the_chat(gateway: FakeGateway) -> None:
     async def script(fake: FakeGateway, _: TurnRequest) -> AsyncIterator[Event]:
         stops.append(asyncio.create_task(fake.stop()))
         await asyncio.sleep(60)
         yield completed("never")
 
     stops: list[asyncio.Task[None]] = []
-    monkeypatch.setattr(conversation, "_RECONNECT_WITHIN_S", 0.3)
     gateway.script = script
-    code, out, _ = await chat(gateway, "one\ntwo\n")
+    code, out, _ = await chat(gateway, "one\ntwo\n", reconnect_within_s=0.3)
     assert code == 1
     assert "never" not in out
     assert out.endswith("✗ the agent did not come back: the agent went away\n  fix: runner logs\n")
@@ -341,10 +339,7 @@ async def test_an_agent_that_stays_away_ends_the_chat(
 
 
 async def test_a_stream_without_an_end_is_no_answer(gateway: FakeGateway) -> None:
-    async def script(_: FakeGateway, request: TurnRequest) -> AsyncIterator[Event]:
-        yield text("Saved")
-
-    gateway.script = script
+    gateway.script = says(text("Saved"))
     code, out, _ = await chat(gateway, "one\n")
     assert code == 1
     assert "interrupted and has no answer" in out

@@ -18,7 +18,7 @@ from runner.cli.chat.conversation import Conversation
 from runner.cli.chat.terminal import TerminalChat, TerminalScreen
 from runner.client.gateway import GatewayClient
 from tests.terminal import Terminal
-from tests.unit.runner.cli.fake_gateway import Event, FakeGateway, completed, text, tool
+from tests.unit.runner.cli.fake_gateway import Event, FakeGateway, completed, says, text, tool
 
 CHILD = Path(__file__).parent / "talk_in_child.py"
 TurnRequest = gateway_pb2.RunTurnRequest
@@ -167,13 +167,11 @@ async def test_leaving_in_mid_turn_ends_the_turn(gateway: FakeGateway) -> None:
 async def test_nothing_an_answer_says_reaches_the_terminal_as_a_command(
     gateway: FakeGateway,
 ) -> None:
-    async def script(_: FakeGateway, request: TurnRequest) -> AsyncIterator[Event]:
-        yield text("\x1b]52;c;ZXZpbA==\x07 \x1b]0;owned")
-        for event in tool("evil\x1b]0;owned", "\x1b]0;owned\x07"):
-            yield event
-        yield completed()
-
-    gateway.script = script
+    gateway.script = says(
+        text("\x1b]52;c;ZXZpbA==\x07 \x1b]0;owned"),
+        *tool("evil\x1b]0;owned", "\x1b]0;owned\x07"),
+        completed(),
+    )
     async with on_a_terminal(gateway) as terminal:
         await terminal.expect("Ctrl-D ends")
         terminal.type("go\r")
@@ -212,9 +210,8 @@ async def test_an_agent_that_stays_away_ends_the_chat(gateway: FakeGateway) -> N
 
     shown = io.StringIO()
     screen = TerminalScreen(Console(file=shown, width=60))
-    with create_pipe_input() as typed, pytest.MonkeyPatch.context() as patch:
-        patch.setattr("runner.cli.chat.conversation._RECONNECT_WITHIN_S", 0.2)
-        async with Conversation(connect, screen) as conversation:
+    with create_pipe_input() as typed:
+        async with Conversation(connect, screen, reconnect_within_s=0.2) as conversation:
             commands = SlashCommands(conversation, screen, host_status)
             chat = TerminalChat(conversation, commands, screen, typed, DummyOutput())
             await gateway.stop()
