@@ -17,6 +17,7 @@ FACT = "my boat is called Albatross"
 @pytest.fixture
 def house(household: Household) -> Iterator[Household]:
     household.environment["OXYDRA_EMBEDDER__BACKEND"] = "none"
+    household.environment["OXYDRA_SHELL__ENABLED"] = "false"
     yield household
     household.run("stop")
 

@@ -16,6 +16,7 @@ def house() -> Iterator[Household]:
     """Two users' agents; the first one remembers something."""
     made = Household()
     made.environment["OXYDRA_EMBEDDER__BACKEND"] = "none"
+    made.environment["OXYDRA_SHELL__ENABLED"] = "false"
     for user in ("default", "bob"):
         started = made.run("--user", user, "start", "--detach")
         assert started.returncode == 0, started.stderr

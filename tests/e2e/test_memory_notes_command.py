@@ -16,6 +16,7 @@ def house() -> Iterator[Household]:
     """One agent for all tests; each of them forgets what it saved."""
     household = Household()
     household.environment["OXYDRA_EMBEDDER__BACKEND"] = "none"
+    household.environment["OXYDRA_SHELL__ENABLED"] = "false"
     household.works("start", "--detach")
     yield household
     household.run("stop")

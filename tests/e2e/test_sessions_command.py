@@ -13,6 +13,7 @@ from tests.e2e.household import Household
 @pytest.fixture
 def house(household: Household) -> Iterator[Household]:
     household.environment["OXYDRA_EMBEDDER__BACKEND"] = "hashing"
+    household.environment["OXYDRA_SHELL__ENABLED"] = "false"
     yield household
     household.run("stop")
 
