@@ -51,13 +51,19 @@ _SMALL_TALK: Final = frozenset(
 )
 
 
+_SMALL_TALK_MAX_WORDS: Final = 5
+
+
 def is_small_talk(text: str) -> bool:
-    """Whether `text` holds nothing but courtesy, assent, refusal and grammar, in any of the
-    languages in which saves are understood. A question is none, whatever its words."""
+    """Whether `text` is a few words that are all courtesy, assent or refusal, in any of the
+    languages of the guide. A question is none, nor are words of grammar alone: where there is
+    any doubt, memory is searched."""
     words = _WORDS.findall(text.casefold())
     if any(mark in text for mark in "?？") or not _ASKING.isdisjoint(words):
         return False
-    return all(word in _SMALL_TALK or word in STOP_WORDS for word in words)
+    few = len(words) <= _SMALL_TALK_MAX_WORDS
+    courteous = not words or not _SMALL_TALK.isdisjoint(words)
+    return few and courteous and all(word in _SMALL_TALK or word in STOP_WORDS for word in words)
 
 
 log = logging.getLogger(__name__)

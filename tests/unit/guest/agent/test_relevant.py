@@ -70,7 +70,17 @@ async def test_small_talk_asks_nothing(said: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "asked", ["who am I", "and then?", "yes, and tea?", "好吗？", "ok, 3", "Paul"]
+    "asked",
+    [
+        "who am I",
+        "and then?",
+        "yes, and tea?",
+        "好吗？",
+        "ok, 3",
+        "Paul",
+        "that is it",
+        "yes yes thanks ok good great",
+    ],
 )
 async def test_a_question_or_any_other_word_is_no_small_talk(asked: str) -> None:
     memory = FakeMemory([hit("tea")])
