@@ -7,11 +7,12 @@ from typing import Any, cast
 
 import aiohttp
 
-from guest.memory.models import HIT_TEXT_MAX_CHARS, MemoryConfig, Origin
-from guest.memory.notes import repository
-from guest.memory.notes.repository import Quota
+from guest.memory.models import HIT_TEXT_MAX_CHARS, MemoryConfig, Origin, User
+from guest.memory.notes.quota import Quota
+from guest.memory.notes.repository import Draft, NoteRepository
 from guest.memory.replica import sync
 from guest.memory.search import keyword, results
+from guest.memory.search.vector_store import VectorStore
 from guest.memory.storage.base import Database, Result, Statement, Value
 from guest.memory.storage.hrana_json import encoded
 
@@ -59,11 +60,12 @@ async def bare_client(url: str) -> AsyncIterator[BareClient]:
         yield BareClient(session, url)
 
 
-async def saving(namespace: str, note_id: str, text: str) -> list[Statement]:
+async def saving(user: User, note_id: str, text: str) -> list[Statement]:
     """Everything that the server is told when a note is saved."""
-    draft = repository.Draft(note_id, text, (), Origin("user"), [text])
+    draft = Draft(note_id, text, (), Origin("user"), [text])
     noted = _Noting()
-    await repository.insert(cast(Database, noted), namespace, draft, Quota.of(MemoryConfig("")))
+    database, quota = cast(Database, noted), Quota.of(MemoryConfig(""))
+    await NoteRepository(database, VectorStore(database), user, quota).insert(draft)
     return [
         Statement("PRAGMA foreign_keys = ON"),
         Statement("BEGIN IMMEDIATE"),

@@ -76,7 +76,6 @@ def _saves(
     saving: Memory, embedding: Memory, bare: BareClient, data: corpus.Corpus
 ) -> dict[str, Way]:
     texts = (f"{text} {uuid.uuid4()}" for text in itertools.cycle(data.texts))
-    namespace = User(_SAVER).notes
 
     async def save() -> None:
         await saving.save(next(texts), (), Origin("user"))
@@ -86,7 +85,7 @@ def _saves(
 
     async def bare_save() -> None:
         note_id = f"note-{uuid.uuid4()}"
-        await bare.transaction(await bare_requests.saving(namespace, note_id, next(texts)))
+        await bare.transaction(await bare_requests.saving(User(_SAVER), note_id, next(texts)))
 
     return {_SAVE: save, _SAVE_VECTOR: save_with_vector, _SAVE_BARE: bare_save}
 

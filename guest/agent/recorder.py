@@ -21,7 +21,7 @@ from guest.agent.receipts.sources import Call
 from guest.agent.toolset import TurnDeps, finished
 from guest.agent.turn import Emit, Pipeline, TurnRequest
 from guest.memory.models import Event, Receipt
-from guest.memory.storage.changes import Unbroken
+from guest.memory.storage.changes import Background
 from guest.tools.base import Approve, ToolContext, ToolResult
 
 _SUMMARY_CHARS = 200
@@ -54,8 +54,8 @@ class Run:
         self.ledger = Ledger(pipeline, approve)
         self._offered = [tool.name for tool in pipeline.tools()]
         self._store = store
-        self._storing = Unbroken()  # else what a cancelled turn was storing is stored again
-        self._changing = Unbroken()  # a change of memory that has begun is seen through
+        self._storing = Background()  # else what a cancelled turn was storing is stored again
+        self._changing = Background()  # a change of memory that has begun is seen through
         self._emit = emit
         self._earlier = earlier
         self._material = dict.fromkeys(history.material_in(earlier))

@@ -1,47 +1,42 @@
 """Opens a memory: on a local file, or on a server with a searchable copy here."""
 
-import asyncio
 import logging
 import sys
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from wire.errors import Code
 
-from guest.embedding.backends import Embedded, Embedder
+from guest.embedding.backends import Embedder
 from guest.errors import StorageError
+from guest.memory.conversations.purge import purge
 from guest.memory.conversations.sessions import InUse
 from guest.memory.conversations.store import Conversations
 from guest.memory.indexing.embedder import Vectorizer
 from guest.memory.indexing.indexer import Indexer
-from guest.memory.models import (
-    Hit,
-    MemoryConfig,
-    Only,
-    RemoteConfig,
-    SearchOutcome,
-    Statistics,
-    User,
-)
-from guest.memory.notes.statistics import statistics
+from guest.memory.models import MemoryConfig, Note, RemoteConfig, Statistics, User
+from guest.memory.notes.quota import UNBOUNDED, Quota
+from guest.memory.notes.repository import NoteRepository
 from guest.memory.replica import triggers
 from guest.memory.replica.erasure import ReplicaEraser
 from guest.memory.replica.outbox import Outbox
 from guest.memory.replica.replica import Replica
-from guest.memory.replica.search import ReplicaSearch
-from guest.memory.search.engine import Search
+from guest.memory.replica.search import ReplicaSearch, freshen, instead_of_server
+from guest.memory.search.engine import Finder, Search
 from guest.memory.search.vector_store import VectorStore
+from guest.memory.search.vectors import Snapshot
 from guest.memory.storage import copies
 from guest.memory.storage.availability import WatchedDatabase, is_away
 from guest.memory.storage.base import Database
-from guest.memory.storage.changes import Unbroken
+from guest.memory.storage.changes import Background
 from guest.memory.storage.erasure import Eraser
 from guest.memory.storage.local import LocalDatabase
 from guest.memory.storage.migrations import MIGRATIONS, Migration, found_version, migrate
+from guest.memory.storage.statistics import statistics
 
 if TYPE_CHECKING:
     from guest.memory.storage.remote import RemoteDatabase
@@ -63,7 +58,7 @@ async def open_file(config: MemoryConfig, migrations: Sequence[Migration] = MIGR
         stack.push_async_callback(database.close)
         await _keep_copy(database, migrations)
         await migrate(database, migrations)
-        await Eraser(database).finish()
+        await _finish_deletions(database)
         stack.pop_all()
     return database
 
@@ -97,23 +92,6 @@ async def _keep_copy(database: LocalDatabase, migrations: Sequence[Migration]) -
 
 
 _REPLICA: Final = "replica.db"
-
-
-class Finder(Protocol):
-    """`guest.memory.search.engine.Search`, or what stands in for it."""
-
-    async def search(
-        self,
-        query: str,
-        top_k: int,
-        tags: Sequence[str],
-        include_conversation: bool,
-        only: Only,
-    ) -> SearchOutcome: ...
-
-    async def similar(
-        self, note_id: str, embedded: Embedded, session_id: str = ""
-    ) -> tuple[Hit, ...]: ...
 
 
 @dataclass(frozen=True)
@@ -166,7 +144,7 @@ class Store:
     indexer: Indexer
     eraser: Eraser
     server: Server | None = None
-    deletions: Unbroken = field(default_factory=Unbroken)
+    background: Background = field(default_factory=Background)
     in_use: InUse = field(default_factory=InUse)
 
     def search(self, user: User) -> Finder:
@@ -212,20 +190,38 @@ class Store:
             )
         await self.server.remote.set_token(auth_token)
 
-    @property
-    def following(self) -> "asyncio.Task[None] | None":
-        """The copying of what was written to a server so far; None where all is copied."""
-        return None if self.server is None else self.server.replica.following
+    def notes(self, user: User) -> NoteRepository:
+        """The notes of one user, where they are written."""
+        return NoteRepository(self.database, self.vectors, user, Quota.of(self.config))
 
-    async def caught_up(self, following: "asyncio.Task[None] | None") -> None:
-        """Wait for what `following` has given, though not for long."""
-        if following is not None:
-            await asyncio.wait({following}, timeout=self.config.patience.own_writes_s)
+    async def read_notes(
+        self, user: User, reading: Callable[[NoteRepository], Awaitable[list[Note]]]
+    ) -> tuple[list[Note], str]:
+        """What `reading` gives: of the store, or of the copy while the server is away, with
+        what is to be said of that."""
+        try:
+            return await reading(self.notes(user)), ""
+        except StorageError as error:
+            if self.server is None or not is_away(error):
+                raise
+            replica = self.server.replica
+            warning = instead_of_server(replica, [user.notes], error)
+            copy = NoteRepository(replica.database, replica.vectors, user, UNBOUNDED)
+            return await reading(copy), warning
+
+    async def note_vectors(self, user: User) -> Snapshot | None:
+        """The vectors of a user's notes that searches use; None where there are none."""
+        vectors = self.vectors
+        if self.server is not None:
+            await freshen(self.server.replica, user.notes, self.config.patience.copy_s)
+            vectors = self.server.replica.vectors
+        return await vectors.all_of(user.notes, self.vectorizer.model_id)
 
     async def close(self) -> None:
         """Let running changes finish, and release everything. Idempotent."""
         await self.indexer.stop()
-        await self.deletions.finish()
+        await self.background.finish()
+        await self.eraser.close()
         async with AsyncExitStack() as stack:
             stack.push_async_callback(self.database.close)
             if self.server is not None:
@@ -234,16 +230,19 @@ class Store:
                     stack.push_async_callback(outbox.close)
 
 
-async def open_store(config: MemoryConfig, embedder: Embedder | None) -> Store:
+async def open_store(
+    config: MemoryConfig, embedder: Embedder | None, *, erase_after_s: float = 30.0
+) -> Store:
     """Open the store that `config` names, and start its indexer.
 
-    A server need not be there. Raises `StorageError`.
+    A server need not be there. What an overwritten version said is erased `erase_after_s`
+    later. Raises `StorageError`.
     """
     vectorizer = Vectorizer(embedder)
     if config.remote is not None:
-        store = await _on_server(config, config.remote, vectorizer)
+        store = await _on_server(config, config.remote, vectorizer, erase_after_s)
     else:
-        store = _on_file(config, await open_file(config), vectorizer)
+        store = _on_file(config, await open_file(config), vectorizer, erase_after_s)
     if embedder is not None:
         store.indexer.start()
     return store
@@ -253,16 +252,27 @@ async def prepare(database: Database, migrations: Sequence[Migration] = MIGRATIO
     """Give a server's database the schema of `migrations`, and finish its erasures."""
     await migrate(database, migrations)
     await triggers.count(database)
+    await _finish_deletions(database)
+
+
+async def _finish_deletions(database: Database) -> None:
+    """Remove and erase what an interrupted run has left."""
+    await purge(database, VectorStore(database))
     await Eraser(database).finish()
 
 
-def _on_file(config: MemoryConfig, database: Database, vectorizer: Vectorizer) -> Store:
+def _on_file(
+    config: MemoryConfig, database: Database, vectorizer: Vectorizer, erase_after_s: float
+) -> Store:
     vectors = VectorStore(database)
     indexer = Indexer(database, vectors, vectorizer)
-    return Store(config, database, vectorizer, vectors, indexer, Eraser(database))
+    eraser = Eraser(database, delay_s=erase_after_s)
+    return Store(config, database, vectorizer, vectors, indexer, eraser)
 
 
-async def _on_server(config: MemoryConfig, where: RemoteConfig, vectorizer: Vectorizer) -> Store:
+async def _on_server(
+    config: MemoryConfig, where: RemoteConfig, vectorizer: Vectorizer, erase_after_s: float
+) -> Store:
     async with AsyncExitStack() as stack:
         remote = await open_remote(where)
         stack.push_async_callback(remote.close)
@@ -278,5 +288,5 @@ async def _on_server(config: MemoryConfig, where: RemoteConfig, vectorizer: Vect
         vectors.on_change = lambda namespace: replica.changed([namespace])
         await watched.start()
         stack.pop_all()
-    eraser = ReplicaEraser(watched, replica)
+    eraser = ReplicaEraser(watched, replica, delay_s=erase_after_s)
     return Store(config, watched, vectorizer, vectors, indexer, eraser, server)

@@ -1,6 +1,7 @@
 """Memory as the rest of the guest uses it."""
 
 from collections.abc import AsyncIterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -22,18 +23,18 @@ from guest.memory.models import (
     Updated,
     User,
 )
-from guest.memory.notes import repository
 from guest.memory.notes.history import NoteHistory
 from guest.memory.notes.keyed import KeyedNotes
+from guest.memory.notes.quota import Quota
 from guest.memory.notes.receipts import Receipts
-from guest.memory.notes.repository import Quota
-from guest.memory.notes.review import Reviewed, review
+from guest.memory.notes.repository import Filter
+from guest.memory.notes.review import NoteReview, Reviewed
 from guest.memory.notes.typed import TypedNotes
 from guest.memory.notes.writer import NoteWriter
-from guest.memory.storage.backup import copy_store
 from guest.memory.storage.base import INTEGER_MAX
 from guest.memory.transfer.exporter import Part, export
 from guest.memory.transfer.importer import Importer
+from guest.memory.transfer.move import copy_store
 
 LIST_MAX: Final = 1000
 SEARCH_MAX: Final = 50
@@ -51,13 +52,21 @@ class Memory:
         self.store: Final = store
         self.patience: Final = store.config.patience
         self._user = user = User(user_id)
-        self._database = store.database
+        self._notes = store.notes(user)
         self._search = store.search(user)
         self._reembedding = Reembedding(store.vectors, store.vectorizer, store.indexer, user)
-        self._writer = NoteWriter(store, self._search, user)
-        self.keyed = KeyedNotes(store.database, self._writer, user)
-        self.typed = TypedNotes(store, self._search, user)
-        self.history = NoteHistory(store.database, store.vectors, self._writer, user)
+        self._writer = NoteWriter(
+            self._notes,
+            self._search,
+            store.indexer,
+            store.eraser,
+            store.background,
+            store.config.settings.embed_wait_ms / 1000,
+        )
+        self._review = NoteReview(self._notes, partial(store.note_vectors, user))
+        self.keyed = KeyedNotes(self._notes, self._writer)
+        self.typed = TypedNotes(self._notes, self._search, partial(store.read_notes, user))
+        self.history = NoteHistory(self._notes, self._writer)
         self.state_of = SessionState(store.database, user)
         self.conversations = store.conversations(user)
         self.receipts = Receipts(store.database, user)
@@ -68,7 +77,8 @@ class Memory:
             store.vectors,
             store.eraser,
             store.in_use,
-            store.deletions,
+            store.background,
+            self._notes,
             user,
         )
         store.serve(user)
@@ -90,7 +100,6 @@ class Memory:
 
     async def close(self) -> None:
         """Let running changes finish, and close the store. Idempotent."""
-        self._writer.close()
         await self.store.close()
 
     async def save(
@@ -145,16 +154,16 @@ class Memory:
 
     async def get(self, note_id: str) -> Note:
         """One note. Raises `NoteNotFound`."""
-        return await repository.get(self._database, self._user.notes, note_id)
+        return await self._notes.get(note_id)
 
-    async def twin_of(self, note: Note, text: str) -> str:
+    async def duplicate_of(self, note: Note, text: str) -> str:
         """The id of another note that says exactly `text`, for the same sessions as `note`;
         empty where there is none."""
-        return await repository.twin_of(self._database, self._user.notes, note, text)
+        return await self._notes.duplicate_of(note, text)
 
     async def get_many(self, note_ids: Sequence[str]) -> list[Note]:
         """Those of the notes that there are, in the order asked for."""
-        return await repository.get_many(self._database, self._user.notes, note_ids)
+        return await self._notes.get_many(note_ids)
 
     async def list(
         self,
@@ -179,10 +188,8 @@ class Memory:
         if type:
             validation.check_type(type)
         before = int(cursor) if cursor else INTEGER_MAX
-        only = repository.Filter(include_superseded, type, actor, material_only, tag)
-        page, following = await repository.page(
-            self._database, self._user.notes, limit, before, only
-        )
+        only = Filter(include_superseded, type, actor, material_only, tag)
+        page, following = await self._notes.page(limit, before, only)
         return page, str(following) if following else ""
 
     async def search(
@@ -214,7 +221,7 @@ class Memory:
         Only notes without a key that every one of the same sessions sees are compared.
         What was not compared is said in its warnings. Nothing is changed.
         """
-        return await review(self.store, self._user, stale_days=stale_days, limit=limit)
+        return await self._review.review(stale_days=stale_days, limit=limit)
 
     @property
     def encrypted(self) -> bool:
@@ -237,7 +244,7 @@ class Memory:
 
     def export(self) -> AsyncIterator[Part]:
         """Everything of the user as lines that `importer` takes, here or elsewhere."""
-        return export(self._database, self._user)
+        return export(self.store.database, self._user)
 
     def importer(self) -> Importer:
         """What stores exported lines for the user."""
@@ -249,7 +256,7 @@ class Memory:
     def retention(self) -> Retention:
         """What forgets conversations when they are too old, yet to be started."""
         days = self.store.config.settings.retention_days
-        return Retention(self._database, self.sessions, self._user, days)
+        return Retention(self.store.database, self.sessions, self._user, days)
 
     async def copy_to(self, target: Path) -> None:
         """Write the whole memory, as it is now, to a database file at `target`.
@@ -257,7 +264,7 @@ class Memory:
         It has the key of the memory's own files, and may hold other users of the same
         file. Raises `StorageError`, and leaves nothing then.
         """
-        await copy_store(self._database, self.store.config.encryption_key, self._user, target)
+        await copy_store(self.store.database, self.store.config.encryption_key, self._user, target)
 
     async def reembed(self) -> int:
         """Have all vectors made anew, in the background; of how many passages.

@@ -28,6 +28,11 @@ NoteType = Literal[
     "convention",
     "lesson_learned",
 ]
+HANDOFF: Final = "session-handoff"
+SCRATCHPAD: Final = "scratchpad"
+FIXED: Final = (HANDOFF, SCRATCHPAD)
+"""The keys of the two notes of working memory that are no memories."""
+
 NOTE_TYPES: Final[tuple[NoteType, ...]] = get_args(NoteType)
 
 
@@ -37,6 +42,11 @@ class NoteNotFound(Exception):  # noqa: N818 - a condition that callers expect a
     def __init__(self, note_id: str) -> None:
         super().__init__(note_id)
         self.note_id = note_id
+
+
+class SupersedeRefused(Exception):  # noqa: N818 - a condition that callers expect and handle
+    """A note cannot be superseded like this; the message is one sentence that says why.
+    Nothing was changed."""
 
 
 class StaleVersion(Exception):  # noqa: N818 - a condition that callers expect and handle

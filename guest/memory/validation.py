@@ -8,6 +8,7 @@ from wire.limits import TAG_MAX_CHARS, TAGS_MAX
 from guest.memory.models import NOTE_TYPES, Details
 
 KEY_MAX_CHARS: Final = 128
+REASON_MAX_CHARS: Final = 2_000
 RATIONALE_MAX_CHARS: Final = 2_000
 
 

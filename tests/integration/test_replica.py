@@ -131,7 +131,7 @@ async def test_a_session_on_its_way_out_is_in_no_copy(server: Sqld, tmp_path: Pa
             "s", turn_id="t", role="user", text="the password is xylophone", payload="[]"
         )
         assert await found(b, "password") != {}
-        await disown(a.store.database, User(ALICE), "s")
+        await disown(a.store.database, a.store.notes(User(ALICE)), User(ALICE), "s")
         assert await found(b, "password") == {}
     assert b"xylophone" not in file_bytes(tmp_path / "b" / "replica.db")
     async with guest(server, tmp_path / "c") as c:

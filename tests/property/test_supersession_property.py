@@ -13,9 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from guest.memory.memory import Memory
-from guest.memory.models import MemoryConfig, NoteNotFound
+from guest.memory.models import MemoryConfig, NoteNotFound, SupersedeRefused
 from guest.memory.notes.history import UndoRefused
-from guest.memory.notes.supersession import SupersedeRefused
 from tests.support.examples import examples
 from tests.support.memory_model import MemoryModel, NoteModel
 from tests.support.scratch import SCRATCH

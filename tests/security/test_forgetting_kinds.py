@@ -7,14 +7,22 @@ from pathlib import Path
 
 import pytest
 
-from guest.memory.conversations import purge
 from guest.memory.memory import Memory
-from guest.memory.models import Details, NoteNotFound, Only, Origin, User
-from guest.memory.notes import repository, writer
+from guest.memory.models import SCRATCHPAD, Details, NoteNotFound, Only, Origin, User
+from guest.memory.notes.repository import VERSIONS_KEPT
+from guest.memory.search.vector_store import REMOVED_AT_ONCE
 from guest.memory.storage.local import LocalDatabase
 from tests.security.test_forgetting import left_over
 from tests.security.test_forgetting_encrypted import decrypted
-from tests.unit.memory_support import ORIGIN, FakeEmbedder, embedded, file_bytes, opened, rows
+from tests.unit.memory_support import (
+    DIMENSIONS,
+    ORIGIN,
+    FakeEmbedder,
+    embedded,
+    file_bytes,
+    opened,
+    rows,
+)
 
 ALICE = "alice"
 KEY = "a key that only the tests know"
@@ -172,17 +180,14 @@ async def test_an_old_session_takes_its_notes_with_it(path: Path) -> None:
 
 
 @pytest.mark.parametrize("delay", [0, 30])
-async def test_what_a_scratchpad_said_long_ago_is_gone(
-    path: Path, monkeypatch: pytest.MonkeyPatch, delay: float
-) -> None:
+async def test_what_a_scratchpad_said_long_ago_is_gone(path: Path, delay: float) -> None:
     """A while later, or, where the agent ends before that, at the next start."""
-    monkeypatch.setattr(writer, "ERASE_AFTER_S", delay)
-    steps = [f"step {number}" for number in range(10, 9 + repository.VERSIONS_KEPT)]
-    async with opened(path) as memory:
+    steps = [f"step {number}" for number in range(10, 9 + VERSIONS_KEPT)]
+    async with opened(path, erase_after_s=delay) as memory:
         for text in ("zephyrine", "byzantium", *steps):
-            await memory.keyed.write(repository.SCRATCHPAD, text, "replace", READ)
+            await memory.keyed.write(SCRATCHPAD, text, "replace", READ)
         assert b"zephyrine" in file_bytes(path)
-        await memory.keyed.write(repository.SCRATCHPAD, "and on", "append", ORIGIN)
+        await memory.keyed.write(SCRATCHPAD, "and on", "append", ORIGIN)
         async with asyncio.timeout(60):
             while (
                 not delay and (await memory.store.database.execute("SELECT 1 FROM erasures")).rows
@@ -200,13 +205,12 @@ async def test_many_notes_of_a_session_go_in_slices_and_are_hidden_at_once(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Interrupted between two slices: nobody finds the rest, and the next start removes it."""
-    monkeypatch.setattr(purge, "_SLICE", 3)
     executed = LocalDatabase.execute
-    left = 3
+    left = 2
 
     async def failing(self: LocalDatabase, sql: str, arguments: object = ()) -> object:
         nonlocal left
-        left -= sql == purge._NOTE_CHUNKS
+        left -= "DELETE FROM chunks" in sql and "scope_session" in sql
         if not left:
             raise OSError("cut off")
         return await executed(self, sql, arguments)  # type: ignore[arg-type]
@@ -214,7 +218,7 @@ async def test_many_notes_of_a_session_go_in_slices_and_are_hidden_at_once(
     async with opened(path, FakeEmbedder()) as memory:
         await memory.conversations.create("gone")
         kept = (await memory.save("kept", [], ORIGIN)).note
-        for number in range(20):
+        for number in range(2 * REMOVED_AT_ONCE):
             await scoped(memory, "gone", f"zephyrine {number}")
         with monkeypatch.context() as patched:
             patched.setattr(LocalDatabase, "execute", failing)
@@ -252,9 +256,10 @@ async def test_notes_go_while_others_are_written(path: Path) -> None:
         found = await memory.search("roses zephyrine", top_k=20)
         assert {hit.text for hit in found.hits} == {f"roses {number}" for number in range(8)}
         assert found.warnings == ()
-        resident = memory.store.vectors._of(User(ALICE).notes).resident
-        assert resident is not None
-        assert len(resident) == 9
+        resident, missing = await memory.store.vectors.snapshot(
+            User(ALICE).notes, "fake-1", DIMENSIONS
+        )
+        assert (resident.live, missing) == (9, 0)
         assert b"zephyrine" not in file_bytes(path)
         assert (await used(memory))[0] == 9
     assert rows(path, "PRAGMA integrity_check") == [("ok",)]

@@ -6,8 +6,7 @@ The property tests and the ledger of the fault tests compare the real memory wit
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from guest.memory.models import Note, NoteNotFound
-from guest.memory.notes.supersession import SupersedeRefused
+from guest.memory.models import Note, NoteNotFound, SupersedeRefused
 
 
 @dataclass(frozen=True)

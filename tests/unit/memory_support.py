@@ -14,6 +14,7 @@ from wire.errors import Code
 
 from guest.embedding.backends import Embedded, Embedder
 from guest.errors import EmbedderError
+from guest.memory.factory import open_store
 from guest.memory.memory import Memory
 from guest.memory.models import Origin, RemoteConfig
 from tests.support.settings import memory_config
@@ -80,17 +81,18 @@ def away() -> EmbedderError:
 
 @asynccontextmanager
 async def opened(
-    path: Path, embedder: Embedder | None = None, **settings: Any
+    path: Path, embedder: Embedder | None = None, *, erase_after_s: float = 30.0, **settings: Any
 ) -> AsyncIterator[Memory]:
-    """A memory on the database at `path`, closed at the end; on a server, where
+    """Alice's memory on the database at `path`, closed at the end; on a server, where
     `remote_of` says which."""
     if remote_of is not None:
         settings["remote"] = await remote_of(path)
-    memory = await Memory.open(memory_config(path, **settings), embedder, "alice")
+    config = memory_config(path, **settings)
+    store = await open_store(config, embedder, erase_after_s=erase_after_s)
     try:
-        yield memory
+        yield Memory(store, "alice")
     finally:
-        await memory.close()
+        await store.close()
 
 
 async def until(condition: Callable[[], bool], timeout: float = 60.0) -> None:

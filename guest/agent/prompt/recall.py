@@ -10,8 +10,8 @@ from typing import Final, Protocol
 from wire.errors import WireError
 from wire.limits import QUERY_MAX_CHARS
 
+from guest.memory import models
 from guest.memory.models import Hit, Only, SearchOutcome
-from guest.memory.notes import repository
 from guest.memory.search.context_block import render
 from guest.memory.search.keyword import STOP_WORDS
 from guest.memory.search.tokens import tokens_of
@@ -178,9 +178,7 @@ class Relevant:
 
         What a note that is no material says whole, with its id, no passage says again.
         """
-        good = [
-            hit for hit in found.hits if hit.score >= _FLOOR and hit.key not in repository.FIXED
-        ]
+        good = [hit for hit in found.hits if hit.score >= _FLOOR and hit.key not in models.FIXED]
         noted = [_said(hit) for hit in good if hit.note_id and not hit.material]
         said: set[str] = set()
         hits: list[Hit] = []

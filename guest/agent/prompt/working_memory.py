@@ -7,9 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Final, Protocol, TypeVar
 
-from guest.memory.models import Note
+from guest.memory.models import HANDOFF, SCRATCHPAD, Note
 from guest.memory.notes.keyed import Activity
-from guest.memory.notes.repository import HANDOFF, SCRATCHPAD
 from guest.memory.search.context_block import one_line, shortened
 from guest.tools.base import ToolContext
 from guest.tools.memory.answers import source

@@ -7,15 +7,13 @@ start. A note that one of those notes has replaced stays superseded, by nothing.
 """
 
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import Final, cast
 
 from guest.memory.models import User, now
+from guest.memory.notes.quota import UNBOUNDED
+from guest.memory.notes.repository import NoteRepository
 from guest.memory.search.vector_store import VectorStore
-from guest.memory.storage.base import AnswerLost, Database, Statement, apply
-
-_SLICE: Final = 100
-"""Taking a passage out of the full-text index costs up to a millisecond."""
+from guest.memory.storage.base import Database, Statement, apply, remove_rows
 
 _MARK: Final = ":"
 """Stands before the id of the user who had the session; no user id begins with it."""
@@ -25,10 +23,6 @@ INSERT INTO guards (ok)
     SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM sessions WHERE session_id = ? AND user_id = ?)
 """
 _DISOWN: Final = "UPDATE sessions SET user_id = ? WHERE session_id = ?"
-_SCOPED: Final = "+notes.namespace = ? AND scope_session = ? AND scope_session <> ''"
-"""The notes that only one session sees, by the index of those: the last condition is its own,
-and the plus keeps the database from going through all notes of the user instead."""
-_HIDE: Final = f"UPDATE notes SET superseded_by = '' WHERE {_SCOPED}"  # noqa: S608
 _TELL_COPIES: Final = "UPDATE revisions SET removals = removals + 1 WHERE namespace = ?"
 _OWNERS: Final = "BETWEEN ':' AND ':~'"
 _DISOWNED: Final = f"""
@@ -39,19 +33,6 @@ DELETE FROM chunks WHERE chunk_id IN (
     SELECT chunk_id FROM chunks WHERE session_id = ? LIMIT ?)
     RETURNING chunk_id
 """
-_NOTE_CHUNKS: Final = f"""
-DELETE FROM chunks WHERE chunk_id IN (
-    SELECT chunk_id FROM notes CROSS JOIN chunks USING (namespace, note_id)
-        WHERE {_SCOPED} LIMIT ?)
-    RETURNING chunk_id
-"""  # noqa: S608
-_UNREPLACE: Final = f"""
-UPDATE notes SET superseded_by = ''
-    WHERE namespace = ? AND superseded_by IN (SELECT note_id FROM notes WHERE {_SCOPED})
-"""  # noqa: S608
-_NOTES: Final = f"""
-DELETE FROM notes WHERE seq IN (SELECT seq FROM notes WHERE {_SCOPED} LIMIT ?) RETURNING 1
-"""  # noqa: S608
 _EVENTS: Final = """
 DELETE FROM conversation_events WHERE event_id IN (
     SELECT event_id FROM conversation_events WHERE session_id = ? LIMIT ?)
@@ -69,7 +50,7 @@ EXISTS (SELECT 1 FROM sessions
 """The condition for a passage in `chunks` that is on its way out."""
 
 
-async def disown(database: Database, user: User, session_id: str) -> None:
+async def disown(database: Database, notes: NoteRepository, user: User, session_id: str) -> None:
     """Take a session from its user; nothing of it is found from now on.
 
     Raises `ConstraintViolated` where the user has no such session.
@@ -78,7 +59,7 @@ async def disown(database: Database, user: User, session_id: str) -> None:
         database,
         Statement(_REQUIRE, (session_id, user.id)),
         Statement(_DISOWN, (_MARK + user.id, session_id)),
-        Statement(_HIDE, (user.notes, session_id)),
+        notes.hide_session(session_id),
         Statement(_TELL_COPIES, (user.conversations,)),
     )
 
@@ -93,45 +74,13 @@ async def purge(database: Database, vectors: VectorStore, user: User | None = No
     removed: list[int] = []
     for session_id, marked in cast("Sequence[tuple[str, str]]", result.rows):
         owner = User(marked.removeprefix(_MARK))
-        scoped = (owner.notes, session_id)
-        removed += await _remove_passages(database, vectors, scoped[0], _NOTE_CHUNKS, scoped)
-        await apply(database, Statement(_UNREPLACE, (scoped[0], *scoped)))
-        await _remove_rows(database, _NOTES, scoped)
-        removed += await _remove_passages(
-            database, vectors, owner.conversations, _CHUNKS, (session_id,)
-        )
-        await _remove_rows(database, _EVENTS, (session_id,))
+        notes = NoteRepository(database, vectors, owner, UNBOUNDED)
+        removed += await notes.remove_session(session_id)
+        removed += await vectors.remove_passages(owner.conversations, _CHUNKS, (session_id,))
+        await remove_rows(database, _EVENTS, (session_id,))
         await apply(
             database,
             *(Statement(sql, (session_id,)) for sql in _REST),
             Statement("INSERT INTO erasures (requested_at) VALUES (?)", (now(),)),
         )
     return removed
-
-
-async def _remove_passages(
-    database: Database,
-    vectors: VectorStore,
-    namespace: str,
-    sql: str,
-    which: tuple[str, ...],
-) -> list[int]:
-    """Remove all, slice by slice; those of them that are known."""
-    removed: list[int] = []
-    while True:
-        with suppress(AnswerLost):
-            async with vectors.changing(namespace):
-                result = await database.execute(sql, (*which, _SLICE))
-                gone = [cast(int, row[0]) for row in result.rows]
-                vectors.removed(namespace, gone)
-            if not gone:
-                return removed
-            removed += gone
-
-
-async def _remove_rows(database: Database, sql: str, which: tuple[str, ...]) -> None:
-    """Remove all, slice by slice."""
-    while True:
-        with suppress(AnswerLost):
-            if not (await database.execute(sql, (*which, _SLICE))).rows:
-                return

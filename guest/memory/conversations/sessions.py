@@ -12,9 +12,10 @@ from guest.errors import StorageError
 from guest.memory.conversations.purge import disown, purge
 from guest.memory.conversations.store import Conversations
 from guest.memory.models import Session, SessionBusy, SessionNotFound, User, now
+from guest.memory.notes.repository import NoteRepository
 from guest.memory.search.vector_store import VectorStore
 from guest.memory.storage.base import AnswerLost, ConstraintViolated, Database, Statement, apply
-from guest.memory.storage.changes import Unbroken, afterwards
+from guest.memory.storage.changes import Background, change_was_made
 from guest.memory.storage.erasure import Eraser
 
 
@@ -123,22 +124,24 @@ class SessionAdmin:
         vectors: VectorStore,
         eraser: Eraser,
         in_use: InUse,
-        unbroken: Unbroken,
+        background: Background,
+        notes: NoteRepository,
         user: User,
     ) -> None:
         self._database = database
+        self._notes = notes
         self._conversations = conversations
         self._vectors = vectors
         self._eraser = eraser
         self._in_use = in_use
-        self._unbroken = unbroken
+        self._background = background
         self._user = user
         self._forgetting = asyncio.Lock()
 
     async def rename(self, session_id: str, title: str) -> Session:
         """Give a session another title. Raises `SessionNotFound`."""
         await apply(self._database, Statement(_RENAME, (title, session_id, self._user.id)))
-        with afterwards("the session is renamed; it could not be read again"):
+        with change_was_made("the session is renamed; it could not be read again"):
             return await self._conversations.get(session_id)
 
     async def archive(self, session_id: str, *, archived: bool) -> Session:
@@ -150,7 +153,7 @@ class SessionAdmin:
         await apply(
             self._database, Statement(_ARCHIVE, (moment, session_id, self._user.id, int(archived)))
         )
-        with afterwards("the session was moved; it could not be read again"):
+        with change_was_made("the session was moved; it could not be read again"):
             return await self._conversations.get(session_id)
 
     async def forget(self, session_id: str) -> None:
@@ -172,20 +175,22 @@ class SessionAdmin:
 
         Those that are in use or gone already are left out.
         """
-        return await self._unbroken.run(self._forget_all(session_ids))
+        return await self._background.run(self._forget_all(session_ids))
 
     async def _forget_all(self, session_ids: Sequence[str]) -> int:
         async with self._forgetting:
             began = now()
             disowned = [each for each in session_ids if await self._disown(each)]
-            with afterwards("what was to be forgotten is; removing every byte is not finished"):
+            with change_was_made(
+                "what was to be forgotten is; removing every byte is not finished"
+            ):
                 await self._remove(disowned, began)
         return len(disowned)
 
     async def _disown(self, session_id: str) -> bool:
         try:
             with self._in_use.held(session_id, _FORGETTING):
-                await disown(self._database, self._user, session_id)
+                await disown(self._database, self._notes, self._user, session_id)
         except (SessionBusy, ConstraintViolated):
             return False
         return True

@@ -24,7 +24,7 @@ from guest.memory.storage.base import (
     Statement,
     apply,
 )
-from guest.memory.storage.changes import afterwards
+from guest.memory.storage.changes import change_was_made
 
 _TURNS: Final = 2
 _CHARS: Final = 400
@@ -262,7 +262,7 @@ class Conversations:
         except ConstraintViolated:
             sequence, chunk_ids = await self._find(event)
         except AnswerLost:
-            with afterwards("what was said is stored; it could not be read again"):
+            with change_was_made("what was said is stored; it could not be read again"):
                 sequence, chunk_ids = await self._find(event)
         self._indexer.wake(chunk_ids)
         return sequence

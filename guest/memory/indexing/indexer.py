@@ -10,7 +10,8 @@ from typing import Final, cast
 
 from wire.errors import Code
 
-from guest.errors import EmbedderError, StorageError
+from guest.embedding.backends import Embedded
+from guest.errors import EmbedderError, GuestError, StorageError
 from guest.memory.indexing.embedder import Vectorizer
 from guest.memory.models import User
 from guest.memory.search.vector_store import VectorStore
@@ -92,6 +93,31 @@ class Indexer:
                 self._done_up_to = min(chunk_ids) - 1
                 self._generation += 1
             self._work.set()
+
+    async def embed_now(
+        self, namespace: str, chunk_ids: Sequence[int], texts: Sequence[str], timeout_s: float
+    ) -> Embedded | None:
+        """Give fresh passages their vectors if those come in time, else in the background.
+
+        The passages are stored already, so nothing that goes wrong here is a failure.
+
+        Returns:
+            The vectors; None where they will follow, or there are no passages.
+        """
+        if not chunk_ids:
+            return None
+        stored = False
+        try:
+            embedded = await self._vectorizer.embed(texts, timeout_s)
+            await self._vectors.store(namespace, embedded.model_id, chunk_ids, embedded.vectors)
+            stored = True
+        except GuestError as error:
+            log.info("%d vectors will follow: %s", len(chunk_ids), error.brief)
+            return None
+        finally:
+            if not stored:
+                self.wake(chunk_ids)
+        return embedded
 
     def include(self, namespaces: Sequence[str]) -> None:
         """Work on these, too, where work is limited to some."""

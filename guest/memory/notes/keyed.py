@@ -2,31 +2,18 @@
 
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
-from typing import Any, Final, Literal, cast
+from typing import Any, Literal, cast
 
 from wire.errors import Code
 from wire.limits import NOTE_MAX_CHARS
 
 from guest.errors import StorageError
 from guest.memory import validation
-from guest.memory.models import Change, Note, NoteNotFound, Origin, StaleVersion, User
-from guest.memory.notes import repository
+from guest.memory.models import Change, Note, NoteNotFound, Origin, StaleVersion
+from guest.memory.notes.repository import NoteRepository
 from guest.memory.notes.writer import NoteWriter
-from guest.memory.storage.base import Database
-from guest.memory.storage.changes import ATTEMPTS
+from guest.memory.storage.changes import RETRIES
 from guest.memory.storage.errors import noticed
-
-_ACTIVITY: Final = f"""
-SELECT notes.updated_at, notes.key, notes.change, notes.version FROM notes
-    WHERE notes.namespace = ?1 AND notes.updated_at >= ?2 AND notes.updated_at < ?3
-        AND notes.key NOT IN {repository.FIXED} AND notes.superseded_by IS NULL
-UNION ALL
-SELECT before.written_at, notes.key, before.change, before.version
-    FROM note_versions AS before JOIN notes USING (namespace, note_id)
-    WHERE before.namespace = ?1 AND before.written_at >= ?2 AND before.written_at < ?3
-        AND notes.key NOT IN {repository.FIXED} AND notes.superseded_by IS NULL
-ORDER BY 1, 2, 4
-"""  # noqa: S608
 
 Mode = Literal["replace", "append"]
 
@@ -47,10 +34,9 @@ class KeyedNotes:
     They are notes like all others, found by every search, with versions and passages.
     """
 
-    def __init__(self, database: Database, writer: NoteWriter, user: User) -> None:
-        self._database = database
+    def __init__(self, notes: NoteRepository, writer: NoteWriter) -> None:
+        self._notes = notes
         self._writer = writer
-        self._user = user
 
     async def write(self, key: str, text: str, mode: Mode, origin: Origin) -> Note:
         """Replace what the note says, or append lines to it; the first write makes it.
@@ -62,15 +48,15 @@ class KeyedNotes:
         """
         validation.check_key(key)
         validation.check_text("text", text)
-        for _ in range(ATTEMPTS):
-            before = await self._find(key)
-            whole, made_by = text, origin
+        for _ in range(RETRIES):
+            before = await self._notes.find_by_key(key)
+            full_text, made_by = text, origin
             if mode == "append" and before is not None and before.superseded is None:
-                whole = f"{before.text}\n{text}"
-                _check_room(key, before.text, whole)
+                full_text = f"{before.text}\n{text}"
+                _check_room(key, before.text, full_text)
                 made_by = _of_both(before.origin, origin)
             try:
-                return await self._store(key, whole, mode, made_by, before)
+                return await self._store(key, full_text, mode, made_by, before)
             except (_Overtaken, StaleVersion, NoteNotFound):
                 continue
         raise StorageError(
@@ -83,12 +69,12 @@ class KeyedNotes:
     async def read(self, key: str) -> Note | None:
         """The note of this name; None where it was never written, was cleared or was
         superseded since."""
-        note = await self._find(key)
+        note = await self._notes.find_by_key(key)
         return None if note is None or note.superseded else note
 
     async def clear(self, key: str, origin: Origin | None = None) -> bool:
         """Delete the note for good, with its versions; false where there is none."""
-        note = await self._find(key)
+        note = await self._notes.find_by_key(key)
         if note is None:
             return False
         try:
@@ -100,13 +86,9 @@ class KeyedNotes:
     async def activity(self, day: date) -> list[Activity]:
         """What was written on this day in UTC, in order, except to the handoff note and the
         scratchpad. Derived from the notes: what is forgotten leaves no line."""
-        days = (day.isoformat(), (day + timedelta(days=1)).isoformat())
-        result = await self._database.execute(_ACTIVITY, (self._user.notes, *days))
+        rows = await self._notes.activity(day.isoformat(), (day + timedelta(days=1)).isoformat())
         with noticed("what was written to working memory"):
-            return [Activity(*cast("tuple[Any, ...]", row)) for row in result.rows]
-
-    async def _find(self, key: str) -> Note | None:
-        return await repository.find_by_key(self._database, self._user.notes, key)
+            return [Activity(*cast("tuple[Any, ...]", row)) for row in rows]
 
     async def _store(
         self, key: str, text: str, mode: Mode, origin: Origin, before: Note | None
@@ -142,9 +124,9 @@ def _of_both(before: Origin, appended: Origin) -> Origin:
     return replace(appended, actor=before.actor) if appended.actor == "user" else appended
 
 
-def _check_room(key: str, before: str, whole: str) -> None:
-    if len(whole) > NOTE_MAX_CHARS:
+def _check_room(key: str, before: str, full_text: str) -> None:
+    if len(full_text) > NOTE_MAX_CHARS:
         raise ValueError(
-            f"text: the note {key} has {len(before)} characters and would have {len(whole)}; "
+            f"text: the note {key} has {len(before)} characters and would have {len(full_text)}; "
             f"at most {NOTE_MAX_CHARS} are accepted; replace it with a shorter text"
         )

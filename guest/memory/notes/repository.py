@@ -1,31 +1,48 @@
-"""All SQL on notes: rows, pages, quotas, and one atomic batch for each change."""
+"""The repository of notes: all SQL that reads or changes them, one atomic batch a change.
+
+Only storage (schema, erasure, statistics), search, transfer and the copy of a server's
+memory know the table besides.
+"""
 
 import hashlib
 import json
-from collections.abc import Sequence
+import logging
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, cast
+from typing import Any, Final, NamedTuple, cast
 
 from guest.errors import StorageError
 from guest.memory.models import (
+    FIXED,
     Change,
     Details,
     MemoryAction,
-    MemoryConfig,
-    MemoryFull,
     Note,
     NoteNotFound,
+    Only,
     Origin,
     Superseded,
+    User,
     now,
 )
 from guest.memory.notes import receipts
-from guest.memory.storage.base import INTEGER_MAX, Database, Result, Row, Statement, Value
+from guest.memory.notes.quota import ANOTHER_NOTE, ANOTHER_VERSION, Quota, Used
+from guest.memory.search.vector_store import VectorStore
+from guest.memory.storage.base import (
+    INTEGER_MAX,
+    AnswerLost,
+    ConstraintViolated,
+    Database,
+    Result,
+    Row,
+    Statement,
+    Value,
+    apply,
+    remove_rows,
+)
 from guest.memory.storage.errors import noticed
 
-HANDOFF: Final = "session-handoff"
-SCRATCHPAD: Final = "scratchpad"
-FIXED: Final = (HANDOFF, SCRATCHPAD)
+log = logging.getLogger(__name__)
 
 VERSIONS_KEPT: Final = 20
 """How many earlier versions of each of them are kept: they are overwritten by contract."""
@@ -66,270 +83,53 @@ SELECT {COLUMNS} FROM json_each(?) AS wanted
 """  # noqa: S608
 _BY_TEXT: Final = f"SELECT {COLUMNS} FROM notes WHERE {_SAME} ORDER BY seq LIMIT 1"  # noqa: S608
 _BY_KEY: Final = f"SELECT {COLUMNS} FROM notes WHERE namespace = ? AND key = ?"  # noqa: S608
-_TWIN: Final = f"SELECT note_id FROM notes WHERE {_SAME} AND note_id <> ? ORDER BY seq LIMIT 1"  # noqa: S608
-
-
-@dataclass(frozen=True)
-class Draft:
-    """A note about to be stored, cut into its passages.
-
-    `replaces` is the version that an update follows; None: whichever is there. Tags and
-    details that are None are the usual ones of a new note, and kept by an update, which
-    changes neither the key nor the scope of a note.
-    """
-
-    note_id: str
-    text: str
-    tags: Sequence[str] | None
-    origin: Origin
-    passages: Sequence[str]
-    replaces: int | None = None
-    details: Details | None = None
-    key: str = ""
-    change: Change = "save"
-    restores: int = 0
-
-    written_at: str = field(default_factory=now)
-
-    @property
-    def content_hash(self) -> str:
-        return hash_of(self.text)
-
-    @property
-    def scope(self) -> str:
-        """The only session that is to see it; empty: all of the user's."""
-        return "" if self.details is None else self.details.scope_session
-
-    def as_saved(self, *, embedded: bool) -> Note:
-        """The note that storing this as a new one has made."""
-        return Note(
-            note_id=self.note_id,
-            text=self.text,
-            tags=tuple(self.tags or ()),
-            version=1,
-            created_at=self.written_at,
-            updated_at=self.written_at,
-            source=self.origin.actor,
-            origin=self.origin,
-            embedded=embedded,
-            details=self.details or Details(),
-            key=self.key,
-            change=self.change,
-            restores=self.restores,
-        )
-
-
-async def get(database: Database, namespace: str, note_id: str) -> Note:
-    """One note, superseded or not. Raises `NoteNotFound`."""
-    result = await database.execute(_GET, (namespace, note_id))
-    if not result.rows:
-        raise NoteNotFound(note_id)
-    return note_of(result.rows[0])
-
-
-async def get_many(database: Database, namespace: str, note_ids: Sequence[str]) -> list[Note]:
-    """Those of the notes that there are, superseded or not, in the order asked for."""
-    result = await database.execute(_GET_MANY, (to_json(note_ids), namespace))
-    return [note_of(row) for row in result.rows]
-
-
-async def find_by_text(database: Database, namespace: str, draft: Draft) -> Note | None:
-    """The oldest note that makes saving `draft` once more needless."""
-    result = await database.execute(_BY_TEXT, (namespace, draft.content_hash, draft.scope))
-    return note_of(result.rows[0]) if result.rows else None
-
-
-async def find_by_key(database: Database, namespace: str, key: str) -> Note | None:
-    """The note of this name in working memory."""
-    result = await database.execute(_BY_KEY, (namespace, key))
-    return note_of(result.rows[0]) if result.rows else None
-
-
-async def twin_of(database: Database, namespace: str, note: Note, text: str) -> str:
-    """The oldest other note that `note` would be the duplicate of if it said `text`; empty:
-    none."""
-    if note.key:
-        return ""
-    same = (namespace, hash_of(text), note.details.scope_session, note.note_id)
-    result = await database.execute(_TWIN, same)
-    return cast(str, result.rows[0][0]) if result.rows else ""
-
-
-def note_of(row: Row) -> Note:
-    """The note in a row that begins with `COLUMNS`. Raises `StorageError` for damage."""
-    with noticed("a note"):
-        return _read(row)
-
-
-def hash_of(text: str) -> str:
-    """What is compared to find a note that says exactly the same."""
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
-def require_new(namespace: str, content_hash: str, scope: str = "") -> Statement:
-    """Fail the batch where a note says exactly this already: one without a key, for the
-    same sessions, and not superseded."""
-    return Statement(_REQUIRE_NEW, (namespace, content_hash, scope))
-
-
-def insert_passages(namespace: str, note_id: str, passages: Sequence[str]) -> Statement:
-    """Index a note's text; the ids of the passages come back, each with its position."""
-    return Statement(_INSERT_CHUNKS, (namespace, note_id, to_json(passages)))
-
-
-def delete_passages(namespace: str, note_id: str) -> Statement:
-    """Take a note's text out of the index; the ids of its passages come back."""
-    return Statement(_DELETE_CHUNKS, (namespace, note_id))
-
-
-def to_json(values: Sequence[object]) -> str:
-    """`values` as a JSON array, as statements and columns take lists."""
-    return _ENCODER.encode(list(values))
-
-
-def _read(row: Row) -> Note:
-    note_id, text, tags, version, created, updated, source, *rest = cast("tuple[Any, ...]", row)
-    actor, channel, session, turn, link, material, *rest = rest
-    kind, confidence, rationale, importance, scope, key, change, restores, *rest = rest
-    count, accessed, by, reason, at, embedded = rest[:6]
-    return Note(
-        note_id=note_id,
-        text=text,
-        tags=tuple(json.loads(tags)),
-        version=version,
-        created_at=created,
-        updated_at=updated,
-        source=source,
-        origin=Origin(actor, channel, session, turn, link, bool(material)),
-        embedded=bool(embedded),
-        details=Details(kind, confidence, rationale, importance, scope),
-        key=key or "",
-        change=change,
-        restores=restores,
-        access_count=count,
-        accessed_at=accessed,
-        superseded=None if by is None else Superseded(by, reason, at),
-    )
-
-
+_DUPLICATE: Final = f"SELECT note_id FROM notes WHERE {_SAME} AND note_id <> ? ORDER BY seq LIMIT 1"  # noqa: S608
 _PAGE: Final = f"""
 SELECT {COLUMNS}, notes.seq FROM notes WHERE seq IN (
     SELECT seq FROM notes WHERE namespace = ? AND seq < ? {{only}} ORDER BY seq DESC LIMIT ?)
     ORDER BY seq DESC
 """  # noqa: S608
 _TAGGED: Final = "EXISTS (SELECT 1 FROM json_each(notes.tags) WHERE value = ?)"
-
-
-@dataclass(frozen=True)
-class Filter:
-    """Which notes a list has; empty: whichever. Notes of every session's scope are among
-    them: a list is for the person whose notes they are."""
-
-    include_superseded: bool = False
-    type: str = ""
-    actor: str = ""
-    material_only: bool = False
-    tag: str = ""
-
-    def conditions(self) -> tuple[str, tuple[Value, ...]]:
-        """SQL that follows other conditions, and its arguments."""
-        chosen: list[str] = []
-        if not self.include_superseded:
-            chosen.append("superseded_by IS NULL")
-        if self.material_only:
-            chosen.append("origin_material = 1")
-        arguments: list[Value] = []
-        for condition, value in (
-            ("type = ?", self.type),
-            ("origin_actor = ?", self.actor),
-            (_TAGGED, self.tag),
-        ):
-            if value:
-                chosen.append(condition)
-                arguments.append(value)
-        return "".join(f" AND {condition}" for condition in chosen), tuple(arguments)
-
-
-async def page(
-    database: Database, namespace: str, limit: int, before: int, only: Filter
-) -> tuple[list[Note], int]:
-    """Up to `limit` notes, newest first, and where the next page begins; 0 at the end."""
-    conditions, arguments = only.conditions()
-    sql = _PAGE.format(only=conditions)
-    result = await database.execute(sql, (namespace, before, *arguments, limit + 1))
-    rows = result.rows[:limit]
-    following = cast(int, rows[-1][-1]) if len(result.rows) > limit else 0
-    return [note_of(row) for row in rows], following
-
-
-_KEEP: Final = """
-INSERT INTO guards (ok)
-    SELECT 0 FROM usage WHERE namespace = ? AND (notes > ? OR bytes > ?)
+_NEWEST: Final = f"""
+SELECT {COLUMNS} FROM notes
+    WHERE namespace = ?1 AND scope_session IN ('', ?2) AND (superseded_by IS NULL OR ?3)
+        AND confidence >= ?4 AND (?5 = '[]' OR type IN (SELECT value FROM json_each(?5)))
+        AND (key IS NULL OR key NOT IN {FIXED})
+    ORDER BY updated_at DESC, seq DESC LIMIT ?6
+"""  # noqa: S608
+_RECALLED: Final = """
+UPDATE notes SET access_count = access_count + 1, accessed_at = ?
+    WHERE namespace = ? AND note_id IN (SELECT value FROM json_each(?))
 """
-_HOW_TO_FREE: Final = "delete notes that are not needed (memory_delete, or runner memory forget)"
-USED: Final = "SELECT notes, bytes FROM usage WHERE namespace = ?"
-
-
-@dataclass(frozen=True)
-class Used:
-    """How many notes there are, and the UTF-8 bytes of their text in all its versions; or
-    how much more."""
-
-    notes: int = 0
-    text_bytes: int = 0
-
-    def __add__(self, more: "Used") -> "Used":
-        return Used(self.notes + more.notes, self.text_bytes + more.text_bytes)
-
-
-ANOTHER_NOTE: Final = Used(1, 1)
-ANOTHER_VERSION: Final = Used(0, 1)
-
-
-@dataclass(frozen=True)
-class Quota:
-    """What one user may keep: notes of any kind, superseded ones too, and UTF-8 bytes of
-    their text, that of earlier versions too: who writes in a loop fills no disk."""
-
-    notes: int
-    text_bytes: int
-
-    @classmethod
-    def of(cls, config: MemoryConfig) -> "Quota":
-        return cls(config.settings.max_notes, round(config.settings.max_text_mb * 2**20))
-
-    def keep(self, namespace: str, more: Used) -> Statement:
-        """Fail the batch that has added `more` before this statement, if there is too much
-        now of what it has added."""
-        notes = self.notes if more.notes > 0 else INTEGER_MAX
-        text_bytes = self.text_bytes if more.text_bytes > 0 else INTEGER_MAX
-        return Statement(_KEEP, (namespace, notes, text_bytes))
-
-    async def check(self, database: Database, namespace: str, more: Used) -> None:
-        """Raise `MemoryFull` where `more` does not fit beside what there is."""
-        self.refuse(used_of(await database.execute(USED, (namespace,))), more)
-
-    def refuse(self, used: Used, more: Used) -> None:
-        """Raise `MemoryFull` where `more` does not fit beside `used`, with the numbers."""
-        if more.notes > 0 and used.notes + more.notes > self.notes:
-            raise MemoryFull(
-                f"the memory is full: {used.notes:,} notes of at most {self.notes:,}; superseded "
-                f"ones count too: {_HOW_TO_FREE}, or raise memory.max_notes"
-            )
-        if more.text_bytes > 0 and used.text_bytes + more.text_bytes > self.text_bytes:
-            raise MemoryFull(
-                f"the memory is full: {used.text_bytes:,} bytes of text of at most "
-                f"{self.text_bytes:,}, and this needs {more.text_bytes:,} more; earlier versions "
-                f"and superseded notes count too: {_HOW_TO_FREE}, which frees all of their text, "
-                "or raise memory.max_text_mb"
-            )
-
-
-def used_of(result: Result) -> Used:
-    """What `USED` has given."""
-    return Used(*cast("tuple[int, int]", result.rows[0])) if result.rows else Used()
-
-
+_ACTIVITY: Final = f"""
+SELECT notes.updated_at, notes.key, notes.change, notes.version FROM notes
+    WHERE notes.namespace = ?1 AND notes.updated_at >= ?2 AND notes.updated_at < ?3
+        AND notes.key NOT IN {FIXED} AND notes.superseded_by IS NULL
+UNION ALL
+SELECT before.written_at, notes.key, before.change, before.version
+    FROM note_versions AS before JOIN notes USING (namespace, note_id)
+    WHERE before.namespace = ?1 AND before.written_at >= ?2 AND before.written_at < ?3
+        AND notes.key NOT IN {FIXED} AND notes.superseded_by IS NULL
+ORDER BY 1, 2, 4
+"""  # noqa: S608
+_PASSAGES: Final = """
+SELECT chunks.chunk_id, notes.note_id, notes.scope_session FROM chunks CROSS JOIN notes
+    ON notes.namespace = chunks.namespace AND notes.note_id = chunks.note_id
+    WHERE chunks.namespace = ? AND chunks.chunk_id < ?
+        AND notes.superseded_by IS NULL AND notes.key IS NULL
+    ORDER BY chunks.chunk_id DESC LIMIT ?
+"""
+_TEXTS: Final = """
+SELECT seq, note_id, scope_session, substr(content, 1, ?4) FROM notes
+    WHERE namespace = ?1 AND seq < ?2 AND superseded_by IS NULL AND key IS NULL
+    ORDER BY seq DESC LIMIT ?3
+"""
+_STALE: Final = f"""
+SELECT {COLUMNS} FROM notes
+    WHERE namespace = ?1 AND updated_at < ?2 AND accessed_at < ?2 AND superseded_by IS NULL
+        AND (key IS NULL OR key NOT IN {FIXED})
+    ORDER BY updated_at, seq LIMIT ?3
+"""  # noqa: S608
 _INSERT: Final = """
 INSERT INTO notes (namespace, note_id, content, content_hash, tags, type, confidence, rationale,
                    importance, scope_session, key, source, origin_actor, origin_channel,
@@ -392,6 +192,171 @@ SELECT (SELECT COUNT(*) FROM notes WHERE namespace = ?1 AND note_id = ?2)
      + (SELECT COUNT(*) FROM chunks_vec WHERE chunk_id IN (SELECT value FROM json_each(?3)))
      + (SELECT COUNT(*) FROM chunks_fts_docsize WHERE id IN (SELECT value FROM json_each(?3)))
 """
+_SEEN: Final = """
+SELECT note_id, superseded_by, scope_session, superseded_reason, superseded_at FROM notes
+    WHERE namespace = ? AND note_id IN (?, ?) AND scope_session IN ('', ?)
+"""
+_REQUIRE_CURRENT: Final = """
+INSERT INTO guards (ok)
+    SELECT 0 WHERE NOT EXISTS (
+        SELECT 1 FROM notes WHERE namespace = ? AND note_id = ? AND scope_session IN ('', ?)
+            AND superseded_by IS NULL)
+"""
+_CHAIN: Final = """
+WITH RECURSIVE chain (note_id) AS (
+    SELECT ?2
+    UNION
+    SELECT notes.superseded_by FROM chain CROSS JOIN notes
+        ON notes.namespace = ?1 AND notes.note_id = chain.note_id
+        WHERE notes.superseded_by <> '')
+"""
+_LEADS_TO: Final = f"{_CHAIN} SELECT 1 FROM chain WHERE note_id = ?3"  # noqa: S608
+_REQUIRE_REPLACEMENT: Final = f"""
+INSERT INTO guards (ok) {_CHAIN}
+    SELECT 0 WHERE EXISTS (SELECT 1 FROM chain WHERE note_id = ?3) OR NOT EXISTS (
+        SELECT 1 FROM notes WHERE namespace = ?1 AND note_id = ?2 AND scope_session IN ('', ?4))
+"""  # noqa: S608
+_SUPERSEDE: Final = """
+UPDATE notes SET superseded_by = ?, superseded_reason = ?, superseded_at = ?
+    WHERE namespace = ? AND note_id = ?
+"""
+_REQUIRE_SUPERSEDED: Final = """
+INSERT INTO guards (ok)
+    SELECT 0 WHERE NOT EXISTS (
+        SELECT 1 FROM notes WHERE namespace = ? AND note_id = ? AND version = ?
+            AND superseded_by = ?)
+"""
+_REVIVE: Final = """
+UPDATE notes SET superseded_by = NULL, superseded_reason = '', superseded_at = ''
+    WHERE namespace = ? AND note_id = ?
+"""
+_SCOPED: Final = "+notes.namespace = ? AND scope_session = ? AND scope_session <> ''"
+"""The notes that only one session sees, by the index of those: the last condition is its own,
+and the plus keeps the database from going through all notes of the user instead."""
+_HIDE: Final = f"UPDATE notes SET superseded_by = '' WHERE {_SCOPED}"  # noqa: S608
+_SCOPED_CHUNKS: Final = f"""
+DELETE FROM chunks WHERE chunk_id IN (
+    SELECT chunk_id FROM notes CROSS JOIN chunks USING (namespace, note_id)
+        WHERE {_SCOPED} LIMIT ?)
+    RETURNING chunk_id
+"""  # noqa: S608
+_UNREPLACE_SCOPED: Final = f"""
+UPDATE notes SET superseded_by = ''
+    WHERE namespace = ? AND superseded_by IN (SELECT note_id FROM notes WHERE {_SCOPED})
+"""  # noqa: S608
+_DELETE_SCOPED: Final = f"""
+DELETE FROM notes WHERE seq IN (SELECT seq FROM notes WHERE {_SCOPED} LIMIT ?) RETURNING 1
+"""  # noqa: S608
+_CHANGES: Final = """
+SELECT {at} AS at, note_id, {version}, {kind}, {change}, {text}, {tags}, {type}, {key},
+       {actor}, {origin}, {current}, {by}
+    FROM {table} WHERE {namespace} = ?1 AND {at} <= ?2
+        AND ({at}, note_id, {version}, {kind}) < (?2, ?3, ?4, ?5){only}
+    ORDER BY {at} DESC, note_id DESC, {version} DESC LIMIT ?
+"""
+_ORIGIN: Final = (
+    "{0}.origin_channel, {0}.origin_session, {0}.origin_turn, {0}.origin_link, {0}.origin_material"
+)
+_OF_NOTE: Final = " AND {rows}.note_id = ?"
+_VERSION: Final = """
+SELECT content, tags, type, confidence, rationale, importance, origin_link, origin_material,
+       restores
+    FROM note_versions WHERE namespace = ? AND note_id = ? AND version = ?
+"""
+
+
+class SupersessionState(NamedTuple):
+    """By what a note is superseded, None where it is not; which session sees it alone; and
+    why and when it was superseded."""
+
+    by: str | None
+    scope: str
+    reason: str
+    at: str
+
+
+ChangePlace = tuple[str, str, int, int]
+"""Where a change stands in the history: when, of which note and version, of which kind."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A note about to be stored, cut into its passages.
+
+    `replaces` is the version that an update follows; None: whichever is there. Tags and
+    details that are None are the usual ones of a new note, and kept by an update, which
+    changes neither the key nor the scope of a note.
+    """
+
+    note_id: str
+    text: str
+    tags: Sequence[str] | None
+    origin: Origin
+    passages: Sequence[str]
+    replaces: int | None = None
+    details: Details | None = None
+    key: str = ""
+    change: Change = "save"
+    restores: int = 0
+
+    written_at: str = field(default_factory=now)
+
+    @property
+    def content_hash(self) -> str:
+        return hash_of(self.text)
+
+    @property
+    def scope(self) -> str:
+        """The only session that is to see it; empty: all of the user's."""
+        return "" if self.details is None else self.details.scope_session
+
+    def as_saved(self, *, embedded: bool) -> Note:
+        """The note that storing this as a new one has made."""
+        return Note(
+            note_id=self.note_id,
+            text=self.text,
+            tags=tuple(self.tags or ()),
+            version=1,
+            created_at=self.written_at,
+            updated_at=self.written_at,
+            source=self.origin.actor,
+            origin=self.origin,
+            embedded=embedded,
+            details=self.details or Details(),
+            key=self.key,
+            change=self.change,
+            restores=self.restores,
+        )
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Which notes a list has; empty: whichever. Notes of every session's scope are among
+    them: a list is for the person whose notes they are."""
+
+    include_superseded: bool = False
+    type: str = ""
+    actor: str = ""
+    material_only: bool = False
+    tag: str = ""
+
+    def conditions(self) -> tuple[str, tuple[Value, ...]]:
+        """SQL that follows other conditions, and its arguments."""
+        chosen: list[str] = []
+        if not self.include_superseded:
+            chosen.append("superseded_by IS NULL")
+        if self.material_only:
+            chosen.append("origin_material = 1")
+        arguments: list[Value] = []
+        for condition, value in (
+            ("type = ?", self.type),
+            ("origin_actor = ?", self.actor),
+            (_TAGGED, self.tag),
+        ):
+            if value:
+                chosen.append(condition)
+                arguments.append(value)
+        return "".join(f" AND {condition}" for condition in chosen), tuple(arguments)
 
 
 @dataclass(frozen=True)
@@ -404,112 +369,398 @@ class Passages:
     outdated: bool = False
 
 
-async def insert(database: Database, namespace: str, draft: Draft, quota: Quota) -> Passages:
-    """Store a new note.
+class NoteRepository:
+    """One user's notes in one database: every statement that reads or changes them.
 
-    Raises `ConstraintViolated` where a note says exactly this already, or has this key,
-    and where it would go over `quota`.
+    Each change is one atomic batch. Whoever changes a note goes through here, so that the
+    resident vectors follow.
     """
-    scope = draft.scope
-    new = () if draft.key else (require_new(namespace, draft.content_hash, scope),)
-    *_, inserted, _ = await database.batch(
-        (
-            *new,
-            Statement(_INSERT, _row(namespace, draft)),
-            *receipts.of_change(namespace, draft.origin, "saved", draft.note_id),
-            insert_passages(namespace, draft.note_id, draft.passages),
-            quota.keep(namespace, ANOTHER_NOTE),
+
+    def __init__(self, database: Database, vectors: VectorStore, user: User, quota: Quota) -> None:
+        self._database = database
+        self._vectors = vectors
+        self.namespace = user.notes
+        self._quota = quota
+
+    async def get(self, note_id: str) -> Note:
+        """One note, superseded or not. Raises `NoteNotFound`."""
+        note = await self._one(_GET, note_id)
+        if note is None:
+            raise NoteNotFound(note_id)
+        return note
+
+    async def get_many(self, note_ids: Sequence[str]) -> list[Note]:
+        """Those of the notes that there are, superseded or not, in the order asked for."""
+        result = await self._database.execute(_GET_MANY, (to_json(note_ids), self.namespace))
+        return [note_of(row) for row in result.rows]
+
+    async def find_by_key(self, key: str) -> Note | None:
+        """The note of this name in working memory."""
+        return await self._one(_BY_KEY, key)
+
+    async def find_existing(self, draft: Draft) -> Note | None:
+        """The note that makes saving `draft` needless: the one that has its key, or else
+        the oldest that says the same."""
+        if draft.key:
+            return await self.find_by_key(draft.key)
+        return await self._one(_BY_TEXT, draft.content_hash, draft.scope)
+
+    async def duplicate_of(self, note: Note, text: str) -> str:
+        """The id of the oldest other note that `note` would repeat if it said `text`; empty:
+        none."""
+        if note.key:
+            return ""
+        same = (hash_of(text), note.details.scope_session, note.note_id)
+        result = await self._database.execute(_DUPLICATE, (self.namespace, *same))
+        return cast(str, result.rows[0][0]) if result.rows else ""
+
+    async def page(self, limit: int, before: int, only: Filter) -> tuple[list[Note], int]:
+        """Up to `limit` notes, newest first, and where the next page begins; 0 at the end."""
+        conditions, arguments = only.conditions()
+        sql = _PAGE.format(only=conditions)
+        result = await self._database.execute(sql, (self.namespace, before, *arguments, limit + 1))
+        rows = result.rows[:limit]
+        following = cast(int, rows[-1][-1]) if len(result.rows) > limit else 0
+        return [note_of(row) for row in rows], following
+
+    async def newest(self, limit: int, only: Only) -> list[Note]:
+        """The notes that `only` allows, the last written first, but for those with a fixed
+        name."""
+        allowed = (only.session_id, only.superseded, only.min_confidence, json.dumps(only.types))
+        result = await self._database.execute(_NEWEST, (self.namespace, *allowed, limit))
+        return [note_of(row) for row in result.rows]
+
+    async def stale(self, before: str, limit: int) -> list[Note]:
+        """Notes neither written nor recalled since `before`, oldest first."""
+        result = await self._database.execute(_STALE, (self.namespace, before, limit))
+        return [note_of(row) for row in result.rows]
+
+    async def comparable_passages(self, limit: int, *, per_page: int) -> list[Row]:
+        """The newest passages of notes that may repeat each other: (passage, note, scope)."""
+        return await self._newest_rows(_PASSAGES, limit, per_page)
+
+    async def comparable_texts(self, limit: int, *, per_page: int, chars: int) -> list[Row]:
+        """The newest notes that may repeat each other: (number, note, scope, the first `chars`
+        characters of its text)."""
+        return await self._newest_rows(_TEXTS, limit, per_page, chars)
+
+    async def changes(
+        self,
+        place: ChangePlace,
+        limit: int,
+        *,
+        note_id: str = "",
+        actor: str = "",
+        material_only: bool = False,
+        session_id: str = "",
+    ) -> list[Row]:
+        """Changes before `place`, newest first, as `ChangeEntry.of` reads them.
+
+        Where a note was superseded is not known, so of a session nothing superseded is given.
+        """
+        only, values = "", list[Value]()
+        for condition, value in (
+            (_OF_NOTE, note_id),
+            (" AND {actor} = ?", actor),
+            (" AND {rows}.origin_session = ?", session_id),
+        ):
+            if value:
+                only += condition
+                values.append(value)
+        if material_only:
+            only += " AND {rows}.origin_material = 1"
+        kinds = [_current_versions(only), _earlier_versions(only)]
+        if not (material_only or session_id):
+            kinds.append(_supersessions(only))
+        arguments = (self.namespace, *place, *values, limit)
+        results = await self._database.batch([Statement(sql, arguments) for sql in kinds])
+        rows = (row for result in results for row in result.rows)
+        return sorted(rows, key=change_place, reverse=True)[:limit]
+
+    async def earlier_version(self, note_id: str, version: int) -> Row | None:
+        """What an earlier version said, as the history reads it; None where it is not kept."""
+        result = await self._database.execute(_VERSION, (self.namespace, note_id, version))
+        return result.rows[0] if result.rows else None
+
+    async def activity(self, first_day: str, last_day: str) -> list[Row]:
+        """When notes with a name of their own were written, which, how, as which version."""
+        result = await self._database.execute(_ACTIVITY, (self.namespace, first_day, last_day))
+        return list(result.rows)
+
+    async def check_quota(self, draft: Draft, *, notes: int = 0) -> None:
+        """Raise `MemoryFull` where there is no room for `draft`."""
+        size = len(draft.text.encode())
+        await self._quota.check(self._database, self.namespace, Used(notes, size))
+
+    async def insert(self, draft: Draft) -> Passages | None:
+        """Store a new note; None where a note says exactly this already or has this key, and
+        where there is no room."""
+        namespace, vectors = self.namespace, self._vectors
+        new = () if draft.key else (require_new(namespace, draft.content_hash, draft.scope),)
+        try:
+            async with vectors.changing(namespace):
+                *_, inserted, _ = await self._database.batch(
+                    (
+                        *new,
+                        Statement(_INSERT, _row(namespace, draft)),
+                        *receipts.of_change(namespace, draft.origin, "saved", draft.note_id),
+                        insert_passages(namespace, draft.note_id, draft.passages),
+                        self._quota.keep(namespace, ANOTHER_NOTE),
+                    )
+                )
+                vectors.added(namespace, len(inserted.rows))
+        except ConstraintViolated:
+            return None
+        except AnswerLost:
+            return await self._stored_passages(draft)
+        return Passages(_in_order(inserted))
+
+    async def update(self, draft: Draft) -> Passages | None:
+        """Replace a note's text, and its tags and details unless None, keeping what it said
+        before; None where there is no such note, it has another version than `draft`
+        replaces, or there is no room.
+
+        A superseded note counts again: who writes it anew means what it says. Of a note with
+        a fixed key the oldest versions go. An undo is a person's: it takes nothing away, and
+        there is always room for it.
+        """
+        namespace, vectors = self.namespace, self._vectors
+        details = draft.details
+        action: MemoryAction = "restored" if draft.change == "undo" else "updated"
+        ending: list[Statement] = []
+        if draft.change != "undo":
+            if draft.key in FIXED:
+                ending += _drop_outdated(namespace, draft)
+            ending.append(self._quota.keep(namespace, ANOTHER_VERSION))
+        new = (
+            draft.text,
+            draft.content_hash,
+            None if draft.tags is None else to_json(draft.tags),
+            *((None,) * 4 if details is None else _known(details)),
+            *_origin(draft),
+            draft.written_at,
         )
-    )
-    return Passages(_in_order(inserted))
+        try:
+            async with vectors.changing(namespace):
+                results = await self._database.batch(
+                    (
+                        _require(namespace, draft.note_id, draft.replaces),
+                        Statement(_KEEP_VERSION, (draft.written_at, namespace, draft.note_id)),
+                        Statement(_UPDATE, (*new, namespace, draft.note_id)),
+                        delete_passages(namespace, draft.note_id),
+                        insert_passages(namespace, draft.note_id, draft.passages),
+                        *receipts.of_change(namespace, draft.origin, action, draft.note_id),
+                        *ending,
+                    )
+                )
+                removed, added = _ids(results[3]), _in_order(results[4])
+                vectors.removed(namespace, removed)
+                vectors.added(namespace, len(added))
+        except ConstraintViolated:
+            return None
+        except AnswerLost:
+            return await self._stored_passages(draft)
+        outdated = len(ending) > 1 and results[-2].rows_affected > 0
+        return Passages(added, removed, outdated)
 
+    async def delete(
+        self, note_id: str, version: int | None = None, origin: Origin | None = None
+    ) -> Sequence[int]:
+        """Remove a note with everything of it; the ids of its passages, as far as they are
+        known. Its content is to be erased afterwards.
 
-async def update(database: Database, namespace: str, draft: Draft, quota: Quota) -> Passages:
-    """Replace a note's text, and its tags and details unless None, keeping what it said before.
+        A note that it has replaced stays superseded, by nothing from now on. Raises
+        `NoteNotFound` where there is no such note, or not in this version.
+        """
+        namespace = self.namespace
+        try:
+            async with self._vectors.changing(namespace):
+                results = await self._database.batch(
+                    (
+                        _require(namespace, note_id, version),
+                        delete_passages(namespace, note_id),
+                        Statement(_DELETE, (namespace, note_id)),
+                        Statement(_UNREPLACE, (namespace, note_id)),
+                        *receipts.of_change(namespace, origin, "deleted", note_id),
+                        Statement("INSERT INTO erasures (requested_at) VALUES (?)", (now(),)),
+                    )
+                )
+                removed = _ids(results[1])
+                self._vectors.removed(namespace, removed)
+        except ConstraintViolated:
+            raise NoteNotFound(note_id) from None
+        except AnswerLost:
+            log.info("the answer to the deletion of %s was lost; it is gone", note_id)
+            return ()
+        return removed
 
-    A superseded note counts again: who writes it anew means what it says. Of a note with
-    a fixed key the oldest versions go. An undo is a person's, and takes nothing away.
-    Raises `ConstraintViolated` where the note does not exist or has another version than
-    `draft` replaces, and, unless it is an undo, where that would go over `quota`.
-    """
-    details = draft.details
-    action: MemoryAction = "restored" if draft.change == "undo" else "updated"
-    ending: list[Statement] = []
-    if draft.change != "undo":
-        if draft.key in FIXED:
-            ending += _drop_outdated(namespace, draft)
-        ending.append(quota.keep(namespace, ANOTHER_VERSION))
-    results = await database.batch(
-        (
-            _require(namespace, draft.note_id, draft.replaces),
-            Statement(_KEEP_VERSION, (draft.written_at, namespace, draft.note_id)),
-            Statement(
-                _UPDATE,
-                (
-                    draft.text,
-                    draft.content_hash,
-                    None if draft.tags is None else to_json(draft.tags),
-                    *((None,) * 4 if details is None else _known(details)),
-                    *_origin(draft),
-                    draft.written_at,
-                    namespace,
-                    draft.note_id,
-                ),
-            ),
-            delete_passages(namespace, draft.note_id),
-            insert_passages(namespace, draft.note_id, draft.passages),
-            *receipts.of_change(namespace, draft.origin, action, draft.note_id),
-            *ending,
+    async def traces(self, note_id: str, chunk_ids: Sequence[int]) -> int:
+        """How many rows of any kind still hold something of a deleted note."""
+        traces = (self.namespace, note_id, to_json(chunk_ids))
+        return cast(int, (await self._database.execute(_TRACES, traces)).rows[0][0])
+
+    async def supersession(
+        self, note_ids: tuple[str, str], session_id: str
+    ) -> Mapping[str, SupersessionState]:
+        """How those of two notes stand that the session sees."""
+        found = await self._database.execute(_SEEN, (self.namespace, *note_ids, session_id))
+        rows = cast("tuple[tuple[Any, ...], ...]", found.rows)
+        return {note_id: SupersessionState(*state) for note_id, *state in rows}
+
+    async def leads_to(self, note_id: str, other_id: str) -> bool:
+        """Whether `other_id` replaces `note_id`, at once or by others in between."""
+        chain = (self.namespace, note_id, other_id)
+        return bool((await self._database.execute(_LEADS_TO, chain)).rows)
+
+    async def supersede(
+        self,
+        note_id: str,
+        *,
+        reason: str,
+        replacement_id: str,
+        session_id: str,
+        origin: Origin | None = None,
+    ) -> bool:
+        """Let a note count no more; false where the session does not see it or its replacement,
+        it is superseded, or notes would replace each other in a circle."""
+        namespace = self.namespace
+        guards = [Statement(_REQUIRE_CURRENT, (namespace, note_id, session_id))]
+        if replacement_id:
+            circle = (namespace, replacement_id, note_id, session_id)
+            guards.append(Statement(_REQUIRE_REPLACEMENT, circle))
+        state = (replacement_id, reason, now(), namespace, note_id)
+        receipt = receipts.of_change(namespace, origin, "superseded", note_id)
+        return await self._apply(*guards, Statement(_SUPERSEDE, state), *receipt)
+
+    async def revive(self, note: Note) -> bool:
+        """Let a superseded note count again; false where it is not as given any more."""
+        assert note.superseded is not None
+        same = (self.namespace, note.note_id, note.version, note.superseded.by)
+        return await self._apply(
+            Statement(_REQUIRE_SUPERSEDED, same),
+            Statement(_REVIVE, (self.namespace, note.note_id)),
         )
+
+    async def count_recall(self, note_ids: Sequence[str]) -> None:
+        """Remember that the notes were recalled now."""
+        recalled = (now(), self.namespace, to_json(note_ids))
+        await apply(self._database, Statement(_RECALLED, recalled))
+
+    def hide_session(self, session_id: str) -> Statement:
+        """Let the notes that only this session sees count no more: the beginning of their
+        removal."""
+        return Statement(_HIDE, (self.namespace, session_id))
+
+    async def remove_session(self, session_id: str) -> list[int]:
+        """Remove the notes that only this session sees, in slices; the ids of the passages
+        that went, as far as they are known.
+
+        A note that one of them has replaced stays superseded, by nothing.
+        """
+        scoped = (self.namespace, session_id)
+        removed = await self._vectors.remove_passages(self.namespace, _SCOPED_CHUNKS, scoped)
+        await apply(self._database, Statement(_UNREPLACE_SCOPED, (self.namespace, *scoped)))
+        await remove_rows(self._database, _DELETE_SCOPED, scoped)
+        return removed
+
+    async def _newest_rows(self, sql: str, limit: int, per_page: int, *more: Value) -> list[Row]:
+        """Rows by the number in their first column, highest first, page by page, so that
+        other work gets its turn in between."""
+        rows: list[Row] = []
+        before = INTEGER_MAX
+        while len(rows) < limit:
+            arguments = (self.namespace, before, per_page, *more)
+            page = (await self._database.execute(sql, arguments)).rows
+            rows += page
+            if len(page) < per_page:
+                break
+            before = cast(int, page[-1][0])
+        return rows[:limit]
+
+    async def _one(self, sql: str, *arguments: Value) -> Note | None:
+        result = await self._database.execute(sql, (self.namespace, *arguments))
+        return note_of(result.rows[0]) if result.rows else None
+
+    async def _apply(self, *statements: Statement) -> bool:
+        """Make a change; false where another one came first."""
+        try:
+            async with self._vectors.changing(self.namespace):
+                await apply(self._database, *statements)
+        except ConstraintViolated:
+            return False
+        return True
+
+    async def _stored_passages(self, draft: Draft) -> Passages:
+        """What a batch did that stored `draft` and whose answer was lost: the ids of its
+        passages. None, where that cannot be told: the indexer finds them then."""
+        try:
+            result = await self._database.execute(_FIND_CHUNKS, (self.namespace, draft.note_id))
+        except StorageError:
+            return Passages(added=())
+        if [row[1] for row in result.rows] != list(draft.passages):
+            return Passages(added=())
+        return Passages(_ids(result))
+
+
+def change_place(row: Row) -> ChangePlace:
+    return cast(ChangePlace, row[:4])
+
+
+def note_of(row: Row) -> Note:
+    """The note in a row that begins with `COLUMNS`. Raises `StorageError` for damage."""
+    with noticed("a note"):
+        return _read(row)
+
+
+def hash_of(text: str) -> str:
+    """What is compared to find a note that says exactly the same."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def require_new(namespace: str, content_hash: str, scope: str = "") -> Statement:
+    """Fail the batch where a note says exactly this already: one without a key, for the
+    same sessions, and not superseded."""
+    return Statement(_REQUIRE_NEW, (namespace, content_hash, scope))
+
+
+def insert_passages(namespace: str, note_id: str, passages: Sequence[str]) -> Statement:
+    """Index a note's text; the ids of the passages come back, each with its position."""
+    return Statement(_INSERT_CHUNKS, (namespace, note_id, to_json(passages)))
+
+
+def delete_passages(namespace: str, note_id: str) -> Statement:
+    """Take a note's text out of the index; the ids of its passages come back."""
+    return Statement(_DELETE_CHUNKS, (namespace, note_id))
+
+
+def to_json(values: Sequence[object]) -> str:
+    """`values` as a JSON array, as statements and columns take lists."""
+    return _ENCODER.encode(list(values))
+
+
+def _read(row: Row) -> Note:
+    note_id, text, tags, version, created, updated, source, *rest = cast("tuple[Any, ...]", row)
+    actor, channel, session, turn, link, material, *rest = rest
+    kind, confidence, rationale, importance, scope, key, change, restores, *rest = rest
+    count, accessed, by, reason, at, embedded = rest[:6]
+    return Note(
+        note_id=note_id,
+        text=text,
+        tags=tuple(json.loads(tags)),
+        version=version,
+        created_at=created,
+        updated_at=updated,
+        source=source,
+        origin=Origin(actor, channel, session, turn, link, bool(material)),
+        embedded=bool(embedded),
+        details=Details(kind, confidence, rationale, importance, scope),
+        key=key or "",
+        change=change,
+        restores=restores,
+        access_count=count,
+        accessed_at=accessed,
+        superseded=None if by is None else Superseded(by, reason, at),
     )
-    return Passages(
-        added=_in_order(results[4]),
-        removed=_ids(results[3]),
-        outdated=len(ending) > 1 and results[-2].rows_affected > 0,
-    )
-
-
-async def delete(
-    database: Database,
-    namespace: str,
-    note_id: str,
-    version: int | None = None,
-    origin: Origin | None = None,
-) -> Passages:
-    """Remove a note with everything of it; its content is to be erased afterwards.
-
-    A note that it has replaced stays superseded, by nothing from now on. Raises
-    `ConstraintViolated` where the note does not exist, or not in this version.
-    """
-    results = await database.batch(
-        (
-            _require(namespace, note_id, version),
-            delete_passages(namespace, note_id),
-            Statement(_DELETE, (namespace, note_id)),
-            Statement(_UNREPLACE, (namespace, note_id)),
-            Statement("INSERT INTO erasures (requested_at) VALUES (?)", (now(),)),
-            *receipts.of_change(namespace, origin, "deleted", note_id),
-        )
-    )
-    return Passages(added=(), removed=_ids(results[1]))
-
-
-async def find_passages(database: Database, namespace: str, draft: Draft) -> Passages:
-    """What a batch did that stored `draft` and whose answer was lost: ids that belong to
-    its passages. None, where that cannot be told: the indexer finds them then."""
-    try:
-        result = await database.execute(_FIND_CHUNKS, (namespace, draft.note_id))
-    except StorageError:
-        return Passages(added=())
-    if [row[1] for row in result.rows] != list(draft.passages):
-        return Passages(added=())
-    return Passages(_ids(result))
-
-
-async def traces(database: Database, namespace: str, note_id: str, chunk_ids: Sequence[int]) -> int:
-    """How many rows of any kind still hold something of a deleted note."""
-    result = await database.execute(_TRACES, (namespace, note_id, to_json(chunk_ids)))
-    return cast(int, result.rows[0][0])
 
 
 def _row(namespace: str, draft: Draft) -> tuple[str | float | None, ...]:
@@ -557,3 +808,61 @@ def _ids(result: Result) -> list[int]:
 
 def _in_order(result: Result) -> list[int]:
     return [cast(int, row[0]) for row in sorted(result.rows, key=lambda row: cast(int, row[1]))]
+
+
+def _current_versions(only: str) -> str:
+    return _changes_sql(
+        "notes",
+        "notes",
+        only,
+        at="updated_at",
+        change="change",
+        text="content",
+        current="superseded_by IS NULL",
+    )
+
+
+def _earlier_versions(only: str) -> str:
+    return _changes_sql(
+        "note_versions AS before CROSS JOIN notes USING (namespace, note_id)",
+        "before",
+        only,
+        # "+": the few versions of one note are sooner found by the note than by the time
+        at="+before.written_at" if _OF_NOTE in only else "before.written_at",
+        change="before.change",
+        text="before.content",
+        current="0",
+    )
+
+
+def _supersessions(only: str) -> str:
+    return _changes_sql(
+        "notes",
+        "notes",
+        f"{only} AND superseded_by IS NOT NULL",
+        at="superseded_at",
+        kind="1",
+        change="'supersede'",
+        text="superseded_reason",
+        actor="'agent'",
+        origin="'', '', '', '', 0",
+        current="1",
+        by="superseded_by",
+    )
+
+
+def _changes_sql(table: str, rows: str, only: str, **columns: str) -> str:
+    """The SQL of one page of changes of one kind; `only` is what follows its conditions."""
+    chosen = {
+        "table": table,
+        "namespace": f"{rows}.namespace",
+        "version": f"{rows}.version",
+        "kind": "0",
+        "tags": f"{rows}.tags",
+        "type": f"{rows}.type",
+        "key": "COALESCE(notes.key, '')",
+        "actor": f"{rows}.origin_actor",
+        "origin": _ORIGIN.format(rows),
+        "by": "''",
+    } | columns
+    return _CHANGES.format(**chosen, only=only.format(rows=rows, actor=chosen["actor"]))

@@ -1,29 +1,27 @@
-"""Which of many notes say nearly the same: by their vectors, or else by their words.
+"""A review of a user's notes: which say nearly the same, and which are stale.
 
-Plain computation without a database; run in a thread, it leaves the others their turn
-every few milliseconds.
+Notes are compared by their vectors, or else by their words, in a thread that leaves others
+their turn every few milliseconds.
 """
 
 import asyncio
 import heapq
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Final, cast
+from typing import Final
 
 import numpy as np
 
 from guest.embedding.backends import Vectors
 from guest.memory import validation
-from guest.memory.factory import Store
-from guest.memory.models import Note, User, at
-from guest.memory.notes import repository
+from guest.memory.models import Note, at
 from guest.memory.notes.contradiction import content_words, likeness, may_contradict
-from guest.memory.replica.replica import Replica, Unasked
+from guest.memory.notes.repository import NoteRepository
 from guest.memory.search.vectors import Ids, Scores, Snapshot
-from guest.memory.storage.base import INTEGER_MAX, Database, Row, Value
+from guest.memory.storage.base import Row, Value
 
 NEAR_COSINE: Final = 0.85
 NEAR_WORDS: Final = 0.8
@@ -74,13 +72,19 @@ def by_vectors(matrix: Vectors, notes: Ids, scopes: Ids, limit: int) -> list[Pai
     ]
 
 
-def by_words(texts: Sequence[str], scopes: Sequence[int], limit: int) -> tuple[list[Pair], bool]:
+def by_words(
+    texts: Sequence[str],
+    scopes: Sequence[int],
+    limit: int,
+    *,
+    comparisons_max: int = COMPARISONS_MAX,
+) -> tuple[list[Pair], bool]:
     """The `limit` pairs of texts with most words in common, and whether all were compared."""
     words = [content_words(text) for text in texts]
     candidates = _sharing(words, scopes)
     pairs: list[Pair] = []
     for comparisons, (first, second) in enumerate(candidates):
-        if comparisons == COMPARISONS_MAX:
+        if comparisons == comparisons_max:
             return _most_alike(pairs, limit), False
         share = likeness(words[first], words[second])
         if share >= NEAR_WORDS:
@@ -130,32 +134,6 @@ _NOTES_AT_ONCE: Final = 100
 
 _WORDS_OF_CHARS: Final = 2_000
 
-_PASSAGES: Final = """
-SELECT chunks.chunk_id, notes.note_id, notes.scope_session FROM chunks CROSS JOIN notes
-    ON notes.namespace = chunks.namespace AND notes.note_id = chunks.note_id
-    WHERE chunks.namespace = ? AND chunks.chunk_id < ?
-        AND notes.superseded_by IS NULL AND notes.key IS NULL
-    ORDER BY chunks.chunk_id DESC LIMIT ?
-"""
-_TEXTS: Final = f"""
-SELECT seq, note_id, scope_session, substr(content, 1, {_WORDS_OF_CHARS}) FROM notes
-    WHERE namespace = ? AND seq < ? AND superseded_by IS NULL AND key IS NULL
-    ORDER BY seq DESC LIMIT ?
-"""  # noqa: S608
-_MODELS: Final = """
-SELECT model_id FROM chunks_vec WHERE namespace = ? AND model_id > ''
-    GROUP BY model_id ORDER BY COUNT(*) DESC LIMIT 1
-"""
-_DIMENSIONS: Final = """
-SELECT length(vector) / 4 FROM chunks_vec WHERE namespace = ? AND model_id = ? LIMIT 1
-"""
-_STALE: Final = f"""
-SELECT {repository.COLUMNS} FROM notes
-    WHERE namespace = ?1 AND updated_at < ?2 AND accessed_at < ?2 AND superseded_by IS NULL
-        AND (key IS NULL OR key NOT IN {repository.FIXED})
-    ORDER BY updated_at, seq LIMIT ?3
-"""  # noqa: S608
-
 
 @dataclass(frozen=True)
 class Near:
@@ -178,44 +156,95 @@ class Reviewed:
     warnings: tuple[str, ...] = ()
 
 
-async def review(store: Store, user: User, *, stale_days: int, limit: int) -> Reviewed:
-    """See `Memory.review`."""
-    validation.check_range("limit", limit, REVIEW_MAX)
-    validation.check_range("stale_days", stale_days, STALE_DAYS_MAX)
-    namespace = user.notes
-    warnings: list[str] = []
-    pairs = await _near(store, namespace, limit, warnings)
-    before = at(datetime.now(UTC) - timedelta(days=stale_days))
-    result = await store.database.execute(_STALE, (namespace, before, limit + 1))
-    stale = [repository.note_of(row) for row in result.rows]
-    if len(stale) > limit:
-        warnings.append(f"more notes than these {limit} were not needed for {stale_days} days")
-    return Reviewed(pairs, tuple(stale[:limit]), tuple(warnings))
+class NoteReview:
+    """Looks a user's notes through for what a person may tidy up. Changes nothing."""
 
+    def __init__(
+        self,
+        notes: NoteRepository,
+        vectors: Callable[[], Awaitable[Snapshot | None]],
+        *,
+        compared_max: int = PASSAGES_MAX,
+        page_rows: int = _ROWS,
+    ) -> None:
+        """`vectors` gives those that searches use, None where there are none; `compared_max`
+        bounds how many passages, or notes, are compared."""
+        self._notes = notes
+        self._vectors = vectors
+        self._compared_max = compared_max
+        self._page_rows = page_rows
 
-async def _near(store: Store, namespace: str, limit: int, warnings: list[str]) -> tuple[Near, ...]:
-    snapshot = await _vectors(store, namespace)
-    if snapshot is None:
-        note_ids, pairs = await _by_words(store.database, namespace, limit + 1, warnings)
-    else:
-        note_ids, pairs = await _by_vectors(
-            store.database, namespace, snapshot, limit + 1, warnings
+    async def review(self, *, stale_days: int, limit: int) -> Reviewed:
+        """See `Memory.review`."""
+        validation.check_range("limit", limit, REVIEW_MAX)
+        validation.check_range("stale_days", stale_days, STALE_DAYS_MAX)
+        warnings: list[str] = []
+        near = await self._near(limit, warnings)
+        before = at(datetime.now(UTC) - timedelta(days=stale_days))
+        stale = await self._notes.stale(before, limit + 1)
+        if len(stale) > limit:
+            warnings.append(f"more notes than these {limit} were not needed for {stale_days} days")
+        return Reviewed(near, tuple(stale[:limit]), tuple(warnings))
+
+    async def _near(self, limit: int, warnings: list[str]) -> tuple[Near, ...]:
+        vectors = await self._vectors()
+        if vectors is None:
+            note_ids, pairs = await self._by_words(limit + 1, warnings)
+        else:
+            note_ids, pairs = await self._by_vectors(vectors, limit + 1, warnings)
+        if len(pairs) > limit:
+            warnings.append(f"more than these {limit} pairs of notes say nearly the same")
+            pairs = pairs[:limit]
+        numbers = sorted({number for pair in pairs for number in (pair.first, pair.second)})
+        found: dict[str, Note] = {}
+        for start in range(0, len(numbers), _NOTES_AT_ONCE):
+            wanted = [note_ids[number] for number in numbers[start : start + _NOTES_AT_ONCE]]
+            read = await self._notes.get_many(wanted)
+            found |= {note.note_id: note for note in read if note.superseded is None}
+        both = [
+            (found[note_ids[pair.first]], found[note_ids[pair.second]], pair.similarity)
+            for pair in pairs
+            if note_ids[pair.first] in found and note_ids[pair.second] in found
+        ]
+        return await asyncio.to_thread(_judged, both, measured=vectors is not None)
+
+    async def _by_vectors(
+        self, vectors: Snapshot, limit: int, warnings: list[str]
+    ) -> tuple[list[str], list[Pair]]:
+        """The ids of notes, and pairs of their places among them."""
+        most = self._compared_max
+        passages = await self._notes.comparable_passages(most + 1, per_page=self._page_rows)
+        if len(passages) > most:
+            warnings.append(f"only the newest {most:,} passages were compared")
+        note_ids, pairs, missing = await asyncio.to_thread(
+            _compared, passages[:most], vectors, limit
         )
-    if len(pairs) > limit:
-        warnings.append(f"more than these {limit} pairs of notes say nearly the same")
-        pairs = pairs[:limit]
-    numbers = sorted({number for pair in pairs for number in (pair.first, pair.second)})
-    found: dict[str, Note] = {}
-    for start in range(0, len(numbers), _NOTES_AT_ONCE):
-        wanted = [note_ids[number] for number in numbers[start : start + _NOTES_AT_ONCE]]
-        read = await repository.get_many(store.database, namespace, wanted)
-        found |= {note.note_id: note for note in read if note.superseded is None}
-    both = [
-        (found[note_ids[pair.first]], found[note_ids[pair.second]], pair.similarity)
-        for pair in pairs
-        if note_ids[pair.first] in found and note_ids[pair.second] in found
-    ]
-    return await asyncio.to_thread(_judged, both, measured=snapshot is not None)
+        if missing:
+            warnings.append(f"not compared were passages that have no vector yet: {missing:,}")
+        return note_ids, pairs
+
+    async def _by_words(self, limit: int, warnings: list[str]) -> tuple[list[str], list[Pair]]:
+        """See `_by_vectors`."""
+        most = self._compared_max
+        rows = await self._notes.comparable_texts(
+            most + 1, per_page=self._page_rows, chars=_WORDS_OF_CHARS
+        )
+        if not rows:
+            return [], []
+        warnings.append(
+            "there are no vectors of these notes; they were compared by the words of their first "
+            f"{_WORDS_OF_CHARS:,} characters"
+        )
+        if len(rows) > most:
+            warnings.append(f"only the newest {most:,} notes were compared")
+        rows = rows[:most]
+        texts, scopes = [str(row[3]) for row in rows], _numbered([row[2] for row in rows])
+        pairs, complete = await asyncio.to_thread(by_words, texts, scopes, limit)
+        if not complete:
+            warnings.append(
+                f"so many notes share words that only {COMPARISONS_MAX:,} pairs were compared"
+            )
+        return [str(row[1]) for row in rows], pairs
 
 
 def _judged(both: Sequence[tuple[Note, Note, float]], *, measured: bool) -> tuple[Near, ...]:
@@ -225,21 +254,6 @@ def _judged(both: Sequence[tuple[Note, Note, float]], *, measured: bool) -> tupl
         contradict = may_contradict(older.text, newer.text)
         pairs.append(Near(older, newer, similarity if measured else 0.0, contradict))
     return tuple(pairs)
-
-
-async def _by_vectors(
-    database: Database, namespace: str, snapshot: Snapshot, limit: int, warnings: list[str]
-) -> tuple[list[str], list[Pair]]:
-    """The ids of notes, and pairs of their places among them."""
-    passages = await _newest(database, _PASSAGES, namespace)
-    if len(passages) > PASSAGES_MAX:
-        warnings.append(f"only the newest {PASSAGES_MAX:,} passages were compared")
-    note_ids, pairs, missing = await asyncio.to_thread(
-        _compared, passages[:PASSAGES_MAX], snapshot, limit
-    )
-    if missing:
-        warnings.append(f"not compared were passages that have no vector yet: {missing:,}")
-    return note_ids, pairs
 
 
 def _compared(
@@ -256,72 +270,6 @@ def _compared(
         limit,
     )
     return list(map(str, dict.fromkeys(owners))), pairs, int(np.count_nonzero(~known))
-
-
-async def _by_words(
-    database: Database, namespace: str, limit: int, warnings: list[str]
-) -> tuple[list[str], list[Pair]]:
-    """See `_by_vectors`."""
-    rows = await _newest(database, _TEXTS, namespace)
-    if not rows:
-        return [], []
-    warnings.append(
-        "there are no vectors of these notes; they were compared by the words of their first "
-        f"{_WORDS_OF_CHARS:,} characters"
-    )
-    if len(rows) > PASSAGES_MAX:
-        warnings.append(f"only the newest {PASSAGES_MAX:,} notes were compared")
-    rows = rows[:PASSAGES_MAX]
-    texts, scopes = [str(row[3]) for row in rows], _numbered([row[2] for row in rows])
-    pairs, complete = await asyncio.to_thread(by_words, texts, scopes, limit)
-    if not complete:
-        warnings.append(
-            f"so many notes share words that only {COMPARISONS_MAX:,} pairs were compared"
-        )
-    return [str(row[1]) for row in rows], pairs
-
-
-async def _vectors(store: Store, namespace: str) -> Snapshot | None:
-    """The vectors that searches use; None where there are none."""
-    if store.server is None:
-        database, vectors = store.database, store.vectors
-    else:
-        replica = store.server.replica
-        await _freshened(replica, namespace, store.config.patience.copy_s)
-        database, vectors = replica.database, replica.vectors
-    model_id = store.vectorizer.model_id
-    if not model_id:
-        models = (await database.execute(_MODELS, (namespace,))).rows
-        model_id = str(models[0][0]) if models else ""
-    sizes = (await database.execute(_DIMENSIONS, (namespace, model_id))).rows
-    if not sizes:
-        return None
-    snapshot, _ = await vectors.snapshot(namespace, model_id, cast(int, sizes[0][0]))
-    return snapshot
-
-
-async def _freshened(replica: Replica, namespace: str, wait_s: float) -> None:
-    """Wait for the copy to follow the server, though not for long: what it lacks is said."""
-    task = replica.sync([namespace])
-    await asyncio.wait({task}, timeout=wait_s)
-    if task.done():
-        try:
-            task.result()
-        except Unasked as error:
-            raise error.problem from None
-
-
-async def _newest(database: Database, sql: str, namespace: str) -> list[Row]:
-    """One row more than are compared, by the number in the first column, highest first."""
-    rows: list[Row] = []
-    before = INTEGER_MAX
-    while len(rows) <= PASSAGES_MAX:
-        page = (await database.execute(sql, (namespace, before, _ROWS))).rows
-        rows += page
-        if len(page) < _ROWS:
-            break
-        before = cast(int, page[-1][0])
-    return rows
 
 
 def _numbered(values: Sequence[Value]) -> list[int]:

@@ -1,37 +1,30 @@
 """Typed memory: notes recalled by what kind of statement they are, and superseded rather
 than erased."""
 
-import json
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Protocol
 
 from guest.errors import StorageError
 from guest.memory import validation
-from guest.memory.factory import Finder, Store
-from guest.memory.models import Note, NoteType, Only, Origin, Superseded, User, now
-from guest.memory.notes import repository
-from guest.memory.notes.supersession import Supersession
-from guest.memory.replica.search import instead_of_server
-from guest.memory.storage.availability import is_away
-from guest.memory.storage.base import Database, Statement, apply
+from guest.memory.models import (
+    FIXED,
+    Note,
+    NoteNotFound,
+    NoteType,
+    Only,
+    Origin,
+    Superseded,
+    SupersedeRefused,
+)
+from guest.memory.notes.repository import NoteRepository
+from guest.memory.search.engine import Finder
+from guest.memory.storage.changes import RETRIES, unexplained
 
 log = logging.getLogger(__name__)
 
 RECALL_MAX: Final = 50
-
-_NEWEST: Final = f"""
-SELECT {repository.COLUMNS} FROM notes
-    WHERE namespace = ?1 AND scope_session IN ('', ?2) AND (superseded_by IS NULL OR ?3)
-        AND confidence >= ?4 AND (?5 = '[]' OR type IN (SELECT value FROM json_each(?5)))
-        AND (key IS NULL OR key NOT IN {repository.FIXED})
-    ORDER BY updated_at DESC, seq DESC LIMIT ?6
-"""  # noqa: S608
-_ACCESSED: Final = """
-UPDATE notes SET access_count = access_count + 1, accessed_at = ?
-    WHERE namespace = ? AND note_id IN (SELECT value FROM json_each(?))
-"""
 
 
 @dataclass(frozen=True)
@@ -42,14 +35,23 @@ class Recalled:
     warnings: tuple[str, ...] = ()
 
 
+class NoteReader(Protocol):
+    """Reads notes where the store is, or of the copy while a server is away."""
+
+    async def __call__(
+        self, reading: Callable[[NoteRepository], Awaitable[list[Note]]]
+    ) -> tuple[list[Note], str]:
+        """What `reading` has given, and what is to be said of it; empty: nothing."""
+        ...
+
+
 class TypedNotes:
     """A user's notes by type and confidence. All families' notes are among them."""
 
-    def __init__(self, store: Store, search: Finder, user: User) -> None:
-        self._store = store
+    def __init__(self, notes: NoteRepository, search: Finder, read: NoteReader) -> None:
+        self._notes = notes
         self._search = search
-        self._user = user
-        self._supersession = Supersession(store.database, store.vectors, user)
+        self._read = read
 
     async def recall(
         self,
@@ -97,59 +99,73 @@ class TypedNotes:
         session sees it; `SupersedeRefused` for a note that is superseded otherwise already,
         and where notes would replace each other in a circle; `ValueError`, `StorageError`.
         """
-        return await self._supersession.supersede(
-            note_id,
-            reason=reason,
-            replacement_id=replacement_id,
-            session_id=session_id,
-            origin=origin,
-        )
+        if reason:
+            validation.check_length("reason", reason, validation.REASON_MAX_CHARS)
+            validation.check_text("reason", reason)
+        for _ in range(RETRIES):
+            done = await self._superseded(note_id, replacement_id, session_id)
+            if done is not None:
+                return done
+            if await self._notes.supersede(
+                note_id,
+                reason=reason,
+                replacement_id=replacement_id,
+                session_id=session_id,
+                origin=origin,
+            ):
+                return None
+        raise unexplained(f"{note_id} cannot be superseded")
 
     async def _relevant(self, query: str, limit: int, only: Only) -> Recalled:
-        found = await self._search.search(query, limit + len(repository.FIXED), (), False, only)
-        wanted = [hit.note_id for hit in found.hits if hit.key not in repository.FIXED][:limit]
-        namespace = self._user.notes
-        recalled = await self._read(
-            namespace, lambda database: repository.get_many(database, namespace, wanted)
-        )
-        return Recalled(recalled.notes, found.warnings or recalled.warnings)
+        found = await self._search.search(query, limit + len(FIXED), (), False, only)
+        wanted = [hit.note_id for hit in found.hits if hit.key not in FIXED][:limit]
+        notes, warning = await self._read(lambda notes: notes.get_many(wanted))
+        return Recalled(tuple(notes), found.warnings or _warnings(warning))
 
     async def _newest(self, limit: int, only: Only) -> Recalled:
-        namespace = self._user.notes
-        wanted = (
-            namespace,
-            only.session_id,
-            only.superseded,
-            only.min_confidence,
-            json.dumps(only.types),
-            limit,
-        )
-
-        async def newest(database: Database) -> list[Note]:
-            result = await database.execute(_NEWEST, wanted)
-            return [repository.note_of(row) for row in result.rows]
-
-        return await self._read(namespace, newest)
-
-    async def _read(
-        self, namespace: str, reading: Callable[[Database], Awaitable[list[Note]]]
-    ) -> Recalled:
-        """Notes of the store, or of the copy where the server is away."""
-        try:
-            return Recalled(tuple(await reading(self._store.database)))
-        except StorageError as error:
-            server = self._store.server
-            if server is None or not is_away(error):
-                raise
-            warning = instead_of_server(server.replica, [namespace], error)
-            return Recalled(tuple(await reading(server.replica.database)), (warning,))
+        notes, warning = await self._read(lambda notes: notes.newest(limit, only))
+        return Recalled(tuple(notes), _warnings(warning))
 
     async def _record(self, recalled: Sequence[Note]) -> None:
         if not recalled:
             return
-        note_ids = json.dumps([note.note_id for note in recalled])
-        accessed = Statement(_ACCESSED, (now(), self._user.notes, note_ids))
         try:
-            await apply(self._store.database, accessed)
+            await self._notes.count_recall([note.note_id for note in recalled])
         except StorageError as error:
             log.info("that %d notes were recalled is not recorded: %s", len(recalled), error.brief)
+
+    async def _superseded(
+        self, note_id: str, replacement_id: str, session_id: str
+    ) -> Superseded | None:
+        """How it is superseded just so already; None where it is not. Raises what forbids it."""
+        seen = await self._notes.supersession((note_id, replacement_id), session_id)
+        if note_id not in seen:
+            raise NoteNotFound(note_id)
+        by, scope, reason, at = seen[note_id]
+        if by is not None and by == replacement_id:
+            return Superseded(by, reason, at)
+        if note_id == replacement_id:
+            raise SupersedeRefused(f"{note_id} cannot be replaced by itself")
+        if replacement_id and replacement_id not in seen:
+            raise NoteNotFound(replacement_id)
+        if by is not None:
+            if not by:
+                raise SupersedeRefused(f"{note_id} was forgotten already")
+            raise SupersedeRefused(
+                f"{note_id} was replaced by {by} already; if that is out of date, forget {by}"
+            )
+        if replacement_id and seen[replacement_id][1] not in ("", scope):
+            raise SupersedeRefused(
+                f"{replacement_id} belongs to one session, and {note_id} to all of them: the "
+                "others would lose it"
+            )
+        if replacement_id and await self._notes.leads_to(replacement_id, note_id):
+            raise SupersedeRefused(
+                f"{replacement_id} is itself replaced, in the end, by {note_id}; "
+                "notes cannot replace each other in a circle"
+            )
+        return None
+
+
+def _warnings(warning: str) -> tuple[str, ...]:
+    return (warning,) if warning else ()

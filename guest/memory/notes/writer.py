@@ -1,18 +1,16 @@
-"""Writing notes: stored first, then found by meaning, and erased to the last byte."""
+"""Writing notes: checked, stored in one batch, found by meaning, and erased to the last byte."""
 
-import asyncio
 import logging
 import uuid
 from collections.abc import Sequence
-from typing import Final
 
 from wire.errors import Code
 from wire.limits import NOTE_MAX_CHARS
 
 from guest.embedding.backends import Embedded
-from guest.errors import GuestError, StorageError
+from guest.errors import StorageError
 from guest.memory import validation
-from guest.memory.factory import Finder, Store
+from guest.memory.indexing.indexer import Indexer
 from guest.memory.models import (
     Change,
     Details,
@@ -22,32 +20,34 @@ from guest.memory.models import (
     Origin,
     SaveOutcome,
     StaleVersion,
-    User,
 )
-from guest.memory.notes import repository
-from guest.memory.notes.repository import Draft, Passages, Quota, Used
+from guest.memory.notes.repository import Draft, NoteRepository
 from guest.memory.search.chunking import passages_of
-from guest.memory.storage.base import AnswerLost, ConstraintViolated
-from guest.memory.storage.changes import ATTEMPTS, afterwards, unexplained
+from guest.memory.search.engine import Finder
+from guest.memory.storage.changes import RETRIES, Background, change_was_made, unexplained
+from guest.memory.storage.erasure import Eraser
 
 log = logging.getLogger(__name__)
-
-ERASE_AFTER_S: Final = 30.0
 
 
 class NoteWriter:
     """What all families write notes through, so that each finds what the others wrote."""
 
-    def __init__(self, store: Store, search: Finder, user: User) -> None:
-        self._store = store
+    def __init__(
+        self,
+        notes: NoteRepository,
+        search: Finder,
+        indexer: Indexer,
+        eraser: Eraser,
+        background: Background,
+        embed_wait_s: float,
+    ) -> None:
+        self._notes = notes
         self._search = search
-        self._user = user
-        self._database = store.database
-        self._vectors = store.vectors
-        self._embed_wait_s = store.config.settings.embed_wait_ms / 1000
-        self._quota = Quota.of(store.config)
-        self._deletions = store.deletions
-        self._erasure: asyncio.TimerHandle | None = None
+        self._indexer = indexer
+        self._eraser = eraser
+        self._background = background
+        self._embed_wait_s = embed_wait_s
 
     def draft(
         self,
@@ -89,23 +89,22 @@ class NoteWriter:
         `created` is false where a note with this text, or this key, is there already: it
         is the one given, as it is. Raises `MemoryFull`, `StorageError`.
         """
-        namespace = self._user.notes
-        earlier = self._store.following
-        for _ in range(ATTEMPTS):
-            passages = await self._insert(namespace, draft)
+        copying = self._search.copying
+        for _ in range(RETRIES):
+            passages = await self._notes.insert(draft)
             if passages is not None:
                 break
-            present = await self._present(namespace, draft)
-            if present is not None:
-                return SaveOutcome(present, False, "semantic" if present.embedded else "keyword")
-            await self._check_quota(namespace, draft, notes=1)
+            existing = await self._notes.find_existing(draft)
+            if existing is not None:
+                return SaveOutcome(existing, False, "semantic" if existing.embedded else "keyword")
+            await self._notes.check_quota(draft, notes=1)
         else:
             raise unexplained(f"{draft.note_id} cannot be stored")
-        embedded = await self._embed(namespace, draft, passages)
+        embedded = await self._embed(draft, passages.added)
         note = draft.as_saved(embedded=embedded is not None)
         if embedded is None:
             return SaveOutcome(note, True, "keyword")
-        await self._store.caught_up(earlier)
+        await self._search.copied(copying)
         session_id = note.details.scope_session or note.origin.session_id
         return SaveOutcome(note, True, "semantic", await self.similar(note, embedded, session_id))
 
@@ -116,23 +115,22 @@ class NoteWriter:
         Raises `NoteNotFound`; `StaleVersion` where the note has another version than
         the draft replaces; `MemoryFull`, unless it is an undo; `StorageError`.
         """
-        namespace = self._user.notes
-        for _ in range(ATTEMPTS):
-            passages = await self._update(namespace, draft)
+        for _ in range(RETRIES):
+            passages = await self._notes.update(draft)
             if passages is not None:
                 break
-            current = await repository.get(self._database, namespace, draft.note_id)
+            current = await self._notes.get(draft.note_id)
             if draft.replaces not in (None, current.version):
                 raise StaleVersion(current)
             if draft.change != "undo":
-                await self._check_quota(namespace, draft)
+                await self._notes.check_quota(draft)
         else:
             raise unexplained(f"{draft.note_id} cannot be stored")
         if passages.outdated:
-            self._erase_later()
-        embedded = await self._embed(namespace, draft, passages)
-        with afterwards(f"{draft.note_id} is updated; it could not be read again"):
-            return await repository.get(self._database, namespace, draft.note_id), embedded
+            self._eraser.erase_soon()
+        embedded = await self._embed(draft, passages.added)
+        with change_was_made(f"{draft.note_id} is updated; it could not be read again"):
+            return await self._notes.get(draft.note_id), embedded
 
     async def similar(self, note: Note, embedded: Embedded, session_id: str) -> tuple[Hit, ...]:
         """Notes nearly the same as `note`, of those that the session sees; none where they
@@ -146,72 +144,20 @@ class NoteWriter:
     async def delete(
         self, note_id: str, version: int | None = None, origin: Origin | None = None
     ) -> None:
-        """See `Memory.delete`. Raises `StaleVersion` where a version is given and the note
-        has another one by now."""
+        """Remove a note to the last byte, even if the caller is cancelled; see
+        `Memory.delete`. Raises `StaleVersion` where a version is given and the note has
+        another one by now."""
         try:
-            await self._deletions.run(self._delete(self._user.notes, note_id, version, origin))
+            await self._background.run(self._delete(note_id, version, origin))
         except NoteNotFound:
             if version is None:
                 raise
-            namespace = self._user.notes
-            raise StaleVersion(await repository.get(self._database, namespace, note_id)) from None
+            raise StaleVersion(await self._notes.get(note_id)) from None
 
-    def close(self) -> None:
-        """Begin nothing any more. What is to be erased still, is at the next start."""
-        if self._erasure is not None:
-            self._erasure.cancel()
-
-    async def _insert(self, namespace: str, draft: Draft) -> Passages | None:
-        """Store a new note; None where one says the same already, or there is no room."""
-        try:
-            async with self._vectors.changing(namespace):
-                passages = await repository.insert(self._database, namespace, draft, self._quota)
-                self._vectors.added(namespace, len(passages.added))
-                return passages
-        except ConstraintViolated:
-            return None
-        except AnswerLost:
-            return await repository.find_passages(self._database, namespace, draft)
-
-    async def _update(self, namespace: str, draft: Draft) -> Passages | None:
-        """Change a note; None where it is not what it should be, or there is no room."""
-        try:
-            async with self._vectors.changing(namespace):
-                passages = await repository.update(self._database, namespace, draft, self._quota)
-                self._vectors.removed(namespace, passages.removed)
-                self._vectors.added(namespace, len(passages.added))
-                return passages
-        except ConstraintViolated:
-            return None
-        except AnswerLost:
-            return await repository.find_passages(self._database, namespace, draft)
-
-    async def _present(self, namespace: str, draft: Draft) -> Note | None:
-        """The note that is there in place of one that could not be added."""
-        if draft.key:
-            return await repository.find_by_key(self._database, namespace, draft.key)
-        return await repository.find_by_text(self._database, namespace, draft)
-
-    async def _check_quota(self, namespace: str, draft: Draft, *, notes: int = 0) -> None:
-        size = len(draft.text.encode())
-        await self._quota.check(self._database, namespace, Used(notes, size))
-
-    async def _delete(
-        self, namespace: str, note_id: str, version: int | None, origin: Origin | None
-    ) -> None:
-        passages = Passages(added=())
-        try:
-            async with self._vectors.changing(namespace):
-                passages = await repository.delete(
-                    self._database, namespace, note_id, version, origin
-                )
-                self._vectors.removed(namespace, passages.removed)
-        except ConstraintViolated:
-            raise NoteNotFound(note_id) from None
-        except AnswerLost:
-            log.info("the answer to the deletion of %s was lost; it is gone", note_id)
-        with afterwards(f"{note_id} is deleted; removing every byte is not finished"):
-            left = await repository.traces(self._database, namespace, note_id, passages.removed)
+    async def _delete(self, note_id: str, version: int | None, origin: Origin | None) -> None:
+        removed = await self._notes.delete(note_id, version, origin)
+        with change_was_made(f"{note_id} is deleted; removing every byte is not finished"):
+            left = await self._notes.traces(note_id, removed)
             if left:
                 raise StorageError(
                     Code.INTERNAL,
@@ -219,41 +165,10 @@ class NoteWriter:
                     details="the database did not follow its own foreign keys",
                     resolution="report this, with the log, as a bug",
                 )
-            await self._store.eraser.erase()
+            await self._eraser.erase()
 
-    def _erase_later(self) -> None:
-        """Erase removed versions, of many writes at once: that goes through the whole file."""
-        if self._erasure is None:
-            loop = asyncio.get_running_loop()
-            self._erasure = loop.call_later(ERASE_AFTER_S, self._begin_erasure)
-
-    def _begin_erasure(self) -> None:
-        self._erasure = None
-        self._deletions.begin(self._erase())
-
-    async def _erase(self) -> None:
-        try:
-            await self._store.eraser.erase()
-        except StorageError as error:
-            log.warning("removed versions are not erased yet: %s", error)
-
-    async def _embed(self, namespace: str, draft: Draft, passages: Passages) -> Embedded | None:
-        """Give fresh passages their vectors if they come in time, else leave it to the indexer.
-
-        The note is stored already, so nothing that goes wrong here is a failure.
-        """
-        added = passages.added
-        if not added:
-            return None
-        stored = False
-        try:
-            embedded = await self._store.vectorizer.embed(draft.passages, self._embed_wait_s)
-            await self._vectors.store(namespace, embedded.model_id, added, embedded.vectors)
-            stored = True
-        except GuestError as error:
-            log.info("the vector of %s will follow: %s", draft.note_id, error.brief)
-            return None
-        finally:
-            if not stored:
-                self._store.indexer.wake(added)
-        return embedded
+    async def _embed(self, draft: Draft, chunk_ids: Sequence[int]) -> Embedded | None:
+        """The note's vectors, if they come in time: it is stored already either way."""
+        return await self._indexer.embed_now(
+            self._notes.namespace, chunk_ids, draft.passages, self._embed_wait_s
+        )

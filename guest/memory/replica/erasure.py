@@ -12,8 +12,8 @@ class ReplicaEraser(Eraser):
     What others delete is erased from the copy when it is next brought up to date.
     """
 
-    def __init__(self, database: Database, replica: Replica) -> None:
-        super().__init__(database)
+    def __init__(self, database: Database, replica: Replica, *, delay_s: float) -> None:
+        super().__init__(database, delay_s=delay_s)
         self._replica = replica
 
     async def erase(self) -> None:

@@ -76,6 +76,14 @@ class ReplicaSearch:
         """See `Search.similar`; answers with what is here."""
         return await self._search().similar(note_id, embedded, session_id)
 
+    @property
+    def copying(self) -> "asyncio.Task[None] | None":
+        return self._replica.following
+
+    async def copied(self, copying: "asyncio.Task[None] | None") -> None:
+        if copying is not None:
+            await asyncio.wait({copying}, timeout=self._config.patience.own_writes_s)
+
     def _search(self) -> Search:
         """A search over the copy as it is now: a damaged one may have been replaced."""
         if self._searched is not self._replica.database:
@@ -116,6 +124,17 @@ class ReplicaSearch:
         since = self._replica.busy_since
         waited = self._config.patience.copy_s
         return since is not None and asyncio.get_running_loop().time() - since > waited
+
+
+async def freshen(replica: Replica, namespace: str, wait_s: float) -> None:
+    """Wait for the copy to follow the server, though not for long: what it lacks is said."""
+    task = replica.sync([namespace])
+    await asyncio.wait({task}, timeout=wait_s)
+    if task.done():
+        try:
+            task.result()
+        except Unasked as error:
+            raise error.problem from None
 
 
 def instead_of_server(replica: Replica, wanted: Sequence[str], problem: StorageError) -> str:

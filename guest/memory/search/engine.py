@@ -4,7 +4,7 @@ import asyncio
 import itertools
 import logging
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, Protocol
 
 import numpy as np
 from wire.limits import QUERY_MAX_CHARS
@@ -12,8 +12,7 @@ from wire.limits import QUERY_MAX_CHARS
 from guest.embedding.backends import Embedded
 from guest.errors import EmbedderError
 from guest.memory.indexing.embedder import Vectorizer
-from guest.memory.models import Hit, MemoryConfig, Only, SearchOutcome, User
-from guest.memory.notes import repository
+from guest.memory.models import FIXED, Hit, MemoryConfig, Only, SearchOutcome, User
 from guest.memory.search import keyword, results
 from guest.memory.search.ranking import (
     NO_RECENCY,
@@ -70,6 +69,37 @@ _SPARE: Final = 5
 """Passages looked up beyond those needed, for notes that have several among the best."""
 
 _NOTES, _CONVERSATION = 0, 1
+
+
+class Finder(Protocol):
+    """Searches one user's memory: `Search`, or what stands in for it."""
+
+    async def search(
+        self,
+        query: str,
+        top_k: int,
+        tags: Sequence[str],
+        include_conversation: bool,
+        only: Only,
+    ) -> SearchOutcome:
+        """See `Memory.search`."""
+        ...
+
+    async def similar(
+        self, note_id: str, embedded: Embedded, session_id: str = ""
+    ) -> tuple[Hit, ...]:
+        """Other notes that say nearly the same, nearest first, as the session sees them."""
+        ...
+
+    @property
+    def copying(self) -> "asyncio.Task[None] | None":
+        """The copying from a server of what was changed so far; None where nothing is to
+        be copied."""
+        ...
+
+    async def copied(self, copying: "asyncio.Task[None] | None") -> None:
+        """Wait until what `copying` was given is there to be searched, though not for long."""
+        ...
 
 
 class Search:
@@ -144,9 +174,15 @@ class Search:
             for row in near
         )
         only = Only(session_id=session_id)
-        return await self._show(
-            ranked, SIMILAR_MAX, [], only, without=note_id, without_keys=repository.FIXED
-        )
+        return await self._show(ranked, SIMILAR_MAX, [], only, without=note_id, without_keys=FIXED)
+
+    @property
+    def copying(self) -> None:
+        """See `Finder`: what is searched is the store itself."""
+        return None
+
+    async def copied(self, copying: "asyncio.Task[None] | None") -> None:
+        """See `Finder`."""
 
     async def _allowed(self, tags: Sequence[str], only: Only) -> Ids:
         return await results.allowed(self._database, self._user.notes, tags, only)

@@ -12,33 +12,11 @@ from typing import Final
 from wire.errors import Code
 
 from guest.errors import StorageError
-from guest.memory.models import User
 from guest.memory.storage import copies, errors
-from guest.memory.storage.base import Database
 from guest.memory.storage.inspection import Inspection, inspect, inspect_apart
-from guest.memory.storage.local import LocalDatabase, check_key, connect, derive
-from guest.memory.storage.migrations import MIGRATIONS, migrate
+from guest.memory.storage.local import check_key, connect, derive
+from guest.memory.storage.migrations import MIGRATIONS
 from guest.memory.storage.rekey import copy_under
-from guest.memory.transfer.move import copy_user
-
-
-async def copy_store(database: Database, key: str, user: User, target: Path) -> None:
-    """Write the memory in `database` to a file at `target`. Raises `StorageError`.
-
-    A file is copied as it is at one moment, with all its users. From a server comes
-    everything of `user`; a note or turn that is written meanwhile is in it whole
-    or not at all.
-    """
-    if isinstance(database, LocalDatabase):
-        await database.copy_to(target)
-        return
-    copy = await LocalDatabase.open(target, key)
-    try:
-        await migrate(copy)
-        await copy_user(database, copy, user)
-    finally:
-        await copy.close()
-
 
 Snapshot = Callable[[Path], Awaitable[None]]
 """Writes a copy of a whole memory to a path at which nothing lies."""

@@ -138,3 +138,18 @@ async def apply(database: Database, *statements: Statement) -> None:
     """Run `statements` as one batch, for a caller who needs none of its results."""
     with suppress(AnswerLost):
         await database.batch(statements)
+
+
+_REMOVED_AT_ONCE: Final = 100
+
+
+async def remove_rows(database: Database, sql: str, which: tuple[str, ...]) -> None:
+    """Remove rows slice by slice, so that other work gets its turn in between.
+
+    `sql` deletes up to as many as its last argument says, and returns a row for each;
+    `which` are its arguments before that one.
+    """
+    while True:
+        with suppress(AnswerLost):
+            if not (await database.execute(sql, (*which, _REMOVED_AT_ONCE))).rows:
+                return

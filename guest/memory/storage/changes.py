@@ -12,8 +12,8 @@ from guest.errors import AfterChangeError, StorageError
 _T = TypeVar("_T")
 
 
-class Unbroken:
-    """Runs what was begun to its end, even if its caller is cancelled."""
+class Background:
+    """Work that goes on to its end, even if its caller is cancelled."""
 
     def __init__(self) -> None:
         self._running: set[asyncio.Task[Any]] = set()
@@ -41,7 +41,7 @@ class Unbroken:
 
 
 @contextmanager
-def afterwards(done: str) -> Iterator[None]:
+def change_was_made(done: str) -> Iterator[None]:
     """What fails in the block fails after a change: its error begins with `done`, a
     sentence, so that nobody takes the change for not made."""
     try:
@@ -52,8 +52,8 @@ def afterwards(done: str) -> Iterator[None]:
         ) from error
 
 
-ATTEMPTS: Final = 100
-"""More than others can get in the way."""
+RETRIES: Final = 100
+"""How often a change is made again that others came before: more often than they can."""
 
 
 def unexplained(what: str) -> StorageError:

@@ -7,14 +7,15 @@ deleted: those go when the index is rewritten.
 """
 
 import asyncio
+import logging
 from typing import Final, cast
 
 from wire.errors import Code
 
 from guest.errors import StorageError
-from guest.memory.conversations.purge import purge
-from guest.memory.search.vector_store import VectorStore
 from guest.memory.storage.base import Database, Statement, apply
+
+log = logging.getLogger(__name__)
 
 _INDEXES: Final = (("chunks_fts", "chunks_terms"), ("conversation_fts", "conversation_terms"))
 """Both full-text indexes, each with the table of its living terms."""
@@ -34,11 +35,18 @@ _REWRITES: Final = ("optimize", "rebuild")
 
 
 class Eraser:
-    """Carries out what a row in `erasures` asks for."""
+    """Carries out what a row in `erasures` asks for.
 
-    def __init__(self, database: Database) -> None:
+    An erasure goes through the whole file, so those that can wait are done together,
+    `delay_s` after the first was asked for.
+    """
+
+    def __init__(self, database: Database, *, delay_s: float = 30.0) -> None:
         self._database = database
+        self._delay_s = delay_s
         self._lock = asyncio.Lock()
+        self._later: asyncio.Task[None] | None = None
+        self._begun = False
 
     async def erase(self) -> None:
         """Erase everything deleted so far. Raises `StorageError` if that fails."""
@@ -50,11 +58,34 @@ class Eraser:
             done = Statement("DELETE FROM erasures WHERE rowid <= ?", (last,))
             await apply(self._database, done)
 
+    def erase_soon(self) -> None:
+        """Erase later what was deleted so far; what is not erased by the end is, at the next
+        start."""
+        if self._later is None:
+            self._later = asyncio.create_task(self._erase_later(), name="memory-erasure")
+
+    async def close(self) -> None:
+        """Let an erasure that has begun finish, and begin none any more. Idempotent."""
+        later, self._later = self._later, None
+        if later is not None:
+            if not self._begun:
+                later.cancel()
+            await asyncio.gather(later, return_exceptions=True)
+
     async def finish(self) -> None:
-        """Remove and erase what an interrupted run has left."""
-        await purge(self._database, VectorStore(self._database))
+        """Erase what an interrupted run has left."""
         if await self._number("SELECT COUNT(*) FROM erasures"):
             await self.erase()
+
+    async def _erase_later(self) -> None:
+        await asyncio.sleep(self._delay_s)
+        self._begun = True
+        try:
+            await self.erase()
+        except StorageError as error:
+            log.warning("removed versions are not erased yet: %s", error)
+        finally:
+            self._later, self._begun = None, False
 
     async def _clean(self, index: str, separators_left: str) -> None:
         for rewrite in _REWRITES:

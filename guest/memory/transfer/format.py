@@ -16,8 +16,7 @@ from pydantic.functional_validators import AfterValidator
 from wire.limits import NOTE_MAX_CHARS, SEQUENCE_MAX, TAG_MAX_CHARS, TAGS_MAX, USER_ID_PATTERN
 
 from guest.memory.models import Change, NoteType
-from guest.memory.notes.supersession import REASON_MAX_CHARS
-from guest.memory.validation import RATIONALE_MAX_CHARS
+from guest.memory.validation import RATIONALE_MAX_CHARS, REASON_MAX_CHARS
 
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 UPGRADES: Final[Sequence[Upgrade]] = ()

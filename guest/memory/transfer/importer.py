@@ -10,7 +10,7 @@ from wire.errors import Code
 from guest.errors import GuestError
 from guest.memory.models import MemoryFull, User
 from guest.memory.notes import repository
-from guest.memory.notes.repository import Quota, Used
+from guest.memory.notes.quota import Quota, Used
 from guest.memory.search.vector_store import VectorStore
 from guest.memory.storage.base import AnswerLost, ConstraintViolated, Database
 from guest.memory.transfer import merge

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal, cast
 
 from guest.memory.models import User
 from guest.memory.notes import repository
-from guest.memory.notes.repository import USED, Used, used_of
+from guest.memory.notes.quota import USED, Used, used_of
 from guest.memory.storage.base import Database, Result, Statement
 from guest.memory.transfer.format import (
     EventLine,

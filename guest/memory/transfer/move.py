@@ -12,9 +12,11 @@ from wire.errors import Code
 from guest.errors import GuestError, StorageError
 from guest.memory.factory import open_file, open_remote, prepare
 from guest.memory.models import MemoryConfig, User
-from guest.memory.notes.repository import Quota
+from guest.memory.notes.quota import UNBOUNDED
 from guest.memory.search.vector_store import VectorStore
-from guest.memory.storage.base import INTEGER_MAX, Database, Row, Statement, apply
+from guest.memory.storage.base import Database, Row, Statement, apply
+from guest.memory.storage.local import LocalDatabase
+from guest.memory.storage.migrations import migrate
 from guest.memory.transfer.exporter import Reader, entities, export
 from guest.memory.transfer.format import Entity, EventLine, HistoryLine, NoteLine, SessionLine
 from guest.memory.transfer.importer import GROUP_LINES, Importer, groups
@@ -155,8 +157,7 @@ async def copy_user(
     May be repeated: what is there already stays, what is missing is added. Raises
     `StorageError`, CONFLICT where `target` has something else under the same id.
     """
-    unbounded = Quota(INTEGER_MAX, INTEGER_MAX)
-    importer = Importer(target, VectorStore(target), user, unbounded, lambda _: None)
+    importer = Importer(target, VectorStore(target), user, UNBOUNDED, lambda _: None)
     header = b""
     async for part in export(source, user):
         lines = header + part.lines
@@ -281,3 +282,21 @@ async def _refuse_surplus(source: Database, target: Database, user: User, there:
             resolution="move that copy away (an old file: mv memory.db memory.db.old), or merge "
             "the two with `runner memory export` and `runner memory import`",
         )
+
+
+async def copy_store(database: Database, key: str, user: User, target: Path) -> None:
+    """Write the memory in `database` to a file at `target`. Raises `StorageError`.
+
+    A file is copied as it is at one moment, with all its users. From a server comes
+    everything of `user`; a note or turn that is written meanwhile is in it whole
+    or not at all.
+    """
+    if isinstance(database, LocalDatabase):
+        await database.copy_to(target)
+        return
+    copy = await LocalDatabase.open(target, key)
+    try:
+        await migrate(copy)
+        await copy_user(database, copy, user)
+    finally:
+        await copy.close()

@@ -73,7 +73,7 @@ class NoteStore(Protocol):
 
     async def get(self, note_id: str) -> Note: ...
 
-    async def twin_of(self, note: Note, text: str) -> str: ...
+    async def duplicate_of(self, note: Note, text: str) -> str: ...
 
     async def search(
         self,
@@ -236,7 +236,7 @@ class _MemoryTools:
         note_id = changeable(arguments.note_id)
         try:
             before = await self._seen(context, note_id)
-            twin = await self._memory.twin_of(before, arguments.content)
+            duplicate = await self._memory.duplicate_of(before, arguments.content)
             with refusing_what_is_full():
                 updated = await self._memory.update(
                     note_id,
@@ -250,7 +250,11 @@ class _MemoryTools:
         except StaleVersion as stale:
             raise stale_version(stale.current, arguments.version) from None
         note = updated.note
-        same = (f"{twin} says exactly the same; one of the two can be deleted",) if twin else ()
+        same = (
+            (f"{duplicate} says exactly the same; one of the two can be deleted",)
+            if duplicate
+            else ()
+        )
         message = f"Updated: [id: {note.note_id}]"
         return ToolOutput(
             data={"note_id": note.note_id, "version": note.version, "message": message},

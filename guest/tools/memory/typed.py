@@ -18,8 +18,8 @@ from guest.memory.models import (
     Origin,
     SaveOutcome,
     Superseded,
+    SupersedeRefused,
 )
-from guest.memory.notes.supersession import SupersedeRefused
 from guest.memory.notes.typed import Recalled
 from guest.memory.validation import RATIONALE_MAX_CHARS
 from guest.tools.base import Arguments, MemoryChange, Safety, Tool, ToolContext, ToolOutput

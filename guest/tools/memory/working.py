@@ -8,9 +8,8 @@ from pydantic import AfterValidator, Field
 from wire.limits import NOTE_MAX_CHARS, QUERY_MAX_CHARS
 
 from guest.errors import ToolError
-from guest.memory.models import Note, Only, Origin, Receipt, SearchOutcome
+from guest.memory.models import HANDOFF, SCRATCHPAD, Note, Only, Origin, Receipt, SearchOutcome
 from guest.memory.notes.keyed import Mode
-from guest.memory.notes.repository import HANDOFF, SCRATCHPAD
 from guest.tools.base import Arguments, MemoryChange, Safety, Tool, ToolContext, ToolOutput
 from guest.tools.memory.answers import (
     SCORE_DIGITS,

@@ -17,9 +17,8 @@ from guest.agent.prompt.summary import Summary
 from guest.agent.turn import TurnRequest
 from guest.errors import StorageError
 from guest.memory.memory import Memory
-from guest.memory.models import Details, Event, Origin
+from guest.memory.models import HANDOFF, SCRATCHPAD, Details, Event, Origin
 from guest.memory.notes.keyed import Activity
-from guest.memory.notes.repository import HANDOFF, SCRATCHPAD
 from guest.tools.base import ToolContext
 from tests.unit.guest.agent.context_fakes import FakeMemory, builder, hit, note
 from tests.unit.guest.agent.turn_fakes import FakePipeline, tool

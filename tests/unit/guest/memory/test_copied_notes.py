@@ -8,8 +8,10 @@ import pytest
 
 from guest.memory.memory import Memory
 from guest.memory.models import Details, Origin, User
-from guest.memory.notes import repository
+from guest.memory.notes.quota import UNBOUNDED
+from guest.memory.notes.repository import NoteRepository
 from guest.memory.replica import file, sync, triggers
+from guest.memory.search.vector_store import VectorStore
 from guest.memory.storage.base import Database
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
 
@@ -57,7 +59,7 @@ async def test_a_note_is_whole_but_for_how_often_it_was_recalled(
     await pulled(memory, copy, sync.Progress())
     here = (await memory.list(10, include_superseded=True))[0]
     ids = [note.note_id for note in here]
-    there = await repository.get_many(copy, NOTES, ids)
+    there = await NoteRepository(copy, VectorStore(copy), User(ALICE), UNBOUNDED).get_many(ids)
     assert there == [replace(note, access_count=0, accessed_at="") for note in here]
     assert here[1].access_count == 3
     counted = await copy.execute("SELECT namespace, notes FROM usage")

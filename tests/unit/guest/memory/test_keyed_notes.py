@@ -11,9 +11,9 @@ from wire.limits import NOTE_MAX_CHARS
 
 from guest.errors import StorageError
 from guest.memory.memory import Memory
-from guest.memory.models import Note, Origin, StaleVersion
-from guest.memory.notes import repository
+from guest.memory.models import FIXED, SCRATCHPAD, Note, Origin, StaleVersion
 from guest.memory.notes.history import UndoRefused
+from guest.memory.notes.repository import VERSIONS_KEPT
 from guest.memory.notes.writer import NoteWriter
 from tests.support.memory_lines import entities, exported
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
@@ -75,13 +75,13 @@ async def test_every_search_finds_it_and_a_save_never_takes_it_for_a_duplicate(p
 async def test_what_is_cleared_is_gone_for_good(path: Path) -> None:
     async with opened(path, FakeEmbedder()) as memory:
         for text in ("a first plan", "a second plan"):
-            await memory.keyed.write(repository.SCRATCHPAD, text, "replace", ORIGIN)
-        assert await memory.keyed.clear(repository.SCRATCHPAD)
-        assert not await memory.keyed.clear(repository.SCRATCHPAD)
-        assert await memory.keyed.read(repository.SCRATCHPAD) is None
+            await memory.keyed.write(SCRATCHPAD, text, "replace", ORIGIN)
+        assert await memory.keyed.clear(SCRATCHPAD)
+        assert not await memory.keyed.clear(SCRATCHPAD)
+        assert await memory.keyed.read(SCRATCHPAD) is None
         assert not (await memory.search("plan")).hits
         assert (await memory.statistics()).note_versions == 0
-        note = await memory.keyed.write(repository.SCRATCHPAD, "anew", "append", ORIGIN)
+        note = await memory.keyed.write(SCRATCHPAD, "anew", "append", ORIGIN)
         assert (note.text, note.version) == ("anew", 1)
 
 
@@ -181,10 +181,10 @@ async def test_a_write_that_is_always_overtaken_ends(
         assert await memory.keyed.read("plan") == note
 
 
-@pytest.mark.parametrize("key", ["plan", repository.SCRATCHPAD])
+@pytest.mark.parametrize("key", ["plan", SCRATCHPAD])
 async def test_of_a_fixed_key_the_last_versions_are_kept(path: Path, key: str) -> None:
     """History, undo, export and import bear with a note whose first version is gone."""
-    count, kept = 23, repository.VERSIONS_KEPT
+    count, kept = 23, VERSIONS_KEPT
     async with opened(path) as memory:
         for number in range(1, count + 1):
             note = await memory.keyed.write(key, f"text {number}", "replace", ORIGIN)
@@ -269,7 +269,7 @@ async def test_the_days_activity_has_a_line_for_every_write_in_order(path: Path)
         await write("plan", "one", "replace", ORIGIN)
         await write("garden", "beans", "append", replace(ORIGIN, session_id="s2"))
         await write("plan", "two", "append", ORIGIN)
-        for key in repository.FIXED:
+        for key in FIXED:
             await write(key, "says nothing", "replace", ORIGIN)
         await memory.save("a fact has no name", [], ORIGIN)
         days = dict.fromkeys((before, today()))

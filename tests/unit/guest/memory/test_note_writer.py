@@ -17,9 +17,7 @@ from guest.memory.models import (
     Origin,
     StaleVersion,
     Superseded,
-    User,
 )
-from guest.memory.notes import repository
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened, rows
 
 ALICE, BOB = "alice", "bob"
@@ -209,10 +207,9 @@ async def test_many_notes_come_in_the_order_asked_for(path: Path) -> None:
         saved: list[Note] = [(await memory.save(text, [], ORIGIN)).note for text in ("a", "b", "c")]
         others = (await Memory(memory.store, BOB).save("d", [], ORIGIN)).note
         wanted = [saved[2].note_id, others.note_id, "note-x", saved[0].note_id]
-        namespace = User(ALICE).notes
-        found = await repository.get_many(memory.store.database, namespace, wanted)
+        found = await memory.get_many(wanted)
         assert found == [saved[2], saved[0]]
-        assert await repository.get_many(memory.store.database, namespace, []) == []
+        assert await memory.get_many([]) == []
 
 
 async def test_an_update_that_meets_another_says_which_is_there(path: Path) -> None:

@@ -12,9 +12,8 @@ import pytest
 
 from guest.memory.factory import prepare
 from guest.memory.memory import Memory
-from guest.memory.models import Details, MemoryFull, User
+from guest.memory.models import SCRATCHPAD, Details, MemoryFull, User
 from guest.memory.notes.keyed import Mode
-from guest.memory.notes.repository import SCRATCHPAD
 from guest.memory.replica import sync, triggers
 from guest.memory.storage.base import Result, Statement, Value
 from guest.memory.storage.local import LocalDatabase

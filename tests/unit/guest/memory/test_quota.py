@@ -9,7 +9,7 @@ from guest.errors import StorageError
 from guest.memory.memory import Memory
 from guest.memory.models import MemoryFull, NoteNotFound, StaleVersion
 from guest.memory.notes.history import UndoRefused
-from guest.memory.notes.repository import Quota
+from guest.memory.notes.quota import Quota
 from guest.memory.storage.base import Statement
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
 

@@ -3,6 +3,7 @@
 import random
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, tzinfo
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -10,11 +11,11 @@ import pytest
 
 from guest.memory import models
 from guest.memory.memory import Memory
-from guest.memory.models import Details
+from guest.memory.models import Details, User
 from guest.memory.notes import review
 from guest.memory.notes import review as near
 from guest.memory.notes.contradiction import likeness
-from guest.memory.notes.review import Pair
+from guest.memory.notes.review import NoteReview, Pair
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, embedded, opened
 
 ALICE, BOB = "alice", "bob"
@@ -114,9 +115,7 @@ async def test_without_vectors_words_are_compared(
     )
 
 
-async def test_what_was_not_compared_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_what_was_not_compared_is_said(tmp_path: Path) -> None:
     embedder = FakeEmbedder()
     embedder.refuses = lambda text: "refused" in text
     async with opened(tmp_path / "memory.db", embedder) as memory:
@@ -124,9 +123,10 @@ async def test_what_was_not_compared_is_said(
             await save(memory, f"tea {i}")
         await save(memory, "refused by the embedder")
         await embedded(memory, 3)
-        monkeypatch.setattr(review, "PASSAGES_MAX", 3)
-        monkeypatch.setattr(review, "_ROWS", 2)
-        warnings = (await memory.review()).warnings
+        user = User(memory.user_id)
+        vectors = partial(memory.store.note_vectors, user)
+        bounded = NoteReview(memory.store.notes(user), vectors, compared_max=3, page_rows=2)
+        warnings = (await bounded.review(stale_days=180, limit=50)).warnings
     assert warnings == (
         "only the newest 3 passages were compared",
         "not compared were passages that have no vector yet: 1",
@@ -212,8 +212,7 @@ def test_pairs_by_words_are_those_of_comparing_each_with_each() -> None:
     assert [p.similarity for p in pairs] == sorted((p.similarity for p in pairs), reverse=True)
 
 
-def test_comparing_by_words_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(near, "COMPARISONS_MAX", 2)
-    pairs, complete = near.by_words(["green tea"] * 4, [0] * 4, 10)
+def test_comparing_by_words_is_bounded() -> None:
+    pairs, complete = near.by_words(["green tea"] * 4, [0] * 4, 10, comparisons_max=2)
     assert pairs == [Pair(0, 2, 1.0), Pair(0, 1, 1.0)]
     assert not complete

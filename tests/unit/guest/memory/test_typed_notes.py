@@ -12,6 +12,7 @@ from wire.errors import Code
 from guest.errors import StorageError
 from guest.memory.memory import Memory
 from guest.memory.models import Details, Note
+from guest.memory.notes.repository import NoteRepository
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
 
 ALICE, BOB = "alice", "bob"
@@ -117,7 +118,7 @@ async def test_what_cannot_be_counted_is_recalled_all_the_same(
 
     caplog.set_level(logging.INFO)
     with monkeypatch.context() as patched:
-        patched.setattr("guest.memory.notes.typed.apply", full)
+        patched.setattr(NoteRepository, "count_recall", full)
         assert await recalled(memory, query="tea") == ["green tea"]
     assert "that 1 notes were recalled is not recorded: the disk is full" in caplog.text
     assert (await memory.get(note.note_id)).access_count == 0

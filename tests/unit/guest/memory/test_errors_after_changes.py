@@ -10,7 +10,7 @@ from wire.errors import Code
 from guest.errors import StorageError
 from guest.memory.memory import Memory
 from guest.memory.models import Note
-from guest.memory.notes.supersession import Supersession
+from guest.memory.notes.repository import NoteRepository
 from guest.memory.storage.base import AnswerLost, Result, Statement
 from guest.memory.storage.local import LocalDatabase
 from tests.unit.memory_support import ORIGIN, opened
@@ -37,8 +37,16 @@ async def forgotten(memory: Memory, _: str) -> None:
 @pytest.mark.parametrize(
     ("change", "part", "sentence"),
     [
-        (updated, "guest.memory.notes.repository.get", "is updated; it could not be read again"),
-        (deleted, "guest.memory.notes.repository.traces", "is deleted; removing every byte"),
+        (
+            updated,
+            "guest.memory.notes.repository.NoteRepository.get",
+            "is updated; it could not be read again",
+        ),
+        (
+            deleted,
+            "guest.memory.notes.repository.NoteRepository.traces",
+            "is deleted; removing every byte",
+        ),
         (deleted, "guest.memory.storage.erasure.Eraser.erase", "is deleted; removing every byte"),
         (forgotten, "guest.memory.conversations.sessions.purge", "what was to be forgotten is"),
     ],
@@ -68,18 +76,18 @@ async def test_what_fails_after_a_change_does_not_deny_it(
 async def test_an_undo_that_could_not_be_read_again_is_not_denied(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    revive = Supersession.revive
+    revive = NoteRepository.revive
 
-    async def cut_off(self: Supersession, note: Note) -> bool:
+    async def cut_off(self: NoteRepository, note: Note) -> bool:
         done = await revive(self, note)
-        monkeypatch.setattr("guest.memory.notes.repository.get", away)
+        monkeypatch.setattr("guest.memory.notes.repository.NoteRepository.get", away)
         return done
 
     async with opened(tmp_path / "memory.db") as memory:
         note = (await memory.save("likes tea", [], ORIGIN)).note
         await memory.typed.supersede(note.note_id)
         with monkeypatch.context() as patched:
-            patched.setattr(Supersession, "revive", cut_off)
+            patched.setattr(NoteRepository, "revive", cut_off)
             with pytest.raises(StorageError, match="is current again; it could not be read"):
                 await memory.history.undo(note.note_id)
         assert [found.text for found in (await memory.list(10))[0]] == ["likes tea"]
