@@ -1,2 +1,1 @@
-"""What keeps an answer true: requests to keep something, claims to have kept it, and the
-runtime's own save where a model has only claimed it."""
+"""What memory did in a turn, the one more chance, and the few saves by the runtime."""
