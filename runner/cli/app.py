@@ -19,9 +19,9 @@ from typer.core import TyperGroup
 from wire.errors import Code, WireError
 
 from runner.cli.options import AsJson, Options, for_the_same, options_first, warn_unconfined
+from runner.config.user_id import DEFAULT_USER_ID
 from runner.errors import HostError
-from runner.host.logs import printable
-from runner.workspace.user_id import DEFAULT_USER_ID
+from runner.logs import printable
 
 # What a command needs is imported when it runs, so that --version and --help are quick.
 

@@ -14,7 +14,7 @@ from runner.config.models import Config
 from runner.doctor.examination import examine
 from runner.doctor.finding import Finding, State, problem, refused
 from runner.host.control import connect_control
-from runner.host.logs import printable
+from runner.logs import printable
 
 _LOOKS: Final = {State.OK: "green", State.WARNING: "yellow", State.PROBLEM: "red"}
 _PROBLEM: Final = 1

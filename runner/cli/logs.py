@@ -15,10 +15,10 @@ from runner.cli.options import Options
 from runner.config.models import Config
 from runner.errors import HostError
 from runner.host.embedder import EmbedderHome
-from runner.host.logs import follow as follow_log
-from runner.host.logs import readable
-from runner.host.logs import tail as tail_of
 from runner.host.runtime import Runtime, runtime_base
+from runner.logs import follow as follow_log
+from runner.logs import readable
+from runner.logs import tail as tail_of
 from runner.workspace.mounts import Role
 from runner.workspace.workspace import Workspace
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 import typer
 from wire.errors import Code
 
+from runner.config.user_id import DEFAULT_USER_ID, check_user_id
 from runner.errors import ConfigError
-from runner.workspace.user_id import DEFAULT_USER_ID, check_user_id
 
 if TYPE_CHECKING:
     from runner.config.models import Config

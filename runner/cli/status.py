@@ -14,7 +14,7 @@ from runner.cli.shapes import as_json
 from runner.config.models import Config
 from runner.host.control import connect_control
 from runner.host.host import Host
-from runner.host.logs import printable
+from runner.logs import printable
 from runner.workspace.workspace import Workspace
 
 NOT_RUNNING = 3

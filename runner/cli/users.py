@@ -17,9 +17,9 @@ from runner.cli.lifecycle import start_detached, stop
 from runner.cli.options import Options
 from runner.cli.output import print_json, print_table, table_of
 from runner.config.models import Config
+from runner.config.user_id import is_user_id
 from runner.errors import HostError
 from runner.host.runtime import Runtime, lock_holder
-from runner.workspace.user_id import is_user_id
 from runner.workspace.workspace import Workspace
 
 _LOOK_S: Final = 2.0

@@ -17,8 +17,8 @@ from wire.settings import (
     UserSettings,
 )
 
+from runner.config.user_id import check_user_id
 from runner.errors import WorkspaceError
-from runner.workspace.user_id import check_user_id
 
 
 def default_workspace_root() -> Path:

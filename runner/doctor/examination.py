@@ -7,10 +7,10 @@ from pathlib import Path
 from wire.errors import WireError
 
 from runner.config.models import Config
+from runner.config.user_id import DEFAULT_USER_ID, check_user_id
 from runner.doctor import database, engine, kernel, memory, places, settings
 from runner.doctor.finding import Finding, ok, problem, refused
 from runner.host.runtime import runtime_base
-from runner.workspace.user_id import DEFAULT_USER_ID, check_user_id
 
 
 def examine(

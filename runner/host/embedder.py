@@ -39,9 +39,9 @@ from wire.status import from_rpc_error
 from wire.transport import new_token, unix_endpoint
 from wire.v1 import bootstrap_pb2, control_pb2, embedder_pb2, embedder_pb2_grpc
 
+from runner import logs
 from runner.config.models import Config
 from runner.errors import HostError, WorkspaceError
-from runner.host import logs
 from runner.host.launch import GuestMounts
 from runner.host.runtime import load_state, save_state
 from runner.host.supervisor import Launch, Policy, Supervisor

@@ -31,9 +31,9 @@ from runner.host.control import ControlServer
 from runner.host.embedder import Embedder, EmbedderHome
 from runner.host.guests import ROLES, Guests, Probed, memory_status, not_restartable
 from runner.host.launch import AGENT_COMMAND, Launchers, make_launchers
-from runner.host.logs import host_log
 from runner.host.runtime import Runtime, host_lock
 from runner.host.supervisor import Policy
+from runner.logs import host_log
 from runner.tiers.base import TierDriver
 from runner.tiers.drivers import driver_for
 from runner.workspace.database_file import adopt_old_database

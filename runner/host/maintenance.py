@@ -19,14 +19,14 @@ from wire.errors import Code
 from wire.logs import MAINTENANCE_DONE, MAINTENANCE_PROGRESS
 from wire.v1 import bootstrap_pb2
 
+from runner import logs
 from runner.config.models import Config
 from runner.errors import HostError
-from runner.host import logs
 from runner.host.cleanup import clear_leftovers, clear_unless_file
 from runner.host.launch import AGENT_COMMAND, AgentLauncher
-from runner.host.logs import host_log
 from runner.host.runtime import Runtime, host_lock
 from runner.host.supervisor import Launch, NeedsOperator, meaning_of_end
+from runner.logs import host_log
 from runner.tiers.base import TierDriver
 from runner.tiers.drivers import driver_for
 from runner.workspace.mounts import Role

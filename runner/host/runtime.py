@@ -20,10 +20,10 @@ from wire.limits import UNIX_SOCKET_PATH_MAX_BYTES
 from wire.transport import unix_endpoint
 
 from runner.config.models import Config
+from runner.config.user_id import USER_ID_MAX_CHARS, check_user_id
 from runner.errors import HostError
 from runner.tiers.base import Handle
 from runner.workspace.directories import check_root, check_tree, create_tree
-from runner.workspace.user_id import USER_ID_MAX_CHARS, check_user_id
 
 _LONGEST_SOCKET: Final = len(f"/01234567/{'u' * USER_ID_MAX_CHARS}/control.sock")
 

@@ -18,7 +18,7 @@ from wire.v1 import control_pb2
 
 from runner.errors import HostError, TierError
 from runner.host.cleanup import clear, clear_unless_file
-from runner.host.logs import next_offset, read_from
+from runner.logs import next_offset, read_from
 from runner.tiers.base import Handle, LaunchSpec, TierDriver
 
 _LAST_LINE_CHARS: Final = 300

@@ -18,7 +18,7 @@ from wire.limits import ENVELOPE_VERSION
 from wire.v1 import bootstrap_pb2
 
 from runner.errors import TierError, WorkspaceError
-from runner.host.logs import ROTATE_BYTES
+from runner.logs import ROTATE_BYTES
 from runner.tiers.base import Handle, Inspection, LaunchSpec, TierDriver
 from runner.tiers.container.driver import ContainerDriver
 from runner.tiers.process.bubblewrap import Bubblewrap

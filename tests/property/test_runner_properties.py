@@ -16,11 +16,11 @@ from wire.settings import UserSettings
 
 from runner.config.loading import load_config
 from runner.config.models import Config
+from runner.config.user_id import check_user_id
 from runner.errors import ConfigError, WorkspaceError
-from runner.host.logs import printable, readable
 from runner.host.runtime import Runtime
+from runner.logs import printable, readable
 from runner.workspace.database_file import resolve_db_path
-from runner.workspace.user_id import check_user_id
 from runner.workspace.workspace import Workspace
 
 ROOT = Path("/srv/oxydra")

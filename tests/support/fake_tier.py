@@ -18,7 +18,7 @@ from wire.errors import Code
 from wire.transport import Server
 
 from runner.errors import TierError
-from runner.host.logs import open_for_append
+from runner.logs import open_for_append
 from runner.tiers.base import Capabilities, Confinement, Handle, Inspection, LaunchSpec
 from runner.workspace.mounts import Role
 

@@ -22,8 +22,8 @@ from runner.cli.output import confirm, fact_table, print_json, print_table
 from runner.cli.shapes import as_json
 from runner.client import backups
 from runner.errors import ConfigError, HostError
-from runner.host.logs import printable
 from runner.host.maintenance import Progress, run_job
+from runner.logs import printable
 from runner.workspace.credentials import read_memory_key, read_memory_token
 from runner.workspace.workspace import Workspace
 

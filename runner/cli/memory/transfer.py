@@ -19,7 +19,7 @@ from runner.cli.options import AsJson, Options
 from runner.cli.output import discard, print_json
 from runner.client.exports import Imported, read_export, write_export
 from runner.errors import HostError
-from runner.host.logs import printable
+from runner.logs import printable
 
 _PIPE: Final = "-"
 _PROBLEMS_SHOWN: Final = 50

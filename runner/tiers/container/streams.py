@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import docker
 
-from runner.host.logs import open_for_append
+from runner.logs import open_for_append
 from runner.tiers.base import LaunchSpec
 
 LOG_BYTES_MAX: Final = 64 * 1024 * 1024

@@ -15,7 +15,7 @@ import psutil
 from wire.errors import Code
 
 from runner.errors import TierError
-from runner.host.logs import open_for_append
+from runner.logs import open_for_append
 from runner.tiers.base import Capabilities, Confinement, Handle, LaunchSpec, Network
 from runner.tiers.process.bubblewrap import Bubblewrap
 from runner.tiers.process.cgroup import Cgroup

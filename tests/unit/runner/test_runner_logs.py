@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from runner import logs
 from runner.errors import WorkspaceError
-from runner.host import logs
-from runner.host.logs import host_log
+from runner.logs import host_log
 
 
 def append(path: Path, text: str) -> None:

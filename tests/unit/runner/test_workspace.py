@@ -11,10 +11,10 @@ from wire.errors import WireError
 from wire.paths import VIRTUAL_ROOTS
 
 from runner.config.models import Config
+from runner.config.user_id import check_user_id
 from runner.errors import HostError, WorkspaceError
 from runner.workspace.directories import check_root
 from runner.workspace.mounts import MOUNTS, Access, Role, bind, workspace_directories
-from runner.workspace.user_id import check_user_id
 from runner.workspace.workspace import Workspace
 
 FOREIGN = pytest.param("foreign", marks=pytest.mark.root)

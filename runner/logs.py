@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from wire.errors import Code
 from wire.logs import JsonFormatter
-from wire.settings import LogLevel
 
 from runner.errors import WorkspaceError
 
