@@ -1,10 +1,10 @@
-"""The boundary self-test: what must hold for one shell guest, asked from inside it.
+"""The boundary self-test: the runner asks one shell guest, from inside, what it can reach.
 
     spec = build_spec(launch, driver.confinement(launch), …)
     report = await check_boundary(channel, spec, [python])
     require_passed(report)
 
-Whatever cannot be asked, is answered with nonsense or not at all has failed.
+A check that cannot run, or whose answer is missing or malformed, counts as failed.
 """
 
 import asyncio
@@ -28,7 +28,7 @@ from wire.v1 import control_pb2, shell_pb2, shell_pb2_grpc
 from runner.errors import TierError
 
 PROBE: Final = "probe"
-"""The name of the failed check where the probe itself did not work."""
+"""The name of the failed check when the probe itself did not work."""
 TIMEOUT_S: Final = 15.0
 _CONNECTION_S: Final = 5.0
 _OUTPUT_MAX_BYTES: Final = 128 * 1024
@@ -39,21 +39,25 @@ _MODULE: Final = ("-P", "-m", "shell_daemon.probe")
 async def check_boundary(
     channel: grpc.aio.Channel, spec: BoundarySpec, python: Sequence[str]
 ) -> control_pb2.BoundaryReport:
-    """Run every check inside as an ordinary command; never raises for what it finds.
+    """Run every probe in the shell guest as an ordinary command.
 
-    `channel` carries the shell's token. `python` is the interpreter as the guest
-    has it, one that finds `shell_daemon`.
+    Never raises: a failure of the test itself is a failed check.
+
+    Args:
+        channel: A connection that carries the shell's token.
+        spec: What must hold.
+        python: The interpreter in the guest that can import `shell_daemon`.
     """
     try:
         async with asyncio.timeout(TIMEOUT_S + _CONNECTION_S), _listeners(spec) as complete:
             answer = await _run(channel, shlex.join([*python, *_MODULE]), complete.to_json())
         checks = _parse(answer)
     except grpc.RpcError as error:
-        checks = [_failed(PROBE, f"the shell did not run it: {from_rpc_error(error).brief}")]
+        checks = [_failed(PROBE, f"the shell could not run it: {from_rpc_error(error).brief}")]
     except asyncio.CancelledError:
         if was_cancelled():
             raise
-        checks = [_failed(PROBE, "the shell guest ended meanwhile")]
+        checks = [_failed(PROBE, "the shell guest ended while it ran")]
     except TimeoutError:
         checks = [_failed(PROBE, f"no answer within {TIMEOUT_S:g} seconds")]
     except (OSError, ValueError) as error:
@@ -66,27 +70,27 @@ async def check_boundary(
 
 
 def require_passed(report: control_pb2.BoundaryReport) -> None:
-    """Raises `TierError` (FAILED_PRECONDITION) with every hit."""
+    """Raise `TierError` (FAILED_PRECONDITION) that lists every failed check."""
     if report.passed:
         return
-    hits = [f"{check.name}: {check.details}" for check in report.checks if not check.passed]
+    failures = [f"{check.name}: {check.details}" for check in report.checks if not check.passed]
     raise TierError(
         Code.FAILED_PRECONDITION,
         "the boundary of the shell guest does not hold",
-        details="\n".join(hits) or "the report holds no check",
-        resolution="mend what is named, then look again: runner doctor --boundary",
+        details="\n".join(failures) or "the report holds no check",
+        resolution="fix what is listed, then check again: runner doctor --boundary",
     )
 
 
 async def admit(channel: grpc.aio.Channel, token: str) -> None:
-    """Let the agent in, after the boundary was proven. Raises `WireError`."""
+    """Let the agent connect, once the boundary is proven. Raises `WireError`."""
     stub: Any = shell_pb2_grpc.ShellStub(channel)
     await answered(stub.Admit(shell_pb2.AdmitRequest(token=token), timeout=_CONNECTION_S))
 
 
 @asynccontextmanager
 async def _listeners(spec: BoundarySpec) -> AsyncIterator[BoundarySpec]:
-    """Listen on the host's loopback, where nothing in a guest may arrive."""
+    """Listen on the loopback interface of the host, which no guest may reach."""
     name = f"oxydra-boundary-{secrets.token_hex(8)}"
     with contextlib.ExitStack() as stack:
         port = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
@@ -97,7 +101,7 @@ async def _listeners(spec: BoundarySpec) -> AsyncIterator[BoundarySpec]:
 
 
 async def _run(channel: grpc.aio.Channel, command: str, stdin: bytes) -> bytes:
-    """What the command wrote; raises `ValueError` where it did not end well."""
+    """Return what the command wrote. Raises `ValueError` if it did not exit with 0."""
     stub: Any = shell_pb2_grpc.ShellStub(channel)
     exec_id = f"boundary-{secrets.token_hex(8)}"
     start = shell_pb2.StartExecRequest(
@@ -132,11 +136,11 @@ async def _output(stub: Any, exec_id: str) -> bytes:
         if dropped or len(written[kind]) > _OUTPUT_MAX_BYTES:
             raise ValueError("it wrote more than a report")
         written[kind] += chunk.data
-    raise ValueError("its end is not known")
+    raise ValueError("how it ended is not known")
 
 
 def _parse(answer: bytes) -> list[control_pb2.BoundaryCheck]:
-    """Every known check, in order; raises `ValueError` for an answer that is no report."""
+    """Return every known check, in order. Raises `ValueError` if `answer` is no report."""
     try:
         rows = [(row["name"], row["passed"], row["details"]) for row in json.loads(answer)]
     except (KeyError, TypeError, RecursionError, ValueError):
@@ -160,5 +164,5 @@ def _failed(name: str, details: str) -> control_pb2.BoundaryCheck:
 
 
 def _plain(text: str) -> str:
-    """Without anything that a terminal would obey."""
+    """Remove control characters, which a terminal would obey."""
     return "".join(character if character.isprintable() else " " for character in text)

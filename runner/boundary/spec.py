@@ -1,4 +1,4 @@
-"""What must hold inside one shell guest, from what the runner knows about the host."""
+"""What must hold inside one shell guest, derived from what the runner knows about the host."""
 
 import os
 import secrets as random
@@ -38,7 +38,7 @@ _HOST_ADDRESSES_MAX: Final = 16
 
 
 def new_canary() -> str:
-    """A word for one agent's envelope; found anywhere in the shell guest, it is a leak."""
+    """A random word for one agent's envelope. If the shell guest can find it, something leaks."""
     return random.token_urlsafe(32)
 
 
@@ -54,11 +54,15 @@ def build_spec(
 ) -> BoundarySpec:
     """The specification for one shell guest.
 
-    `workspace` is the user's own, beside those of others; `runtime` the runner's
-    directory that no guest mounts. `secrets` are the values by what they are
-    ("the gateway's token"), `canary` the word in the agent's envelope.
-    `private` are further files and directories on the host: the embedder's
-    directory, the engine's socket.
+    Args:
+        launch: How the guest is started.
+        confinement: What its tier promises.
+        workspace: The user's own workspace; those of other users are its siblings.
+        runtime: The runner's directory, which no guest mounts.
+        secrets: Secret values by a description such as "the gateway's token".
+        canary: The random word in the agent's envelope.
+        private: More files and directories of the host that must stay hidden, such as the
+            embedder's directory and the engine's socket.
     """
     salt = random.token_bytes(16)
     namespaces = (*_NAMESPACES, "user") if confinement.user_namespace else _NAMESPACES
@@ -91,14 +95,14 @@ def _shared(bound: BoundMount) -> SharedDirectory:
 
 
 def _absent() -> tuple[str, ...]:
-    """The other roles' virtual paths: nobody in the guest can create them."""
+    """The virtual paths of other roles. Nobody in this guest can create them."""
     ours = {mount.virtual for mount in MOUNTS[Role.SHELL]}
     theirs = {mount.virtual for mounts in MOUNTS.values() for mount in mounts} - ours
     return (*sorted(theirs), "/embedder")
 
 
 def _socket(launch: LaunchSpec) -> str:
-    """The shell's own, as the guest sees it."""
+    """The path of the shell's own socket inside the guest."""
     words = launch.command
     return words[words.index("--socket") + 1] if "--socket" in words else "/ipc/shell.sock"
 
@@ -116,7 +120,7 @@ def _private(
                 yield _place(f"a file of {directory}", file)
     yield _place("the runner's runtime directory", runtime)
     for path in _below(runtime):
-        # Without the path, in which other users have their names.
+        # The path is left out: it contains the names of other users.
         yield _place("a file of the runner's runtime directory", path)._replace(path="")
     uid = os.geteuid()
     sockets = {Path(path.format(uid=uid)) for path in _ENGINE_SOCKETS}
@@ -125,7 +129,7 @@ def _private(
 
 
 def _files(directory: Path) -> list[Path]:
-    """What lies in a directory and is none itself: databases, sockets, tokens."""
+    """Everything in a directory that is not a directory itself: databases, sockets, tokens."""
     try:
         with os.scandir(directory) as entries:
             found = [entry.path for entry in entries if not entry.is_dir(follow_symlinks=False)]
@@ -135,7 +139,7 @@ def _files(directory: Path) -> list[Path]:
 
 
 def _below(directory: Path) -> list[Path]:
-    """What lies in a directory at any depth."""
+    """Everything in a directory, at any depth."""
     found = [
         Path(parent) / name
         for parent, directories, files in os.walk(directory)
@@ -164,7 +168,7 @@ def _other_users(workspace: Path) -> list[tuple[int, int]]:
 
 
 def _host_tmpfs() -> Iterable[str]:
-    """The devices of the host's file systems in memory, whose names tell nothing."""
+    """The device numbers of the host's in-memory file systems, whose names are not unique."""
     for line in (_PROC / "mountinfo").read_text().splitlines():
         fields = line.split(" ")
         if fields[fields.index("-") + 1] == "tmpfs":

@@ -1,4 +1,4 @@
-"""A backup that the agent guest has made, on its way out of the workspace."""
+"""Brings a backup that the agent guest has made out of the workspace."""
 
 import hashlib
 import os
@@ -17,15 +17,15 @@ _BLOCK: Final = 1024 * 1024
 
 
 def path_of(workspace: Workspace, name: str) -> Path:
-    """Where the guest has put the backup `name`."""
+    """Where the guest has written the backup `name`."""
     return workspace.internal / DIRECTORY / name
 
 
 def take_out(workspace: Workspace, name: str, sha256: str, target: Path) -> None:
-    """Copy the backup `name` to `target`, whole or not at all, private to us.
+    """Copy the backup `name` to `target`, completely or not at all, readable only for us.
 
-    The guest may have put anything there, so links are not followed and the content
-    must be what it announced. Raises `HostError`.
+    The guest could have put anything in its place. So links are not followed, and the content must
+    match the announced `sha256`. Raises `HostError`.
     """
     draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
@@ -35,7 +35,7 @@ def take_out(workspace: Workspace, name: str, sha256: str, target: Path) -> None
                 digest = _copy(source, copy)
                 os.fsync(copy.fileno())
         if digest != sha256:
-            raise _failed(target, "its content is not what the agent said it had written")
+            raise _failed(target, "its content differs from what the agent has announced")
         draft.replace(target)
     except OSError as error:
         raise _failed(target, f"{error.filename or target}: {error.strerror or error}") from None
@@ -69,7 +69,7 @@ def _copy(source: BinaryIO, target: BinaryIO) -> str:
 def _failed(target: Path, why: str) -> HostError:
     return HostError(
         Code.FAILED_PRECONDITION,
-        f"the backup could not be brought to {target}",
+        f"cannot copy the backup to {target}",
         details=why,
         resolution=f"ls -ld {target.parent}; df -h {target.parent}; then try again",
     )

@@ -1,4 +1,4 @@
-"""A memory as a file of lines: written whole, read back, and checked against its seal."""
+"""A memory as a file of JSON lines: complete export, import, and the check of its last line."""
 
 import hashlib
 import json
@@ -16,12 +16,12 @@ from runner.errors import HostError
 
 
 class NotWhole(Exception):  # noqa: N818 - a condition that callers expect and report
-    """The lines of a file are not those that were exported."""
+    """The lines of a file differ from those that were exported."""
 
 
 @dataclass
 class Imported:
-    """What an import did, or would do. Problems name the line of the file, from 1."""
+    """What an import did or, in a dry run, would do. Line numbers in problems start at 1."""
 
     created: int = 0
     updated: int = 0
@@ -29,7 +29,7 @@ class Imported:
     problems: list[tuple[int, str]] = field(default_factory=list)
 
     def add(self, reply: gateway_pb2.ImportMemoryReply, numbers: list[int]) -> None:
-        """`numbers` are those of the lines that the reply is about."""
+        """Add one reply. `numbers` are the line numbers that the reply is about."""
         self.created += reply.created
         self.updated += reply.updated
         self.unchanged += reply.unchanged
@@ -38,7 +38,7 @@ class Imported:
 
 
 class Seal:
-    """Compares what lies between the first and the last line with what the last one says."""
+    """Checks the lines of an export against the count and the hash in its last line."""
 
     def __init__(self) -> None:
         self._digest = hashlib.sha256()
@@ -46,15 +46,17 @@ class Seal:
         self.last = b""
 
     def take(self, line: bytes) -> None:
-        """The next line, with its line break."""
+        """Add the next line, including its line break."""
         if self._seen > 1:
             self._digest.update(self.last)
         self.last = line
         self._seen += 1
 
     def check(self) -> dict[str, int]:
-        """How many there are of each kind. Raises `NotWhole` where lines are missing, added
-        or changed."""
+        """Return how many entries there are of each kind.
+
+        Raises `NotWhole` if lines are missing, added or changed.
+        """
         end = _object(self.last)
         if end.get("kind") != "end":
             raise NotWhole("the end line is missing: the file was cut off here")
@@ -72,10 +74,18 @@ async def write_export(
     write: Callable[[bytes], object],
     progress: Callable[[int, int], None],
 ) -> dict[str, int]:
-    """Write a whole export; how many there are of each kind.
+    """Write a complete export.
 
-    `progress` is told how many entries were written, of how many. Raises `WireError`; then
-    what was written is not whole.
+    Args:
+        agent: The agent whose memory is exported.
+        write: Receives the bytes.
+        progress: Called with the entries written so far and the total.
+
+    Returns:
+        How many entries there are of each kind.
+
+    Raises:
+        WireError: The export failed; what was written is incomplete.
     """
     seal = Seal()
     async with aclosing(agent.export_memory()) as parts:
@@ -102,10 +112,17 @@ async def read_export(
     part_max_bytes: int = EXPORT_PART_BYTES,
     line_max_bytes: int = EXPORT_LINE_MAX_BYTES,
 ) -> None:
-    """Send the lines of `file` and add to `report` what became of them.
+    """Send the lines of `file` to the agent.
 
-    `progress` is told how many bytes are done. Raises `WireError`; then `report` tells what
-    was done until then, and the same file can be imported again.
+    Args:
+        agent: The agent that imports.
+        file: An export.
+        report: Receives the result, also when the import breaks off.
+        progress: Called with the number of bytes done.
+        dry_run: Only report what would be done.
+
+    Raises:
+        WireError: The import broke off. The same file can be imported again.
     """
     seal, done, number = Seal(), 0, 0
     numbered = _lines(file, seal, report, line_max_bytes)
@@ -122,7 +139,7 @@ async def read_export(
 def _parts(
     numbered: Iterator[tuple[int, bytes]], max_bytes: int
 ) -> Iterator[tuple[bytes, list[int]]]:
-    """The lines in parts that one request may hold, each after the header; and their numbers."""
+    """Group the lines into requests that each begin with the header; with their line numbers."""
     header = b""
     part, numbers = bytearray(), [1]
     for number, line in numbered:
@@ -141,7 +158,7 @@ def _parts(
 def _lines(
     file: BinaryIO, seal: Seal, report: Imported, max_bytes: int
 ) -> Iterator[tuple[int, bytes]]:
-    """The numbered lines that are neither blank nor too long."""
+    """The lines, with their numbers, that are neither blank nor too long."""
     number = 0
     while line := file.readline(max_bytes):
         number += 1

@@ -1,7 +1,7 @@
 """The agent's gateway for everything on the host: plain calls that raise `WireError`.
 
 WireError             the gateway answered with this error
-└── GatewayLost       there was no answer: the connection or the guest went away
+└── GatewayLost       no answer: the connection or the guest is gone
 """
 
 import asyncio
@@ -20,7 +20,7 @@ _CALL_S: Final = 30.0
 _ADMIN_S: Final = 60.0
 _REVIEW_S: Final = 300.0
 _PART_S: Final = 600.0
-"""How long one part of an export or import may take: a slow server stores a mebibyte slowly."""
+"""The limit for one part of an export or import; a slow server needs long to store a mebibyte."""
 _BACKUP_S: Final = 3600.0
 _PAGE: Final = 100
 _TRANSPORT_FAILURES: Final = frozenset(
@@ -32,7 +32,7 @@ _P = TypeVar("_P", gateway_pb2.ListNotesReply, gateway_pb2.ListChangesReply)
 
 
 class GatewayLost(WireError):  # noqa: N818 - a condition, not a bug
-    """The gateway went away without an answer, or another launch took its place."""
+    """The gateway is gone, or another launch has taken its place."""
 
     def __init__(self, details: str) -> None:
         super().__init__(
@@ -41,15 +41,17 @@ class GatewayLost(WireError):  # noqa: N818 - a condition, not a bug
 
 
 def new_turn_id() -> str:
-    """An id for a turn, chosen by the caller so that the turn can be cancelled at once."""
+    """An id for a turn. The caller chooses it, so that it can cancel the turn at once."""
     return f"turn-{uuid.uuid4()}"
 
 
 class GatewayClient:
     """One connection to one launch of the agent guest.
 
-    A restarted guest has another token: open a new client then. `name` is what
-    conversations and notes record as the channel that they came through.
+    A restarted guest has another token and needs a new client. Conversations and notes record
+    `name` as their channel.
+
+    "NOT_FOUND" below: this user has no such session or note.
     """
 
     def __init__(self, channel: grpc.aio.Channel, name: str) -> None:
@@ -60,7 +62,7 @@ class GatewayClient:
 
     @classmethod
     async def open(cls, endpoint: str, token: str, *, channel_name: str) -> Self:
-        """Connect and say hello. Raises `GatewayLost` where nobody answers."""
+        """Connect and say hello. Raises `GatewayLost` if nobody answers."""
         client = cls(open_channel(endpoint, token), channel_name)
         try:
             await client.refresh_hello()
@@ -76,17 +78,17 @@ class GatewayClient:
         await self.close()
 
     async def close(self) -> None:
-        """Leave; a turn that still streams is cancelled by that."""
+        """Disconnect. This cancels a turn that is still streaming."""
         await self._channel.close()
 
     async def refresh_hello(self) -> gateway_pb2.HelloReply:
-        """Ask again: whether this launch still answers, and what is ready by now."""
+        """Say hello again, to learn whether this launch still answers and what is ready now."""
         request = gateway_pb2.HelloRequest(client=self._name)
         self.hello = await _call(self._stub.Hello, request)
         return self.hello
 
     async def create_session(self, session_id: str = "", title: str = "") -> gateway_pb2.Session:
-        """A new session, or the user's own one that has this id already."""
+        """Create a session, or return the one with this id if the user has it already."""
         request = gateway_pb2.CreateSessionRequest(
             session_id=session_id, title=title, channel=self._name
         )
@@ -101,24 +103,24 @@ class GatewayClient:
         return list(reply.sessions)
 
     async def get_session(self, session_id: str, limit: int) -> gateway_pb2.SessionHistory:
-        """A session and its last `limit` events; NOT_FOUND where the user has no such one."""
+        """A session with its last `limit` events. Raises NOT_FOUND."""
         request = gateway_pb2.GetSessionRequest(session_id=session_id, limit=limit)
         return await _call(self._stub.GetSession, request)
 
     async def rename_session(self, session_id: str, title: str) -> gateway_pb2.Session:
-        """Give a session another title; NOT_FOUND where the user has no such one."""
+        """Change a session's title. Raises NOT_FOUND."""
         request = gateway_pb2.RenameSessionRequest(session_id=session_id, title=title)
         return await _call(self._stub.RenameSession, request)
 
     async def archive_session(self, session_id: str, *, archived: bool) -> gateway_pb2.Session:
-        """Put a session away, or take it out again; NOT_FOUND as above."""
+        """Archive a session, or undo that. Raises NOT_FOUND."""
         request = gateway_pb2.ArchiveSessionRequest(session_id=session_id, archived=archived)
         return await _call(self._stub.ArchiveSession, request)
 
     async def forget_session(self, session_id: str) -> None:
-        """Remove a session and erase what was said in it, which takes as long as it takes.
+        """Remove a session and erase what was said in it. Has no time limit.
 
-        NOT_FOUND as above; CONFLICT while a turn runs in it.
+        Raises NOT_FOUND, and CONFLICT while a turn runs in it.
         """
         request = gateway_pb2.ForgetSessionRequest(session_id=session_id)
         await _call(self._stub.ForgetSession, request, None)
@@ -126,10 +128,9 @@ class GatewayClient:
     async def run_turn(
         self, session_id: str, text: str, turn_id: str
     ) -> AsyncGenerator[gateway_pb2.TurnEvent, None]:
-        """Events of one turn; the last one says that it completed or failed.
+        """Yield the events of one turn; the last one says that it completed or failed.
 
-        Raises `GatewayLost` where the stream ends before that. Leaving the
-        iteration cancels the turn.
+        Leaving the iteration cancels the turn. Raises `GatewayLost` if the stream ends early.
         """
         call = self._stub.RunTurn(
             gateway_pb2.RunTurnRequest(
@@ -145,10 +146,11 @@ class GatewayClient:
             raise _translate(error) from None
         finally:
             call.cancel()
-        raise GatewayLost("the stream ended in mid-turn")
+        raise GatewayLost("the stream ended in the middle of a turn")
 
     async def cancel_turn(self, turn_id: str) -> bool:
-        """Whether such a turn was running; its stream then ends with a failed event."""
+        """Cancel a turn, whose stream then ends with a failed event. False if it was not
+        running."""
         request = gateway_pb2.CancelTurnRequest(turn_id=turn_id)
         reply = await _call(self._stub.CancelTurn, request)
         return reply.cancelled
@@ -156,7 +158,7 @@ class GatewayClient:
     async def call_tool(
         self, name: str, arguments_json: str, session_id: str = ""
     ) -> gateway_pb2.CallToolReply:
-        """Call one tool without a model; as long as the tool takes."""
+        """Call one tool without a model. The tool has its own time limit."""
         request = gateway_pb2.CallToolRequest(
             name=name,
             arguments_json=arguments_json,
@@ -168,9 +170,9 @@ class GatewayClient:
     async def notes(
         self, request: gateway_pb2.ListNotesRequest
     ) -> AsyncGenerator[gateway_pb2.Note, None]:
-        """All notes that `request` asks for, the newest first, fetched as they are taken.
+        """All notes that match `request`, newest first, fetched page by page.
 
-        Its limit and its cursor are set here.
+        Sets the limit and the cursor of `request`.
         """
         async for page in _pages(self._stub.ListNotes, request):
             for note in page.notes:
@@ -179,36 +181,36 @@ class GatewayClient:
     async def search_notes(
         self, request: gateway_pb2.SearchNotesRequest
     ) -> gateway_pb2.SearchNotesReply:
-        """The notes that fit best, and what went wrong while they were looked for."""
+        """The notes that match best, and warnings about the search."""
         return await _call(self._stub.SearchNotes, request)
 
     async def get_note(self, note_id: str) -> gateway_pb2.Note:
-        """A note as it is stored; NOT_FOUND where the user has no such one."""
+        """A note as it is stored. Raises NOT_FOUND."""
         request = gateway_pb2.GetNoteRequest(note_id=note_id)
         return await _call(self._stub.GetNote, request)
 
     async def save_note(self, text: str, tags: list[str], link: str) -> gateway_pb2.SaveNoteReply:
-        """Keep `text`. It is kept where the reply has a note id."""
+        """Save `text`. It is saved only if the reply has a note id."""
         request = gateway_pb2.SaveNoteRequest(text=text, tags=tags, link=link, channel=self._name)
         return await _call(self._stub.SaveNote, request)
 
     async def edit_note(self, request: gateway_pb2.EditNoteRequest) -> gateway_pb2.Note:
-        """A note as it is then; NOT_FOUND as above, CONFLICT where it has another version.
+        """Edit a note and return its new version. Sets the channel of `request`.
 
-        The request's channel is set here.
+        Raises NOT_FOUND, and CONFLICT if the note has another version than expected.
         """
         request.channel = self._name
         return await _call(self._stub.EditNote, request)
 
     async def delete_note(self, note_id: str) -> None:
-        """Erase a note with all its versions; NOT_FOUND as above."""
+        """Erase a note with all its versions. Raises NOT_FOUND."""
         request = gateway_pb2.DeleteNoteRequest(note_id=note_id)
         await _call(self._stub.DeleteNote, request)
 
     async def changes(
         self, request: gateway_pb2.ListChangesRequest
     ) -> AsyncGenerator[gateway_pb2.Change, None]:
-        """All changes that `request` asks for, in the way of `notes`."""
+        """All changes that match `request`; see `notes`."""
         async for page in _pages(self._stub.ListChanges, request):
             for change in page.changes:
                 yield change
@@ -216,8 +218,11 @@ class GatewayClient:
     async def undo_change(
         self, note_id: str, expected_version: int, *, may_forget: bool
     ) -> gateway_pb2.UndoChangeReply:
-        """Take the last change of a note back. NOT_FOUND and CONFLICT as above;
-        FAILED_PRECONDITION where that means to forget it and `may_forget` is false."""
+        """Undo the last change of a note.
+
+        Raises NOT_FOUND and CONFLICT, and FAILED_PRECONDITION if this would forget the note and
+        `may_forget` is false.
+        """
         request = gateway_pb2.UndoChangeRequest(
             note_id=note_id,
             expected_version=expected_version,
@@ -227,37 +232,37 @@ class GatewayClient:
         return await _call(self._stub.UndoChange, request)
 
     async def review_memory(self, stale_days: int, limit: int) -> gateway_pb2.ReviewMemoryReply:
-        """Up to `limit` pairs of notes that say nearly the same, and as many stale notes."""
+        """Up to `limit` pairs of notes that say nearly the same, and up to `limit` stale notes."""
         request = gateway_pb2.ReviewMemoryRequest(stale_days=stale_days, limit=limit)
         return await _call(self._stub.ReviewMemory, request, _REVIEW_S)
 
     async def answer_approval(self, approval_id: str, approved: bool) -> bool:
-        """Whether the turn still waited for this answer."""
+        """Answer an approval. False if the turn no longer waits for it."""
         request = gateway_pb2.AnswerApprovalRequest(approval_id=approval_id, approved=approved)
         reply = await _call(self._stub.AnswerApproval, request)
         return reply.accepted
 
     async def memory_statistics(self) -> gateway_pb2.MemoryStatisticsReply:
-        """What the memory holds, and how it is."""
+        """What the memory holds, and its state."""
         request = gateway_pb2.MemoryStatisticsRequest()
         return await _call(self._stub.MemoryStatistics, request, _ADMIN_S)
 
     async def reembed_memory(self) -> int:
-        """Have all vectors made anew, in the background; of how many passages."""
+        """Recompute all vectors in the background. Returns the number of passages."""
         request = gateway_pb2.ReembedMemoryRequest()
         return (await _call(self._stub.ReembedMemory, request, _ADMIN_S)).passages
 
     async def set_memory_token(self, token: str) -> None:
-        """Have the guest use another token, once the memory server has accepted it."""
+        """Let the guest use another token, if the memory server accepts it."""
         request = gateway_pb2.SetMemoryTokenRequest(auth_token=token)
         await _call(self._stub.SetMemoryToken, request, _ADMIN_S)
 
     async def back_up_memory(self) -> gateway_pb2.BackupMemoryReply:
-        """A consistent, checked copy of the memory, in the workspace."""
+        """Write a consistent, checked copy of the memory into the workspace."""
         return await _call(self._stub.BackupMemory, gateway_pb2.BackupMemoryRequest(), _BACKUP_S)
 
     async def export_memory(self) -> AsyncGenerator[gateway_pb2.ExportMemoryReply, None]:
-        """Everything of the user, in parts of whole lines."""
+        """Everything in the user's memory, in parts of whole lines."""
         call = self._stub.ExportMemory(gateway_pb2.ExportMemoryRequest())
         try:
             while isinstance(part := await _part(call.read()), gateway_pb2.ExportMemoryReply):
@@ -266,7 +271,7 @@ class GatewayClient:
             call.cancel()
 
     async def import_memory(self, lines: bytes, *, dry_run: bool) -> gateway_pb2.ImportMemoryReply:
-        """Store lines of an export; the first is its header."""
+        """Import lines of an export, of which the first is its header."""
         request = gateway_pb2.ImportMemoryRequest(lines=lines, dry_run=dry_run)
         return await _part(self._stub.ImportMemory(request))
 
@@ -291,7 +296,7 @@ async def _pages(
 
 
 async def _part(reply: Awaitable[_T]) -> _T:
-    """One part of a long transfer. Raises TIMEOUT where it does not come."""
+    """Wait for one part of a long transfer. Raises TIMEOUT."""
     try:
         return await asyncio.wait_for(_answer(reply), _PART_S)
     except TimeoutError:

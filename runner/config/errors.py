@@ -1,4 +1,4 @@
-"""What an operator reads about a wrong setting: its key, the value, what is accepted, where
+"""What an operator reads about a wrong setting: its key, its value, what is accepted, and where
 it was set."""
 
 import difflib
@@ -13,10 +13,12 @@ from runner.errors import ConfigError
 
 
 def explain(error: ValidationError, sources: Mapping[Key, str]) -> ConfigError:
-    """One error for all settings that were refused; `sources` says where each was set."""
+    """Combine all refused settings into one error. `sources` says where each was set."""
     found: dict[Key, str] = {}
     for key, problem in problems(Config, error):
-        if key[:1] != ("users",) or key[2:] not in found:  # else: inherited from the general one
+        if (
+            key[:1] != ("users",) or key[2:] not in found
+        ):  # else it is inherited from the general section
             found.setdefault(key, problem)
     (first, problem), *others = found.items()
     more = [f"{dotted(key)}: {said} (in {_source(key, sources)})" for key, said in others]
@@ -29,7 +31,7 @@ def explain(error: ValidationError, sources: Mapping[Key, str]) -> ConfigError:
 
 
 def _source(key: Key, sources: Mapping[Key, str]) -> str:
-    """Where the value was set; for a whole section, every place that set a part of it."""
+    """Where a value was set. For a section: every place that set a part of it."""
     if key in sources:
         return sources[key]
     below = {source for known, source in sources.items() if known[: len(key)] == key}
@@ -39,7 +41,7 @@ def _source(key: Key, sources: Mapping[Key, str]) -> str:
 
 
 def unknown(key: Key, source: str, spelled: Callable[[Key], str] = dotted) -> ConfigError:
-    """There is no setting `key`: the nearest one, and what its section has."""
+    """The error for a setting that does not exist, with the most similar one."""
     section = key
     while not isinstance(model := lookup(Config, section), type):
         section = section[:-1]
@@ -60,7 +62,7 @@ def unknown(key: Key, source: str, spelled: Callable[[Key], str] = dotted) -> Co
 def _likeness(
     key: Key, known: Key, section: Key, spelled: Callable[[Key], str]
 ) -> tuple[float, float]:
-    """The better of the whole names' and the last parts' likeness; the former breaks ties."""
+    """How similar two keys are: by the whole names or by the last parts. Whole names break ties."""
     whole = difflib.SequenceMatcher(None, spelled(key), spelled(known)).ratio()
     last = difflib.SequenceMatcher(None, key[-1], known[-1]).ratio()
     return max(whole, last + (0.1 if known[:-1] == section else 0.0)), whole

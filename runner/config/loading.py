@@ -1,7 +1,6 @@
 """Where settings come from: defaults < file < environment < command line.
 
-Every value remembers its source, so that a refusal says which line of which
-layer to correct.
+Every value remembers its source, so that an error can name the place to correct.
 """
 
 import contextlib
@@ -30,7 +29,7 @@ _FILE_NAME = "runner.toml"
 
 @dataclass
 class _Layers:
-    """The merged settings and, for every leaf, the layer that had the last word."""
+    """The merged settings, and the layer that has set each of them."""
 
     values: dict[str, Any] = field(default_factory=dict)
     sources: dict[Key, str] = field(default_factory=dict)
@@ -52,19 +51,23 @@ def load_config(
     environ: Mapping[str, str] | None = None,
     overrides: Mapping[str, str] | None = None,
 ) -> Config:
-    """The settings that hold now.
+    """Load the settings.
 
-    `file` is what `--config` named; without it `OXYDRA_CONFIG`, `./runner.toml`
-    and the user's configuration directory are looked at in this order, and no
-    file at all is fine. `overrides` maps options such as `--log-level` to their
-    values. Raises `ConfigError` for everything that cannot be used.
+    Args:
+        file: What `--config` named. Without it: `OXYDRA_CONFIG`, `./runner.toml`, then the user's
+            configuration directory. No file at all is fine.
+        environ: The environment; that of this process if None.
+        overrides: Values of options such as `--log-level`.
+
+    Raises:
+        ConfigError: A setting cannot be used.
     """
     try:
         return _load(file, os.environ if environ is None else environ, overrides or {})
-    except RuntimeError as error:  # what pathlib says of a ~ that nobody owns
+    except RuntimeError as error:  # pathlib, for a ~ of an unknown user
         raise ConfigError(
             Code.FAILED_PRECONDITION,
-            "cannot tell your home directory",
+            "cannot find your home directory",
             details=str(error),
             resolution="set HOME, or write paths without ~",
         ) from None
@@ -136,7 +139,7 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def _position(message: str, text: str) -> tuple[int, int, str]:
-    """Line, column and the bare message of what tomllib says."""
+    """Line, column and the bare message of a `tomllib` error."""
     if found := re.fullmatch(r"(.*) \(at line (\d+), column (\d+)\)", message, re.DOTALL):
         return int(found[2]), int(found[3]), found[1]
     lines = text.split("\n")
@@ -153,7 +156,7 @@ def _broken(path: Path, line: int, column: int, why: str) -> ConfigError:
 
 
 def _leaves(table: Mapping[str, Any], prefix: Key = ()) -> list[tuple[Key, object]]:
-    """Every value with its full key; an empty table is a value of its own."""
+    """Every value with its full key. An empty table counts as a value."""
     found: list[tuple[Key, object]] = []
     for name, value in table.items():
         key = (*prefix, name)
@@ -175,14 +178,15 @@ def _types(key: Key) -> frozenset[Any]:
 
 
 def _located(key: Key, value: object, directory: Path) -> object:
-    """A relative directory in a file counts from the file, not from wherever one stands."""
+    """Make a relative directory from a file relative to that file."""
     if Path in _types(key) and isinstance(value, str) and value not in ("", "auto"):
         return os.path.abspath(directory / Path(value).expanduser())  # noqa: PTH100 - lexical
     return value
 
 
 def _from_text(key: Key, text: str) -> object:
-    """What an environment variable or option means; unreadable text is left to be refused."""
+    """Parse an environment variable or option. Invalid text is returned as it is, for validation
+    to refuse."""
     types = _types(key)
     if tuple in types:
         return [part.strip() for part in text.split(",") if part.strip()]

@@ -1,5 +1,5 @@
-"""All settings of one runner: the sections of `wire.settings`, where it keeps its files, and
-what each user has of their own."""
+"""All settings of one runner: the sections of `wire.settings`, where it keeps its files, and the
+settings of each user."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -38,7 +38,7 @@ def _known_user(value: str) -> str:
 
 
 class Config(UserSettings):
-    """All settings of one runner, immutable. `Config()` is what runs without any file."""
+    """All settings of one runner, immutable. `Config()` holds the defaults."""
 
     workspace_root: Annotated[AbsolutePath, Field(description="a path of a directory")] = Field(
         default_factory=default_workspace_root
@@ -66,7 +66,7 @@ class Config(UserSettings):
         return {**data, "users": {user: _laid_over(data, own) for user, own in users.items()}}
 
     def for_user(self, user_id: str) -> UserSettings:
-        """The settings of `user_id`: the general sections with that user's own keys on top."""
+        """The settings of `user_id`: the general sections, overridden by the user's own keys."""
         general = {name: getattr(self, name) for name in UserSettings.model_fields}
         return self.users.get(user_id) or UserSettings(**general)
 
@@ -82,7 +82,7 @@ def _laid_over(general: dict[str, Any], own: Any) -> Any:
 
 
 def _switch_on(tools: Any, own: Any) -> None:
-    """What a user's own section enables is not turned off by the general `disabled`."""
+    """Let a tool that the user's own section enables win over the general `disabled`."""
     match tools, own:
         case {"disabled": list(disabled)}, {"enabled": list(enabled), **others}:
             if "disabled" not in others:
@@ -90,7 +90,7 @@ def _switch_on(tools: Any, own: Any) -> None:
 
 
 def _merged(base: Any, top: Any) -> Any:
-    """`top` over `base`, section by section."""
+    """Merge `top` over `base`, section by section."""
     if isinstance(base, Section):
         base = base.model_dump()
     if not (isinstance(base, dict) and isinstance(top, dict)):

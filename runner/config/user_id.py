@@ -1,4 +1,4 @@
-"""Who a workspace belongs to: an id that is safe in paths, labels and namespaces."""
+"""The id of a user, which is safe in paths, labels and namespaces."""
 
 import re
 from typing import Final
@@ -14,14 +14,14 @@ _SHOWN_CHARS = 40
 
 
 def is_user_id(text: str) -> bool:
-    """Whether `text` could be a user's id."""
+    """Whether `text` is a valid user id."""
     return re.fullmatch(USER_ID_PATTERN, text, re.ASCII) is not None
 
 
 def check_user_id(user_id: str) -> str:
-    """`user_id` itself; raises `WorkspaceError` (INVALID_ARGUMENT) for any other text.
+    """Return `user_id` if it is valid, else raise `WorkspaceError` (INVALID_ARGUMENT).
 
-    Nothing is created under an id that has not passed here.
+    Everything that is created for a user passes through here first.
     """
     if is_user_id(user_id):
         return user_id

@@ -1,1 +1,1 @@
-"""What `runner doctor` looks at: small checks that change nothing and start nothing lasting."""
+"""The checks of `runner doctor`. They are short, change nothing and leave nothing running."""

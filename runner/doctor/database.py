@@ -1,4 +1,4 @@
-"""The user's memory: whether its file has a proper place and is whole."""
+"""Whether the file of the user's memory has a proper place and is intact."""
 
 import json
 import subprocess
@@ -20,8 +20,10 @@ _PLAIN: Final = b"SQLite format 3\0"
 
 
 def database(config: Config, user_id: str, *, timeout: float = _TIMEOUT_S) -> Finding:
-    """Whether the memory of `user_id` can be opened. Looks only where no host runs, and
-    leaves the file and all beside it as they were."""
+    """Whether the memory of `user_id` can be opened.
+
+    Only looks while no host runs, and changes neither the file nor anything beside it.
+    """
     try:
         workspace = Workspace.locate(config, user_id)
         runtime = Runtime.locate(config, user_id)
@@ -32,7 +34,7 @@ def database(config: Config, user_id: str, *, timeout: float = _TIMEOUT_S) -> Fi
     if not path.exists():
         return ok(_NAME, f"{path} is made at the first start")
     if lock_holder(runtime.lock) is not None:
-        return ok(_NAME, f"{path} is in use by the running host; runner status tells how it is")
+        return ok(_NAME, f"{path} is in use by the running host; see runner status")
     encryption = config.for_user(user_id).memory.encryption
     if encryption.key_env or encryption.key_file:
         return _encrypted(path)
@@ -43,12 +45,12 @@ def database(config: Config, user_id: str, *, timeout: float = _TIMEOUT_S) -> Fi
             _NAME, f"{path} could not be checked within {timeout:g} s", f"ls -l {path.parent}"
         )
     if state == "damaged" and lock_holder(runtime.lock) is not None:
-        state = "in use"  # a host that started meanwhile writes to it
+        state = "in use"  # a host has started in the meantime
     return _judged(path, state, details)
 
 
 def _encrypted(path: Path) -> Finding:
-    """Only the agent guest can look into such a file; whether it is one can be seen."""
+    """Only the agent guest can read such a file; here only whether it is encrypted can be seen."""
     try:
         with path.open("rb") as file:
             plain = file.read(len(_PLAIN)) == _PLAIN
@@ -58,7 +60,7 @@ def _encrypted(path: Path) -> Finding:
         return problem(
             _NAME, f"{path} is not encrypted, and a key is configured", "runner memory rekey"
         )
-    return ok(_NAME, f"{path} is encrypted; the agent looks into it at its start")
+    return ok(_NAME, f"{path} is encrypted; the agent checks it when it starts")
 
 
 def _judged(path: Path, state: str, details: str) -> Finding:
@@ -71,7 +73,9 @@ def _judged(path: Path, state: str, details: str) -> Finding:
             return ok(_NAME, f"{path} was not closed: {details}")
         case "foreign":
             return problem(
-                _NAME, f"{path} is no database ({details})", f"restore it, or: mv {path} {path}.old"
+                _NAME,
+                f"{path} is not a database ({details})",
+                f"restore it, or: mv {path} {path}.old",
             )
         case "damaged":
             return problem(

@@ -1,13 +1,13 @@
-"""Whether a database file is whole, from a process of its own.
+"""Whether a database file is intact; runs in a process of its own.
 
-Closing a database file drops all POSIX locks that the process has on it, so no
-process that may hold one opens it for a look. Nothing is written or created:
-the file is opened as immutable, which is why one with a log is not looked at.
+Closing a database file drops all POSIX locks of the process on it, so a process that may hold one
+must not open it here. Nothing is written or created: the file is opened as immutable, which is not
+possible while it has a log.
 
     python -m runner.doctor.database_probe FILE
 
-prints one JSON object: `state` (`ok`, `in use`, `logged`, `foreign`, `damaged` or
-`unreadable`) and `details`.
+prints one JSON object: `state` (`ok`, `in use`, `logged`, `foreign`, `damaged` or `unreadable`) and
+`details`.
 """
 
 import fcntl
@@ -23,7 +23,7 @@ _MAGIC: Final = b"SQLite format 3\0"
 
 
 def examine(database: Path) -> tuple[str, str]:
-    """State and details of `database`."""
+    """Returns the state and the details of `database`."""
     guard = database.with_name(database.name + ".lock")
     if guard.exists():
         with guard.open("rb") as lock:
@@ -41,7 +41,7 @@ def _unowned(database: Path) -> tuple[str, str]:
     if not magic:
         return "ok", "empty"
     if magic != _MAGIC:
-        return "foreign", "it does not begin as a database does; it may be encrypted"
+        return "foreign", "it does not begin like a database; it may be encrypted"
     log = database.with_name(database.name + "-wal")
     if log.exists() and log.stat().st_size:
         return "logged", "its last owner was killed; the next start replays its log"

@@ -18,18 +18,18 @@ from runner.tiers.container.engine import LIMITS, Engine, EngineFacts, find_sock
 
 @dataclass(frozen=True)
 class EngineReport:
-    """What an engine says of itself, and what it has of ours."""
+    """What an engine reports about itself, and which of our images it has."""
 
     socket: Path
     facts: EngineFacts
     images: Sequence[Image]
-    """Those of this version, there or not."""
+    """The images of this version, present or not."""
     bases: Sequence[str] = ()
-    """The base images that are there."""
+    """The base images that are present."""
 
 
 def ask(container: ContainerSettings, environ: Mapping[str, str]) -> EngineReport:
-    """Ask the configured engine; raises `TierError` where none answers or it is refused."""
+    """Ask the configured engine. Raises `TierError` if none answers or access is denied."""
     engine = Engine(container.engine, environ=environ)
     facts = engine.facts()
     judge(facts, None)
@@ -43,14 +43,14 @@ def ask(container: ContainerSettings, environ: Mapping[str, str]) -> EngineRepor
 
 
 def unusable(error: WireError, *, needed: bool) -> Finding:
-    """The finding where `ask` has failed with `error`."""
+    """The finding for an `error` of `ask`."""
     if needed:
         return refused("engine", error)
     return ok("engine", f"{error.brief} ({error.details}); only the container tiers need one")
 
 
 def answers(report: EngineReport) -> Finding:
-    """Which engine it is, and as whom it runs."""
+    """Which engine it is, and as which user it runs."""
     facts = report.facts
     kind = "rootless" if facts.has_security("rootless") else "rootful"
     return ok(
@@ -73,13 +73,13 @@ def seccomp(facts: EngineFacts) -> Finding:
         )
     return warning(
         "seccomp",
-        "the engine has no support for it: system calls of guests are not filtered",
+        "the engine does not support it: system calls of guests are not filtered",
         "use an engine and a kernel that are built with seccomp (CONFIG_SECCOMP_FILTER)",
     )
 
 
 def limits(facts: EngineFacts) -> Finding:
-    """Whether the limits of the configuration would hold."""
+    """Whether the limits in the configuration would be enforced."""
     missing = [what for key, what in LIMITS if facts.info.get(key) is False]
     if not missing:
         return ok("limits", "memory, processes and CPU time of guests can be limited")
@@ -94,11 +94,11 @@ def limits(facts: EngineFacts) -> Finding:
 
 
 def images(report: EngineReport, *, needed: bool) -> Finding:
-    """Whether the images of this version are there."""
+    """Whether the images of this version are present."""
     missing = [image.name for image in report.images if image.image_id is None]
     if not missing:
         names = ", ".join(image.name for image in report.images)
-        return ok("images", f"all are there: {names}")
+        return ok("images", f"all are present: {names}")
     what = f"missing: {', '.join(missing)}"
     if not needed:
         return ok("images", f"{what}; only the container tiers need them")

@@ -1,4 +1,4 @@
-"""All checks in the order in which one would mend what they find."""
+"""All checks, in the order in which one would fix what they find."""
 
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -19,10 +19,13 @@ def examine(
     environ: Mapping[str, str] = os.environ,
     fallback: Config | None = None,
 ) -> list[Finding]:
-    """Everything that `runner doctor` shows. Never raises for what it finds.
+    """Everything that `runner doctor` shows. A failing check is a finding, never an exception.
 
-    `load` gives the configuration; where it cannot, that is a finding, and the
-    other checks go on with `fallback`, by default the defaults.
+    Args:
+        load: Loads the configuration. If it fails, that is a finding too.
+        user_id: Whose host is examined.
+        environ: The environment to look in.
+        fallback: The configuration for the other checks if `load` fails; by default the defaults.
     """
     findings = []
     try:
@@ -41,7 +44,7 @@ def examine(
             findings += check()
         except Exception as error:
             what = f"the check failed: {type(error).__name__}: {error}"
-            findings.append(problem("doctor", what, "report this as a fault of runner doctor"))
+            findings.append(problem("doctor", what, "report this as a bug of runner doctor"))
     return findings
 
 

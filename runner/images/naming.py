@@ -1,4 +1,4 @@
-"""What the images are called and where their Dockerfiles lie."""
+"""Names of the images, and where their Dockerfiles are."""
 
 import sys
 from enum import StrEnum
@@ -12,38 +12,36 @@ from runner.errors import TierError
 
 
 class ImageRole(StrEnum):
-    """What an image is for."""
-
     AGENT = "agent"
     SHELL = "shell"
     EMBEDDER = "embedder"
     RUNNER = "runner"
-    """For deploy/compose only; built where it is asked for by name."""
+    """For deploy/compose only; built only when named."""
 
 
 USUAL_ROLES: Final = (ImageRole.AGENT, ImageRole.SHELL, ImageRole.EMBEDDER)
-"""What every host with guests in containers needs."""
+"""The images that every host with guests in containers needs."""
 
 OFFICIAL_BASE: Final = f"python:3.{sys.version_info.minor}-slim-bookworm"
-"""Its Python is the host's own, for wheels are made with that one."""
+"""Has the Python version of the host, because that one makes the wheels."""
 
 
 def image_name(images: str, role: ImageRole) -> str:
-    """The name that drivers look for: one image per role and version. `images` is the
-    setting `container.images`."""
+    """The name that drivers look for, with the version. `images` is the setting
+    `container.images`."""
     return f"{images}-{role}:{installed_version('oxydra')}"
 
 
 def checkout() -> Path | None:
-    """The source tree that this program runs from; None where it was installed from a wheel."""
+    """The source tree that this program runs from; None if it was installed from a wheel."""
     root = Path(__file__).parents[2]
     return root if (root / "pyproject.toml").is_file() and (root / "deploy").is_dir() else None
 
 
 def dockerfile(role: ImageRole) -> str:
-    """The text of a role's Dockerfile, from the source tree or from the installed package.
+    """The text of a role's Dockerfile, from the source tree or the installed package.
 
-    Raises `TierError` (INTERNAL) where neither has it.
+    Raises `TierError` (INTERNAL) if neither has it.
     """
     packaged = Path(__file__).with_name("deploy")
     root = checkout()

@@ -1,5 +1,5 @@
-"""The wheels that go into an image. They are made on the host, so that a build needs no
-package index and leaves neither index nor credentials in an image."""
+"""The wheels that go into an image. They are made on the host, so that a build needs no package
+index, and no image contains an index or credentials."""
 
 import subprocess
 import sys
@@ -27,30 +27,30 @@ _WITHOUT_DEPENDENCIES: Final = {
     ImageRole.AGENT: REMOTE_PACKAGE,
     ImageRole.EMBEDDER: MODEL_PACKAGE,
 }
-"""`libsql-client` depends on a documentation theme that it does not use, the model's package
-on what is installed with PyTorch's CPU build."""
+"""Installed without dependencies: `libsql-client` depends on a documentation theme that it does
+not use, the model's package on what PyTorch's CPU build brings."""
 _REMOTE_TRANSPORT: Final = "aiohttp"
-"""What `libsql-client` does use: see the extra `remote`."""
+"""What `libsql-client` really uses; see the extra `remote`."""
 
 _LAST_LINES: Final = 20
 
 Say = Callable[[str], None]
-"""Takes one line that says what happens now."""
+"""Receives one line of progress."""
 
 
 def project_wheel(directory: Path) -> Path:
     """Build this project's own wheel from the source tree into `directory`.
 
-    Raises `TierError`: FAILED_PRECONDITION where there is no source tree, INTERNAL
-    with pip's last lines where the build fails.
+    Raises `TierError`: FAILED_PRECONDITION if there is no source tree, INTERNAL with pip's last
+    lines if the build fails.
     """
     root = checkout()
     if root is None:
         raise TierError(
             Code.FAILED_PRECONDITION,
             "there is no source tree to make wheels from",
-            details="this oxydra was installed from a wheel; an index is not asked for it, "
-            "for its name could be somebody else's there",
+            details="this oxydra was installed from a wheel; it is not looked up in an index, "
+            "where somebody else could own its name",
             resolution=f"put the wheel of oxydra {installed_version('oxydra')} and those of its "
             "dependencies into a directory, then: runner images build --wheelhouse DIR",
         )
@@ -59,8 +59,10 @@ def project_wheel(directory: Path) -> Path:
 
 
 def collect(role: ImageRole, own: Path, directory: Path, say: Say) -> list[Path]:
-    """Bring `own` and the wheels of all it needs in `role` into `directory`, in the
-    versions of constraints.txt; from pip's cache where it has them."""
+    """Put `own` and the wheels of everything that `role` needs into `directory`.
+
+    Versions come from constraints.txt, files from pip's cache if it has them.
+    """
     root = checkout()
     constraints = ["--constraint", str(root / "constraints.txt")] if root else []
     wanted = f"oxydra[{_EXTRAS[role]}] @ {own.as_uri()}"
@@ -77,9 +79,9 @@ def collect(role: ImageRole, own: Path, directory: Path, say: Say) -> list[Path]
 
 
 def given(directory: Path) -> list[Path]:
-    """The wheels of a directory that an operator made.
+    """The wheels in a directory that the operator has prepared.
 
-    Raises `TierError` (FAILED_PRECONDITION) where this version's own wheel is not in it.
+    Raises `TierError` (FAILED_PRECONDITION) if the wheel of this version is missing.
     """
     own = _own_wheel(directory)
     others = [wheel for wheel in directory.glob("*.whl") if not wheel.name.startswith("oxydra-")]
@@ -100,7 +102,7 @@ def _own_wheel(directory: Path) -> Path:
 
 
 def _pip_torch(directory: Path, wanted: Sequence[str]) -> None:
-    """PyTorch's CPU build, wherever this host finds it: the usual index, or PyTorch's own."""
+    """Get PyTorch's CPU build from the usual index, or else from PyTorch's own."""
     attempts = (
         [f"torch=={TORCH}+cpu"],
         [f"torch=={TORCH}+cpu", "--extra-index-url", _CPU_INDEX],

@@ -1,4 +1,4 @@
-"""A user's pair for the tests of who builds on it. Needs the extra `testing`.
+"""A user's guests, for tests in other projects. Needs the extra `testing`.
 
 with UserPair("alice") as pair:
     pair.call_tool("memory_save", {"content": "tea is at five"})

@@ -1,4 +1,4 @@
-"""A guest's container as testcontainers knows containers."""
+"""A guest's container, for use with testcontainers."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,11 +11,11 @@ from testcontainers.core.exceptions import ContainerStartException
 
 
 class GuestContainer:
-    """Fits `testcontainers.core.waiting_utils.WaitStrategyTarget`, so that every wait
-    strategy works on it, and `exec` besides.
+    """Implements `testcontainers.core.waiting_utils.WaitStrategyTarget`, so that every wait
+    strategy accepts it; adds `exec`.
 
-    The runner starts, replaces and removes the container; this looks it up by its
-    name each time, so it means the one that there is now.
+    The runner starts, replaces and removes the container. It is looked up by name on each use, so
+    this always means the current one.
     """
 
     def __init__(self, client: docker.DockerClient, name: str, log: Path) -> None:
@@ -24,7 +24,7 @@ class GuestContainer:
         self.name = name
 
     def get_wrapped_container(self) -> Container:
-        """The SDK's object. Raises `ContainerStartException` where there is none now."""
+        """The Docker SDK's object. Raises `ContainerStartException` if there is none now."""
         try:
             return self._client.containers.get(self.name)
         except docker.errors.NotFound:
@@ -32,33 +32,33 @@ class GuestContainer:
 
     @property
     def status(self) -> str:
-        """As the engine calls it; "not_started" where there is no container."""
+        """The status in the engine's words; "not_started" if there is no container."""
         try:
             return str(self.get_wrapped_container().status)
         except ContainerStartException:
             return "not_started"
 
     def reload(self) -> None:
-        """Nothing to do: every look is a fresh one."""
+        """Does nothing: nothing is cached."""
 
     def get_logs(self) -> tuple[bytes, bytes]:
-        """What all guests of this role have said; both streams of a guest go to one file."""
+        """The log of this role. Both streams of a guest go to one file."""
         try:
             return self._log.read_bytes(), b""
         except FileNotFoundError:
             return b"", b""
 
     def exec(self, command: str | Sequence[str], *, user: str = "") -> BytesExecResult:
-        """Run a command in there, as the guest's own user unless told otherwise."""
+        """Run a command in the container, by default as the guest's own user."""
         container = self.get_wrapped_container()
         words = command if isinstance(command, str) else list(command)
         code, output = container.exec_run(words, user=user)
         return BytesExecResult(code, output)
 
     def get_container_host_ip(self) -> str:
-        """Guests listen on no address."""
+        """Raises: guests listen on no address."""
         raise ContainerStartException(f"{self.name} publishes no port: use its Unix socket")
 
     def get_exposed_port(self, port: int) -> int:
-        """Guests listen on no port."""
+        """Raises: guests listen on no port."""
         raise ContainerStartException(f"{self.name} publishes no port, not {port} either")

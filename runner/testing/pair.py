@@ -34,7 +34,7 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class CalledTool:
-    """What a tool answered. An error's text says what to mend."""
+    """The answer of a tool. The text of an error says what to correct."""
 
     text: str
     is_error: bool
@@ -42,8 +42,8 @@ class CalledTool:
 
 @dataclass(frozen=True)
 class Turn:
-    """What came of a turn: the agent's answer, the tools that it called by name and whether
-    each succeeded, and why the turn failed ("" where it did not)."""
+    """The result of a turn: the agent's answer, the tools it called with whether each succeeded,
+    and why the turn failed ("" if it did not)."""
 
     text: str
     session_id: str
@@ -52,18 +52,20 @@ class Turn:
 
 
 class UserPair:
-    """A user's agent and shell guest, confined as they are in use. Reusable after `stop`.
+    """A user's agent and shell guest, confined as in production. Can be started again after `stop`.
 
-    The pair is brought up by the runner itself: the same mounts, hardening, envelope
-    and boundary self-test as with `runner start`, so `start` raises the same
-    `WireError`s. `root` holds workspaces and the runtime directory, and stays; pairs of
-    several users may share it, and a pair over the same root finds the notes of
-    an earlier one. Without it they lie in a directory that `stop` removes.
-    `settings` are sections of the configuration: `UserPair("bob", shell={"network":
-    "internal"})`; the embedder is `hashing` unless they say otherwise.
+    The runner itself starts them, with the same mounts, hardening, envelope and boundary self-test
+    as `runner start`; `start` raises the same `WireError`s. All methods block. The guests end with
+    this process, even if it is killed, so no Ryuk is needed.
 
-    Every method blocks, `start` until both guests answer. Guests end with this
-    process, even a killed one, so there is no Ryuk to run.
+    Args:
+        user_id: Whose guests.
+        root: Holds workspaces and the runtime directory, and is kept. Several pairs may share it,
+            and a later pair finds the notes of an earlier one. Without it, `stop` removes
+            everything.
+        policy: Time limits of supervision.
+        settings: Sections of the configuration, such as `shell={"network": "internal"}`. The
+            embedder is `hashing` by default.
     """
 
     def __init__(
@@ -85,12 +87,13 @@ class UserPair:
         self._loop = asyncio.new_event_loop()
 
     def waiting_for(self, strategy: WaitStrategy) -> Self:
-        """Let `start` also wait until `strategy` finds the agent guest ready."""
+        """Let `start` also wait until `strategy` succeeds on the agent guest."""
         self._strategy = strategy
         return self
 
     def start(self) -> Self:
-        """Bring the pair up. Raises what `Host.start` raises, and then leaves nothing behind."""
+        """Start both guests. If it raises, which it does like `Host.start`, nothing is left
+        behind."""
         if self._host is not None:
             raise RuntimeError(f"the pair of {self.user_id} is started")
         if self._root is None:
@@ -120,7 +123,7 @@ class UserPair:
         return self
 
     def stop(self) -> None:
-        """Take the pair down; its notes stay where it was given a `root`. Idempotent."""
+        """End both guests. Notes are kept if there is a `root`. Idempotent."""
         if not self._loop.is_running():
             return
         try:
@@ -151,15 +154,15 @@ class UserPair:
 
     @property
     def workspace(self) -> Workspace:
-        """The user's directories, as the host sees them."""
+        """The user's directories on the host."""
         return self._running().workspace
 
     def status(self) -> control_pb2.StatusReply:
-        """How the guests are at this moment, and what the last look at the boundary found."""
+        """The current state of the guests, and the result of the last boundary self-test."""
         return self._run(self._running().status())
 
     def gateway(self) -> tuple[str, str]:
-        """Endpoint and token of the agent's gateway, for a client of one's own."""
+        """Endpoint and token of the agent's gateway, for another client."""
         return self._run(self._running().gateway())
 
     def restart(self, role: str = "") -> None:
@@ -173,7 +176,7 @@ class UserPair:
         return self._run(self._call_tool(name, json.dumps(dict(arguments)), session_id))
 
     def turn(self, text: str, session_id: str = "") -> Turn:
-        """Let the agent answer; "" begins a session, whose id is in the result."""
+        """Run a turn. Without `session_id` it begins a session, whose id is in the result."""
         return self._run(self._turn(text, session_id))
 
     def _look_at_containers(self) -> None:

@@ -1,5 +1,5 @@
-"""The secrets of one user, read where the configuration says they are; no file of ours
-holds them, and they reach the guest in its envelope only."""
+"""The secrets of one user, read from where the configuration says they are. The runner stores
+them in no file; they reach the guest only in its envelope."""
 
 import os
 import stat
@@ -18,7 +18,7 @@ _FILE_MAX_BYTES: Final = 1024 * 1024
 
 
 def read_secrets(settings: UserSettings, environ: Mapping[str, str]) -> Secrets:
-    """Every key that `settings` name. Raises `ConfigError` that says what is missing."""
+    """Every secret that `settings` name. Raises `ConfigError` for a missing one."""
     return Secrets(
         api_key=read_api_key(settings.agent, environ),
         memory_token=read_memory_token(settings.memory, environ),
@@ -27,7 +27,7 @@ def read_secrets(settings: UserSettings, environ: Mapping[str, str]) -> Secrets:
 
 
 def by_name(secrets: Secrets) -> dict[str, str]:
-    """The secrets by what they are, for those who look for leaks."""
+    """The secrets by a description, for checks that look for leaks."""
     return {
         "the provider's key": secrets.api_key,
         "the memory server's token": secrets.memory_token,
@@ -36,19 +36,17 @@ def by_name(secrets: Secrets) -> dict[str, str]:
 
 
 def read_api_key(agent: AgentSettings, environ: Mapping[str, str]) -> str:
-    """The provider's key."""
     purpose = f"agent.api_key_env names it as the key of provider {agent.provider!r}"
     return read_variable(agent.api_key_env, environ, purpose)
 
 
 def read_memory_token(memory: MemorySettings, environ: Mapping[str, str]) -> str:
-    """The token for the remote memory."""
     purpose = "memory.auth_token_env names it as the token for the memory server"
     return read_variable(memory.auth_token_env, environ, purpose)
 
 
 def read_memory_key(encryption: EncryptionSettings, environ: Mapping[str, str]) -> str:
-    """The key of the memory's files."""
+    """The key that encrypts the memory's files."""
     if encryption.key_file is not None:
         key = _read_key_file(encryption.key_file)
     else:
@@ -65,9 +63,9 @@ def read_memory_key(encryption: EncryptionSettings, environ: Mapping[str, str]) 
 
 
 def read_variable(name: str, environ: Mapping[str, str], purpose: str) -> str:
-    """The secret in environment variable `name`; empty where no name is given.
+    """The secret in environment variable `name`; empty if no name is given.
 
-    Raises `ConfigError` that names the variable where it is missing or cannot be a secret.
+    Raises `ConfigError` that names the variable if it is missing or its value cannot be a key.
     """
     if not name:
         return ""
@@ -92,7 +90,7 @@ def _read_key_file(path: Path) -> str:
             Code.FAILED_PRECONDITION,
             f"others can read the key file {path}",
             details=f"its mode is {stat.S_IMODE(mode):04o}",
-            resolution=f"chmod 600 {path}; and change the key, if somebody may have read it: "
+            resolution=f"chmod 600 {path}; if somebody may have read the key, change it: "
             "runner memory rekey",
         )
     if not text:
@@ -106,7 +104,7 @@ def _read_key_file(path: Path) -> str:
 
 
 def read_certificates(path: Path | None) -> str:
-    """The certificates to trust besides the system's, in PEM."""
+    """The certificates, in PEM, to trust in addition to those of the system."""
     if path is None:
         return ""
     try:
@@ -128,7 +126,7 @@ def _usable(value: str, where: str, fix: str) -> str:
         return value
     raise ConfigError(
         Code.INVALID_ARGUMENT,
-        f"{where} holds something that is no key",
+        f"{where} holds something that is not a key",
         details="a key is one line of printable ASCII characters; the value is not shown",
         resolution=fix,
     )

@@ -1,4 +1,4 @@
-"""Where a user's memory lies in the workspace, and the one-time move of an old database into it."""
+"""Where a user's memory lies in the workspace, and the one-time move of an old database to it."""
 
 import errno
 import fcntl
@@ -22,9 +22,11 @@ _GUEST_DIRECTORIES: Final = ("shared", "tmp", "vault", "ipc", "logs")
 def resolve_db_path(setting: str, workspace: Workspace, *, mounted_only: bool) -> Path:
     """The database file that `memory.db_path` means for this workspace.
 
-    "auto" is `.oxydra/memory.db`; a relative path counts from the workspace.
-    Raises `ConfigError` for a place that tools or the shell could see, that is
-    another user's or, with `mounted_only`, that the agent guest does not have.
+    "auto" is `.oxydra/memory.db`; a relative path starts at the workspace.
+
+    Raises:
+        ConfigError: Tools or the shell could see the place, it belongs to another user, or, with
+            `mounted_only`, the agent guest does not have it.
     """
     if setting == "auto":
         return workspace.internal / "memory.db"
@@ -44,7 +46,7 @@ def resolve_db_path(setting: str, workspace: Workspace, *, mounted_only: bool) -
 
 
 def prepare_parent(path: Path, workspace: Workspace) -> None:
-    """Make the directory of a database inside the workspace, private to its owner."""
+    """Create the directory of a database inside the workspace, with mode 0700."""
     if path.is_relative_to(workspace.path) and not path.parent.is_dir():
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         workspace.adopt()
@@ -80,17 +82,22 @@ def _refused(setting: str, why: str) -> ConfigError:
 
 _OLD_PLACE: Final = Path(".oxydra") / "memory.db"
 _SQLITE_LOCKS: Final = (512, 0x40000000)
-"""Length and start of the bytes that SQLite locks in a database file: whoever
-has one open in WAL mode holds some of them."""
+"""Length and start of the bytes that SQLite locks in a database file. A program that has the
+file open in WAL mode holds some of these locks."""
 _NO_LINK: Final = (errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK)
 
 
 def adopt_old_database(new: Path, working_directory: Path) -> str | None:
-    """Move a database from `./.oxydra/memory.db` to `new`; a notice about it or None.
+    """Move a database from `./.oxydra/memory.db` to `new`.
 
-    A crash at any moment loses nothing: the log follows first, the database
-    last and whole, and the old files go only when the new ones are complete.
-    Raises `WorkspaceError` where the old database is in use.
+    A crash at any moment loses nothing: the log comes first, then the complete database, and the
+    old files are removed last.
+
+    Returns:
+        A notice about it, or None if there was nothing to move.
+
+    Raises:
+        WorkspaceError: The old database is in use.
     """
     old = working_directory / _OLD_PLACE
     try:
@@ -105,10 +112,10 @@ def adopt_old_database(new: Path, working_directory: Path) -> str | None:
         _remove(old)  # an earlier move was cut off after its last link
         return _moved(old, new)
     if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
-        return f"an old database at {old} was left alone: it is no plain file of ours"
+        return f"an old database at {old} was left alone: it is not a plain file of this user"
     with _unused(old) as content:
         wal = _beside(new, "-wal")
-        wal.unlink(missing_ok=True)  # a log without its database would be replayed into this one
+        wal.unlink(missing_ok=True)  # a stray log would be replayed into the moved database
         if _beside(old, "-wal").exists():
             with _beside(old, "-wal").open("rb") as log:
                 _transfer(_beside(old, "-wal"), log, wal)
@@ -124,7 +131,7 @@ def _moved(old: Path, new: Path) -> str:
 
 @contextmanager
 def _unused(database: Path) -> Iterator[BinaryIO]:
-    """Hold everything that an owner of the database would hold; refuse where one does."""
+    """Hold every lock that a user of the database would hold. Raises if one is taken."""
     with database.open("rb+") as file, _beside(database, ".lock").open("ab") as guard:
         try:
             fcntl.flock(guard, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -135,16 +142,16 @@ def _unused(database: Path) -> Iterator[BinaryIO]:
             raise WorkspaceError(
                 Code.FAILED_PRECONDITION,
                 f"the old database {database} is in use",
-                details="it belongs into the workspace now, and cannot be moved while it is open",
+                details="it must move into the workspace, which is not possible while it is open",
                 resolution="stop the program that uses it, or start from another directory",
             ) from None
         yield file
 
 
 def _transfer(source: Path, content: BinaryIO, target: Path) -> None:
-    """Make `target` the same file as `source`, or a durable copy on another file system.
+    """Make `target` a second link to `source`, or a durable copy on another file system.
 
-    `content` is `source`, open: opening it anew would drop our lock on closing.
+    `content` is `source`, already open: closing a second descriptor would drop our lock.
     """
     try:
         target.hardlink_to(source)

@@ -1,7 +1,7 @@
-"""Directories that are ours alone, entered one component at a time.
+"""Private directories, entered one component at a time.
 
-Each component is opened relative to its parent's descriptor and never through
-a symbolic link, so nobody can exchange a directory between check and use.
+Each component is opened relative to its parent's descriptor and never through a symbolic link, so
+nobody can replace a directory between check and use.
 """
 
 import errno
@@ -21,10 +21,10 @@ _FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def check_root(path: Path, *, private: bool) -> None:
-    """Refuse a top directory that cannot hold ours; creates nothing.
+    """Check that a top directory can hold ours. Creates nothing.
 
-    It may be missing where its nearest existing parent lets us create it.
-    `private`: nobody else may even look into it.
+    The directory may be missing if its nearest existing parent is writable. With `private`, nobody
+    else may have any access to it. Raises `WorkspaceError`.
     """
     if not os.path.lexists(path):
         parent = _nearest_existing(path)
@@ -37,16 +37,16 @@ def check_root(path: Path, *, private: bool) -> None:
         mode = os.fstat(fd).st_mode
         if private and mode & 0o077:
             raise _refused(
-                path, f"others may enter it (mode {mode & 0o777:04o})", f"chmod 700 {path}"
+                path, f"others have access to it (mode {mode & 0o777:04o})", f"chmod 700 {path}"
             )
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
-            raise _refused(path, "everybody may replace what lies in it", f"chmod o-w {path}")
+            raise _refused(path, "everybody can replace its content", f"chmod o-w {path}")
     if not os.access(path, os.W_OK | os.X_OK, effective_ids=True):
         raise _refused(path, "it is not writable", f"make {path} writable, or name another")
 
 
 def check_room(path: Path) -> None:
-    """Refuse a disk on which not even a log line could be kept; `path` may be missing."""
+    """Check that the disk of `path`, which may be missing, has room for a log and a database."""
     existing = path if path.exists() else _nearest_existing(path)
     found = os.statvfs(existing)
     if (free := found.f_bavail * found.f_frsize) < _ROOM_BYTES:
@@ -60,16 +60,16 @@ def check_room(path: Path) -> None:
 
 
 def check_tree(root: Path, relative: Iterable[str], owner: Owner | None = None) -> None:
-    """Refuse whatever stands in the place of a directory below `root`; creates nothing."""
+    """Check that only proper directories stand at these places below `root`. Creates nothing."""
     if root.exists():
         _walk(root, relative, owner or Owner.ours(), create=False)
 
 
 def create_tree(root: Path, relative: Iterable[str], owner: Owner | None = None) -> None:
-    """Make `root` and the directories below it exist, those below it with mode 0700 and
-    belonging to `owner` (by default to us).
+    """Create `root` and the directories below it.
 
-    Idempotent. Parents come before children in `relative`.
+    Those below have mode 0700 and belong to `owner` (default: this process). `relative` lists
+    parents before children. Idempotent.
     """
     try:
         root.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -113,8 +113,7 @@ def _make(parent_fd: int, name: str, shown: Path) -> None:
 
 
 def _enter(parent_fd: int | None, name: str, shown: Path, owner: Owner) -> int | None:
-    """The descriptor of an existing directory that belongs to an accepted uid; None where
-    nothing is there."""
+    """Open an existing directory of an accepted uid. Returns None if nothing is there."""
     try:
         fd = os.open(name, _FLAGS, dir_fd=parent_fd)
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""Who sees which directory of a workspace: role -> mounts, as one piece of data.
+"""Which role sees which directory of a workspace: one table, role -> mounts.
 
-Provisioning, the envelope's paths and every tier driver read this table; a
-directory that is not in a role's rows does not exist for that role.
+Provisioning, the paths in the envelope and every tier driver read it. A directory that is not in a
+role's rows does not exist for that role.
 """
 
 from dataclasses import dataclass
@@ -16,7 +16,7 @@ class Role(StrEnum):
     AGENT = "agent"
     SHELL = "shell"
     EMBEDDER = "embedder"
-    """One per host and model, shared by all users; it sees no workspace."""
+    """One for each host and model, shared by all users. It sees no workspace."""
 
 
 class Access(StrEnum):
@@ -28,10 +28,9 @@ class Access(StrEnum):
 class Mount:
     """One directory of the workspace as one role sees it.
 
-    `name` is what the envelope's `GuestPaths` calls it, `directory` where it
-    lies in the workspace, `virtual` where the guest finds it under a tier that
-    has a file system of its own. In the process tier guests see host paths and
-    `access` is held by policy instead of the kernel.
+    `name` is its name in the envelope's `GuestPaths`, `directory` its place in the workspace,
+    `virtual` its path in a guest that has its own file system. In the process tier the agent sees
+    the host's paths, and its tools, not the kernel, enforce `access`.
     """
 
     name: str

@@ -1,5 +1,5 @@
-"""To whom a workspace belongs: to the runner's own user, or to the guests' where the
-runner is root and a tier of containers must not be."""
+"""Who owns a workspace: the user that the runner runs as, or the guests' user if the runner is
+root and the tier uses containers."""
 
 import os
 import stat
@@ -12,8 +12,8 @@ from runner.config.models import Config
 class Owner:
     """The uid and gid of a workspace and of the guests that use it.
 
-    `accepted` are the uids that may own what is found there: ours and, where
-    the runner is root, the guests', because tiers may take turns.
+    What is found there may belong to any uid in `accepted`: ours and, if the runner is root, the
+    guests', because a user may change tiers.
     """
 
     uid: int
@@ -26,7 +26,7 @@ class Owner:
 
     @classmethod
     def of(cls, config: Config) -> "Owner":
-        """Whom the workspaces of this configuration belong to."""
+        """The owner of the workspaces of this configuration."""
         if os.geteuid() != 0:
             return cls.ours()
         guest = config.container.guest_uid
@@ -35,9 +35,9 @@ class Owner:
 
 
 def adopt(directory: int, owner: Owner) -> None:
-    """Give everything below an open directory to `owner`, where it is an accepted uid's.
+    """Give everything below an open directory to `owner`, if it belongs to an accepted uid.
 
-    Never follows a link, and never touches what has a second name somewhere.
+    Never follows a link, and skips files with several hard links.
     """
     for _, names, files, parent in os.fwalk(".", dir_fd=directory, follow_symlinks=False):
         for name in (*names, *files):

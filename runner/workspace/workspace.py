@@ -1,4 +1,4 @@
-"""One user's directories on the host: where they are, whether they can be used, making them."""
+"""One user's directories on the host: where they are, whether they are usable, creating them."""
 
 import fcntl
 import os
@@ -20,7 +20,7 @@ from runner.workspace.ownership import Owner, adopt
 
 @dataclass(frozen=True)
 class Workspace:
-    """`<workspace_root>/<user_id>/`. Locating one touches nothing."""
+    """`<workspace_root>/<user_id>/`. Locating it touches nothing on disk."""
 
     root: Path
     user_id: str
@@ -28,7 +28,8 @@ class Workspace:
 
     @classmethod
     def locate(cls, config: Config, user_id: str) -> "Workspace":
-        """Refuses a bad user id and a place too deep for the guests' sockets."""
+        """Raises `WorkspaceError` for a bad user id, and for a path too long for the guests'
+        sockets."""
         workspace = cls(config.workspace_root, check_user_id(user_id), Owner.of(config))
         for socket in (workspace.gateway_socket, workspace.shell_socket):
             unix_endpoint(socket)
@@ -40,7 +41,7 @@ class Workspace:
 
     @property
     def internal(self) -> Path:
-        """What only the agent guest sees: its database and state."""
+        """What only the agent guest sees: its database and its state."""
         return self.path / ".oxydra"
 
     @property
@@ -58,22 +59,25 @@ class Workspace:
         return bind(role, self.path)
 
     def check(self) -> None:
-        """Refuse, before anything is created, what could not be provisioned safely.
+        """Check, before anything is created, that the workspace can be provisioned safely.
 
-        Raises `WorkspaceError`: a root that is a file, a link, not ours or not
-        writable; a link, a file or a foreign directory in a workspace directory's place.
+        Raises:
+            WorkspaceError: The root is not a directory, is a link, belongs to somebody else or is
+                not writable; or something else stands in the place of a workspace directory.
         """
         check_root(self.root, private=False)
         check_tree(self.root, self._directories(), self.owner)
 
     def provision(self) -> None:
-        """Make every directory exist with mode 0700. Idempotent."""
+        """Create every directory with mode 0700. Idempotent."""
         self.check()
         create_tree(self.root, self._directories(), self.owner)
 
     def adopt(self) -> None:
-        """Give all that lies in the workspace to its owner, after a start in a tier with
-        another one. Only root can; for everybody else there is never anything to do."""
+        """Give everything in the workspace to its owner, who changes with the tier.
+
+        Only root can do this; for other users there is nothing to do.
+        """
         if os.geteuid() == 0:
             fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
             try:
@@ -83,10 +87,10 @@ class Workspace:
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Hold the workspace itself, so that runners with different runtime
-        directories exclude each other too. Leaves nothing behind.
+        """Lock the workspace, so that runners with different runtime directories exclude each other
+        too. Leaves no file behind.
 
-        Raises `HostError` (ALREADY_EXISTS) where another runner holds it.
+        Raises `HostError` (ALREADY_EXISTS) if another runner holds it.
         """
         fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
         try:
@@ -97,7 +101,7 @@ class Workspace:
                     Code.ALREADY_EXISTS,
                     f"another runner serves the workspace {self.path}",
                     details="it runs with another runtime_dir, so this command cannot see it",
-                    resolution="stop it with the runtime_dir or XDG_RUNTIME_DIR of its start",
+                    resolution="stop it with the runtime_dir or XDG_RUNTIME_DIR that started it",
                 ) from None
             except OSError as error:
                 raise WorkspaceError(

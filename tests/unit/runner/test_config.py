@@ -334,7 +334,7 @@ def test_a_key_in_place_of_its_variables_name_is_refused_and_never_shown(tmp_pat
 
 def test_no_home_is_an_error_and_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os.path, "expanduser", lambda path: path)
-    with pytest.raises(ConfigError, match="cannot tell your home directory"):
+    with pytest.raises(ConfigError, match="cannot find your home directory"):
         load_config(Path("~/runner.toml"), environ={})
 
 

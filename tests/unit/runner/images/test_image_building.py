@@ -138,7 +138,7 @@ def test_a_bootstrapped_base_is_made_once(monkeypatch: pytest.MonkeyPatch) -> No
     said: list[str] = []
     engine: Any = FakeEngine(images=(bootstrap.BASE_NAME,))
     assert bootstrap.bootstrap_base(engine, said.append) == "oxydra-base:bookworm"
-    assert said == ["oxydra-base:bookworm is there already"]
+    assert said == ["oxydra-base:bookworm exists already"]
 
 
 @pytest.mark.parametrize(
