@@ -10,7 +10,7 @@ from wire.limits import USER_ID_PATTERN
 from wire.settings import MemorySettings
 
 HIT_TEXT_MAX_CHARS: Final = 1200
-"""Longest note that a search shows whole; of a longer one it shows the best passage."""
+"""A search shows notes up to this length whole, and of longer ones the best passage."""
 
 MatchedBy = Literal["keyword", "semantic", "both"]
 Source = Literal["user_memory", "conversation"]
@@ -31,7 +31,7 @@ NoteType = Literal[
 HANDOFF: Final = "session-handoff"
 SCRATCHPAD: Final = "scratchpad"
 FIXED: Final = (HANDOFF, SCRATCHPAD)
-"""The keys of the two notes of working memory that are no memories."""
+"""Keys of the two notes of working memory that do not count as memories."""
 
 NOTE_TYPES: Final[tuple[NoteType, ...]] = get_args(NoteType)
 
@@ -45,13 +45,11 @@ class NoteNotFound(Exception):  # noqa: N818 - a condition that callers expect a
 
 
 class SupersedeRefused(Exception):  # noqa: N818 - a condition that callers expect and handle
-    """A note cannot be superseded like this; the message is one sentence that says why.
-    Nothing was changed."""
+    """This supersession is not allowed; the message gives the reason. Nothing was changed."""
 
 
 class StaleVersion(Exception):  # noqa: N818 - a condition that callers expect and handle
-    """The note has changed since the version that was to be updated; `current` is what it
-    says now."""
+    """The note is no longer at the version the caller expected; `current` is the note now."""
 
     def __init__(self, current: "Note") -> None:
         super().__init__(current.note_id)
@@ -76,18 +74,17 @@ class SessionBusy(Exception):  # noqa: N818 - a condition that callers expect an
 
 
 class MemoryFull(Exception):  # noqa: N818 - a condition that callers expect and handle
-    """A change would go over what one user may keep; the message says of what, how much
-    there is and how much there may be. Nothing was changed."""
+    """A change would exceed the user's quota; the message names it with both figures. Nothing
+    was changed."""
 
 
 @dataclass(frozen=True)
 class Origin:
-    """How a note came to be. Empty strings where there is nothing to say.
+    """Where a note comes from. Unknown fields are empty.
 
-    `actor`: the user said so, the agent decided, the runtime did it by itself, or it was
-    imported. `link` is where the text comes from: a virtual path, a command, a URL.
-    `material` marks what was read (a file, a page, a command's output) and nobody
-    vouched for.
+    `actor` is the user, the agent, the runtime or an import. `link` is the place the text was read
+    from: a virtual path, a command, a URL. `material` marks text that was read (a file, a page, a
+    command's output) and that nobody vouched for.
     """
 
     actor: Literal["user", "agent", "automatic", "import"]
@@ -104,13 +101,13 @@ AskedBy = Literal["model", "runtime", "person"]
 
 @dataclass(frozen=True)
 class Receipt:
-    """What one change did to memory. It never holds the note's text: a note that is
-    forgotten must leave no copy here.
+    """What one change did to memory. It holds no text of the note, so that forgetting a note leaves
+    no copy here.
 
-    `unknown` means that nobody can tell whether the change was made, because a server's
-    answer was lost. `note_id` is empty for a save that failed, `version` 0 where there is
-    none. `searchable` says how the note is found, empty where it is not known. `reason` says
-    why a change failed, or what else is to be said of it.
+    The outcome `unknown` means that a server's answer was lost, so the change may or may not have
+    been made. `note_id` is empty for a failed save; `version` is 0 where there is none.
+    `searchable` says how the note is found, empty if unknown. `reason` says why a change failed, or
+    adds a remark.
     """
 
     action: MemoryAction
@@ -126,8 +123,8 @@ class Receipt:
 
 @dataclass(frozen=True)
 class Details:
-    """What is known of a note besides its text. `confidence` lies in [0, 1];
-    `scope_session` is the only session that sees it, empty where all of the user's do."""
+    """What is known about a note besides its text. `confidence` lies in [0, 1]; `scope_session`
+    is the only session that sees the note, empty for all sessions of the user."""
 
     type: NoteType = "fact"
     confidence: float = 1.0
@@ -138,7 +135,7 @@ class Details:
 
 @dataclass(frozen=True)
 class Superseded:
-    """A note that counts no more: `by` is the note that replaces it, empty where none does."""
+    """Marks a note as superseded: `by` is the id of its replacement, empty if it has none."""
 
     by: str
     reason: str
@@ -149,9 +146,9 @@ class Superseded:
 class Note:
     """One note as stored. Times are RFC 3339 in UTC with microseconds.
 
-    `key` is its fixed name in working memory, empty where it has none. `change` says
-    how this version came to be, `restores` which version's text an undo brought back
-    (else 0). `accessed_at` is when it was last recalled, empty: never.
+    `key` is its fixed name in working memory, or empty. `change` is the operation that made this
+    version; `restores` is the version an undo brought back, else 0. `accessed_at` is when the note
+    was last recalled, empty for never.
     """
 
     note_id: str
@@ -176,11 +173,11 @@ class Note:
 class Hit:
     """One search result: a note with its best passage, or a conversation turn.
 
-    `text` is the whole note, or its best passage where it is longer than
-    `HIT_TEXT_MAX_CHARS`, which `shortened` says; for a conversation the passage with who
-    said it and when. `note_id` is empty for a conversation. `score` lies in [0, 1]. `actor`,
-    `link` and `material` are those of a note's origin; what a tool gave in a conversation
-    is material, too. `session_id` and `sequence` say where in a conversation it was said.
+    For a note, `text` is its whole text, or its best passage if it is longer than
+    `HIT_TEXT_MAX_CHARS` (then `shortened` is true). For a conversation, it is the passage with its
+    speaker and time, and `note_id` is empty. `score` lies in [0, 1]. `actor`, `link` and `material`
+    come from the note's origin; tool output in a conversation is material as well. `session_id` and
+    `sequence` locate a conversation's passage.
     """
 
     note_id: str
@@ -206,8 +203,8 @@ class Hit:
 
 @dataclass(frozen=True)
 class Only:
-    """Which notes a search may give. `session_id` is the session that asks: notes of
-    another session's scope are never given. Empty `types`: every type."""
+    """Limits a search to some notes. `session_id` is the session that searches: it never sees
+    notes scoped to another session. Empty `types` means every type."""
 
     session_id: str = ""
     types: tuple[NoteType, ...] = ()
@@ -217,10 +214,10 @@ class Only:
 
 @dataclass(frozen=True)
 class SearchOutcome:
-    """Hits by descending score, and what the caller must know about them.
+    """Hits by descending score, and warnings for the caller.
 
-    `warnings` are sentences such as "semantic search is unavailable ...":
-    a degraded search is never silent.
+    A degraded search is never silent: `warnings` has sentences such as "semantic search is
+    unavailable ...".
     """
 
     hits: tuple[Hit, ...]
@@ -229,12 +226,11 @@ class SearchOutcome:
 
 @dataclass(frozen=True)
 class SaveOutcome:
-    """A save that is durable.
+    """A durable save.
 
-    `created` is false when a note with exactly this text was there already: it
-    is `note`, and stays as it is. `searchable` is "keyword" while the vector is
-    still to come. `similar` holds other notes that say nearly the same, scored
-    by cosine, nearest first.
+    `created` is false if a note with exactly this text already existed; `note` is then that note,
+    unchanged. `searchable` is "keyword" until the vector exists. `similar` holds other notes that
+    say nearly the same, by descending cosine.
     """
 
     note: Note
@@ -245,8 +241,8 @@ class SaveOutcome:
 
 @dataclass(frozen=True)
 class Updated:
-    """A note as it says now, and others that say nearly the same, as `SaveOutcome` has
-    them; none where its vector is still to come."""
+    """The updated note, and similar notes as in `SaveOutcome`; none while the note's vector is
+    missing."""
 
     note: Note
     similar: tuple[Hit, ...] = ()
@@ -254,9 +250,9 @@ class Updated:
 
 @dataclass(frozen=True)
 class Session:
-    """One conversation. `updated_at` is when something was last said in it;
-    `archived_at` is empty unless it was put away since; `parent_id` is the session that its
-    work was delegated from, empty where a person began it."""
+    """One conversation. `updated_at` is the time of its last event. `archived_at` is empty
+    unless it is archived. `parent_id` is the session that delegated work to it, empty if a
+    person began it."""
 
     session_id: str
     title: str
@@ -270,10 +266,9 @@ class Session:
 
 @dataclass(frozen=True)
 class Event:
-    """One line of a conversation, in the order of `sequence` from 1.
+    """One event of a conversation; `sequence` counts from 1.
 
-    `payload` is JSON that restores the model's own message; `text` is what a
-    person and the search see.
+    `payload` is JSON that restores the model's own message; `text` is what people and searches see.
     """
 
     sequence: int
@@ -288,11 +283,11 @@ class Event:
 class Statistics:
     """Counts for one user.
 
-    `passages_embedded` counts vectors of `embedding_model`, and of any model where
-    that is not known yet. `archived_sessions` are among `sessions`. `database_bytes`
-    covers the file and its WAL. `vectors` has all there are, by model; those set
-    aside are under "". `state` is "ready", or what is wrong with the store: while a
-    server is away, what is counted is the copy that `replica_synced_at` dates.
+    `passages_embedded` counts vectors of `embedding_model`, or of every model while that is
+    unknown. `sessions` includes `archived_sessions`. `database_bytes` covers the file and its WAL.
+    `vectors` counts vectors by model; those set aside have the empty name. `state` is "ready", or
+    what is wrong with the store. While a server is away, the counts are those of the replica of
+    `replica_synced_at`.
     """
 
     notes: int
@@ -323,27 +318,27 @@ class RemoteConfig:
 
 @dataclass(frozen=True)
 class Patience:
-    """How long, in seconds, somebody is kept waiting for what is slow before memory goes on
-    without it and says so."""
+    """How many seconds to wait for something slow before memory continues without it and says
+    so."""
 
     server_s: float = 3.0
-    """Opening, for the first answer of a server."""
+    """While opening: for the server's first answer."""
     copy_s: float = 2.0
-    """A search, for the copy of what is on a server to be up to date."""
+    """During a search: until the replica is up to date."""
     own_writes_s: float = 1.0
-    """A save, for the copy to hold what was written just before."""
+    """After a save: until the replica holds it."""
     query_vector_s: float = 2.0
-    """A search, for the embedder; what holds the words is found without it."""
+    """During a search: for the query's vector. Keyword matches are found without it."""
     turn_s: float = 3.0
-    """A turn, for what its prompt shows of memory."""
+    """During a turn: for the memory that its prompt shows."""
 
 
 @dataclass(frozen=True)
 class MemoryConfig:
-    """What one store is opened with: its settings, and what is not a setting.
+    """How to open one store.
 
-    With `remote`, the memory is there, and what was fetched for searching is in
-    `replica.db` beside `db_path`. `encryption_key` is that of all database files.
+    With `remote`, the memory lies on that server, and its replica in `replica.db` beside `db_path`.
+    `encryption_key` applies to all database files.
     """
 
     db_path: str
@@ -354,13 +349,12 @@ class MemoryConfig:
 
 
 def now() -> str:
-    """The current time."""
     return at(datetime.now(UTC))
 
 
 def at(moment: datetime) -> str:
-    """A moment in UTC, in RFC 3339 with microseconds: of fixed width, so that
-    comparing two as text compares them in time."""
+    """Format a UTC time as RFC 3339 with microseconds. The width is fixed, so that text order is
+    time order."""
     return moment.isoformat(timespec="microseconds")[: -len("+00:00")] + "Z"
 
 
@@ -368,8 +362,8 @@ _USER_ID: Final = re.compile(USER_ID_PATTERN)
 
 
 class User:
-    """Whose memory it is, and the namespaces in which it lies: that of the notes, and that
-    of the passages of all conversations. Raises `ValueError` for what is no user id."""
+    """The owner of a memory, with the namespaces of the notes and of the conversations'
+    passages. Raises `ValueError` for an invalid user id."""
 
     def __init__(self, user_id: str) -> None:
         if not _USER_ID.fullmatch(user_id):

@@ -1,4 +1,4 @@
-"""What memory accepts as an argument; `ValueError` names the one that it does not."""
+"""Checks of arguments; each failure is a `ValueError` that names the argument."""
 
 from collections.abc import Sequence
 from typing import Final
@@ -49,7 +49,7 @@ def check_fraction(field: str, value: float) -> None:
 
 
 def checked_tags(tags: Sequence[str]) -> tuple[str, ...]:
-    """`tags` without repetitions."""
+    """Check `tags` and remove duplicates."""
     if len(tags) > TAGS_MAX:
         raise ValueError(f"tags: {len(tags)} are more than {TAGS_MAX}")
     for tag in tags:

@@ -1,1 +1,1 @@
-"""Notes: their rows, how they are written, replaced, taken back and reviewed."""
+"""Notes: storing, replacing, undoing and reviewing them."""

@@ -1,8 +1,8 @@
-"""Whether two notes on the same matter say different things, by plain rules.
+"""Whether two notes on the same subject may contradict each other, by plain rules.
 
-A sign for a person or the model to look, never a judgement: nothing is resolved by
-it. Words are compared, not meanings, so it sees what differs in a number, a date, a
-negation or a value, in languages that put spaces between words.
+The result is a hint for a person or the model and resolves nothing. The rules compare words, not
+meanings: they notice differing numbers, dates, negations and values, in languages that put spaces
+between words.
 """
 
 import re
@@ -15,11 +15,11 @@ from guest.memory.models import Hit
 from guest.memory.search.keyword import STOP_WORDS
 
 _SAME_MATTER: Final = 0.6
-"""The share of common words from which on two notes are about the same matter."""
+"""From this share of common words on, two notes are about the same subject."""
 
 _ONLY_IN_NUMBERS: Final = 0.8
-"""The share of common words besides numbers and dates from which on those are all that
-differs."""
+"""From this share of common words on (without numbers and dates), two notes differ in numbers
+only."""
 
 _TOKEN: Final = re.compile(r"\d+(?:[.,:/-]\d+)*|[^\W\d_]+(?:['’][^\W\d_]+)*|[=:]")
 
@@ -57,9 +57,8 @@ _BEFORE_A_VALUE: Final = frozenset(
 
 
 def may_contradict(first: str, second: str) -> bool:
-    """Whether two texts on the same matter seem to say different things: they differ only
-    in numbers or dates, in a negation, or in the value after the same subject ("X is A",
-    "X is B")."""
+    """Whether two texts on the same subject seem to contradict each other: they differ only in
+    numbers or dates, in a negation, or in the value after the same subject ("X is A", "X is B")."""
     one, other = _read(first), _read(second)
     return (
         _other_numbers(one, other)
@@ -69,7 +68,7 @@ def may_contradict(first: str, second: str) -> bool:
 
 
 def contradictions(hits: Iterable[Hit], text: str) -> list[str]:
-    """What is to be said of notes similar to `text` that may contradict it, one line each."""
+    """One warning for each note similar to `text` that may contradict it."""
     return [
         f"{hit.note_id} may say something else on the same matter; if it is out of date, update it"
         for hit in hits
@@ -78,12 +77,12 @@ def contradictions(hits: Iterable[Hit], text: str) -> list[str]:
 
 
 def content_words(text: str) -> frozenset[str]:
-    """The telling words and numbers of a text: casefolded, without stop words."""
+    """The words and numbers of a text that carry meaning: casefolded, without stop words."""
     return frozenset(filter(_tells, _tokens(text)))
 
 
 def likeness(first: frozenset[str], second: frozenset[str]) -> float:
-    """The share of words that two texts have in common, from 0 to 1 (Jaccard)."""
+    """The share of common words of two texts, from 0 to 1 (Jaccard)."""
     common = len(first & second)
     together = len(first) + len(second) - common
     return common / together if together else 0.0
@@ -91,7 +90,7 @@ def likeness(first: frozenset[str], second: frozenset[str]) -> float:
 
 @dataclass(frozen=True)
 class _Reading:
-    """`words` are the telling ones that are neither numbers nor dates nor negations."""
+    """One text, taken apart. `words` excludes numbers, dates and negations."""
 
     tokens: Sequence[str]
     words: frozenset[str]
@@ -124,7 +123,7 @@ def _negates(token: str) -> bool:
 
 
 def _alike(first: frozenset[str], second: frozenset[str]) -> float:
-    """`likeness`, where "eats" and "eat" are the same word."""
+    """`likeness` that treats "eats" and "eat" as the same word."""
     return likeness(frozenset(map(_stem, first)), frozenset(map(_stem, second)))
 
 
@@ -133,7 +132,8 @@ def _stem(word: str) -> str:
 
 
 def _other_numbers(one: _Reading, other: _Reading) -> bool:
-    """Neither has all numbers of the other, which would say more and not something else."""
+    """Whether each has a number that the other lacks. If only one has, it says more, not
+    something else."""
     return (
         not one.numbers <= other.numbers
         and not other.numbers <= one.numbers
@@ -153,8 +153,8 @@ def _other_value(one: _Reading, other: _Reading) -> bool:
 
 
 def _split(tokens: Sequence[str]) -> tuple[frozenset[str], frozenset[str]]:
-    """The telling words before the first word that a value follows, and those after it;
-    none where there is no such word."""
+    """The words that carry meaning before and after the first verb that introduces a value; both
+    empty without one."""
     for i, token in enumerate(tokens):
         if token in _BEFORE_A_VALUE:
             before, after = tokens[:i], tokens[i + 1 :]

@@ -1,4 +1,4 @@
-"""What has happened to a user's notes, newest first, and taking the last change back."""
+"""The history of a user's notes, newest first, and undo."""
 
 import base64
 import binascii
@@ -32,13 +32,13 @@ from guest.memory.storage.errors import noticed
 CHANGES_MAX: Final = 1000
 
 _START: Final = ("~", "", 0, 0)
-"""Later than every moment."""
+"""Sorts after every possible change."""
 
 
 @dataclass(frozen=True)
 class ChangeEntry:
-    """One change of a note, and what the note says since; of "supersede", which only an
-    agent does, `text` is the reason. `current`: nothing has changed the note since."""
+    """One change of a note, and the text it gave the note. For "supersede", which only an agent
+    does, `text` is the reason. `current` means that this is the note's latest change."""
 
     note_id: str
     version: int
@@ -54,21 +54,19 @@ class ChangeEntry:
 
 
 class UndoRefused(Exception):  # noqa: N818 - a condition that callers expect and handle
-    """There is nothing to go back to; the message is one sentence that says why. Nothing
-    was changed."""
+    """Nothing can be undone; the message gives the reason. Nothing was changed."""
 
 
 @dataclass(frozen=True)
 class Undone:
-    """What an undo has done, and the note as it is now; None where it is forgotten."""
+    """What an undo did, and the note as it is now; None if the undo deleted it."""
 
     done: Literal["restored", "current_again", "forgotten"]
     note: Note | None
 
 
 class NoteHistory:
-    """The changes of a user's notes, of every session's scope: history is for the person
-    whose notes they are."""
+    """The history of a user's notes, whatever session they are scoped to: it is for their owner."""
 
     def __init__(self, notes: NoteRepository, writer: NoteWriter) -> None:
         self._notes = notes
@@ -86,9 +84,8 @@ class NoteHistory:
     ) -> tuple[list[ChangeEntry], str]:
         """Up to `limit` changes, newest first, and the cursor of the next page; empty at the end.
 
-        `actor`, `material_only` and `session_id` are about the origin of a version; where
-        a note was superseded is not known, so nothing superseded is listed for a session.
-        Raises `ValueError`, `StorageError`.
+        `actor`, `material_only` and `session_id` filter by a version's origin. Supersessions store
+        no session, so filtering by session leaves them out. Raises `ValueError`, `StorageError`.
         """
         validation.check_range("limit", limit, CHANGES_MAX)
         rows = await self._notes.changes(
@@ -111,12 +108,17 @@ class NoteHistory:
         may_forget: bool = False,
         channel: str = "",
     ) -> Undone:
-        """Take the last change of a note back, as the user; once more goes further back.
+        """Undo a note's last change on behalf of the user; repeated calls go further back.
 
-        What it said before comes as a new version. A note that was superseded is current
-        again instead. Where nothing was before, the note is forgotten for good, only with
-        `may_forget`. Raises `NoteNotFound`; `StaleVersion` where the note has another
-        version than expected; `UndoRefused`; `StorageError`. A full memory is no hindrance.
+        The previous text becomes a new version. A superseded note becomes current again. Undoing
+        the first version deletes the note for good, which needs `may_forget`. An undo works in a
+        full memory, too.
+
+        Raises:
+            NoteNotFound: There is no such note.
+            StaleVersion: The note is not at the expected version.
+            UndoRefused: There is nothing to undo.
+            StorageError: The store failed.
         """
         for _ in range(RETRIES):
             note = await self._notes.get(note_id)
@@ -131,8 +133,8 @@ class NoteHistory:
         raise unexplained(f"the last change of {note_id} cannot be undone")
 
     async def _take_back(self, note: Note, may_forget: bool, channel: str) -> Undone | None:
-        """Undo the change that made `note` what it is; None, or `StaleVersion`, where
-        something else happened to it meanwhile."""
+        """Undo the change that made `note` what it is; None or `StaleVersion` if the note has
+        changed again meanwhile."""
         if note.superseded is not None:
             if not await self._notes.revive(note):
                 return None
@@ -152,7 +154,7 @@ class NoteHistory:
         return Undone("forgotten", None)
 
     async def _draft(self, note: Note, version: int, channel: str) -> Draft:
-        """What an earlier version said, to follow `note`. What was read stays marked so."""
+        """A draft of an earlier version's text, to follow `note`. Material stays marked as such."""
         row = await self._notes.earlier_version(note.note_id, version)
         if row is None:
             kept = f": of the {note.key} the last {VERSIONS_KEPT} are" if note.key in FIXED else ""
@@ -172,7 +174,7 @@ class NoteHistory:
             details=Details(kind, confidence, rationale, importance, note.details.scope_session),
             key=note.key,
             change="undo",
-            restores=restores or version,  # to go back further must skip what was undone
+            restores=restores or version,  # so that the next undo goes further back
         )
 
 
@@ -206,4 +208,4 @@ def _read_cursor(cursor: str) -> ChangePlace:
     match place:
         case [str(at), str(note_id), int(version), int(kind)]:
             return at, note_id, version, kind
-    raise ValueError("cursor: not one that an earlier list of changes has given")
+    raise ValueError("cursor: not from an earlier list of changes")

@@ -1,4 +1,4 @@
-"""Working memory: notes with a fixed name, of which a user has one each."""
+"""Working memory: notes with a key, at most one per user and key."""
 
 from dataclasses import dataclass, replace
 from datetime import date, timedelta
@@ -20,7 +20,7 @@ Mode = Literal["replace", "append"]
 
 @dataclass(frozen=True)
 class Activity:
-    """A keyed note was written: when (RFC 3339), which one, how, as which version."""
+    """One write to a keyed note: when (RFC 3339), which note, which mode, which version."""
 
     at: str
     key: str
@@ -29,9 +29,9 @@ class Activity:
 
 
 class KeyedNotes:
-    """The notes of a user that have a name.
+    """The keyed notes of a user.
 
-    They are notes like all others, found by every search, with versions and passages.
+    They are ordinary notes otherwise: with versions and passages, and found by every search.
     """
 
     def __init__(self, notes: NoteRepository, writer: NoteWriter) -> None:
@@ -39,12 +39,11 @@ class KeyedNotes:
         self._writer = writer
 
     async def write(self, key: str, text: str, mode: Mode, origin: Origin) -> Note:
-        """Replace what the note says, or append lines to it; the first write makes it.
+        """Replace a note's text or append to it; creates the note if it does not exist.
 
-        Whoever writes at the same time, nothing appended is lost: an append that meets
-        another write is made again after it. What was read stays marked, whoever appends to
-        it. Raises `ValueError` where the note would be too long, which says how long it
-        may be; `MemoryFull`, `StorageError`.
+        Concurrent appends are retried, so none is lost. Text marked as material stays marked after
+        an append. Raises `ValueError` with the limit if the text would be too long; `MemoryFull`,
+        `StorageError`.
         """
         validation.check_key(key)
         validation.check_text("text", text)
@@ -62,18 +61,17 @@ class KeyedNotes:
         raise StorageError(
             Code.CONFLICT,
             f"the note {key} could not be written",
-            details="each time another write of it came first",
-            resolution="write it again, and not so often at once",
+            details="every attempt met another write of the same note",
+            resolution="write it again, with fewer writes at the same time",
         )
 
     async def read(self, key: str) -> Note | None:
-        """The note of this name; None where it was never written, was cleared or was
-        superseded since."""
+        """The note with this key; None if it was never written, or was cleared or superseded."""
         note = await self._notes.find_by_key(key)
         return None if note is None or note.superseded else note
 
     async def clear(self, key: str, origin: Origin | None = None) -> bool:
-        """Delete the note for good, with its versions; false where there is none."""
+        """Delete the note for good, with its versions; false if there is none."""
         note = await self._notes.find_by_key(key)
         if note is None:
             return False
@@ -84,8 +82,8 @@ class KeyedNotes:
         return True
 
     async def activity(self, day: date) -> list[Activity]:
-        """What was written on this day in UTC, in order, except to the handoff note and the
-        scratchpad. Derived from the notes: what is forgotten leaves no line."""
+        """Writes on this UTC day, oldest first, except to the handoff note and the scratchpad.
+        Derived from the notes, so a deleted note leaves no trace here."""
         rows = await self._notes.activity(day.isoformat(), (day + timedelta(days=1)).isoformat())
         with noticed("what was written to working memory"):
             return [Activity(*cast("tuple[Any, ...]", row)) for row in rows]
@@ -113,12 +111,12 @@ class KeyedNotes:
 
 
 class _Overtaken(Exception):  # noqa: N818 - a condition that `write` expects and handles
-    """Another write has made the note meanwhile."""
+    """Another write created the note meanwhile."""
 
 
 def _of_both(before: Origin, appended: Origin) -> Origin:
-    """The origin of a text that was there and what is appended to it: the user's, and free
-    of what was read, only where both are."""
+    """The origin of a text after an append. It is the user's, and not material, only if both
+    parts are."""
     if before.material and not appended.material:
         appended = replace(appended, material=True, link=before.link)
     return replace(appended, actor=before.actor) if appended.actor == "user" else appended

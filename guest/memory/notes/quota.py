@@ -1,4 +1,4 @@
-"""What one user may keep: how many notes, and how much text."""
+"""Quotas of one user: the number of notes, and the amount of text."""
 
 from dataclasses import dataclass
 from typing import Final, cast
@@ -16,8 +16,8 @@ USED: Final = "SELECT notes, bytes FROM usage WHERE namespace = ?"
 
 @dataclass(frozen=True)
 class Used:
-    """How many notes there are, and the UTF-8 bytes of their text in all its versions; or
-    how much more."""
+    """A number of notes, and the UTF-8 bytes of their text in all versions; in total or as
+    growth."""
 
     notes: int = 0
     text_bytes: int = 0
@@ -32,8 +32,8 @@ ANOTHER_VERSION: Final = Used(0, 1)
 
 @dataclass(frozen=True)
 class Quota:
-    """What one user may keep: notes of any kind, superseded ones too, and UTF-8 bytes of
-    their text, that of earlier versions too: who writes in a loop fills no disk."""
+    """What one user may store: notes of every kind, and UTF-8 bytes of text. Superseded notes
+    and earlier versions count, so that repeated writes cannot fill the disk."""
 
     notes: int
     text_bytes: int
@@ -43,18 +43,17 @@ class Quota:
         return cls(config.settings.max_notes, round(config.settings.max_text_mb * 2**20))
 
     def keep(self, namespace: str, more: Used) -> Statement:
-        """Fail the batch that has added `more` before this statement, if there is too much
-        now of what it has added."""
+        """A statement that fails its batch if the `more` added before it exceeds the quota."""
         notes = self.notes if more.notes > 0 else INTEGER_MAX
         text_bytes = self.text_bytes if more.text_bytes > 0 else INTEGER_MAX
         return Statement(_KEEP, (namespace, notes, text_bytes))
 
     async def check(self, database: Database, namespace: str, more: Used) -> None:
-        """Raise `MemoryFull` where `more` does not fit beside what there is."""
+        """Raise `MemoryFull` if `more` does not fit beside what is stored."""
         self.refuse(used_of(await database.execute(USED, (namespace,))), more)
 
     def refuse(self, used: Used, more: Used) -> None:
-        """Raise `MemoryFull` where `more` does not fit beside `used`, with the numbers."""
+        """Raise `MemoryFull`, with the figures, if `more` does not fit beside `used`."""
         if more.notes > 0 and used.notes + more.notes > self.notes:
             raise MemoryFull(
                 f"the memory is full: {used.notes:,} notes of at most {self.notes:,}; superseded "
@@ -70,7 +69,7 @@ class Quota:
 
 
 def used_of(result: Result) -> Used:
-    """What `USED` has given."""
+    """Read the result of the query `USED`."""
     return Used(*cast("tuple[int, int]", result.rows[0])) if result.rows else Used()
 
 

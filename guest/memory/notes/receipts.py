@@ -1,6 +1,6 @@
-"""Receipts as they are stored: with the change in one batch, and by session and turn.
+"""Stored receipts: written in the batch of the change, read by session and turn.
 
-They hold no text, so that a note which is forgotten leaves none here.
+They hold no text, so that forgetting a note leaves no copy here.
 """
 
 import json
@@ -45,8 +45,8 @@ SELECT turn_id, action, outcome, note_id, version,
 def of_change(
     namespace: str, origin: Origin | None, action: MemoryAction, note_id: str
 ) -> tuple[Statement, ...]:
-    """What stores the receipt of a change in the batch that makes it, after the note is
-    written; nothing outside of a turn."""
+    """Statements that store a change's receipt in its own batch, after the note's row; none
+    outside a turn."""
     if origin is None or not origin.turn_id:
         return ()
     asked_by = "runtime" if origin.actor == "automatic" else "model"
@@ -55,30 +55,29 @@ def of_change(
 
 
 class Receipts:
-    """What memory did in the turns of one user."""
+    """The stored receipts of one user."""
 
     def __init__(self, database: Database, user: User) -> None:
         self._database = database
         self._namespace = user.notes
 
     async def of_turns(self, session_id: str, turn_ids: Sequence[str]) -> list[tuple[str, Receipt]]:
-        """The receipts of these turns of a session, oldest first, each with its turn's id."""
+        """Receipts of these turns of a session, oldest first, each with its turn's id."""
         which = (self._namespace, session_id, json.dumps(list(turn_ids)))
         result = await self._database.execute(_OF_TURNS, which)
         with noticed("a receipt"):
             return [_read(row) for row in cast("tuple[tuple[Any, ...], ...]", result.rows)]
 
     async def settle(self, session_id: str, turn_id: str, told: Sequence[Receipt]) -> list[Receipt]:
-        """Complete the receipts of a turn that ends, here and in the store.
+        """Complete the receipts of a turn that ends, and store those that no change has stored.
 
         Args:
-            session_id: Whose turn it is.
+            session_id: The turn's session.
             turn_id: The turn.
-            told: Its receipts, as far as the tools' answers tell.
+            told: The turn's receipts, from the tools' answers.
 
         Returns:
-            `told`, where of a change that was unknown it is known by now that it was made.
-            What no change has stored (failures, and what was there already) is stored.
+            `told`, with unknown changes marked as made where the store has them.
         """
         stored = [each for _, each in await self.of_turns(session_id, [turn_id])]
         settled: list[Receipt] = []
@@ -117,10 +116,10 @@ def _read(row: tuple[Any, ...]) -> tuple[str, Receipt]:
 
 
 def _is_same(stored: Receipt, told: Receipt) -> bool:
-    """Whether both are of one change. Where its answer was lost, `told` may lack the note's
-    id and version, and whether it was made at all."""
+    """Whether both describe one change. If the server's answer was lost, `told` may lack the
+    note's id, its version and the outcome."""
     same_note = told.note_id in ("", stored.note_id)
-    # A save that lacks its id may have been made under a key that was there before.
+    # A save without an id may have written to an existing key.
     keyed = not told.note_id and (told.action, stored.action) == ("saved", "updated")
     return (
         stored.outcome == ("done" if told.outcome == "unknown" else told.outcome)

@@ -1,7 +1,7 @@
-"""The repository of notes: all SQL that reads or changes them, one atomic batch a change.
+"""The repository of notes: the SQL that reads or changes them, one atomic batch per change.
 
-Only storage (schema, erasure, statistics), search, transfer and the copy of a server's
-memory know the table besides.
+Besides this module, only storage (schema, erasure, statistics), search, transfer and the replica
+know the table.
 """
 
 import hashlib
@@ -45,7 +45,7 @@ from guest.memory.storage.errors import noticed
 log = logging.getLogger(__name__)
 
 VERSIONS_KEPT: Final = 20
-"""How many earlier versions of each of them are kept: they are overwritten by contract."""
+"""How many earlier versions the notes with a fixed key keep: they are overwritten often."""
 
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False)
 _SAME: Final = """
@@ -73,7 +73,7 @@ NOT EXISTS (SELECT 1 FROM chunks LEFT JOIN chunks_vec USING (chunk_id)
             WHERE chunks.namespace = notes.namespace AND chunks.note_id = notes.note_id
                 AND chunks_vec.chunk_id IS NULL)
 """
-"""What `note_of` reads, of a query that selects from `notes`."""
+"""The columns that `note_of` reads."""
 
 _GET: Final = f"SELECT {COLUMNS} FROM notes WHERE namespace = ? AND note_id = ?"  # noqa: S608
 _GET_MANY: Final = f"""
@@ -231,8 +231,8 @@ UPDATE notes SET superseded_by = NULL, superseded_reason = '', superseded_at = '
     WHERE namespace = ? AND note_id = ?
 """
 _SCOPED: Final = "+notes.namespace = ? AND scope_session = ? AND scope_session <> ''"
-"""The notes that only one session sees, by the index of those: the last condition is its own,
-and the plus keeps the database from going through all notes of the user instead."""
+"""Notes scoped to one session, found by the index on scope. That index needs the last condition;
+the plus keeps the planner from scanning all notes of the user instead."""
 _HIDE: Final = f"UPDATE notes SET superseded_by = '' WHERE {_SCOPED}"  # noqa: S608
 _SCOPED_CHUNKS: Final = f"""
 DELETE FROM chunks WHERE chunk_id IN (
@@ -266,8 +266,8 @@ SELECT content, tags, type, confidence, rationale, importance, origin_link, orig
 
 
 class SupersessionState(NamedTuple):
-    """By what a note is superseded, None where it is not; which session sees it alone; and
-    why and when it was superseded."""
+    """The replacement of a note (None if it is current), the only session that sees it, and why
+    and when it was superseded."""
 
     by: str | None
     scope: str
@@ -276,16 +276,16 @@ class SupersessionState(NamedTuple):
 
 
 ChangePlace = tuple[str, str, int, int]
-"""Where a change stands in the history: when, of which note and version, of which kind."""
+"""A change's place in the history: time, note id, version and kind."""
 
 
 @dataclass(frozen=True)
 class Draft:
-    """A note about to be stored, cut into its passages.
+    """A note to store, cut into passages.
 
-    `replaces` is the version that an update follows; None: whichever is there. Tags and
-    details that are None are the usual ones of a new note, and kept by an update, which
-    changes neither the key nor the scope of a note.
+    For an update, `replaces` is the version it must follow, None for any. Tags and details that are
+    None get the defaults in a new note and are kept by an update. An update changes neither key nor
+    scope.
     """
 
     note_id: str
@@ -307,11 +307,11 @@ class Draft:
 
     @property
     def scope(self) -> str:
-        """The only session that is to see it; empty: all of the user's."""
+        """The only session that will see the note; empty for all sessions of the user."""
         return "" if self.details is None else self.details.scope_session
 
     def as_saved(self, *, embedded: bool) -> Note:
-        """The note that storing this as a new one has made."""
+        """The note that results from storing this draft as a new one."""
         return Note(
             note_id=self.note_id,
             text=self.text,
@@ -331,8 +331,8 @@ class Draft:
 
 @dataclass(frozen=True)
 class Filter:
-    """Which notes a list has; empty: whichever. Notes of every session's scope are among
-    them: a list is for the person whose notes they are."""
+    """Filters a list of notes; an empty field filters nothing. Notes of every scope are
+    included, since lists are for their owner."""
 
     include_superseded: bool = False
     type: str = ""
@@ -341,7 +341,7 @@ class Filter:
     tag: str = ""
 
     def conditions(self) -> tuple[str, tuple[Value, ...]]:
-        """SQL that follows other conditions, and its arguments."""
+        """SQL to append to other conditions, and its arguments."""
         chosen: list[str] = []
         if not self.include_superseded:
             chosen.append("superseded_by IS NULL")
@@ -361,8 +361,8 @@ class Filter:
 
 @dataclass(frozen=True)
 class Passages:
-    """What a batch did to a note's passages: new ids in the order of the text. `outdated`:
-    it has also removed versions, whose text is to be erased."""
+    """How a batch changed a note's passages: added ids in text order, and removed ones.
+    `outdated` means that it also removed versions whose text must be erased."""
 
     added: Sequence[int]
     removed: Sequence[int] = ()
@@ -370,10 +370,10 @@ class Passages:
 
 
 class NoteRepository:
-    """One user's notes in one database: every statement that reads or changes them.
+    """One user's notes in one database.
 
-    Each change is one atomic batch. Whoever changes a note goes through here, so that the
-    resident vectors follow.
+    Each change is one atomic batch. All changes go through here, so that the resident vectors stay
+    in step.
     """
 
     def __init__(self, database: Database, vectors: VectorStore, user: User, quota: Quota) -> None:
@@ -390,24 +390,22 @@ class NoteRepository:
         return note
 
     async def get_many(self, note_ids: Sequence[str]) -> list[Note]:
-        """Those of the notes that there are, superseded or not, in the order asked for."""
+        """The notes with these ids that exist, superseded or not, in the order of the ids."""
         result = await self._database.execute(_GET_MANY, (to_json(note_ids), self.namespace))
         return [note_of(row) for row in result.rows]
 
     async def find_by_key(self, key: str) -> Note | None:
-        """The note of this name in working memory."""
         return await self._one(_BY_KEY, key)
 
     async def find_existing(self, draft: Draft) -> Note | None:
-        """The note that makes saving `draft` needless: the one that has its key, or else
-        the oldest that says the same."""
+        """The note that makes saving `draft` unnecessary: the one with its key, else the oldest
+        with the same text."""
         if draft.key:
             return await self.find_by_key(draft.key)
         return await self._one(_BY_TEXT, draft.content_hash, draft.scope)
 
     async def duplicate_of(self, note: Note, text: str) -> str:
-        """The id of the oldest other note that `note` would repeat if it said `text`; empty:
-        none."""
+        """The id of the oldest other note that already says `text`; empty if there is none."""
         if note.key:
             return ""
         same = (hash_of(text), note.details.scope_session, note.note_id)
@@ -424,8 +422,7 @@ class NoteRepository:
         return [note_of(row) for row in rows], following
 
     async def newest(self, limit: int, only: Only) -> list[Note]:
-        """The notes that `only` allows, the last written first, but for those with a fixed
-        name."""
+        """The notes that `only` allows, last written first, without those that have a fixed key."""
         allowed = (only.session_id, only.superseded, only.min_confidence, json.dumps(only.types))
         result = await self._database.execute(_NEWEST, (self.namespace, *allowed, limit))
         return [note_of(row) for row in result.rows]
@@ -436,12 +433,12 @@ class NoteRepository:
         return [note_of(row) for row in result.rows]
 
     async def comparable_passages(self, limit: int, *, per_page: int) -> list[Row]:
-        """The newest passages of notes that may repeat each other: (passage, note, scope)."""
+        """The newest passages to compare in a review: (passage, note, scope)."""
         return await self._newest_rows(_PASSAGES, limit, per_page)
 
     async def comparable_texts(self, limit: int, *, per_page: int, chars: int) -> list[Row]:
-        """The newest notes that may repeat each other: (number, note, scope, the first `chars`
-        characters of its text)."""
+        """The newest notes to compare in a review: (number, note, scope, the first `chars`
+        characters)."""
         return await self._newest_rows(_TEXTS, limit, per_page, chars)
 
     async def changes(
@@ -454,9 +451,9 @@ class NoteRepository:
         material_only: bool = False,
         session_id: str = "",
     ) -> list[Row]:
-        """Changes before `place`, newest first, as `ChangeEntry.of` reads them.
+        """Changes before `place`, newest first, as rows for `ChangeEntry.of`.
 
-        Where a note was superseded is not known, so of a session nothing superseded is given.
+        Supersessions store no session, so filtering by session leaves them out.
         """
         only, values = "", list[Value]()
         for condition, value in (
@@ -478,23 +475,23 @@ class NoteRepository:
         return sorted(rows, key=change_place, reverse=True)[:limit]
 
     async def earlier_version(self, note_id: str, version: int) -> Row | None:
-        """What an earlier version said, as the history reads it; None where it is not kept."""
+        """An earlier version as a row for the history; None if it is no longer stored."""
         result = await self._database.execute(_VERSION, (self.namespace, note_id, version))
         return result.rows[0] if result.rows else None
 
     async def activity(self, first_day: str, last_day: str) -> list[Row]:
-        """When notes with a name of their own were written, which, how, as which version."""
+        """Writes to keyed notes: time, key, mode and version."""
         result = await self._database.execute(_ACTIVITY, (self.namespace, first_day, last_day))
         return list(result.rows)
 
     async def check_quota(self, draft: Draft, *, notes: int = 0) -> None:
-        """Raise `MemoryFull` where there is no room for `draft`."""
+        """Raise `MemoryFull` if `draft` does not fit."""
         size = len(draft.text.encode())
         await self._quota.check(self._database, self.namespace, Used(notes, size))
 
     async def insert(self, draft: Draft) -> Passages | None:
-        """Store a new note; None where a note says exactly this already or has this key, and
-        where there is no room."""
+        """Store a new note; None if one exists with exactly this text or with this key, or if
+        the quota does not allow it."""
         namespace, vectors = self.namespace, self._vectors
         new = () if draft.key else (require_new(namespace, draft.content_hash, draft.scope),)
         try:
@@ -516,13 +513,12 @@ class NoteRepository:
         return Passages(_in_order(inserted))
 
     async def update(self, draft: Draft) -> Passages | None:
-        """Replace a note's text, and its tags and details unless None, keeping what it said
-        before; None where there is no such note, it has another version than `draft`
-        replaces, or there is no room.
+        """Store the next version of a note and keep the previous one.
 
-        A superseded note counts again: who writes it anew means what it says. Of a note with
-        a fixed key the oldest versions go. An undo is a person's: it takes nothing away, and
-        there is always room for it.
+        Returns None if there is no such note, if it is not at the version that `draft` replaces, or
+        if the quota does not allow it. A superseded note becomes current again. A note with a fixed
+        key loses its oldest versions, except in an undo: an undo removes nothing and ignores the
+        quota.
         """
         namespace, vectors = self.namespace, self._vectors
         details = draft.details
@@ -566,11 +562,13 @@ class NoteRepository:
     async def delete(
         self, note_id: str, version: int | None = None, origin: Origin | None = None
     ) -> Sequence[int]:
-        """Remove a note with everything of it; the ids of its passages, as far as they are
-        known. Its content is to be erased afterwards.
+        """Remove a note with everything that belongs to it; the caller must then erase the text.
 
-        A note that it has replaced stays superseded, by nothing from now on. Raises
-        `NoteNotFound` where there is no such note, or not in this version.
+        Notes that it replaced stay superseded, without a replacement. Raises `NoteNotFound` if
+        there is no such note, or not in this version.
+
+        Returns:
+            The ids of the removed passages; empty if a server's answer was lost.
         """
         namespace = self.namespace
         try:
@@ -595,20 +593,20 @@ class NoteRepository:
         return removed
 
     async def traces(self, note_id: str, chunk_ids: Sequence[int]) -> int:
-        """How many rows of any kind still hold something of a deleted note."""
+        """The number of rows, in any table, that still belong to a deleted note."""
         traces = (self.namespace, note_id, to_json(chunk_ids))
         return cast(int, (await self._database.execute(_TRACES, traces)).rows[0][0])
 
     async def supersession(
         self, note_ids: tuple[str, str], session_id: str
     ) -> Mapping[str, SupersessionState]:
-        """How those of two notes stand that the session sees."""
+        """The supersession states of two notes, as far as the session sees them."""
         found = await self._database.execute(_SEEN, (self.namespace, *note_ids, session_id))
         rows = cast("tuple[tuple[Any, ...], ...]", found.rows)
         return {note_id: SupersessionState(*state) for note_id, *state in rows}
 
     async def leads_to(self, note_id: str, other_id: str) -> bool:
-        """Whether `other_id` replaces `note_id`, at once or by others in between."""
+        """Whether `other_id` replaces `note_id`, directly or through other notes."""
         chain = (self.namespace, note_id, other_id)
         return bool((await self._database.execute(_LEADS_TO, chain)).rows)
 
@@ -621,8 +619,8 @@ class NoteRepository:
         session_id: str,
         origin: Origin | None = None,
     ) -> bool:
-        """Let a note count no more; false where the session does not see it or its replacement,
-        it is superseded, or notes would replace each other in a circle."""
+        """Mark a note as superseded; false if the session does not see it or its replacement, if
+        it is superseded already, or if the replacements would form a circle."""
         namespace = self.namespace
         guards = [Statement(_REQUIRE_CURRENT, (namespace, note_id, session_id))]
         if replacement_id:
@@ -633,7 +631,7 @@ class NoteRepository:
         return await self._apply(*guards, Statement(_SUPERSEDE, state), *receipt)
 
     async def revive(self, note: Note) -> bool:
-        """Let a superseded note count again; false where it is not as given any more."""
+        """Make a superseded note current again; false if it has changed meanwhile."""
         assert note.superseded is not None
         same = (self.namespace, note.note_id, note.version, note.superseded.by)
         return await self._apply(
@@ -642,20 +640,19 @@ class NoteRepository:
         )
 
     async def count_recall(self, note_ids: Sequence[str]) -> None:
-        """Remember that the notes were recalled now."""
+        """Record that the notes were recalled now."""
         recalled = (now(), self.namespace, to_json(note_ids))
         await apply(self._database, Statement(_RECALLED, recalled))
 
     def hide_session(self, session_id: str) -> Statement:
-        """Let the notes that only this session sees count no more: the beginning of their
-        removal."""
+        """Supersede the notes that only this session sees: the first step of their removal."""
         return Statement(_HIDE, (self.namespace, session_id))
 
     async def remove_session(self, session_id: str) -> list[int]:
-        """Remove the notes that only this session sees, in slices; the ids of the passages
-        that went, as far as they are known.
+        """Remove the notes that only this session sees, in slices; the ids of the removed passages,
+        as far as known.
 
-        A note that one of them has replaced stays superseded, by nothing.
+        Notes that one of them replaced stay superseded, without a replacement.
         """
         scoped = (self.namespace, session_id)
         removed = await self._vectors.remove_passages(self.namespace, _SCOPED_CHUNKS, scoped)
@@ -664,8 +661,7 @@ class NoteRepository:
         return removed
 
     async def _newest_rows(self, sql: str, limit: int, per_page: int, *more: Value) -> list[Row]:
-        """Rows by the number in their first column, highest first, page by page, so that
-        other work gets its turn in between."""
+        """Rows by descending first column, read page by page so that other work is not blocked."""
         rows: list[Row] = []
         before = INTEGER_MAX
         while len(rows) < limit:
@@ -682,7 +678,7 @@ class NoteRepository:
         return note_of(result.rows[0]) if result.rows else None
 
     async def _apply(self, *statements: Statement) -> bool:
-        """Make a change; false where another one came first."""
+        """Apply a change; false if another change came first."""
         try:
             async with self._vectors.changing(self.namespace):
                 await apply(self._database, *statements)
@@ -691,8 +687,8 @@ class NoteRepository:
         return True
 
     async def _stored_passages(self, draft: Draft) -> Passages:
-        """What a batch did that stored `draft` and whose answer was lost: the ids of its
-        passages. None, where that cannot be told: the indexer finds them then."""
+        """The passages of a batch that stored `draft` but whose answer was lost. Where they
+        cannot be determined, the indexer finds them later."""
         try:
             result = await self._database.execute(_FIND_CHUNKS, (self.namespace, draft.note_id))
         except StorageError:
@@ -707,34 +703,33 @@ def change_place(row: Row) -> ChangePlace:
 
 
 def note_of(row: Row) -> Note:
-    """The note in a row that begins with `COLUMNS`. Raises `StorageError` for damage."""
+    """Read a note from a row that begins with `COLUMNS`. Raises `StorageError` for damage."""
     with noticed("a note"):
         return _read(row)
 
 
 def hash_of(text: str) -> str:
-    """What is compared to find a note that says exactly the same."""
+    """The hash by which notes with exactly the same text are found."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def require_new(namespace: str, content_hash: str, scope: str = "") -> Statement:
-    """Fail the batch where a note says exactly this already: one without a key, for the
-    same sessions, and not superseded."""
+    """Fail the batch if a current note without a key says exactly this in the same scope."""
     return Statement(_REQUIRE_NEW, (namespace, content_hash, scope))
 
 
 def insert_passages(namespace: str, note_id: str, passages: Sequence[str]) -> Statement:
-    """Index a note's text; the ids of the passages come back, each with its position."""
+    """Index a note's text; returns each new passage's id and position."""
     return Statement(_INSERT_CHUNKS, (namespace, note_id, to_json(passages)))
 
 
 def delete_passages(namespace: str, note_id: str) -> Statement:
-    """Take a note's text out of the index; the ids of its passages come back."""
+    """Remove a note's text from the index; returns the ids of its passages."""
     return Statement(_DELETE_CHUNKS, (namespace, note_id))
 
 
 def to_json(values: Sequence[object]) -> str:
-    """`values` as a JSON array, as statements and columns take lists."""
+    """Encode `values` as a JSON array, the form in which statements and columns take lists."""
     return _ENCODER.encode(list(values))
 
 
@@ -827,7 +822,7 @@ def _earlier_versions(only: str) -> str:
         "note_versions AS before CROSS JOIN notes USING (namespace, note_id)",
         "before",
         only,
-        # "+": the few versions of one note are sooner found by the note than by the time
+        # "+": finding versions by their note is faster than by time
         at="+before.written_at" if _OF_NOTE in only else "before.written_at",
         change="before.change",
         text="before.content",
@@ -852,7 +847,7 @@ def _supersessions(only: str) -> str:
 
 
 def _changes_sql(table: str, rows: str, only: str, **columns: str) -> str:
-    """The SQL of one page of changes of one kind; `only` is what follows its conditions."""
+    """The SQL of one page of one kind of changes; `only` is appended to its conditions."""
     chosen = {
         "table": table,
         "namespace": f"{rows}.namespace",

@@ -1,7 +1,7 @@
-"""A review of a user's notes: which say nearly the same, and which are stale.
+"""Reviews a user's notes: which are nearly the same, and which are stale.
 
-Notes are compared by their vectors, or else by their words, in a thread that leaves others
-their turn every few milliseconds.
+Notes are compared by their vectors, or else by their words, in a thread that yields every few
+milliseconds.
 """
 
 import asyncio
@@ -26,17 +26,17 @@ from guest.memory.storage.base import Row, Value
 NEAR_COSINE: Final = 0.85
 NEAR_WORDS: Final = 0.8
 COMPARISONS_MAX: Final = 1_000_000
-"""How many notes are compared by words with another one; a few seconds."""
+"""The number of pairs compared by words; takes a few seconds."""
 
 _ROUNDING: Final = 1e-9
 _BLOCK: Final = 128
-"""Passages compared at once with all others: a product takes a few milliseconds."""
+"""How many passages are compared with all others in one product of a few milliseconds."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Two notes, each by its number, the lower one first. `similarity` is their cosine,
-    or the share of words they have in common."""
+    """Two notes by number, the lower one first. `similarity` is their cosine, or their share of
+    common words."""
 
     first: int
     second: int
@@ -44,10 +44,9 @@ class Pair:
 
 
 def by_vectors(matrix: Vectors, notes: Ids, scopes: Ids, limit: int) -> list[Pair]:
-    """The `limit` nearest pairs of notes; two notes are as near as their nearest passages.
+    """The `limit` most similar pairs of notes, each by its most similar passages.
 
-    Each row of `matrix` is a passage of the note with the number in `notes`. Only notes
-    of the same scope are compared.
+    Row i of `matrix` is a passage of note `notes[i]`. Only notes of the same scope are compared.
     """
     count = int(notes.max(initial=-1)) + 1
     pairs, nearest = np.zeros(0, np.int64), np.zeros(0, np.float32)
@@ -79,7 +78,7 @@ def by_words(
     *,
     comparisons_max: int = COMPARISONS_MAX,
 ) -> tuple[list[Pair], bool]:
-    """The `limit` pairs of texts with most words in common, and whether all were compared."""
+    """The `limit` pairs of texts with the most words in common, and whether all were compared."""
     words = [content_words(text) for text in texts]
     candidates = _sharing(words, scopes)
     pairs: list[Pair] = []
@@ -93,7 +92,7 @@ def by_words(
 
 
 def _best(pairs: Ids, cosines: Scores, limit: int) -> tuple[Ids, Scores]:
-    """The nearest, each pair once; of pairs as near as each other the newest notes'."""
+    """The most similar pairs, each once; ties go to the newest notes."""
     order = np.lexsort((-pairs, -cosines))
     _, first = np.unique(pairs[order], return_index=True)
     best = order[np.sort(first)][:limit]
@@ -101,10 +100,10 @@ def _best(pairs: Ids, cosines: Scores, limit: int) -> tuple[Ids, Scores]:
 
 
 def _sharing(words: Sequence[frozenset[str]], scopes: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Pairs of one scope that may be alike enough, each once.
+    """Candidate pairs of one scope, each once.
 
-    Of two sets that have so many words in common, some of the rarest words of the one
-    are among the rarest of the other; only those are looked up.
+    Two sets that share enough words also share one of their rarest words, so only those are looked
+    up.
     """
     common = Counter(word for some in words for word in some)
     having: dict[tuple[int, str], list[int]] = defaultdict(list)
@@ -126,19 +125,19 @@ def _most_alike(pairs: Sequence[Pair], limit: int) -> list[Pair]:
 REVIEW_MAX: Final = 1000
 STALE_DAYS_MAX: Final = 36_500
 PASSAGES_MAX: Final = 20_000
-"""The newest passages, or notes, that are compared with each other."""
+"""How many of the newest passages, or notes, are compared."""
 
 _ROWS: Final = 500
 _NOTES_AT_ONCE: Final = 100
-"""Rows, and whole notes, per query, so that other work gets its turn in between."""
+"""Rows, or whole notes, per query, so that other work is not blocked."""
 
 _WORDS_OF_CHARS: Final = 2_000
 
 
 @dataclass(frozen=True)
 class Near:
-    """Two notes that say nearly the same. `similarity` is their cosine, 0 where they were
-    compared by their words."""
+    """Two notes that say nearly the same. `similarity` is their cosine, 0 if they were compared
+    by words."""
 
     older: Note
     newer: Note
@@ -148,8 +147,8 @@ class Near:
 
 @dataclass(frozen=True)
 class Reviewed:
-    """Pairs, nearest first; notes neither written nor recalled for long, oldest first; and
-    what was not looked at."""
+    """Pairs, most similar first; stale notes, oldest first; and warnings about what was not
+    compared."""
 
     near: tuple[Near, ...]
     stale: tuple[Note, ...]
@@ -157,7 +156,7 @@ class Reviewed:
 
 
 class NoteReview:
-    """Looks a user's notes through for what a person may tidy up. Changes nothing."""
+    """Finds notes that a person may want to tidy up. Changes nothing."""
 
     def __init__(
         self,
@@ -167,8 +166,8 @@ class NoteReview:
         compared_max: int = PASSAGES_MAX,
         page_rows: int = _ROWS,
     ) -> None:
-        """`vectors` gives those that searches use, None where there are none; `compared_max`
-        bounds how many passages, or notes, are compared."""
+        """`vectors` returns the vectors that searches use, or None; `compared_max` limits how
+        many passages or notes are compared."""
         self._notes = notes
         self._vectors = vectors
         self._compared_max = compared_max
@@ -211,7 +210,7 @@ class NoteReview:
     async def _by_vectors(
         self, vectors: Snapshot, limit: int, warnings: list[str]
     ) -> tuple[list[str], list[Pair]]:
-        """The ids of notes, and pairs of their places among them."""
+        """Note ids, and the similar pairs as indexes into them."""
         most = self._compared_max
         passages = await self._notes.comparable_passages(most + 1, per_page=self._page_rows)
         if len(passages) > most:
@@ -224,7 +223,7 @@ class NoteReview:
         return note_ids, pairs
 
     async def _by_words(self, limit: int, warnings: list[str]) -> tuple[list[str], list[Pair]]:
-        """See `_by_vectors`."""
+        """The same as `_by_vectors`, by words."""
         most = self._compared_max
         rows = await self._notes.comparable_texts(
             most + 1, per_page=self._page_rows, chars=_WORDS_OF_CHARS
@@ -259,7 +258,7 @@ def _judged(both: Sequence[tuple[Note, Note, float]], *, measured: bool) -> tupl
 def _compared(
     passages: Sequence[Row], snapshot: Snapshot, limit: int
 ) -> tuple[list[str], list[Pair], int]:
-    """See `_by_vectors`; and how many passages have no vector."""
+    """The result of `_by_vectors`, and how many passages have no vector."""
     chunk_ids, owners, scopes = zip(*passages, strict=True) if passages else ((), (), ())
     rows = snapshot.rows_of(np.array(chunk_ids, np.int64))
     known = rows >= 0
@@ -273,6 +272,6 @@ def _compared(
 
 
 def _numbered(values: Sequence[Value]) -> list[int]:
-    """A number for each value, the same for the same."""
+    """A number for each value; equal values get equal numbers."""
     numbers: dict[Value, int] = {}
     return [numbers.setdefault(value, len(numbers)) for value in values]

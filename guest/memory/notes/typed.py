@@ -1,5 +1,4 @@
-"""Typed memory: notes recalled by what kind of statement they are, and superseded rather
-than erased."""
+"""Typed memory: notes recalled by type, and superseded instead of deleted."""
 
 import logging
 from collections.abc import Awaitable, Callable, Sequence
@@ -29,24 +28,24 @@ RECALL_MAX: Final = 50
 
 @dataclass(frozen=True)
 class Recalled:
-    """Notes in the order asked for, and what the caller must know about them."""
+    """Recalled notes in order, and warnings for the caller."""
 
     notes: tuple[Note, ...]
     warnings: tuple[str, ...] = ()
 
 
 class NoteReader(Protocol):
-    """Reads notes where the store is, or of the copy while a server is away."""
+    """Reads notes from the store, or from the replica while a server is away."""
 
     async def __call__(
         self, reading: Callable[[NoteRepository], Awaitable[list[Note]]]
     ) -> tuple[list[Note], str]:
-        """What `reading` has given, and what is to be said of it; empty: nothing."""
+        """The result of `reading`, and a warning if it came from the replica; else empty."""
         ...
 
 
 class TypedNotes:
-    """A user's notes by type and confidence. All families' notes are among them."""
+    """A user's notes by type and confidence, including those saved by other tools."""
 
     def __init__(self, notes: NoteRepository, search: Finder, read: NoteReader) -> None:
         self._notes = notes
@@ -63,13 +62,12 @@ class TypedNotes:
         include_superseded: bool = False,
         session_id: str = "",
     ) -> Recalled:
-        """Notes by relevance to `query`, or without one the last written first.
+        """Notes by relevance to `query`, or without a query the last written first.
 
-        Empty `types`: every type. `session_id` is the session that asks. The handoff
-        note and the scratchpad are no memories. That each note was recalled is counted,
-        with the time, after it was read; while a memory server is away it is not, and
-        the notes are those of the copy on this machine. Raises `ValueError`,
-        `StorageError`.
+        Empty `types` means every type. `session_id` is the session that asks. The handoff note and
+        the scratchpad are left out. Each recalled note's count and time of recall are updated,
+        except while a memory server is away: then the notes come from the replica. Raises
+        `ValueError`, `StorageError`.
         """
         validation.check_range("limit", limit, RECALL_MAX)
         validation.check_fraction("min_confidence", min_confidence)
@@ -92,12 +90,18 @@ class TypedNotes:
         session_id: str = "",
         origin: Origin | None = None,
     ) -> Superseded | None:
-        """Let a note count no more, replaced by another one or by none. Nothing is erased.
+        """Mark a note as superseded, with or without a replacement. Nothing is erased.
 
-        The same again changes nothing: given is then how it is superseded already, else
-        None. Raises `NoteNotFound` for the note or the replacement, also where only another
-        session sees it; `SupersedeRefused` for a note that is superseded otherwise already,
-        and where notes would replace each other in a circle; `ValueError`, `StorageError`.
+        Returns:
+            The existing state if the note is already superseded in exactly this way; else None.
+
+        Raises:
+            NoteNotFound: The note or the replacement does not exist, or only another session sees
+                it.
+            SupersedeRefused: The note is already superseded otherwise, or replacements would form a
+                circle.
+            ValueError: An argument is invalid.
+            StorageError: The store failed.
         """
         if reason:
             validation.check_length("reason", reason, validation.REASON_MAX_CHARS)
@@ -137,7 +141,8 @@ class TypedNotes:
     async def _superseded(
         self, note_id: str, replacement_id: str, session_id: str
     ) -> Superseded | None:
-        """How it is superseded just so already; None where it is not. Raises what forbids it."""
+        """The existing state if the note is superseded in exactly this way, else None. Raises
+        what forbids it."""
         seen = await self._notes.supersession((note_id, replacement_id), session_id)
         if note_id not in seen:
             raise NoteNotFound(note_id)

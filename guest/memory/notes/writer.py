@@ -1,4 +1,4 @@
-"""Writing notes: checked, stored in one batch, found by meaning, and erased to the last byte."""
+"""Writes notes: validates, stores them in one batch, embeds them, and erases deleted ones."""
 
 import logging
 import uuid
@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 
 class NoteWriter:
-    """What all families write notes through, so that each finds what the others wrote."""
+    """The one way to write notes, shared by all memory tools."""
 
     def __init__(
         self,
@@ -62,9 +62,9 @@ class NoteWriter:
         change: Change = "save",
         restores: int = 0,
     ) -> Draft:
-        """A checked draft; of a new note where no `note_id` is given.
+        """Check the arguments and make a draft; without `note_id`, of a new note.
 
-        Raises `ValueError`, which names the argument that cannot be accepted.
+        Raises `ValueError`, which names the invalid argument.
         """
         validation.check_text("text", text)
         validation.check_length("text", text, NOTE_MAX_CHARS)
@@ -84,10 +84,10 @@ class NoteWriter:
         )
 
     async def save(self, draft: Draft) -> SaveOutcome:
-        """Store a new note, durably, and then wait briefly for its vector.
+        """Store a new note durably, then wait briefly for its vector.
 
-        `created` is false where a note with this text, or this key, is there already: it
-        is the one given, as it is. Raises `MemoryFull`, `StorageError`.
+        `created` is false if a note with this text or key already existed; it is returned
+        unchanged. Raises `MemoryFull`, `StorageError`.
         """
         copying = self._search.copying
         for _ in range(RETRIES):
@@ -109,11 +109,16 @@ class NoteWriter:
         return SaveOutcome(note, True, "semantic", await self.similar(note, embedded, session_id))
 
     async def update(self, draft: Draft) -> tuple[Note, Embedded | None]:
-        """Store the next version of a note, keeping the one before; with its vectors, if
-        they came in time.
+        """Store the next version of a note and keep the previous one.
 
-        Raises `NoteNotFound`; `StaleVersion` where the note has another version than
-        the draft replaces; `MemoryFull`, unless it is an undo; `StorageError`.
+        Returns:
+            The note, and its vectors if they came in time.
+
+        Raises:
+            NoteNotFound: There is no such note.
+            StaleVersion: The note is not at the version that the draft replaces.
+            MemoryFull: The quota does not allow it; never for an undo.
+            StorageError: The store failed.
         """
         for _ in range(RETRIES):
             passages = await self._notes.update(draft)
@@ -133,8 +138,7 @@ class NoteWriter:
             return await self._notes.get(draft.note_id), embedded
 
     async def similar(self, note: Note, embedded: Embedded, session_id: str) -> tuple[Hit, ...]:
-        """Notes nearly the same as `note`, of those that the session sees; none where they
-        cannot be looked up."""
+        """Notes nearly the same as `note` that the session sees; none if the lookup fails."""
         try:
             return await self._search.similar(note.note_id, embedded, session_id)
         except StorageError as error:
@@ -144,9 +148,8 @@ class NoteWriter:
     async def delete(
         self, note_id: str, version: int | None = None, origin: Origin | None = None
     ) -> None:
-        """Remove a note to the last byte, even if the caller is cancelled; see
-        `Memory.delete`. Raises `StaleVersion` where a version is given and the note has
-        another one by now."""
+        """Delete and erase a note, even if the caller is cancelled; see `Memory.delete`. Raises
+        `StaleVersion` if the note is not at the given version."""
         try:
             await self._background.run(self._delete(note_id, version, origin))
         except NoteNotFound:
@@ -168,7 +171,7 @@ class NoteWriter:
             await self._eraser.erase()
 
     async def _embed(self, draft: Draft, chunk_ids: Sequence[int]) -> Embedded | None:
-        """The note's vectors, if they come in time: it is stored already either way."""
+        """The note's vectors, if they come in time. The note is stored either way."""
         return await self._indexer.embed_now(
             self._notes.namespace, chunk_ids, draft.passages, self._embed_wait_s
         )
