@@ -138,6 +138,7 @@ def test_the_shapes_for_programs_are_those_that_are_documented() -> None:
         "superseded": as_json(gateway_pb2.Note(superseded=True))["superseded"],
         "session": as_json(gateway_pb2.Session()),
         "event": as_json(gateway_pb2.HistoryEvent()),
+        "receipt": as_json(gateway_pb2.MemoryReceipt()),
     }
     page = (ROOT / "docs" / "guide" / "memory-for-integrators.md").read_text()
     for shape, keys in shapes.items():
