@@ -9,16 +9,13 @@ from typing import Any, Final
 from wire.boundary import BoundarySpec
 
 from shell_daemon.probe import (
-    credentials,
     filesystem,
-    isolation,
-    mounting,
+    kernel,
     mounts,
     network,
     paths,
     processes,
     secrets,
-    sockets,
 )
 from shell_daemon.probe.world import BoundaryHit, World
 
@@ -29,23 +26,23 @@ Check = Callable[[World], str]
 """Returns what was found; raises `BoundaryHit` where the boundary does not hold."""
 
 PROBES: Final[dict[str, Check]] = {
-    "identity": credentials.identity,
-    "capabilities": credentials.capabilities,
-    "no_new_privileges": credentials.no_new_privileges,
-    "seccomp": credentials.seccomp,
-    "namespaces": isolation.namespaces,
-    "kernel": isolation.kernel,
+    "identity": kernel.identity,
+    "capabilities": kernel.capabilities,
+    "no_new_privileges": kernel.no_new_privileges,
+    "seccomp": kernel.seccomp,
+    "namespaces": kernel.namespaces,
+    "kernel": kernel.kernel,
     "mounts": mounts.mounts,
     "private_paths": paths.private_paths,
     "other_users": paths.other_users,
     "root_filesystem": filesystem.root_filesystem,
     "kernel_settings": filesystem.kernel_settings,
     "devices": filesystem.devices,
-    "mounting": mounting.mounting,
+    "mounting": mounts.mounting,
     "processes": processes.processes,
     "process_memory": processes.process_memory,
     "descriptors": processes.descriptors,
-    "unix_sockets": sockets.unix_sockets,
+    "unix_sockets": network.unix_sockets,
     "network": network.network,
     "metadata_address": network.metadata_address,
     "secrets": secrets.secrets,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from wire.boundary import PrivatePath
 
-from shell_daemon.probe import filesystem, mounts, paths, sockets
+from shell_daemon.probe import filesystem, mounts, network, paths
 from shell_daemon.probe.walk import walk
 from shell_daemon.probe.world import BoundaryHit, parse_mount
 from tests.support.probe_world import Guest
@@ -127,10 +127,10 @@ def test_a_directory_that_only_has_the_name_is_none(guest: Guest) -> None:
     paths.private_paths(guest.look(private=elsewhere))
 
 
-def test_a_private_file_is_a_hit_deep_below_the_table(guest: Guest, tmp_path: Path) -> None:
+def test_a_private_file_is_a_hit_deep_below_the_table(guest: Guest) -> None:
     deep = guest.share("/shared") / "a" / "b"
     deep.mkdir(parents=True)
-    database = tmp_path / "memory.db"
+    database = guest.root.parent / "memory.db"  # on the same file system, for the hard link
     database.write_text("x")
     (deep / "link").symlink_to(database)
     paths.private_paths(guest.look(private=private(database)))
@@ -182,19 +182,19 @@ def test_a_writable_file_of_the_kernel_is_a_hit(guest: Guest) -> None:
 def test_a_socket_that_is_served_within_the_guest_is_no_hit(guest: Guest) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(guest.share("/tmp") / "x.sock"))
-        assert sockets.unix_sockets(guest.look())
+        assert network.unix_sockets(guest.look())
         listener.listen()
-        assert sockets.unix_sockets(guest.look())
+        assert network.unix_sockets(guest.look())
 
 
 def test_a_socket_of_another_user_is_a_hit(guest: Guest) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(guest.share("/tmp") / "x.sock"))
         with pytest.raises(BoundaryHit, match=r"/tmp/x\.sock is there, a socket of another user"):
-            sockets.unix_sockets(guest.look(uid=guest.spec.uid + 1))
+            network.unix_sockets(guest.look(uid=guest.spec.uid + 1))
 
 
 def test_its_own_socket_is_no_hit_whoever_serves_it(guest: Guest) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(guest.share("/ipc") / "shell.sock"))
-        assert sockets.unix_sockets(guest.look(uid=guest.spec.uid + 1))
+        assert network.unix_sockets(guest.look(uid=guest.spec.uid + 1))

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from shell_daemon.probe import network, sockets
+from shell_daemon.probe import network
 from shell_daemon.probe.network import Target
 from shell_daemon.probe.world import BoundaryHit
 from tests.support.probe_world import Guest
@@ -137,12 +137,12 @@ def test_an_abstract_socket_of_the_guest_is_no_hit(guest: Guest) -> None:
         listener.bind(f"\0{name}")
         listener.listen()
         guest.write("net/unix", f"Num …\n0: 2 0 0 1 1 9 @{name}\n")
-        assert "1 abstract" in sockets.unix_sockets(guest.look())
+        assert "1 abstract" in network.unix_sockets(guest.look())
 
 
 def test_a_listener_without_a_process_in_here_is_outside(
     guest: Guest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sockets, "_is_served_outside", lambda address: address == "\0runner")
+    monkeypatch.setattr(network, "_is_served_outside", lambda address: address == "\0runner")
     with pytest.raises(BoundaryHit, match="abstract socket runner is served from outside"):
-        sockets.unix_sockets(guest.look(listener_name="runner"))
+        network.unix_sockets(guest.look(listener_name="runner"))

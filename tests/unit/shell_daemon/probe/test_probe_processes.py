@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shell_daemon.probe import filesystem, mounting, processes
+from shell_daemon.probe import filesystem, mounts, processes
 from shell_daemon.probe.libc import trace
 from shell_daemon.probe.world import BoundaryHit, World
 from tests.support.probe_world import UID, Guest
@@ -141,11 +141,11 @@ def test_a_log_that_was_opened_outside_is_none(guest: Guest, tmp_path: Path) -> 
 
 def test_a_child_that_dies_is_not_taken_for_a_refusal() -> None:
     with pytest.raises(ChildProcessError):
-        mounting.in_child(lambda: os._exit(3))
+        mounts.in_child(lambda: os._exit(3))
 
 
 def test_what_a_child_saw_comes_back() -> None:
-    assert mounting.in_child(lambda: (True, ["seen"])) == (True, ["seen"])
+    assert mounts.in_child(lambda: (True, ["seen"])) == (True, ["seen"])
 
 
 def test_a_way_to_make_devices_is_a_hit(guest: Guest, monkeypatch: pytest.MonkeyPatch) -> None:
