@@ -1,4 +1,4 @@
-"""Opens a memory: on a local file, or on a server with a searchable copy here."""
+"""Opens a memory: in a local file, or on a server with a replica on this machine."""
 
 import logging
 import sys
@@ -45,10 +45,9 @@ log = logging.getLogger(__name__)
 
 
 async def open_file(config: MemoryConfig, migrations: Sequence[Migration] = MIGRATIONS) -> Database:
-    """The file that holds the memory, with the schema that `migrations` give it.
+    """Open the file that holds the memory and migrate its schema.
 
-    Before a file's schema is changed, a copy is made beside it. Finishes the erasure of
-    what was deleted before.
+    A copy is made beside the file before its schema changes. Interrupted erasures are finished.
 
     Raises:
         StorageError: It cannot be opened, copied or migrated; its schema is unchanged.
@@ -66,7 +65,7 @@ async def open_file(config: MemoryConfig, migrations: Sequence[Migration] = MIGR
 async def open_remote(config: RemoteConfig) -> "RemoteDatabase":
     """A database on a server, which may be away. Raises `StorageError`.
 
-    The client is imported here only: it takes time and memory, and few need it.
+    Imports the client only here: that takes time and memory, and few users need it.
     """
     try:
         from guest.memory.storage.remote import RemoteDatabase
@@ -81,7 +80,7 @@ async def open_remote(config: RemoteConfig) -> "RemoteDatabase":
 
 
 async def _keep_copy(database: LocalDatabase, migrations: Sequence[Migration]) -> None:
-    """Copy a file that is about to be migrated, named after the first step to come."""
+    """Copy a file that is about to be migrated, named after the first pending step."""
     copies.drop_surplus(database.path)
     version = await found_version(database)
     if 0 < version < migrations[-1].version:
@@ -96,7 +95,7 @@ _REPLICA: Final = "replica.db"
 
 @dataclass(frozen=True)
 class Server:
-    """What only a store on a server has."""
+    """The parts that only a store on a server has."""
 
     watched: WatchedDatabase
     remote: "RemoteDatabase"
@@ -104,7 +103,7 @@ class Server:
     outboxes: list[Outbox] = field(default_factory=list)
 
     async def statistics(self, user: User, model_id: str) -> Statistics:
-        """Counts for one user: of the copy, where the server is away."""
+        """Counts for one user; from the replica while the server is away."""
         try:
             counts = await statistics(self.watched, user, model_id)
         except StorageError as error:
@@ -123,7 +122,7 @@ class Server:
         return "ready" if self.watched.problem is None else self.watched.problem.brief
 
     def returned(self, indexer: Indexer) -> None:
-        """The server is there again: go on with what has waited for it."""
+        """The server is back: continue what waited for it."""
         self.replica.returned()
         for outbox in self.outboxes:
             outbox.returned()
@@ -132,9 +131,9 @@ class Server:
 
 @dataclass(frozen=True)
 class Store:
-    """An open store, on which the memories of several users may lie, each a `Memory`.
+    """An open store. It may hold the memories of several users, each a `Memory`.
 
-    `database` is the one that everything is written to.
+    `database` receives all writes.
     """
 
     config: MemoryConfig
@@ -148,14 +147,12 @@ class Store:
     in_use: InUse = field(default_factory=InUse)
 
     def search(self, user: User) -> Finder:
-        """What searches the memory of one user."""
         if self.server is not None:
             replica, watched = self.server.replica, self.server.watched
             return ReplicaSearch(replica, watched, self.vectorizer, self.config, user)
         return Search(self.database, self.vectors, self.vectorizer, self.config, user)
 
     def conversations(self, user: User) -> Conversations:
-        """What keeps the conversations of one user."""
         if self.server is None:
             return Conversations(self.database, self.vectors, self.indexer, user)
         outbox = Outbox(self.database, self.vectors, self.indexer, user)
@@ -163,8 +160,8 @@ class Store:
         return outbox
 
     def serve(self, user: User) -> None:
-        """From a server, begin to copy what this user has there, and give vectors to their
-        passages; those of users that are not served here are others' work."""
+        """On a server: begin to copy this user's memory and to embed its passages. Passages of
+        users that are not served here are left to their own guests."""
         if self.server is not None:
             self.indexer.include(user.namespaces)
             self.server.replica.changed(user.namespaces)
@@ -175,7 +172,6 @@ class Store:
         return "ready" if self.server is None else self.server.state
 
     async def statistics(self, user: User) -> Statistics:
-        """Counts for one user."""
         if self.server is not None:
             return await self.server.statistics(user, self.vectorizer.model_id)
         return await statistics(self.database, user, self.vectorizer.model_id)
@@ -191,14 +187,13 @@ class Store:
         await self.server.remote.set_token(auth_token)
 
     def notes(self, user: User) -> NoteRepository:
-        """The notes of one user, where they are written."""
         return NoteRepository(self.database, self.vectors, user, Quota.of(self.config))
 
     async def read_notes(
         self, user: User, reading: Callable[[NoteRepository], Awaitable[list[Note]]]
     ) -> tuple[list[Note], str]:
-        """What `reading` gives: of the store, or of the copy while the server is away, with
-        what is to be said of that."""
+        """The result of `reading` and an empty string; while the server is away, the replica's
+        result and a warning."""
         try:
             return await reading(self.notes(user)), ""
         except StorageError as error:
@@ -210,7 +205,7 @@ class Store:
             return await reading(copy), warning
 
     async def note_vectors(self, user: User) -> Snapshot | None:
-        """The vectors of a user's notes that searches use; None where there are none."""
+        """The user's note vectors that searches use; None if there are none."""
         vectors = self.vectors
         if self.server is not None:
             await freshen(self.server.replica, user.notes, self.config.patience.copy_s)
@@ -218,7 +213,7 @@ class Store:
         return await vectors.all_of(user.notes, self.vectorizer.model_id)
 
     async def close(self) -> None:
-        """Let running changes finish, and release everything. Idempotent."""
+        """Wait for running changes, then release everything. Idempotent."""
         await self.indexer.stop()
         await self.background.finish()
         await self.eraser.close()
@@ -235,8 +230,8 @@ async def open_store(
 ) -> Store:
     """Open the store that `config` names, and start its indexer.
 
-    A server need not be there. What an overwritten version said is erased `erase_after_s`
-    later. Raises `StorageError`.
+    A server may be away. Text of overwritten versions is erased `erase_after_s` later. Raises
+    `StorageError`.
     """
     vectorizer = Vectorizer(embedder)
     if config.remote is not None:
@@ -249,14 +244,14 @@ async def open_store(
 
 
 async def prepare(database: Database, migrations: Sequence[Migration] = MIGRATIONS) -> None:
-    """Give a server's database the schema of `migrations`, and finish its erasures."""
+    """Migrate a server's schema, and finish interrupted erasures."""
     await migrate(database, migrations)
     await triggers.count(database)
     await _finish_deletions(database)
 
 
 async def _finish_deletions(database: Database) -> None:
-    """Remove and erase what an interrupted run has left."""
+    """Finish the removals and erasures of an interrupted run."""
     await purge(database, VectorStore(database))
     await Eraser(database).finish()
 

@@ -1,4 +1,4 @@
-"""Memory as the rest of the guest uses it."""
+"""The memory of one user, as the rest of the guest uses it."""
 
 from collections.abc import AsyncIterator, Sequence
 from functools import partial
@@ -41,11 +41,9 @@ SEARCH_MAX: Final = 50
 
 
 class Memory:
-    """Notes and conversations of one user; those of others on the same store do not exist
-    here.
+    """Notes and conversations of one user; other users on the same store are invisible here.
 
-    `ValueError` names an argument that cannot be accepted; `StorageError` says that
-    nothing was done and why.
+    `ValueError` names an invalid argument; `StorageError` says why nothing was done.
     """
 
     def __init__(self, store: Store, user_id: str) -> None:
@@ -85,11 +83,10 @@ class Memory:
 
     @classmethod
     async def open(cls, config: MemoryConfig, embedder: Embedder | None, user_id: str) -> "Memory":
-        """Open the store, bring its schema up to date and start the indexer.
+        """Open the store, migrate its schema and start the indexer.
 
-        Waits neither for the embedder, which stays the caller's to close, nor for a
-        memory server that is away. Raises `StorageError`; `ValueError` for what is no
-        user id.
+        Does not wait for the embedder, which the caller closes, or for a memory server that is
+        away. Raises `StorageError`; `ValueError` for an invalid user id.
         """
         User(user_id)
         return cls(await open_store(config, embedder), user_id)
@@ -99,7 +96,7 @@ class Memory:
         return self._user.id
 
     async def close(self) -> None:
-        """Let running changes finish, and close the store. Idempotent."""
+        """Wait for running changes, then close the store. Idempotent."""
         await self.store.close()
 
     async def save(
@@ -109,11 +106,11 @@ class Memory:
         origin: Origin,
         details: Details = Details(),  # noqa: B008 - it cannot change
     ) -> SaveOutcome:
-        """Store a note, durably, and then wait briefly for its vector.
+        """Store a note durably, then wait briefly for its vector.
 
-        The same text again, also at the same moment, answers with the note that holds
-        it, unless that has a key, another scope or counts no more. Without a vector in
-        time the note is found by keyword and the vector follows. Raises `MemoryFull`.
+        Saving the same text again, even concurrently, returns the existing note, unless that has a
+        key, another scope or is superseded. Without a vector in time, the note is found by keyword
+        until the vector follows. Raises `MemoryFull`.
         """
         draft = self._writer.draft(text, tags, origin, details=details)
         return await self._writer.save(draft)
@@ -129,11 +126,13 @@ class Memory:
     ) -> Updated:
         """Replace a note's text, and its tags unless None, under the same id.
 
-        What it said before is kept as a version. Concurrent updates follow each
-        other and the last one stands, unless `expected_version` says which version
-        this one replaces. A note that counted no more counts again. Raises
-        `NoteNotFound`; `StaleVersion` where the note has another version by now;
-        `MemoryFull`.
+        The previous text is kept as a version. Of concurrent updates the last one wins, unless
+        `expected_version` names the version to replace. A superseded note becomes current again.
+
+        Raises:
+            NoteNotFound: There is no such note.
+            StaleVersion: The note is not at `expected_version`.
+            MemoryFull: The quota does not allow it.
         """
         draft = self._writer.draft(
             text, tags, origin, note_id=note_id, replaces=expected_version, change="update"
@@ -144,11 +143,10 @@ class Memory:
         return Updated(note, await self._writer.similar(note, embedded, origin.session_id))
 
     async def delete(self, note_id: str, origin: Origin | None = None) -> None:
-        """Remove a note with its versions, passages and vectors; no byte of it stays.
+        """Remove a note with its versions, passages and vectors, and erase every byte.
 
-        Checked by looking again. Raises `NoteNotFound`. A `StorageError` that
-        comes after the removal says so; the erasure is then finished by the
-        next deletion or at the next start.
+        The removal is verified. Raises `NoteNotFound`. A `StorageError` after the removal says so;
+        the erasure is then finished by the next deletion or at the next start.
         """
         await self._writer.delete(note_id, origin=origin)
 
@@ -157,12 +155,12 @@ class Memory:
         return await self._notes.get(note_id)
 
     async def duplicate_of(self, note: Note, text: str) -> str:
-        """The id of another note that says exactly `text`, for the same sessions as `note`;
-        empty where there is none."""
+        """The id of another note with exactly this text in the same scope as `note`; empty if
+        there is none."""
         return await self._notes.duplicate_of(note, text)
 
     async def get_many(self, note_ids: Sequence[str]) -> list[Note]:
-        """Those of the notes that there are, in the order asked for."""
+        """The notes with these ids that exist, in the order of the ids."""
         return await self._notes.get_many(note_ids)
 
     async def list(
@@ -176,15 +174,14 @@ class Memory:
         material_only: bool = False,
         tag: str = "",
     ) -> tuple[list[Note], str]:
-        """Up to `limit` notes, newest first, and the cursor of the next page.
+        """Up to `limit` notes, newest first, and the cursor of the next page; empty at the end.
 
-        The cursor is empty at the end. `type`, `actor` and `tag` limit the list where
-        they are not empty, `material_only` to what was read. Notes of every session's
-        scope are listed; superseded ones only where they are asked for.
+        `type`, `actor` and `tag` filter the list if not empty, `material_only` limits it to
+        material. Notes of every scope are listed, superseded ones only on request.
         """
         validation.check_range("limit", limit, LIST_MAX)
         if cursor and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 16):
-            raise ValueError("cursor: not one that an earlier list has given")
+            raise ValueError("cursor: not from an earlier list")
         if type:
             validation.check_type(type)
         before = int(cursor) if cursor else INTEGER_MAX
@@ -203,9 +200,9 @@ class Memory:
     ) -> SearchOutcome:
         """The notes that answer `query` best, each once, by its best passage.
 
-        Any text is a valid query. `tags` limits the search to notes that carry
-        all of them, `only` to those it describes. `include_conversation` adds what was
-        said in the user's conversations. What the result lacks is said in its warnings.
+        Any text is a valid query. `tags` limits the search to notes that have all of them; `only`
+        limits it further. `include_conversation` also searches the user's conversations. The
+        outcome's warnings say what is missing.
         """
         validation.check_range("top_k", top_k, SEARCH_MAX)
         validation.check_fraction("min_confidence", only.min_confidence)
@@ -215,21 +212,19 @@ class Memory:
         return await self._search.search(query, top_k, checked, include_conversation, only)
 
     async def review(self, *, stale_days: int = 180, limit: int = 50) -> Reviewed:
-        """Notes that say nearly the same, nearest first, and notes that for so many days
-        were neither written nor recalled, oldest first; up to `limit` of each.
+        """Up to `limit` pairs of notes that say nearly the same, most similar first, and up to
+        `limit` notes neither written nor recalled for `stale_days`, oldest first.
 
-        Only notes without a key that every one of the same sessions sees are compared.
-        What was not compared is said in its warnings. Nothing is changed.
+        Only notes without a key, in the same scope, are compared. Warnings say what was not
+        compared. Nothing is changed.
         """
         return await self._review.review(stale_days=stale_days, limit=limit)
 
     @property
     def encrypted(self) -> bool:
-        """Whether the files of this memory are encrypted."""
         return bool(self.store.config.encryption_key)
 
     async def statistics(self) -> Statistics:
-        """Counts for one user."""
         return await self.store.statistics(self._user)
 
     @property
@@ -238,39 +233,39 @@ class Memory:
         return self.store.state
 
     async def set_token(self, auth_token: str) -> None:
-        """Use another token with the memory server, once that has accepted it; else
-        the one before stays in use. Raises `StorageError`."""
+        """Switch to another token once the memory server has accepted it; otherwise keep the old
+        one. Raises `StorageError`."""
         await self.store.set_token(auth_token)
 
     def export(self) -> AsyncIterator[Part]:
-        """Everything of the user as lines that `importer` takes, here or elsewhere."""
+        """The user's whole memory as lines for an `importer`."""
         return export(self.store.database, self._user)
 
     def importer(self) -> Importer:
-        """What stores exported lines for the user."""
+        """An importer of exported lines for this user."""
         store = self.store
         return Importer(
             store.database, store.vectors, self._user, Quota.of(store.config), store.indexer.wake
         )
 
     def retention(self) -> Retention:
-        """What forgets conversations when they are too old, yet to be started."""
+        """What forgets old conversations; the caller starts it."""
         days = self.store.config.settings.retention_days
         return Retention(self.store.database, self.sessions, self._user, days)
 
     async def copy_to(self, target: Path) -> None:
         """Write the whole memory, as it is now, to a database file at `target`.
 
-        It has the key of the memory's own files, and may hold other users of the same
-        file. Raises `StorageError`, and leaves nothing then.
+        It has the key of the memory's own files, and includes other users of the same file. Raises
+        `StorageError` and then leaves no file.
         """
         await copy_store(self.store.database, self.store.config.encryption_key, self._user, target)
 
     async def reembed(self) -> int:
-        """Have all vectors made anew, in the background; of how many passages.
+        """Replace all vectors in the background; returns the number of passages.
 
-        Meanwhile searches find by keyword what has none yet. Raises `EmbedderError`
-        where nobody could make them; nothing is changed then.
+        Until a passage has its new vector, searches find it by keyword. Raises `EmbedderError`,
+        with nothing changed, if no embedder is available.
         """
         return await self._reembedding.begin()
 

@@ -1,9 +1,9 @@
-"""Removing a session for good, in slices, so that other work gets its turn in between.
+"""Removes a session for good, in slices so that other work is not blocked.
 
-One transaction takes the session from its user, and the notes that only it sees out
-of every list and search: from then on nobody finds it. What is left of it then goes
-piece by piece; an interrupted removal is finished by the next one, or at the next
-start. A note that one of those notes has replaced stays superseded, by nothing.
+One transaction disowns the session (takes it from its user) and hides the notes scoped to it; from
+then on no list and no search shows them. The rows are then removed in slices. An interrupted
+removal is finished by the next one, or at the next start. Notes that one of the removed notes
+replaced stay superseded, without a replacement.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ from guest.memory.search.vector_store import VectorStore
 from guest.memory.storage.base import Database, Statement, apply, remove_rows
 
 _MARK: Final = ":"
-"""Stands before the id of the user who had the session; no user id begins with it."""
+"""Precedes the user id of a disowned session; no user id begins with it."""
 
 _REQUIRE: Final = """
 INSERT INTO guards (ok)
@@ -47,13 +47,13 @@ HIDDEN: Final = f"""
 EXISTS (SELECT 1 FROM sessions
         WHERE sessions.session_id = chunks.session_id AND sessions.user_id {_OWNERS})
 """  # noqa: S608
-"""The condition for a passage in `chunks` that is on its way out."""
+"""Selects the passages of disowned sessions in `chunks`."""
 
 
 async def disown(database: Database, notes: NoteRepository, user: User, session_id: str) -> None:
-    """Take a session from its user; nothing of it is found from now on.
+    """Take a session from its user; it can no longer be found.
 
-    Raises `ConstraintViolated` where the user has no such session.
+    Raises `ConstraintViolated` if the user has no such session.
     """
     await apply(
         database,
@@ -65,10 +65,9 @@ async def disown(database: Database, notes: NoteRepository, user: User, session_
 
 
 async def purge(database: Database, vectors: VectorStore, user: User | None = None) -> list[int]:
-    """Remove what is left of disowned sessions, of one user or of all; it is to be
-    erased afterwards.
+    """Remove the rows of disowned sessions, of one user or of all. The caller must then erase them.
 
-    The ids of the passages that went, as far as they are known.
+    Returns the ids of the removed passages, as far as known.
     """
     result = await database.execute(_DISOWNED, (_MARK + user.id if user else "",))
     removed: list[int] = []

@@ -1,14 +1,14 @@
-"""Conversations that are too old are forgotten; and when a clock is not believed.
+"""Forgets conversations that are too old, unless the clock is implausible.
 
-Only what a clock says makes a conversation old, and clocks can be wrong. So:
+Only the clock makes a conversation old, and clocks can be wrong. So:
 
-- What memory holds lies in the clock's future: the clock, now or then, was
-  wrong. Nothing is forgotten until that is in the past.
-- The clock has gone on by more than `_LEAP` or the whole retention since memory
-  last heard of a moment. The machine may have been off, or its clock may have
-  jumped. Nothing is forgotten for a day, and the log says why.
-- A conversation stored after one that is not due is not due either, whatever
-  its own date says: it was written while the clock was behind, or imported.
+- If memory holds a date in the future, the clock is or was wrong. Nothing is forgotten until that
+  date has passed.
+- If the clock has advanced by more than `_LEAP`, or by the whole retention, since the last known
+  time, the machine may have been off, or its clock may have jumped. Nothing is forgotten for a day,
+  and the log says why.
+- A conversation stored after one that is not due is not due either, whatever its own date: it was
+  written while the clock was behind, or imported.
 """
 
 import asyncio
@@ -57,8 +57,8 @@ SELECT session_id FROM last
 
 @dataclass(frozen=True)
 class _Known:
-    """The latest moment that memory knows of, that of its content alone, and when the
-    last look postponed everything to; empty where there is none."""
+    """Times known to memory: the latest one, the latest of its content, and the time before
+    which nothing may be forgotten; empty if there is none."""
 
     latest: str
     content: str
@@ -66,7 +66,7 @@ class _Known:
 
 
 class Retention:
-    """Forgets conversations of one user that were last used more than `days` ago."""
+    """Forgets one user's conversations that were last used more than `days` ago."""
 
     def __init__(
         self,
@@ -86,11 +86,11 @@ class Retention:
         self._said = ""
 
     def start(self) -> None:
-        """Look now, and then every hour."""
+        """Check now, and then every hour."""
         self._task = asyncio.create_task(self._run(), name="memory-retention")
 
     async def stop(self) -> None:
-        """Stop looking; a forgetting that has begun goes on. Idempotent."""
+        """Stop checking; a removal that has begun continues. Idempotent."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -98,11 +98,11 @@ class Retention:
                 await task
 
     async def look(self) -> int:
-        """Forget what is due, unless the clock is not to be believed; how many."""
+        """Forget the sessions that are due, unless the clock is implausible; returns how many."""
         now = self._clock()
         problem = await self._problem(now)
         if problem and problem != self._said:
-            log.warning("conversations are not forgotten for their age: %s", problem)
+            log.warning("old conversations are not forgotten now: %s", problem)
         self._said = problem
         return 0 if problem else await self._forget(now)
 
@@ -124,11 +124,11 @@ class Retention:
         return forgotten
 
     async def _problem(self, now: datetime) -> str:
-        """Why nothing may be forgotten now; empty where it may."""
+        """Why nothing may be forgotten now; empty if nothing forbids it."""
         known = await self._known()
         if known.content > at(now + _PATIENCE):
             return (
-                f"the clock stands at {at(now)[:10]}, and memory holds something of "
+                f"the clock says {at(now)[:10]}, but memory holds something dated "
                 f"{known.content[:10]}"
             )
         leapt = known.latest and known.latest < at(now - min(_LEAP, self._age))
@@ -138,8 +138,8 @@ class Retention:
         if not waits:
             return ""
         return (
-            "the clock has gone on by a long time since memory was last used; if it is right, "
-            f"that happens after {not_before[:16]}Z"
+            "the clock has advanced by a long time since memory was last used; if it is right, "
+            f"they are forgotten after {not_before[:16]}Z"
         )
 
     async def _known(self) -> _Known:
@@ -161,5 +161,5 @@ class Retention:
             try:
                 await self.look()
             except Exception:
-                log.exception("looking for conversations that are too old failed")
+                log.exception("the check for old conversations failed")
             await asyncio.sleep(_EVERY_S)

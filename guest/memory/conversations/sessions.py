@@ -1,4 +1,4 @@
-"""Whole sessions: in use, named, put away and forgotten."""
+"""Whole sessions: held while in use, renamed, archived and forgotten."""
 
 import asyncio
 import json
@@ -20,13 +20,13 @@ from guest.memory.storage.erasure import Eraser
 
 
 class InUse:
-    """Keeps a turn and the forgetting of its session apart. For one process."""
+    """Keeps a turn and the forgetting of its session apart, within one process."""
 
     def __init__(self) -> None:
         self._holders: dict[str, str] = {}
 
     def take(self, session_id: str, holder: str) -> None:
-        """Hold a session until `release`. Raises `SessionBusy` where something else does."""
+        """Hold a session until `release`. Raises `SessionBusy` if it is already held."""
         self.check(session_id)
         self._holders[session_id] = holder
 
@@ -34,13 +34,13 @@ class InUse:
         self._holders.pop(session_id, None)
 
     def check(self, session_id: str) -> None:
-        """Raise `SessionBusy` where something holds the session."""
+        """Raise `SessionBusy` if the session is held."""
         if (holder := self._holders.get(session_id)) is not None:
             raise SessionBusy(session_id, holder)
 
     @contextmanager
     def held(self, session_id: str, holder: str) -> Iterator[None]:
-        """Hold a session for as long as the block takes."""
+        """Hold a session for the duration of the block."""
         self.take(session_id, holder)
         try:
             yield
@@ -64,23 +64,23 @@ INSERT INTO session_state (session_id, name, value, epoch, updated_at)
 
 
 class SessionState:
-    """Named values of a user's sessions; they go when their session is forgotten."""
+    """Named values of a user's sessions; they are removed with their session."""
 
     def __init__(self, database: Database, user: User) -> None:
         self._database = database
         self._user = user
 
     async def read(self, session_id: str, name: str) -> tuple[str, int] | None:
-        """The value and its epoch, which is 1 for the first one; None where there is none,
-        or no such session of the user. Raises `StorageError`."""
+        """The value and its epoch, which starts at 1; None if there is no such value or session.
+        Raises `StorageError`."""
         result = await self._database.execute(_READ, (session_id, name, self._user.id))
         return cast("tuple[str, int]", result.rows[0]) if result.rows else None
 
     async def swap(self, session_id: str, name: str, value: str, expected_epoch: int) -> bool:
-        """Replace the value that has `expected_epoch`, 0 meaning that there is none yet.
+        """Replace the value if its epoch is `expected_epoch`; 0 means that there is no value yet.
 
-        False, and nothing changed, where another epoch is there or the user has no
-        such session: read again then. Raises `StorageError`.
+        False, with nothing changed, if the epoch differs or the user has no such session; the
+        caller then reads again. Raises `StorageError`.
         """
         change = (session_id, name, self._user.id, value, expected_epoch, now())
         try:
@@ -111,11 +111,11 @@ SELECT (SELECT COUNT(*) FROM sessions JOIN forgotten USING (session_id) WHERE cr
      + (SELECT COUNT(*) FROM conversation_fts_docsize JOIN passages ON id = chunk_id)
      + (SELECT COUNT(*) FROM chunks_fts_docsize JOIN passages ON id = chunk_id)
 """
-"""Rows of sessions that were there before a moment; one may begin anew under its id."""
+"""Counts rows from before a given time, since a new session may have the same id."""
 
 
 class SessionAdmin:
-    """What a user does with whole sessions."""
+    """Operations on a user's whole sessions."""
 
     def __init__(
         self,
@@ -139,31 +139,33 @@ class SessionAdmin:
         self._forgetting = asyncio.Lock()
 
     async def rename(self, session_id: str, title: str) -> Session:
-        """Give a session another title. Raises `SessionNotFound`."""
+        """Change a session's title. Raises `SessionNotFound`."""
         await apply(self._database, Statement(_RENAME, (title, session_id, self._user.id)))
         with change_was_made("the session is renamed; it could not be read again"):
             return await self._conversations.get(session_id)
 
     async def archive(self, session_id: str, *, archived: bool) -> Session:
-        """Put a session away, or take it out again; it is searched either way.
+        """Archive a session or restore it from the archive; searches find it either way.
 
-        Archiving twice keeps the first moment. Raises `SessionNotFound`.
+        Archiving twice keeps the first time. Raises `SessionNotFound`.
         """
         moment = now() if archived else ""
         await apply(
             self._database, Statement(_ARCHIVE, (moment, session_id, self._user.id, int(archived)))
         )
-        with change_was_made("the session was moved; it could not be read again"):
+        with change_was_made("the session was archived or restored; it could not be read again"):
             return await self._conversations.get(session_id)
 
     async def forget(self, session_id: str) -> None:
-        """Remove a session with everything that was said in it, and the notes that only
-        it sees; no byte of it stays.
+        """Remove a session with all its events and the notes scoped to it, and erase every byte.
 
-        Other notes that were saved in it are the user's and stay. Checked by looking
-        again. Raises `SessionNotFound`, and `SessionBusy` while a turn runs in
-        it. After any other error the session is not found any more; what is left
-        of it goes with the next one that is forgotten, or at the next start.
+        Other notes saved in it stay. The removal is verified. After any other error than those
+        below, the session cannot be found any more; the rest is removed with the next forgotten
+        session, or at the next start.
+
+        Raises:
+            SessionNotFound: The user has no such session.
+            SessionBusy: A turn is running in it.
         """
         await self._conversations.get(session_id)
         self._in_use.check(session_id)
@@ -171,9 +173,10 @@ class SessionAdmin:
             raise SessionNotFound(session_id)
 
     async def forget_all(self, session_ids: Sequence[str]) -> int:
-        """Forget several sessions, and what an earlier attempt has left; how many.
+        """Forget several sessions, and finish interrupted removals; returns how many were
+        forgotten.
 
-        Those that are in use or gone already are left out.
+        Sessions that are in use or already gone are skipped.
         """
         return await self._background.run(self._forget_all(session_ids))
 

@@ -1,4 +1,4 @@
-"""Conversations: sessions, and their events in order, written through."""
+"""Conversations: sessions and their events, stored as they happen."""
 
 import json
 import re
@@ -28,7 +28,7 @@ from guest.memory.storage.changes import change_was_made
 
 _TURNS: Final = 2
 _CHARS: Final = 400
-"""How much of a neighbour counts: most turns whole, of a long one its beginning."""
+"""How many characters of a neighbour are indexed: most turns whole, long ones in part."""
 
 _REFRESH: Final = f"""
 WITH
@@ -72,8 +72,8 @@ UPDATE chunks SET neighbours = fresh.neighbours FROM fresh
 
 
 def refresh(session_id: str, sequence: int | None = None) -> Statement:
-    """Bring the surroundings of an event and of its neighbours up to date, in the
-    batch that has stored it; without `sequence` it is the session's last."""
+    """Update the `neighbours` of an event and of those around it, in the batch that stored it.
+    Without `sequence`, it is the session's last event."""
     return Statement(_REFRESH, (session_id, sequence))
 
 
@@ -147,7 +147,7 @@ Events = list[Event]
 
 @dataclass(frozen=True)
 class Said:
-    """An event on its way into the store; the moment sets it apart within its turn."""
+    """An event to be stored; its time distinguishes it within its turn."""
 
     session_id: str
     turn_id: str
@@ -190,9 +190,9 @@ class Conversations:
         channel: str = "",
         parent_id: str = "",
     ) -> Session:
-        """A new session, or the one with this id, as it is, if it is the user's already.
+        """Create a session, or return the user's existing one with this id unchanged.
 
-        Raises `SessionNotFound` where the id is another user's.
+        Raises `SessionNotFound` if the id belongs to another user.
         """
         session_id = session_id or f"session-{uuid.uuid4()}"
         created = (session_id, self._user.id, title, channel, now(), parent_id)
@@ -207,7 +207,7 @@ class Conversations:
         return _session(result.rows[0])
 
     async def list(self, limit: int = 50, *, include_archived: bool = False) -> Sessions:
-        """Up to `limit` sessions, the latest used first."""
+        """Up to `limit` sessions, last used first."""
         arguments = (self._user.id, int(include_archived), _positive(limit))
         result = await self._database.execute(_LIST, arguments)
         return [_session(row) for row in result.rows]
@@ -215,14 +215,16 @@ class Conversations:
     async def append(
         self, session_id: str, *, turn_id: str, role: str, text: str, payload: str
     ) -> int:
-        """Add one event; durable when it returns its sequence number.
+        """Add one event durably and return its sequence number.
 
-        The text becomes searchable by word at once and by meaning soon after. An
-        archived session is taken out of the archive by it.
-        NUL and lone surrogates, which the database cannot hold, become U+2400
-        and U+FFFD in `text` and JSON escapes in `payload`. Raises
-        `SessionNotFound`; `StorageError` RESOURCE_EXHAUSTED after `SEQUENCE_MAX`
-        events; `ValueError` for an unknown role.
+        The text is searchable by keyword at once and by meaning soon after. An archived session
+        leaves the archive. The database cannot store NUL and lone surrogates: they become U+2400
+        and U+FFFD in `text`, and JSON escapes in `payload`.
+
+        Raises:
+            SessionNotFound: The user has no such session.
+            StorageError: RESOURCE_EXHAUSTED after `SEQUENCE_MAX` events; else the store failed.
+            ValueError: The role is unknown.
         """
         return await self._store(said(session_id, turn_id, role, text, payload))
 
@@ -236,12 +238,12 @@ class Conversations:
         return [Event(*cast("tuple[Any, ...]", row)) for row in reversed(result.rows)]
 
     def unstored(self, session_id: str) -> str:  # noqa: ARG002 - for stores that may be away
-        """A sentence for whoever talks in a session that is not being stored right now;
-        empty where it is, and where this was said already."""
+        """A message for the user if this session is not being stored right now; empty if it is,
+        or if the user has been told."""
         return ""
 
     async def _store(self, event: Said, *, again: bool = False) -> int:
-        """Add an event; with `again` only if an earlier attempt has not."""
+        """Add an event; with `again` only if an earlier attempt did not store it."""
         namespace = self._user.conversations
         session_id, written = event.session_id, event.written_at
         appended = (session_id, event.turn_id, event.role, event.text, event.payload, written)
@@ -268,7 +270,8 @@ class Conversations:
         return sequence
 
     async def _find(self, event: Said) -> tuple[int, Sequence[int]]:
-        """An event that is stored already, with its passages; why not, where it is not."""
+        """The sequence number and passages of a stored event. Raises the reason if it is not
+        stored."""
         found = await self._database.execute(_FIND, event.identity)
         if not found.rows:
             await self.get(event.session_id)
@@ -278,7 +281,7 @@ class Conversations:
 
 
 def said(session_id: str, turn_id: str, role: str, text: str, payload: str) -> Said:
-    """An event of this moment. Raises `ValueError` for an unknown role."""
+    """Make an event with the current time. Raises `ValueError` for an unknown role."""
     if role not in _ROLES:
         raise ValueError(f"role: {role!r} is not one of {', '.join(_ROLES)}")
     return Said(
@@ -299,9 +302,9 @@ def indexing(
     written_at: str,
     sequence: int | None = None,
 ) -> Statement:
-    """Cut an event that the same batch has stored into passages; their ids come back.
+    """Index an event that the same batch stored; returns its passages' ids.
 
-    `sequence` says which event; without it, the session's last one.
+    `sequence` selects the event; without it, the session's last one.
     """
     if role == "tool":
         text = text[:TOOL_INDEX_CHARS]
@@ -341,7 +344,7 @@ def _storable(text: str) -> str:
 
 
 def _storable_json(payload: str) -> str:
-    """The same JSON with what the database cannot hold as escapes."""
+    """The same JSON, with characters that the database cannot store as escapes."""
     payload = payload.replace("\0", "\\u0000")
     if payload.isascii():
         return payload

@@ -1,1 +1,1 @@
-"""Vectors that are made in the background."""
+"""Embedding of passages in the background."""

@@ -1,4 +1,4 @@
-"""The embedder as memory uses it: optional, never trusted to answer well or in time."""
+"""The embedder as memory uses it: optional, and not trusted to answer correctly or in time."""
 
 import asyncio
 import logging
@@ -15,16 +15,15 @@ from guest.errors import EmbedderError
 log = logging.getLogger(__name__)
 
 _GRACE_S: Final = 0.2
-"""How far beyond its timeout an embedder is waited for before it is left alone."""
+"""How long after its timeout an embedder is still waited for."""
 
 
 class Vectorizer:
     """Turns texts into vectors, or raises `EmbedderError` in time, whatever happens.
 
-    `model_id` is the model that answered last, empty before the first answer.
-    `on_answer` is called after every answer, so that work which waits for the
-    embedder learns that it is back, or that its model has changed. Every failure of
-    an embedder counts in the metric `oxydra.embedding.failures`, by its code.
+    `model_id` is the model that answered last; empty before the first answer. `on_answer` is called
+    after every answer, so that waiting work learns that the embedder is back, or that its model has
+    changed. The metric `oxydra.embedding.failures` counts every failure by its code.
     """
 
     def __init__(self, embedder: Embedder | None) -> None:

@@ -1,4 +1,4 @@
-"""Vectors that come late: in the background, after restarts, after a model change, or made anew."""
+"""Makes missing vectors in the background: late ones, after restarts and changes of the model."""
 
 import asyncio
 import json
@@ -49,10 +49,10 @@ class _Passage:
 class Indexer:
     """Embeds every passage that has no vector of the embedder's current model.
 
-    It sweeps through the passages by id and then sleeps until `wake`. While the
-    embedder is away it tries again after `retry_min_s`, doubling up to
-    `retry_max_s`, or as soon as the embedder has answered someone else. `namespaces`
-    limits it to these and what `include` adds, where others have theirs in the same store.
+    It goes through the passages by id and then sleeps until `wake`. While the embedder is away it
+    retries after `retry_min_s`, doubling up to `retry_max_s`, or as soon as the embedder has
+    answered another caller. `namespaces` limits it to these and those added with `include`, if
+    other guests use the same store.
     """
 
     def __init__(
@@ -81,13 +81,13 @@ class Indexer:
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin with what an earlier run left undone."""
+        """Start with the passages that an earlier run left without vectors."""
         self._vectorizer.on_answer = self._on_answer
         self._vectors.on_unknown_change = self.rescan
         self._task = asyncio.create_task(self._run(), name="memory-indexer")
 
     def wake(self, chunk_ids: Sequence[int]) -> None:
-        """These passages have no vector yet."""
+        """Embed these passages, which have no vector yet."""
         if chunk_ids:
             if min(chunk_ids) <= self._done_up_to:
                 self._done_up_to = min(chunk_ids) - 1
@@ -97,12 +97,12 @@ class Indexer:
     async def embed_now(
         self, namespace: str, chunk_ids: Sequence[int], texts: Sequence[str], timeout_s: float
     ) -> Embedded | None:
-        """Give fresh passages their vectors if those come in time, else in the background.
+        """Embed new passages if their vectors come in time, else in the background.
 
-        The passages are stored already, so nothing that goes wrong here is a failure.
+        The passages are already stored, so no problem here is a failure.
 
         Returns:
-            The vectors; None where they will follow, or there are no passages.
+            The vectors; None if they will follow, or if there are no passages.
         """
         if not chunk_ids:
             return None
@@ -120,23 +120,23 @@ class Indexer:
         return embedded
 
     def include(self, namespaces: Sequence[str]) -> None:
-        """Work on these, too, where work is limited to some."""
+        """Also work on these namespaces, if work is limited to some."""
         if self._namespaces is not None:
             self._namespaces.update(namespaces)
             self.rescan()
 
     def rescan(self) -> None:
-        """Any passage may have no vector."""
+        """Check all passages again: any may lack a vector."""
         self._done_up_to = 0
         self._generation += 1
         self._work.set()
 
     def retry(self) -> None:
-        """Whatever failed may work again: do not wait."""
+        """Retry now what failed."""
         self._answered.set()
 
     async def stop(self) -> None:
-        """Stop at once; what is undone is found again at the next start. Idempotent."""
+        """Stop at once; the next start finds the remaining work. Idempotent."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -184,8 +184,8 @@ class Indexer:
     async def _sweep(self) -> None:
         """Go through the passages from `_done_up_to` to the end.
 
-        What moves `_done_up_to` meanwhile also changes `_generation`, and the
-        sweep goes on from there.
+        Code that moves `_done_up_to` meanwhile also changes `_generation`; the sweep then continues
+        from the new place.
         """
         embedded = 0
         while self._model_id or await self._learn_model():
@@ -202,7 +202,7 @@ class Indexer:
             log.info("embedded %d passages", embedded, extra={"count": embedded})
 
     async def _learn_model(self) -> bool:
-        """Ask for the current model if there is anything to embed at all."""
+        """Ask for the current model if there is anything to embed."""
         if (await self._database.execute("SELECT 1 FROM chunks LIMIT 1")).rows:
             await self._vectorizer.embed([_PROBE], _EMBED_TIMEOUT_S)
             return True
@@ -218,7 +218,7 @@ class Indexer:
         return [_Passage(*cast("tuple[int, str, str, str]", row)) for row in result.rows]
 
     async def _embed(self, passages: Sequence[_Passage]) -> int:
-        """Embed and store; how many of `passages` need no further attempt."""
+        """Embed and store; returns how many of `passages` need no further attempt."""
         try:
             answer = await self._vectorizer.embed([p.text for p in passages], _EMBED_TIMEOUT_S)
         except EmbedderError as error:
@@ -240,9 +240,9 @@ class Indexer:
         return len(passages)
 
     async def _skip(self, passage: _Passage) -> int:
-        """Leave out a passage that cannot be embedded, if the embedder is well otherwise."""
+        """Skip a passage that cannot be embedded, if the embedder otherwise works."""
         await self._vectorizer.embed([_PROBE], _EMBED_TIMEOUT_S)
-        log.warning("passage %d cannot be embedded; it stays keyword only", passage.chunk_id)
+        log.warning("passage %d cannot be embedded; only keywords find it", passage.chunk_id)
         return 1
 
 
@@ -251,10 +251,10 @@ _PROBE_TIMEOUT_S: Final = 10.0
 
 
 class Reembedding:
-    """Sets vectors aside, so that the indexer finds their passages without one.
+    """Sets vectors aside, so that the indexer replaces them.
 
-    From that moment on searches compare new vectors only and find the rest by
-    keyword. What is undone survives a restart like any passage without a vector.
+    From then on searches compare new vectors only and find the rest by keyword. A restart does not
+    lose the remaining work.
     """
 
     def __init__(
@@ -266,9 +266,9 @@ class Reembedding:
         self._user = user
 
     async def begin(self) -> int:
-        """Begin, and say how many passages get a new vector.
+        """Begin, and return how many passages get a new vector.
 
-        Raises `EmbedderError` where nobody could make them; nothing is changed then.
+        Raises `EmbedderError`, with nothing changed, if no embedder is available.
         """
         await self._vectorizer.embed([_REEMBEDDING_PROBE], _PROBE_TIMEOUT_S)
         passages = await self._vectors.set_aside(self._user.namespaces)

@@ -1,4 +1,4 @@
-"""Cutting a text into passages that can be embedded and shown."""
+"""Cuts texts into passages that can be embedded and shown."""
 
 import re
 import unicodedata
@@ -19,19 +19,18 @@ _LONGEST_FLAG_RUN: Final = 256
 
 
 def passages_of(text: str) -> list[str]:
-    """The pieces of `text` that are stored: those that are not blank."""
+    """The passages of `text` that are stored: those that are not blank."""
     pieces = chunk(text, PASSAGE_CHARS, PASSAGE_OVERLAP)
     return [piece for piece in pieces if not piece.isspace()]
 
 
 def chunk(text: str, size: int, overlap: int) -> list[str]:
-    """Pieces of `text` in order, each of at most `size` characters.
+    """Cut `text` into pieces of at most `size` characters, in order.
 
-    Every character lies in some piece, and a piece repeats up to `overlap`
-    characters of the one before. Cuts fall on sentence ends, else between
-    words, else between characters as a reader sees them (never inside an
-    accented letter, a flag or a joined emoji, unless one alone is longer than
-    a piece). Raises `ValueError` where `overlap` is not below half of `size`.
+    Every character is in some piece, and a piece repeats up to `overlap` characters of the previous
+    one. Cuts fall at sentence ends, else between words, else between visible characters: an
+    accented letter, a flag or a joined emoji is cut only if it is longer than a piece. Raises
+    `ValueError` unless `overlap` is below half of `size`.
     """
     if size < 1 or not 0 <= overlap * 2 < size:
         raise ValueError(f"chunk overlap must be from 0 to below half of {size}, not {overlap}")
@@ -47,7 +46,7 @@ def chunk(text: str, size: int, overlap: int) -> list[str]:
 
 
 def _end(text: str, sentences: list[int], start: int, size: int) -> int:
-    """Where the piece from `start` ends: as late as it can, in its second half."""
+    """Where the piece from `start` ends: as late as possible, in its second half."""
     low, high = start + size // 2 + 1, start + size
     borders = (
         sentences[bisect_left(sentences, low) : bisect_right(sentences, high)],
@@ -69,7 +68,7 @@ def _restart(text: str, sentences: list[int], start: int, end: int, overlap: int
 
 
 def _ends(pattern: re.Pattern[str], text: str, low: int, high: int) -> list[int]:
-    """Where matches within `low` to `high` end, as far as a cut may fall there."""
+    """Ends of matches between `low` and `high` at which a cut is allowed."""
     ends = (match.end() for match in pattern.finditer(text, low, high))
     return [end for end in ends if end < len(text) and not _joined(text, end)]
 
@@ -79,7 +78,7 @@ def _choose(borders: Iterable[list[int]], best: Callable[[list[int]], int], othe
 
 
 def _between_characters(text: str, positions: range) -> list[int]:
-    """The first of `positions` that no visible character spans, as a list of at most one."""
+    """The first of `positions` that lies between two visible characters; a list of at most one."""
     return next(([position] for position in positions if not _joined(text, position)), [])
 
 
@@ -97,7 +96,8 @@ def _joined(text: str, position: int) -> bool:
 
 
 def _regionals_before(text: str, position: int) -> int:
-    """Letters of flags in a row before `position`; counted no further than it matters."""
+    """The number of consecutive flag letters before `position`, counted only as far as it
+    matters."""
     start, limit = position, max(0, position - _LONGEST_FLAG_RUN)
     while start > limit and ord(text[start - 1]) in _REGIONAL:
         start -= 1

@@ -1,7 +1,7 @@
-"""What a search found as lines for a model: each with its id, its date and its origin.
+"""Formats search results as lines for a model, each with its id, date and origin.
 
-A text becomes one line, whatever it holds, so that no note can look like two, or
-like a section of the prompt.
+A text becomes one line, so that a note can imitate neither a second note nor a section of the
+prompt.
 """
 
 import re
@@ -13,11 +13,11 @@ from guest.memory.models import Hit
 from guest.memory.search.tokens import bytes_within, tokens_of
 
 _LAST_WORD: Final = re.compile(r"[^\s\u0e00-\u0eff\u2e80-\U0010ffff]*\Z")
-"""What may be half a word; in scripts that write no spaces every character ends one."""
+"""A word that may be cut in half; in scripts without spaces every character ends a word."""
 
 _SHORTENED: Final = " […]"
 _LEAST_TOKENS: Final = 20
-"""Of less than that nobody learns anything; the line is left out then."""
+"""A line shortened to less than this is left out: it would say nothing."""
 
 _LINK_MAX_CHARS: Final = 200
 _SAID_BY: Final = {
@@ -30,8 +30,8 @@ _SAID_BY: Final = {
 
 @dataclass(frozen=True)
 class Block:
-    """Lines for a prompt, and the hits that they show, in order. `material` names where
-    those come from that nobody vouched for."""
+    """Lines for a prompt, and the hits that they show, in order. `material` names the sources of
+    the hits that nobody vouched for."""
 
     text: str
     hits: tuple[Hit, ...] = ()
@@ -39,10 +39,10 @@ class Block:
 
 
 def render(hits: Sequence[Hit], budget_tokens: int) -> Block:
-    """The hits as lines, best first, within `budget_tokens` by `tokens_of`.
+    """Format hits as lines, best first, within `budget_tokens` as counted by `tokens_of`.
 
-    A line that does not fit whole is shortened after a word and ends in "[…]", or left
-    out where hardly anything of it would stay; shorter ones after it may still come.
+    A line that is too long is cut after a word and ends in "[…]", or left out if hardly anything
+    would remain; shorter lines may still follow.
     """
     left = budget_tokens
     lines: list[str] = []
@@ -58,7 +58,7 @@ def render(hits: Sequence[Hit], budget_tokens: int) -> Block:
 
 
 def source_of(hit: Hit) -> str:
-    """Where what `hit` shows comes from: its link, else the note or the session itself."""
+    """The source of a hit: its link, else the note or session itself."""
     return one_line(hit.link)[:_LINK_MAX_CHARS] or hit.note_id or f"session {hit.session_id}"
 
 
@@ -68,10 +68,10 @@ def one_line(text: str) -> str:
 
 
 def shortened(text: str, max_tokens: int, mark: str = _SHORTENED) -> str:
-    """`text`, or as many whole words of its beginning as fit with `mark` into `max_tokens`.
+    """`text`, or as many of its first whole words as fit with `mark` into `max_tokens`.
 
-    Empty where not one word fits. Words stay whole, so that a secret that stands in one
-    is either there for redaction to see or not there at all.
+    Empty if not one word fits. Words stay whole, so that redaction sees a secret completely or not
+    at all.
     """
     if tokens_of(text) <= max_tokens:
         return text
@@ -94,7 +94,7 @@ def _line(hit: Hit, max_tokens: int) -> str:
 
 
 def _about(hit: Hit) -> str:
-    """Who a text is from, and since when; a conversation's text says when itself."""
+    """The author and date of a hit; a conversation's text contains its date itself."""
     if not hit.note_id:
         given = "; what a tool gave, not the user's words" if hit.material else ""
         return f"session {hit.session_id}{given}" if hit.session_id else f"a session{given}"

@@ -1,4 +1,4 @@
-"""Hybrid search: by words and by meaning at once, merged into one order."""
+"""Hybrid search: by keyword and by meaning at once, merged into one ranking."""
 
 import asyncio
 import itertools
@@ -30,7 +30,7 @@ from guest.memory.storage.base import Database
 
 
 class Question:
-    """What is searched for. `text` is any query in a form that can be embedded."""
+    """A query. `text` is the query in a form that can be embedded."""
 
     def __init__(self, query: str, vectorizer: Vectorizer, timeout_s: float) -> None:
         storable = query.encode("utf-8", "replace").decode().replace("\0", " ")
@@ -43,7 +43,7 @@ class Question:
         self.problem = ""
 
     async def embedded(self) -> Embedded | None:
-        """The query's vector; None for a blank query, and where there is a `problem`."""
+        """The query's vector; None for a blank query or if there is a `problem`."""
         async with self._lock:
             if not self._asked and self.text.strip():
                 try:
@@ -57,22 +57,22 @@ class Question:
 log = logging.getLogger(__name__)
 
 ALL: Final = Only()
-"""All current notes that every session sees."""
+"""All current notes that are not scoped to a session."""
 
 SIMILAR_MIN: Final = 0.6
 SIMILAR_MAX: Final = 3
 _INLINE_MAX_NUMBERS: Final = 8_000_000
-"""Up to this size (20,000 passages of 384 dimensions) a product takes less than a
-millisecond, and handing it to a thread costs more than it gives."""
+"""Up to this size (20,000 passages of 384 dimensions) a product takes less than a millisecond,
+so handing it to a thread is slower."""
 
 _SPARE: Final = 5
-"""Passages looked up beyond those needed, for notes that have several among the best."""
+"""Extra passages to look up, because one note may have several of the best ones."""
 
 _NOTES, _CONVERSATION = 0, 1
 
 
 class Finder(Protocol):
-    """Searches one user's memory: `Search`, or what stands in for it."""
+    """Searches one user's memory: `Search`, or the search of a replica."""
 
     async def search(
         self,
@@ -88,17 +88,17 @@ class Finder(Protocol):
     async def similar(
         self, note_id: str, embedded: Embedded, session_id: str = ""
     ) -> tuple[Hit, ...]:
-        """Other notes that say nearly the same, nearest first, as the session sees them."""
+        """Other notes that say nearly the same and that the session sees, most similar first."""
         ...
 
     @property
     def copying(self) -> "asyncio.Task[None] | None":
-        """The copying from a server of what was changed so far; None where nothing is to
-        be copied."""
+        """The task that copies all changes so far from the server; None if there is nothing to
+        copy."""
         ...
 
     async def copied(self, copying: "asyncio.Task[None] | None") -> None:
-        """Wait until what `copying` was given is there to be searched, though not for long."""
+        """Wait briefly until the changes that `copying` stands for can be searched."""
         ...
 
 
@@ -148,7 +148,7 @@ class Search:
                 break
             if not crowded(evidence[_NOTES], self._weights):
                 break
-            # hidden notes may have taken the places of others
+            # a hidden note may have taken the place of a visible one
             among = await self._allowed(tags, only)
         if question.problem:
             warnings.append(
@@ -162,8 +162,8 @@ class Search:
     async def similar(
         self, note_id: str, embedded: Embedded, session_id: str = ""
     ) -> tuple[Hit, ...]:
-        """Other notes whose passages are near `embedded`, by cosine, nearest first, as the
-        session sees them; never the two with a fixed name."""
+        """Other notes with passages near `embedded`, by descending cosine, that the session
+        sees; never those with a fixed key."""
         namespace = self._user.notes
         similarity = await self._similarity(namespace, embedded)
         vectors, cosines = similarity.vectors, similarity.cosines
@@ -178,11 +178,11 @@ class Search:
 
     @property
     def copying(self) -> None:
-        """See `Finder`: what is searched is the store itself."""
+        """Nothing to copy: this searches the store itself."""
         return None
 
     async def copied(self, copying: "asyncio.Task[None] | None") -> None:
-        """See `Finder`."""
+        """Nothing to wait for."""
 
     async def _allowed(self, tags: Sequence[str], only: Only) -> Ids:
         return await results.allowed(self._database, self._user.notes, tags, only)
@@ -194,7 +194,8 @@ class Search:
         spoken: bool,
         warnings: list[str],
     ) -> list[Evidence]:
-        """What speaks for notes, of `among` if given, and with `spoken` for conversations."""
+        """Evidence for notes (only those in `among`, if given) and, with `spoken`, for
+        conversations."""
         terms = keyword.query_terms(question.text)
         in_notes = self._evidence("chunks_fts", self._user.notes, question, terms, among)
         if not spoken:
@@ -210,10 +211,10 @@ class Search:
         terms: Sequence[str],
         among: Ids | None = None,
     ) -> Evidence:
-        """What speaks for each passage.
+        """Evidence for each passage.
 
-        The words go first: the engine looks for them while this thread waits for
-        the vector or multiplies.
+        The keyword query starts first: the database runs it while this thread waits for the vector
+        or multiplies.
         """
         matches, similarity = await asyncio.gather(
             keyword.match(self._database, index, namespace, terms, among),
@@ -224,7 +225,7 @@ class Search:
     async def _conversation_evidence(
         self, question: Question, terms: Sequence[str], warnings: list[str]
     ) -> Evidence:
-        """Evidence from conversations; none, with a warning, where that fails."""
+        """Evidence for conversations; if that fails, none and a warning."""
         namespace = self._user.conversations
         try:
             return await self._evidence("conversation_fts", namespace, question, terms)
@@ -237,7 +238,7 @@ class Search:
         return await self._similarity(namespace, embedded) if embedded else None
 
     async def _similarity(self, namespace: str, embedded: Embedded) -> Similarity:
-        """The cosine of everything in the namespace with the nearest of `embedded`."""
+        """For each vector in the namespace, the highest cosine with any of `embedded`."""
         queries = embedded.vectors
         vectors, missing = await self._vectors.snapshot(
             namespace, embedded.model_id, queries.shape[1]
@@ -258,9 +259,8 @@ class Search:
     ) -> tuple[Hit, ...]:
         """The first `limit` entries, each with its best passage, without duplicates.
 
-        Newness only takes from a score, so an entry has its place as soon as no
-        passage still to come scores as much. Pages grow, so that many hidden notes
-        cost few questions.
+        Recency only lowers a score, so an entry's place is final once no later passage can score as
+        much. Pages grow, so that many hidden notes cost few queries.
         """
         waiting: list[tuple[float, Hit]] = []
         entries = {without}

@@ -1,7 +1,7 @@
-"""Full-text search: which passages hold words of the query, and how telling those are.
+"""Full-text search: the passages that contain words of the query, scored by bm25.
 
-The words are joined with OR: a passage need not hold them all, and bm25 ranks
-those that hold more of them, and rarer ones, first.
+Words are joined with OR: a passage need not contain them all. bm25 ranks passages with more and
+rarer words first.
 """
 
 import json
@@ -19,7 +19,7 @@ from guest.memory.storage.errors import noticed
 
 _TERMS_MAX: Final = 64
 MATCHES_MAX: Final = 4000
-"""How many matches are scored; bounds the time of a search for common words."""
+"""How many matches are scored; limits the time of a search for common words."""
 
 STOP_WORDS: Final = frozenset(
     """
@@ -47,8 +47,8 @@ SELECT COUNT(*), json_group_array(id), json_group_array(score) FROM (
     ORDER BY found.rowid DESC LIMIT {limit})
 """
 _SCORE_UNIT: Final = 1e12
-"""bm25 comes back as whole numbers, which are faster to write and to read. It is as
-small as a millionth for a word that most passages hold, so the unit is smaller."""
+"""bm25 is returned as whole numbers, which are faster to write and read. A word that most
+passages contain scores as little as a millionth, so the unit is smaller."""
 
 _AMONG: Final = " AND +found.rowid IN (SELECT value FROM json_each(?3))"
 _ANY_OF_THEM: Final = "(SELECT group_concat(value, ' OR ') FROM json_each(?1))"
@@ -65,14 +65,14 @@ _RAREST: Final = """(
     SELECT group_concat(term, ' OR ') FROM ranked
         WHERE place = 1 OR matches_so_far <= {limit})
 """
-"""Leaves the commonest words out as soon as rarer ones give enough matches; where
-a single word matches more, its newest matches are taken."""
+"""Drops the most common words once rarer ones give enough matches. If a single word matches too
+many passages, the newest are used."""
 
 
 @dataclass(frozen=True)
 class _Statements:
-    """For words that match up to `MATCHES_MAX` passages, for those that match more, and
-    for matches among given passages only, of which common words count too."""
+    """Three queries: for words that match up to `MATCHES_MAX` passages; for those that match
+    more; and for matches among given passages, where common words count as well."""
 
     any_of_them: str
     rarest: str
@@ -101,7 +101,7 @@ _STATEMENTS: Final[dict[Index, _Statements]] = {
 
 @dataclass(frozen=True)
 class KeywordMatches:
-    """Passages that hold words of the query, and their bm25, the higher the better."""
+    """Passages that contain words of the query, and their bm25; higher is better."""
 
     ids: Ids
     scores: Scores
@@ -111,11 +111,10 @@ NO_MATCHES: Final = KeywordMatches(np.zeros(0, np.int64), np.zeros(0, np.float32
 
 
 def query_terms(query: str) -> list[str]:
-    """The words of `query` worth looking for, quoted for FTS5.
+    """The words of `query` to look for, quoted for FTS5.
 
-    Stop words are dropped unless there is nothing else; "9th" is also looked for
-    as "9". Any text is a valid query, because what stands between quotes cannot be
-    an operator.
+    Stop words are dropped unless nothing else remains; "9th" is also looked up as "9". Any text is
+    a valid query, since quoted words cannot be operators.
     """
     query = unicodedata.normalize("NFC", query)
     query = "".join(map(_word_character, query)).lower()
@@ -125,7 +124,7 @@ def query_terms(query: str) -> list[str]:
 
 
 def _word_character(character: str) -> str:
-    """Letters, digits and the marks on them stay; everything else separates words."""
+    """Keep letters, digits and their marks; everything else separates words."""
     keep = character.isalnum() or unicodedata.category(character).startswith("M")
     return character if keep else " "
 
@@ -137,7 +136,8 @@ async def match(
     terms: Sequence[str],
     only: Ids | None = None,
 ) -> KeywordMatches:
-    """The passages of one namespace that match any of `terms`; with `only`, of those."""
+    """The passages of a namespace that match any of `terms`; limited to those in `only`, if
+    given."""
     if not terms:
         return NO_MATCHES
     statements, args = _STATEMENTS[index], (json.dumps(terms), namespace)
@@ -153,5 +153,5 @@ async def match(
 
 
 def _numbers(array: str) -> Ids:
-    """A JSON array of whole numbers; several times faster than by way of a list."""
+    """Parse a JSON array of whole numbers, several times faster than through a list."""
     return np.fromstring(array[1:-1], np.int64, sep=",")

@@ -1,4 +1,4 @@
-"""From two kinds of evidence, and how recent it is, to one order."""
+"""Ranks passages by keyword evidence, vector evidence and recency."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -14,15 +14,15 @@ from guest.memory.search.keyword import MATCHES_MAX, KeywordMatches
 from guest.memory.search.vectors import Ids, Scores, Snapshot
 
 HALF_LIFE_DAYS: Final = 90.0
-"""The age at which half of what newness counts is gone."""
+"""The age at which half of the recency bonus is gone."""
 
 
 class Recency:
-    """Takes up to a share `weight` off the score of what is old, and nothing off what is new.
+    """Lowers the score of old entries by up to the share `weight`.
 
-    So it never puts anything before what scores more than `1 / (1 - weight)` times
-    as much. Age counts in whole days, so that a search gives the same all day long. A
-    date in the future, after the clock was set back, counts as today.
+    Recency therefore never puts an entry before one that scores more than `1 / (1 - weight)` times
+    as much. Age counts in whole days, so that results are the same all day long. A future date (the
+    clock was set back) counts as today.
     """
 
     def __init__(self, weight: float, today: datetime) -> None:
@@ -36,7 +36,7 @@ class Recency:
         return cls(weight, datetime.fromisoformat(now()))
 
     def adjusted(self, score: float, written_at: str) -> float:
-        """`score` for something last written at an RFC 3339 moment."""
+        """`score` for something last written at an RFC 3339 time."""
         if not self._weight:
             return score
         age = self._today.toordinal() - datetime.fromisoformat(written_at).toordinal()
@@ -47,17 +47,16 @@ class Recency:
 NO_RECENCY: Final = Recency(0.0, datetime.max.replace(tzinfo=UTC))
 
 SEMANTIC_MAX: Final = 256
-"""How many passages at most become candidates by their vectors alone."""
+"""The most passages that become candidates by their vectors alone."""
 
 _TELLING: Final = 0.6
-"""The share of what its words could yield at most from which on the best match by
-words counts fully. Of a question in other words than the answer's, only the least
-telling words match, and their best match is none."""
+"""If the best keyword match reaches this share of the possible score, keywords count fully. A
+question that shares only unimportant words with its answer has no real keyword match."""
 
 
 @dataclass(frozen=True)
 class Similarity:
-    """Every vector of a namespace and its cosine with the query.
+    """The cosine of every vector of a namespace with the query.
 
     `missing` passages have no vector of the query's model.
     """
@@ -73,9 +72,9 @@ class Similarity:
 
 @dataclass(frozen=True)
 class Weights:
-    """What the two kinds of evidence count; need not add up to 1.
+    """The weights of both kinds of evidence; their sum need not be 1.
 
-    A passage whose cosine is below `min_similarity` needs a matching word.
+    A passage with a cosine below `min_similarity` needs a matching word.
     """
 
     semantic: float
@@ -91,9 +90,9 @@ class Weights:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What is known about one namespace; `only`, if given, limits it to those passages.
+    """The evidence for one namespace, limited to the passages in `only` if given.
 
-    `terms` is how many words were looked for.
+    `terms` is the number of words looked for.
     """
 
     keyword: KeywordMatches
@@ -103,10 +102,10 @@ class Evidence:
 
     @property
     def full_bm25(self) -> float:
-        """From what bm25 on words count fully, beside vectors.
+        """The bm25 from which on keywords count fully beside vectors.
 
-        A word that only one passage holds, once, adds about the logarithm of how
-        many passages there are.
+        A word that occurs once, in a single passage, adds about the logarithm of the number of
+        passages.
         """
         passages = 0 if self.similarity is None else self.similarity.passages
         return _TELLING * self.terms * math.log(max(1.0, (passages - 0.5) / 1.5))
@@ -114,7 +113,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Ranked:
-    """A passage in its place. `part` is the index of its evidence."""
+    """A ranked passage. `part` is the index of its evidence."""
 
     part: int
     chunk_id: int
@@ -130,14 +129,13 @@ class _Candidates:
 
 
 def rank(parts: Sequence[Evidence], weights: Weights) -> Iterator[Ranked]:
-    """All candidates of all parts, best first; scores lie in [0, 1].
+    """Rank the candidates of all parts, best first; scores lie in [0, 1].
 
-    bm25 and cosine are each divided by their highest value and added by weight,
-    with the true value of both for every candidate of either. bm25 is compared
-    within a part and divided by at least `full_bm25`; cosines within a part and those
-    before it: a question that was asked before is the nearest thing to itself, and must
-    not make the notes that answer it look far away. Ties go to the earlier part, then to
-    the newer passage.
+    bm25 and cosine are each divided by their highest value and added by weight; every candidate has
+    its true value of both. bm25 is compared within a part and divided by at least `full_bm25`.
+    Cosines are compared within a part and the parts before it: a question asked earlier is most
+    similar to itself, and must not make the notes that answer it look unrelated. Ties go to the
+    earlier part, then to the newer passage.
     """
     candidates = [_candidates(part, weights.min_similarity) for part in parts]
     semantic, keyword = _shares(parts, weights)
@@ -164,7 +162,7 @@ def rank(parts: Sequence[Evidence], weights: Weights) -> Iterator[Ranked]:
 
 
 def crowded(part: Evidence, weights: Weights) -> bool:
-    """Whether passages that match may be no candidates, because there are too many."""
+    """Whether there are so many matching passages that some may not be candidates."""
     if len(part.keyword.ids) >= MATCHES_MAX:
         return True
     if part.similarity is None:
@@ -173,7 +171,7 @@ def crowded(part: Evidence, weights: Weights) -> bool:
 
 
 def _candidates(part: Evidence, min_similarity: float) -> _Candidates:
-    """All passages with a matching word, and the nearest of the others."""
+    """All passages with a matching word, and the most similar of the others."""
     found, bm25 = part.keyword.ids, part.keyword.scores
     if part.only is not None:
         kept = np.isin(found, part.only)
@@ -199,7 +197,7 @@ def _candidates(part: Evidence, min_similarity: float) -> _Candidates:
 
 
 def _shares(parts: Sequence[Evidence], weights: Weights) -> tuple[float, float]:
-    """The weights so that they add up to 1; without any vector, words count fully."""
+    """The weights, scaled to a sum of 1; without vectors, keywords count fully."""
     if not any(p.similarity is not None and len(p.similarity.cosines) for p in parts):
         return 0.0, 1.0
     total = weights.semantic + weights.keyword

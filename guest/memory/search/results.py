@@ -1,4 +1,4 @@
-"""From ranked passages to what a search shows: their notes, or who said them when."""
+"""Turns ranked passages into results: their notes, or the speaker and time in a conversation."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -48,9 +48,8 @@ SELECT json_group_array(chunks.chunk_id)
 
 @dataclass(frozen=True)
 class Found:
-    """One passage as it would be shown. `said` tells duplicates apart; `entry` is
-    the note, or the passage itself where it belongs to none. `rest` is what a `Hit`
-    says besides."""
+    """One passage as shown. Duplicates have the same `said`. `entry` identifies the note, or the
+    passage itself in a conversation. `rest` holds the other fields of its `Hit`."""
 
     entry: str
     said: str
@@ -76,16 +75,16 @@ class Found:
 
 
 def narrows(tags: Sequence[str], only: Only) -> bool:
-    """Whether most notes may have to be left out; nothing said in a conversation has
-    tags, a type or a confidence, so none of that is searched then."""
+    """Whether a filter may exclude most notes. Conversations have no tags, type or confidence,
+    so they are then not searched."""
     return bool(tags or only.types) or only.min_confidence > 0
 
 
 async def notes(
     database: Database, namespace: str, chunk_ids: Sequence[int], only: Only
 ) -> dict[int, Found]:
-    """The notes of passages; those gone are left out, and those that `only` hides
-    because they are superseded or another session's."""
+    """The notes of passages, without deleted notes and those that `only` hides because they are
+    superseded or scoped to another session."""
     result = await database.execute(
         _NOTES,
         (
@@ -123,7 +122,7 @@ async def notes(
 async def conversation(
     database: Database, namespace: str, chunk_ids: Sequence[int]
 ) -> dict[int, Found]:
-    """Passages of conversations; those gone are left out. What a tool gave is material."""
+    """Passages of conversations, without deleted ones. Tool output is material."""
     result = await database.execute(_CONVERSATION, (json.dumps(list(chunk_ids)), namespace))
     found = {}
     for row in result.rows:
@@ -141,7 +140,7 @@ async def conversation(
 
 
 async def allowed(database: Database, namespace: str, tags: Sequence[str], only: Only) -> Ids:
-    """The passages of all notes that `only` allows and that carry every one of `tags`."""
+    """The passages of all notes that `only` allows and that have every one of `tags`."""
     result = await database.execute(
         _ALLOWED,
         (

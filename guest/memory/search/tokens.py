@@ -1,8 +1,8 @@
-"""How many tokens a text takes, by an estimate that errs on the large side.
+"""Estimates how many tokens a text takes, rather too many than too few.
 
-Each character counts by its kind. The tokenizers that were tried, which
-docs/design/2026-11-21-prompt-and-summaries.md names, make no more of prose in most languages,
-code, tables, ids or emoji; of letters in no order, as in base64, up to twice as many.
+Each character counts by its kind. The tokenizers tested (named in
+docs/design/2026-11-21-prompt-and-summaries.md) need no more for prose in most languages, code,
+tables, ids or emoji; random letters such as base64 take up to twice as many.
 """
 
 from typing import Final
@@ -14,11 +14,11 @@ _UNIT: Final = 100
 
 
 def _weights() -> npt.NDArray[np.int64]:
-    """Hundredths of a token by the first byte of a character; the bytes after it are 0."""
+    """Hundredths of a token by the first byte of a character; continuation bytes are 0."""
     of = np.zeros(256, np.int64)
-    of[:128] = 75  # punctuation, where nothing below says more
+    of[:128] = 75  # punctuation, unless overridden below
     of[ord(",")] = 100  # between numbers
-    of[ord(" ")] = 10  # mostly part of the word behind it
+    of[ord(" ")] = 10  # mostly part of the next word
     of[ord("0") : ord("9") + 1] = 90
     of[ord("A") : ord("Z") + 1] = 60
     of[ord("a") : ord("z") + 1] = 34
@@ -35,12 +35,11 @@ _WEIGHTS: Final = _weights()
 
 
 def tokens_of(text: str) -> int:
-    """How many tokens `text` takes, by estimate."""
     return -(-int(_weighed(text.encode(errors="replace")).sum()) // _UNIT)
 
 
 def bytes_within(encoded: bytes, tokens: int) -> int:
-    """How many bytes at the beginning of UTF-8 take no more than `tokens`."""
+    """How many leading bytes of UTF-8 take at most `tokens`."""
     return int(np.searchsorted(np.cumsum(_weighed(encoded)), tokens * _UNIT, side="right"))
 
 

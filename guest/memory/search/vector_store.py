@@ -1,4 +1,4 @@
-"""Vectors in the database and, once a search has asked for them, in memory."""
+"""Vectors in the database and, after the first search, in memory."""
 
 import asyncio
 import json
@@ -15,7 +15,7 @@ from guest.memory.storage.base import AnswerLost, Database, Row, Statement, appl
 from guest.memory.storage.errors import noticed
 
 _LOAD_ROWS: Final = 1000
-"""Rows per query while loading, so that other work gets its turn in between."""
+"""Rows per query while loading, so that other work is not blocked."""
 
 _STORE: Final = """
 INSERT INTO chunks_vec (chunk_id, namespace, model_id, vector)
@@ -24,10 +24,10 @@ INSERT INTO chunks_vec (chunk_id, namespace, model_id, vector)
     RETURNING chunk_id
 """
 REMOVED_AT_ONCE: Final = 100
-"""Taking a passage out of the full-text index costs up to a millisecond."""
+"""Removing a passage from the full-text index takes up to a millisecond."""
 
 _SLICE_ROWS: Final = 1000
-"""Rows per statement while setting vectors aside: other threads run between two."""
+"""Rows per statement while setting vectors aside; other threads run in between."""
 
 _SET_ASIDE: Final = """
 UPDATE chunks_vec SET model_id = '' WHERE chunk_id IN (
@@ -64,9 +64,8 @@ class _Namespace:
 class VectorStore:
     """Every namespace's vectors. The database is the source of truth.
 
-    Whoever adds or removes passages does so within `changing(namespace)` and
-    tells it here before leaving, so that what is resident cannot fall out of
-    step.
+    Code that adds or removes passages does so within `changing(namespace)` and reports it here
+    before leaving, so that the resident vectors stay in step.
     """
 
     def __init__(self, database: Database) -> None:
@@ -77,12 +76,11 @@ class VectorStore:
 
     @asynccontextmanager
     async def changing(self, namespace: str) -> AsyncIterator[None]:
-        """Change a namespace's passages or vectors, one at a time.
+        """Change a namespace's passages or vectors, one change at a time.
 
-        A caller that is cancelled while its batch runs, or loses the answer to it,
-        cannot tell what has changed; then what is resident is dropped, to be loaded
-        again when it is asked for, and `on_unknown_change` is called. `on_change` is
-        called after everything that may have been a change.
+        A caller that is cancelled during its batch, or loses the answer to it, cannot know what
+        changed. The resident vectors are then dropped, to be reloaded on demand, and
+        `on_unknown_change` is called. `on_change` is called after every possible change.
         """
         state = self._of(namespace)
         async with state.lock:
@@ -96,15 +94,15 @@ class VectorStore:
                 self.on_change(namespace)
 
     def drop(self, namespace: str) -> None:
-        """Forget what is resident, to load it again when it is asked for."""
+        """Drop the resident vectors; they are reloaded on demand."""
         self._of(namespace).resident = None
 
     def added(self, namespace: str, passages: int) -> None:
-        """Passages have been stored, without vectors yet."""
+        """Record passages that were stored without vectors."""
         self._of(namespace).passages += passages
 
     def removed(self, namespace: str, chunk_ids: Sequence[int]) -> None:
-        """Passages are gone, and their vectors with them."""
+        """Record that passages and their vectors are gone."""
         state = self._of(namespace)
         state.passages -= len(chunk_ids)
         if state.resident is not None:
@@ -113,13 +111,14 @@ class VectorStore:
     async def store(
         self, namespace: str, model_id: str, chunk_ids: Sequence[int], vectors: Vectors
     ) -> None:
-        """Make the vectors of passages durable; those of vanished passages are dropped."""
+        """Store the vectors of passages durably; vectors of passages that no longer exist are
+        ignored."""
         rows = np.ascontiguousarray(vectors, dtype="<f4")
         statements = [
             Statement(_STORE, (model_id, rows[i].tobytes(), chunk_id, namespace))
             for i, chunk_id in enumerate(chunk_ids)
         ]
-        # after a lost answer the vectors are durable too, and what is resident is loaded again
+        # a lost answer means durable, too; `changing` drops the resident vectors
         with suppress(AnswerLost):
             async with self.changing(namespace):
                 results = await self._database.batch(statements)
@@ -129,8 +128,8 @@ class VectorStore:
     def stored(
         self, namespace: str, model_id: str, chunk_ids: Sequence[int], vectors: Vectors
     ) -> None:
-        """Vectors of passages have been made durable. A passage that had one of another
-        model has only this one from now on."""
+        """Record vectors that were stored durably. A passage has one vector: a new one replaces
+        that of another model."""
         state = self._of(namespace)
         if state.resident is None:
             return
@@ -142,14 +141,15 @@ class VectorStore:
             state.resident.add(chunk_ids, vectors)
 
     async def remove_passages(self, namespace: str, sql: str, which: tuple[str, ...]) -> list[int]:
-        """Remove passages slice by slice, so that other work gets its turn in between.
+        """Remove passages in slices, so that other work is not blocked.
 
         Args:
-            sql: Deletes up to as many as its last argument says, and returns their ids.
-            which: The arguments of `sql` before that one.
+            namespace: The namespace of the passages.
+            sql: Deletes at most as many passages as its last argument says, and returns their ids.
+            which: The arguments of `sql` before the last one.
 
         Returns:
-            The ids of those that went, as far as they are known.
+            The ids of the removed passages, as far as known.
         """
         removed: list[int] = []
         while True:
@@ -163,10 +163,9 @@ class VectorStore:
                 removed += gone
 
     async def set_aside(self, namespaces: Sequence[str]) -> int:
-        """Let no vector of these namespaces count any more, all at once; how many
-        passages they have.
+        """Set all vectors of these namespaces aside at once; returns how many passages had one.
 
-        Each stays where it is, as one of no model, until another takes its place.
+        They stay in the database, as vectors of no model, until replaced.
         """
         names = json.dumps(sorted(namespaces))
         async with AsyncExitStack() as stack:
@@ -182,10 +181,7 @@ class VectorStore:
     async def snapshot(
         self, namespace: str, model_id: str, dimensions: int
     ) -> tuple[Snapshot, int]:
-        """The namespace's vectors of one model, and how many passages have none.
-
-        Vectors of other models are never among them.
-        """
+        """The namespace's vectors of this model only, and how many passages have none."""
         state = self._of(namespace)
         resident = self._resident(state, model_id, dimensions)
         if resident is None:
@@ -198,8 +194,8 @@ class VectorStore:
         return resident.snapshot(), state.passages - len(resident)
 
     async def all_of(self, namespace: str, model_id: str) -> Snapshot | None:
-        """The namespace's vectors of a model, or of the commonest where it is empty; None
-        where there are none."""
+        """The namespace's vectors of a model, of the most common one if `model_id` is empty;
+        None if there are none."""
         if not model_id:
             models = (await self._database.execute(_MAIN_MODEL, (namespace,))).rows
             model_id = str(models[0][0]) if models else ""

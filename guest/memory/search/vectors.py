@@ -1,4 +1,4 @@
-"""The vectors of one namespace, resident, and their exact similarity to a query."""
+"""The resident vectors of one namespace, and their exact similarity to a query."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,11 +19,10 @@ _DEAD_ROWS_MAX: Final = 1024
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A view of the vectors at one moment; later changes do not move its rows.
+    """The vectors at one moment; later changes do not move its rows.
 
-    A row removed meanwhile reads as zeros, which are similar to nothing.
-    `order` sorts `ids`, where they are not in ascending order already; `live` of the
-    rows were there at that moment.
+    A row removed later reads as zeros, which are similar to nothing. `order` sorts `ids` if they
+    are not ascending. `live` counts the rows that existed at that moment.
     """
 
     ids: Ids
@@ -32,7 +31,7 @@ class Snapshot:
     live: int
 
     def rows_of(self, chunk_ids: Ids) -> Ids:
-        """The rows of passages; -1 for those without one here."""
+        """The rows of passages; -1 for passages without a vector here."""
         if not len(self.ids):
             return np.full(len(chunk_ids), -1, np.int64)
         ascending = self.ids if self.order is None else self.ids[self.order]
@@ -43,9 +42,8 @@ class Snapshot:
     def cosines(self, queries: Vectors) -> Scores:
         """The highest cosine of each row with any of `queries`; zeros without rows.
 
-        Row by row in one thread: as fast as BLAS with all cores, and where
-        another program keeps a core busy ten times as fast, because BLAS's
-        threads wait for each other.
+        Computed row by row in one thread: as fast as BLAS on all cores, and ten times as fast when
+        another program uses a core, because BLAS's threads wait for each other.
         """
         best = np.vecdot(self.matrix, queries[0])
         for query in queries[1:]:
@@ -56,8 +54,8 @@ class Snapshot:
 class ResidentVectors:
     """A growing matrix of unit vectors by passage id.
 
-    Rows are only ever added behind those that a `Snapshot` shows, and a
-    reorganisation makes new arrays, so a snapshot may be read in another thread.
+    New rows are only added after those a `Snapshot` shows, and a reorganisation makes new arrays,
+    so another thread may read a snapshot.
     """
 
     def __init__(self, dimensions: int) -> None:
@@ -75,7 +73,7 @@ class ResidentVectors:
         return self._matrix.shape[1]
 
     def add(self, chunk_ids: Sequence[int], vectors: Vectors) -> None:
-        """Put in vectors; one that a passage had before is replaced."""
+        """Add vectors, replacing any that the passages had."""
         if not chunk_ids:
             return
         self.remove(chunk_ids)
@@ -90,7 +88,7 @@ class ResidentVectors:
         self._order = None
 
     def remove(self, chunk_ids: Sequence[int]) -> None:
-        """Take out vectors; ids without one are ignored."""
+        """Remove vectors; ids without a vector are ignored."""
         for chunk_id in chunk_ids:
             row = self._rows.pop(chunk_id, None)
             if row is not None:
@@ -101,12 +99,12 @@ class ResidentVectors:
     def snapshot(self) -> Snapshot:
         ids = self._ids[: self._count]
         if not self._ascending and self._order is None:
-            # stable: of an id that was removed and added again, the newer row comes last
+            # stable: if an id was removed and added again, the newer row comes last
             self._order = np.argsort(ids, kind="stable")
         return Snapshot(ids, self._matrix[: self._count], self._order, len(self._rows))
 
     def _reorganise(self, needed: int) -> None:
-        """Move the live rows, by id, into new arrays with room for `needed` and some more."""
+        """Move the live rows into new arrays, sorted by id, with room for more than `needed`."""
         ids, matrix = self._ids, self._matrix
         live = np.array([self._rows[chunk_id] for chunk_id in sorted(self._rows)], np.int64)
         self._allocate(int(needed * _GROWTH), matrix.shape[1])

@@ -1,8 +1,7 @@
-"""A server's database that goes away and comes back.
+"""A server's database that may go away and come back.
 
-The first request that it does not answer is the last one that waits for it: from
-then on every request fails at once, with the same reason, while one task asks
-every few seconds whether the server is back.
+Only the first request waits for a server that does not answer. From then on every request fails at
+once, with the same reason, while one task checks every few seconds whether the server is back.
 """
 
 import asyncio
@@ -28,12 +27,11 @@ _T = TypeVar("_T")
 
 
 class WatchedDatabase:
-    """The `Database` of a server, which need not be there.
+    """The `Database` of a server that may be away.
 
-    `prepare` brings the server's schema up to date; it is done before anything
-    else, and again whenever the server comes back. `problem` says why the server
-    cannot be used, None where it can. `on_return` is called when it is there
-    (again).
+    `prepare` migrates the server's schema; it runs first, and again whenever the server comes back.
+    `problem` says why the server cannot be used; None if it can. `on_return` is called each time
+    the server becomes available.
     """
 
     def __init__(
@@ -54,9 +52,9 @@ class WatchedDatabase:
         self.on_return: Callable[[], None] = lambda: None
 
     async def start(self) -> None:
-        """Make the server ready for use, or begin to wait for it.
+        """Prepare the server, or begin to wait for it.
 
-        Raises `StorageError` where it answers and cannot be used.
+        Raises `StorageError` if it answers but cannot be used.
         """
         first = asyncio.ensure_future(self._prepare(self._database))
         self._probing = asyncio.create_task(self._probe(first), name="memory-server-probe")
@@ -66,7 +64,7 @@ class WatchedDatabase:
                 await self._stop_probing()
                 raise error
             log.warning("starting without the memory server: %s", error)
-        # the probe sees the same outcome; let it act on it
+        # the probe sees the same outcome and acts on it
         await asyncio.sleep(0)
 
     async def execute(self, sql: str, args: Sequence[Value] = ()) -> Result:
@@ -130,12 +128,12 @@ class WatchedDatabase:
 
 
 def is_away(error: BaseException) -> bool:
-    """Whether this is a server that is not there, or lets nobody in, right now."""
+    """Whether the error means that the server is unavailable, or rejects everybody, for now."""
     return isinstance(error, StorageError) and error.code in AWAY
 
 
 def _absence(error: StorageError) -> StorageError:
-    """What is said to those who come after `error`: nothing of theirs was even sent."""
+    """The error for later requests, which are not even sent."""
     if error.code not in (Code.UNAVAILABLE, Code.TIMEOUT):
         return _again(error)
     reason = (error.details or error.brief).removesuffix(NOTHING_CHANGED)
@@ -143,11 +141,11 @@ def _absence(error: StorageError) -> StorageError:
         Code.UNAVAILABLE,
         "the memory server cannot be reached",
         details=f"{reason}{NOTHING_CHANGED}",
-        resolution="look whether it runs and whether this machine reaches it; memory continues "
-        "by itself as soon as it does",
+        resolution="check that it runs and that this machine reaches it; memory then continues "
+        "by itself",
     )
 
 
 def _again(error: StorageError) -> StorageError:
-    """The same error, to be raised where it has not been yet."""
+    """A copy of the error, to be raised anew."""
     return StorageError.of(error.fields())

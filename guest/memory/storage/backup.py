@@ -1,4 +1,4 @@
-"""Backups of a memory in use: whole, checked copies, and putting one back."""
+"""Backups: complete, verified copies of a memory in use, and restoring one."""
 
 import asyncio
 import hashlib
@@ -19,14 +19,14 @@ from guest.memory.storage.migrations import MIGRATIONS
 from guest.memory.storage.rekey import copy_under
 
 Snapshot = Callable[[Path], Awaitable[None]]
-"""Writes a copy of a whole memory to a path at which nothing lies."""
+"""Writes a copy of a whole memory to a path where no file exists."""
 
 _UNCHECKED: Final = ".unchecked"
 
 
 @dataclass(frozen=True)
 class Backup:
-    """A file in the directory of backups, and what it holds."""
+    """A file in the backup directory, and its contents."""
 
     name: str
     bytes: int
@@ -38,8 +38,7 @@ class Backup:
 class Backups:
     """The backups in `directory`, encrypted with `key` if there is one.
 
-    They stay until the operator removes them, and so does in them what is
-    deleted from the memory later.
+    They stay until the operator removes them, and keep what is later deleted from the memory.
     """
 
     def __init__(self, directory: Path, key: str, snapshot: Snapshot) -> None:
@@ -49,9 +48,9 @@ class Backups:
         self._lock = asyncio.Lock()
 
     async def make(self) -> Backup:
-        """Copy the memory as it is now, and check the copy, while it is in use.
+        """Copy the memory as it is now, while it is in use, and verify the copy.
 
-        Only what has passed gets its name. Raises `StorageError`.
+        Only a verified copy gets its name. Raises `StorageError`.
         """
         async with self._lock:
             await asyncio.to_thread(self._prepare)
@@ -81,12 +80,12 @@ class Backups:
                 Code.DATA_LOSS,
                 "the memory is damaged, and no backup of it was made",
                 details=error.details,
-                resolution="bring back an earlier backup: `runner stop`, then "
+                resolution="restore an earlier backup: `runner stop`, then "
                 "`runner memory restore FILE`",
             ) from None
 
     def _prepare(self) -> None:
-        """Make the directory, and remove what an interrupted backup has left."""
+        """Create the directory, and remove the remains of interrupted backups."""
         try:
             self._directory.mkdir(mode=0o700, exist_ok=True)
             self._directory.chmod(0o700)
@@ -111,18 +110,18 @@ def _sha256(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Restored:
-    """What is in place now, and the name of what was there before, if anything was."""
+    """What was restored, and the name under which the previous file is kept, if there was one."""
 
     found: Inspection
     kept_as: str
 
 
 def restore(database: Path, key: str, backup: Path, backup_key: str) -> Restored:
-    """Replace the file at `database` by a checked copy of `backup` under `key`.
+    """Replace the file at `database` by a verified copy of `backup` under `key`.
 
-    The caller owns `database`. What was there is kept beside it until something
-    is deleted from the memory. A crash at any moment leaves the one or the
-    other. Raises `StorageError`; nothing has changed then.
+    The caller owns `database`. The previous file is kept beside it until something is deleted from
+    the memory. After a crash, either the old or the new file is in place. Raises `StorageError`
+    with nothing changed.
     """
     try:
         _check_readable(backup, backup_key)
@@ -161,9 +160,9 @@ def _check_readable(backup: Path, key: str) -> None:
 
 
 def _make_way(database: Path, key: str) -> Path:
-    """Bring the log of the file that goes into it; the name under which it is kept.
+    """Write the file's log back into it; returns the name under which the file is kept.
 
-    A log that cannot go in stays with its file: the new one must never meet it.
+    A log that cannot be written back stays with its file: the new file must never meet it.
     """
     moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
     kept, number = copies.before_restore(database, moment), 1

@@ -1,4 +1,4 @@
-"""Which values a database is given: only those that every engine keeps whole."""
+"""The interface of every database, and the values that it accepts."""
 
 import math
 from collections.abc import Iterable, Sequence
@@ -10,9 +10,9 @@ INTEGER_MAX: Final = 2**53 - 1
 
 
 def check(statements: Iterable["Statement"]) -> None:
-    """Raise `ValueError` or `TypeError` for the first argument that would be damaged.
+    """Raise `ValueError` or `TypeError` for the first argument that a database would damage.
 
-    The message says what is wrong and never the value: it may be private.
+    The message says what is wrong, but never the value: it may be private.
     """
     for statement in statements:
         for position, value in enumerate(statement.args, start=1):
@@ -49,12 +49,11 @@ def _has_surrogate(text: str) -> bool:
 
 
 Value = None | int | float | str | bytes
-"""What may be bound or comes back. Refusals keep data whole, because the local
-engine would otherwise damage it silently: integers beyond ±(2**53 - 1) (it
-binds large integers as floats), strings that hold NUL (it cuts them there) or
-lone surrogates, NaN (it becomes NULL) and infinities (a server's answer cannot
-hold them) raise `ValueError` before anything is executed. An integer of 2**31
-and above comes back as one only from a column of INTEGER affinity."""
+"""A value that can be bound or returned. What the local engine would silently damage raises
+`ValueError` before anything is executed: integers beyond ±(2**53 - 1) (bound as floats), strings
+with NUL (cut there) or lone surrogates, NaN (becomes NULL) and infinities (a server's answer
+cannot hold them). Integers from 2**31 on come back as integers only from a column of INTEGER
+affinity."""
 
 Row = tuple[Value, ...]
 
@@ -71,8 +70,7 @@ class Statement:
 class Result:
     """`rows` of a query or of RETURNING, else `rows_affected` of a change.
 
-    `rows_affected` does not count what triggers and cascades did, and is 0 for
-    a statement that gives rows.
+    `rows_affected` leaves out triggers and cascades, and is 0 for a statement that returns rows.
     """
 
     rows: tuple[Row, ...]
@@ -85,21 +83,19 @@ class ConstraintViolated(Exception):  # noqa: N818 - a condition that callers ex
 
 
 class AnswerLost(Exception):  # noqa: N818 - a condition that callers expect and handle
-    """The batch was applied, once and durably, but its results are lost: a server
-    did it, and its answer never came. Callers read again what they need of it;
-    `apply` is for those that need nothing. Only changes raise it, never queries."""
+    """The batch was applied, once and durably, but its results are lost: the server's answer
+    never came. Callers read again what they need; `apply` is for callers that need nothing. Only
+    changes raise it, never queries."""
 
 
 class Database(Protocol):
     """A libSQL database. Safe to call from many tasks at once.
 
-    Every method raises `guest.errors.StorageError` when the engine fails
-    (locked, full, corrupt, unreachable), with the fix in its resolution, and
-    `ConstraintViolated` when a constraint does. After either, nothing of the
-    call has happened, unless the error itself says that this is not known: a
-    server that went away in the middle of a change has left that open.
-    `execute` and `batch` raise `AnswerLost` for a change on a server whose
-    answer was lost.
+    Every method raises `guest.errors.StorageError`, with a resolution, if the engine fails (locked,
+    full, corrupt, unreachable), and `ConstraintViolated` if a constraint does. Nothing of the call
+    has then happened, unless the error says that this is unknown because a server went away during
+    a change. `execute` and `batch` raise `AnswerLost` if a server made the change but its answer
+    was lost.
     """
 
     async def execute(self, sql: str, args: Sequence[Value] = ()) -> Result:
@@ -109,33 +105,31 @@ class Database(Protocol):
     async def batch(self, statements: Sequence[Statement]) -> list[Result]:
         """Run all statements in one transaction, all or nothing.
 
-        Durable when it returns. Cancelling the caller does not interrupt a
-        batch that has begun: it is then either committed or rolled back, and
-        calls made after the cancellation see which.
+        Durable when it returns. Cancelling the caller does not interrupt a batch that has begun: it
+        commits or rolls back, and later calls see the result.
         """
         ...
 
     async def checkpoint(self) -> None:
-        """Bring the main file up to date and empty the log, so that content
-        deleted before the call is in no file any more: neither in unused space nor
-        in copies that were made by themselves.
+        """Write the log back and empty it, so that text deleted before the call remains in no file:
+        neither in unused space nor in automatic copies.
 
-        Raises `StorageError` when that cannot be reached. A no-op where the
-        files are not ours to look at."""
+        Raises `StorageError` if that is impossible. Does nothing where the files are not ours.
+        """
         ...
 
     async def size_bytes(self) -> int:
-        """What the database occupies on disk, log included; 0 where unknown."""
+        """Bytes on disk, including the log; 0 if unknown."""
         ...
 
     async def close(self) -> None:
-        """Finish what has begun, release the file and its lock. Idempotent;
-        every other call fails with `StorageError` from then on."""
+        """Finish running calls, and release the file and its lock. Idempotent; every later call
+        fails with `StorageError`."""
         ...
 
 
 async def apply(database: Database, *statements: Statement) -> None:
-    """Run `statements` as one batch, for a caller who needs none of its results."""
+    """Run `statements` as one batch, for a caller that needs no results."""
     with suppress(AnswerLost):
         await database.batch(statements)
 
@@ -144,10 +138,10 @@ _REMOVED_AT_ONCE: Final = 100
 
 
 async def remove_rows(database: Database, sql: str, which: tuple[str, ...]) -> None:
-    """Remove rows slice by slice, so that other work gets its turn in between.
+    """Remove rows in slices, so that other work is not blocked.
 
-    `sql` deletes up to as many as its last argument says, and returns a row for each;
-    `which` are its arguments before that one.
+    `sql` deletes at most as many rows as its last argument says and returns one row for each;
+    `which` are its arguments before the last one.
     """
     while True:
         with suppress(AnswerLost):

@@ -1,4 +1,4 @@
-"""Carrying a change through: to its end, again where others came first, and told truly."""
+"""Helpers that carry a change to its end and report its outcome truthfully."""
 
 import asyncio
 from collections.abc import Coroutine, Iterator
@@ -13,28 +13,28 @@ _T = TypeVar("_T")
 
 
 class Background:
-    """Work that goes on to its end, even if its caller is cancelled."""
+    """Runs work to its end, even if the caller is cancelled."""
 
     def __init__(self) -> None:
         self._running: set[asyncio.Task[Any]] = set()
 
     async def run(self, work: Coroutine[Any, Any, _T]) -> _T:
-        """The result of `work`; a cancelled caller goes, and the work goes on."""
+        """Run `work` and return its result; cancelling the caller does not stop it."""
         return await asyncio.shield(self.begin(work))
 
     def begin(self, work: Coroutine[Any, Any, _T]) -> "asyncio.Task[_T]":
-        """Let `work` go on beside its caller."""
+        """Start `work` beside the caller."""
         task = asyncio.create_task(work)
         self._running.add(task)
         task.add_done_callback(self._ended)
         return task
 
     async def finish(self) -> None:
-        """Wait until everything begun has ended, well or not."""
+        """Wait until all work has ended, successfully or not."""
         await asyncio.gather(*self._running, return_exceptions=True)
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
-        """Look at the outcome too: the caller may have been cancelled meanwhile."""
+        """Retrieve the outcome: the caller may have been cancelled."""
         self._running.discard(task)
         if not task.cancelled():
             task.exception()
@@ -42,8 +42,8 @@ class Background:
 
 @contextmanager
 def change_was_made(done: str) -> Iterator[None]:
-    """What fails in the block fails after a change: its error begins with `done`, a
-    sentence, so that nobody takes the change for not made."""
+    """A failure in the block happens after a change: its error begins with the sentence `done`,
+    so that nobody believes that the change failed."""
     try:
         yield
     except StorageError as error:
@@ -53,14 +53,15 @@ def change_was_made(done: str) -> Iterator[None]:
 
 
 RETRIES: Final = 100
-"""How often a change is made again that others came before: more often than they can."""
+"""How often a change that met another one is retried: more often than others can interfere."""
 
 
 def unexplained(what: str) -> StorageError:
-    """The database keeps refusing a change that nothing forbids; `what` is a sentence."""
+    """The error for a change that the database keeps refusing without a known reason; `what` is
+    a sentence."""
     return StorageError(
         Code.INTERNAL,
         what,
-        details="the database refuses it, and nothing that is there says why",
+        details="the database refuses it, and nothing stored explains why",
         resolution="report this, with the log, as a bug",
     )

@@ -1,9 +1,8 @@
-"""Copies of a database file: made whole, and the automatic ones gone again in time.
+"""Copies of a database file, and the removal of automatic ones.
 
-An automatic copy lies beside its database and is named after why it was made:
-`memory.db.before-v2` before a migration to schema version 2, and
-`memory.db.before-restore-<time>` when a backup took its place. Such copies
-still hold what is deleted from the database later, so a deletion removes them.
+An automatic copy lies beside its database and is named after its reason: `memory.db.before-v2`
+before a migration to schema version 2, `memory.db.before-restore-<time>` before a restore. Such
+copies still hold what is deleted from the database later, so a deletion removes them.
 """
 
 import os
@@ -16,7 +15,7 @@ from typing import Final
 from guest.memory.storage import errors
 
 _KEPT: Final = 3
-"""So many copies of each kind stay beside a database."""
+"""How many copies of each kind are kept beside a database."""
 _PARTIAL: Final = ".partial"
 _INCOMING: Final = ".incoming"
 _REKEYED: Final = ".before-rekey"
@@ -24,34 +23,34 @@ _BLOCK_BYTES: Final = 1024 * 1024
 
 
 def before_migration(database: Path, version: int) -> Path:
-    """Where a copy belongs that is made before the migration to `version`."""
+    """The path of the copy made before the migration to `version`."""
     return database.with_name(f"{database.name}.before-v{version}")
 
 
 def before_restore(database: Path, time: str) -> Path:
-    """Where the database goes when a backup takes its place at `time`."""
+    """The path to which a restore moves the database at `time`."""
     return database.with_name(f"{database.name}.before-restore-{time}")
 
 
 def before_rekey(database: Path) -> Path:
-    """Where the file with the old key lies for as long as it takes to overwrite it."""
+    """The path of the file with the old key until it is overwritten."""
     return beside_of(database, _REKEYED)
 
 
 def incoming(database: Path) -> Path:
-    """Where a file is prepared that shall take the place of `database`."""
+    """The path at which a replacement of `database` is prepared."""
     return beside_of(database, _INCOMING)
 
 
 def automatic(database: Path) -> list[Path]:
-    """All automatic copies of `database`, also unfinished ones, the oldest first."""
+    """All automatic copies of `database`, including unfinished ones, oldest first."""
     start = f"{database.name}.before-"
     found = [path for path in database.parent.iterdir() if path.name.startswith(start)]
     return sorted(found, key=lambda path: path.lstat().st_mtime_ns)
 
 
 def drop_surplus(database: Path) -> None:
-    """Remove what interrupted work has left, and all but the latest copies of a kind."""
+    """Remove the remains of interrupted work, and all but the latest copies of each kind."""
     erase_leftovers(database)
     for kind in ("v", "restore-"):
         start = f"{database.name}.before-{kind}"
@@ -60,21 +59,21 @@ def drop_surplus(database: Path) -> None:
 
 
 def erase_leftovers(database: Path) -> None:
-    """Remove what interrupted work on `database` or a copy of it has left beside it."""
+    """Remove the remains of interrupted work on `database` or a copy of it."""
     for path in database.parent.iterdir():
         if path.name.startswith(f"{database.name}.") and _unfinished(path):
             erase(path)
 
 
 def beside_of(path: Path, suffix: str) -> Path:
-    """A companion of a file, such as its log with the suffix "-wal"."""
+    """The path of a companion file, such as the log with the suffix "-wal"."""
     return path.with_name(path.name + suffix)
 
 
 def replace(new: Path, database: Path, kept_as: Path) -> None:
-    """Put `new` in the place of `database` at once and durably; the old one gets a name.
+    """Put `new` in the place of `database` atomically and durably; the old file is renamed.
 
-    At every moment one of them is there, whole. Neither may be in use.
+    At every moment one of them is in place, complete. Neither may be in use.
     """
     if database.exists():
         kept_as.unlink(missing_ok=True)
@@ -93,7 +92,7 @@ def erase_automatic(database: Path) -> None:
 def erase(path: Path) -> None:
     """Overwrite a file and remove it. Raises `StorageError`.
 
-    What a drive or a file system keeps of overwritten blocks is out of reach.
+    Old blocks that a drive or a file system keeps are out of reach.
     """
     try:
         if path.lstat().st_nlink == 1:
@@ -109,14 +108,14 @@ def erase(path: Path) -> None:
 
 
 def copy(descriptor: int, target: Path) -> None:
-    """Make `target` a durable copy of an open file, readable by its owner only.
+    """Make `target` a durable copy of an open file, readable only by its owner.
 
-    Nothing is at `target` before it is complete. Raises `StorageError`.
+    `target` does not exist until it is complete. Raises `StorageError`.
     """
     size = os.fstat(descriptor).st_size
     free = shutil.disk_usage(target.parent).free
     if free < size + _BLOCK_BYTES:
-        raise errors.disk_full(target, f"it takes {size} bytes, and {free} are free")
+        raise errors.disk_full(target, f"it needs {size} bytes, and {free} are free")
     with drafted(target) as draft:
         writing = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(writing, "wb") as file:
@@ -126,9 +125,9 @@ def copy(descriptor: int, target: Path) -> None:
 
 @contextmanager
 def drafted(target: Path) -> Iterator[Path]:
-    """A path to write a file at, which becomes `target` durably and at once at the end.
+    """A path to write a file at, which atomically and durably becomes `target` at the end.
 
-    Failures of the operating system become `StorageError` and leave nothing.
+    An `OSError` becomes a `StorageError`; nothing is left then.
     """
     draft = target.with_name(target.name + _PARTIAL)
     try:
@@ -146,7 +145,7 @@ def drafted(target: Path) -> Iterator[Path]:
 
 
 def sync(path: Path) -> None:
-    """Make a file, or the names in a directory, durable."""
+    """Make a file, or a directory's entries, durable."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,9 +1,8 @@
-"""Erasing deleted text from the files, down to the last byte.
+"""Erases deleted text from the files, down to the last byte.
 
-Deleting rows is not enough. SQLite leaves copies in unused space, which
-`Database.checkpoint` overwrites. And the full-text index keeps the beginnings
-of terms as separators between its pages, also when the term itself has been
-deleted: those go when the index is rewritten.
+Deleting rows is not enough. SQLite leaves copies in unused space, which `Database.checkpoint`
+overwrites. The full-text index keeps the beginnings of terms as separators between its pages, even
+after the terms are deleted: rewriting the index removes those.
 """
 
 import asyncio
@@ -18,7 +17,7 @@ from guest.memory.storage.base import Database, Statement, apply
 log = logging.getLogger(__name__)
 
 _INDEXES: Final = (("chunks_fts", "chunks_terms"), ("conversation_fts", "conversation_terms"))
-"""Both full-text indexes, each with the table of its living terms."""
+"""Both full-text indexes, each with the table of its current terms."""
 
 _SEPARATORS_LEFT: Final = """
 SELECT COUNT(*) FROM (SELECT CAST(substr(term, 2) AS TEXT) AS start
@@ -31,14 +30,14 @@ names the index, the rest is text."""
 
 _REWRITE: Final = "INSERT INTO {index} ({index}) VALUES (?)"
 _REWRITES: Final = ("optimize", "rebuild")
-"""The quick way first; it does nothing where the index is in one piece already."""
+"""The quick way first; it does nothing if the index already is in one piece."""
 
 
 class Eraser:
-    """Carries out what a row in `erasures` asks for.
+    """Carries out the erasures that rows in `erasures` request.
 
-    An erasure goes through the whole file, so those that can wait are done together,
-    `delay_s` after the first was asked for.
+    An erasure goes through the whole file. Those that can wait are therefore done together,
+    `delay_s` after the first request.
     """
 
     def __init__(self, database: Database, *, delay_s: float = 30.0) -> None:
@@ -49,7 +48,7 @@ class Eraser:
         self._begun = False
 
     async def erase(self) -> None:
-        """Erase everything deleted so far. Raises `StorageError` if that fails."""
+        """Erase everything deleted so far. Raises `StorageError`."""
         async with self._lock:
             last = await self._number("SELECT COALESCE(MAX(rowid), 0) FROM erasures")
             for index, terms in _INDEXES:
@@ -59,13 +58,12 @@ class Eraser:
             await apply(self._database, done)
 
     def erase_soon(self) -> None:
-        """Erase later what was deleted so far; what is not erased by the end is, at the next
-        start."""
+        """Erase later what was deleted so far; at the latest at the next start."""
         if self._later is None:
             self._later = asyncio.create_task(self._erase_later(), name="memory-erasure")
 
     async def close(self) -> None:
-        """Let an erasure that has begun finish, and begin none any more. Idempotent."""
+        """Finish a running erasure and start no more. Idempotent."""
         later, self._later = self._later, None
         if later is not None:
             if not self._begun:
@@ -73,7 +71,7 @@ class Eraser:
             await asyncio.gather(later, return_exceptions=True)
 
     async def finish(self) -> None:
-        """Erase what an interrupted run has left."""
+        """Finish the erasure of an interrupted run."""
         if await self._number("SELECT COUNT(*) FROM erasures"):
             await self.erase()
 

@@ -1,4 +1,4 @@
-"""What the engine and the operating system say, as errors a person can act on."""
+"""Turns errors of the engine and the operating system into errors a person can act on."""
 
 import errno
 import os
@@ -15,7 +15,7 @@ from guest.memory.storage.base import ConstraintViolated
 
 @contextmanager
 def noticed(what: str) -> Iterator[None]:
-    """Reading `what` out of rows; whatever it trips over is damage of the database.
+    """Treat any failure while reading `what` from rows as damage of the database.
 
     Raises `StorageError` DATA_LOSS, without the content: it may be private.
     """
@@ -41,7 +41,7 @@ _FULL: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 def from_engine(error: BaseException, path: Path) -> Exception:
-    """`ConstraintViolated` or the `StorageError` for what the engine raised."""
+    """`ConstraintViolated` or the `StorageError` for an error of the engine."""
     text = str(error)
     lower = text.lower()
     if "constraint failed" in lower:
@@ -66,7 +66,7 @@ def from_engine(error: BaseException, path: Path) -> Exception:
             Code.UNAVAILABLE,
             f"the disk failed under the memory database {path}",
             details=text,
-            resolution="look for disk errors with `dmesg`, then start again",
+            resolution="check for disk errors with `dmesg`, then start again",
         )
     return StorageError(
         Code.INTERNAL,
@@ -78,7 +78,7 @@ def from_engine(error: BaseException, path: Path) -> Exception:
 
 
 def from_system(error: OSError, path: Path) -> StorageError:
-    """The `StorageError` for a file that could not be made or opened."""
+    """The `StorageError` for a file that could not be created or opened."""
     reason = error.strerror or str(error)
     return disk_full(path, reason) if error.errno in _FULL else _inaccessible(path, reason)
 
@@ -128,7 +128,8 @@ def _replace_it(path: Path) -> str:
 
 
 def _no_space_left(path: Path) -> bool:
-    """SQLite calls it an I/O error when the disk is too full for its index of the log."""
+    """Whether the disk is full: SQLite reports that as an I/O error if the log's index does not
+    fit."""
     try:
         return os.statvfs(path.parent).f_bavail * os.statvfs(path.parent).f_frsize < 64 * 1024
     except OSError:

@@ -1,6 +1,6 @@
-"""Hrana over HTTP: how a libSQL server is spoken to, one request at a time.
+"""The HTTP client for libSQL servers (the Hrana protocol), one request at a time.
 
-Every request goes to `v2/pipeline`, in a stream of its own on the server.
+Every request goes to `v2/pipeline`, in its own stream on the server.
 """
 
 import asyncio
@@ -24,8 +24,8 @@ _ECHO: Final = "SELECT ?"
 
 
 class NoAnswer(Exception):  # noqa: N818 - says what is known, not what failed
-    """No answer, or none that can be understood. With `sent` false the request has
-    not reached the server; otherwise the server may have done what it asked."""
+    """No answer, or an unintelligible one. If `sent` is false, the request has not reached the
+    server; otherwise the server may have carried it out."""
 
     def __init__(self, reason: str, *, sent: bool) -> None:
         super().__init__(reason)
@@ -33,11 +33,12 @@ class NoAnswer(Exception):  # noqa: N818 - says what is known, not what failed
 
 
 class _Stale(NoAnswer):
-    """The connection still held the answer to an earlier request; others may as well."""
+    """The connection still held the answer to an earlier request; other connections may, too."""
 
 
 class Refused(Exception):  # noqa: N818 - see above
-    """The server answered with an HTTP status that says: not done, and not to be tried again."""
+    """The server refused the request with an HTTP status: nothing was done, and retrying is
+    useless."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(f"HTTP status {status}: {reason}")
@@ -45,15 +46,14 @@ class Refused(Exception):  # noqa: N818 - see above
 
 
 class Untrusted(Exception):  # noqa: N818 - see above
-    """The server's certificate is not one to trust."""
+    """The server's certificate is not trusted."""
 
 
 class PipelineClient:
     """Sends statements to one server, in at most `_CONNECTIONS` requests at a time.
 
-    Methods raise `ServerError` for what the engine there says of a statement, in
-    which case nothing of the call has happened, and the exceptions above. `token`
-    may be replaced at any time.
+    Methods raise `ServerError` if the engine there rejects a statement (nothing of the call has
+    then happened), and the exceptions above. `token` may be replaced at any time.
     """
 
     def __init__(self, url: str, token: str, tls: ssl.SSLContext, timeout_s: float) -> None:
@@ -89,14 +89,14 @@ class PipelineClient:
         return aiohttp.ClientSession(connector=connector, timeout=self._timeout)
 
     async def _leave(self, session: aiohttp.ClientSession) -> None:
-        """Drop all connections; requests on them are lost, as in any failing network."""
+        """Drop all connections; requests on them are lost, as in any network failure."""
         if self._session is session:
             self._session = self._new_session()
         await session.close()
 
     async def _request(self, request: dict[str, Any], token: str | None) -> Any:
-        """The result of `request`, which goes there and back with a word of its own: the
-        late answer to an earlier request, left in a connection, is not taken for it."""
+        """The result of `request`. Each request carries a random word that the answer repeats,
+        so that a late answer to an earlier request is not mistaken for it."""
         word = secrets.token_hex(8)
         echo = {"type": "execute", "stmt": encoded(Statement(_ECHO, (word,)))}
         body = {"requests": [echo, request, {"type": "close"}]}
@@ -134,7 +134,7 @@ class PipelineClient:
 
 
 def _outcome(status: int, text: bytes, word: str) -> dict[str, Any]:
-    """What became of the request that went with `word`."""
+    """The result of the request that carried `word`."""
     if status != HTTPStatus.OK:
         reason = text[:300].decode("utf-8", "replace")
         if status >= 500 or status == HTTPStatus.TOO_MANY_REQUESTS:
@@ -149,7 +149,8 @@ def _outcome(status: int, text: bytes, word: str) -> dict[str, Any]:
 
 
 def _steps(statements: Sequence[Statement], begin: str) -> list[dict[str, Any]]:
-    """Each step runs only if the one before it did; what is not committed is undone."""
+    """Steps that each run only if the previous one succeeded; without COMMIT they are rolled
+    back."""
     before = map(Statement, ("PRAGMA foreign_keys = ON", begin))
     steps: list[dict[str, Any]] = []
     for statement in (*before, *statements, Statement("COMMIT")):
@@ -174,7 +175,7 @@ def _decoded_steps(response: Any, count: int) -> list[Result]:
 
 
 def _understood(read: Callable[..., Any], *answer: Any) -> Any:
-    """What `read` makes of an answer; one that it does not understand is none."""
+    """Parse an answer with `read`; one that cannot be parsed counts as no answer."""
     try:
         return read(*answer)
     except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:

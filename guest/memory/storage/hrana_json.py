@@ -1,9 +1,9 @@
-"""Statements and results as the JSON of Hrana, by `libsql-client`.
+"""Encodes statements and decodes results as Hrana's JSON, with `libsql-client`.
 
-The only module that uses that library, and only its encoding: its own HTTP client speaks
-paths that servers have dropped and keeps one token for ever, so `hrana` sends the
-requests. It comes with the extra `remote`: it also depends on a documentation theme,
-which a memory in a file must not bring along.
+The only module that uses that library, and only its encoding: its HTTP client uses paths that
+servers have dropped and cannot change its token, so `hrana` sends the requests. It is part of the
+extra `remote` because it depends on a documentation theme, which a memory in a file should not
+need.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ from guest.memory.storage.base import Result, Statement
 
 
 class ServerError(Exception):
-    """What the engine on the server says of a statement."""
+    """An error that the engine on the server reports for a statement."""
 
     def __init__(self, explanation: str, code: str) -> None:
         super().__init__(f"{explanation} ({code})")
@@ -28,10 +28,11 @@ def encoded(statement: Statement) -> dict[str, Any]:
 
 
 def decoded(proto: Any) -> Result:
-    """The rows of a query, or how many rows a change has changed.
+    """The rows of a query, or the number of rows that a change affected.
 
     Raises:
-        ValueError: It is no result, as do `LookupError`, `TypeError` and `AttributeError`.
+        ValueError: It is not a result; `LookupError`, `TypeError` and `AttributeError` mean the
+            same.
     """
     try:
         found = _result_set_from_proto(proto)
@@ -43,6 +44,6 @@ def decoded(proto: Any) -> Result:
 
 
 def error_of(proto: Any) -> ServerError:
-    """An error that the server has answered with. Raises as `decoded` does."""
+    """Decode an error that the server answered with. Raises like `decoded`."""
     error = _error_from_proto(proto)
     return ServerError(error.explanation, error.code)

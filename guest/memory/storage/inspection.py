@@ -1,7 +1,7 @@
-"""Looking a database file through before anything relies on it.
+"""Checks a whole database file before anything relies on it.
 
-The engine holds Python's global lock for as long as its checks take, seconds for
-a large memory, so a guest that serves has them done by a process of their own.
+The engine holds Python's global lock during its checks, seconds for a large memory, so a running
+guest uses a separate process.
 """
 
 import asyncio
@@ -26,7 +26,7 @@ _INDEXES: Final = ("chunks_fts", "conversation_fts")
 
 @dataclass(frozen=True)
 class Inspection:
-    """What a whole file holds."""
+    """The contents of a whole file."""
 
     schema_version: int
     notes: int
@@ -35,10 +35,10 @@ class Inspection:
 
 
 def inspect(path: Path, key: str) -> Inspection:
-    """Check every page, index and reference of a memory file that nobody uses.
+    """Check every page, index and reference of a memory file that is not in use.
 
-    Takes about a second per 100 MB. Raises `StorageError`: DATA_LOSS where
-    something is damaged or it is no memory, else as opening a database does.
+    Takes about a second per 100 MB. Raises `StorageError`: DATA_LOSS if something is damaged or the
+    file is not a memory, else as for opening a database.
     """
     connection = connect(path, key)
     try:
@@ -53,7 +53,7 @@ def inspect(path: Path, key: str) -> Inspection:
 
 
 async def inspect_apart(path: Path, key: str) -> Inspection:
-    """`inspect` in a process of its own; the key reaches it by its standard input."""
+    """Run `inspect` in a separate process, which gets the key on its standard input."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
@@ -70,7 +70,7 @@ async def inspect_apart(path: Path, key: str) -> Inspection:
         raise StorageError(
             Code.INTERNAL,
             "a copy of the memory could not be checked",
-            details=f"the process that does it ended with status {process.returncode}",
+            details=f"the process that checks it ended with status {process.returncode}",
             resolution="try again; if it happens again, report this, with the log, as a bug",
         )
     answer: dict[str, Any] = json.loads(output)
@@ -82,12 +82,12 @@ async def inspect_apart(path: Path, key: str) -> Inspection:
 def _inspect(connection: Any) -> Inspection:
     tables = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
     if missing := {"memory_migrations", "notes", "sessions"} - {name for (name,) in tables}:
-        raise _damaged(f"it is no memory: it has no table {sorted(missing)[0]}")
+        raise _damaged(f"it is not a memory: it has no table {sorted(missing)[0]}")
     problems = connection.execute("PRAGMA integrity_check(1)").fetchall()
     if problems != [("ok",)]:
         raise _damaged(str(problems[0][0]))
     if connection.execute("PRAGMA foreign_key_check").fetchall():
-        raise _damaged("rows refer to others that are not there")
+        raise _damaged("rows refer to others that do not exist")
     for index in _INDEXES:
         check = f"INSERT INTO {index} ({index}, rank) VALUES ('integrity-check', 1)"  # noqa: S608
         connection.execute(check)

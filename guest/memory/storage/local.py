@@ -1,4 +1,4 @@
-"""A libSQL database in a file of this machine, on one thread of its own."""
+"""A libSQL database in a local file, on a thread of its own."""
 
 import asyncio
 import fcntl
@@ -24,7 +24,7 @@ from guest.memory.storage.base import Result, Statement, Value
 
 
 class FileOwner:
-    """Holds `<database>.lock`; a second owner, in this process too, is refused."""
+    """Holds `<database>.lock`; a second owner, even in the same process, is refused."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self._path = path
@@ -32,9 +32,9 @@ class FileOwner:
 
     @classmethod
     def acquire(cls, database: Path) -> "FileOwner":
-        """Become the owner, also after an owner that was killed.
+        """Become the owner; the lock of a killed owner is no obstacle.
 
-        Raises `StorageError`: FAILED_PRECONDITION where there is one.
+        Raises `StorageError` FAILED_PRECONDITION if there is another owner.
         """
         path = database.with_name(database.name + ".lock")
         while True:
@@ -45,7 +45,7 @@ class FileOwner:
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 if not _is_at(descriptor, path):
-                    os.close(descriptor)  # the owner before us removed it while we waited
+                    os.close(descriptor)  # the previous owner removed it while we waited
                     continue
                 os.ftruncate(descriptor, 0)
                 os.write(descriptor, b"%d\n" % os.getpid())
@@ -95,16 +95,16 @@ _PRAGMAS: Final = (
 _PLAIN_MAGIC: Final = b"SQLite format 3\0"
 _HEADER_BYTES: Final = 24
 _FRACTIONS: Final = b"\x40\x20\x20"
-"""Bytes 21 to 23 of every SQLite file, which encryption leaves as they are."""
+"""Bytes 21 to 23 of every SQLite file, which encryption leaves unchanged."""
 
 
 @lru_cache(maxsize=4)
 def derive(key: str) -> str:
-    """What the engine is given for the operator's key: always 32 characters.
+    """Derive the engine's passphrase of exactly 32 characters from the operator's key.
 
-    The engine pads or cuts its passphrases to 32 bytes and hashes them quickly,
-    so a longer key would count in part and a weak one would be guessed in no
-    time. There is no place in the file for a salt; ours only sets these keys apart.
+    The engine pads or cuts passphrases to 32 bytes and hashes them quickly: part of a longer key
+    would not count, and a weak one could be guessed quickly. The file has no place for a salt; ours
+    only separates these keys from other uses.
     """
     if not key:
         return ""
@@ -113,9 +113,9 @@ def derive(key: str) -> str:
 
 
 def connect(path: Path, key: str) -> Any:
-    """A connection to the file at `path`, which exists, in WAL mode.
+    """Connect to the existing file at `path`, in WAL mode.
 
-    Raises `StorageError`; a file that `key` does not fit is left untouched.
+    Raises `StorageError`; a file that `key` does not open is left untouched.
     """
     passphrase = derive(key)
     check_key(path, passphrase)
@@ -137,14 +137,14 @@ def connect(path: Path, key: str) -> Any:
 
 
 def engine(database: str, passphrase: str) -> Any:
-    """A bare connection; nothing of the file has been read yet."""
+    """A bare connection; nothing has been read from the file yet."""
     if not passphrase:
         return libsql.connect(database, isolation_level=None)
     return libsql.connect(database, isolation_level=None, encryption_key=passphrase)
 
 
 def connect_apart(path: Path, key: str) -> Any:
-    """A connection that only reads the file itself and leaves nothing beside it."""
+    """A connection that reads only the file itself and leaves nothing beside it."""
     return _apart(path, derive(key))
 
 
@@ -153,9 +153,9 @@ def _apart(path: Path, passphrase: str) -> Any:
 
 
 def check_key(path: Path, passphrase: str) -> None:
-    """Raise `StorageError` where the file at `path` cannot be read with `passphrase`.
+    """Raise `StorageError` if `passphrase` does not open the file at `path`.
 
-    Opens and closes the file: never while this process has it open.
+    Opens and closes the file: never call it while this process has the file open.
     """
     with path.open("rb") as file:
         header = file.read(_HEADER_BYTES)
@@ -167,7 +167,7 @@ def check_key(path: Path, passphrase: str) -> None:
     except BaseException as error:
         if "file is not a database" in str(error):
             raise _unreadable(path, header, keyed=bool(passphrase)) from None
-        # other damage is for the real opening to meet: the log may repair it
+        # opening reports other damage: the log may repair it
     finally:
         connection.close()
 
@@ -207,7 +207,7 @@ _FIRST_PAGE_HEADER: Final = 100
 
 
 def zero_gaps(connection: Any, first: int, last: int) -> int:
-    """Zero the unused space of pages `first` to `last`; how many pages held something.
+    """Zero the unused space of pages `first` to `last`; returns how many pages were not clean.
 
     Runs inside the caller's transaction.
     """
@@ -227,10 +227,10 @@ def zero_gaps(connection: Any, first: int, last: int) -> int:
 
 
 def _gap(number: int, page: bytes) -> tuple[int, int]:
-    """Where the unallocated space of a b-tree page lies; empty for other pages.
+    """The unallocated space of a b-tree page; empty for other pages.
 
-    An overflow page starts with the number of the next one and a free page is
-    zero already; neither has a b-tree page's type in its first byte.
+    An overflow page starts with the next page's number and a free page is already zero; neither has
+    a b-tree page's type in its first byte.
     """
     header = _FIRST_PAGE_HEADER if number == 1 else 0
     kind = page[header]
@@ -244,13 +244,13 @@ def _gap(number: int, page: bytes) -> tuple[int, int]:
 log = logging.getLogger(__name__)
 
 _SCRUB_PAGES: Final = 256
-"""Pages per slice, so that other work gets its turn every few milliseconds."""
+"""Pages per slice of a few milliseconds, so that other work is not blocked."""
 
 _T = TypeVar("_T")
 
 
 class LocalDatabase:
-    """The `Database` of one file. Open it with `open`."""
+    """The `Database` of one file. Opened with `open`."""
 
     def __init__(self, file: "_File", executor: ThreadPoolExecutor) -> None:
         self.path = file.path
@@ -263,12 +263,14 @@ class LocalDatabase:
 
     @classmethod
     async def open(cls, path: Path, key: str = "") -> "LocalDatabase":
-        """Open the database at `path`, or make an empty one with mode 0600.
+        """Open the database at `path`, or create an empty one with mode 0600.
 
-        With `key` everything in its files is encrypted. Raises `StorageError`:
-        FAILED_PRECONDITION where another process owns it, `key` does not fit it
-        or it cannot be opened, DATA_LOSS where it is no database,
-        RESOURCE_EXHAUSTED on a full disk.
+        With `key`, all its files are encrypted.
+
+        Raises:
+            StorageError: FAILED_PRECONDITION if another process owns it, `key` does not open it or
+                it cannot be opened; DATA_LOSS if it is not a database; RESOURCE_EXHAUSTED on a full
+                disk.
         """
         executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="memory-database")
         opening = asyncio.get_running_loop().run_in_executor(executor, _File.open, path, key)
@@ -304,9 +306,8 @@ class LocalDatabase:
     async def copy_to(self, target: Path) -> None:
         """Make `target` a durable copy of everything stored so far, under the same key.
 
-        The database stays in use meanwhile; changes go to its log. Raises
-        `StorageError` and leaves nothing then, as on a full disk. Goes on to its
-        end even if the caller is cancelled.
+        The database stays in use; changes go to its log. Continues even if the caller is cancelled.
+        Raises `StorageError`, as on a full disk, and then leaves no file.
         """
         copying = asyncio.ensure_future(self._copy_to(target))
         self._copyings.add(copying)
@@ -355,14 +356,14 @@ class LocalDatabase:
         loop: asyncio.AbstractEventLoop,
         future: "asyncio.Future[_T]",
     ) -> None:
-        """Do `work` and tell the waiting task, if there still is one."""
+        """Do `work` and tell the waiting task, if it still exists."""
         try:
             outcome = partial(_succeed, future, work())
-        except BaseException as error:  # the binding's panics are no Exception
+        except BaseException as error:  # the binding's panics are not an Exception
             failure = errors.from_engine(error, self.path)
             failure.__cause__ = error
             outcome = partial(_fail, future, failure)
-        with suppress(RuntimeError):  # the loop has ended meanwhile
+        with suppress(RuntimeError):  # the loop is closed by now
             loop.call_soon_threadsafe(outcome)
 
 
@@ -377,7 +378,7 @@ def _fail(future: "asyncio.Future[_T]", failure: Exception) -> None:
 
 
 class _File:
-    """The connection and the ownership behind it, all used on one thread only."""
+    """The connection and the ownership of its file, used on one thread only."""
 
     def __init__(self, path: Path, owner: FileOwner, descriptor: int, engine: Any) -> None:
         self.path = path
@@ -416,7 +417,7 @@ class _File:
             raise ValueError("the log is locked: another program is reading it")
 
     def freeze(self) -> None:
-        """Bring the main file up to date, and let it stay so until `thaw`."""
+        """Write the log back into the main file, which then does not change until `thaw`."""
         self.execute(Statement("PRAGMA wal_autocheckpoint = 0"))
         self.empty_log()
 
@@ -446,9 +447,9 @@ class _File:
 
 
 def _make_private(path: Path) -> int:
-    """Make the file, or take others' access away; the log inherits its mode.
+    """Create the file, or remove others' access to it; the log inherits its mode.
 
-    The descriptor must stay open for as long as the engine has the file open.
+    The descriptor must stay open as long as the engine has the file open.
     """
     try:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NONBLOCK, 0o600)
@@ -465,7 +466,7 @@ def _make_private(path: Path) -> int:
 
 
 def _abandon(executor: ThreadPoolExecutor, opening: "asyncio.Future[_File]") -> None:
-    """Close what was opened after its caller had been cancelled."""
+    """Close a file whose opening finished after its caller was cancelled."""
     if not opening.cancelled() and opening.exception() is None:
         executor.submit(opening.result().close)
     executor.shutdown(wait=False)

@@ -1,8 +1,8 @@
-"""Bringing a database file from one key to another, or to none.
+"""Changes the key of a database file, or removes it.
 
-A new file is made beside the old one, compared with it page by page, and put in
-its place at once. The old one is then overwritten and removed; what a drive or
-a file system keeps of overwritten blocks is out of reach.
+A new file is made beside the old one, compared with it page by page, and put in its place
+atomically. The old one is then overwritten and removed; old blocks that a drive or a file system
+keeps are out of reach.
 """
 
 import os
@@ -18,11 +18,11 @@ from guest.memory.storage.local import check_key, connect, connect_apart, derive
 
 _PAGES: Final = 256
 _CHANGING: Final = ((18, 20), (24, 28), (92, 100))
-"""What of the first page is not content: the journal's kind and counters of changes."""
+"""Bytes of the first page that are not content: the kind of journal and change counters."""
 
 
 def fits(path: Path, key: str) -> bool:
-    """Whether `key` opens the file at `path`, which nobody may have open."""
+    """Whether `key` opens the file at `path`, which must not be in use."""
     try:
         check_key(path, derive(key))
     except StorageError:
@@ -31,10 +31,10 @@ def fits(path: Path, key: str) -> bool:
 
 
 def rekey(path: Path, from_key: str, to_key: str) -> None:
-    """Replace the file at `path`, which nobody has open, by one under `to_key`.
+    """Re-encrypt the file at `path`, which must not be in use, under `to_key`.
 
-    A crash at any moment leaves the one or the other. Raises `StorageError`;
-    the file is then as it was.
+    After a crash, either the old or the new file is in place. Raises `StorageError` with the file
+    unchanged.
     """
     try:
         copies.erase_leftovers(path)
@@ -51,9 +51,9 @@ def rekey(path: Path, from_key: str, to_key: str) -> None:
 
 
 def copy_under(source: Path, source_key: str, target: Path, key: str) -> None:
-    """Make `target` a checked copy of `source` under another key, mode 0600.
+    """Make `target` a verified copy of `source` under another key, mode 0600.
 
-    Raises `StorageError`, and leaves nothing then.
+    Raises `StorageError` and then leaves no file.
     """
     descriptor = os.open(source, os.O_RDONLY)
     try:
@@ -73,7 +73,7 @@ def copy_under(source: Path, source_key: str, target: Path, key: str) -> None:
 def _change_key(path: Path, from_key: str, to_key: str) -> None:
     connection = engine(str(path), derive(from_key))
     try:
-        for mode in ("DELETE", "OFF"):  # a draft that fails is thrown away, and needs no journal
+        for mode in ("DELETE", "OFF"):  # a failed draft is deleted, so it needs no journal
             connection.execute(f"PRAGMA journal_mode = {mode}").fetchall()
         connection.execute(f"PRAGMA rekey = '{derive(to_key)}'").fetchall()
     except BaseException as error:
@@ -84,7 +84,7 @@ def _change_key(path: Path, from_key: str, to_key: str) -> None:
 
 
 def _compare(source: Path, source_key: str, target: Path, key: str) -> None:
-    """Raise `StorageError` unless both files hold the same pages."""
+    """Raise `StorageError` unless both files have the same pages."""
     old, new = connect_apart(source, source_key), connect_apart(target, key)
     try:
         for first in range(1, _pages(old) + 1, _PAGES):

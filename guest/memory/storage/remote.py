@@ -1,4 +1,4 @@
-"""A libSQL database on a server: sqld, or Turso."""
+"""A libSQL database on a server: sqld or Turso."""
 
 import asyncio
 import logging
@@ -23,7 +23,7 @@ from guest.memory.storage.hrana_json import ServerError
 
 
 def from_any(error: Exception, where: str) -> ConstraintViolated | StorageError:
-    """The error of a call of which nothing has happened."""
+    """The error for a call of which nothing has happened."""
     match error:
         case ServerError():
             return from_server(error, where)
@@ -38,12 +38,12 @@ def from_any(error: Exception, where: str) -> ConstraintViolated | StorageError:
 def of_change(
     error: Exception, where: str, *, maybe_done: bool
 ) -> ConstraintViolated | StorageError:
-    """The error of a change, which with `maybe_done` the server may have made."""
+    """The error for a change; with `maybe_done`, the server may have made it."""
     return _unknown(error, where) if maybe_done else from_any(error, where)
 
 
 def from_server(error: ServerError, where: str) -> ConstraintViolated | StorageError:
-    """`ConstraintViolated` or the `StorageError` for what the engine there says."""
+    """`ConstraintViolated` or the `StorageError` for an error of the server's engine."""
     text = str(error)
     lower = text.lower()
     if "constraint failed" in lower:
@@ -60,7 +60,7 @@ def from_server(error: ServerError, where: str) -> ConstraintViolated | StorageE
             Code.UNAVAILABLE,
             f"the memory on {where} is busy",
             details=f"{text}; nothing of this change was stored",
-            resolution="try again; if it stays, look for another program that keeps a "
+            resolution="try again; if it persists, look for another program that keeps a "
             "transaction open there",
         )
     if "malformed" in lower or "not a database" in lower:
@@ -75,7 +75,7 @@ def from_server(error: ServerError, where: str) -> ConstraintViolated | StorageE
             Code.FAILED_PRECONDITION,
             f"the memory on {where} cannot be written to",
             details=text,
-            resolution="look at that server's disk, and whether it is a replica",
+            resolution="check that server's disk, and whether it is a replica",
         )
     return StorageError(
         Code.INTERNAL,
@@ -86,13 +86,13 @@ def from_server(error: ServerError, where: str) -> ConstraintViolated | StorageE
 
 
 def is_busy(error: ServerError) -> bool:
-    """Whether the engine did nothing because of somebody else's transaction."""
+    """Whether the engine did nothing because of another transaction."""
     text = str(error).lower()
     return "is locked" in text or "busy" in text or "transaction timed-out" in text
 
 
 def _refused(error: Refused, where: str) -> StorageError:
-    """The server answered, and will not do it for us."""
+    """The error for an answer with which the server refuses the request."""
     if error.status in (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN):
         code = Code.UNAUTHENTICATED
         if error.status == HTTPStatus.FORBIDDEN:
@@ -109,7 +109,7 @@ def _refused(error: Refused, where: str) -> StorageError:
             Code.FAILED_PRECONDITION,
             f"there is no memory at {where}",
             details=f"{error}; a server also says this where the token is for another database",
-            resolution="create the database (in sqld: the namespace) on that server, or mend "
+            resolution="create the database (in sqld: the namespace) on that server, or correct "
             "memory.remote_url; for another token: runner memory token",
         )
     return StorageError(
@@ -135,8 +135,8 @@ def _unreachable(error: Exception, where: str) -> StorageError:
         Code.UNAVAILABLE,
         f"the memory server {where} cannot be reached",
         details=f"{error}{NOTHING_CHANGED}",
-        resolution="look whether it runs and whether this machine reaches it; memory "
-        "continues by itself as soon as it does",
+        resolution="check that it runs and that this machine reaches it; memory then "
+        "continues by itself",
     )
 
 
@@ -167,7 +167,7 @@ _KEY: Final = "INSERT INTO batches (key, applied_at) VALUES (?, unixepoch())"
 _VOID: Final = """
 INSERT INTO batches (key, applied_at) VALUES (?, -unixepoch()) ON CONFLICT (key) DO NOTHING
 """
-"""Keeps a key for a batch that must not be applied; its time is negative."""
+"""Reserves a key for a batch that must not be applied; its time is negative."""
 
 _PRUNE: Final = "DELETE FROM batches WHERE abs(applied_at) < unixepoch() - 86400"
 _IS_APPLIED: Final = "SELECT applied_at > 0 FROM batches WHERE key = ?"
@@ -182,7 +182,7 @@ _T = TypeVar("_T")
 
 
 class RemoteDatabase:
-    """The `Database` of one user on a server. Open it with `open`."""
+    """The `Database` of one user on a server. Opened with `open`."""
 
     def __init__(self, client: PipelineClient, where: str, timeout_s: float) -> None:
         self._client = client
@@ -195,10 +195,10 @@ class RemoteDatabase:
 
     @classmethod
     async def open(cls, config: RemoteConfig) -> "RemoteDatabase":
-        """A database on a server, which may be away: it is asked nothing yet.
+        """A database on a server, which may be away; nothing is sent yet.
 
-        A request gets `timeout_s`; a call that is repeated takes up to twice that.
-        Raises `StorageError` INVALID_ARGUMENT for certificates that are none.
+        A request may take `timeout_s`, a repeated call up to twice that. Raises `StorageError`
+        INVALID_ARGUMENT for invalid certificates.
         """
         client = PipelineClient(
             config.url, config.auth_token, _trust(config.ca_pem), config.timeout_s
@@ -220,8 +220,7 @@ class RemoteDatabase:
         return await self._run(partial(self._change, statements), to_its_end=True)
 
     async def checkpoint(self) -> None:
-        """Nothing: when a server writes its log back, and what it overwrites, is its own
-        affair."""
+        """Nothing to do: the server decides when to write its log back and what it overwrites."""
 
     async def size_bytes(self) -> int:
         try:
@@ -229,15 +228,15 @@ class RemoteDatabase:
         except StorageError as error:
             if error.code != Code.INTERNAL:
                 raise
-            return 0  # a server that does not tell
+            return 0  # the server does not tell
         size = result.rows[0][0]
         assert isinstance(size, int)
         return size
 
     async def set_token(self, token: str) -> None:
-        """Use another token from now on, once the server has let it write.
+        """Switch to another token, once the server allows writing with it.
 
-        Raises `StorageError`; the token before stays in use then.
+        Raises `StorageError`; the old token then stays in use.
         """
         await self._run(partial(self._prove, token))
         self._client.token = token
@@ -259,14 +258,14 @@ class RemoteDatabase:
         return await self._reading(partial(self._client.transaction, statements, "BEGIN"))
 
     async def _prove(self, token: str) -> None:
-        """Change nothing in a way for which a server asks for the right to write."""
+        """Send a change without effect, for which a server requires the right to write."""
         change = (Statement("DELETE FROM batches WHERE key = ''"),)
         try:
             await self._reading(
                 partial(self._client.transaction, change, "BEGIN IMMEDIATE", token=token)
             )
         except StorageError as error:
-            if "no such table: batches" not in error.details:  # a new store: it was let in
+            if "no such table: batches" not in error.details:  # a new store: the token was accepted
                 raise
 
     async def _reading(self, ask: Callable[[], Awaitable[_T]]) -> _T:
@@ -303,8 +302,8 @@ class RemoteDatabase:
             raise of_change(error, self._where, maybe_done=maybe_done) from None
 
     async def _change_unkeyed(self, statements: Sequence[Statement]) -> list[Result]:
-        """Where the table of keys does not exist yet; asked once, for nothing would tell
-        whether it has been done."""
+        """Change a store that has no table of keys yet. Sent only once, since nothing would tell
+        whether it was done."""
         try:
             return await self._client.transaction(statements, "BEGIN IMMEDIATE")
         except _FAILURES as error:
@@ -312,8 +311,8 @@ class RemoteDatabase:
             raise of_change(error, self._where, maybe_done=maybe_done) from None
 
     async def _is_done(self, key: str) -> bool:
-        """Whether the batch of `key` has been applied; if not, it never will be, even if
-        a request that was thought lost arrives after all."""
+        """Whether the batch of `key` was applied; if not, it never will be, even if a request
+        that seemed lost still arrives."""
         settle = (Statement(_VOID, (key,)), Statement(_IS_APPLIED, (key,)))
         try:
             results = await self._repeat(
@@ -324,8 +323,8 @@ class RemoteDatabase:
         return bool(results[1].rows[0][0])
 
     async def _repeat(self, ask: Callable[[], Awaitable[_T]]) -> _T:
-        """Ask until there is an answer; after waits of random length, so that many who
-        lost the same server do not come back all at once."""
+        """Ask until there is an answer. The waits are random, so that many clients of one server
+        do not return all at once."""
         loop = asyncio.get_running_loop()
         until = loop.time() + self._timeout_s
         attempt, wait_s = 1, _FIRST_WAIT_S
@@ -344,8 +343,8 @@ class RemoteDatabase:
     async def _run(
         self, work: Callable[[], Coroutine[Any, Any, _T]], *, to_its_end: bool = False
     ) -> _T:
-        """Do `work`; with `to_its_end` also if the caller is cancelled, and whoever calls
-        afterwards then waits for it."""
+        """Do `work`; with `to_its_end` even if the caller is cancelled, and later calls then
+        wait for it."""
         if self._closing is not None:
             raise closed(self._where)
         task = asyncio.create_task(_after(frozenset(self._abandoned), work))
@@ -362,13 +361,13 @@ class RemoteDatabase:
             raise
 
     def _forget_abandoned(self, task: asyncio.Task[Any]) -> None:
-        """Look at the outcome too: nobody else does any more."""
+        """Retrieve the outcome: nobody else will."""
         self._abandoned.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
-            log.info("a change whose caller had gone did not succeed: %s", error)
+            log.info("a change whose caller was cancelled failed: %s", error)
 
     def _pruning(self) -> tuple[Statement, ...]:
-        """Now and then a statement that removes keys nobody can ask for any more."""
+        """From time to time, a statement that removes keys that nobody can ask for any more."""
         now = asyncio.get_running_loop().time()
         if now < self._prune_at:
             return ()
@@ -377,7 +376,7 @@ class RemoteDatabase:
 
 
 def is_query(sql: str) -> bool:
-    """Whether `sql` changes nothing for certain, so that it may be run again."""
+    """Whether `sql` certainly changes nothing, so that it may be repeated."""
     if _WITH.match(sql):
         return not _WRITE.search(sql)
     return bool(_READ.match(sql))
@@ -392,7 +391,7 @@ async def _after(
 
 
 def _trust(ca_pem: str) -> ssl.SSLContext:
-    """The system's authorities, and those of `ca_pem`."""
+    """A TLS context that trusts the system's authorities and those of `ca_pem`."""
     context = ssl.create_default_context()
     if ca_pem:
         try:

@@ -24,7 +24,7 @@ SELECT (SELECT COUNT(*) FROM notes WHERE namespace = ?1 AND superseded_by IS NUL
 
 
 async def statistics(database: Database, user: User, model_id: str) -> Statistics:
-    """What one user's memory holds; vectors only of `model_id`, if that is known."""
+    """Counts of one user's memory; vectors only of `model_id`, if given."""
     passages = json.dumps(user.namespaces)
     result = await database.execute(_COUNT, (user.notes, passages, user.id, model_id))
     counts = cast("tuple[Any, ...]", result.rows[0])

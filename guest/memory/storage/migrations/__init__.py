@@ -43,16 +43,16 @@ _RECORD = "INSERT INTO memory_migrations (version, name, applied_at) VALUES (?, 
 
 
 async def migrate(database: Database, migrations: Sequence[Migration] = MIGRATIONS) -> int:
-    """Bring the schema up to date.
+    """Migrate the schema to the current version.
 
-    Idempotent. An interrupted migration has changed nothing. Where none is pending,
-    nothing is written: on a server, writes wait for each other.
+    Idempotent. An interrupted migration has changed nothing. If none is pending, nothing is
+    written: on a server, writes wait for each other.
 
     Returns:
         The schema's version.
 
     Raises:
-        StorageError: DATA_LOSS where the schema is newer than this program.
+        StorageError: DATA_LOSS if the schema is newer than this program.
     """
     known = migrations[-1].version
     while True:
@@ -73,7 +73,7 @@ async def migrate(database: Database, migrations: Sequence[Migration] = MIGRATIO
 
 
 async def found_version(database: Database) -> int:
-    """The `schema_version` of a database that may have no history yet."""
+    """The `schema_version` of a database that may have no history table yet."""
     history = "SELECT 1 FROM sqlite_schema WHERE name = 'memory_migrations'"
     return await schema_version(database) if (await database.execute(history)).rows else 0
 
