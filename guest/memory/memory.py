@@ -143,7 +143,9 @@ class Memory:
         return Updated(note, await self._writer.similar(note, embedded, origin.session_id))
 
     async def delete(self, note_id: str, origin: Origin | None = None) -> None:
-        """Remove a note with its versions, passages and vectors, and erase every byte.
+        """Remove a note with its versions, passages and vectors, and erase every byte of its text.
+
+        Its id stays in the receipts of the turns that changed it.
 
         The removal is verified. Raises `NoteNotFound`. A `StorageError` after the removal says so;
         the erasure is then finished by the next deletion or at the next start.

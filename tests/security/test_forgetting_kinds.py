@@ -66,6 +66,21 @@ async def forget_by_undoing(memory: Memory, note_id: str) -> None:
     assert done == ["current_again", "restored", "restored", "forgotten"]
 
 
+async def tables_that_name(memory: Memory, note_id: str) -> set[str]:
+    """The tables in which some column holds this id."""
+    database = memory.store.database
+    columns = await database.execute(
+        "SELECT tables.name, columns.name FROM sqlite_schema AS tables "
+        "JOIN pragma_table_info(tables.name) AS columns WHERE tables.type = 'table'"
+    )
+    found = set()
+    for table, column in columns.rows:
+        sql = f'SELECT COUNT(*) FROM "{table}" WHERE "{column}" = ?'
+        if (await database.execute(sql, (note_id,))).rows[0][0]:
+            found.add(str(table))
+    return found
+
+
 @pytest.mark.parametrize("key", ["", KEY])
 @pytest.mark.parametrize("forget", [forget_by_deleting, forget_by_clearing, forget_by_undoing])
 async def test_a_keyed_note_is_gone_with_all_that_was_known_of_it(
@@ -88,14 +103,16 @@ async def test_a_keyed_note_is_gone_with_all_that_was_known_of_it(
             "UPDATE notes SET rationale = '', tags = '[]' WHERE key IS NULL"
         )
         words = [b"zephyrin", b"byzantium", b"heliotrope", b"cochineal", b"tagquark"]
-        words += [b"obsidian", b"xylophone", b"quixotry", note.note_id.encode()]
+        words += [b"obsidian", b"xylophone", b"quixotry"]
         content = await bytes_of(memory, path, key)
         assert [word for word in words if word not in content] == [], "the test would see nothing"
 
+        assert "notes" in await tables_that_name(memory, note.note_id)
         await forget(memory, note.note_id)
 
         content = await bytes_of(memory, path, key)
         assert [word for word in words if word in content] == []
+        assert await tables_that_name(memory, note.note_id) <= {"receipts"}
         assert b"garden" in content
         assert await used(memory) == before
         assert await memory.keyed.activity(datetime.now(UTC).date()) == []
@@ -138,7 +155,6 @@ async def test_a_session_takes_the_notes_with_it_that_only_it_sees(path: Path, k
         await embedded(memory, (await memory.statistics()).passages)
         assert (await memory.search("heliotrope", only=Only("gone"))).hits
         words = [b"zephyrin", b"byzantium", b"heliotrope", b"obsidian", b"tagquark", b"quixotry"]
-        words += [first.encode(), second.encode()]
         content = await bytes_of(memory, path, key)
         assert [word for word in words if word not in content] == [], "the test would see nothing"
         await memory.update(beside, "roses in may", [], ORIGIN)
@@ -149,6 +165,8 @@ async def test_a_session_takes_the_notes_with_it_that_only_it_sees(path: Path, k
         await memory.delete(beside)
         content = await bytes_of(memory, path, key)
         assert [word for word in words if word in content] == []
+        for note_id in (first, second):
+            assert await tables_that_name(memory, note_id) <= {"receipts"}
         assert (await memory.get(everywhere.note_id)).superseded is None
         orphan = (await memory.get(replaced.note_id)).superseded
         assert orphan is not None
