@@ -1,28 +1,28 @@
-"""What goes wrong on the host, by what the operator has to mend.
+"""Errors on the host, by what the operator has to fix.
 
 WireError
 └── RunnerError
     ├── ConfigError       runner.toml, the environment, the command line, credentials
     ├── WorkspaceError    a user id, a workspace, the runtime directory, a database's place
-    ├── TierError         a tier cannot give what was asked, or a guest does not start in it
-    └── HostError         the running host: another one is there, none is, it does not answer
+    ├── TierError         a tier cannot do what was asked, or a guest does not start in it
+    └── HostError         the running host: another one runs, none runs, it does not answer
 
-A guest's own start-up failure is passed on as the `WireError` it logged.
+If a guest itself fails to start, the `WireError` that it logged is passed on.
 """
 
 from wire.errors import WireError
 
 
 class RunnerError(WireError):
-    """A failure on the host, outside every guest."""
+    """An error on the host, outside all guests."""
 
 
 class ConfigError(RunnerError):
-    """A setting that cannot be used; names the key, the value and where it came from."""
+    """An unusable setting. Names the key, the value and where it was set."""
 
 
 class WorkspaceError(RunnerError):
-    """Directories that cannot be used as they are; nothing was created or changed."""
+    """Directories are unusable as they are; nothing was created or changed."""
 
 
 class TierError(RunnerError):

@@ -29,9 +29,9 @@ _TAIL_MAX = 64 * 1024 * 1024
 
 
 def open_for_append(path: Path) -> int:
-    """A descriptor that appends to `path`, rotated first where it has grown large.
+    """Open `path` for appending and return the descriptor; rotate it first if it is large.
 
-    Raises `WorkspaceError` where `path` is no plain file or not writable.
+    Raises `WorkspaceError` if `path` is not a plain file or not writable.
     """
     try:
         if path.lstat().st_size > ROTATE_BYTES:
@@ -50,7 +50,7 @@ def open_for_append(path: Path) -> int:
 
 
 def size(path: Path) -> int:
-    """The length of a log in bytes; 0 for one that is not there yet."""
+    """The length of a log in bytes; 0 if it does not exist yet."""
     try:
         return path.lstat().st_size
     except FileNotFoundError:
@@ -58,13 +58,13 @@ def size(path: Path) -> int:
 
 
 def next_offset(path: Path) -> int:
-    """Where the lines of the next `open_for_append` will begin."""
+    """The offset at which the next `open_for_append` will write."""
     found = size(path)
     return 0 if found > ROTATE_BYTES else found
 
 
 def read_from(path: Path, offset: int, limit: int = _LINE_MAX) -> str:
-    """The last `limit` bytes of what was written after `offset`."""
+    """At most the last `limit` bytes of what was written after `offset`."""
     fd = _open_for_reading(path)
     if fd is None:
         return ""
@@ -93,10 +93,9 @@ def tail(path: Path, count: int) -> tuple[list[str], int]:
 
 
 def follow(path: Path, offset: int) -> Iterator[str]:
-    """Lines as they are written after `offset`, for ever; goes on in a rotated or new file.
+    """Yield lines as they are written after `offset`, forever, also across rotation.
 
-    Blocks between lines, so it belongs into a thread of its own or a program
-    that does nothing else.
+    Blocks between lines, so run it in a thread of its own or as the only work of a program.
     """
     rest = b""
     inode: int | None = None
@@ -119,7 +118,7 @@ def follow(path: Path, offset: int) -> Iterator[str]:
 
 
 def readable(line: str) -> str:
-    """One line for a person: time, level, logger and message of a JSON line; others as they are."""
+    """A JSON log line as time, level, logger and message. Other lines are returned unchanged."""
     try:
         record: Any = json.loads(line)
         text = f"{record['time'][:19]} {record['level']:7} {record['logger']}: {record['message']}"
@@ -137,7 +136,7 @@ def readable(line: str) -> str:
 
 
 def printable(text: str) -> str:
-    """`text` with its control characters shown instead of sent to the terminal."""
+    """`text` with control characters made visible, so that the terminal does not obey them."""
     return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
 
 
@@ -170,7 +169,7 @@ def _unusable(path: Path, why: str) -> WorkspaceError:
         Code.FAILED_PRECONDITION,
         f"cannot use the log {path}",
         details=why,
-        resolution=f"move {path} away; it is made anew",
+        resolution=f"move {path} away; a new one is created",
     )
 
 
@@ -179,7 +178,7 @@ _LOGGERS = ("runner", "wire")
 
 @contextmanager
 def host_log(path: Path, user_id: str, level: "LogLevel") -> Iterator[None]:
-    """Send what runner and wire log to `path` as JSON lines too."""
+    """Also write the log messages of `runner` and `wire` to `path`, as JSON lines."""
     with os.fdopen(open_for_append(path), "a", encoding="utf-8", errors="replace") as file:
         handler = logging.StreamHandler(file)
         handler.setFormatter(JsonFormatter("host", user_id))

@@ -1,1 +1,1 @@
-"""One user's host: everything that runs while this user's agent does."""
+"""What runs on the host while a user's agent does."""

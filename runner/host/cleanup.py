@@ -1,4 +1,4 @@
-"""Clearing away what an earlier run or a guest has left."""
+"""Removing what an earlier run or a guest has left behind."""
 
 import logging
 import secrets
@@ -15,8 +15,10 @@ from runner.workspace.workspace import Workspace
 
 
 def clear(path: Path) -> None:
-    """Make `path` free. A directory, however full or deep, is moved aside, not emptied; links
-    are not followed. Idempotent."""
+    """Free the place `path`. A directory is moved aside, not emptied, so its size does not matter.
+
+    Links are not followed. Idempotent.
+    """
     try:
         path.unlink(missing_ok=True)
     except (IsADirectoryError, PermissionError):  # which one depends on the system
@@ -24,7 +26,7 @@ def clear(path: Path) -> None:
 
 
 def clear_unless_file(path: Path) -> None:
-    """Make `path` free where something else than a plain file stands. Links are not followed."""
+    """Free the place `path` unless it holds a plain file. Links are not followed."""
     try:
         if not stat.S_ISREG(path.lstat().st_mode):
             clear(path)
@@ -35,19 +37,28 @@ def clear_unless_file(path: Path) -> None:
 log = logging.getLogger(__name__)
 
 _GRACE_S: Final = 2.0
-"""Such a guest has had the end of its runner to notice already."""
+"""Short, because such a guest should have ended with its runner already."""
 
 
 async def clear_leftovers(
     runtime: Runtime, workspace: Workspace, driver: TierDriver, container: ContainerSettings
 ) -> list[str]:
-    """End the guests of an earlier runner and remove its files; notices about what was found.
+    """End the guests of an earlier runner and remove its files.
 
-    The caller holds the host's lock and has checked the workspace, so whatever
-    is there belongs to nobody. `driver` is that of the tier to come; guests may be
-    of another one.
-    Raises `TierError` where such a guest cannot be ended: two agents must never
-    share one database.
+    The caller holds the host's lock and has checked the workspace, so what is found belongs to
+    nobody.
+
+    Args:
+        runtime: Where the earlier runner kept its state.
+        workspace: The user's workspace.
+        driver: The driver of the tier that will be used; the guests may be of another tier.
+        container: The settings for a driver of the container tiers.
+
+    Returns:
+        Notices about what was found.
+
+    Raises:
+        TierError: A guest cannot be ended; two agents must never share one database.
     """
     notices: list[str] = []
     try:

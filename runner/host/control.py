@@ -1,4 +1,4 @@
-"""The running host as other commands reach it: a gRPC socket that no guest can see."""
+"""The running host as other commands reach it: a gRPC socket that guests cannot see."""
 
 import asyncio
 import contextlib
@@ -77,7 +77,7 @@ class _Service(control_pb2_grpc.RunnerControlServicer):
 
 
 class ControlServer:
-    """Serves control on `runtime.socket`; the token for it lies beside it, private."""
+    """Serves control on `runtime.socket`. Its token lies in a private file beside it."""
 
     def __init__(self, runtime: Runtime, host: Controlled) -> None:
         self._runtime = runtime
@@ -86,7 +86,7 @@ class ControlServer:
         control_pb2_grpc.add_RunnerControlServicer_to_server(_Service(host), self._server.grpc)
 
     async def start(self) -> None:
-        """Listen, then publish the token: who can read it finds somebody listening."""
+        """Listen, then write the token, so that its readers find a server that listens."""
         self._runtime.token.unlink(missing_ok=True)
         await self._server.start()
         await self._server.set_serving(True)
@@ -99,7 +99,7 @@ class ControlServer:
 
 
 class ControlClient:
-    """A connection to a running host. Every call raises `WireError` where it fails."""
+    """A connection to a running host. Every call raises `WireError` if it fails."""
 
     def __init__(self, runtime: Runtime, channel: grpc.aio.Channel) -> None:
         self._runtime = runtime
@@ -113,20 +113,20 @@ class ControlClient:
         await self.close()
 
     async def status(self, timeout: float = _ANSWER_S) -> control_pb2.StatusReply:
-        """How the host and its guests are now."""
+        """The current state of the host and its guests."""
         return await answered(self._stub.Status(control_pb2.StatusRequest(), timeout=timeout))
 
     async def gateway(self, timeout: float = _GUEST_S) -> tuple[str, str]:
-        """Endpoint and token of the agent's gateway; waits while the agent starts."""
+        """Endpoint and token of the agent's gateway. Waits while the agent starts."""
         reply = await answered(self._stub.Connect(control_pb2.ConnectRequest(), timeout=timeout))
         return reply.gateway, reply.token
 
     async def restart(self, role: str = "", timeout: float = _GUEST_S) -> None:
-        """Restart guests in place; returns when they are healthy again."""
+        """Restart guests and return when they are healthy."""
         await answered(self._stub.Restart(control_pb2.RestartRequest(role=role), timeout=timeout))
 
     async def check_boundary(self, timeout: float = _GUEST_S) -> control_pb2.BoundaryReport:
-        """Probe the boundary anew, from inside the shell guest."""
+        """Run the boundary self-test again."""
         request = control_pb2.CheckBoundaryRequest()
         reply = await answered(self._stub.CheckBoundary(request, timeout=timeout))
         return reply.boundary
@@ -137,8 +137,10 @@ class ControlClient:
         await answered(self._stub.SetMemoryToken(request, timeout=timeout))
 
     async def stop(self, timeout: float = _STOP_S) -> None:
-        """End the host and wait until nothing of it is left; a process of its own ends with
-        it a moment later, and is waited for too."""
+        """Stop the host and wait until nothing of it is left.
+
+        A host process of its own ends a moment later; that is waited for too.
+        """
         holder = lock_holder(self._runtime.lock)
         await answered(self._stub.Stop(control_pb2.StopRequest(), timeout=_ANSWER_S))
         deadline = asyncio.get_running_loop().time() + timeout
@@ -154,7 +156,7 @@ class ControlClient:
 
 
 async def _until_ended(pid: int) -> None:
-    """For a while: the host of a chat is in the chat's process, which may go on."""
+    """Wait with a limit, because the host of a chat is in the chat's process, which may go on."""
     if pid in (0, os.getpid()):
         return
     deadline = asyncio.get_running_loop().time() + _EXIT_S
@@ -167,9 +169,9 @@ async def _until_ended(pid: int) -> None:
 
 
 async def connect_control(config: Config, user_id: str) -> ControlClient | None:
-    """A connection to the host that serves `user_id` now; None where none runs.
+    """Connect to the host that now serves `user_id`; None if there is none.
 
-    Raises `HostError` (UNAVAILABLE) where one runs and does not answer.
+    Raises `HostError` (UNAVAILABLE) if one runs but does not answer.
     """
     runtime = Runtime.locate(config, user_id)
     if not runtime.directory.exists():
@@ -181,7 +183,7 @@ async def connect_control(config: Config, user_id: str) -> ControlClient | None:
         try:
             return await _dial(runtime)
         except FileNotFoundError:
-            why = "it holds its lock and has no control socket"
+            why = "it holds its lock but has no control socket"
         except WireError as error:
             why = f"its control socket answers: {error.brief}"
         if asyncio.get_running_loop().time() > deadline:
@@ -206,7 +208,7 @@ def _silent(holder: Holder, why: str) -> HostError:
         Code.UNAVAILABLE,
         f"the runner with pid {holder.pid} is stuck",
         details=why,
-        resolution=f"kill -9 {holder.pid}; the next start clears up after it",
+        resolution=f"kill -9 {holder.pid}; the next start removes what it leaves",
     )
 
 

@@ -1,21 +1,20 @@
 """The embedder: one per host and model, shared by the runners of all users.
 
-It is a guest like the others, started by a tier's driver and watched by a
-`Supervisor`, but it belongs to no user and outlives the runner that started it
-for as long as another one needs it. What the runners share is its home:
+A tier's driver starts it and a `Supervisor` watches it, as with other guests. But it belongs to
+no user, and it outlives the runner that started it while another runner needs it. The runners
+share its home:
 
     embedder-<key>/       one per backend, model and way to run it
-        token                 what callers send; stable, so that guests survive a restart of it
+        token                 sent by callers; stable, so that guests survive its restart
         state.json            the handle of the running embedder
         spawn.lock            locked by the runner that starts or recovers it
-        socket/embedder.sock  where it serves; all that other guests may see
+        socket/embedder.sock  where it serves; other guests see only this directory
         state/leases          locked (shared) by every runner that wants the embedder
         state/embedder.lock   locked by the running embedder
         state/embedder.log    its log
 
-The system releases a lock however its holder ends, so no lock can be stale.
-`socket/` and `state/` belong to the uid that the embedder runs as; everything
-else is the runner's alone.
+The kernel releases a lock however its holder ends, so no lock can be stale. `socket/` and
+`state/` belong to the uid that the embedder runs as, everything else to the runner.
 """
 
 import asyncio
@@ -61,7 +60,7 @@ POLICY: Final = Policy(
 _LEASE_WAIT_S: Final = 10.0
 _SPAWN_WAIT_S: Final = 40.0
 _LAST_WAIT_S: Final = 0.1
-"""The embedder locks the leases for moments to see whether anybody holds one."""
+"""The embedder locks the leases for a moment to see whether any are held."""
 _INFO_TIMEOUT_S: Final = 1.0
 _STATES: Final = {"loading": "starting", "ready": "ready", "failed": "failed"}
 _SERVER: Final = (sys.executable, "-P", "-m", "guest.embedding.server")
@@ -81,12 +80,12 @@ _PASSED_ON: Final = (
     *(*_PROXIES, *(name.lower() for name in _PROXIES)),
 )
 _PASSED_ON_PREFIXES: Final = ("HF_", "SENTENCE_TRANSFORMERS_", "PYTHON", "OMP_", "MKL_", "LC_")
-"""Everything else is withheld: the runner's environment may hold providers' keys."""
+"""The only variables passed on, because the runner's environment may hold providers' keys."""
 
 
 @dataclass(frozen=True)
 class EmbedderHome:
-    """The directory of one embedder. Locating it touches nothing."""
+    """The directory of one embedder. Locating it touches nothing on disk."""
 
     path: Path
     backend: str
@@ -128,13 +127,13 @@ class EmbedderHome:
 
     @property
     def endpoint(self) -> str:
-        """Where it serves; raises `WireError` where the path is too long for a socket."""
+        """Where it serves. Raises `WireError` if the path is too long for a socket."""
         return unix_endpoint(self.socket)
 
     def prepare(self) -> str:
-        """Create the directory and the token where they are missing; returns the token.
+        """Create the directory and the token if they are missing. Returns the token.
 
-        Raises `WorkspaceError` where the directory is not ours alone.
+        Raises `WorkspaceError` if the directory is not private to this user.
         """
         create_tree(self.path.parent, [self.path.name])
         create_tree(self.path, ["socket", "state"], self.owner)
@@ -151,11 +150,11 @@ class EmbedderHome:
             ) from None
 
     def prepare_log(self) -> None:
-        """Let the log exist, rotated where it has grown large, for the embedder to append to."""
+        """Create or rotate the log, for the embedder to append to."""
         self._hand_over(logs.open_for_append(self.log))
 
     def _hand_over(self, descriptor: int) -> None:
-        """Give an open file to the embedder's uid, and close it."""
+        """Give an open file to the embedder's uid and close it."""
         try:
             if os.fstat(descriptor).st_uid != self.owner.uid:
                 os.fchown(descriptor, self.owner.uid, self.owner.gid)
@@ -163,7 +162,7 @@ class EmbedderHome:
             os.close(descriptor)
 
     def _token(self) -> str:
-        """The stored token; linking a complete file makes its creation atomic."""
+        """The stored token. It is created by linking a complete file, which is atomic."""
         path = self.path / "token"
         if not path.exists():
             draft = self.path / f"token.{os.getpid()}.{threading.get_ident()}"
@@ -182,7 +181,7 @@ class EmbedderHome:
 class Embedder:
     """One runner's share in the embedder of `home`.
 
-    With `backend = "none"` there is no embedder: `link` is empty and `status` says so.
+    With `backend = "none"` there is no embedder; `link` is empty and `status` says so.
     """
 
     def __init__(
@@ -210,10 +209,10 @@ class Embedder:
         )
 
     async def start(self) -> None:
-        """Take a lease; from now on an embedder is kept running. Idempotent.
+        """Take a lease, which keeps an embedder running. Returns before it serves. Idempotent.
 
-        Returns before it serves. Raises `WireError` where the directory cannot
-        be used; `status` tells of an embedder that does not start.
+        Raises `WireError` if the directory is unusable. If the embedder does not start, `status`
+        tells.
         """
         if not self._enabled or self._lease is not None:
             return
@@ -222,20 +221,20 @@ class Embedder:
         if self._lease is None:
             raise HostError(
                 Code.UNAVAILABLE,
-                "an earlier embedder is ending and does not end",
+                "an earlier embedder does not end",
                 details=f"{self._home.leases} has been locked for {_LEASE_WAIT_S:g} s",
                 resolution=f"fuser --kill {self._home.leases}",
             )
         self._supervisor.start_in_background()
 
     def link(self) -> bootstrap_pb2.Link:
-        """Where guests find it, valid from `start` on."""
+        """Where guests find it. Valid after `start`."""
         if not self._enabled:
             return bootstrap_pb2.Link(unavailable_reason='embedder.backend = "none"')
         return bootstrap_pb2.Link(endpoint=self._home.endpoint, token=self._token)
 
     async def status(self) -> control_pb2.GuestStatus:
-        """How the embedder is at this moment: it is asked, for at most two seconds."""
+        """The current state of the embedder, which is asked for at most two seconds."""
         if not self._enabled:
             return control_pb2.GuestStatus(
                 role=Role.EMBEDDER,
@@ -260,7 +259,7 @@ class Embedder:
         return reply
 
     async def stop(self) -> None:
-        """Give up the lease, and end the embedder if nobody else holds one. Idempotent."""
+        """Release the lease, and end the embedder if nobody else holds one. Idempotent."""
         if self._lease is None:
             return
         await self._supervisor.release()
@@ -283,7 +282,7 @@ class Embedder:
 
     @contextlib.asynccontextmanager
     async def _recovering(self) -> AsyncIterator[Handle | None]:
-        """Of several runners, one at a time: the embedder that runs already, or None."""
+        """The running embedder, or None. One runner at a time may be in here."""
         lock = await _lock(self._home.spawn_lock, fcntl.LOCK_EX, _SPAWN_WAIT_S)
         if lock is None:
             raise HostError(
@@ -296,7 +295,7 @@ class Embedder:
             os.close(lock)
 
     async def _running(self) -> Handle | None:
-        """The running embedder, whoever started it; our driver knows it from now on."""
+        """The running embedder, whoever started it, recovered for our driver."""
         try:
             saved = load_state(self._home.state)
         except ValueError as error:
@@ -309,11 +308,11 @@ class Embedder:
         return None
 
     def _record(self, handle: Handle | None) -> None:
-        if handle is not None:  # the state of one that has ended may be another runner's by now
+        if handle is not None:  # after an end, the state may already be that of another runner
             save_state(self._home.state, [handle])
 
     def _prepare(self) -> Launch:
-        """A new launch. Raises `TierError` where its model is not on this host."""
+        """A new launch. Raises `TierError` if its model is not on this host."""
         home, capabilities = self._home, self._driver.capabilities
         own_files = Role.EMBEDDER in capabilities.own_files
         weights = weights_of(home.backend, home.model, self._environ) if own_files else Weights()
@@ -338,7 +337,7 @@ class Embedder:
             if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
         }
         if own_files:
-            # The engine passes on what a container says for as long as its starter lives.
+            # The engine forwards a container's output only while the process that started it lives.
             redirected = f'exec "$@" >>{view.path(home.log)} 2>&1'
             command = ("/bin/sh", "-c", redirected, "sh", *command)
             environment = {**_OWN_ENVIRONMENT, **weights.environment}
@@ -361,8 +360,8 @@ class Embedder:
 
 
 async def _lock(path: Path, kind: int, seconds: float) -> int | None:
-    """A descriptor that holds `path` locked until it is closed; None where others hold it
-    for `seconds`. A lock has no event to wait for."""
+    """Lock `path` and return the descriptor that holds the lock; None if others hold it for
+    `seconds`. Polls, because a lock has no event to wait for."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     deadline = asyncio.get_running_loop().time() + seconds
     try:

@@ -1,8 +1,7 @@
-"""A user's pair: the agent guest and, where there is one, the shell guest.
+"""A user's agent guest and, if there is one, the shell guest.
 
-They are started side by side and watched one by one: either may die and come
-back without the other. The shell guest counts as ready only when the boundary
-around it has been probed from inside and holds.
+They start in parallel and are watched separately: either can die and come back without the other.
+The shell guest is ready only once its boundary has passed the self-test.
 """
 
 import asyncio
@@ -33,8 +32,8 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Probed:
-    """What a probe needs to know of the pair: how the shell guest was launched, and which
-    secrets it must not hold, by what they are."""
+    """What a probe needs to know: how the shell guest was launched, and the secrets that it must
+    not hold, by their descriptions."""
 
     shell: LaunchSpec
     secrets: Mapping[str, str]
@@ -42,15 +41,23 @@ class Probed:
 
 
 Probe = Callable[[grpc.aio.Channel, Probed], Awaitable[control_pb2.BoundaryReport]]
-"""Probes the boundary through a connection to the shell guest."""
+"""Runs the boundary self-test over a connection to the shell guest."""
 
 ROLES: Final = (Role.AGENT.value, Role.SHELL.value)
 
 
 class Guests:
-    """Both supervisors of one user and what they share. `embedder` tells where the
-    embedder is at a launch, `secrets` are the host's own, by what they are, and `state`
-    is the file that the next runner recovers from."""
+    """Both supervisors of one user, and what they share.
+
+    Args:
+        driver: Starts the guests.
+        launchers: Prepare their launches.
+        embedder: Returns where the embedder is, at each launch.
+        probe: Runs the boundary self-test.
+        secrets: The host's own secrets, by their descriptions.
+        state: The file from which the next runner recovers.
+        policy: Time limits of supervision.
+    """
 
     def __init__(
         self,
@@ -92,12 +99,14 @@ class Guests:
             )
 
     async def start(self) -> None:
-        """Start both; returns when both are ready. Raises the first failure, and then
-        the other one may still run: `stop` ends it."""
+        """Start both; return when both are ready.
+
+        Raises the first failure. The other guest may then still run: call `stop`.
+        """
         await _together(supervisor.start() for supervisor in self._all())
 
     async def stop(self) -> None:
-        """End both, each even if the other one fails. Idempotent."""
+        """End both, even if one fails to end. Idempotent."""
         ended = await asyncio.gather(
             *(supervisor.stop() for supervisor in self._all()), return_exceptions=True
         )
@@ -106,10 +115,10 @@ class Guests:
                 raise failure
 
     async def restart(self, role: str, launchers: Launchers) -> None:
-        """Restart one guest or ("") both with other settings; the agent's token for the
-        shell stays.
+        """Restart one guest or ("") both with other settings. The agent's token for the shell
+        stays.
 
-        Raises `HostError` where the settings ask for a shell to appear or to go.
+        Raises `HostError` if the settings turn the shell on or off.
         """
         if (launchers.shell is None) is not (self.shell is None):
             raise HostError(
@@ -127,7 +136,7 @@ class Guests:
         await _together(each.restart() for each in chosen.values() if each is not None)
 
     async def statuses(self) -> list[control_pb2.GuestStatus]:
-        """How both are at this moment: they are asked."""
+        """The current state of both, which are asked."""
         found = list(await asyncio.gather(*(each.status() for each in self._all())))
         if self.shell is None:
             found.append(
@@ -142,11 +151,11 @@ class Guests:
 
     @property
     def boundary(self) -> control_pb2.BoundaryReport | None:
-        """What the latest probing found; None where there is no shell guest."""
+        """The result of the last boundary self-test; None without a shell guest."""
         return self._boundary
 
     async def check_boundary(self) -> control_pb2.BoundaryReport:
-        """Probe the boundary now. Raises `HostError` where no shell guest answers."""
+        """Run the boundary self-test. Raises `HostError` if no shell guest answers."""
         if self.shell is None:
             raise HostError(
                 Code.FAILED_PRECONDITION,
@@ -207,7 +216,7 @@ class Guests:
 
 
 def not_restartable(role: str, no_shell: str) -> HostError:
-    """Why `role` cannot be restarted; `no_shell` says why there is no shell guest."""
+    """The error for a `role` that cannot restart. `no_shell` says why there is no shell guest."""
     if role == Role.SHELL:
         return HostError(
             Code.FAILED_PRECONDITION, "there is no shell guest to restart", details=no_shell
@@ -216,7 +225,7 @@ def not_restartable(role: str, no_shell: str) -> HostError:
         return HostError(
             Code.FAILED_PRECONDITION,
             "the embedder is shared by all users of this host",
-            details="it is started again by itself when it dies or hangs",
+            details="it restarts by itself when it dies or hangs",
             resolution="runner status",
         )
     return HostError(
@@ -227,7 +236,7 @@ def not_restartable(role: str, no_shell: str) -> HostError:
 async def memory_status(
     agent: Supervisor, guests: Sequence[control_pb2.GuestStatus], *, within_s: float = 1.0
 ) -> gateway_pb2.MemoryStatisticsReply | None:
-    """What the memory holds; None where the agent is not ready or does not say in time."""
+    """What the memory holds; None if the agent is not ready or does not answer in time."""
     if not any(guest.role == Role.AGENT and guest.state == "ready" for guest in guests):
         return None
     try:
@@ -238,7 +247,7 @@ async def memory_status(
 
 
 async def _together(steps: Iterable[Coroutine[None, None, None]]) -> None:
-    """Run all; the first failure ends the others and is raised as it is."""
+    """Run all in parallel. The first failure cancels the others and is raised unwrapped."""
     try:
         async with asyncio.TaskGroup() as group:
             for step in steps:

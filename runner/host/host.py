@@ -1,9 +1,8 @@
-"""One user's host: everything that runs while this user's agent does, put together.
+"""One user's host: everything that runs while the user's agent does.
 
     lock ─ workspace ─ log ─ leftovers ─ database ─ embedder ─ control ─ guests
 
-Each step adds its own end to one exit stack; a start that fails half-way and a
-stop take the same way back.
+Each step adds its own end to one exit stack, so a failed start and a stop undo the same steps.
 """
 
 import asyncio
@@ -49,8 +48,8 @@ _FIXED_WHILE_RUNNING: Final = ("workspace_root", "runtime_dir", "tier", "embedde
 class Host:
     """The host of one user, in this process. An async context manager; `stop` is idempotent.
 
-    `reload` gives the settings that a `restart` takes up; without it a restart
-    keeps those of the start. The other arguments are for tests and tools.
+    `reload` returns the settings for a `restart`; without it a restart keeps the old ones. The
+    other arguments are for tests and tools.
     """
 
     def __init__(
@@ -92,20 +91,19 @@ class Host:
 
     @property
     def provider(self) -> str:
-        """Which provider and model answer."""
+        """The provider and model that answer."""
         return self._launchers.agent.provider
 
     @property
     def no_shell(self) -> str:
-        """Why there is no shell guest, with the way to get one; empty where there is one."""
+        """Why there is no shell guest, and how to get one; empty if there is one."""
         return self._launchers.no_shell
 
     async def start(self) -> None:
-        """Start everything; returns when the agent answers.
+        """Start everything; return when the agent answers.
 
-        Raises `WireError` with the reason, a guest's own included, and then
-        leaves nothing behind. Everything that can be refused beforehand is
-        refused before anything is created.
+        Checks everything possible before it creates anything. If it raises `WireError`, which may
+        be a guest's own, nothing is left behind.
         """
         self._starting = asyncio.create_task(self._start_and_unwind())
         try:
@@ -139,16 +137,16 @@ class Host:
             await asyncio.shield(self._stopping)
 
     def request_stop(self) -> None:
-        """Begin to stop and return at once; `wait_stopped` tells when it is done."""
+        """Begin to stop and return at once; see `wait_stopped`."""
         self._stop_requested = True
         self._background = asyncio.create_task(self._stop_quietly())
 
     async def wait_stopped(self) -> None:
-        """Return when the host has ended, whoever asked for it."""
+        """Return when the host has ended, for whatever reason."""
         await self._stopped.wait()
 
     async def status(self) -> control_pb2.StatusReply:
-        """How everything is at this moment; guests are asked."""
+        """The current state of everything. Guests are asked."""
         guests, embedder = await asyncio.gather(self._guests.statuses(), self._embedder.status())
         memory = await memory_status(self._guests.agent, guests)
         return control_pb2.StatusReply(
@@ -166,19 +164,19 @@ class Host:
         )
 
     async def gateway(self) -> tuple[str, str]:
-        """Endpoint and token of the agent's gateway; waits while the agent starts.
+        """Endpoint and token of the agent's gateway. Waits while the agent starts.
 
-        Raises `HostError` (UNAVAILABLE) where the agent is down.
+        Raises `HostError` (UNAVAILABLE) if the agent is down.
         """
         launch = await self._guests.agent.launch()
         return launch.endpoint, launch.token
 
     async def check_boundary(self) -> control_pb2.BoundaryReport:
-        """Probe the boundary around the shell guest anew."""
+        """Run the boundary self-test again."""
         return await self._guests.check_boundary()
 
     async def restart(self, role: str = "") -> None:
-        """Restart guests with the settings that hold now; "" means all of them."""
+        """Restart one guest or ("") all with the settings that are valid now."""
         if role not in ("", *ROLES) or (role == Role.SHELL and self._guests.shell is None):
             raise not_restartable(role, self.no_shell)
         if self._starting is not None:
@@ -189,8 +187,10 @@ class Host:
             await self._guests.restart(role, self._launchers)
 
     async def set_memory_token(self, token: str) -> None:
-        """Let the agent guest, now and after a restart, use another token for its memory
-        server. Raises `WireError` where the server refuses it; then nothing changes."""
+        """Use another token for the memory server, now and after restarts of the agent guest.
+
+        Raises `WireError` if the server refuses it; then nothing changes.
+        """
         launcher = self._launchers.agent
         endpoint, gateway_token = await self.gateway()
         async with await GatewayClient.open(endpoint, gateway_token, channel_name="host") as agent:
@@ -213,7 +213,7 @@ class Host:
         self._launchers = self._new_launchers(config)
         home = EmbedderHome.locate(config, self._runtime.base)
         _ = home.endpoint
-        # Its sockets and locks need the host's own kernel.
+        # Its sockets and locks need the host's kernel.
         beside = driver_for("container", config.container) if self.tier == "micro_vm" else driver
         self._embedder = Embedder(home, beside, environ=self._environ)
         self.workspace.check()
@@ -317,11 +317,11 @@ class Host:
                 Code.INTERNAL,
                 "not everything could be ended",
                 details="; ".join(self._problems),
-                resolution="runner start clears up what is left",
+                resolution="runner start removes what is left",
             )
 
     async def _end(self, name: str, step: Callable[[], Awaitable[None]]) -> None:
-        """One step back. A failure is reported at the end, so that every step runs."""
+        """Undo one step. A failure is reported at the end, so that every step runs."""
         try:
             await step()
         except Exception as error:

@@ -1,4 +1,4 @@
-"""How a user's guests are started: their commands, environments, mounts and envelopes."""
+"""How a user's guests are started: commands, environments, mounts and envelopes."""
 
 import os
 import site
@@ -24,22 +24,19 @@ from runner.workspace.mounts import Access, BoundMount, Mount, Role
 from runner.workspace.workspace import Workspace
 
 EMBEDDER_MOUNT = Mount("embedder", "", "/embedder", Access.READ_ONLY)
-"""Outside the workspace: the directory with the embedder's socket, for agent guests."""
+"""The directory with the embedder's socket, for agent guests. It lies outside the workspace."""
 
 
 @dataclass(frozen=True)
 class GuestMounts:
-    """The mounts of one guest. With `own_files` they are at their virtual paths, otherwise
-    the guest sees the host's."""
+    """The mounts of one guest. With `own_files` they are at their virtual paths, otherwise at
+    the host's paths."""
 
     mounts: Sequence[BoundMount]
     own_files: bool
 
     def path(self, host_path: Path) -> Path:
-        """Where the guest finds what lies at `host_path`.
-
-        Raises `ValueError` for a place that no mount brings to it.
-        """
+        """The guest's path of `host_path`. Raises `ValueError` if no mount contains it."""
         if not self.own_files:
             return host_path
         for bound in sorted(self.mounts, key=lambda bound: -len(bound.host_path.parts)):
@@ -48,7 +45,7 @@ class GuestMounts:
         raise ValueError(f"{host_path} is in no mount of this guest")
 
     def endpoint(self, host_socket: Path) -> str:
-        """The address of a Unix socket, for the guest."""
+        """The address of a Unix socket, as the guest sees it."""
         return unix_endpoint(self.path(host_socket))
 
 
@@ -67,11 +64,10 @@ _MIB: Final = 1024 * 1024
 
 
 def guest_environment(home: Path, environ: Mapping[str, str]) -> dict[str, str]:
-    """The whole environment of a guest that runs this installation's programs: nothing
-    that could hold a secret.
+    """The complete environment of a guest that runs this installation's programs, without secrets.
 
-    `home` is a directory that tools and shell cannot write to, for Python and
-    libraries read files from there at start.
+    `home` is a directory that tools and shell cannot write to, because Python and libraries read
+    files from there when they start.
     """
     passed = {name: environ[name] for name in _PASSED_ON if name in environ}
     own = {"HOME": str(home), "PYTHONUTF8": "1"}
@@ -81,10 +77,10 @@ def guest_environment(home: Path, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 class AgentLauncher:
-    """Makes the launches of one user's agent guest from the settings that hold.
+    """Prepares the launches of one user's agent guest.
 
-    Making it checks everything that can be checked without touching the disk:
-    the credential is there and the database has a proper place.
+    Creating it checks, without touching the disk, that the credential exists and that the database
+    has a proper place.
     """
 
     def __init__(
@@ -122,14 +118,14 @@ class AgentLauncher:
         maintenance: bootstrap_pb2.MaintenanceJob | None = None,
         job_key: str = "",
     ) -> Launch:
-        """A new launch with a token and an id of its own.
+        """A new launch with its own token and id.
 
         Args:
-            embedder: Where the embedder is, by the host's path; or why there is none.
-            shell: Likewise for the shell guest.
-            canary: A word that must be found nowhere in the shell guest.
+            embedder: Where the embedder is, as a path on the host; or why there is none.
+            shell: The same for the shell guest.
+            canary: A random word that must be found nowhere in the shell guest.
             maintenance: What the guest does instead of serving.
-            job_key: The key that job starts from.
+            job_key: The key with which that job starts.
         """
         prepare_parent(self.db_path, self._workspace)
         mounts = self._workspace.mounts(Role.AGENT)
@@ -183,7 +179,7 @@ class AgentLauncher:
         return Launch(spec, unix_endpoint(self._workspace.gateway_socket), message.token)
 
     def guest_path(self, path: Path) -> str:
-        """A place in the workspace as the guest sees it."""
+        """The path in the guest of a place in the workspace."""
         return str(GuestMounts(self._workspace.mounts(Role.AGENT), self._own_files).path(path))
 
     def _network(self) -> Network:
@@ -195,11 +191,11 @@ class AgentLauncher:
 
 
 class ShellLauncher:
-    """Makes the launches of one user's shell guest.
+    """Prepares the launches of one user's shell guest.
 
-    Each launch has a token of its own, for the runner. `agent_token` is the same
-    for all of them, because the agent guest has it from its own start and
-    outlives a restart of the shell; a shell guest is told of it once it was probed.
+    Each launch has its own token, for the runner. `agent_token` stays the same, because the agent
+    guest gets it at its own start and outlives restarts of the shell. The shell guest learns it
+    only after the boundary self-test.
     """
 
     def __init__(self, config: Config, workspace: Workspace, capabilities: Capabilities) -> None:
@@ -211,12 +207,12 @@ class ShellLauncher:
 
     @property
     def link(self) -> bootstrap_pb2.Link:
-        """Where the agent guest finds it, by the host's path."""
+        """Where the agent guest finds it, as a path on the host."""
         endpoint = unix_endpoint(self._workspace.shell_socket)
         return bootstrap_pb2.Link(endpoint=endpoint, token=self.agent_token)
 
     def prepare(self) -> Launch:
-        """A new launch with a token and an id of its own."""
+        """A new launch with its own token and id."""
         token = new_token()
         mounts = self._workspace.mounts(Role.SHELL)
         seen = GuestMounts(mounts, own_files=True)
@@ -251,7 +247,7 @@ class ShellLauncher:
 
 @dataclass(frozen=True)
 class Launchers:
-    """Both guests of a user. Without a shell, `no_shell` says why."""
+    """The launchers of both guests. Without a shell, `no_shell` says why."""
 
     agent: AgentLauncher
     shell: ShellLauncher | None
@@ -266,7 +262,7 @@ def make_launchers(
     environ: Mapping[str, str],
     agent_command: tuple[str, ...] = AGENT_COMMAND,
 ) -> Launchers:
-    """What `config` means for this user in this tier. Raises `ConfigError`."""
+    """The launchers that `config` asks for in this tier. Raises `ConfigError`."""
     agent = AgentLauncher(config, workspace, capabilities, environ=environ, command=agent_command)
     reason = capabilities.unsupported.get(Role.SHELL, "")
     if not config.for_user(workspace.user_id).shell.enabled:

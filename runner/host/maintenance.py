@@ -1,9 +1,9 @@
-"""Work on a user's memory while no guest serves it: re-keying, restoring, moving.
+"""Jobs on a user's memory while no guest serves it: re-keying, restoring, moving.
 
-    lock ─ workspace ─ log ─ leftovers ─ one guest with one job ─ what it said
+  lock ─ workspace ─ log ─ leftovers ─ one guest with one job ─ its report
 
-The job runs in the agent's own room and tier, with the agent's own envelope: nothing
-else gets at the memory or its key.
+The job runs in an agent guest, in the same tier and with the same envelope, so nothing else gets
+access to the memory or its key.
 """
 
 import asyncio
@@ -33,7 +33,7 @@ from runner.workspace.mounts import Role
 from runner.workspace.workspace import Workspace
 
 Progress = Callable[[str, int, int], None]
-"""What is being done, how much of it is done, and how much there is."""
+"""Called with the step, how much of it is done, and the total."""
 
 _POLL_S: Final = 0.1
 _NO_SHELL: Final = "memory is being worked on"
@@ -50,12 +50,24 @@ async def run_job(
     job_key: str = "",
     agent_command: tuple[str, ...] = AGENT_COMMAND,
 ) -> dict[str, Any]:
-    """Let an agent guest do `job` instead of serving; what it reports at its end.
+    """Let an agent guest do `job` instead of serving.
 
-    `incoming` is a file of the operator that the guest gets to see as the job's
-    `restore.path`, for as long as the job takes. `job_key` is the old key of the files, or
-    the backup's. Raises `HostError` (ALREADY_EXISTS)
-    while a host runs for the user, and the guest's own failure.
+    Args:
+        config: The settings.
+        user_id: Whose memory.
+        job: What to do.
+        progress: Called as the job goes on.
+        environ: Where secrets are looked up; the environment of this process if None.
+        incoming: A file of the operator. During the job the guest sees it as `restore.path`.
+        job_key: The old key of the files, or the key of the backup.
+        agent_command: The guest's program.
+
+    Returns:
+        The report of the job.
+
+    Raises:
+        HostError: A host runs for the user (ALREADY_EXISTS).
+        WireError: The guest has failed.
     """
     driver = driver_for(config.tier, config.container)
     workspace = Workspace.locate(config, user_id)
@@ -138,8 +150,7 @@ def _nobody_running(lock: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _lent(source: Path, workspace: Workspace, launcher: AgentLauncher) -> Iterator[str]:
-    """A private copy of `source` beside the memory for as long as it is needed; its path
-    as the guest sees it."""
+    """Lend the guest a private copy of `source` beside the memory. Yields its path in the guest."""
     copy = workspace.internal / "restoring.db"
     copy.unlink(missing_ok=True)
     try:
@@ -152,7 +163,7 @@ def _lent(source: Path, workspace: Workspace, launcher: AgentLauncher) -> Iterat
         copy.unlink(missing_ok=True)
         raise HostError(
             Code.FAILED_PRECONDITION,
-            f"cannot bring {source} into the workspace",
+            f"cannot copy {source} into the workspace",
             details=error.strerror or str(error),
             resolution=f"ls -l {source}; df -h {workspace.internal}",
         ) from None

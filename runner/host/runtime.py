@@ -1,4 +1,4 @@
-"""The runner's own directory: sockets, locks and state that no guest ever sees."""
+"""The runner's own directory: sockets, locks and state that no guest can see."""
 
 import fcntl
 import hashlib
@@ -29,10 +29,10 @@ _LONGEST_SOCKET: Final = len(f"/01234567/{'u' * USER_ID_MAX_CHARS}/control.sock"
 
 
 def runtime_base(config: Config) -> Path:
-    """The directory that all hosts of this operator share; touches nothing.
+    """The directory that all hosts of this operator share. Touches nothing on disk.
 
-    The platform's runtime directory, or a short one below /tmp where there is
-    none or where a socket path in it would be too long.
+    It is the platform's runtime directory, or a short one below /tmp if there is none or a socket
+    path in it would be too long.
     """
     if config.runtime_dir is not None:
         return config.runtime_dir
@@ -50,14 +50,15 @@ def runtime_base(config: Config) -> Path:
 
 @dataclass(frozen=True)
 class Runtime:
-    """The runtime directory of one (workspace_root, user)."""
+    """The runtime directory of one user of one `workspace_root`."""
 
     base: Path
     relative: str
 
     @classmethod
     def locate(cls, config: Config, user_id: str) -> "Runtime":
-        """Refuses a bad user id and a place too deep for the control socket."""
+        """Raises `WorkspaceError` for a bad user id, and for a path too long for the control
+        socket."""
         root = os.path.realpath(config.workspace_root)
         digest = hashlib.sha256(os.fsencode(root)).hexdigest()[:8]
         runtime = cls(runtime_base(config), f"{digest}/{check_user_id(user_id)}")
@@ -89,12 +90,12 @@ class Runtime:
         return self.directory / "host.log"
 
     def check(self) -> None:
-        """Refuse a runtime directory that others may enter or that is not ours."""
+        """Check that the directory belongs to us and that nobody else has access."""
         check_root(self.base, private=True)
         check_tree(self.base, self._directories())
 
     def create(self) -> None:
-        """Make it exist with mode 0700. Idempotent."""
+        """Create it with mode 0700. Idempotent."""
         self.check()
         create_tree(self.base, self._directories())
 
@@ -103,13 +104,13 @@ class Runtime:
 
 
 _TIMEOUT_S = 0.5
-"""`status` holds the lock for microseconds to look at it; a host holds it for good."""
+"""`status` takes the lock for microseconds to look at it; a host keeps it."""
 _PAUSE_S = 0.02
 
 
 @dataclass(frozen=True)
 class Holder:
-    """What the holder wrote into the lock; `pid` 0 where it has not written yet."""
+    """What the holder wrote into the lock; `pid` is 0 if it has not written yet."""
 
     pid: int = 0
     since: str = ""
@@ -117,7 +118,7 @@ class Holder:
 
 @contextmanager
 def host_lock(path: Path) -> Iterator[None]:
-    """Hold the lock at `path`; on release its content is removed.
+    """Hold the lock at `path`, and empty the file on release.
 
     Raises `HostError` (ALREADY_EXISTS) that names the holder.
     """
@@ -144,7 +145,7 @@ def host_lock(path: Path) -> Iterator[None]:
 
 
 def lock_holder(path: Path) -> Holder | None:
-    """Who holds the lock now, or None. Never waits and never keeps it."""
+    """Who holds the lock now, or None. Does not wait."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -182,7 +183,7 @@ _VERSION: Final = 1
 
 
 def save_state(path: Path, handles: Sequence[Handle]) -> None:
-    """Write the handles of all running guests, whole or not at all."""
+    """Write the handles of all running guests, completely or not at all."""
     content = {"version": _VERSION, "guests": [handle.to_json() for handle in handles]}
     temporary = path.with_suffix(".tmp")
     temporary.write_text(json.dumps(content), encoding="utf-8")
@@ -190,9 +191,9 @@ def save_state(path: Path, handles: Sequence[Handle]) -> None:
 
 
 def load_state(path: Path) -> tuple[Handle, ...]:
-    """What the last host left; nothing after a clean stop.
+    """The handles that the last host left; none after a clean stop.
 
-    Raises `ValueError` where the file is damaged or of another version.
+    Raises `ValueError` if the file is damaged or has another version.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))

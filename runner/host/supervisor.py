@@ -1,4 +1,4 @@
-"""Keeps one guest running: start, real health checks, restart with back-off, end."""
+"""Keeps one guest running: start, health checks, restarts with back-off, end."""
 
 import asyncio
 import logging
@@ -25,7 +25,7 @@ _LAST_LINE_CHARS: Final = 300
 
 
 class NeedsOperator(Exception):  # noqa: N818 - a condition that the supervisor handles
-    """The guest ended with `EXIT_OPERATOR`; starting it again would not help."""
+    """The guest exited with `EXIT_OPERATOR`: starting it again would not help."""
 
     def __init__(self, error: WireError) -> None:
         super().__init__(error.brief)
@@ -33,9 +33,13 @@ class NeedsOperator(Exception):  # noqa: N818 - a condition that the supervisor 
 
 
 def meaning_of_end(role: str, code: int | None, output: str, when: str) -> Exception:
-    """`NeedsOperator` with what the guest said, or a `TierError` that tells how it ended.
+    """Why a guest ended: `NeedsOperator` with its own error, or a `TierError`.
 
-    `output` is what this launch logged; `code` is negative for a signal.
+    Args:
+        role: The guest's role.
+        code: Its exit code, negative for a signal, None if unknown.
+        output: What this launch has logged.
+        when: Ends the message, such as "before it was ready".
     """
     told = find_startup_failure(output)
     if code == EXIT_OPERATOR and told is not None:
@@ -49,7 +53,7 @@ def meaning_of_end(role: str, code: int | None, output: str, when: str) -> Excep
 
 
 def last_line(output: str) -> str:
-    """The last thing a guest said, short."""
+    """The last line that a guest has logged, shortened."""
     text = output.strip()
     return text.splitlines()[-1][:_LAST_LINE_CHARS] if text else "it logged nothing"
 
@@ -69,26 +73,26 @@ _FIX: Final = "runner logs"
 
 @dataclass(frozen=True)
 class Policy:
-    """Patience, in seconds unless it says otherwise."""
+    """Time limits and counts of supervision; times are in seconds."""
 
     start_timeout: float = 60.0
     ready_poll: float = 0.02
     check_interval: float = 2.0
     check_timeout: float = 3.0
     failed_checks: int = 3
-    """This many unanswered checks in a row mean that a guest hangs."""
+    """After so many unanswered checks in a row, a guest counts as hanging."""
     load_time: float = 0.0
-    """So soon after a start they mean nothing: loading a model can starve its process."""
+    """Misses do not count so soon after a start: loading a model can starve the process."""
     backoff_first: float = 0.5
     backoff_max: float = 30.0
     stable_after: float = 60.0
-    """Running this long clears the memory of earlier failures."""
+    """After running for so long, earlier failures are forgotten."""
     stop_grace: float = 5.0
 
 
 @dataclass(frozen=True)
 class Launch:
-    """One start of a guest: what to run, and where and how it will answer."""
+    """One start of a guest: what to run, and how to reach it."""
 
     spec: LaunchSpec
     endpoint: str
@@ -96,14 +100,21 @@ class Launch:
 
 
 class Supervisor:
-    """One guest of one role. `prepare` makes each launch anew; `on_handle` hears of every
-    handle that begins or ends (None) before anything else happens. `verify` is asked about
-    every guest that answers before it counts as ready; what it raises ends that guest.
+    """Supervises one guest of one role.
 
-    `shared` is for a guest that several runners have in common. It is held around each
-    start and gives the handle of the guest that runs already, which is then watched
-    instead of a new one. The socket of such a guest is never removed, because another
-    runner may have started the next one, and no failure ends the supervision."""
+    Args:
+        driver: Starts, watches and ends the guest.
+        role: Its role, for messages.
+        prepare: Creates each launch.
+        on_handle: Called first with every new handle, and with None when it has ended.
+        policy: Time limits.
+        verify: Called with a connection to every guest that answers, before it counts as ready. If
+            it raises, the guest is ended.
+        shared: For a guest that several runners share. Held around each start; yields the handle of
+            a guest that already runs, which is then watched instead of starting a new one. The
+            socket of such a guest is never removed, because another runner may have started the
+            next one, and no failure ends the supervision.
+    """
 
     def __init__(
         self,
@@ -137,43 +148,43 @@ class Supervisor:
         self._changed = asyncio.Event()
 
     async def start(self) -> None:
-        """Bring the guest up and keep it up from then on.
+        """Start the guest and keep it running.
 
-        Raises the error that the guest itself logged, or a `TierError`; then
-        nothing of it runs. `stop` in the meantime ends this with CANCELLED.
+        Raises the error that the guest logged, or a `TierError`; then nothing of it runs. A `stop`
+        during the start makes it raise CANCELLED.
         """
         await self._begin(give_up=True)
 
     def start_in_background(self) -> None:
-        """Keep the guest up from now on; `status` tells of failures."""
+        """Keep the guest running; failures are shown by `status`."""
         settled = asyncio.get_running_loop().create_future()
         settled.set_result(None)
         self._life = asyncio.create_task(self._live(settled, give_up=False))
 
     async def restart(self) -> None:
-        """End the guest and bring it up again; raises as `start` does, but goes on
-        trying unless a person has to mend something first."""
+        """End the guest and start it again. Raises like `start`, but keeps trying unless a
+        person has to fix something first."""
         await self._end_life()
         self._restarts += 1
         self._failures = 0
         await self._begin(give_up=False)
 
     async def stop(self) -> None:
-        """End the guest and the supervision. Idempotent; interrupts `start`."""
+        """End the guest and the supervision. Interrupts `start`. Idempotent."""
         await self._end_life()
         self._note("stopped")
 
     async def release(self) -> None:
-        """End the supervision and let the guest run on. Idempotent."""
+        """End the supervision but leave the guest running. Idempotent."""
         await self._cancel_life()
         await self._close_channel()
         self._handle = self._launch = None
         self._note("stopped")
 
     async def launch(self) -> Launch:
-        """The launch that answers now; waits while one is starting.
+        """The launch that answers now. Waits while one is starting.
 
-        Raises `HostError` (UNAVAILABLE) with the reason where none does.
+        Raises `HostError` (UNAVAILABLE) with the reason if there is none.
         """
         while self._state == "starting":
             await self._changed.wait()
@@ -187,13 +198,13 @@ class Supervisor:
         return self._launch
 
     async def channel(self) -> grpc.aio.Channel:
-        """The connection to the launch that answers now; waits and raises as `launch` does."""
+        """The connection to that launch. Waits and raises like `launch`."""
         await self.launch()
         assert self._channel is not None
         return self._channel
 
     async def status(self) -> control_pb2.GuestStatus:
-        """How the guest is at this moment: it is asked, not remembered."""
+        """The current state of the guest, which is asked."""
         state, reason = self._state, self._reason
         reply = control_pb2.GuestStatus(role=self._role, restarts=self._restarts)
         if self._handle is not None:
@@ -225,7 +236,7 @@ class Supervisor:
         await self._end_guest(self._policy.stop_grace)
 
     async def _live(self, settled: asyncio.Future[None], give_up: bool) -> None:
-        """Up, down and up again, until cancelled or a person is needed."""
+        """Start the guest again and again, until cancelled or a person is needed."""
         while True:
             error, fatal = await self._one_life(settled)
             shared = self._shared is not None
@@ -249,7 +260,7 @@ class Supervisor:
             self._restarts += 1
 
     async def _one_life(self, settled: asyncio.Future[None]) -> tuple[WireError, bool]:
-        """From start to end: why it ended, and whether a person is needed."""
+        """Run the guest from start to end. Returns why it ended, and whether a person is needed."""
         try:
             await self._bring_up()
             if not settled.done():
@@ -307,8 +318,8 @@ class Supervisor:
         self._note("ready")
 
     async def _reachable(self, launch: Launch) -> bool:
-        """One look at a guest that is starting. Each with a fresh connection, for
-        gRPC waits long before it tries again where it was once refused."""
+        """Check once whether a starting guest answers. Uses a new connection each time, because
+        gRPC waits long before it retries a refused one."""
         path = _socket_of(launch.endpoint)
         if path is not None and (path.is_symlink() or not path.is_socket()):
             return False
@@ -320,7 +331,7 @@ class Supervisor:
         return False
 
     async def _watch(self) -> NoReturn:
-        """Watch a guest that is ready until it is down or hangs; raises what happened."""
+        """Watch a guest that is ready. Raises when it has ended or hangs."""
         assert self._handle is not None
         loop = asyncio.get_running_loop()
         ready_since = loop.time()
@@ -352,7 +363,7 @@ class Supervisor:
         return meaning_of_end(self._role, code, self._output(), when)
 
     def _output(self) -> str:
-        """What the guest of this launch has logged."""
+        """What this launch has logged."""
         assert self._launch is not None
         return read_from(self._launch.spec.log_path, self._log_offset)
 
@@ -386,7 +397,7 @@ def _socket_of(endpoint: str) -> Path | None:
 
 
 def _remove_socket(endpoint: str) -> None:
-    """A killed guest leaves its socket behind."""
+    """Remove the socket that a killed guest leaves behind."""
     if (path := _socket_of(endpoint)) is not None:
         clear(path)
 

@@ -1,4 +1,4 @@
-"""What a container without a network must be given so that the embedder finds its model."""
+"""What an embedder in a container without a network needs to find its model."""
 
 import os
 from collections.abc import Mapping
@@ -11,24 +11,24 @@ from wire.errors import Code
 from runner.errors import TierError
 
 PACKAGED_MODEL: Final = "sentence-transformers/all-MiniLM-L6-v2"
-"""Comes with the embedder's image."""
+"""Included in the embedder's image."""
 _HUB: Final = PurePosixPath("/hub")
 
 
 @dataclass(frozen=True)
 class Weights:
-    """Directories of the host and where the container sees them, read-only, and the
-    variables that make the libraries look there."""
+    """Directories of the host with their read-only places in the container, and the variables
+    that point the libraries there."""
 
     mounts: Mapping[Path, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
 def weights_of(backend: str, model: str, environ: Mapping[str, str] = os.environ) -> Weights:
-    """What `model` needs. A directory is seen at its own path, an id in the host's cache
-    of the Hugging Face hub.
+    """What `model` needs. A directory keeps its path; an id refers to the host's Hugging Face
+    cache.
 
-    Raises `TierError` (FAILED_PRECONDITION) where the model is not on this host.
+    Raises `TierError` (FAILED_PRECONDITION) if the model is not on this host.
     """
     if backend != "sentence-transformers":
         return Weights()
@@ -36,7 +36,7 @@ def weights_of(backend: str, model: str, environ: Mapping[str, str] = os.environ
         directory = Path(model)
         if not directory.is_dir():
             raise _missing(model, f"there is no directory {directory}", "correct embedder.model")
-        # A snapshot of the hub's cache is links to its neighbour, the blobs.
+        # A snapshot in the cache consists of links to the blobs beside it.
         mounted = directory.parent.parent if directory.parent.name == "snapshots" else directory
         return Weights({mounted.resolve(): str(mounted)})
     model_id = hub_id(model)
@@ -52,12 +52,12 @@ def weights_of(backend: str, model: str, environ: Mapping[str, str] = os.environ
 
 
 def hub_id(model: str) -> str:
-    """The full id of a model that may be named without its organisation."""
+    """The full id of a model whose organisation may be left out."""
     return model if "/" in model else f"sentence-transformers/{model}"
 
 
 def hub_cache(environ: Mapping[str, str]) -> Path:
-    """Where the Hugging Face libraries of this host keep what they have downloaded."""
+    """Where the Hugging Face libraries of this host store downloads."""
     if named := environ.get("HF_HUB_CACHE"):
         return Path(named).expanduser()
     if named := environ.get("HF_HOME"):
@@ -66,7 +66,7 @@ def hub_cache(environ: Mapping[str, str]) -> Path:
 
 
 def cached_model(model_id: str, environ: Mapping[str, str]) -> Path | None:
-    """The directory of a model in the hub's cache; None where no snapshot of it is there."""
+    """The directory of a model in the hub's cache; None if it has no snapshot there."""
     directory = hub_cache(environ) / f"models--{model_id.replace('/', '--')}"
     return directory.resolve() if any(directory.glob("snapshots/*/*")) else None
 

@@ -57,8 +57,8 @@ def test_everything_is_read_from_where_it_is_named(tmp_path: Path) -> None:
         (KEY, 0o640, "others can read the key file"),
         ("", 0o600, "is empty"),
         ("tiny#", 0o600, "too short"),
-        ("schlüssel-mit-umlaut", 0o600, "no key"),
-        (f"{KEY}\n{KEY}", 0o600, "no key"),
+        ("schlüssel-mit-umlaut", 0o600, "not a key"),
+        (f"{KEY}\n{KEY}", 0o600, "not a key"),
     ],
 )
 def test_a_bad_key_file_is_refused(tmp_path: Path, content: str, mode: int, said: str) -> None:

@@ -137,7 +137,7 @@ def test_a_root_that_cannot_be_trusted_is_refused(
         "link": "a symbolic link",
         "file": "not a directory",
         "foreign": "it belongs to uid 12345",
-        "open to all": "everybody may replace",
+        "open to all": "everybody can replace",
     }[kind] in error.details
 
 

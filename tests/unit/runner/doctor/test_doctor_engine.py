@@ -49,9 +49,9 @@ def test_the_engine_is_named() -> None:
     ("options", "told"),
     [
         (["name=seccomp,profile=default"], "filters system calls"),
-        (["name=apparmor"], "no support"),
+        (["name=apparmor"], "does not support"),
         (["name=seccomp,profile=unconfined"], "unconfined"),
-        (None, "no support"),
+        (None, "does not support"),
     ],
 )
 def test_seccomp(options: list[str] | None, told: str) -> None:
