@@ -34,7 +34,7 @@ def answers(transcript: str) -> list[tuple[str, str]]:
 
 def comparable(transcript: str) -> list[str]:
     """Without ids, and without the notes on an embedder that is not ready yet."""
-    lines = re.sub(r"note-[0-9a-f-]{36}", "note-…", transcript).strip().splitlines()
+    lines = re.sub(r"note-[0-9a-f-]{8,36}", "note-…", transcript).strip().splitlines()
     return [line for line in lines if not line.startswith("Note: ")]
 
 
