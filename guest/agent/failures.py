@@ -1,7 +1,7 @@
-"""Why a turn failed, in words for the person at the other end.
+"""Explains to the user why a turn failed.
 
-Only what a person can act on crosses: a provider's own error text may quote the
-request or the key, so it goes to the log (redacted there) and not to the event.
+Only what a person can act on is shown. A provider's own error text may quote the request or the
+key, so it goes to the log (redacted there) and not into the event.
 """
 
 from pydantic_ai import exceptions
@@ -48,7 +48,7 @@ def out_of_budget(settings: AgentSettings, steps: int) -> gateway_pb2.TurnFailed
 
 
 def from_model(error: Exception, settings: AgentSettings) -> gateway_pb2.TurnFailed | None:
-    """What `error` means to the user; None where it is not the model's or its provider's."""
+    """The failure to show for `error`; None if neither the model nor its provider caused it."""
     who = f"provider {settings.provider!r}"
     for kind, code, message, resolution in _KINDS:
         if isinstance(error, kind):

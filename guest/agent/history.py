@@ -1,8 +1,8 @@
-"""Conversation events and the model's messages, into each other.
+"""Converts conversation events to the model's messages and back.
 
-Every event's payload is one model message as pydantic-ai writes it, so a
-session resumes after a restart exactly as the model saw it. What a killed or
-cancelled turn left half-done is closed here, on the way back in.
+Every event's payload is one model message as pydantic-ai writes it, so that a session resumes after
+a restart exactly as the model saw it. What a killed or cancelled turn left incomplete is completed
+when it is read.
 """
 
 import itertools
@@ -40,8 +40,8 @@ _WRITTEN: Final[dict[Role, tuple[type[ModelRequestPart | ModelResponsePart], ...
     "assistant": (TextPart, ThinkingPart, ToolCallPart),
     "tool": (ToolReturnPart,),
 }
-"""What a turn stores for each role. Nothing else is taken back in: an event may come from
-an imported file, where a system prompt or a URL to fetch could stand as well."""
+"""What a turn stores for each role. Nothing else is read back: an event may come from an
+imported file, which could contain a system prompt or a URL to fetch."""
 
 MEMORY_TOOLS: Final = frozenset(
     tool for family in ("memory", "typed_memory", "working_memory") for tool in FAMILIES[family]
@@ -75,10 +75,10 @@ class ReceiptStore(Protocol):
 
 
 async def recent(store: Store, session_id: str, turns: int, after: int) -> list[Event]:
-    """The events of whole turns, oldest first: all since the event `after`, and of those
-    before it as many as make `turns` turns.
+    """The events of whole turns, oldest first: all since the event `after`, and before it as many
+    as make up `turns` turns.
 
-    Of more than `_LAST_WINDOW` events the oldest are left out.
+    If there are more than `_LAST_WINDOW` events, the oldest are left out.
     """
     window = _FIRST_WINDOW
     while True:
@@ -92,15 +92,15 @@ async def recent(store: Store, session_id: str, turns: int, after: int) -> list[
 
 
 def by_turn(events: Iterable[Event]) -> list[list[Event]]:
-    """`events`, which are in order, by turn."""
+    """Group `events`, which are in order, by turn."""
     return [list(group) for _, group in itertools.groupby(events, key=lambda e: e.turn_id)]
 
 
 def to_messages(events: Iterable[Event]) -> list[ModelMessage]:
     """The messages of `events`, made valid for any provider.
 
-    A tool call that never got its result is answered as interrupted; a result
-    without its call, an unreadable event, and what no event of its role has, are dropped.
+    A tool call without a result is answered as interrupted. A result without its call, an
+    unreadable event, and parts that do not belong to the event's role are dropped.
     """
     messages: list[ModelMessage] = []
     for event in events:
@@ -114,7 +114,7 @@ def to_messages(events: Iterable[Event]) -> list[ModelMessage]:
 
 
 def _as_written(message: ModelMessage, role: Role) -> ModelMessage | None:
-    """What of `message` a turn may have stored as an event of this role; None for nothing."""
+    """The parts of `message` that a turn may have stored for this role; None if there are none."""
     parts: list[Any] = [part for part in message.parts if _is_written(part, role)]
     if not parts:
         return None
@@ -133,14 +133,14 @@ def user_message(text: str) -> ModelRequest:
 
 
 def assistant_text(text: str) -> ModelResponse:
-    """What a model had said when it was stopped."""
+    """The text of a model's answer that was stopped."""
     return ModelResponse(parts=[TextPart(text)])
 
 
 def tool_message(
     call_id: str, tool: str, text: str, *, is_error: bool, material: Sequence[str] = ()
 ) -> ModelRequest:
-    """A call's result; `material` names what it brought that nobody vouched for."""
+    """A call's result; `material` names the material in it."""
     outcome: Literal["failed", "success"] = "failed" if is_error else "success"
     metadata = {"material": list(material)} if material else None
     part = ToolReturnPart(tool, text, call_id, outcome=outcome, metadata=metadata)
@@ -148,10 +148,10 @@ def tool_message(
 
 
 def event_text(tool: str, result: ToolResult) -> str:
-    """A finished call as people read it and search finds it: what it did, and what it brought.
+    """A finished call as people read it and searches find it: what it did, and its result.
 
-    What memory tools bring is left out: their notes are found by themselves, and must leave
-    nothing behind here when they are forgotten.
+    Results of memory tools are left out: their notes are found by themselves, and forgetting one
+    must leave no copy here.
     """
     line = f"{tool}: {result.summary}"
     if tool in MEMORY_TOOLS or result.is_error:
@@ -161,7 +161,7 @@ def event_text(tool: str, result: ToolResult) -> str:
 
 
 def data_of(text: str) -> Any:
-    """The JSON that a tool's answer begins with; the text itself where it is cut."""
+    """The JSON at the beginning of a tool's answer; the text itself if the JSON is cut off."""
     try:
         return json.JSONDecoder().raw_decode(text)[0]
     except ValueError:
@@ -178,13 +178,13 @@ def _strings(data: Any) -> Iterator[str]:
 
 
 def previous_answer(events: Sequence[Event]) -> str:
-    """All that the agent said in the last of these turns in which it said anything."""
+    """The agent's whole answer in the last of these turns that has one."""
     said = [(each.turn_id, each.text) for each in events if each.role == "assistant" and each.text]
     return "\n\n".join(text.strip() for turn_id, text in said if turn_id == said[-1][0])
 
 
 def material_in(events: Iterable[Event]) -> tuple[str, ...]:
-    """What tools and prompts have brought in these turns that nobody vouched for."""
+    """The material that tools and prompts contributed to these turns."""
     messages = [each for event in events if event.role != "user" for each in _read(event)]
     found: list[ModelResponse | ToolReturnPart[Any]] = []
     for message in messages:
@@ -208,7 +208,7 @@ def _material(found: ModelResponse | ToolReturnPart[Any]) -> list[str]:
 
 
 def to_payload(message: ModelMessage) -> str:
-    """`message` as an event's payload."""
+    """Encode `message` as an event's payload."""
     if isinstance(message, ModelResponse):
         message = replace(message, parts=[_storable_part(part) for part in message.parts])
     return ModelMessagesTypeAdapter.dump_json([message]).decode()
@@ -225,10 +225,10 @@ def _storable_part(part: ModelResponsePart) -> ModelResponsePart:
 
 
 def text_of(response: ModelResponse) -> str:
-    """What a person reads of `response`; empty where it only calls tools."""
+    """The text of `response` for a person; empty if it only calls tools."""
     return "".join(part.content for part in response.parts if isinstance(part, TextPart))
 
 
 def storable(text: str) -> str:
-    """`text` without what a database cannot hold: NUL and lone surrogates."""
+    """`text` without characters that a database cannot store: NUL and lone surrogates."""
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()

@@ -1,4 +1,4 @@
-"""What one running turn has done so far: recorded to the store, told to the watcher."""
+"""Records what a running turn does in the store, and reports it to the watcher."""
 
 from collections.abc import AsyncIterable, Callable, Iterable, Sequence
 from dataclasses import replace
@@ -29,12 +29,12 @@ _BREAK = "\n\n"
 
 
 class Run:
-    """The state of one turn; made for it and dropped with it.
+    """The state of one turn, discarded with it.
 
     Attributes:
-        steps: How many requests the model was sent.
+        steps: The number of requests to the model.
         ledger: What memory did.
-        unrecorded: The text that was streamed and is not stored yet.
+        unrecorded: Streamed text that is not stored yet.
     """
 
     def __init__(
@@ -54,8 +54,8 @@ class Run:
         self.ledger = Ledger(pipeline, approve)
         self._offered = [tool.name for tool in pipeline.tools()]
         self._store = store
-        self._storing = Background()  # else what a cancelled turn was storing is stored again
-        self._changing = Background()  # a change of memory that has begun is seen through
+        self._storing = Background()  # otherwise a cancelled turn would store twice
+        self._changing = Background()  # a change of memory that has begun is completed
         self._emit = emit
         self._earlier = earlier
         self._material = dict.fromkeys(history.material_in(earlier))
@@ -68,20 +68,20 @@ class Run:
 
     @property
     def answer(self) -> str:
-        """All that the model has answered, without what it said beside calls."""
+        """The model's whole answer, without text beside tool calls."""
         return _BREAK.join(self._answers)
 
     def shown(self, material: Iterable[str]) -> None:
-        """The prompt has brought in this material, for which nobody vouched."""
+        """Record the material that the prompt contained."""
         self._prompted = tuple(material)
         self._material |= dict.fromkeys(self._prompted)
 
     async def stream_answer(self, stream: AsyncIterable[Any], *, unless: str = "") -> None:
-        """Pass the text of one streamed answer on, as it comes.
+        """Forward the text of one streamed answer.
 
         Args:
             stream: The events of the answer.
-            unless: An answer that says exactly this is not passed on.
+            unless: An answer with exactly this text is not forwarded.
         """
         said = apart = False
         waiting = ""
@@ -116,8 +116,7 @@ class Run:
             await self._append_answer(response, said)
 
     async def record_cut_off(self) -> None:
-        """Store what was shown of an answer that never became whole, and see through what is
-        being stored or changed."""
+        """Store the shown text of an incomplete answer, and finish running writes."""
         await self._storing.finish()
         said, self.unrecorded = self.unrecorded, ""
         if said:
@@ -125,7 +124,7 @@ class Run:
         await self._changing.finish()
 
     def second_chance(self) -> str:
-        """What the model is told when it is to be asked once more; empty where it is not."""
+        """The text with which to ask the model once more; empty if that is not needed."""
         return second_chance.facts(
             self.request.text,
             self.answer,
@@ -134,11 +133,11 @@ class Run:
         )
 
     def ask_once_more(self) -> None:
-        """What the model says from now on is a paragraph of its own."""
+        """Start a new paragraph for the model's next answer."""
         self._paragraph_due = bool(self._answers)
 
     async def save_by_itself(self) -> None:
-        """Save what the user asked for beyond doubt, if nothing was kept in this turn."""
+        """Save what the user clearly asked for, if nothing was saved in this turn."""
         request = None if self.ledger.kept else saving.request_in(self.request.text)
         if request is not None:
             saver = saving.Saver(self.ledger, self._offered, self._context)
@@ -147,15 +146,15 @@ class Run:
             await self._changing.run(work)
 
     async def call(self, call_id: str, tool: str, arguments: Any) -> ToolResult:
-        """Run one call of the model, store its result and tell the watcher. A change of
-        memory goes on to its end, also where the turn is cancelled meanwhile."""
+        """Run one call of the model, store its result and tell the watcher. A change of memory
+        is completed even if the turn is cancelled."""
         call = self._call(call_id, tool, arguments)
         if self.ledger.change_of(tool, arguments) is not None:
             return await self._changing.run(call)
         return await call
 
     async def watch_calls(self, events: AsyncIterable[Any]) -> None:
-        """See the calls of one answer through, with those that reached no tool."""
+        """Handle the calls of one answer, including those that reached no tool."""
         self._recorded.clear()  # some models number their calls anew in every answer
         async for event in events:
             if isinstance(event, FunctionToolResultEvent):
@@ -164,7 +163,7 @@ class Run:
                     await self._record_refused(part.tool_call_id, part.tool_name, str(part.content))
 
     async def tell_if_unstored(self) -> None:
-        """Tell the watcher, once, that what is said is not being stored right now."""
+        """Tell the watcher once if the conversation is not being stored right now."""
         if sentence := self._store.unstored(self.request.context.session_id):
             before = _BREAK if self._answers else ""
             await self._emit(gateway_pb2.TextDelta(text=f"{before}({sentence}){_BREAK}"))
@@ -201,7 +200,7 @@ class Run:
         await self._emit(finished(call_id, tool, result))
 
     def _context(self) -> ToolContext:
-        """For the next call: with all that the model has before its eyes by now."""
+        """The context of the next call, with all material that the model has seen so far."""
         return replace(
             self.request.context, asked=self.request.text, material=tuple(self._material)
         )
@@ -216,7 +215,7 @@ class Run:
         self.unrecorded += text
 
     async def _append_answer(self, response: ModelResponse, text: str) -> None:
-        """Store an answer; what its prompt had brought in, later turns have through it."""
+        """Store an answer with the material of its prompt, which later turns inherit from it."""
         if self._prompted:
             response = replace(response, metadata={"material": list(self._prompted)})
         await self._append("assistant", text, history.to_payload(response))

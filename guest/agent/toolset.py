@@ -1,8 +1,8 @@
-"""The tool pipeline as pydantic-ai sees it.
+"""Offers the tool pipeline to pydantic-ai.
 
-Definitions come from the pipeline, and every call goes to it with the arguments
-exactly as the model wrote them: the pipeline validates, so that a bad argument
-is answered like any other tool error and the model can correct itself.
+Definitions come from the pipeline, and every call goes to it with the arguments exactly as the
+model wrote them. The pipeline validates, so that a bad argument is answered like any other tool
+error and the model can correct it.
 """
 
 import functools
@@ -31,7 +31,7 @@ class RunCall(Protocol):
 
 @dataclass(frozen=True)
 class TurnDeps:
-    """What the tool calls of one run share: passed by pydantic-ai, kept by nobody."""
+    """What the tool calls of one run share; passed on by pydantic-ai."""
 
     emit: Emit
     redact: Callable[[str], str]
@@ -39,7 +39,7 @@ class TurnDeps:
 
 
 class _AsWritten:
-    """An argument "validator" that accepts anything and passes it on unread."""
+    """An argument "validator" that passes everything on unchecked."""
 
     def validate_json(self, input: str | bytes | bytearray, **_: Any) -> dict[str, Any]:  # noqa: A002
         return {_ARGUMENTS: input if isinstance(input, str) else input.decode(errors="replace")}
@@ -49,7 +49,7 @@ class _AsWritten:
 
 
 class PipelineToolset(AbstractToolset[TurnDeps]):
-    """Every tool the pipeline offers, under one roof."""
+    """Every tool that the pipeline offers."""
 
     def __init__(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
@@ -90,7 +90,7 @@ class PipelineToolset(AbstractToolset[TurnDeps]):
 
 
 def definition(tool: Tool) -> ToolDefinition:
-    """What a provider is told about `tool`."""
+    """The definition of `tool` for a provider."""
     return ToolDefinition(
         name=tool.name,
         description=tool.description,
@@ -101,12 +101,12 @@ def definition(tool: Tool) -> ToolDefinition:
 
 @functools.cache
 def _schema(arguments: type[Arguments]) -> dict[str, Any]:
-    """Made once: it takes as long as all else that a request needs."""
+    """Cached: making it takes as long as the rest of a request."""
     return arguments.model_json_schema()
 
 
 def finished(call_id: str, tool: str, result: ToolResult) -> gateway_pb2.ToolCallFinished:
-    """The event that says how a call ended."""
+    """The event that reports a call's outcome."""
     return gateway_pb2.ToolCallFinished(
         call_id=call_id,
         tool=tool,

@@ -1,4 +1,4 @@
-"""One turn as the loop and its surroundings see it."""
+"""The types of one turn, shared by the loop and its callers."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ Outcome = gateway_pb2.TurnCompleted | gateway_pb2.TurnFailed
 """How a turn ends: exactly one, after all progress."""
 
 Emit = Callable[[Progress], Awaitable[None]]
-"""Hands progress to whoever watches; waits while they are slow (backpressure)."""
+"""Passes progress to the watcher; waits while the watcher is slow (backpressure)."""
 
 
 class Pipeline(Protocol):
@@ -41,7 +41,7 @@ class Pipeline(Protocol):
 
 @dataclass(frozen=True)
 class TurnRequest:
-    """Who says what, and where."""
+    """One message of a user, and its session."""
 
     context: ToolContext
     text: str

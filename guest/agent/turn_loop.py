@@ -1,11 +1,10 @@
-"""One turn: the user's words in, events out, everything said and done written through.
+"""One turn: takes the user's message, emits events, and stores everything as it happens.
 
-The conversation with the model, its streaming and its tool calls are
-pydantic-ai's. What is promised here: the user's message is durable before the
-model is asked, every answer and tool result before anything follows from it;
-budgets and cancellation end a turn at any point and leave a history that the
-next turn can stand on; a turn ends in exactly one outcome, with a receipt for each
-change of memory.
+pydantic-ai handles the conversation with the model, its streaming and tool calls. This module
+guarantees: the user's message is durable before the model is asked; every answer and tool result is
+durable before anything that follows from it; budgets and cancellation may end a turn at any point
+and leave a history that the next turn can use; a turn ends in exactly one outcome, with a receipt
+for each change of memory.
 """
 
 import asyncio
@@ -42,7 +41,7 @@ _EMPTY_ANSWERS = 1
 
 
 class TurnLoop:
-    """Runs turns of any number of users and sessions at once; holds no state of any."""
+    """Runs any number of turns, also at once; keeps no state between them."""
 
     def __init__(
         self,
@@ -73,12 +72,13 @@ class TurnLoop:
     async def run(
         self, request: TurnRequest, emit: Emit, approve: Approve | None = None
     ) -> Outcome:
-        """Run one turn to its outcome; the caller sees to one turn at a time per session.
+        """Run one turn to its outcome. The caller allows only one turn at a time per session.
 
-        A turn that is cancelled fails with CANCELLED, after what was said and changed so
-        far has been kept. Raises `GuestError` before anything is written: ALREADY_EXISTS
-        for a turn id that the session has seen, PERMISSION_DENIED for a context of another
-        user than the one whose conversations these are.
+        A cancelled turn fails with CANCELLED, after everything said and changed so far is stored.
+
+        Raises:
+            GuestError: Before anything is written: ALREADY_EXISTS if the session has seen the turn
+                id, PERMISSION_DENIED if the context belongs to another user than the conversations.
         """
         context = request.context
         if context.user_id != self._store.user_id:
@@ -166,9 +166,10 @@ class TurnLoop:
         *,
         unless: str = "",
     ) -> tuple[list[ModelMessage], RunUsage]:
-        """Ask the model until it has answered; the conversation since, and what it took.
+        """Ask the model until it has answered; returns the conversation since then, and the usage.
 
-        With `unless` it is asked once more, for a few steps, and that answer means nothing.
+        With `unless` it is asked once more, for a few steps; an answer equal to `unless` is
+        ignored.
         """
         most = self._settings.max_steps
         limits = UsageLimits(
@@ -223,10 +224,10 @@ class TurnLoop:
             return told
 
     async def _finish(self, run: Run) -> None:
-        """Store the text of an answer that was cut off and see changes through, even while
-        being cancelled; what takes too long goes on without the turn."""
+        """Store the text of an incomplete answer and finish changes, even while being cancelled.
+        What takes too long continues after the turn."""
         keeping = asyncio.ensure_future(run.record_cut_off())
         try:
             await asyncio.wait_for(asyncio.shield(keeping), _KEEP_TIMEOUT_S)
         except (WireError, TimeoutError) as error:
-            log.error("what the turn had done was not kept in time: %s", error)
+            log.error("the turn's work was not stored in time: %s", error)

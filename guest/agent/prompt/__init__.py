@@ -1,1 +1,1 @@
-"""What a turn's prompt is made of, and how it is kept within the window."""
+"""Builds a turn's prompt and keeps it within the window."""

@@ -1,7 +1,7 @@
-"""What a turn's prompt is made of: rules, working memory, what memory holds, earlier turns.
+"""Builds a turn's prompt from rules, working memory, recalled memory and earlier turns.
 
-Nothing is in it twice, and all that was not said by the user in this turn is marked as
-what it is. `fitting` keeps every request of the turn within the window.
+Nothing is included twice, and everything that the user did not say in this turn is marked as such.
+`fitting` keeps every request of the turn within the window.
 """
 
 import asyncio
@@ -49,7 +49,7 @@ class Memory(Searchable, Protocol):
 
 @dataclass(frozen=True)
 class Sections:
-    """The system prompt, in its order. Empty where there is nothing to say."""
+    """The sections of the system prompt, in order; empty sections are left out."""
 
     handoff: str = ""
     rules: str = ""
@@ -65,9 +65,8 @@ class Sections:
 
 @dataclass(frozen=True)
 class Prepared:
-    """What a turn begins with. `messages` are the earlier turns that are shown; `material`
-    names what of all this nobody vouched for, `note_ids` the notes that are shown; `usage`
-    is what preparing it took."""
+    """The beginning of a turn. `messages` are the earlier turns shown; `material` names the
+    material in all of it, `note_ids` the notes shown; `usage` is the cost of preparing it."""
 
     sections: Sections
     messages: list[ModelMessage]
@@ -81,10 +80,10 @@ class Prepared:
 
 
 class ContextBuilder:
-    """Prepares turns of any number of users and sessions at once; holds no state of any.
+    """Prepares turns of any number of sessions; keeps no state between them.
 
-    `context_tokens` bounds what memory adds by itself, 0 meaning nothing; `model` writes
-    the summaries, unless it is the built-in one.
+    `context_tokens` limits what memory adds by itself; 0 means nothing. `model` writes the
+    summaries, unless it is the built-in one.
     """
 
     def __init__(
@@ -110,17 +109,17 @@ class ContextBuilder:
         )
 
     async def summary_of(self, session_id: str) -> Rolled:
-        """The summary of a session's earlier turns as it is stored. Never fails."""
+        """The stored summary of a session's earlier turns. Never fails."""
         return await self._summaries.latest(session_id)
 
     async def build(
         self, request: TurnRequest, events: Sequence[Event], latest: Rolled
     ) -> Prepared:
-        """The prompt of a turn but for the user's message.
+        """The prompt of a turn without the user's message.
 
-        `events` are the session's earlier ones, at least all after `latest`. Where they
-        are too many, the oldest are summarised first. Only a model or a memory server
-        can keep this waiting, and each only so long; neither fails it.
+        `events` are the session's earlier ones, at least all after `latest`. If there are too many,
+        the oldest are summarised first. A slow model or memory server delays this only for a
+        limited time, and neither makes it fail.
         """
         context = request.context
         since = [event for event in events if not 0 < event.sequence <= latest.through]
@@ -159,11 +158,12 @@ class ContextBuilder:
         )
 
     async def working_memory(self, context: ToolContext) -> str:
-        """The section of working memory as it is now. Never fails."""
+        """The current section of working memory. Never fails."""
         return (await self._working.of(context)).text
 
     def _word_by_word(self, events: Sequence[Event], rolled: Rolled) -> list[Event]:
-        """The events of the last turns that no summary holds; no more turns than configured."""
+        """The events of the last turns that no summary covers, at most as many turns as
+        configured."""
         since = [event for event in events if not 0 < event.sequence <= rolled.through]
         turns = history.by_turn(since)[-self._settings.history_turns :]
         return [event for turn in turns for event in turn]

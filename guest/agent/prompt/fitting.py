@@ -1,9 +1,9 @@
-"""Every request of a turn within the window: what is left out first, and what never.
+"""Keeps every request of a turn within the window, by cutting in a fixed order.
 
-First goes what memory adds by itself. Then tool outputs of earlier turns are shortened, the
-oldest first, before the oldest turns go, as whole turns; then those of the running turn.
-Last go the summary, the scratchpad and the handoff note. Rules and what the user has just
-said are never touched.
+First recalled memory is left out. Then tool outputs of earlier turns are shortened, oldest first;
+then the oldest turns are dropped whole; then tool outputs of the running turn are shortened. The
+summary, the scratchpad and the handoff note are cut last. The rules and the user's message are
+never cut.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -34,15 +34,15 @@ from guest.memory.search.tokens import bytes_within, tokens_of
 
 _SHORTENED: Final = " [… shortened to fit the window]"
 _LEAST: Final = 100
-"""Tokens that stay of a shortened output: what it was about, and how it began."""
+"""The tokens that a shortened output keeps: its subject and beginning."""
 
 
 class FitToWindow(AbstractCapability[TurnDeps]):
     """Cuts each request of one turn to the window, right before it is sent.
 
-    `working` gives working memory as it is by now: a request that follows a call which
-    may have changed it shows that. What a memory tool has told of in the turn, or has
-    changed or deleted, is not shown as memory held it before.
+    `working` returns the current working memory, for requests after a call that may have changed
+    it. Notes that a memory tool has shown, changed or deleted in this turn are removed from
+    recalled memory.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class FitToWindow(AbstractCapability[TurnDeps]):
 
 @dataclass(frozen=True)
 class Request:
-    """What changes from one request of a turn to the next."""
+    """The parts that change from one request of a turn to the next."""
 
     sections: Sections
     messages: list[ModelMessage]
@@ -102,10 +102,10 @@ class Request:
 
 
 def fit(request: Request, asked: str, window: int, tools: int) -> Request:
-    """`request`, so that with `tools` tokens of definitions it is within `window`.
+    """Cut `request` so that it fits into `window` with `tools` tokens of tool definitions.
 
-    `asked` is the user's message that the running turn began with. Raises `GuestError`
-    RESOURCE_EXHAUSTED where what may not be left out is too much.
+    `asked` is the user's message of the running turn. Raises `GuestError` RESOURCE_EXHAUSTED if the
+    parts that must not be cut are too large.
     """
     most = window - tools
     if request.size <= most:
@@ -131,7 +131,7 @@ def _results(messages: Sequence[ModelMessage]) -> list[ToolReturnPart[Any]]:
 
 
 def _without_oldest(request: Request, asked: str, most: int) -> list[ModelMessage]:
-    """The messages without as many of the oldest turns as have to go."""
+    """The messages, without as many of the oldest turns as necessary."""
     turns = _turns(request.messages, asked)
     sizes = [of_messages(turn) for turn in turns]
     size = request.size
@@ -143,10 +143,10 @@ def _without_oldest(request: Request, asked: str, most: int) -> list[ModelMessag
 
 
 def _turns(messages: Sequence[ModelMessage], asked: str) -> list[list[ModelMessage]]:
-    """The messages by turn, each beginning with what a user said; the running one last.
+    """Split the messages into turns that begin with a user's message; the running one is last.
 
-    What was said in a turn that was never answered stands in one message with what was
-    said next, and so may the last tool results before it: these are parted again.
+    A user's message that was never answered shares one message with the next one, and possibly with
+    the tool results before it; these are separated again.
     """
     turns: list[list[ModelMessage]] = [[]]
     running = _begin(messages, asked)
@@ -182,8 +182,8 @@ def _begin(messages: Sequence[ModelMessage], asked: str) -> int:
 def _shortened(
     request: Request, most: int, *, first: int = 0, last: int | None = None
 ) -> list[ModelMessage]:
-    """The messages with tool outputs from `first` to before `last` shortened, as far as it
-    takes."""
+    """The messages, with tool outputs from `first` to before `last` shortened as far as
+    necessary."""
     too_much = request.size - most
     messages = list(request.messages)
     for index, message in enumerate(messages[:last]):
@@ -199,7 +199,7 @@ def _shortened(
 
 
 def _shorter(part: ToolReturnPart[Any], too_much: int) -> ToolReturnPart[Any]:
-    """`part` with `too_much` tokens less, or with the least that is of use."""
+    """`part` with `too_much` tokens less, but not below the useful minimum."""
     text = part.model_response_str()
     room = max(_LEAST, tokens_of(text) - max(0, too_much) - tokens_of(_SHORTENED))
     encoded = text.encode(errors="replace")

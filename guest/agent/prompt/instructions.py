@@ -1,4 +1,4 @@
-"""What every model is told first: rules that name only the tools that it is offered."""
+"""The instructions for every model: rules that name only the tools it is offered."""
 
 from collections.abc import Collection
 from datetime import UTC, datetime
@@ -79,9 +79,9 @@ _ERRORS: Final = (
 
 
 def instructions(configured: str, offered: Collection[str]) -> str:
-    """Who the agent is, its rules, the operator's own words, the date.
+    """The agent's identity, its rules, the operator's instructions and the date.
 
-    `offered` are the names of the tools that the model is given.
+    `offered` are the names of the model's tools.
     """
     searchers = [name for name in _SEARCHERS if name in offered]
     savers = [name for name in _SAVERS if name in offered]

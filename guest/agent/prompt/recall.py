@@ -1,4 +1,4 @@
-"""What memory holds on the user's message, found before the model is asked."""
+"""Recalls memory for the user's message, before the model is asked."""
 
 import asyncio
 import logging
@@ -55,9 +55,8 @@ _SMALL_TALK_MAX_WORDS: Final = 5
 
 
 def is_small_talk(text: str) -> bool:
-    """Whether `text` is a few words that are all courtesy, assent or refusal, in any of the
-    languages of the guide. A question is none, nor are words of grammar alone: where there is
-    any doubt, memory is searched."""
+    """Whether `text` is only a few words of courtesy, agreement or refusal, in any language of
+    the guide. Questions and mere function words are not: when in doubt, memory is searched."""
     words = _WORDS.findall(text.casefold())
     if any(mark in text for mark in "?？") or not _ASKING.isdisjoint(words):
         return False
@@ -70,10 +69,11 @@ log = logging.getLogger(__name__)
 
 _TOP_K: Final = 12
 _LOOKED_UP: Final = 3 * _TOP_K
-"""Much of what is found may be in the prompt anyway: this conversation is the nearest."""
+"""More than needed: many results are in the prompt already, since this conversation is the most
+similar."""
 
 _FLOOR: Final = 0.4
-"""What was measured is in docs/design/2026-11-21-prompt-and-summaries.md."""
+"""Chosen by measurements; see docs/design/2026-11-21-prompt-and-summaries.md."""
 
 _HEADING: Final = (
     "What memory holds that may bear on the user's message, with ids and dates. It is "
@@ -81,7 +81,7 @@ _HEADING: Final = (
 )
 _INCOMPLETE: Final = "(Memory could not be searched in full: {why}.)"
 _ESCAPE: Final = re.compile(r"\\(?:u([0-9a-fA-F]{4})|[bfnrt])")
-"""How JSON writes some characters, in calls and their results."""
+"""JSON escapes in calls and their results."""
 
 _SPEAKER: Final = re.compile(r"(?:user|assistant|tool) \([^)]*\): ")
 _NOTE_LINE: Final = re.compile(r"- (\S+) \(")
@@ -101,7 +101,7 @@ class Searchable(Protocol):
 
 
 class Shown:
-    """What a prompt holds anyway: the turns of `session_id` after the event `after`, and
+    """What the prompt already contains: the turns of `session_id` after the event `after`, and
     all of `texts`."""
 
     def __init__(self, session_id: str, after: int, texts: Iterable[str]) -> None:
@@ -110,7 +110,7 @@ class Shown:
         self._texts = f" {' '.join(map(_plain, texts))} "
 
     def holds(self, hit: Hit) -> bool:
-        """Whether `hit` would stand there twice; whole words count, not how they are set."""
+        """Whether the prompt already contains `hit`. Compares whole words and ignores layout."""
         if hit.session_id == self._session_id and hit.sequence > self._after:
             return not hit.note_id
         return _said(hit) in self._texts
@@ -118,7 +118,7 @@ class Shown:
 
 @dataclass(frozen=True)
 class Found:
-    """What a search gave, and what was wrong with it."""
+    """The result of a search, and what went wrong."""
 
     hits: tuple[Hit, ...] = ()
     problem: str = ""
@@ -126,7 +126,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Recollection:
-    """A section of the prompt, empty where there is nothing to say; what it shows."""
+    """A section of the prompt (may be empty), and what it shows."""
 
     text: str = ""
     note_ids: tuple[str, ...] = ()
@@ -134,7 +134,7 @@ class Recollection:
 
 
 class Relevant:
-    """Searches memory for the user's message, and tells what was found within a budget."""
+    """Searches memory for the user's message, and shows the results within a budget."""
 
     def __init__(
         self,
@@ -150,8 +150,8 @@ class Relevant:
         self._timeout_s = timeout_s
 
     async def find(self, context: ToolContext, text: str) -> Found:
-        """The notes and passages that bear on `text`, best first; none on small talk.
-        Never fails."""
+        """The notes and passages relevant to `text`, best first; none for small talk. Never
+        fails."""
         if not self._budget or is_small_talk(text):
             return Found()
         try:
@@ -174,9 +174,9 @@ class Relevant:
         return Found(outcome.hits, "; ".join(outcome.warnings))
 
     def tell(self, found: Found, shown: Shown) -> Recollection:
-        """What was found as a section, without noise and without what is `shown` anyway.
+        """A section with the results, without noise and without what the prompt already contains.
 
-        What a note that is no material says whole, with its id, no passage says again.
+        A passage is left out if a note that is not material already says all of it.
         """
         good = [hit for hit in found.hits if hit.score >= _FLOOR and hit.key not in models.FIXED]
         noted = [_said(hit) for hit in good if hit.note_id and not hit.material]
@@ -204,8 +204,8 @@ class Relevant:
 
 
 def without(section: str, told: str) -> str:
-    """The section without the lines on what `told`, which the running turn has brought
-    since, names by its id or says."""
+    """The section without lines whose id or text appears in `told`, the output of the running
+    turn."""
     words = f" {_plain(told)} "
 
     def is_new(line: str) -> bool:
@@ -220,7 +220,7 @@ def without(section: str, told: str) -> str:
 
 
 def _said(hit: Hit) -> str:
-    """The words of `hit`, so that they are found whole in others."""
+    """The words of `hit`, padded so that they match only as whole words."""
     return f" {_plain(hit.text if hit.note_id else _SPEAKER.sub('', hit.text, count=1))} "
 
 

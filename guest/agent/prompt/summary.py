@@ -1,4 +1,4 @@
-"""The rolling summary of a session: what earlier turns said, once they are not shown any more."""
+"""The rolling summary of a session: the content of earlier turns that are no longer shown."""
 
 import asyncio
 import heapq
@@ -34,7 +34,7 @@ _ROLES: Final = {heading: role for role, heading in HEADINGS.items()}
 _SENTENCE: Final = re.compile(r"(?<=[.!?…])\s+|(?<=[。！？])|\n+")
 _SENTENCE_TOKENS: Final = 130
 _SENTENCE_CHARS: Final = 400
-"""Of what holds no space to end at."""
+"""The maximum for text without a space to cut at."""
 
 _WORD: Final = re.compile(r"\w{4,}")
 """Shorter words are mostly grammar, in every language that writes spaces."""
@@ -49,19 +49,19 @@ _WEIGHTS: Final[dict[Role, float]] = {"user": 1.5, "assistant": 1.0, "tool": 0.6
 _DECISION_WEIGHT: Final = 1.5
 _ID_WEIGHT: Final = 1.3
 _TOLD_ALREADY: Final = 4
-"""By so much a word counts less each time a line with it is picked."""
+"""A word's score is divided by this each time a line with it is picked."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """One sentence, and who it is from."""
+    """One sentence and its speaker."""
 
     role: Role
     text: str
 
 
 def spoken(events: Iterable[Event]) -> list[Line]:
-    """What was said in `events`, sentence by sentence."""
+    """The sentences said in `events`."""
     return [
         Line(event.role, shortened(sentence, _SENTENCE_TOKENS) or sentence[:_SENTENCE_CHARS])
         for event in events
@@ -71,7 +71,7 @@ def spoken(events: Iterable[Event]) -> list[Line]:
 
 
 def read(summary: str) -> list[Line]:
-    """The lines of a summary; what stands under no heading is the agent's."""
+    """The lines of a summary; lines without a heading are the agent's."""
     role: Role = "assistant"
     lines = []
     for line in map(one_line, summary.splitlines()):
@@ -83,7 +83,7 @@ def read(summary: str) -> list[Line]:
 
 
 def render(lines: Sequence[Line]) -> str:
-    """Lines under the headings of who they are from, in their order."""
+    """Format lines under the headings of their speakers."""
     sections = []
     for role, heading in HEADINGS.items():
         if said := [f"- {line.text}" for line in lines if line.role == role]:
@@ -92,10 +92,10 @@ def render(lines: Sequence[Line]) -> str:
 
 
 def pick(lines: Sequence[Line], budget_tokens: int) -> list[Line]:
-    """The lines that tell most, each text once, in their order; rendered within the budget.
+    """The most informative lines, each text once, in order, within the budget when rendered.
 
-    What a picked line tells counts less in those after it. That only takes from their
-    scores, so a line whose score still leads when it is looked at again is the next.
+    Words of a picked line count less in later lines. That only lowers scores, so a line that still
+    leads when its score is recomputed is the next one.
     """
     distinct = list({line.text.casefold(): line for line in reversed(lines)}.values())[::-1]
     words = [set(_WORD.findall(line.text.casefold())) for line in distinct]
@@ -121,7 +121,8 @@ def pick(lines: Sequence[Line], budget_tokens: int) -> list[Line]:
 
 
 def _score(line: Line, words: set[str], frequency: Counter[str]) -> float:
-    """How often its content words occur; the logarithm, so that the longest do not always win."""
+    """The logarithm of how often its content words occur, so that the longest lines do not
+    always win."""
     score = _WEIGHTS[line.role] * math.log1p(sum(frequency[word] for word in words))
     if _DECIDED.search(line.text):
         score *= _DECISION_WEIGHT
@@ -135,11 +136,11 @@ log = logging.getLogger(__name__)
 EXTRACT: Final = "extract"
 _TIMEOUT_S: Final = 30.0
 _LISTED: Final = re.compile(r"^\s*(?:[-*•–]|\d+[.)])\s", re.MULTILINE)
-"""A line as the task asks for it. A refusal or a claim has none, and may not take the place
-of what the summary held before."""
+"""A line in the requested format. A refusal or a mere claim has none, and must not replace the
+old summary."""
 
 _ROOM_TO_THINK: Final = 4
-"""A model may think before it writes, and both count as output."""
+"""A model may think before it writes; both count as output."""
 
 _TASK: Final = f"""\
 You summarise the earlier part of a conversation between a user and their agent, so that the \
@@ -160,7 +161,7 @@ your own."""
 
 @dataclass(frozen=True)
 class Made:
-    """A summary's text, who made it ("extract", or the model's name), what it took."""
+    """A summary's text, its author ("extract" or the model's name), and the usage."""
 
     text: str
     made_by: str
@@ -168,7 +169,7 @@ class Made:
 
 
 class Summarizer:
-    """Summarises with `model`, unless that is the built-in one, which cannot."""
+    """Summarises with `model`, or by picking lines if that is the built-in model."""
 
     def __init__(self, model: Model, window: Window, *, timeout_s: float = _TIMEOUT_S) -> None:
         self._window = window
@@ -177,9 +178,9 @@ class Summarizer:
         self._agent = None if isinstance(model, OfflineModel) else self._of(model)
 
     async def summarise(self, earlier: str, events: Sequence[Event]) -> Made:
-        """The summary of `earlier`, which may be empty, and `events`, within the bound.
+        """Summarise `earlier` (may be empty) and `events` within the bound.
 
-        Never fails: where the model does, or takes too long, what matters is picked.
+        Never fails: if the model fails or takes too long, the most informative lines are picked.
         """
         lines = [*read(earlier), *spoken(events)]
         usage = RunUsage()
@@ -188,13 +189,11 @@ class Summarizer:
                 async with asyncio.timeout(self._timeout_s):
                     text = await self._ask(self._agent, lines, usage)
             except Exception as error:
-                log.warning(
-                    "the model did not summarise, so what matters is picked", exc_info=error
-                )
+                log.warning("the model did not summarise; lines are picked instead", exc_info=error)
             else:
                 if _LISTED.search(text):
                     return Made(text, self._name, usage)
-                log.warning("the model wrote no summary, so what matters is picked")
+                log.warning("the model wrote no summary; lines are picked instead")
         picked = pick(lines, self._window.summary)
         return Made(render(picked), EXTRACT, usage)
 
@@ -231,8 +230,8 @@ class State(Protocol):
 
 
 class Summary(BaseModel, frozen=True):
-    """What the turns up to the event `through` said. `made_by` names the model, or is
-    "extract"; `material`: what tools or marked notes gave took part in it."""
+    """A summary of the turns up to the event `through`. `made_by` is the model's name or
+    "extract"; `material` means that material contributed to it."""
 
     text: str = ""
     through: int = 0
@@ -242,8 +241,8 @@ class Summary(BaseModel, frozen=True):
 
 @dataclass(frozen=True)
 class Rolled:
-    """The summary that stands before a turn, and its epoch; `usage` is what making it
-    took. Without a `summary` the session's state could not be read."""
+    """The summary for a turn, and its epoch; `usage` is the cost of making it. Without a
+    `summary`, the session's state could not be read."""
 
     summary: Summary | None
     epoch: int = 0
@@ -255,7 +254,7 @@ class Rolled:
 
 
 class Summaries:
-    """Reads and rolls the summaries of any number of sessions; holds none."""
+    """Reads and updates the summaries of any number of sessions."""
 
     def __init__(self, state: State, summarizer: Summarizer, settings: AgentSettings) -> None:
         self._state = state
@@ -264,7 +263,7 @@ class Summaries:
         self._window = Window.of(settings)
 
     async def latest(self, session_id: str) -> Rolled:
-        """The summary as stored; an empty one where there is none."""
+        """The stored summary; an empty one if there is none."""
         try:
             stored = await self._state.read(session_id, _NAME)
         except StorageError as error:
@@ -280,9 +279,9 @@ class Summaries:
             return Rolled(Summary(), epoch)
 
     async def roll(self, session_id: str, latest: Rolled, events: Sequence[Event]) -> Rolled:
-        """Summarise the oldest of `events`, those after `latest`, where they are too many.
+        """Summarise the oldest of `events`, those after `latest`, if there are too many.
 
-        Of two that do so at once the loser gets the winner's. Nothing is done where the
+        If two callers do so at once, the loser gets the winner's summary. Does nothing while the
         session's state cannot be reached.
         """
         folded = self._too_old(events)
@@ -310,7 +309,7 @@ class Summaries:
         return Rolled(winner.summary, winner.epoch, made.usage)
 
     def _too_old(self, events: Sequence[Event]) -> list[Event]:
-        """The events of the turns to summarise now; of whole turns that are stored."""
+        """The events of the turns to summarise now: whole turns that are stored."""
         turns = history.by_turn(events)
         sizes = [of_messages(history.to_messages(turn)) for turn in turns]
         shown, size = len(turns), sum(sizes)

@@ -1,4 +1,4 @@
-"""How large a request is, by estimate, and what of it is left for whom."""
+"""Estimates the size of a request, and divides the window among its parts."""
 
 import json
 from collections.abc import Iterable, Sequence
@@ -24,15 +24,15 @@ _PER_MESSAGE: Final = 4
 _PER_TOOL: Final = 8
 _SUMMARY_TOKENS: Final = 1000
 _SHARE_OF_NOTE: Final = 8
-"""A handoff, a scratchpad or a summary takes no more than one part in so many."""
+"""A handoff, scratchpad or summary takes at most one part in this many."""
 
 
 @dataclass(frozen=True)
 class Window:
-    """The sizes that a request has to keep, in estimated tokens.
+    """The limits of a request, in estimated tokens.
 
-    `size` is all that fits. Where the turns shown take more than `trigger`, the oldest
-    are summarised until the rest takes `target` at most.
+    `size` is the maximum. If the turns shown take more than `trigger`, the oldest are summarised
+    until the rest takes at most `target`.
     """
 
     size: int
@@ -46,27 +46,26 @@ class Window:
 
     @property
     def note(self) -> int:
-        """What one of the fixed notes may take."""
+        """The maximum for one of the fixed notes."""
         return self.size // _SHARE_OF_NOTE
 
     @property
     def summary(self) -> int:
-        """What the summary of earlier turns may take."""
+        """The maximum for the summary of earlier turns."""
         return min(_SUMMARY_TOKENS, self.note)
 
 
 def of_messages(messages: Iterable[ModelMessage]) -> int:
-    """What messages take, without the instructions that some of them carry a copy of."""
+    """The size of messages, without the copies of the instructions in some of them."""
     return sum(_PER_MESSAGE + sum(map(of_part, message.parts)) for message in messages)
 
 
 def of_part(part: ModelRequestPart | ModelResponsePart) -> int:
-    """What one part of a message takes."""
     return _PER_MESSAGE + tokens_of(text_of(part))
 
 
 def of_tools(tools: Sequence[ToolDefinition]) -> int:
-    """What the definitions of tools take."""
+    """The size of tool definitions."""
     return sum(
         _PER_TOOL
         + tokens_of(f"{tool.name}{tool.description}{json.dumps(tool.parameters_json_schema)}")
@@ -75,7 +74,7 @@ def of_tools(tools: Sequence[ToolDefinition]) -> int:
 
 
 def text_of(part: ModelRequestPart | ModelResponsePart) -> str:
-    """All that a provider is sent of a part, as one text."""
+    """Everything of a part that is sent to a provider, as one text."""
     if isinstance(part, TextPart):
         return part.content
     if isinstance(part, ThinkingPart):
@@ -88,4 +87,4 @@ def text_of(part: ModelRequestPart | ModelResponsePart) -> str:
         return f"{call.tool_name}{call.tool_call_id}{args}"
     if isinstance(part, UserPromptPart) and isinstance(part.content, str):
         return part.content
-    return repr(part)  # rare; longer than what is sent of it
+    return repr(part)  # rare; an overestimate

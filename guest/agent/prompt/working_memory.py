@@ -1,4 +1,4 @@
-"""Working memory in the prompt: the handoff note, the scratchpad, what was written today."""
+"""Working memory in the prompt: the handoff note, the scratchpad, and today's writes."""
 
 import asyncio
 import logging
@@ -44,8 +44,7 @@ class Keyed(Protocol):
 
 @dataclass(frozen=True)
 class Shown:
-    """Two sections of the prompt, empty where there is nothing to say, and what of them
-    nobody vouched for."""
+    """Two sections of the prompt (may be empty), and the names of the material in them."""
 
     handoff: str = ""
     text: str = ""
@@ -53,7 +52,7 @@ class Shown:
 
 
 class Working:
-    """Shows what of working memory is `offered` to the user; each note in `note_tokens`."""
+    """Shows the `offered` parts of working memory; each note within `note_tokens`."""
 
     def __init__(
         self,
@@ -71,7 +70,7 @@ class Working:
         self._redact = redact
 
     async def of(self, context: ToolContext) -> Shown:
-        """What a turn is shown. Never fails: what cannot be read is said to be so."""
+        """What a turn shows. Never fails: it says what could not be read."""
         try:
             async with asyncio.timeout(self._timeout_s):
                 handoff, scratchpad, activity = await asyncio.gather(
@@ -100,7 +99,7 @@ class Working:
         return await read() if tool in self._offered else None
 
     def _note(self, heading: str, note: Note) -> str:
-        """A note under its heading, every line of it marked as quoted."""
+        """A note under its heading, with every line marked as quoted."""
         origin = note.origin
         about = f"{note.note_id}, written {note.updated_at[:10]} by "
         about += _WRITTEN_BY.get(origin.actor, "an import")
@@ -122,8 +121,8 @@ class Working:
 
 
 def quoted(text: str, max_tokens: int) -> str:
-    """`text` with a mark before every line, so that none can look like part of the prompt;
-    shortened visibly to about `max_tokens`."""
+    """`text` with a mark before every line, so that no line can pass for part of the prompt;
+    visibly shortened to about `max_tokens`."""
     return "\n".join(f"> {line}" for line in shortened(text, max_tokens).splitlines())
 
 

@@ -1,1 +1,1 @@
-"""A memory on a server: the copy of it that is searched here, and talks while it is away."""
+"""The replica of a memory on a server, and conversations that continue while the server is away."""

@@ -1,4 +1,4 @@
-"""Erasing on a server, and from the copy of it on this machine."""
+"""Erasure on a server and in its replica on this machine."""
 
 from guest.errors import StorageError
 from guest.memory.replica.replica import Replica, Unasked
@@ -7,9 +7,9 @@ from guest.memory.storage.erasure import Eraser
 
 
 class ReplicaEraser(Eraser):
-    """An `Eraser` for a store that has a copy here.
+    """An `Eraser` for a store with a replica.
 
-    What others delete is erased from the copy when it is next brought up to date.
+    What other clients delete is erased from the replica when it is next brought up to date.
     """
 
     def __init__(self, database: Database, replica: Replica, *, delay_s: float) -> None:

@@ -1,4 +1,4 @@
-"""The file that holds a copy of a memory: it may be thrown away at any time."""
+"""The replica's file, which can be discarded at any time."""
 
 import logging
 from collections.abc import Sequence
@@ -22,11 +22,10 @@ _REPLACEABLE: Final = (Code.DATA_LOSS, Code.FAILED_PRECONDITION, Code.INTERNAL)
 async def open_copy(
     path: Path, key: str, source: str, migrations: Sequence[Migration] = MIGRATIONS
 ) -> Database:
-    """The copy of `source` at `path`; an empty one where there is none that fits.
+    """Open the replica of `source` at `path`; an empty one if none there fits.
 
-    A file that is damaged, has another key, another version or is a copy of
-    something else is removed. Raises `StorageError` where another process owns
-    it, or the disk does not take it.
+    A file that is damaged, has another key or version, or copies something else is removed. Raises
+    `StorageError` if another process owns the file or the disk refuses it.
     """
     try:
         database = await _open(path, key, migrations)
@@ -64,8 +63,8 @@ async def _open(path: Path, key: str, migrations: Sequence[Migration]) -> Databa
 
 
 async def _require_current(database: Database, current: int) -> None:
-    """Raise `StorageError` for a copy that an older version has made: it lacks columns whose
-    values only the server knows."""
+    """Raise `StorageError` for a replica of an older version: it lacks columns whose values only
+    the server has."""
     version = await found_version(database)
     if 0 < version < current:
         raise StorageError(
@@ -77,7 +76,7 @@ async def _require_current(database: Database, current: int) -> None:
 async def anew(
     path: Path, key: str, source: str, migrations: Sequence[Migration] = MIGRATIONS
 ) -> Database:
-    """An empty copy in place of the file at `path`, which nobody may have open."""
+    """Replace the file at `path`, which must not be in use, by an empty replica."""
     _remove(path)
     database = await _open(path, key, migrations)
     try:
@@ -89,7 +88,7 @@ async def anew(
 
 
 def _remove(path: Path) -> None:
-    """Remove a file that nobody has open. Raises `StorageError` where somebody has."""
+    """Remove a file. Raises `StorageError` if another process has it open."""
     owner = FileOwner.acquire(path)
     try:
         for suffix in ("", "-wal", "-shm"):

@@ -1,8 +1,8 @@
-"""Conversations that go on while the server that stores them is away.
+"""Conversations that continue while their server is away.
 
-What is said then waits here, in memory and in order, and is stored when the
-server is back: each event once, also where an earlier attempt was stored and
-its answer lost. When the guest ends before that, it is gone.
+Events then wait here, in memory and in order, and are stored once the server is back: each exactly
+once, even if an earlier attempt succeeded and only its answer was lost. Events still waiting when
+the guest ends are lost.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ _REMEMBERED_EVENTS: Final = 512
 
 @dataclass
 class _Known:
-    """A session as last seen: what a turn needs to go on without the server."""
+    """What a turn needs of a session to continue without the server."""
 
     session: Session
     events: "deque[Event]" = field(default_factory=lambda: deque(maxlen=_REMEMBERED_EVENTS))
@@ -41,8 +41,8 @@ class _Known:
 class Outbox(Conversations):
     """`Conversations` on a server that may be away.
 
-    Sessions used lately go on meanwhile, with what is remembered of them here, and
-    new ones can be made. Everything else fails with `StorageError`.
+    Recently used sessions continue meanwhile, with their remembered events, and new ones can be
+    created. Everything else fails with `StorageError`.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class Outbox(Conversations):
         self._told: set[str] = set()
 
     def unstored(self, session_id: str) -> str:
-        """See `Conversations.unstored`; said once until everything is stored again."""
+        """See `Conversations.unstored`; returned once until everything is stored again."""
         if session_id in self._told or session_id not in self._sessions_waiting():
             return ""
         self._told.add(session_id)
@@ -145,12 +145,12 @@ class Outbox(Conversations):
         return sequence
 
     def returned(self) -> None:
-        """The server is there again: begin to store what waits."""
+        """The server is back: begin to store waiting events."""
         if self._waiting:
             self._delivery = asyncio.create_task(self._deliver(), name="memory-outbox")
 
     async def close(self) -> None:
-        """Give up what still waits, and say how much that is. Idempotent."""
+        """Drop the events that still wait, and log how many. Idempotent."""
         if self._delivery is not None:
             self._delivery.cancel()
             await asyncio.gather(self._delivery, return_exceptions=True)
@@ -164,7 +164,7 @@ class Outbox(Conversations):
         self._waiting.clear()
 
     async def _deliver(self) -> None:
-        """Store what waits, in order, until nothing does or the server is away."""
+        """Store waiting events in order, until none is left or the server is away."""
         async with self._delivering:
             stored = 0
             while self._waiting:
@@ -212,7 +212,7 @@ class Outbox(Conversations):
         return known
 
     def _remember_events(self, session_id: str, events: Events) -> None:
-        """Remember the newest events, and go on remembering those before them."""
+        """Remember the newest events, and keep those remembered before them."""
         known = self._known.get(session_id)
         if known is not None and events:
             older = [event for event in known.events if 0 < event.sequence < events[0].sequence]

@@ -1,8 +1,7 @@
-"""A copy of one user's searchable memory on this machine, of a memory that lies on a server.
+"""The replica: one user's searchable memory on this machine, copied from a server.
 
-It holds passages with their ids, notes as they read now, and vectors; of
-conversations nothing else. Whatever happens to it, it can be fetched again, so
-it is never backed up and never asked for anything but searches.
+It holds passages with their ids, the current notes, and vectors; nothing else of conversations. It
+can always be fetched again, so it is never backed up and used only for searches.
 """
 
 import asyncio
@@ -34,7 +33,7 @@ _T = TypeVar("_T")
 
 
 class Unasked(Exception):  # noqa: N818 - a condition that callers expect and handle
-    """The server could not be asked what the copy lacks; `problem` says why."""
+    """The server could not be asked what the replica lacks; `problem` says why."""
 
     def __init__(self, problem: StorageError) -> None:
         super().__init__(problem.brief)
@@ -42,9 +41,9 @@ class Unasked(Exception):  # noqa: N818 - a condition that callers expect and ha
 
 
 class Replica:
-    """The copy, and how it follows the server.
+    """The replica, and how it follows the server.
 
-    `database` and `vectors` are for reading; they change when a damaged copy is
+    `database` and `vectors` are read-only for callers, and change when a damaged replica is
     replaced.
     """
 
@@ -62,7 +61,7 @@ class Replica:
 
     @classmethod
     async def open(cls, path: Path, key: str, source: str, server: Database) -> "Replica":
-        """The copy at `path` of the memory at `source`; asks the server for nothing yet."""
+        """Open the replica at `path` of the memory at `source`; does not contact the server yet."""
         replica = cls(path, key, source, server)
         await replica._use(await file.open_copy(path, key, source))
         return replica
@@ -93,7 +92,7 @@ class Replica:
         return self._progress.get(namespace, Progress())
 
     def changed(self, namespaces: Collection[str]) -> None:
-        """These have changed on the server, or may have: fetch that soon."""
+        """These namespaces have, or may have, changed on the server: fetch them soon."""
         self._changed.update(namespaces)
         if not self._changed:
             return
@@ -101,31 +100,33 @@ class Replica:
             self._following = self._start(self._follow())
 
     def returned(self) -> None:
-        """The server is there again."""
+        """The server is back."""
         self.changed(list(self._progress))
 
     @property
     def following(self) -> asyncio.Task[None] | None:
-        """The fetching of what `changed` has told so far; None where all of it is here."""
+        """The task that fetches everything reported to `changed` so far; None if there is
+        nothing to fetch."""
         return None if self._following is None or self._following.done() else self._following
 
     def sync(self, namespaces: Sequence[str]) -> asyncio.Task[None]:
-        """Begin to fetch whatever the server has in these namespaces at this moment.
+        """Start fetching what the server has in these namespaces now.
 
-        Goes on to its end even if nobody waits. Raises `Unasked`, and
-        `StorageError` where the copy itself fails.
+        Continues even if nobody waits. The task raises `Unasked`, and `StorageError` if the replica
+        itself fails.
         """
         return self._start(self._sync(namespaces))
 
     async def erase(self) -> None:
-        """Take out of the copy, to the last byte, what is gone from the server.
+        """Erase from the replica what was deleted on the server.
 
-        Raises `Unasked`, `StorageError`."""
+        Raises `Unasked`, `StorageError`.
+        """
         await self.sync(list(self._progress))
         await self._eraser.finish()
 
     async def replace(self, damaged: Database) -> None:
-        """Throw the copy away, if it is still `damaged`, and begin anew."""
+        """Discard the replica if it is still `damaged`, and begin a new one."""
         async with self._lock:
             if self.database is not damaged:
                 return
@@ -143,7 +144,7 @@ class Replica:
         return task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
-        """Look at the outcome too: whoever waited may have gone."""
+        """Retrieve the outcome: the caller may be gone."""
         self._tasks.discard(task)
         if not task.cancelled():
             task.exception()
@@ -194,7 +195,7 @@ class Replica:
             try:
                 await self._put(namespace, progress, page)
             except ConstraintViolated as error:
-                log.warning("the copy of the memory contradicts the server: %s", error)
+                log.warning("the copy of the memory conflicts with the server: %s", error)
                 await self._discard(namespace)
                 continue
             removals = page.counters[1]
@@ -226,7 +227,7 @@ class Replica:
             log.warning("what was deleted is not erased from the copy yet: %s", error)
 
     async def _write_down(self) -> None:
-        """Keep when the server was last asked; the rest is written with every page."""
+        """Store when the server was last asked; everything else is stored with each page."""
         await self.database.batch(
             [progress.statement(namespace) for namespace, progress in self._progress.items()]
         )
@@ -242,7 +243,7 @@ async def _asked(question: Awaitable[_T]) -> _T:
 def _by_model(
     rows: Sequence[Row],
 ) -> list[tuple[str, list[int], "np.ndarray[tuple[int, int], np.dtype[np.float32]]"]]:
-    """The vectors of a page, those of each model and size together."""
+    """A page's vectors, grouped by model and size."""
     groups: dict[tuple[str, int], list[tuple[int, bytes]]] = defaultdict(list)
     for _, chunk_id, model_id, blob in cast("Sequence[tuple[int, int, str, bytes]]", rows):
         groups[model_id, len(blob)].append((chunk_id, blob))

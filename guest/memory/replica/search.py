@@ -1,5 +1,4 @@
-"""Searching the copy of a memory on a server: up to date if the server is there, and
-else with a word on how old the copy is."""
+"""Searches the replica: up to date while the server is there, else with a warning about its age."""
 
 import asyncio
 import logging
@@ -48,7 +47,7 @@ class ReplicaSearch:
         include_conversation: bool,
         only: Only = ALL,
     ) -> SearchOutcome:
-        """See `Memory.search`. Raises `StorageError` where there is neither server nor copy."""
+        """See `Memory.search`. Raises `StorageError` if there is neither a server nor a replica."""
         wanted = [self._user.notes]
         if include_conversation and not narrows(tags, only):
             wanted.append(self._user.conversations)
@@ -73,7 +72,7 @@ class ReplicaSearch:
     async def similar(
         self, note_id: str, embedded: Embedded, session_id: str = ""
     ) -> tuple[Hit, ...]:
-        """See `Search.similar`; answers with what is here."""
+        """See `Search.similar`; searches the replica as it is."""
         return await self._search().similar(note_id, embedded, session_id)
 
     @property
@@ -85,7 +84,7 @@ class ReplicaSearch:
             await asyncio.wait({copying}, timeout=self._config.patience.own_writes_s)
 
     def _search(self) -> Search:
-        """A search over the copy as it is now: a damaged one may have been replaced."""
+        """A search of the current replica: a damaged one may have been replaced."""
         if self._searched is not self._replica.database:
             self._searched = self._replica.database
             self._current = Search(
@@ -98,7 +97,7 @@ class ReplicaSearch:
         return self._current
 
     async def _freshen(self, wanted: Sequence[str]) -> str:
-        """Bring the copy up to date; what is to be said where it could not be."""
+        """Bring the replica up to date; a warning if that was not possible, else empty."""
         if self._server.problem is not None:
             return instead_of_server(self._replica, wanted, self._server.problem)
         if not self._is_stuck():
@@ -127,7 +126,7 @@ class ReplicaSearch:
 
 
 async def freshen(replica: Replica, namespace: str, wait_s: float) -> None:
-    """Wait for the copy to follow the server, though not for long: what it lacks is said."""
+    """Wait briefly for the replica to follow the server; searches warn about what it lacks."""
     task = replica.sync([namespace])
     await asyncio.wait({task}, timeout=wait_s)
     if task.done():
@@ -138,9 +137,9 @@ async def freshen(replica: Replica, namespace: str, wait_s: float) -> None:
 
 
 def instead_of_server(replica: Replica, wanted: Sequence[str], problem: StorageError) -> str:
-    """What is to be said of answers from the copy while the server cannot be used.
+    """The warning for answers from the replica while the server cannot be used.
 
-    Raises `StorageError` where there is no copy.
+    Raises `StorageError` if there is no replica.
     """
     if not replica.progress(wanted[0]).begun:
         raise StorageError(
@@ -166,7 +165,7 @@ def _age(replica: Replica, wanted: Sequence[str]) -> str:
 
 
 def age(since: str, at: datetime) -> str:
-    """The time from `since` to `at` as a person would say it."""
+    """The time from `since` to `at` in words."""
     seconds = max(0, round((at - datetime.fromisoformat(since)).total_seconds()))
     for unit, size in (("day", 86400), ("hour", 3600), ("minute", 60)):
         if seconds >= 2 * size:

@@ -1,7 +1,7 @@
-"""What a copy of a memory lacks: asked of the store, put into the copy, page by page.
+"""Fetches what a replica lacks from the store and adds it, page by page.
 
-Rows come in the order of their revision, so where a copy stands is one number
-(and an id) per kind. A page is applied in one transaction with its progress.
+Rows are ordered by revision, so a replica's progress is one number (and an id) per kind. A page is
+applied in one transaction with its progress.
 """
 
 import json
@@ -20,8 +20,8 @@ TABLES: Final = (
     "CREATE TABLE IF NOT EXISTS replica_progress (namespace TEXT PRIMARY KEY, state TEXT NOT NULL)",
     "DROP INDEX IF EXISTS notes_by_key",
 )
-"""What a copy has besides the schema, and has not: a note may come before the one of the
-same name goes that it replaces."""
+"""How a replica's schema differs. It has no unique keys: a note may arrive before the note
+with the same key that it replaces is removed."""
 
 _COUNTERS: Final = """
 SELECT namespace, changes, removals FROM revisions
@@ -37,8 +37,8 @@ _NOTE: Final = (
     *("origin_turn", "origin_link", "origin_material", "change", "restores", "version"),
     *("created_at", "updated_at", "superseded_by", "superseded_reason", "superseded_at"),
 )
-"""What a copy has of a note: all but how often and when it was recalled, which changes
-with every look and which no search needs."""
+"""The note columns of a replica: all but the count and time of recalls, which change with
+every recall and which no search needs."""
 
 _PULL: Final = (
     f"""
@@ -113,11 +113,11 @@ INSERT INTO replica_progress (namespace, state) VALUES (?, ?)
 
 @dataclass(frozen=True)
 class Progress:
-    """How far the copy of one namespace has come.
+    """The progress of the replica of one namespace.
 
-    `places` are the revision and id of the last row of each kind. `changes` and
-    `removals` are the store's counters when the copy was last complete, -1
-    before; `synced_at` is when the store last said that it is.
+    `places` are the revision and id of the last row of each kind. `changes` and `removals` are the
+    store's counters when the replica was last complete, -1 before; `synced_at` is when the store
+    last confirmed that.
     """
 
     places: tuple[tuple[int, int], ...] = ((-1, 0),) * len(_PULL)
@@ -139,9 +139,9 @@ class Progress:
 
 @dataclass(frozen=True)
 class Page:
-    """Rows that the store has given, at one moment of it.
+    """Rows read from the store at one moment.
 
-    `ids` are those of all passages and notes, where they were asked for.
+    `ids` are those of all passages and notes, if requested.
     """
 
     counters: tuple[int, int]
@@ -150,19 +150,19 @@ class Page:
 
     @property
     def complete(self) -> bool:
-        """Whether the store has nothing beyond this page."""
+        """Whether the store has no rows beyond this page."""
         return len(self.kinds) == len(_PULL) and not _full(self.kinds[-1])
 
     @property
     def next_kinds(self) -> int:
-        """How many kinds to ask for next: none beyond one that is not complete."""
+        """How many kinds to request next: none after an incomplete one."""
         return min(len(_PULL), len(self.kinds) + (not _full(self.kinds[-1])))
 
 
 @dataclass(frozen=True)
 class Applied:
-    """What a page did to the copy's passages. `vectors` are as the store gave them:
-    revision, passage, model, vector."""
+    """How a page changed the replica's passages. `vectors` are as read from the store: revision,
+    passage, model, vector."""
 
     progress: Progress
     added: int
@@ -171,7 +171,7 @@ class Applied:
 
 
 async def progress_of(copy: Database) -> dict[str, Progress]:
-    """How far a copy has come, by namespace."""
+    """A replica's progress by namespace."""
     result = await copy.execute("SELECT namespace, state FROM replica_progress")
     found = {}
     for namespace, state in cast("Sequence[tuple[str, str]]", result.rows):
@@ -182,7 +182,7 @@ async def progress_of(copy: Database) -> dict[str, Progress]:
 
 
 async def counters(store: Database, namespaces: Sequence[str]) -> dict[str, tuple[int, int]]:
-    """How often each namespace has changed, and how many of its rows are gone."""
+    """The number of changes and of removed rows of each namespace."""
     result = await store.execute(_COUNTERS, (json.dumps(list(namespaces)),))
     rows = cast("Sequence[tuple[str, int, int]]", result.rows)
     known = {namespace: (changes, removals) for namespace, changes, removals in rows}
@@ -192,7 +192,7 @@ async def counters(store: Database, namespaces: Sequence[str]) -> dict[str, tupl
 async def pull(
     store: Database, namespace: str, progress: Progress, *, kinds: int, ids: bool
 ) -> Page:
-    """The next rows of the first `kinds` kinds, and with `ids` all that there are."""
+    """The next rows of the first `kinds` kinds; with `ids`, the ids of all rows as well."""
     statements = [
         Statement(_COUNTERS, (json.dumps([namespace]),)),
         *(
@@ -214,9 +214,9 @@ async def pull(
 
 
 async def put(copy: Database, namespace: str, progress: Progress, page: Page) -> Applied:
-    """Put a page into the copy, as a whole or not at all.
+    """Apply a page to the replica, completely or not at all.
 
-    Raises `ConstraintViolated` where the copy contradicts what it is of.
+    Raises `ConstraintViolated` if the replica conflicts with the store.
     """
     wanted = [cast(int, row[1]) for row in page.kinds[1]] if len(page.kinds) > 1 else []
     gone = await _gone(copy, namespace, page)
@@ -305,7 +305,7 @@ def _full(rows: Sequence[Row]) -> bool:
 
 
 async def discard(copy: Database, namespace: str) -> None:
-    """Begin anew with one namespace."""
+    """Empty one namespace, to fetch it again."""
     await copy.batch(
         [
             Statement("DELETE FROM chunks WHERE namespace = ?", (namespace,)),

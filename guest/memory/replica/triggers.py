@@ -1,9 +1,8 @@
-"""Counting the changes of a store, so that copies of it learn what they lack.
+"""Counts the changes of a store, so that replicas learn what they lack.
 
-Triggers do it, so that whatever writes cannot forget to. They exist only where
-there can be copies: with them a save takes about 15 percent longer, and a local
-file has one owner and no copy. A migration that adds a column to a counted table
-drops the table's `…_update_counted`, and `count` creates it again.
+Triggers count, so that no writer can forget to. They exist only in stores that may have replicas:
+with them a save takes about 15 percent longer, and a local file has no replica. A migration that
+adds a column to a counted table drops the table's `…_update_counted`, and `count` creates it again.
 """
 
 from typing import Final
@@ -21,8 +20,8 @@ _WATCHED: Final = {
     "chunks": ("chunk_id", "position, context, body, neighbours"),
     "chunks_vec": ("chunk_id", "model_id, vector"),
 }
-"""Each table's key, and the columns whose change counts: setting `revision` is none, and
-neither is that a note was recalled."""
+"""Each table's key, and the columns whose changes count: `revision` and the recall of a
+note do not."""
 
 
 def _changed(table: str, event: str) -> str:
@@ -63,8 +62,8 @@ SELECT COUNT(*) FROM sqlite_schema WHERE type = 'trigger' AND name LIKE '%\\_cou
 
 
 async def count(database: Database) -> None:
-    """Begin to count, or go on; rows written before keep revision 0. Idempotent, and
-    writes nothing where counting has begun."""
+    """Start or resume counting; rows written before keep revision 0. Idempotent: writes nothing
+    if counting has begun."""
     present = await database.execute(_PRESENT)
     if present.rows[0][0] != len(_TRIGGERS):
         await database.batch([Statement(sql) for sql in _TRIGGERS])

@@ -1,1 +1,1 @@
-"""A user's memory on its way from one store to another: as lines of a file, or directly."""
+"""Moves a user's memory between stores: as lines of a file, or directly."""

@@ -1,4 +1,4 @@
-"""A user's memory as lines, page by page."""
+"""Exports a user's memory as lines, page by page."""
 
 import hashlib
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -36,8 +36,7 @@ from guest.memory.transfer.rows import (
 )
 
 INLINE_VERSIONS: Final = 8
-"""How many earlier versions stand in a note's own line: the longest line stays below
-a mebibyte, whatever the note says."""
+"""How many earlier versions a note's own line holds, so that no line reaches a mebibyte."""
 _NOTES_PER_PAGE: Final = 64
 _SESSIONS_PER_PAGE: Final = 256
 _EVENTS_PER_PAGE: Final = 64
@@ -75,7 +74,7 @@ SELECT (SELECT COUNT(*) FROM notes WHERE namespace = ?1),
 
 @dataclass(frozen=True)
 class Extent:
-    """How much there is at one moment, and up to where each table went then."""
+    """The size of a memory at one moment, and the last row of each table then."""
 
     counts: Counts
     last_note: int
@@ -84,22 +83,21 @@ class Extent:
 
 
 class Reader:
-    """One user's rows. A note is always read together with its versions, in one transaction."""
+    """Reads one user's rows. A note is always read with its versions, in one transaction."""
 
     def __init__(self, database: Database, user: User) -> None:
         self._database = database
         self._user = user
 
     async def extent(self) -> Extent:
-        """What is there now."""
+        """The current extent."""
         result = await self._database.execute(_COUNT, (self._user.notes, self._user.id))
         row = cast("tuple[int, ...]", result.rows[0])
         counts = Counts(notes=row[0], note_versions=row[1], sessions=row[2], events=row[3])
         return Extent(counts, *row[4:])
 
     async def notes(self, after: int, last: int) -> tuple[list[NoteLine], int]:
-        """Some notes after the one numbered `after`, oldest first, and where to go on; 0 at
-        the end."""
+        """Some notes after number `after`, oldest first, and where to continue; 0 at the end."""
         page = (self._user.notes, after, last, _NOTES_PER_PAGE)
         found, versions = await self._database.batch(
             (Statement(NOTE + _PAGE, page), Statement(_VERSIONS_OF_PAGE, page))
@@ -116,7 +114,7 @@ class Reader:
         return [version_line(row) for row in reversed(result.rows)]
 
     async def sessions(self, after: int, last: int) -> tuple[list[SessionLine], int]:
-        """Some sessions after the one numbered `after`, and where to go on; 0 at the end."""
+        """Some sessions after number `after`, and where to continue; 0 at the end."""
         result = await self._database.execute(
             _SESSIONS_PAGE, (self._user.id, after, last, _SESSIONS_PER_PAGE)
         )
@@ -126,9 +124,9 @@ class Reader:
         ) if full else 0
 
     async def events(self, session_id: str, after: int, last: int) -> tuple[list[EventLine], int]:
-        """Some events after sequence number `after`, and where to go on; 0 at the end.
+        """Some events after sequence number `after`, and where to continue; 0 at the end.
 
-        `last` is the id of the last event of all sessions to be shown.
+        `last` is the id of the last event, of any session, to read.
         """
         result = await self._database.execute(
             _EVENTS_PAGE, (session_id, after, last, _EVENTS_PER_PAGE)
@@ -149,8 +147,8 @@ _COUNTED: Final = {NoteLine: "notes", SessionLine: "sessions", EventLine: "event
 
 @dataclass(frozen=True)
 class Part:
-    """Some whole lines; how many notes, sessions and events were written so far, and how
-    many there were at the beginning."""
+    """Some whole lines; how many notes, sessions and events were written so far, and the totals
+    at the beginning."""
 
     lines: bytes
     entries: int
@@ -158,10 +156,10 @@ class Part:
 
 
 async def export(database: Database, user: User) -> AsyncIterator[Part]:
-    """Everything of `user`, in parts of up to `EXPORT_PART_BYTES` or one longer line.
+    """Export the memory of `user`, in parts of up to `EXPORT_PART_BYTES` or one longer line.
 
-    The lines between the first and the last are the same whenever the memory is the
-    same. Raises `StorageError`.
+    The lines between the first and the last are identical for identical memories. Raises
+    `StorageError`.
     """
     reader = Reader(database, user)
     extent = await reader.extent()
@@ -231,7 +229,7 @@ def _bounded(entity: Entity) -> bytes:
         number = f", event {entity.sequence}" if isinstance(entity, EventLine) else ""
         raise StorageError(
             Code.RESOURCE_EXHAUSTED,
-            f"{place}{number} is too long to be exported",
+            f"{place}{number} is too long to export",
             details=f"its line would have {len(line)} bytes; {EXPORT_LINE_MAX_BYTES} are possible",
             resolution="runner memory backup copies the whole store instead",
         )

@@ -1,7 +1,7 @@
-"""The lines of an export: what stands in them, and what is accepted.
+"""The line format of an export: what lines contain, and what is accepted.
 
-`docs/guide/moving.md` describes them for people. Field order is the order in the file,
-so that the same memory always gives the same bytes.
+`docs/guide/moving.md` describes it for people. The order of fields is their order in the file, so
+that the same memory always gives the same bytes.
 """
 
 import json
@@ -20,18 +20,18 @@ from guest.memory.validation import RATIONALE_MAX_CHARS, REASON_MAX_CHARS
 
 Upgrade = Callable[[dict[str, Any]], dict[str, Any]]
 UPGRADES: Final[Sequence[Upgrade]] = ()
-"""The first makes a line of version 1 one of version 2, the next that one of version 3, and
-so on. A new version of the format appends its own."""
+"""The first upgrades a line from version 1 to 2, the next from 2 to 3, and so on. A new version
+of the format appends its own."""
 FORMAT_VERSION: Final = len(UPGRADES) + 1
 
 _COUNT_MAX: Final = 2**52
-"""What is counted goes on being counted here: half of what there is room for."""
+"""Imported counters continue to grow here, so they may use half of the range."""
 
 _KINDS: Final = "header, note, history, session, event, end"
 
 
 class BadLine(Exception):  # noqa: N818 - a condition that callers expect and report
-    """A line that is not accepted, with the field and what would be."""
+    """A rejected line; the message names the field and what is accepted."""
 
 
 def _storable(text: str) -> str:
@@ -97,7 +97,7 @@ class _Part(BaseModel):
 
 
 class Counts(_Part):
-    """How many of each."""
+    """The number of rows of each kind."""
 
     notes: Count = 0
     note_versions: Count = 0
@@ -106,7 +106,7 @@ class Counts(_Part):
 
 
 class Header(_Part):
-    """The first line. Its counts are those at the beginning of the export."""
+    """The first line. It has the counts at the beginning of the export."""
 
     kind: Literal["header"] = "header"
     format: Literal["oxydra-memory"] = "oxydra-memory"
@@ -117,8 +117,7 @@ class Header(_Part):
 
 
 class Origin(_Part):
-    """How a text came to be: `link` is where it was read, `material` that nobody vouched
-    for it."""
+    """The origin of a text: `link` is where it was read; nobody vouched for `material`."""
 
     actor: Literal["user", "agent", "automatic", "import"]
     channel: Label
@@ -129,7 +128,7 @@ class Origin(_Part):
 
 
 class Said(_Part):
-    """What a note says in one of its versions, and how that came to be."""
+    """What a note says in one of its versions, and how that version was made."""
 
     version: Annotated[Count, Field(ge=1)]
     content: Content
@@ -145,7 +144,7 @@ class Said(_Part):
 
 
 class Version(Said):
-    """A version that another one has replaced."""
+    """An earlier version of a note."""
 
     written_at: Time
     replaced_at: Time
@@ -155,11 +154,10 @@ _S = TypeVar("_S", bound=Said)
 
 
 class NoteLine(_Part):
-    """A note: what it says now, and the last of its earlier versions, oldest first.
+    """A note: its current version, and the last of its earlier versions, oldest first.
 
-    `superseded_by` is null for a note that counts, and empty where nothing has taken its
-    place. `repeats_text` says that another note without a key, seen by the same sessions,
-    says exactly the same.
+    `superseded_by` is null for a current note, and empty if it is superseded without a replacement.
+    `repeats_text` means that another note without a key, in the same scope, has exactly this text.
     """
 
     kind: Literal["note"] = "note"
@@ -179,7 +177,7 @@ class NoteLine(_Part):
 
 
 class HistoryLine(_Part):
-    """Still earlier versions of a note that stands further up."""
+    """Still earlier versions of a note on a previous line."""
 
     kind: Literal["history"] = "history"
     note_id: Id
@@ -187,7 +185,7 @@ class HistoryLine(_Part):
 
 
 class State(_Part):
-    """One named value that belongs to a session."""
+    """One named value of a session."""
 
     name: Label
     value: Text
@@ -196,7 +194,7 @@ class State(_Part):
 
 
 class SessionLine(_Part):
-    """A conversation without its events, which follow."""
+    """A session; its events follow."""
 
     kind: Literal["session"] = "session"
     session_id: Id
@@ -211,7 +209,7 @@ class SessionLine(_Part):
 
 
 class EventLine(_Part):
-    """One thing that was said or done in a conversation."""
+    """One event of a session."""
 
     kind: Literal["event"] = "event"
     session_id: Id
@@ -224,7 +222,7 @@ class EventLine(_Part):
 
 
 class End(_Part):
-    """The last line. `sha256` is that of all bytes between the header and this line."""
+    """The last line. `sha256` covers all bytes between the header and this line."""
 
     kind: Literal["end"] = "end"
     lines: Count
@@ -237,18 +235,18 @@ Line = Header | Entity | End
 
 
 def written(line: Line) -> bytes:
-    """The line as it stands in a file, with its line break."""
+    """Encode a line for a file, with its line break."""
     return line.model_dump_json().encode() + b"\n"
 
 
 def read(
     line: bytes, version: int = FORMAT_VERSION, upgrades: Sequence[Upgrade] = UPGRADES
 ) -> Line:
-    """What a line holds.
+    """Decode a line.
 
     Args:
         line: Without its line break.
-        version: That of the file's header.
+        version: The version in the file's header.
         upgrades: From version 1 on; see `UPGRADES`.
 
     Raises:
@@ -266,7 +264,7 @@ def read(
 
 
 def of_another(line: Entity) -> Entity:
-    """A line of another user's memory: what that user said, this one did not."""
+    """A line from another user's memory: what that user said was not said by this one."""
     if isinstance(line, NoteLine | HistoryLine):
         line = line.model_copy(update={"history": list(map(imported, line.history))})
     if isinstance(line, NoteLine):
@@ -275,7 +273,7 @@ def of_another(line: Entity) -> Entity:
 
 
 def imported(said: _S) -> _S:
-    """The same as said by nobody here, where a user has said it."""
+    """The same text with "import" as the actor if its actor was a user."""
     if said.origin.actor != "user":
         return said
     origin = said.origin.model_copy(update={"actor": "import"})

@@ -1,4 +1,4 @@
-"""Lines into a store: each exactly as it was, once, and never over something else."""
+"""Imports lines into a store: each exactly as it was, once, and never overwriting anything else."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -34,14 +34,14 @@ from guest.memory.transfer.writer import Batch
 GROUP_LINES: Final = 64
 
 Numbered = tuple[int, Entity]
-"""A line with its number."""
+"""A line and its number."""
 
 
 @dataclass
 class Foreseen:
-    """What some lines change, or would change: the ids of what they create, which note
-    replaces which, as far as that bears on them, which are of one session and replace notes
-    of which (see `refuse_narrower`), and how much more there is."""
+    """What some lines change or would change: the ids they create, which note replaces which,
+    notes scoped to a session and the notes that those replace (see `refuse_narrower`), and the
+    growth."""
 
     made: set[str] = field(default_factory=set)
     replaced: dict[str, str] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Foreseen:
         self.used += other.used
 
     def replace(self, line: NoteLine) -> None:
-        """Let what replaces the line's note, if anything, take its place."""
+        """Record the replacement of the line's note, if it has one."""
         by, scope = line.superseded_by or "", line.scope_session or ""
         self.replaced[line.note_id] = by
         if scope:
@@ -68,7 +68,7 @@ class Foreseen:
 
 @dataclass
 class Plan:
-    """What is to be done for some lines, and what will have changed then."""
+    """What to do for some lines, and what will have changed then."""
 
     batch: Batch
     outcomes: list[Outcome] = field(default_factory=list)
@@ -77,7 +77,7 @@ class Plan:
 
     @contextmanager
     def about(self, number: int) -> Iterator[None]:
-        """A conflict is a problem of the line with this number."""
+        """Report a conflict in the block as a problem of the line with this number."""
         try:
             yield
         except (Conflict, MemoryFull) as conflict:
@@ -90,7 +90,7 @@ class Plan:
 
 
 def groups(lines: Sequence[Numbered]) -> Iterator[list[Numbered]]:
-    """Lines in their order, in groups in which no two are about the same thing and all are
+    """Split lines, in order, into groups: no two of a group concern the same entity, and all are
     about notes or all about conversations."""
     group: list[Numbered] = []
     subjects: set[object] = set()
@@ -107,7 +107,7 @@ def groups(lines: Sequence[Numbered]) -> Iterator[list[Numbered]]:
 
 
 async def plan(group: Sequence[Numbered], stored: Stored, batch: Batch, before: Foreseen) -> Plan:
-    """`before` is not stored, and is to be taken as if it were."""
+    """Plan a group as if the changes in `before`, which are not stored, had been made."""
     planned = Plan(batch)
     if _is_note(group[0][1]):
         await _notes(planned, group, stored, before)
@@ -154,8 +154,8 @@ async def _notes(
 
 
 def _growth(line: NoteLine, change: NoteChange, known: NoteLine | None, here: StoredNotes) -> Used:
-    """How much more there is after `change`. What a note said stays: as a version that the
-    line has, or that the change keeps."""
+    """The growth by `change`. The current text stays as a version, either one of the line's or
+    one that the change keeps."""
     size = _new_bytes(line.note_id, change.versions, here)
     if not change.text:
         return Used(0, size)
@@ -166,7 +166,7 @@ def _growth(line: NoteLine, change: NoteChange, known: NoteLine | None, here: St
 
 
 def _new_bytes(note_id: str, versions: Sequence[Version], here: StoredNotes) -> int:
-    """The text of those of the versions that are not stored."""
+    """The bytes of text of those versions that are not stored yet."""
     return sum(_size(each) for each in versions if (note_id, each.version) not in here.versions)
 
 
@@ -199,7 +199,7 @@ async def _conversations(
                 planned.settle(change.outcome, line.session_id)
             elif isinstance(line, EventLine):
                 if line.session_id not in {*sessions, *planned.changes.made, *would_be}:
-                    raise Conflict(f"session {line.session_id}, whose event this is, is not here")
+                    raise Conflict(f"the event's session {line.session_id} is not here")
                 outcome = merge.about_event(line, events.get((line.session_id, line.sequence)))
                 if outcome == "created":
                     planned.batch.event(line)
@@ -207,7 +207,7 @@ async def _conversations(
 
 
 def _continued(line: NoteLine) -> str:
-    """The id of a note of which history lines follow."""
+    """The id of a note that history lines follow."""
     return line.note_id if len(line.history) < line.current.version - 1 else ""
 
 
@@ -234,7 +234,7 @@ _REHEARSALS: Final = 8
 
 @dataclass
 class Report:
-    """What became of some lines. A problem names its line, counted from 1."""
+    """The outcome of some lines. A problem names its line, counted from 1."""
 
     created: int = 0
     updated: int = 0
@@ -271,13 +271,15 @@ class Importer:
         self._rehearsals: dict[bytes, Foreseen] = {}
 
     async def feed(self, lines: bytes, *, dry_run: bool = False) -> Report:
-        """Store some lines of a file, the first of which is the file's header.
+        """Store some lines of a file; the first one is the file's header.
 
-        Durable when it returns. What is there already stays as it is; a line that is not
-        accepted, or contradicts what is stored, is a problem and stops no other. With
-        `dry_run` the report is the same and nothing is done. Raises `GuestError` for a bad
-        header, and `StorageError`; what was stored until then stays, and the same lines
-        can be fed again.
+        Durable when it returns. Existing entries are not changed. A line that is invalid, or
+        conflicts with the store, is reported as a problem and does not stop the others. With
+        `dry_run` the report is the same, but nothing is stored.
+
+        Raises:
+            GuestError: The header is invalid.
+            StorageError: The store failed. Lines stored before stay; all can be fed again.
         """
         first, *rest = lines.removesuffix(b"\n").split(b"\n")
         header = _header(first)
@@ -292,7 +294,7 @@ class Importer:
         return report
 
     def _rehearsal(self, header: bytes) -> Foreseen:
-        """What importing the file with this header would have changed by now."""
+        """What importing the file with this header would have changed so far."""
         would_be = self._rehearsals.pop(header, Foreseen())
         self._rehearsals[header] = would_be
         if len(self._rehearsals) > _REHEARSALS:
@@ -320,8 +322,8 @@ class Importer:
             report.problems.append((group[0][0], "could not be stored beside what is here"))
 
     async def _apply(self, batch: Batch, first: Entity) -> bool:
-        """Do it all, about what `first` is about; False where something it relies on is no
-        longer so."""
+        """Apply the batch of the group that begins with `first`; False if the store has changed
+        since it was planned."""
         if not batch.statements:
             return True
         of_notes = isinstance(first, NoteLine | HistoryLine)
@@ -341,7 +343,7 @@ class Importer:
 
 
 def _header(line: bytes) -> Header:
-    """Raises `GuestError` where `line` is no header of a format that this program knows."""
+    """Raises `GuestError` if `line` is not a header of a known format."""
     try:
         header = read(line)
         if isinstance(header, Header):
@@ -366,6 +368,6 @@ def _parsed(lines: Sequence[bytes], version: int, report: Report) -> Iterator[Nu
             report.problems.append((number, str(error)))
             continue
         if isinstance(line, Header):
-            report.problems.append((number, "kind: a header stands in the first line only"))
+            report.problems.append((number, "kind: only the first line may be a header"))
         elif not isinstance(line, End):
             yield number, line

@@ -1,4 +1,4 @@
-"""What becomes of an imported line, from what it says and what is stored."""
+"""Decides what happens to an imported line, by comparing it with what is stored."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -85,11 +85,10 @@ class Owner:
 
 @dataclass(frozen=True)
 class StoredNotes:
-    """What bears on some notes: themselves, without history; those of their versions that
-    the lines hold too; whose text, in which scope, or key theirs would be; which note has
-    replaced which, as far as that leads on from the lines; which of those that replace the
-    lines' notes are of one session, and of which session the notes are, if of one, that the
-    lines' replace; and how much there is."""
+    """What is stored about some lines' notes: the notes, without history; those versions that
+    the lines hold, too; notes with the same text and scope, or the same key; the chains of
+    replacements that start at the lines; the sessions that the notes' replacements, and the
+    notes they replace, are scoped to; and the usage."""
 
     notes: Mapping[str, NoteLine]
     versions: Mapping[tuple[str, int], Version]
@@ -102,14 +101,14 @@ class StoredNotes:
 
 
 class Stored:
-    """Looks for one user."""
+    """Looks up what is stored for one user."""
 
     def __init__(self, database: Database, user: User) -> None:
         self._database = database
         self._user = user
 
     async def notes(self, lines: Iterable[NoteLine | HistoryLine]) -> StoredNotes:
-        """What `lines` are about."""
+        """What is stored about the notes of `lines`."""
         ids: list[str] = []
         numbers: list[tuple[str, int]] = []
         texts: list[str] = []
@@ -158,7 +157,7 @@ class Stored:
         )
 
     async def sessions(self, session_ids: Iterable[str]) -> dict[str, SessionLine]:
-        """Those of the sessions that the user has."""
+        """The user's sessions among these ids."""
         result = await self._database.execute(
             _SESSIONS_BY_ID, (self._user.id, json.dumps(list(session_ids)))
         )
@@ -166,15 +165,15 @@ class Stored:
         return {line.session_id: line for line in lines}
 
     async def taken(self, session_ids: Iterable[str]) -> set[str]:
-        """Those of the ids that are sessions of other users of the same store."""
+        """The ids that are sessions of other users of the same store."""
         result = await self._database.execute(
             _TAKEN, (json.dumps(list(session_ids)), self._user.id)
         )
         return {cast(str, row[0]) for row in result.rows}
 
     async def events(self, numbers: Sequence[tuple[str, int]]) -> dict[tuple[str, int], EventLine]:
-        """Those of the events, given by session and sequence number, that there are. The
-        sessions are the user's."""
+        """The stored events among these, given by session and sequence number. The sessions must
+        be the user's."""
         result = await self._database.execute(_EVENTS_BY_NUMBER, (json.dumps(numbers),))
         events = [event_line(row) for row in result.rows]
         return {(each.session_id, each.sequence): each for each in events}
@@ -188,19 +187,18 @@ Outcome = Literal["created", "updated", "unchanged"]
 
 
 class Conflict(Exception):  # noqa: N818 - a condition that callers expect and report
-    """What is stored contradicts the line; it stays as it is."""
+    """The line conflicts with the store, which stays as it is."""
 
 
 @dataclass(frozen=True)
 class NoteChange:
-    """What is to be done for a note.
+    """What to do for a note.
 
-    `text`: it gets what the line says. `keep`: what it says now becomes a version,
-    replaced at this time. `versions`: are added to its history, or get the time at which
-    they were replaced. `supersede`: another note takes its place, or none does.
-    `accesses`: it was recalled more often, or later, where the line comes from. `key` is
-    the one that it gets, `release` the note that has it so far, and `told` says what
-    became of a key that two notes have.
+    `text`: replace its text by the line's. `keep`: keep its current text as a version, replaced at
+    this time. `versions`: add these to its history, or set when they were replaced. `supersede`:
+    mark it as superseded, with or without a replacement. `accesses`: raise its count or time of
+    recall. `key`: set this key. `release`: take the key from this note. `told`: a message about a
+    key that two notes have.
     """
 
     outcome: Outcome
@@ -216,7 +214,7 @@ class NoteChange:
 
 @dataclass(frozen=True)
 class SessionChange:
-    """What is to be done for a session: its own fields, and values that belong to it."""
+    """What to do for a session: its own fields, and its named values."""
 
     outcome: Outcome
     fields: bool = False
@@ -224,7 +222,7 @@ class SessionChange:
 
 
 def about_note(line: NoteLine, content_hash: str, stored: StoredNotes) -> NoteChange:
-    """Raises `Conflict`."""
+    """Decide about a note. Raises `Conflict`."""
     _refuse_later(line.history, line.current.version)
     known = stored.notes.get(line.note_id)
     if known is None:
@@ -233,7 +231,9 @@ def about_note(line: NoteLine, content_hash: str, stored: StoredNotes) -> NoteCh
             raise Conflict(f"note {twin} says exactly the same here, under that id")
         return _keyed(line, stored, NoteChange("created", text=True, versions=line.history))
     if known.created_at != line.created_at:
-        raise Conflict(f"another note has the id {line.note_id} here, made at {known.created_at}")
+        raise Conflict(
+            f"another note has the id {line.note_id} here, created at {known.created_at}"
+        )
     if known.scope_session != line.scope_session:
         raise Conflict(f"scope_session: another session sees note {line.note_id} here")
     versions = _missing(line.note_id, line.history, known, stored)
@@ -253,20 +253,20 @@ def about_note(line: NoteLine, content_hash: str, stored: StoredNotes) -> NoteCh
 
 
 def is_kept_once(line: NoteLine) -> bool:
-    """Whether no other note may say the same, unless the line says that one does."""
+    """Whether no other note may have the same text, unless the line says that one does."""
     return line.key is None and line.superseded_by is None and not line.repeats_text
 
 
 def refuse_circle(line: NoteLine, replaced: Mapping[str, str]) -> None:
-    """Raises `Conflict` where the notes that replace each other would lead back to the
-    line's; `replaced` says by which each of them was."""
+    """Raise `Conflict` if the notes would replace each other in a circle. `replaced` maps notes
+    to their replacements."""
     replacement, seen = line.superseded_by, set[str]()
     while replacement and replacement not in seen:
         seen.add(replacement)
         if replacement == line.note_id:
             raise Conflict(
                 f"superseded_by: {line.superseded_by} was itself replaced by note "
-                f"{line.note_id}, at once or by others in between"
+                f"{line.note_id}, directly or through other notes"
             )
         replacement = replaced.get(replacement)
 
@@ -274,9 +274,9 @@ def refuse_circle(line: NoteLine, replaced: Mapping[str, str]) -> None:
 def refuse_narrower(
     line: NoteLine, scopes: Mapping[str, str], replacing: Mapping[str, str]
 ) -> None:
-    """Raises `Conflict` where a note of one session would replace a note that others see: they
-    would lose it. `scopes` says which session a note is of, and `replacing`, which those are
-    of that a note replaces; empty: not of one alone."""
+    """Raise `Conflict` if a note scoped to a session would replace a note that other sessions
+    see, too: they would lose it. `scopes` maps notes to their session; `replacing` maps notes to
+    the sessions of those they replace; empty means all sessions."""
     scope, by = line.scope_session or "", line.superseded_by
     if by and scopes.get(by, "") not in ("", scope):
         raise Conflict(
@@ -291,16 +291,16 @@ def refuse_narrower(
 
 
 def about_history(line: HistoryLine, stored: StoredNotes) -> list[Version]:
-    """The versions to be added. Raises `Conflict`."""
+    """The versions to add. Raises `Conflict`."""
     known = stored.notes.get(line.note_id)
     if known is None:
-        raise Conflict(f"note {line.note_id}, whose history this is, is not here")
+        raise Conflict(f"the history's note {line.note_id} is not here")
     _refuse_later(line.history, known.current.version)
     return _missing(line.note_id, line.history, known, stored)
 
 
 def about_session(line: SessionLine, known: SessionLine | None) -> SessionChange:
-    """Raises `Conflict`."""
+    """Decide about a session. Raises `Conflict`."""
     if known is None:
         return SessionChange("created", fields=True, state=line.state)
     if known.created_at != line.created_at:
@@ -318,7 +318,7 @@ def about_session(line: SessionLine, known: SessionLine | None) -> SessionChange
 
 
 def about_event(line: EventLine, known: EventLine | None) -> Outcome:
-    """Raises `Conflict`."""
+    """Decide about an event. Raises `Conflict`."""
     if known is None:
         return "created"
     if known != line:
@@ -330,8 +330,8 @@ def about_event(line: EventLine, known: EventLine | None) -> Outcome:
 
 
 def _keyed(line: NoteLine, stored: StoredNotes, change: NoteChange) -> NoteChange:
-    """`change` with what becomes of the line's key: of two notes that have it, the one
-    that was written later keeps it."""
+    """`change` with the decision on the line's key: of two notes with one key, the later written
+    keeps it."""
     owner = None if line.key is None else stored.by_key.get(line.key)
     if owner is None or owner.note_id == line.note_id:
         return replace(change, key=line.key)
@@ -343,7 +343,7 @@ def _keyed(line: NoteLine, stored: StoredNotes, change: NoteChange) -> NoteChang
 
 
 def _takes_place(line: NoteLine, known: NoteLine) -> bool:
-    """Whether the line says more than is known of what has taken the note's place."""
+    """Whether the line knows a replacement of the note that the store does not know."""
     if line.superseded_by and known.superseded_by not in (None, "", line.superseded_by):
         raise Conflict(
             f"superseded_by: note {known.superseded_by} has taken its place here, and "
@@ -355,7 +355,8 @@ def _takes_place(line: NoteLine, known: NoteLine) -> bool:
 
 
 def _refuse_later(history: Sequence[Version], current: int) -> None:
-    """A note whose history holds what is yet to come could not be written any more."""
+    """Raise `Conflict` if the history holds versions later than the current one: they would
+    block later updates."""
     latest = max((version.version for version in history), default=0)
     if latest >= current:
         raise Conflict(f"history: version {latest} is not before version {current} of the note")
@@ -364,7 +365,8 @@ def _refuse_later(history: Sequence[Version], current: int) -> None:
 def _missing(
     note_id: str, history: Sequence[Version], known: NoteLine, stored: StoredNotes
 ) -> list[Version]:
-    """Those versions that are not stored exactly so, all others being as they are here."""
+    """The versions that are not stored like this. Raises `Conflict` if a stored one has another
+    text."""
     missing = []
     for version in history:
         _agree(note_id, version, known, stored)
@@ -384,6 +386,7 @@ def _agree(note_id: str, said: Said, known: NoteLine, stored: StoredNotes) -> No
 
 
 def _words(said: Said) -> Said:
-    """What counts of a version: not when it was replaced, nor whether its user is this one."""
+    """The part of a version to compare: not when it was replaced, nor whether its user is this
+    one."""
     said = imported(said)
     return Said.model_construct(**{name: getattr(said, name) for name in Said.model_fields})

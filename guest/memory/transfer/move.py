@@ -1,4 +1,4 @@
-"""A whole memory from the local file to the server, or back."""
+"""Moves a whole memory from the local file to the server, or back."""
 
 import json
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -40,7 +40,7 @@ SELECT session_id FROM sessions
 
 
 async def surplus(source: Database, target: Database, user: User) -> dict[str, int]:
-    """How many notes and sessions of the user `target` has and `source` has not."""
+    """How many of the user's notes and sessions are in `target` but not in `source`."""
     return {
         "notes": await _unknown(source, target, _NOTES, _KNOWN_NOTES, user.notes),
         "sessions": await _unknown(source, target, _SESSIONS, _KNOWN_SESSIONS, user.id),
@@ -50,7 +50,7 @@ async def surplus(source: Database, target: Database, user: User) -> dict[str, i
 async def first_difference(
     source: Database, target: Database, user: User, progress: Callable[[int, int], None]
 ) -> str:
-    """What is first found to differ, in words; empty where both hold the same."""
+    """The first difference found, in words; empty if both hold the same."""
     reader = Reader(source, user)
     extent = await reader.extent()
     there = (await Reader(target, user).extent()).counts
@@ -92,7 +92,7 @@ async def _different(lines: Sequence[Entity], stored: Stored) -> str:
 
 
 def _bare(line: NoteLine | None) -> NoteLine | None:
-    """Without its history, and without what recalling alone changes."""
+    """A note without its history and the counters of its recalls."""
     alike = {"history": [], "access_count": 0, "accessed_at": None}
     return None if line is None else line.model_copy(update=alike)
 
@@ -125,7 +125,7 @@ def _told(counts: object) -> str:
 _VECTORS_PER_PAGE: Final = 128
 
 Progress = Callable[[str, int, int], None]
-"""Is told the step, how much of it is done, and of how much."""
+"""Called with the step, how much of it is done, and its total."""
 
 _COUNT: Final = "SELECT COUNT(*) FROM chunks_vec WHERE namespace IN (?, ?)"
 _PAGE: Final = """
@@ -151,11 +151,10 @@ async def copy_user(
     user: User,
     progress: Progress = lambda _step, _done, _total: None,
 ) -> None:
-    """Bring everything of `user` into `target`, which has the current schema, however
-    much it is.
+    """Copy everything of `user` into `target`, which has the current schema.
 
-    May be repeated: what is there already stays, what is missing is added. Raises
-    `StorageError`, CONFLICT where `target` has something else under the same id.
+    May be repeated: existing entries stay, missing ones are added. Raises `StorageError`, CONFLICT
+    if `target` has something else under the same id.
     """
     importer = Importer(target, VectorStore(target), user, UNBOUNDED, lambda _: None)
     header = b""
@@ -170,7 +169,7 @@ async def copy_user(
 
 
 async def vectors_of(database: Database, user: User) -> int:
-    """How many passages of the user have a vector."""
+    """The number of the user's passages that have a vector."""
     return cast(int, (await database.execute(_COUNT, user.namespaces)).rows[0][0])
 
 
@@ -204,7 +203,7 @@ def _differs(problems: Sequence[str]) -> StorageError:
         Code.CONFLICT,
         "the two places hold different things under the same ids",
         details=f"{problems[0]}{more}; nothing of it was overwritten",
-        resolution="empty the place to move to, or merge the two with `runner memory export` "
+        resolution="empty the target, or merge the two with `runner memory export` "
         "and `runner memory import`",
     )
 
@@ -216,11 +215,11 @@ _SERVER: Final = "the memory server"
 async def move(
     config: MemoryConfig, user: User, *, to_remote: bool, progress: Progress
 ) -> dict[str, int]:
-    """Bring everything of `user` from the local file of `config` to its server, or back.
+    """Move everything of `user` from the local file of `config` to its server, or back.
 
-    Nobody else may use either meanwhile. What an interrupted move has done is kept and not
-    done again. Returns how many there are of each kind. Raises `GuestError`: CONFLICT
-    where the other place holds anything that this one does not.
+    Neither may be in use meanwhile. An interrupted move is continued by the next one. Returns the
+    number of entries of each kind. Raises `GuestError`: CONFLICT if the target holds anything that
+    the source does not.
     """
     _check(config, to_remote=to_remote)
     async with _both(config) as (local, server):
@@ -236,7 +235,7 @@ async def move(
                 Code.CONFLICT,
                 f"{there} does not hold the same after the move",
                 details=f"{different}; the place it came from is as it was",
-                resolution="stop everything that uses either place, then move again",
+                resolution="stop every program that uses one of them, then move again",
             )
         counts = (await Reader(target, user).extent()).counts
         return {**vars(counts), "vectors": await vectors_of(target, user)}
@@ -270,7 +269,8 @@ async def _both(config: MemoryConfig) -> AsyncIterator[tuple[Database, Database]
 
 
 async def _refuse_surplus(source: Database, target: Database, user: User, there: str) -> None:
-    """What was forgotten in one place must not come back from an old copy in the other."""
+    """Raise CONFLICT if the target holds more: deleted entries must not come back from an old
+    copy there."""
     found = await surplus(source, target, user)
     if any(found.values()):
         told = " and ".join(f"{count} {name}" for name, count in found.items())
@@ -287,9 +287,8 @@ async def _refuse_surplus(source: Database, target: Database, user: User, there:
 async def copy_store(database: Database, key: str, user: User, target: Path) -> None:
     """Write the memory in `database` to a file at `target`. Raises `StorageError`.
 
-    A file is copied as it is at one moment, with all its users. From a server comes
-    everything of `user`; a note or turn that is written meanwhile is in it whole
-    or not at all.
+    A file is copied as it is at one moment, with all its users. From a server, everything of `user`
+    is copied; a note or turn written meanwhile is included completely or not at all.
     """
     if isinstance(database, LocalDatabase):
         await database.copy_to(target)

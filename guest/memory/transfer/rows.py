@@ -1,4 +1,4 @@
-"""A store's rows as lines: which columns they need, and what they become."""
+"""Converts a store's rows to lines, and names the columns they need."""
 
 import json
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ SELECT session_id, sequence, turn_id, role, text, payload, created_at FROM conve
 
 
 async def with_state(database: Database, rows: Sequence[Row]) -> list[SessionLine]:
-    """Sessions with the values that belong to them."""
+    """Sessions with their named values."""
     states: dict[str, list[State]] = {}
     ids = json.dumps([row[0] for row in rows])
     for session_id, *values in (await database.execute(STATE, (ids,))).rows:

@@ -1,4 +1,4 @@
-"""The statements that store what lines say, exactly as it was, and what they do to passages."""
+"""Statements that store imported lines exactly as they were, and their effect on passages."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -89,7 +89,7 @@ INSERT INTO conversation_events (session_id, sequence, turn_id, role, text, payl
 
 @dataclass
 class Batch:
-    """Statements of one transaction, and which of them tell about passages."""
+    """Statements of one transaction, and which of them return ids of passages."""
 
     user: User
     quota: Quota
@@ -98,7 +98,7 @@ class Batch:
     removing: list[int] = field(default_factory=list)
 
     def note(self, line: NoteLine, change: NoteChange, known: NoteLine | None) -> None:
-        """Do `change`; the batch fails where `known` is no longer what is stored."""
+        """Apply `change`; the batch fails if `known` is no longer what is stored."""
         namespace = self.user.notes
         if change.release is not None:
             owner = change.release
@@ -124,18 +124,18 @@ class Batch:
         self._history(namespace, line.note_id, change.versions)
 
     def keep(self, more: Used) -> None:
-        """Let the batch fail where it adds `more`, and that is too much by now."""
+        """Fail the batch if it adds `more` and exceeds the quota."""
         if more.notes > 0 or more.text_bytes > 0:
             self._add(self.quota.keep(self.user.notes, more))
 
     def history(self, versions: Sequence[Version], known: NoteLine) -> None:
-        """Add versions; the batch fails where `known` is no longer what is stored."""
+        """Add versions; the batch fails if `known` is no longer what is stored."""
         namespace = self.user.notes
         self._require(namespace, known)
         self._history(namespace, known.note_id, versions)
 
     def session(self, line: SessionLine, change: SessionChange) -> None:
-        """Do `change`; the batch fails where the session is another user's."""
+        """Apply `change`; the batch fails if the session belongs to another user."""
         if change.fields:
             values = (line.title, line.channel, line.created_at, line.updated_at, line.turns)
             put_away, parent = line.archived_at or "", line.parent_id or ""
@@ -147,8 +147,8 @@ class Batch:
             self._add(Statement(_STATE, state))
 
     def event(self, line: EventLine) -> None:
-        """Add an event under its number; the batch fails where there is one by now, or the
-        session is not the user's."""
+        """Add an event under its number; the batch fails if the number is taken or the session
+        is not the user's."""
         self._add(Statement(_REQUIRE_SESSION, (line.session_id, self.user.id)))
         number = (line.session_id, line.sequence)
         words = (line.turn_id, line.role, line.text, line.payload, line.created_at)
@@ -167,7 +167,7 @@ class Batch:
         self._add(store.refresh(line.session_id, line.sequence))
 
     def passages(self, results: Sequence[Result]) -> tuple[list[int], list[int]]:
-        """Which passages were added and which removed."""
+        """The ids of added and of removed passages."""
         return _ids(results, self.adding), _ids(results, self.removing)
 
     def _replace(self, namespace: str, line: NoteLine, change: NoteChange, known: NoteLine) -> None:

@@ -106,9 +106,7 @@ async def test_history_lines_complete_a_note(memory: Memory) -> None:
     numbers = sorted(version["version"] for line in lines for version in line["history"])
     assert numbers == list(range(1, 30))
     orphan = {"kind": "history", "note_id": "n2", "history": rest[0]["history"]}
-    assert (await fed(memory, orphan)).problems == [
-        (2, "note n2, whose history this is, is not here")
-    ]
+    assert (await fed(memory, orphan)).problems == [(2, "the history's note n2 is not here")]
 
 
 @pytest.mark.parametrize(
@@ -124,7 +122,7 @@ async def test_history_lines_complete_a_note(memory: Memory) -> None:
         (note("n2", "tea"), "note n1 says exactly the same here, under that id"),
         (note("n1", "tea", 2, scope_session="s1"), "scope_session: another session sees note n1"),
         (event("s1", 1, "bye"), "event 1 of session s1 is another one here"),
-        (event("s9", 1, "bye"), "session s9, whose event this is, is not here"),
+        (event("s9", 1, "bye"), "the event's session s9 is not here"),
         (session("s1", created_at=LATER), "another session has the id s1 here"),
     ],
 )
@@ -227,7 +225,7 @@ async def test_events_go_on_after_what_was_imported(memory: Memory) -> None:
         (b"3", "not a JSON object"),
         (b'{"kind":"end","lines":"x"}', "lines: input should be a valid integer"),
         (b'{"kind":"poem"}', "kind: is unknown; accepted are header, note, history"),
-        (header().strip(), "kind: a header stands in the first line only"),
+        (header().strip(), "kind: only the first line may be a header"),
     ],
 )
 async def test_a_bad_line_is_named_and_stops_no_other(

@@ -178,8 +178,8 @@ async def test_notes_that_would_replace_each_other_in_a_circle_are_refused(
         report = await importer.feed(file(*part), dry_run=dry_run)
         problems += [problem for _, problem in report.problems]
     assert problems == [
-        "superseded_by: n1 was itself replaced by note n3, at once or by others in between",
-        "superseded_by: n5 was itself replaced by note n5, at once or by others in between",
+        "superseded_by: n1 was itself replaced by note n3, directly or through other notes",
+        "superseded_by: n5 was itself replaced by note n5, directly or through other notes",
     ]
     if not dry_run:
         found = await stored(memory)
