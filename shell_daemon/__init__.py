@@ -1,1 +1,1 @@
-"""The shell guest: it acts, and knows nothing."""
+"""The shell guest: it runs commands and knows nothing of the agent's memory."""

@@ -1,9 +1,8 @@
-"""Room on the disks that commands write to: they may not use up the last of it.
+"""Keeps commands from filling the disks that they write to.
 
-`/shared` and `/tmp` are directories of the host without a quota, and the
-agent's memory lies on the same disk as a rule. While something runs, the disks
-are looked at many times a second; below a reserve everything that runs is
-ended, and nothing new starts until there is room.
+`/shared` and `/tmp` are directories of the host without a quota, usually on the same disk as the
+agent's memory. While a command runs, the guard checks the disks many times a second. If less than
+a reserve is free, it ends all commands, and none starts until there is room again.
 """
 
 import asyncio
@@ -15,16 +14,22 @@ from typing import Final
 from wire.errors import Code, WireError
 
 SHARE: Final = 10
-"""The reserve is never more than this part of a disk, so that small ones are of use."""
+"""The reserve is at most this fraction of a disk (1/10), so that small disks stay usable."""
 INODES_SHARE: Final = 50
-"""The reserve of inodes is this part of a disk's."""
+"""The reserve of inodes is this fraction of a disk's (1/50)."""
 _PERIOD_S: Final = 0.05
 _MIB: Final = 1024 * 1024
 
 
 class DiskGuard:
-    """Watches the file systems of `roots`. `on_shortage` hears of a disk with less than
-    `reserve` bytes, or too few inodes, left; `busy` tells whether anything runs."""
+    """Watches the disks of some directories while commands run.
+
+    Args:
+        roots: Directories on the disks to watch.
+        reserve: The bytes that must stay free on each disk.
+        busy: Whether a command is running.
+        on_shortage: Called with a description when a disk is short of bytes or inodes.
+    """
 
     def __init__(
         self,
@@ -41,7 +46,7 @@ class DiskGuard:
         self._timer: asyncio.TimerHandle | None = None
 
     def shortage(self) -> str:
-        """Which disk is short of what; empty where all have room."""
+        """Which disk is short of what; empty if all have room."""
         for root in self._roots:
             disk = os.statvfs(root)
             reserve = min(self._reserve, disk.f_blocks * disk.f_frsize // SHARE)
@@ -54,7 +59,7 @@ class DiskGuard:
         return ""
 
     def check(self) -> None:
-        """Raises `WireError` (RESOURCE_EXHAUSTED) where nothing may start."""
+        """Raises `WireError` (RESOURCE_EXHAUSTED) if a disk is short of room."""
         if found := self.shortage():
             raise WireError(
                 Code.RESOURCE_EXHAUSTED,
@@ -65,12 +70,12 @@ class DiskGuard:
             )
 
     def watch(self) -> None:
-        """Look from now on until nothing runs any more. Idempotent."""
+        """Check from now on until no command is running. Idempotent."""
         if self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(_PERIOD_S, self._look)
 
     def stop(self) -> None:
-        """Look no more. Idempotent."""
+        """Stop checking. Idempotent."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,4 +1,4 @@
-"""One command: from its request to its exit, with its streams."""
+"""One command from its start to its exit, with its output streams."""
 
 import asyncio
 import os
@@ -15,12 +15,12 @@ from shell_daemon.streams import Chunk, OutputStream
 
 _CHUNK_BYTES = 65536
 _NEVER_BEGUN = 128 + 15
-"""The exit code of a command cancelled before its turn came, as if by SIGTERM."""
+"""The exit code of a command that was cancelled before it started, as after SIGTERM."""
 
 
 @dataclass(frozen=True)
 class Program:
-    """What to execute: `directory` is a descriptor of where it starts."""
+    """What to execute; `directory` is a descriptor of the working directory."""
 
     argv: list[str]
     environment: dict[str, str]
@@ -29,7 +29,7 @@ class Program:
 
 
 class Execution:
-    """A command as callers see it. It always comes to an `exit`, whatever happens."""
+    """A command as callers see it. It always gets an `exit`, even if it could not be run."""
 
     def __init__(self, fingerprint: bytes, timeout: float, settings: Settings) -> None:
         self.fingerprint = fingerprint
@@ -48,7 +48,7 @@ class Execution:
         self._stopped = ""
 
     async def run(self, processes: Processes, program: Program) -> None:
-        """Run to the end. Nothing runs where the command was cancelled before."""
+        """Run the command to its end; do nothing if it was cancelled before."""
         if self.exit is not None:
             return
         self._begun = self._loop.time()
@@ -66,7 +66,7 @@ class Execution:
         self._finish(exited)
 
     def cancel(self) -> None:
-        """Begin to end the tree, if there is one. Wait for `ended` to know when it is gone."""
+        """Start to end the process tree; `ended` is set when it is gone."""
         if self.exit is not None:
             return
         self._cancelled = not self._timed_out
@@ -76,7 +76,7 @@ class Execution:
             self._process.end()
 
     def stop(self, why: str) -> None:
-        """End the tree at once for the daemon's own reason, told on standard error."""
+        """Kill the process tree and write the daemon's reason to standard error."""
         if self.exit is not None:
             return
         self._stopped = why
@@ -86,14 +86,14 @@ class Execution:
             self._process.kill()
 
     def fail(self, why: str) -> None:
-        """End a command that could not be seen through."""
+        """Give the command an exit after the daemon failed to run it."""
         if self.exit is None:
             self._finish(Exited(NOT_STARTED, failure=why))
 
     async def events(
         self, stdout_offset: int, stderr_offset: int
     ) -> AsyncIterator[shell_pb2.ExecOutputEvent]:
-        """Output from the offsets on as it comes, then the exit."""
+        """Output from the given offsets as it comes, then the exit."""
         with (
             self.stdout.cursor(stdout_offset) as stdout,
             self.stderr.cursor(stderr_offset) as stderr,
@@ -113,17 +113,17 @@ class Execution:
         yield shell_pb2.ExecOutputEvent(exit=self.exit)
 
     async def _spawn(self, processes: Processes, program: Program) -> Process:
-        with ExitStack() as theirs:
+        with ExitStack() as closing:
 
-            def end(descriptor: int) -> int:
-                theirs.callback(os.close, descriptor)
+            def close_later(descriptor: int) -> int:
+                closing.callback(os.close, descriptor)
                 return descriptor
 
-            standard = [end(_readable(program.stdin))]
+            standard = [close_later(_readable(program.stdin))]
             for stream in (self.stdout, self.stderr):
                 descriptor, write = os.pipe()
                 stream.attach(descriptor)
-                standard.append(end(write))
+                standard.append(close_later(write))
             return await processes.spawn(
                 program.argv,
                 program.environment,
@@ -157,7 +157,7 @@ class Execution:
         self.stderr.close()
 
     def _notify(self) -> None:
-        """Wake every reader that waits now."""
+        """Wake all waiting readers."""
         self._changed.set()
         self._changed.clear()
 
@@ -167,7 +167,7 @@ def _message(chunk: Chunk) -> shell_pb2.OutputChunk:
 
 
 def _readable(data: bytes) -> int:
-    """A descriptor from which `data` can be read; the null device where there is none."""
+    """A descriptor from which `data` can be read; the null device if it is empty."""
     if not data:
         return os.open(os.devnull, os.O_RDONLY)
     descriptor = os.memfd_create("stdin")

@@ -1,4 +1,4 @@
-"""What bounds the daemon and what a caller may ask: every field checked before anything happens."""
+"""The daemon's settings, and the checks of every field of a request."""
 
 import hashlib
 import os
@@ -17,14 +17,20 @@ PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 @dataclass(frozen=True)
 class Settings:
-    """Where commands work and what they may use. Times are in seconds.
+    """Where commands run and what they may use. Times are in seconds.
 
-    `shared` and `tmp` are where virtual `/shared` and `/tmp` live: in a guest
-    just there. At most `commands_max` commands run. `buffer_bytes` bounds what is kept
-    of each output stream, `stdin_bytes` the standard input of a command. Ended commands
-    are forgotten when there are more than `ended_max`, or after `ended_age`. `grace` lies
-    between SIGTERM and SIGKILL. `free_bytes_min` is what commands must leave free on a
-    disk (see `disk_guard`).
+    Attributes:
+        shared: The directory behind the virtual path `/shared`.
+        tmp: The directory behind the virtual path `/tmp`.
+        commands_max: How many commands may run at once.
+        buffer_bytes: How many bytes of each output stream are kept.
+        stdin_bytes: The most bytes of a command's standard input.
+        free_bytes_min: What commands must leave free on a disk (see `disk_guard`).
+        timeout_default: The timeout of a command whose request has none.
+        timeout_max: The longest timeout that a request may ask for.
+        ended_max: How many ended commands are remembered.
+        ended_age: How long an ended command is remembered.
+        grace: The time between SIGTERM and SIGKILL.
     """
 
     shared: Path = Path("/shared")
@@ -51,10 +57,10 @@ class Settings:
             )
         for field, root in (("shared", self.shared), ("tmp", self.tmp)):
             if not root.is_absolute() or not root.is_dir():
-                raise _bad(field, f"{root} is no directory", "an absolute path that exists")
+                raise _bad(field, f"{root} is not a directory", "an absolute path that exists")
 
     def environment(self) -> dict[str, str]:
-        """What every command starts with: nothing of the daemon's own environment."""
+        """The environment of every command; it takes nothing from the daemon's own."""
         return {"PATH": PATH, "HOME": str(self.tmp), "LANG": "C.UTF-8", "TERM": "dumb"}
 
 
@@ -70,7 +76,7 @@ _ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 def refused(field: str, problem: str, accepted: str) -> WireError:
-    """INVALID_ARGUMENT that names the field, what is wrong and what would do."""
+    """INVALID_ARGUMENT with the field, what is wrong with it and what is accepted."""
     return WireError(Code.INVALID_ARGUMENT, f"{field}: {problem}", details=f"accepted: {accepted}")
 
 
@@ -80,18 +86,18 @@ def check_id(field: str, value: str) -> None:
 
 
 def check_token(value: str) -> None:
-    """A token to admit; it is in no message about it."""
+    """Check a token to admit; the error does not repeat it."""
     if not (12 <= len(value) <= 1024 and value.isascii() and value.isprintable()):
-        raise refused("token", "it is no token", "12 to 1024 printable ASCII characters")
+        raise refused("token", "it is not a token", "12 to 1024 printable ASCII characters")
 
 
 def fingerprint(request: Message) -> bytes:
-    """What tells one request from another, without keeping it."""
+    """A digest by which requests are compared, so that they need not be kept."""
     return hashlib.sha256(request.SerializeToString(deterministic=True)).digest()
 
 
 def check_same(field: str, value: str, known: bytes, asked: bytes) -> None:
-    """A known id means the same request; raises CONFLICT where it does not."""
+    """Raises CONFLICT if a known id comes with a different request."""
     if known != asked:
         raise WireError(
             Code.CONFLICT,
@@ -121,12 +127,14 @@ def check_stdin(data: bytes, settings: Settings) -> None:
 
 
 def open_directory(virtual: str, settings: Settings) -> int:
-    """Open the directory at a virtual path; the descriptor.
+    """Open the directory at a virtual path and return its descriptor.
 
-    Not the boundary: a command can leave the directory by itself, and only the
-    sandbox decides what it then sees. It keeps callers to the paths that a
-    model knows: what was opened must lie below the root that was named, whatever
-    symlinks led there.
+    The directory must be below the named root after all symlinks are followed, so that callers
+    use only paths that a model knows. This is not the boundary: a command can leave the
+    directory, and only the sandbox decides what it then sees.
+
+    Raises:
+        WireError: INVALID_ARGUMENT if there is no such directory under `/shared` or `/tmp`.
     """
     accepted = "a directory under /shared or /tmp"
     for name, root in (("/shared", settings.shared), ("/tmp", settings.tmp)):  # noqa: S108

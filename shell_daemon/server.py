@@ -1,4 +1,4 @@
-"""The shell over gRPC: the contract's service, and nothing of its own."""
+"""The shell daemon: the gRPC service of the shell guest, and its start from the command line."""
 
 import argparse
 import asyncio
@@ -28,8 +28,12 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class ShellService(shell_pb2_grpc.ShellServicer):
-    """Hands every call to `Shell`; `wire.transport` checks tokens and maps errors. `admit`
-    lets callers with a further token in."""
+    """Passes every call to `Shell`; `wire.transport` checks tokens and maps errors.
+
+    Args:
+        shell: Runs the commands.
+        admit: Accepts a further token from now on.
+    """
 
     def __init__(self, shell: Shell, admit: Callable[[str], None]) -> None:
         self._shell = shell
@@ -51,7 +55,7 @@ class ShellService(shell_pb2_grpc.ShellServicer):
         self, request: shell_pb2.StartExecRequest, context: Context
     ) -> shell_pb2.StartExecReply:
         reply = self._shell.start(request)
-        await asyncio.sleep(0)  # the command is on its way before the answer is
+        await asyncio.sleep(0)  # let the command start before the answer goes out
         return reply
 
     async def Output(
@@ -76,8 +80,8 @@ log = logging.getLogger(__name__)
 _TOKEN_MAX_BYTES: Final = 1024
 _EXIT_LOST: Final = 1
 _LAST_WORDS_SECONDS: Final = 0.2
-"""gRPC closes a connection with the last call on it; a client that writes to it at that
-moment, if only an acknowledgement, loses what it has not read yet."""
+"""Time for clients to read the last messages: gRPC closes a connection with its last call, and
+a client that writes at that moment, even an acknowledgement, loses what it has not read."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -131,7 +135,7 @@ def _settings(arguments: argparse.Namespace) -> Settings:
 
 
 def read_token(descriptor: int) -> str:
-    """The first line of `descriptor`, byte by byte: what follows is not ours to read."""
+    """The first line of `descriptor`, read byte by byte so that the rest stays unread."""
     token = b""
     while len(token) <= _TOKEN_MAX_BYTES and (byte := os.read(descriptor, 1)) not in (b"", b"\n"):
         token += byte
@@ -148,7 +152,18 @@ def read_token(descriptor: int) -> str:
 async def serve(
     socket: Path, token: str, settings: Settings, watch: int | None, *, sealed: bool = False
 ) -> int:
-    """Serve until a signal, the end of `watch` or the loss of the zygote; the exit code."""
+    """Serve until a signal, the end of `watch` or the loss of the zygote.
+
+    Args:
+        socket: Where to listen.
+        token: The token that every call must carry.
+        settings: Limits of the commands.
+        watch: A descriptor whose end stops the daemon; None for none.
+        sealed: Answer only calls with `token` until one of them admits another token.
+
+    Returns:
+        The exit code of the daemon.
+    """
     loop = asyncio.get_running_loop()
     stopped: asyncio.Future[int] = loop.create_future()
 
@@ -173,7 +188,7 @@ async def serve(
             _when_ended(watch, lambda: stop(0))
         log.info("shell daemon ready", extra={"event": "ready"})
         code = await stopped
-        # Commands end first, so that who reads them still learns their exit.
+        # Commands end first, so that their readers still get the exit.
         await shell.close()
         await asyncio.sleep(_LAST_WORDS_SECONDS)
     return code

@@ -1,12 +1,11 @@
-"""The shell itself: commands by the ids their callers chose.
+"""The shell: all commands by the ids that their callers chose.
 
-It speaks the contract's messages, so that the gRPC service above it adds
-nothing, and raises `WireError`:
+It takes and returns the messages of the contract and raises `WireError`:
 
     INVALID_ARGUMENT     a field that can never work; it is named
-    NOT_FOUND            no command of that id (any more)
+    NOT_FOUND            no command with that id
     CONFLICT             the id is taken by a different request
-    FAILED_PRECONDITION  not in this state: releasing a running command
+    FAILED_PRECONDITION  a running command cannot be released
     RESOURCE_EXHAUSTED   too many commands, or no room on a disk
     UNAVAILABLE          the daemon is stopping
 """
@@ -30,8 +29,12 @@ log = logging.getLogger(__name__)
 
 
 class Shell:
-    """All commands of one guest. `on_lost` is called when it can no
-    longer run or end anything and must be restarted."""
+    """All commands of one guest.
+
+    Args:
+        settings: Limits of the commands.
+        on_lost: Called when the shell can no longer run or end commands and must be restarted.
+    """
 
     def __init__(self, settings: Settings, on_lost: Callable[[], None]) -> None:
         self._settings = settings
@@ -48,7 +51,7 @@ class Shell:
         )
 
     def open(self) -> None:
-        """Make ready to run commands. Raises `WireError` where that cannot work."""
+        """Get ready to run commands; raises `WireError` if that is impossible here."""
         shell = shutil.which("bash", path=PATH) or shutil.which("sh", path=PATH)
         if shell is None:
             raise WireError(
@@ -61,7 +64,7 @@ class Shell:
         self._processes.start()
 
     async def close(self) -> None:
-        """End everything at once and wait until it is gone. Idempotent."""
+        """End all commands and wait until they are gone. Idempotent."""
         for execution in self._executions.values():
             execution.cancel()
         await self._processes.close()
@@ -71,8 +74,11 @@ class Shell:
         self._guard.stop()
 
     def start(self, request: shell_pb2.StartExecRequest) -> shell_pb2.StartExecReply:
-        """Start a command, or find it started: the same id and request are the same
-        command, until it is released or forgotten."""
+        """Start a command.
+
+        A second request with the same id and content starts nothing: it means the same command
+        until that is released or forgotten.
+        """
         limits.check_id("exec_id", request.exec_id)
         fingerprint = limits.fingerprint(request)
         if (known := self._executions.get(request.exec_id)) is not None:
@@ -96,7 +102,7 @@ class Shell:
         )
         execution = Execution(fingerprint, timeout, self._settings)
         self._executions[request.exec_id] = execution
-        task = asyncio.create_task(self._see_through(request.exec_id, execution, program))
+        task = asyncio.create_task(self._run(request.exec_id, execution, program))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         self._guard.watch()
@@ -105,7 +111,7 @@ class Shell:
     def output(
         self, request: shell_pb2.ExecOutputRequest
     ) -> AsyncIterator[shell_pb2.ExecOutputEvent]:
-        """Both streams from the offsets on, as they come, then the exit."""
+        """Both streams from the given offsets as they come, then the exit."""
         execution = self._execution(request.exec_id)
         for name, asked, stream in (
             ("stdout_offset", request.stdout_offset, execution.stdout),
@@ -116,7 +122,7 @@ class Shell:
         return execution.events(request.stdout_offset, request.stderr_offset)
 
     async def cancel(self, request: shell_pb2.CancelExecRequest) -> shell_pb2.CancelExecReply:
-        """End a command's tree and wait until it is gone. Idempotent."""
+        """End a command's process tree and wait until it is gone. Idempotent."""
         execution = self._execution(request.exec_id)
         execution.cancel()
         await execution.ended.wait()
@@ -135,19 +141,19 @@ class Shell:
         self._forget(request.exec_id)
         return shell_pb2.ReleaseExecReply()
 
-    async def _see_through(self, exec_id: str, execution: Execution, program: Program) -> None:
-        """Run a command to an exit that its callers can read, whatever goes wrong."""
+    async def _run(self, exec_id: str, execution: Execution, program: Program) -> None:
+        """Run a command; whatever goes wrong, it gets an exit that its callers can read."""
         try:
             await execution.run(self._processes, program)
         except WireError as error:
             execution.fail(error.brief)
         except Exception:
-            log.exception("a command could not be seen through")
+            log.exception("a command could not be run to its end")
             execution.fail("internal error of the shell daemon")
         finally:
             os.close(program.directory)
             self._retire(exec_id)
-        await asyncio.sleep(0)  # who reads the command's output hears of the exit first
+        await asyncio.sleep(0)  # readers of the output get the exit before it is logged
         if execution.exit is not None:
             log.info(
                 "command %s ended",
@@ -181,7 +187,7 @@ class Shell:
         return execution
 
     def _stop_everything(self, shortage: str) -> None:
-        log.warning("everything that runs is ended: %s", shortage)
+        log.warning("all running commands are ended: %s", shortage)
         for execution in self._executions.values():
             execution.stop(f"ended, because the disk is full: {shortage}")
 

@@ -1,4 +1,4 @@
-"""What a command writes: bounded, addressed by byte offsets."""
+"""The output of a command: bounded buffers, addressed by byte offsets."""
 
 import asyncio
 import os
@@ -9,13 +9,15 @@ from typing import Final
 
 _READ_BYTES: Final = 65536
 DRAIN_MAX_BYTES: Final = 1024 * 1024
-"""What is taken in after a command's end, whatever the bound: the largest pipe
-that an unprivileged process can have."""
+"""How much is still read after a command's end: the largest pipe that an unprivileged process
+can have."""
 
 
 class RingBuffer:
-    """The newest `capacity` bytes of a stream, from `start` to `end` (offsets in
-    the whole stream). Bytes from `hold` on are kept even beyond the capacity."""
+    """The newest `capacity` bytes of a stream, from offset `start` to offset `end`.
+
+    Bytes from the offset `hold` on are kept even beyond the capacity.
+    """
 
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
@@ -31,7 +33,7 @@ class RingBuffer:
         self.trim(hold)
 
     def trim(self, hold: int | None = None) -> None:
-        """Drop what is older than the capacity allows, but nothing from `hold` on."""
+        """Drop the oldest bytes beyond the capacity, but none from `hold` on."""
         keep_from = self.end - self._capacity
         if hold is not None:
             keep_from = min(keep_from, hold)
@@ -40,20 +42,20 @@ class RingBuffer:
             self.start = keep_from
 
     def room(self, hold: int | None) -> int | None:
-        """How many bytes can come without one from `hold` on being dropped; None: any."""
+        """How many more bytes fit without losing one from `hold` on; None for no limit."""
         if hold is None:
             return None
         return max(0, self._capacity - (self.end - max(hold, self.start)))
 
     def read(self, offset: int, limit: int) -> bytes:
-        """Up to `limit` bytes from `offset`, which must not lie before `start`."""
+        """Up to `limit` bytes from `offset`, which must be at least `start`."""
         index = offset - self.start
         return bytes(self._data[index : index + limit])
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """`data` begins at `offset`."""
+    """Bytes of a stream; `offset` is the place of the first one."""
 
     offset: int
     data: bytes
@@ -68,7 +70,7 @@ class Cursor:
         self.offset = offset
 
     def next(self, limit: int) -> Chunk | None:
-        """The bytes after the last `advance`, or None where there are none yet."""
+        """The bytes after the last `advance`, or None if there are none yet."""
         offset = max(self.offset, self._buffer.start)
         data = self._buffer.read(offset, limit)
         return Chunk(offset, data) if data else None
@@ -79,7 +81,7 @@ class Cursor:
 
 
 class OutputStream:
-    """One of a command's two output pipes. `changed` is called when bytes came."""
+    """One of a command's two output pipes; calls `changed` when bytes arrive."""
 
     def __init__(self, capacity: int, changed: Callable[[], None]) -> None:
         self._buffer = RingBuffer(capacity)
@@ -96,7 +98,7 @@ class OutputStream:
         return self._buffer.end
 
     def attach(self, descriptor: int) -> None:
-        """Begin to read from a pipe, which is closed at its end."""
+        """Start to read from a pipe; the stream closes it at its end."""
         os.set_blocking(descriptor, False)
         self._descriptor = descriptor
         self._loop.add_reader(descriptor, self._readable)
@@ -108,7 +110,7 @@ class OutputStream:
 
     @contextmanager
     def cursor(self, offset: int) -> Iterator[Cursor]:
-        """A place to read from; while it is open, unread bytes are kept."""
+        """A cursor at `offset`; while it is open, unread bytes are kept."""
         cursor = Cursor(self._buffer, offset, self._resume)
         self._cursors.add(cursor)
         try:
@@ -119,10 +121,10 @@ class OutputStream:
             self._resume()
 
     def seal(self) -> None:
-        """The command has ended: take in what its pipe still holds, and no more.
+        """Read what the pipe of an ended command still holds, and keep nothing after that.
 
-        Where a process it left behind still has the pipe open, that process's
-        further output is read and thrown away.
+        If a process that the command left behind still writes to the pipe, its output is read
+        and thrown away.
         """
         drained = 0
         while self._descriptor >= 0 and drained < DRAIN_MAX_BYTES:
@@ -138,14 +140,14 @@ class OutputStream:
             self._loop.add_reader(self._descriptor, self._readable)
 
     def close(self) -> None:
-        """Stop reading. Idempotent; what was read stays."""
+        """Stop reading; what was read stays. Idempotent."""
         if self._descriptor >= 0:
             self._loop.remove_reader(self._descriptor)
             os.close(self._descriptor)
             self._descriptor = -1
 
     def _resume(self) -> None:
-        """A reader moved on or left: take in more, if the command was made to wait."""
+        """Read on after a cursor moved or left, if the pipe was paused and there is room."""
         if self._paused and self._descriptor >= 0 and self._buffer.room(self._hold()) != 0:
             self._paused = False
             self._loop.add_reader(self._descriptor, self._readable)

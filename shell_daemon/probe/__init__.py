@@ -1,1 +1,1 @@
-"""The boundary, looked at from inside the shell guest, as any command could."""
+"""The boundary self-test: checks from inside the shell guest, as any command could make them."""

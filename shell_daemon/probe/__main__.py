@@ -1,5 +1,8 @@
-"""`python -P -m shell_daemon.probe`: a specification on standard input, the report of every
-check as JSON on standard output. Exits with 2 for a specification it cannot read."""
+"""Run every probe: `python -P -m shell_daemon.probe`.
+
+Reads a `BoundarySpec` from standard input and writes one result per probe to standard
+output, as JSON. Exits with 2 if the specification cannot be read.
+"""
 
 import json
 import sys
@@ -23,7 +26,7 @@ _DETAILS_MAX_CHARS: Final = 1000
 _EXIT_SPEC: Final = 2
 
 Check = Callable[[World], str]
-"""Returns what was found; raises `BoundaryHit` where the boundary does not hold."""
+"""Returns what it found; raises `BoundaryHit` if the boundary does not hold."""
 
 PROBES: Final[dict[str, Check]] = {
     "identity": kernel.identity,
@@ -51,7 +54,7 @@ PROBES: Final[dict[str, Check]] = {
 
 
 def run(world: World, probes: dict[str, Check]) -> list[dict[str, Any]]:
-    """Every check's result; one that cannot be made is a hit like any other."""
+    """The result of each probe; a probe that fails to run counts as a hit."""
     return [_result(name, check, world) for name, check in probes.items()]
 
 
@@ -69,7 +72,7 @@ def main() -> None:
     try:
         spec = BoundarySpec.from_json(sys.stdin.buffer.read())
     except ValueError as error:
-        print(error, file=sys.stderr)  # noqa: T201 - it has no log
+        print(error, file=sys.stderr)  # noqa: T201 - the probe has no log
         sys.exit(_EXIT_SPEC)
     json.dump(run(World(spec), PROBES), sys.stdout)
 

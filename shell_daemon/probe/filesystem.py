@@ -1,4 +1,4 @@
-"""The system's own files: nothing of them can be changed, and no device leads out."""
+"""The system's files cannot be changed, and no device leads out of the guest."""
 
 import os
 import stat
@@ -43,7 +43,7 @@ _DEVICES_MAX: Final = 1000
 
 
 def root_filesystem(world: World) -> str:
-    """The system's directories lie on read-only mounts, whoever asks."""
+    """The system's directories are on read-only mounts, for every user."""
     found = []
     directories = [path for path in (*_SYSTEM, *world.spec.read_only) if world.at(path).is_dir()]
     for path in directories:
@@ -66,7 +66,7 @@ def _can_create(directory: Path) -> bool:
 
 
 def kernel_settings(world: World) -> str:
-    """Files that change the kernel or hand out its memory cannot be opened for that."""
+    """Files that change the kernel or expose its memory cannot be opened for writing."""
     groups = [f"{_CGROUP}/{name}/cgroup.procs" for name in _names(world.at(_CGROUP))]
     agents = [path.replace("cgroup.procs", "release_agent") for path in groups]
     paths = [*_KERNEL_FILES, *groups, *agents]
@@ -82,7 +82,7 @@ def _names(directory: Path) -> list[str]:
 
 
 def _can_open(path: Path) -> bool:
-    """For writing; nothing is written."""
+    """Whether `path` opens for writing; nothing is written."""
     if path.name == "kcore" and path.is_char_device():
         return False
     try:
@@ -93,7 +93,7 @@ def _can_open(path: Path) -> bool:
 
 
 def devices(world: World) -> str:
-    """Only those without power, and no way to make others."""
+    """Only harmless devices exist, and commands cannot make others."""
     found = []
     known: set[str] = set()
     for path, result in _special(world.at("/dev")):

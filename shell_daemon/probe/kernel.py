@@ -9,7 +9,7 @@ _SECCOMP_FILTER: Final = 2
 
 
 def identity(world: World) -> str:
-    """The guest's own user and group, never root, and no groups besides."""
+    """Commands run as the guest's own user and group, never as root, and in no other group."""
     spec = world.spec
     found = []
     for field, kind, expected in (("Uid", "user", spec.uid), ("Gid", "group", spec.gid)):
@@ -26,7 +26,7 @@ def identity(world: World) -> str:
 
 
 def capabilities(world: World) -> str:
-    """None, and none to be had."""
+    """Commands hold no capabilities and cannot gain any."""
     held = [f"{name} {value}" for name in _SETS if int(value := world.status[name], 16)]
     if held:
         raise BoundaryHit(f"commands hold capabilities: {', '.join(held)}")
@@ -40,7 +40,7 @@ def no_new_privileges(world: World) -> str:
 
 
 def seccomp(world: World) -> str:
-    """A filter, where the tier has one."""
+    """System calls are filtered if the tier has a filter."""
     filtered = int(world.status.get("Seccomp", "0")) == _SECCOMP_FILTER
     if world.spec.seccomp and not filtered:
         raise BoundaryHit("no system call filter, though this tier has one")
@@ -48,7 +48,7 @@ def seccomp(world: World) -> str:
 
 
 def namespaces(world: World) -> str:
-    """Those that must be the guest's own are not the host's."""
+    """No namespace that the guest must own is the host's."""
     if world.spec.own_kernel:
         return "a kernel of its own"
     found = []
@@ -60,7 +60,7 @@ def namespaces(world: World) -> str:
 
 
 def kernel(world: World) -> str:
-    """In the micro_vm tier another one than the host's."""
+    """In the micro_vm tier, the guest's kernel is not the host's."""
     boot_id = world.text("sys/kernel/random/boot_id").strip()
     if not boot_id:
         raise BoundaryHit("the kernel does not tell its boot id")

@@ -1,4 +1,4 @@
-"""System calls that Python does not offer, as a command would make them."""
+"""System calls that Python does not offer."""
 
 import ctypes
 import os
@@ -23,7 +23,7 @@ _LIBC.mount.argtypes = (
 
 
 def mount(source: str | None, target: str, kind: str | None, flags: int) -> None:
-    """Raises `OSError` where the kernel refuses, as all of these do."""
+    """Raises `OSError` if the kernel refuses, as do the other calls here."""
     names = [None if name is None else os.fsencode(name) for name in (source, target, kind)]
     _check("mount", _LIBC.mount(*names, flags, None))
 
@@ -37,13 +37,13 @@ def unshare(flags: int) -> None:
 
 
 def trace(pid: int) -> None:
-    """Take hold of a process as a debugger does, and let go again."""
+    """Attach to a process as a debugger does, then detach."""
     _check("ptrace", _LIBC.ptrace(_PTRACE_SEIZE, pid, None, None))
     _LIBC.ptrace(_PTRACE_DETACH, pid, None, None)
 
 
 def refused(call: Callable[..., None], *arguments: object) -> bool:
-    """Whether the kernel says no."""
+    """Whether the kernel refuses the call."""
     try:
         call(*arguments)
     except OSError:

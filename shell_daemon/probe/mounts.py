@@ -37,11 +37,11 @@ _ENGINE_FILES: Final = frozenset(
         "/usr/sbin/docker-init",
     }
 )
-"""Single files that container engines bring, as a rule."""
+"""Single files that container engines usually mount."""
 
 
 def mounts(world: World) -> str:
-    """Every row of the table is there and is the right directory; nothing else is."""
+    """Every directory of the table is mounted and is the right one; nothing else is mounted."""
     rows = {row.virtual: row for row in world.spec.shared}
     found = [problem for mount in world.mounts if (problem := _judge(world, mount, rows))]
     points = {mount.point for mount in world.mounts}
@@ -51,7 +51,7 @@ def mounts(world: World) -> str:
 
 
 def _judge(world: World, mount: MountInfo, rows: dict[str, SharedDirectory]) -> str:
-    """What is wrong with a mount; empty where nothing is."""
+    """What is wrong with a mount; empty if it is correct."""
     if mount.point in rows:
         return _judge_row(world, mount, rows[mount.point])
     if mount.point == "/":
@@ -92,17 +92,20 @@ def _judge_file(world: World, mount: MountInfo) -> str:
 
 
 def mounting(world: World) -> str:
-    """mount, umount and unshare are refused; where the kernel grants a user namespace,
-    nothing that is covered or read-only can be undone in it."""
-    found = _attempts(world)
+    """mount, umount and unshare are refused.
+
+    Where the kernel grants a user namespace, a command can neither uncover a path nor make a
+    read-only mount writable in it.
+    """
+    found = _in_these_namespaces(world)
     user_namespace, inside = in_child(lambda: _in_own_namespaces(world))
     BoundaryHit.raise_if(found + inside)
     if user_namespace:
-        return "refused; user namespaces can be made, and nothing is to be had in them"
+        return "refused; user namespaces can be made, but nothing can be gained in them"
     return "mount, umount and unshare refused"
 
 
-def _attempts(world: World) -> list[str]:
+def _in_these_namespaces(world: World) -> list[str]:
     found = []
     tmp = str(world.at("/tmp"))  # noqa: S108 - the guest's own
     root = str(world.root)
@@ -117,14 +120,14 @@ def _attempts(world: World) -> list[str]:
 
 
 def unshare_in_child(flags: int) -> None:
-    """Raises `OSError` where the kernel refuses; this process keeps its namespaces."""
+    """Raises `OSError` if the kernel refuses; this process keeps its namespaces."""
     granted, _ = in_child(lambda: (not refused(unshare, flags), []))
     if not granted:
         raise PermissionError("unshare")
 
 
 def _in_own_namespaces(world: World) -> tuple[bool, list[str]]:
-    """Whether namespaces of users and mounts can be made, and what could be had there."""
+    """Whether user and mount namespaces can be made, and what a command could gain in them."""
     if refused(unshare, CLONE_NEWUSER | CLONE_NEWNS):
         return False, []
     found = []
@@ -142,9 +145,10 @@ def _in_own_namespaces(world: World) -> tuple[bool, list[str]]:
 
 
 def in_child(look: Callable[[], tuple[bool, list[str]]]) -> tuple[bool, list[str]]:
-    """The answer of `look`, given in a process of its own that ends with it.
+    """Call `look` in a child process and return its answer.
 
-    Raises `ChildProcessError` where it does not answer.
+    Raises:
+        ChildProcessError: The child gave no answer.
     """
     reader, writer = os.pipe()
     pid = os.fork()
@@ -161,5 +165,5 @@ def in_child(look: Callable[[], tuple[bool, list[str]]]) -> tuple[bool, list[str
     try:
         granted, found = json.loads(content)
     except ValueError:
-        raise ChildProcessError("the process that tried it gave no answer") from None
+        raise ChildProcessError("the child process gave no answer") from None
     return bool(granted), [str(line) for line in found]

@@ -35,8 +35,11 @@ class Target(NamedTuple):
 
 
 def network(world: World) -> str:
-    """`none`: only the loopback, no way anywhere. `outbound`: a network of its own, in which
-    what listens on the host's loopback cannot be reached."""
+    """The guest reaches only what its network policy allows.
+
+    With `none` there is only the loopback interface and no route. With `outbound` the guest has
+    a network of its own, from which the host's loopback cannot be reached.
+    """
     spec = world.spec
     listeners = _listeners(world)
     outcomes = _outcomes(world)
@@ -63,7 +66,7 @@ def network(world: World) -> str:
 
 
 def metadata_address(world: World) -> str:
-    """The service by which clouds hand out credentials to whoever asks from a machine."""
+    """The service that gives a cloud machine's credentials to any caller on it is unreachable."""
     outcomes = _outcomes(world)
     for address in METADATA:
         if outcomes[Target(address, _METADATA_PORT)] == "connected":
@@ -81,7 +84,7 @@ def _outcomes(world: World) -> dict[Target, str]:
 
 
 def _listeners(world: World) -> list[Target]:
-    """Where the host's loopback might show up."""
+    """The addresses at which the host's loopback might be reachable."""
     port = world.spec.listener_port
     if not port:
         return []
@@ -94,8 +97,12 @@ def _is_loopback(address: str) -> bool:
 
 
 def connect(targets: list[Target], patience: float = _PATIENCE_S) -> dict[Target, str]:
-    """What becomes of each, tried side by side: `connected`, `refused` (somebody said no),
-    `unreachable` (the kernel knows no way) or `silent`."""
+    """Try all targets at once.
+
+    Returns:
+        For each target `connected`, `refused` (a host answered), `unreachable` (the kernel has
+        no route) or `silent` (no answer within `patience` seconds).
+    """
     outcomes: dict[Target, str] = {}
     with selectors.DefaultSelector() as selector:
         for target in targets:
@@ -138,7 +145,7 @@ def _outcome(number: int) -> str:
 
 
 def _can_send(address: str) -> bool:
-    """Whether the kernel knows a way for a datagram; none is sent."""
+    """Whether the kernel has a route for a datagram; none is sent."""
     target = Target(address, _DNS_PORT)
     try:
         with socket.socket(target.family, socket.SOCK_DGRAM) as client:
@@ -172,14 +179,14 @@ def _gateways(world: World) -> list[str]:
 
 
 def unix_sockets(world: World) -> str:
-    """The shell's own socket, and at most such as processes of this guest made.
+    """Besides the shell's own socket there are only sockets that this guest's processes made.
 
-    A listener outside has no process id in here: the kernel tells it as 0. A
-    socket of another user was not made here either.
+    The kernel reports process id 0 for a listener outside the guest. A socket that belongs to
+    another user was made outside, too.
     """
     found = []
     paths = {entry.path for entry in walk(world) if entry.is_socket}
-    # A directory's listing does not tell that something is mounted on an entry.
+    # A directory listing does not show that something is mounted on an entry.
     paths |= {mount.point for mount in world.mounts if world.at(mount.point).is_socket()}
     for path in sorted(paths - {world.spec.socket}):
         if world.at(path).lstat().st_uid != world.spec.uid:

@@ -1,4 +1,4 @@
-"""What must not be there under any name: the user's own secrets and everything of others."""
+"""Paths that no name may lead to: the user's private files and all files of other users."""
 
 import os
 from collections.abc import Callable
@@ -8,8 +8,8 @@ from shell_daemon.probe.world import BoundaryHit, World
 
 
 def private_paths(world: World) -> str:
-    """Neither the virtual nor the host's paths lead to it, nor does anything that was
-    linked or mounted under another name."""
+    """Private files cannot be reached by their virtual path, their host path, a link or a
+    mount."""
     found = [f"{path} is there" for path in world.spec.absent if _lstat(world, path)]
     for private in world.spec.private:
         result = _lstat(world, private.path) if private.path else None
@@ -28,7 +28,7 @@ def private_paths(world: World) -> str:
 
 
 def other_users(world: World) -> str:
-    """No directory of another user's workspace, under any name."""
+    """No directory of another user's workspace can be reached under any name."""
     theirs = {inode: device for device, inode in world.spec.other_users}
 
     def judge(path: str, inode: int) -> str:
@@ -42,7 +42,7 @@ def other_users(world: World) -> str:
 
 
 def _judge_all(world: World, judge: Callable[[str, int], str]) -> list[str]:
-    """Mount points are judged by what is mounted, which a directory's listing does not tell."""
+    """Judge every entry; a mount point by what is mounted there, which no listing shows."""
     points = {mount.point for mount in world.mounts}
     mounted = [(point, result.st_ino) for point in points if (result := _lstat(world, point))]
     entries = [(entry.path, entry.inode) for entry in walk(world) if entry.path not in points]

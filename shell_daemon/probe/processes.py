@@ -1,4 +1,4 @@
-"""The processes that a command sees, and what it can take from those that are not its own."""
+"""The processes that a command sees, and what it can read from them."""
 
 import os
 import stat
@@ -9,12 +9,12 @@ from shell_daemon.probe.world import BoundaryHit, World, fields
 
 _DAEMON: Final = "oxydra-shell"
 _DAEMONS: Final = (_DAEMON, "oxydra-zygote", "oxydra-superv")
-"""What the daemon and its helpers call themselves."""
+"""The process names of the daemon and its helpers."""
 _KERNEL_THREADS: Final = "kthreadd"
 
 
 def processes(world: World) -> str:
-    """Only the guest's own: all of one user, no thread of the kernel, nothing of the runner."""
+    """Only the guest's processes are visible: no other user's, no kernel thread, no runner."""
     found = []
     if _name(world, 2) == _KERNEL_THREADS:
         found.append("the kernel's threads are visible")
@@ -23,7 +23,7 @@ def processes(world: World) -> str:
             uid = (world.proc / str(pid)).stat().st_uid
         except FileNotFoundError:
             continue
-        # A process that concealed itself belongs to root in /proc.
+        # In /proc, a process that concealed itself belongs to root.
         if uid != world.spec.uid and _effective_uid(world, pid) != world.spec.uid:
             found.append(f"process {pid} ({_name(world, pid)}) of another user is visible")
     BoundaryHit.raise_if(found[:10])
@@ -36,12 +36,12 @@ def _effective_uid(world: World, pid: int) -> int:
 
 
 def process_memory(world: World) -> str:
-    """The daemon and its helpers keep their memory, environment and files to themselves; no
-    process has another root directory than this one."""
+    """No command can read the memory, environment or files of the daemon and its helpers, and
+    all processes share one root directory."""
     found: list[str] = []
     daemons = {pid: name for pid in _ancestors(world) if (name := _name(world, pid)) in _DAEMONS}
     if _DAEMON not in daemons.values():
-        found.append("the shell daemon is not to be seen, so its memory could not be tried")
+        found.append("the shell daemon is not visible, so its memory could not be checked")
     for pid, name in daemons.items():
         readable = [file for file in ("environ", "mem") if _can_read(world, f"{pid}/{file}")]
         found += [f"{name}'s {file} can be read" for file in readable]
@@ -62,7 +62,7 @@ def process_memory(world: World) -> str:
 
 
 def _ancestors(world: World) -> list[int]:
-    """The processes above this one, nearest first: nobody else can put itself among them."""
+    """The processes above this one, nearest first; no other process can join them."""
     found: list[int] = []
     pid = int(world.status["PPid"])
     while pid and pid not in found:
@@ -102,7 +102,7 @@ def _name(world: World, pid: int) -> str:
 
 
 def descriptors(world: World) -> str:
-    """No process holds a directory or device that was opened outside and would lead there."""
+    """No process holds a directory or block device that was opened outside the guest."""
     ids = {mount.mount_id for mount in world.mounts}
     found = []
     seen = 0

@@ -1,7 +1,7 @@
-"""Secrets of the runner and the agent in what a command can read.
+"""Search what a command can read for secrets of the runner and the agent.
 
-Only digests are known here, so every stretch of text of a secret's length is
-digested and compared.
+The probe knows only digests of the secrets. It therefore digests every piece of text that is as
+long as a secret, and compares.
 """
 
 import os
@@ -24,12 +24,12 @@ _WINDOWS_MAX: Final = 100_000
 
 
 def secrets(world: World) -> str:
-    """None of the tokens and keys in environments, command lines or files."""
+    """No token or key is in an environment, a command line or a file."""
     return _report(world, canary=False)
 
 
 def canary(world: World) -> str:
-    """The word that only the agent was told is nowhere in /proc."""
+    """The canary, which only the agent guest was given, is nowhere to be found."""
     return _report(world, canary=True)
 
 
@@ -64,10 +64,17 @@ def _scan(world: World) -> tuple[list[tuple[SecretDigest, str]], int]:
 def search(
     content: bytes, wanted: tuple[SecretDigest, ...], salt: bytes, budget: int = _WINDOWS_MAX
 ) -> tuple[list[SecretDigest], int]:
-    """The secrets in `content`, and how many stretches were digested.
+    """Find secrets in `content`.
 
-    At most `budget` stretches, counted for secrets with other characters than
-    those of a word; words are all looked at, because few texts are long enough.
+    Args:
+        content: The text to search.
+        wanted: Digests of the secrets.
+        salt: The salt of the digests.
+        budget: How many windows to digest at most for secrets that are not plain words.
+            Windows of word characters are always digested, because few texts have long words.
+
+    Returns:
+        The secrets found, and how many windows were counted against the budget.
     """
     found = []
     tried = 0
@@ -97,7 +104,7 @@ def _windows(content: bytes, length: int) -> Iterator[bytes]:
 
 
 def _texts(world: World) -> Iterator[tuple[str, bytes]]:
-    """Everything to look at, what is likeliest to hold a secret first."""
+    """All texts to search, those likeliest to hold a secret first."""
     for name in _OF_PROCESS:
         for pid in world.pids:
             yield from _content(world, f"/proc/{pid}/{name}")
@@ -109,7 +116,7 @@ def _texts(world: World) -> Iterator[tuple[str, bytes]]:
 
 
 def _content(world: World, path: str) -> Iterator[tuple[str, bytes]]:
-    """The end of a file, if it is one and can be read."""
+    """The path and the last bytes of a regular file; nothing if it cannot be read."""
     real = world.proc / path[6:] if path.startswith("/proc/") else world.at(path)
     try:
         descriptor = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -130,7 +137,7 @@ def _content(world: World, path: str) -> Iterator[tuple[str, bytes]]:
 
 
 def _read_all(descriptor: int) -> bytes:
-    """In as many pieces as the kernel wants: files in /proc come by the page."""
+    """Read in several pieces: the kernel returns files in /proc page by page."""
     content = b""
     while len(content) < _FILE_MAX_BYTES and (piece := os.read(descriptor, 65536)):
         content += piece

@@ -1,4 +1,4 @@
-"""What lies in the places that a command can reach and that are not the system's own."""
+"""A bounded walk over the directories that a command can reach, without the system's own."""
 
 import os
 import stat
@@ -18,7 +18,7 @@ _SYSTEM: Final = frozenset(
 
 
 class Entry(NamedTuple):
-    """A name in a directory; links are not followed. `path` is as the guest has it."""
+    """A directory entry at the guest's `path`; links are not followed."""
 
     path: str
     inode: int
@@ -27,8 +27,10 @@ class Entry(NamedTuple):
 
 @cache
 def walk(world: World) -> list[Entry]:
-    """Nearest first, up to a bound of entries, depth and time: users keep millions of
-    files, and what is mounted by mistake lies at the top."""
+    """Entries level by level, up to a limit of entries, depth and time.
+
+    Users keep millions of files, and what is mounted by mistake is at the top.
+    """
     deadline = time.monotonic() + _TIME_MAX_S
     found: list[Entry] = []
     level = list(dict.fromkeys(_starts(world)))
@@ -47,7 +49,7 @@ def walk(world: World) -> list[Entry]:
 
 
 def _starts(world: World) -> Iterator[str]:
-    """The table's directories, `/run`, and whatever is mounted besides the system itself."""
+    """The shared directories, `/run`, and every other mount that is not the system's."""
     yield from (row.virtual for row in world.spec.shared)
     yield from ("/run", "/var/run")
     for mount in world.mounts:

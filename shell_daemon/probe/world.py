@@ -1,4 +1,4 @@
-"""What every check stands on: the specification, the kernel's files, and a way to say no."""
+"""What every probe needs: the specification, the kernel's files, and `BoundaryHit`."""
 
 import os
 from functools import cached_property
@@ -35,7 +35,7 @@ class MountInfo(NamedTuple):
 
 
 class World:
-    """The guest as its files show it. Tests give it others than the real ones."""
+    """The guest as its files show it; tests pass other directories than the real ones."""
 
     def __init__(
         self, spec: BoundarySpec, proc: Path = Path("/proc"), root: Path = Path("/")
@@ -45,7 +45,7 @@ class World:
         self.root = root
 
     def at(self, path: str) -> Path:
-        """Where the guest's `path` lies."""
+        """The real location of the guest's `path`."""
         return self.root / path.lstrip("/")
 
     def read(self, path: Path) -> bytes:
@@ -53,7 +53,7 @@ class World:
             return file.read(_READ_MAX_BYTES)
 
     def text(self, name: str) -> str:
-        """A file below /proc."""
+        """The content of a file below /proc."""
         return self.read(self.proc / name).decode(errors="replace")
 
     @cached_property
@@ -67,16 +67,19 @@ class World:
 
     @cached_property
     def pids(self) -> list[int]:
-        """The processes that are visible here."""
+        """The ids of the visible processes."""
         return sorted(int(entry.name) for entry in os.scandir(self.proc) if entry.name.isdigit())
 
     def is_same(self, found: os.stat_result, device: int, inode: int) -> bool:
-        """Whether something is the host's file of these numbers."""
+        """Whether `found` is the host's file with this device and inode."""
         return bool(inode) and found.st_ino == inode and device in self._devices(found.st_dev)
 
     def _devices(self, device: int) -> set[int]:
-        """The host's numbers for a device of the guest: in a kernel of its own, as far as
-        the mount table's directories tell them; inode numbers pass through."""
+        """The host's numbers for one of the guest's devices.
+
+        A guest with its own kernel has other device numbers than the host; only those of the
+        shared directories are known. Inode numbers are the same on both sides.
+        """
         if not self.spec.own_kernel:
             return {device}
         return self._shared_devices.get(device, set())
@@ -90,13 +93,13 @@ class World:
 
 
 def fields(text: str) -> dict[str, str]:
-    """What the kernel writes as one `name: value` a line."""
+    """Parse lines of the form `name: value`."""
     parts = (line.partition(":") for line in text.splitlines())
     return {name: value.strip() for name, _, value in parts}
 
 
 def parse_mount(line: str) -> MountInfo:
-    """Raises `ValueError` for a line that is none."""
+    """Parse a line of mountinfo; raises `ValueError` if it is malformed."""
     words = line.split(" ")
     return MountInfo(
         mount_id=words[0],

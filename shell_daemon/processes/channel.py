@@ -1,4 +1,4 @@
-"""JSON lines with descriptors beside them, between the daemon and its processes."""
+"""JSON lines and descriptors, exchanged between the daemon and its helper processes."""
 
 import asyncio
 import contextlib
@@ -11,10 +11,13 @@ _CHUNK = 65536
 
 
 class Channel:
-    """One end of a socket pair, read as messages come.
+    """One end of a socket pair.
 
-    `on_end` is called once, when the other side is gone, and is to `close`; it
-    is not called after that.
+    Args:
+        peer: The socket; the channel owns it.
+        on_message: Called with each message.
+        on_end: Called once, when the other side is gone; it must call `close`. It is not called
+            after a `close`.
     """
 
     def __init__(
@@ -32,28 +35,31 @@ class Channel:
         self._loop.add_reader(peer, self._readable)
 
     def send(self, message: Any, descriptors: Sequence[int] = ()) -> bytes:
-        """Send one line; returns what did not fit, which `flush` must send.
+        """Send one line, with descriptors beside it.
 
-        A side that is gone takes nothing, without an error: `on_end` tells.
+        If the other side is gone, this does nothing; `on_end` reports it.
+
+        Returns:
+            The bytes that did not fit; pass them to `flush`.
         """
         data = json.dumps(message, ensure_ascii=False).encode() + b"\n"
         with contextlib.suppress(OSError):
             return data[socket.send_fds(self._socket, [data], descriptors) :]
         return b""
 
-    async def flush(self, rest: bytes) -> None:
-        """Send what `send` left over."""
-        if rest:
+    async def flush(self, unsent: bytes) -> None:
+        """Send the bytes that `send` returned."""
+        if unsent:
             with contextlib.suppress(OSError):
-                await self._loop.sock_sendall(self._socket, rest)
+                await self._loop.sock_sendall(self._socket, unsent)
 
     def finish(self) -> None:
-        """Send no more; the other side reads end-of-file and may still answer."""
+        """Stop sending; the other side reads end-of-file and may still answer."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
 
     def close(self) -> bool:
-        """Stop reading and close; whether it was open."""
+        """Stop reading and close; returns whether the channel was open."""
         if self._socket.fileno() < 0:
             return False
         self._loop.remove_reader(self._socket)

@@ -1,4 +1,4 @@
-"""Starting processes: the zygote's side of the daemon, and its idle supervisors."""
+"""Starts processes: the daemon's connection to the zygote, and the idle supervisors."""
 
 import asyncio
 import contextlib
@@ -28,9 +28,12 @@ _IDLE_MAX: Final = 4
 
 
 class Processes:
-    """Starts processes, each under a supervisor; those that are free are kept for
-    the next commands. `on_lost` is called when the zygote dies unasked: nothing
-    can then be started or ended reliably, and the daemon must be restarted."""
+    """Starts processes, each under a supervisor; free supervisors wait for the next command.
+
+    Args:
+        on_lost: Called when the zygote dies unexpectedly. Processes can then no longer be
+            started or ended reliably, and the daemon must be restarted.
+    """
 
     def __init__(self, on_lost: Callable[[], None]) -> None:
         self._on_lost = on_lost
@@ -44,8 +47,12 @@ class Processes:
         self._lost: list[Supervisor] = []
 
     def start(self) -> None:
-        """Start the zygote. Raises `WireError` where /proc is not this system's own,
-        because trees are found and ended by it."""
+        """Start the zygote.
+
+        Raises:
+            WireError: FAILED_PRECONDITION if /proc is missing or belongs to another process
+                namespace: process trees are found through it.
+        """
         _check_proc()
         ours, theirs = socket.socketpair()
         with theirs:
@@ -78,12 +85,12 @@ class Processes:
         Args:
             argv: The program and its arguments.
             environment: All of its environment.
-            directory: A descriptor of where it starts.
+            directory: A descriptor of its working directory.
             standard: Descriptors of its standard input, output and error.
             grace: Seconds between SIGTERM and SIGKILL.
 
         Raises:
-            WireError: UNAVAILABLE when everything is being ended.
+            WireError: UNAVAILABLE if the daemon is stopping.
         """
         if self._ended.is_set() or self._closing or self._channel is None:
             raise WireError(
@@ -99,7 +106,7 @@ class Processes:
         return await supervisor.run(request, [directory, *standard])
 
     async def close(self) -> None:
-        """End every process there is. Idempotent."""
+        """End all processes. Idempotent."""
         if self._closing or self._channel is None or self._zygote is None:
             return
         self._closing = True
@@ -126,7 +133,7 @@ class Processes:
             supervisor.close()
 
     def _destroy(self, supervisor: Supervisor) -> None:
-        """Have the zygote kill what is left of a supervisor and all below it."""
+        """Have the zygote kill a supervisor and all processes below it."""
         self._supervisors.discard(supervisor)
         if supervisor in self._idle:
             self._idle.remove(supervisor)
@@ -137,7 +144,7 @@ class Processes:
             self._channel.send({"destroy": supervisor.pid})
 
     def _on_message(self, message: dict[str, Any]) -> None:
-        """The zygote destroys in the order it was asked."""
+        """Settle the first lost supervisor: the zygote answers in the order of the requests."""
         assert "destroyed" in message
         self._lost.pop(0).settle()
 
@@ -168,6 +175,6 @@ def _check_proc() -> None:
         raise WireError(
             Code.FAILED_PRECONDITION,
             "/proc is missing or belongs to another process namespace",
-            details="the shell daemon finds and ends process trees by it",
+            details="the shell daemon finds and ends process trees through it",
             resolution="mount a fresh proc at /proc inside the shell guest",
         )

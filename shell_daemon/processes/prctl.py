@@ -1,4 +1,4 @@
-"""What a process asks of the kernel for itself."""
+"""Process attributes that Python cannot set: prctl(2)."""
 
 import ctypes
 import os
@@ -10,16 +10,15 @@ _PR_SET_CHILD_SUBREAPER: Final = 36
 
 
 def set_name(name: str) -> None:
-    """Call this process `name` (15 bytes), so that `pkill python` in a command
-    does not mean us."""
+    """Name this process (up to 15 bytes), so that `pkill python` in a command does not match it."""
     _prctl(_PR_SET_NAME, ctypes.c_char_p(name.encode()))
 
 
 def conceal() -> None:
-    """Close this process's memory, environment and descriptors to the others of
-    its user: commands run under the same user id and could read the token there.
+    """Hide this process's memory, environment and descriptors from processes of the same user.
 
-    Root, and whoever holds CAP_SYS_PTRACE, still can; guests are neither.
+    Commands have the same user id and could read the token there. Root and processes with
+    CAP_SYS_PTRACE still can; guests are neither.
     """
     _prctl(_PR_SET_DUMPABLE, ctypes.c_ulong(0))
 

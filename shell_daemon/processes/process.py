@@ -1,4 +1,4 @@
-"""One command's process tree, as the daemon sees it, and the supervisor above it."""
+"""The daemon's view of one command's process tree and of the supervisor above it."""
 
 import asyncio
 import logging
@@ -14,15 +14,14 @@ from shell_daemon.processes.supervisor import KILL_S, Run
 log = logging.getLogger(__name__)
 
 NOT_STARTED = 126
-"""The exit code of a command that could not be executed, as shells have it."""
+"""The exit code of a command that could not be executed, as in shells."""
 PATIENCE_S = 2.0
-"""What a supervisor or the zygote may take on top of its own deadlines."""
+"""How much longer than its own deadlines a supervisor or the zygote may take."""
 
 
 @dataclass(frozen=True)
 class Exited:
-    """How a command ended. `failure` is what its standard error is to say where the
-    command was not seen to its own end."""
+    """How a command ended. `failure` goes to its standard error if it did not end by itself."""
 
     exit_code: int
     failure: str = ""
@@ -31,9 +30,9 @@ class Exited:
 class Process:
     """One command's process tree.
 
-    `exited` is resolved when the command and its tree have ended, but for what could
-    not be killed in time; `gone` when nothing of it is left. Both are resolved in
-    any case, also when the supervisor or the zygote is killed.
+    `exited` is resolved when the command and its tree have ended, except for processes that
+    could not be killed in time; `gone` when nothing of the tree is left. Both are always
+    resolved, even if the supervisor or the zygote is killed.
     """
 
     def __init__(self, supervisor: "Supervisor", number: int, grace: float) -> None:
@@ -46,20 +45,22 @@ class Process:
         self._watchdog: asyncio.TimerHandle | None = None
 
     def end(self) -> None:
-        """End the tree: SIGTERM, after the grace SIGKILL, and if the supervisor
-        does not see to that, the zygote does. Idempotent; `gone` tells when."""
+        """End the tree with SIGTERM and, after the grace, SIGKILL; wait for `gone`. Idempotent.
+
+        If the supervisor does not do so in time, the zygote kills the tree.
+        """
         if self._watchdog is None and not self.gone.done():
             self._supervisor.end(self._number)
             patience = self._grace + KILL_S + PATIENCE_S
             self._watchdog = self._loop.call_later(patience, self._supervisor.abandon)
 
     def kill(self) -> None:
-        """End the tree at once, without a SIGTERM that it could use. Idempotent."""
+        """Kill the tree at once, without SIGTERM. Idempotent."""
         if not self.gone.done():
             self._supervisor.abandon()
 
     def settle(self, exited: Exited) -> None:
-        """Nothing is left; `exited` counts where the end was not reported before."""
+        """Nothing of the tree is left. `exited` is used if the end was not reported before."""
         if self._watchdog is not None:
             self._watchdog.cancel()
         if not self.exited.done():
@@ -69,10 +70,13 @@ class Process:
 
 
 class Supervisor:
-    """The connection to one supervisor and the process it looks after.
+    """The connection to one supervisor, and the process that it runs.
 
-    `on_free` is called when nothing of that process is left, `on_lost` when the
-    supervisor is gone or out of order: then `settle` must follow.
+    Args:
+        peer: The socket to the supervisor.
+        on_free: Called when nothing of its process is left.
+        on_lost: Called when the supervisor is gone or does not do its work; it must see that
+            `settle` is called.
     """
 
     def __init__(
@@ -88,7 +92,7 @@ class Supervisor:
         self._channel = Channel(peer, self._on_message, self.abandon)
 
     async def run(self, request: Run, descriptors: Sequence[int]) -> Process:
-        """Run a command; the descriptors may be closed afterwards."""
+        """Run a command; the caller may close the descriptors when this returns."""
         self._process = process = Process(self, request["number"], request["grace"])
         await self._channel.flush(self._channel.send(request, descriptors))
         return process
@@ -97,16 +101,16 @@ class Supervisor:
         self._channel.send({"end": number})
 
     def abandon(self) -> None:
-        """Give it up, with all below it. Idempotent."""
+        """Give up the supervisor and all processes below it. Idempotent."""
         if self._channel.close():
             self._on_lost(self)
 
     def close(self) -> None:
-        """Let it go: it ends what it runs, if anything, and exits. Idempotent."""
+        """Close the connection: the supervisor ends what it runs and exits. Idempotent."""
         self._channel.close()
 
     def settle(self) -> None:
-        """It is gone with all below it."""
+        """The supervisor is gone, with all processes below it."""
         process, self._process = self._process, None
         if process is None:
             return
@@ -140,6 +144,6 @@ class Supervisor:
 
 
 def exit_code(status: int | None) -> int:
-    """A wait status as shells report it; of a command nobody saw end, that of SIGKILL."""
+    """A wait status as shells report it; None, for an unknown end, becomes that of SIGKILL."""
     code = -9 if status is None else os.waitstatus_to_exitcode(status)
     return code if code >= 0 else 128 - code

@@ -1,18 +1,17 @@
-"""The process above each command: the one place where its tree comes together.
+"""The process above each command, at the root of its process tree.
 
     daemon ── zygote ─┬─ supervisor ── bash ── …      one supervisor per command
                       └─ supervisor (idle)
 
-Every supervisor is a child subreaper, so whatever a command leaves behind (a
-double fork, `setsid nohup … &`) becomes its child, and "no child left" is the
-kernel's own word for "the whole tree is gone". It serves one command at a time,
-and takes the next only after that word. It must stay single-threaded and
-import little: it is forked.
+Every supervisor is a child subreaper: whatever a command leaves behind (a double fork,
+`setsid nohup … &`) becomes its child. When it has no child left, the whole tree is gone, and only
+then it takes the next command. It must stay single-threaded and import little, because it is
+forked.
 
-Messages are JSON lines. From the daemon: `Run`, with the descriptors beside
-it; `end` (a run's number): end that run; end-of-file: end it at once and exit.
-To the daemon: `supervisor` (own pid) once; then for each run `failed` (it was
-not started), or `exited` (wait status) with `gone` (whether its whole tree is).
+Messages are JSON lines. From the daemon: `Run`, with the descriptors beside it; `end` with the
+number of the run to end; end-of-file: kill the run and exit. To the daemon: `supervisor` (its own
+pid) once; then for each run `failed` (it was not started), or `exited` (wait status) with `gone`
+(whether the whole tree is gone).
 """
 
 import array
@@ -28,10 +27,10 @@ from typing import Any, TypedDict
 from shell_daemon.processes import tree
 
 DRAIN_S = 0.25
-"""How long what a command left behind may still write before it is ended: enough
-for the far end of a process substitution, too little to wait for a server."""
+"""How long processes that a command left behind may still write before they are ended: enough
+for the far end of a process substitution, too short to wait for a server."""
 KILL_S = 3.0
-"""How long killed processes may take to go before they are reported as left."""
+"""How long killed processes may take to disappear before they are reported as not gone."""
 _STEP_S = 0.05
 _CHUNK = 65536
 _FDS_MAX = 8
@@ -40,9 +39,11 @@ _RESET = {signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.
 
 
 class Run(TypedDict):
-    """What to run. `number` tells this run from others. The descriptors beside it
-    are the working directory, then standard input, output and error. `grace`
-    (seconds) lies between SIGTERM and SIGKILL."""
+    """A request to run a command.
+
+    The descriptors beside it are the working directory, then standard input, output and error.
+    `number` identifies the run; `grace` is the time between SIGTERM and SIGKILL, in seconds.
+    """
 
     number: int
     argv: list[str]
@@ -51,7 +52,7 @@ class Run(TypedDict):
 
 
 class Wakeup:
-    """Waits for children and the daemon together: SIGCHLD as a readable descriptor."""
+    """Waits for children and the daemon at once: SIGCHLD makes a descriptor readable."""
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
@@ -65,19 +66,19 @@ class Wakeup:
         self._poll.register(control, select.POLLIN)
 
     def wait(self, seconds: float | None) -> bool:
-        """Wait until a child changed, the daemon spoke or time passed; whether the daemon did."""
+        """Wait for a child, the daemon or the timeout; returns whether the daemon sent data."""
         ready = self._poll.poll(None if seconds is None else max(0.0, seconds) * 1000)
         with contextlib.suppress(BlockingIOError):
             os.read(self._read, _CHUNK)
         return any(descriptor == self._control.fileno() for descriptor, _ in ready)
 
     def forget_control(self) -> None:
-        """From now on wait for children only: the daemon is gone."""
+        """Wait for children only from now on: the daemon is gone."""
         self._poll.unregister(self._control)
 
 
 class Supervisor:
-    """One command after the other, each until nothing of it is left."""
+    """Runs one command after the other, each until nothing of it is left."""
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
@@ -92,8 +93,8 @@ class Supervisor:
         self._status: int | None = None
 
     def serve(self) -> None:
-        """Serve until the daemon closes its end, or until a command left what cannot
-        be ended from here: the daemon takes the exit for a call to the zygote."""
+        """Serve until the daemon closes its end or a command leaves processes that cannot be
+        ended from here. The daemon then has the zygote kill them."""
         self._say(supervisor=os.getpid())
         clean = True
         while clean and (request := self._next()) is not None:
@@ -137,20 +138,22 @@ class Supervisor:
         return empty
 
     def _until_empty(self, seconds: float) -> bool:
-        """Whether nothing is left within `seconds`. The first order to end, or the
-        loss of the daemon, cuts the wait short."""
+        """Wait up to `seconds` for the tree to be gone; returns whether it is.
+
+        The first request to end, or the loss of the daemon, cuts the wait short.
+        """
         deadline = time.monotonic() + seconds
         state = (self._ending, self._orphaned)
         empty = self._step(0)
         while not empty and state == (self._ending, self._orphaned):
-            rest = deadline - time.monotonic()
-            if rest <= 0:
+            remaining = deadline - time.monotonic()
+            if remaining <= 0:
                 break
-            empty = self._step(rest)
+            empty = self._step(remaining)
         return empty
 
     def _step(self, seconds: float | None) -> bool:
-        """Wait for news, take it in, reap; whether nothing is left."""
+        """Wait for an event and handle it; returns whether no process is left."""
         if self._wakeup.wait(seconds) and not self._hear():
             self._orphaned = True
             self._wakeup.forget_control()
@@ -168,7 +171,7 @@ class Supervisor:
                 self._status = status
 
     def _next(self) -> Run | None:
-        """The next request, or None where the daemon is gone."""
+        """The next request, or None if the daemon is gone."""
         while self._request is None:
             if self._orphaned or not self._hear():
                 return None
@@ -176,7 +179,7 @@ class Supervisor:
         return request
 
     def _hear(self) -> bool:
-        """Take in what the daemon says; false where it is gone."""
+        """Read the daemon's messages; returns False if it is gone."""
         data, descriptors = receive(self._control)
         self._descriptors += descriptors
         *lines, self._buffer = (self._buffer + data).split(b"\n")
@@ -194,10 +197,10 @@ class Supervisor:
 
 
 def receive(control: socket.socket) -> tuple[bytes, list[int]]:
-    """What came, and the descriptors beside it; no bytes where the other side is gone.
+    """Read bytes and the descriptors beside them; no bytes if the other side is gone.
 
-    Not `socket.recv_fds`: it drops its flags, and without MSG_CMSG_CLOEXEC every
-    descriptor, this socket's own included, would be open in every command.
+    `socket.recv_fds` would not do: it ignores its flags, and without MSG_CMSG_CLOEXEC every
+    descriptor would be open in every command.
     """
     received = array.array("i")
     space = socket.CMSG_SPACE(_FDS_MAX * received.itemsize)
@@ -212,7 +215,7 @@ def receive(control: socket.socket) -> tuple[bytes, list[int]]:
 
 
 def _spawn(request: Run, descriptors: list[int]) -> int:
-    """Start the command in a session of its own, in the directory that comes first."""
+    """Start the command in its own session; the first descriptor is its directory."""
     directory, *sources = descriptors
     os.fchdir(directory)
     main = os.posix_spawn(
@@ -226,13 +229,15 @@ def _spawn(request: Run, descriptors: list[int]) -> int:
         setsigmask=[],
         setsigdef=_RESET,
     )
-    _make_first_choice(main)
+    _prefer_for_oom_kill(main)
     os.chdir("/")
     return main
 
 
-def _make_first_choice(command: int) -> None:
-    """Where memory runs out, the kernel ends the command rather than what looks after it,
-    however the memory is held: files in memory count for no process."""
+def _prefer_for_oom_kill(command: int) -> None:
+    """When memory runs out, let the kernel kill the command before its supervisor.
+
+    Size alone would not decide that: files in memory count for no process.
+    """
     with contextlib.suppress(OSError), open(f"/proc/{command}/oom_score_adj", "wb") as file:  # noqa: PTH123
         file.write(_OOM_SCORE_ADJ)

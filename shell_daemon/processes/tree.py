@@ -1,13 +1,11 @@
-"""A process tree, found by parentage and ended whole.
+"""Finds and ends a whole process tree.
 
-Parentage is the one mark that a process cannot shed: `setsid`, a cleared
-environment, a double fork or `nohup` change everything else about it. A parent
-that exits would break the chain, so each tree stands below a child subreaper
-(see `supervisor`), which inherits such orphans.
+A process can change its session, group and environment (`setsid`, `nohup`, a double fork), but
+not its ancestry, so trees are found by parent ids. A parent that exits would break the chain;
+therefore each tree is below a child subreaper (see `supervisor`), which adopts such orphans.
 
-Limits, both closed by the sandbox around the daemon: a set-uid program (there
-are none under no-new-privileges) cannot be signalled, and a process asleep in
-the kernel dies only when it wakes.
+Two limits: a set-uid program cannot be signalled (the sandbox's no-new-privileges rules that
+out), and a process in uninterruptible sleep dies only when it wakes.
 """
 
 import contextlib
@@ -20,26 +18,24 @@ _DEAD = (b"Z", b"X")
 
 
 def descendants(root: int, spare: Collection[int] = ()) -> set[int]:
-    """The living processes below `root`, without those in `spare` and all below them."""
+    """The living processes below `root`, except those in `spare` and all below them."""
     return set(_groups_below(root, spare))
 
 
 def terminate(root: int) -> None:
-    """Ask everything below `root` to end; wake what is stopped so that it can hear."""
+    """Send SIGTERM to everything below `root`, and SIGCONT so that stopped processes get it."""
     below = descendants(root)
     _send(os.kill, below, signal.SIGTERM)
     _send(os.kill, below, signal.SIGCONT)
 
 
 def kill(root: int, spare: Collection[int] = ()) -> None:
-    """Kill everything below `root` but `spare`.
+    """Kill everything below `root`, except `spare` and all below it.
 
-    First all of it is frozen, pass after pass until nothing new appears, so
-    that a tree which forks faster than it can be killed still ends. Whole
-    process groups are signalled too: the kernel does that atomically with
-    forks, so what flees from pid to pid within its group is caught at once.
-    The caller's own group, which holds the supervisors, is left alone: no
-    command can join it from the session of its own that it was started in.
+    The processes are first stopped, in passes until no new one appears, so that even a tree that
+    forks faster than it can be killed ends. Whole process groups are signalled as well: the
+    kernel does that atomically with regard to forks. The caller's own group, which holds the
+    supervisors, is not signalled; no command can join it, because each runs in its own session.
     """
     frozen: set[int] = set()
     groups: set[int] = set()
@@ -64,7 +60,7 @@ def _send(how: Callable[[int, int], None], targets: Iterable[int], number: signa
 
 
 def _groups_below(root: int, spare: Collection[int]) -> dict[int, int]:
-    """Pid to process group."""
+    """The processes below `root`, as pid to process group."""
     children: dict[int, list[tuple[int, int]]] = {}
     for pid, parent, group in _processes():
         children.setdefault(parent, []).append((pid, group))
@@ -79,9 +75,11 @@ def _groups_below(root: int, spare: Collection[int]) -> dict[int, int]:
 
 
 def _processes() -> Iterable[tuple[int, int, int]]:
-    """(pid, parent, group) of every living process. The name field may hold anything,
-    spaces and parentheses included, so fields are counted from its end."""
-    for name in os.listdir("/proc"):  # noqa: PTH208 - this runs where imports must stay few
+    """(pid, parent, group) of every living process.
+
+    The name field may contain spaces and parentheses, so fields are counted from its end.
+    """
+    for name in os.listdir("/proc"):  # noqa: PTH208 - forked processes import little
         if not name.isdigit():
             continue
         try:

@@ -4,15 +4,13 @@ It is a program of its own, started by the daemon before anything else:
 
     python -I -S -c '…' PACKAGE_PARENT DESCRIPTOR
 
-so that a fork copies ten megabytes of quiet memory and no gRPC threads. It is
-a child subreaper too: where a command kills the supervisor above it, the
-orphans arrive here, and the daemon has them destroyed. When the daemon is gone
-(end-of-file), it kills everything and exits.
+so that a fork copies only ten megabytes of memory and no gRPC threads. It is a child subreaper
+too: if a command kills its supervisor, the zygote adopts the orphans, and the daemon has it kill
+them. At end-of-file (the daemon is gone) it kills everything and exits.
 
-Messages are JSON lines. From the daemon: `fork`, with one end of a socket pair
-beside it; `destroy` (a supervisor's pid): kill it with all below it, answered
-by `destroyed` when that is done. A message holds at most one descriptor and is
-sent in one piece.
+Messages are JSON lines. From the daemon: `fork`, with one end of a socket pair beside it;
+`destroy` with a supervisor's pid: kill it and all below it, then answer `destroyed`. A message has
+at most one descriptor and is sent in one piece.
 """
 
 import contextlib
@@ -32,7 +30,7 @@ _OOM_SCORE_ADJ = b"500"
 
 
 class Zygote:
-    """Forks supervisors, reaps them and, where one was lost, what was below it."""
+    """Forks and reaps supervisors, and kills what a lost supervisor leaves behind."""
 
     def __init__(self, control: socket.socket) -> None:
         self._control = control
@@ -41,7 +39,7 @@ class Zygote:
         self._buffer = b""
 
     def serve(self) -> None:
-        """Serve until the daemon is gone, then leave nothing behind."""
+        """Serve until the daemon is gone, then kill everything that is left."""
         connected = True
         while connected:
             spoke = self._wakeup.wait(None)
@@ -89,7 +87,7 @@ class Zygote:
             self._control.sendall(json.dumps({"destroyed": supervisor}).encode() + b"\n")
 
     def _sweep(self) -> None:
-        """Kill what is below this process and below no living supervisor."""
+        """Kill all processes below this one that are below no living supervisor."""
         deadline = time.monotonic() + KILL_S
         while tree.descendants(os.getpid(), self._supervisors):
             tree.kill(os.getpid(), self._supervisors)
@@ -111,7 +109,7 @@ class Zygote:
 
 
 def _become_supervisor(descriptor: int, inherited: list[int]) -> NoReturn:
-    """Never returns: the forked process must not walk back into the zygote's loop."""
+    """Serve and exit; a forked process must never return into the zygote's loop."""
     status = 1
     try:
         for other in inherited:
@@ -129,8 +127,8 @@ def _become_supervisor(descriptor: int, inherited: list[int]) -> NoReturn:
 def main() -> None:
     control = socket.socket(fileno=int(sys.argv[2]))
     control.set_inheritable(False)
-    # A memory bomb is then the kernel's first choice, before the daemon; this
-    # must precede `conceal`, which gives our files in /proc to root.
+    # When memory runs out, the kernel kills this and its children before the daemon. This must
+    # precede `conceal`, after which the process's files in /proc belong to root.
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "wb") as file:  # noqa: PTH123
         file.write(_OOM_SCORE_ADJ)
     prctl.conceal()

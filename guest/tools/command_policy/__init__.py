@@ -1,1 +1,1 @@
-"""The operator's word on which shell commands may run."""
+"""The operator's rules for shell commands."""

@@ -1,4 +1,4 @@
-"""Globs over commands: `*`, `?` and `[…]`, also asked about a command's beginning only."""
+"""Globs over commands (`*`, `?`, `[…]`) that can also be matched against a beginning."""
 
 import functools
 import re
@@ -10,8 +10,11 @@ _STAR: Final = "*"
 
 
 class Glob:
-    """One pattern. `*` stands for any text, spaces and none included. A pattern that
-    ends in ` *` also covers the command without arguments."""
+    """One pattern.
+
+    `*` matches any text, also an empty one or one with spaces. A pattern that ends in ` *` also
+    matches the command without arguments.
+    """
 
     def __init__(self, pattern: str) -> None:
         self._whole = re.compile(translate(pattern))
@@ -28,18 +31,18 @@ class Glob:
                 self._steps.append(piece)
 
     def matches(self, text: str) -> bool:
-        """Whether it covers exactly `text`."""
+        """Whether the pattern matches the whole of `text`."""
         if self._whole.match(text):
             return True
         return self._bare and self._whole.match(f"{text} ") is not None
 
     def may_match(self, beginning: str) -> bool:
-        """Whether it covers any text that begins so."""
+        """Whether the pattern matches at least one text with this beginning."""
         stars = {place for place, step in enumerate(self._steps) if step == _STAR}
         return bool(self._after(beginning, stars))
 
     def must_match(self, beginning: str) -> bool:
-        """Whether it covers every command that begins with these words."""
+        """Whether the pattern matches every command that begins with these words."""
         if self._steps[-1:] != [_STAR]:
             return False
         last = {len(self._steps) - 1}
@@ -48,8 +51,10 @@ class Glob:
         return self._bare and bool(last & self._after(f"{beginning} ", last))
 
     def _after(self, text: str, enough: set[int]) -> set[int]:
-        """The places in the pattern where one may be when `text` has been read, or as
-        soon as one of `enough`, which are stars and stay, is among them."""
+        """The steps of the pattern that can be next after `text`.
+
+        Stops early at a step of `enough`; these are stars, which stay possible.
+        """
         places = self._with_stars({0})
         for letter in text:
             if not places or places & enough:
@@ -58,7 +63,7 @@ class Glob:
         return places
 
     def _next(self, place: int, letter: str) -> int:
-        """Where `letter` leads from `place`; -1 where it does not fit."""
+        """The step after `letter` at the step `place`; -1 if the letter does not match."""
         if place == len(self._steps):
             return -1
         step = self._steps[place]
@@ -68,7 +73,7 @@ class Glob:
         return place + 1 if fits else -1
 
     def _with_stars(self, places: set[int]) -> set[int]:
-        """A star may also stand for nothing."""
+        """`places` and the steps after their stars, which may match nothing."""
         return places | {place + 1 for place in places if self._steps[place : place + 1] == [_STAR]}
 
 

@@ -1,14 +1,12 @@
-"""The operator's word on commands: which may run, and whether they may be combined.
+"""The operator's rules for commands: which may run, and whether they may be combined.
 
-This is a guard-rail against accidents and habits, not a boundary. Programs run
-programs: `python3 -c`, `make`, a script written a moment ago, or a copy of a
-binary under another name does what a denied command does, and no reading of the
-command can tell. What a command can reach at all is decided by the shell guest.
+This is a guard-rail against accidents, not a boundary. `python3 -c`, `make`, a new script or a
+copy of a binary under another name can do what a denied command does, and no parser can tell. The
+shell guest decides what a command can reach.
 
-Within that, nothing slips by on spelling: quotes and backslashes are resolved,
-assignments and directories in front of a program's name are seen through,
-commands behind `env`, `xargs`, `bash -c` and their like are looked at, and what
-cannot be taken apart with certainty is refused.
+Spelling alone does not get around a rule: the policy resolves quotes and backslashes, looks past
+assignments and directories before a program's name, and checks the commands behind `env`,
+`xargs`, `bash -c` and the like. It refuses what it cannot take apart with certainty.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,18 +24,18 @@ _SYSTEM: Final = frozenset(
     f"{prefix}/{name}" for prefix in ("", "/usr", "/usr/local") for name in ("bin", "sbin")
 )
 _HARMLESS: Final = frozenset({"COLUMNS", "LANG", "LINES", "NO_COLOR", "TERM", "TZ"})
-"""Variables, besides LC_*, whose assignment does not make a program another one."""
+"""Variables besides LC_* that do not change what a program does."""
 _RUNNERS: Final = frozenset(
     """
     builtin busybox chroot command doas env exec find flock ionice nice nohup nsenter parallel
     setpriv setsid stdbuf strace sudo taskset time timeout toybox unshare watch xargs
     """.split()  # noqa: SIM905 - a list of 25 quoted words is harder to read
 )
-"""Programs that run what their arguments name."""
+"""Programs that run the command in their arguments."""
 _FED: Final = frozenset({"parallel", "xargs"})
 _SHELLS: Final = frozenset({"ash", "bash", "dash", "ksh", "sh", "zsh"})
 _READERS: Final = _SHELLS | {"eval", "mapfile", "readarray", "trap"}
-"""Programs whose arguments may be commands in turn."""
+"""Programs whose arguments may be scripts."""
 _RENAMERS: Final = frozenset({"alias", "enable", "hash", "shopt"})
 """Builtins after which a name may mean another program."""
 _DEPTH_MAX: Final = 4
@@ -50,12 +48,12 @@ Words = Sequence[str | None]
 
 @dataclass(frozen=True)
 class CommandPolicy:
-    """Which commands `rules` lets through: its `allow`, `deny` and `operators`."""
+    """Checks commands against the `allow`, `deny` and `operators` of `rules`."""
 
     rules: ShellSettings = field(default_factory=ShellSettings)
 
     def check(self, command: str) -> None:
-        """Return where `command` may run; raises `ToolError` that says why not."""
+        """Raises `ToolError` with the reason if `command` may not run."""
         if not self.rules.allow and not self.rules.deny and self.rules.operators:
             return
         try:
@@ -125,7 +123,7 @@ class CommandPolicy:
             self._check_what_it_runs(basename(words[0]), words[1:], depth + 1)
 
     def _check_what_it_runs(self, program: str, arguments: Words, depth: int) -> None:
-        """Look at commands that a program is given to run."""
+        """Check the commands that `program` would run."""
         if program in _RUNNERS:
             if len(arguments) > _ARGUMENTS_MAX:
                 raise UncertainError(f"so many words after {program!r}")
@@ -160,7 +158,7 @@ def _must_know_the_program(words: Words, *, found_by_the_shell: bool = True) -> 
 def _denied_forms(
     assignments: Sequence[tuple[str, str | None]], words: Words
 ) -> Iterator[tuple[str, bool]]:
-    """Every spelling under which a pattern may mean this command."""
+    """Every form of the command that a pattern may match, and whether it is complete."""
     if assignments:
         yield _text(assignments, words)
     if words and words[0]:
@@ -171,7 +169,7 @@ def _denied_forms(
 
 
 def _text(assignments: Sequence[tuple[str, str | None]], words: Words) -> tuple[str, bool]:
-    """The command up to the first word that the shell fills in, and whether that is all."""
+    """The command up to the first word that the shell expands, and whether that is all of it."""
     known: list[str] = []
     for name, value in assignments:
         if value is None:

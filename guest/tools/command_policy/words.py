@@ -1,8 +1,7 @@
-"""A shell command taken apart into simple commands, or refused: never guessed.
+"""Parses a shell command into simple commands, or refuses it; it never guesses.
 
-It reads the part of bash's grammar in which quotes, operators and
-substitutions have one meaning. What may mean several things, or what this does
-not know, raises `UncertainError`. The property tests hold it against bash itself.
+It knows the part of bash's grammar in which quotes, operators and substitutions have one meaning,
+and raises `UncertainError` for everything else. The property tests compare it with bash.
 """
 
 import re
@@ -28,15 +27,15 @@ _KEYWORDS: Final = frozenset(
 
 
 class UncertainError(Exception):
-    """This command could mean more than one thing; the message names the construct."""
+    """The command may have more than one meaning; the message names the construct."""
 
 
 @dataclass
 class Simple:
-    """One simple command: what is assigned before it, and its words without quotes.
+    """One simple command: the assignments before it, and its words without quotes.
 
-    None stands for a word whose value only the shell knows, and which may turn
-    out to be none or several words. Redirections are left out.
+    None is a word that the shell expands, possibly to no word or to several. Redirections are
+    left out.
     """
 
     assignments: list[tuple[str, str | None]] = field(default_factory=list)
@@ -49,10 +48,9 @@ class Simple:
 
 @dataclass
 class Parsed:
-    """All simple commands of a text, also those within substitutions and subshells.
+    """All simple commands of a text, including those in substitutions and subshells.
 
-    `operator` is the first operator there was, `keyword` the first reserved word
-    that opens a compound command.
+    `operator` is the first operator, `keyword` the first reserved word of a compound command.
     """
 
     commands: list[Simple] = field(default_factory=list)
@@ -61,7 +59,7 @@ class Parsed:
 
 
 def parse(command: str) -> Parsed:
-    """Take `command` apart; raises `UncertainError`."""
+    """Parse `command`; raises `UncertainError`."""
     if _CONTROL.search(command):
         raise UncertainError("a control character")
     parser = _Parser(command)
@@ -70,7 +68,7 @@ def parse(command: str) -> Parsed:
 
 
 class _Parser:
-    """`at` is the place that is read next."""
+    """Reads a text from left to right."""
 
     def __init__(self, text: str) -> None:
         self.parsed = Parsed()
@@ -79,7 +77,7 @@ class _Parser:
         self._depth = 0
 
     def read(self, *, nested: bool) -> None:
-        """Commands up to the end of the text, or up to and with a closing bracket."""
+        """Read commands up to the end of the text or, if `nested`, past a closing bracket."""
         self._depth += 1
         if self._depth > _DEPTH_MAX:
             raise UncertainError("brackets that are nested too deeply")
@@ -147,7 +145,7 @@ class _Parser:
         if operator + self._peek() in (">>", ">&", ">|", "<&", "<>"):
             self._at += 1
         if self._text[: self._at].endswith("&") and self._peek() == "-":
-            self._at += 1  # closed: a word may follow at once
+            self._at += 1  # `>&-` closes the descriptor; no file follows
             return
         while self._peek() and self._peek() in _BLANK:
             self._at += 1
@@ -176,7 +174,7 @@ class _Parser:
             command.words.append(word)
 
     def _word(self) -> str | None:
-        """The word at this place without its quotes; None where the shell fills it in."""
+        """The next word without its quotes; None if the shell expands it."""
         start = self._at
         pieces: list[str] = []
         known = True
@@ -236,7 +234,7 @@ class _Parser:
         return known
 
     def _dollar(self, pieces: list[str], *, quoted: bool) -> bool:
-        """An expansion; whether it was none but a plain dollar sign."""
+        """Read a `$`; returns whether it is a plain dollar sign and no expansion."""
         if self._peek(1) == "(":
             self._at += 1
             self._substitution("$")
@@ -251,7 +249,7 @@ class _Parser:
         return True
 
     def _substitution(self, kind: str) -> None:
-        """What follows stands in brackets and is run."""
+        """Read the commands in the brackets of a substitution."""
         if kind != "$":
             self._at += 1
         self._found(f"{kind}(")

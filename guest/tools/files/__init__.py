@@ -19,7 +19,7 @@ _WHERE = "Paths are /shared/…, /tmp/… (both also seen by the shell) or /vaul
 
 
 def file_tools(roots: Roots) -> list[Tool]:
-    """The files family. `roots` stays open, and the caller's, while the tools are used."""
+    """The files family. The caller closes `roots`, after the last use of the tools."""
     reading = (PathArgument("path"),)
     writing = (PathArgument("path", writes=True),)
 
@@ -32,7 +32,7 @@ def file_tools(roots: Roots) -> list[Tool]:
                     raise GuestError(
                         Code.RESOURCE_EXHAUSTED,
                         f"the workspace cannot be written: {error.strerror}",
-                        resolution="make room on the disk of the workspace, or mend it",
+                        resolution="make room on the disk of the workspace, or repair it",
                     ) from None
                 raise ToolError(f"{arguments.path}: {error.strerror or error.errno}") from None
 

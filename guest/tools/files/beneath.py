@@ -1,9 +1,9 @@
-"""Opening a path beneath a directory and never outside it, in two ways with one answer.
+"""Opens a path beneath a directory and never outside it.
 
-`KernelBeneath` lets the kernel resolve the whole path (`openat2`): no race can
-lead it out. `WalkingBeneath` does the same component by component where there
-is no such system call, holding a descriptor for every directory it passed, so
-that `..` goes back to where it came from and not to where a rename put it.
+`KernelBeneath` lets the kernel resolve the whole path (`openat2`), so that no race can lead out.
+`WalkingBeneath` is for kernels without that call: it opens component by component and holds a
+descriptor of every directory on the way, so that `..` leads back to the directory it came from
+even after a rename.
 """
 
 import ctypes
@@ -16,24 +16,33 @@ from typing import Final, Protocol
 _SYS_OPENAT2: Final = 437
 _RESOLVE_NO_MAGICLINKS: Final = 0x02
 _RESOLVE_BENEATH: Final = 0x08
-_ATTEMPTS: Final = 16
+_TRIES_MAX: Final = 16
 _SYMLINKS_MAX: Final = 40
 _ESCAPES: Final = frozenset({errno.EXDEV, errno.ELOOP})
 
 
 class OutsideError(Exception):
-    """The path leads out of its root, or in circles."""
+    """The path leads out of its root, or its symlinks form a circle."""
 
 
 class Beneath(Protocol):
-    """How a path is opened relative to a root."""
+    """Opens paths relative to a root."""
 
     def open(self, root: int, path: str, flags: int) -> int:
-        """A descriptor of `path`, resolved beneath the directory `root`.
+        """Open `path` beneath the directory `root`. Symlinks are followed; nothing is created.
 
-        `path` is relative; symlinks are followed as long as they stay beneath
-        the root (an absolute target does not). Raises `OutsideError` where it
-        leaves the root, and `OSError` as `open` does otherwise. Creates nothing.
+        Args:
+            root: A descriptor of the directory.
+            path: A relative path.
+            flags: As for `os.open`.
+
+        Returns:
+            A descriptor, which the caller closes.
+
+        Raises:
+            OutsideError: The path, or a symlink on it, leaves the root; every symlink with an
+                absolute target does.
+            OSError: As `os.open` raises it.
         """
         ...
 
@@ -56,7 +65,7 @@ class KernelBeneath:
         how = _OpenHow(
             flags=flags | os.O_CLOEXEC, resolve=_RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS
         )
-        for _ in range(_ATTEMPTS):
+        for _ in range(_TRIES_MAX):
             descriptor = self._libc.syscall(
                 _SYS_OPENAT2, root, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how)
             )
@@ -71,7 +80,7 @@ class KernelBeneath:
 
 
 class WalkingBeneath:
-    """Resolution by hand: every component opened without following it."""
+    """Opens component by component and resolves symlinks itself."""
 
     def open(self, root: int, path: str, flags: int) -> int:
         directories = [os.dup(root)]
@@ -82,10 +91,10 @@ class WalkingBeneath:
                 os.close(descriptor)
 
     def _walk(self, directories: list[int], path: str, flags: int) -> int:
-        waiting = _components(path)[::-1]
+        pending = _components(path)[::-1]
         followed = 0
-        while waiting:
-            name = waiting.pop()
+        while pending:
+            name = pending.pop()
             here = directories[-1]
             if name == ".":
                 continue
@@ -100,8 +109,8 @@ class WalkingBeneath:
                 target = os.readlink(name, dir_fd=here)
                 if followed > _SYMLINKS_MAX or target.startswith("/"):
                     raise OutsideError(path)
-                waiting += _components(target)[::-1]
-            elif waiting:
+                pending += _components(target)[::-1]
+            elif pending:
                 directories.append(_open_at(path, name, os.O_PATH | os.O_DIRECTORY, here))
             else:
                 return _open_at(path, name, flags, here)
@@ -109,7 +118,7 @@ class WalkingBeneath:
 
 
 def _open_at(path: str, name: str, flags: int, directory: int) -> int:
-    """Open what was no symlink a moment ago; if it is one now, somebody plays tricks."""
+    """Open an entry that was just seen not to be a symlink; refuse it if it has become one."""
     try:
         return os.open(name, flags | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
     except OSError as error:
@@ -119,13 +128,13 @@ def _open_at(path: str, name: str, flags: int, directory: int) -> int:
 
 
 def _components(path: str) -> list[str]:
-    """The parts of `path`; a last "." where it must be a directory, as after a slash."""
+    """The components of `path`; the last is "." if it ends in a slash: it must be a directory."""
     *above, last = path.split("/")
     return [part for part in above if part not in ("", ".")] + [last or "."]
 
 
 def best_beneath() -> Beneath:
-    """The kernel's way where it exists and is permitted, else the walk."""
+    """`KernelBeneath` if the kernel has the call and permits it, else `WalkingBeneath`."""
     if sys.platform != "linux":
         return WalkingBeneath()
     kernel = KernelBeneath()

@@ -1,4 +1,4 @@
-"""file_list and file_search: what is there, within bounds that are told."""
+"""file_list and file_search; a result says when it is incomplete."""
 
 import fnmatch
 import json
@@ -56,7 +56,7 @@ class SearchArguments(Arguments):
 
 @dataclass(frozen=True)
 class _Entry:
-    """One directory entry; `directory` is open while it is looked at."""
+    """A directory entry; the descriptor `directory` is open while the entry is in use."""
 
     path: str
     name: str
@@ -65,7 +65,7 @@ class _Entry:
 
 
 def list_files(roots: Roots, arguments: ListArguments) -> ToolOutput:
-    """Entries of a directory, by path."""
+    """The entries of a directory, sorted by path."""
     location = parse(arguments.path)
     shown: list[dict[str, Any]] = []
     total = 0
@@ -93,7 +93,7 @@ def list_files(roots: Roots, arguments: ListArguments) -> ToolOutput:
 
 
 class _Search:
-    """One search in progress: what was found, skipped and how much is left."""
+    """A search in progress: its matches, what it skipped, and its remaining limits."""
 
     def __init__(self, roots: Roots, arguments: SearchArguments) -> None:
         self.matches: list[dict[str, Any]] = []
@@ -107,7 +107,7 @@ class _Search:
         self._deadline = time.monotonic() + _SEARCH_MAX_S
 
     def look_into(self, path: str) -> bool:
-        """Search one file; False when the whole search is over."""
+        """Search one file; returns False if the whole search is over."""
         if self._bytes_left <= 0 or time.monotonic() > self._deadline:
             self.stopped = "the search is bounded and stopped early; search a subdirectory"
             return False
@@ -143,7 +143,7 @@ class _Search:
 
 
 def search_files(roots: Roots, arguments: SearchArguments) -> ToolOutput:
-    """Lines that hold a text, in files whose names match."""
+    """The lines that contain a text, in files whose names match."""
     location = parse(arguments.path)
     search = _Search(roots, arguments)
     for path in _candidates(roots, location, arguments.glob):
@@ -175,7 +175,7 @@ def _match(path: str, number: int, line: str, found: int, text: str, place: int)
 
 
 def _candidates(roots: Roots, location: Location, glob: str) -> list[str]:
-    """The files to search: those below a directory, or the one that is named."""
+    """The files to search: those below a directory, or the named file."""
     try:
         with roots.directory(location) as descriptor:
             entries = _walk(descriptor, location.virtual, _SEARCH_MAX_DEPTH)
@@ -207,7 +207,7 @@ def _walk(descriptor: int, path: str, depth: int) -> Iterator[_Entry]:
 
 @contextmanager
 def _subdirectory(descriptor: int, name: str) -> Iterator[int | None]:
-    """`name` opened without following it; None where it is no directory any more."""
+    """`name` opened without following symlinks; None if it is no longer a directory."""
     flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         below = os.open(name, flags, dir_fd=descriptor)

@@ -1,7 +1,7 @@
 """file_write, file_edit and file_delete: atomic, and only in writable roots.
 
-A write makes a new file beside the old one and renames it into place, so a
-reader sees the old text or the new, and a crash leaves one of them whole.
+A write makes a new file beside the old one and renames it into place. A reader sees the old text
+or the new one, and a crash leaves one of them complete.
 """
 
 import os
@@ -120,7 +120,7 @@ def delete(roots: Roots, arguments: DeleteArguments) -> ToolOutput:
 
 
 def _occurrences(content: bytes, old: bytes) -> int:
-    """How often `old` begins in `content`, overlapping ones included."""
+    """How often `old` occurs in `content`, counting overlapping occurrences."""
     count, place = 0, content.find(old)
     while place >= 0:
         count, place = count + 1, content.find(old, place + 1)
@@ -147,7 +147,7 @@ def _must_be_replaceable(location: Location, status: os.stat_result | None) -> N
 
 
 def _state(status: os.stat_result | None) -> tuple[int, ...]:
-    """What changes when a file does."""
+    """Values that differ if the file was changed or replaced."""
     if status is None:
         return ()
     return (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)

@@ -1,4 +1,4 @@
-"""file_read: a range of lines of a text file, or what a binary file is."""
+"""file_read: a range of lines of a text file, or the kind of a binary file."""
 
 import io
 import json
@@ -39,9 +39,16 @@ class ReadArguments(Arguments):
 
 @dataclass
 class _Range:
-    """Lines as they were read; `before` and `after` are what surrounds them.
+    """Lines of a file.
 
-    `room` is what an answer can still take, in bytes of JSON.
+    Attributes:
+        before: The end of the text before them.
+        content: The lines.
+        after: The beginning of the text after them.
+        last: The number of the last line; 0 if there are none.
+        more: Whether the file goes on.
+        cut: Whether only the beginning of the last line is in `content`.
+        room: How many bytes of JSON the answer can still hold.
     """
 
     before: bytes = b""
@@ -54,7 +61,7 @@ class _Range:
 
 
 def read(roots: Roots, arguments: ReadArguments) -> ToolOutput:
-    """The lines asked for, as far as they fit an answer, and how to go on."""
+    """The requested lines, as far as they fit into an answer, and where to continue."""
     location = parse(arguments.path)
     with roots.file(location) as descriptor, os.fdopen(os.dup(descriptor), "rb") as file:
         size = os.fstat(descriptor).st_size
@@ -89,7 +96,7 @@ def read(roots: Roots, arguments: ReadArguments) -> ToolOutput:
 
 
 def is_text(head: bytes) -> bool:
-    """Whether the beginning of a file is UTF-8 text; its last character may be cut."""
+    """Whether the beginning of a file is UTF-8 text; its last character may be incomplete."""
     if b"\0" in head:
         return False
     try:
@@ -100,7 +107,7 @@ def is_text(head: bytes) -> bool:
 
 
 def kind_of(head: bytes) -> str:
-    """What a binary file is, by how it begins."""
+    """The kind of a binary file, by its first bytes."""
     return next((kind for magic, kind in _KINDS if head.startswith(magic)), "unknown binary data")
 
 
@@ -116,13 +123,13 @@ def _lines(file: io.BufferedReader, first: int, limit: int) -> _Range:
             found.before = (found.before + line)[-4 * EXCERPT_CONTEXT_CHARS :]
         elif number == first + limit or _cost(line) > found.room:
             found.more = True
-            rest = line
+            unread = line
             if number == first:
                 found.content = _fitting(line, found.room)
-                rest = line[len(found.content) :]
+                unread = line[len(found.content) :]
                 found.cut, found.last = True, number
-                found.more = bool(_skip_line(file, line))
-            found.after = rest + file.read(4 * EXCERPT_CONTEXT_CHARS)
+                found.more = bool(_byte_after_line(file, line))
+            found.after = unread + file.read(4 * EXCERPT_CONTEXT_CHARS)
             break
         else:
             found.content += line
@@ -138,15 +145,15 @@ def _cost(line: bytes) -> int:
 
 
 def _fitting(line: bytes, room: int) -> bytes:
-    """The beginning of `line` that fits, cut between characters."""
+    """The beginning of `line` that fits into `room` bytes, cut between characters."""
     part = line[:room].decode(errors="ignore")
     while _cost(part.encode()) > room:
         part = part[: len(part) * 3 // 4]
     return part.encode()
 
 
-def _skip_line(file: io.BufferedReader, line: bytes) -> bytes:
-    """Whether something follows the line that begins with `line`, without moving on."""
+def _byte_after_line(file: io.BufferedReader, line: bytes) -> bytes:
+    """The first byte after the line that begins with `line`; the file's position stays."""
     place = file.tell()
     left = _SCAN_MAX_BYTES
     while line and not line.endswith(b"\n") and left > 0:

@@ -1,4 +1,4 @@
-"""From a virtual path to an open descriptor, or to one of a few fixed refusals.
+"""Opens virtual paths, or refuses them with one of a few fixed messages:
 
 path is outside /shared, /tmp and /vault: <path>     every way out
 /vault is read-only: <path>
@@ -26,8 +26,13 @@ _BY_NAME = {root.name: root for root in VIRTUAL_ROOTS}
 
 @dataclass(frozen=True)
 class Location:
-    """A parsed virtual path: `parts` below `root`, and `given` as the caller wrote it,
-    with control characters escaped."""
+    """A parsed virtual path.
+
+    Attributes:
+        given: The path as the caller wrote it, with control characters escaped.
+        root: The virtual root.
+        parts: The components below the root.
+    """
 
     given: str
     root: VirtualRoot
@@ -43,12 +48,12 @@ class Location:
 
 
 def outside(path: str) -> ToolError:
-    """The one answer to every path that is not in a root, or leads out of it."""
+    """The one error for every path that is not in a root or leads out of it."""
     return ToolError(f"path is outside /shared, /tmp and /vault: {_on_one_line(path)}")
 
 
 def _on_one_line(path: str) -> str:
-    """`path` with control characters escaped, so that it cannot pass for more than a path."""
+    """`path` with control characters escaped, so that it stays one line of a message."""
     return "".join(
         letter if letter.isprintable() else letter.encode("unicode_escape").decode()
         for letter in path
@@ -56,14 +61,16 @@ def _on_one_line(path: str) -> str:
 
 
 def parse(path: str) -> Location:
-    """The root that `path` names and what follows; raises `ToolError` for any other path."""
+    """Parse a virtual path; raises `ToolError` if it is in no virtual root."""
     if "\0" in path or not path.startswith("/") or path.startswith("//"):
         raise outside(path)
-    name, *rest = path[1:].split("/")
+    name, *below = path[1:].split("/")
     root = _BY_NAME.get(name)
     if root is None:
         raise outside(path)
-    return Location(_on_one_line(path), root, tuple(part for part in rest if part not in ("", ".")))
+    return Location(
+        _on_one_line(path), root, tuple(part for part in below if part not in ("", "."))
+    )
 
 
 class NoSuchFileError(ToolError):
@@ -71,15 +78,16 @@ class NoSuchFileError(ToolError):
 
 
 class NotDirectoryError(ToolError):
-    """There is something at this path, and it is no directory."""
+    """What is at this path is not a directory."""
 
 
 class Roots:
-    """The directories that file tools may enter.
+    """The directories that file tools may use. A tool that changes a file holds `changing`.
 
-    `directories` maps root names to where they lie; `private` are directories
-    of the same workspace whose files must not be reached through a hard link.
-    Whoever changes a file holds `changing`.
+    Args:
+        directories: The real directory of each root, by its name.
+        private: Directories of the workspace whose files must not be reached through hard links.
+        beneath: How paths are opened; the best way on this system by default.
     """
 
     def __init__(
@@ -103,7 +111,7 @@ class Roots:
 
     @contextmanager
     def file(self, location: Location) -> Iterator[int]:
-        """An existing regular file, open for reading. A pipe or device is never opened."""
+        """An existing regular file, opened for reading. A pipe or device is never opened."""
         with self._opened(location, os.O_PATH) as found:
             self._must_be_regular(location, os.fstat(found))
             descriptor = os.open(f"/proc/self/fd/{found}", os.O_RDONLY | os.O_CLOEXEC)
@@ -114,7 +122,7 @@ class Roots:
 
     @contextmanager
     def directory(self, location: Location) -> Iterator[int]:
-        """An existing directory, open for listing."""
+        """An existing directory, opened for listing."""
         try:
             with self._opened(location, os.O_RDONLY | os.O_DIRECTORY) as descriptor:
                 yield descriptor
@@ -123,10 +131,14 @@ class Roots:
 
     @contextmanager
     def parent(self, location: Location, *, create: bool = False) -> Iterator[tuple[int, str]]:
-        """The directory that holds `location`, and the name in it; both for changing it.
+        """The directory that contains `location` and the name in it, to change the entry.
 
-        `create` makes what is missing on the way. Raises `ToolError` for a
-        read-only root and for a root itself.
+        Args:
+            location: The entry.
+            create: Make missing directories.
+
+        Raises:
+            ToolError: The root is read-only, or `location` is a root itself.
         """
         if not location.root.writable:
             raise ToolError(f"{location.root.path} is read-only: {location.given}")
@@ -142,10 +154,10 @@ class Roots:
             yield descriptor, name
 
     def existing(self, location: Location, directory: int, name: str) -> os.stat_result | None:
-        """What `name` in `directory` is, itself; None where it is nothing.
+        """The status of `name` in `directory`, without following it; None if it does not exist.
 
-        Raises `ToolError` for a private file's other name and for a symlink
-        that leads out.
+        Raises:
+            ToolError: It is a hard link to a private file, or a symlink that leads out.
         """
         try:
             status = os.stat(name, dir_fd=directory, follow_symlinks=False)
@@ -204,10 +216,10 @@ class Roots:
         try:
             with self._opened_quietly(above) as descriptor, os.scandir(descriptor) as entries:
                 names = [entry.name for entry in entries]
-            near = difflib.get_close_matches(location.parts[-1], names, n=1)
+            similar = difflib.get_close_matches(location.parts[-1], names, n=1)
         except (OSError, ToolError, IndexError):
             return message
-        return f"{message}; did you mean {above.virtual}/{near[0]}?" if near else message
+        return f"{message}; did you mean {above.virtual}/{similar[0]}?" if similar else message
 
     @contextmanager
     def _opened_quietly(self, location: Location) -> Iterator[int]:
@@ -225,7 +237,7 @@ class Roots:
         self._must_not_be_private(location, status)
 
     def _must_not_be_private(self, location: Location, status: os.stat_result) -> None:
-        """Whatever its link count says: a name that was removed a moment ago counts no more."""
+        """Do not rely on the link count: a name that was just removed is no longer counted."""
         if not stat.S_ISREG(status.st_mode):
             return
         if (status.st_dev, status.st_ino) in self._private_files():

@@ -1,1 +1,1 @@
-"""The shell family: one tool over the shell guest, and the client that reaches it."""
+"""The `shell_exec` tool, and the client of the shell guest."""

@@ -1,9 +1,8 @@
-"""A client of the shell guest: runs commands, resumes their output, never runs one twice.
+"""The client of the shell guest: runs commands, resumes their output, runs none twice.
 
-A command is started once, under an id of its own. When the connection breaks,
-its output is taken up again where it stopped; when nobody waits for it any
-more, its process tree is ended. The other side is not trusted: what it says is
-bounded here, and its errors are put on one line.
+Each command is started once, under an id of its own. If the connection breaks, the client reads
+on where the output stopped; if the caller no longer waits, it ends the command's process tree.
+The shell guest is not trusted: what it sends is bounded here, and its errors become one line.
 """
 
 import asyncio
@@ -26,16 +25,16 @@ from guest.tools.shell.output import Kept
 log = logging.getLogger(__name__)
 
 REACH_S: Final = 5.0
-"""How long a command waits for a shell that is just being restarted."""
+"""How long a command waits for a shell that is being restarted."""
 RESUME_S: Final = 10.0
-"""How long a command that runs is looked for after its connection was lost."""
+"""How long the client tries to reach a running command after its connection is lost."""
 _RETRY_S: Final = 0.1
 _SETTLED_S: Final = 2.0
-"""A stream that stood so long was a connection, even if the command was silent."""
+"""A stream that lasted this long was connected, even if the command wrote nothing."""
 _CALL_S: Final = 10.0
 _END_S: Final = 15.0
 _END_WAIT_S: Final = 0.7
-"""A cancelled turn is recorded within a second, so it waits no longer than this."""
+"""How long a cancelled command waits for its end: a cancelled turn is recorded within a second."""
 _STATE_S: Final = 1.0
 _SAID_CHARS: Final = 300
 
@@ -47,8 +46,15 @@ _RESOLUTION: Final = "runner status says how the shell guest is; runner logs has
 
 @dataclass(frozen=True)
 class Command:
-    """One command for the shell. `cwd` is virtual; `keep_bytes` is what may be shown
-    of each output stream."""
+    """One command for the shell.
+
+    Attributes:
+        text: The command line, for bash.
+        cwd: Its working directory, a virtual path.
+        timeout_s: When the shell ends it.
+        stdin: Its standard input.
+        keep_bytes: How many bytes of each output stream may be shown.
+    """
 
     text: str
     cwd: str
@@ -61,8 +67,8 @@ class Command:
 class Ended:
     """How a command ended, and what it wrote.
 
-    `exit_code` is 128 + n for a command that signal n ended. `cancelled`: ended
-    by the shell itself, which was stopping.
+    In `exit`, `exit_code` is 128 + n if signal n ended the command, and `cancelled` means that
+    the shell ended it because it was stopping itself.
     """
 
     stdout: Kept
@@ -71,13 +77,7 @@ class Ended:
 
 
 class ShellClient:
-    """Runs commands in one shell guest; any number at once.
-
-    `run` raises `ToolError` for what its caller can mend: a bad directory, a
-    shell that is busy, a command that was lost with a shell that restarted. It
-    raises `GuestError` (UNAVAILABLE, UNAUTHENTICATED) where the shell guest is
-    dead. When `run` is cancelled, so is the command, with its whole tree.
-    """
+    """Runs commands in one shell guest; any number at once."""
 
     def __init__(self, endpoint: str, token: str) -> None:
         self._channel = open_channel(endpoint, token)
@@ -85,13 +85,13 @@ class ShellClient:
         self._ending: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
-        """Wait for commands that are being ended, then hang up."""
+        """Wait for commands that are being ended, then close the connection."""
         if self._ending:
             await asyncio.wait(self._ending, timeout=_END_WAIT_S)
         await self._channel.close()
 
     async def state(self) -> str:
-        """`ready` where the shell answers now, else `unavailable: ` and why."""
+        """`ready` if the shell answers now, else `unavailable: ` and why."""
         try:
             await self._stub.Hello(shell_pb2.ShellHelloRequest(), timeout=_STATE_S)
         except grpc.RpcError as error:
@@ -99,7 +99,13 @@ class ShellClient:
         return "ready"
 
     async def run(self, command: Command) -> Ended:
-        """Run `command` to its end."""
+        """Run `command` to its end. If this is cancelled, the command's process tree is ended.
+
+        Raises:
+            ToolError: The model can act on it: a bad directory, a busy shell, or a command that
+                was lost when the shell restarted.
+            GuestError: The shell guest cannot be used (UNAVAILABLE, UNAUTHENTICATED, …).
+        """
         exec_id = f"tool-{uuid.uuid4()}"
         await self._reach()
         ended = Ended(Kept(command.keep_bytes), Kept(command.keep_bytes))
@@ -116,7 +122,7 @@ class ShellClient:
         return ended
 
     async def _reach(self) -> None:
-        """Wait for a connection: until there is one, nothing can have been started."""
+        """Wait for a connection; without one the command was certainly not started."""
         try:
             await asyncio.wait_for(self._channel.channel_ready(), REACH_S)
         except TimeoutError:
@@ -128,7 +134,7 @@ class ShellClient:
             ) from None
 
     async def _start(self, exec_id: str, command: Command) -> None:
-        """Start it, once. Where the answer was lost, `_follow` finds out whether it runs."""
+        """Start the command, once. If the answer is lost, `_follow` finds out whether it runs."""
         request = shell_pb2.StartExecRequest(
             exec_id=exec_id,
             command=command.text,
@@ -145,7 +151,7 @@ class ShellClient:
             log.warning("the answer to a start was lost: %s", _said(failure))
 
     async def _follow(self, exec_id: str, ended: Ended) -> None:
-        """Take in all output, across lost connections, until the exit."""
+        """Read all output, across lost connections, until the exit."""
         loop = asyncio.get_running_loop()
         give_up = 0.0
         why = "the stream ended early"
@@ -165,7 +171,7 @@ class ShellClient:
             except grpc.RpcError as error:
                 failure = from_rpc_error(error)
                 if failure.code in (Code.NOT_FOUND, Code.INVALID_ARGUMENT):
-                    # Another daemon than the one that ran it: it knows neither id nor offsets.
+                    # The daemon was restarted, so it does not know the id or the offsets.
                     log.warning("the shell no longer knows a command: %s", _said(failure))
                     raise ToolError(
                         f"the shell restarted and the command was lost; {_UNSURE}: "
@@ -196,7 +202,7 @@ class ShellClient:
         await self._release(exec_id)
 
     async def _release(self, exec_id: str) -> None:
-        """Let the shell forget a command; it does so by itself after a while."""
+        """Have the shell forget a command; after a while it does so by itself."""
         with contextlib.suppress(grpc.RpcError):
             request = shell_pb2.ReleaseExecRequest(exec_id=exec_id)
             await self._stub.Release(request, timeout=_CALL_S)
@@ -209,7 +215,7 @@ class ShellClient:
 
 
 class _RefusedError(Exception):
-    """The shell did not start the command; `error` says why, to the right audience."""
+    """The shell refused the command; `error` is a `ToolError` or a `GuestError` that says why."""
 
     def __init__(self, failure: WireError) -> None:
         super().__init__()
@@ -226,7 +232,7 @@ class _RefusedError(Exception):
 
 
 def _take(event: shell_pb2.ExecOutputEvent, ended: Ended) -> bool:
-    """Keep what `event` brings; whether it was the exit."""
+    """Store what `event` brings; returns whether it was the exit."""
     kind = event.WhichOneof("event")
     if kind == "exit":
         ended.exit = event.exit
@@ -239,7 +245,7 @@ def _take(event: shell_pb2.ExecOutputEvent, ended: Ended) -> bool:
 
 
 def _said(error: WireError) -> str:
-    """The other side's words on one line of bounded length."""
+    """The shell guest's error on one line of bounded length."""
     words = "; ".join(part for part in (error.brief, error.details) if part)
     line = "".join(
         letter if letter.isprintable() else "\N{REPLACEMENT CHARACTER}"

@@ -1,4 +1,4 @@
-"""What a command wrote: the beginning and the end of it, as text that fits."""
+"""The beginning and the end of a command's output, as text that fits a tool result."""
 
 import json
 import re
@@ -8,15 +8,14 @@ from typing import Final
 from guest.tools.base import EXCERPT_CONTEXT_CHARS, Excerpt, Spliced
 
 CONTEXT_BYTES: Final = 8192
-"""Kept beyond what can be shown, so that redaction sees around the cuts."""
+"""How much more than can be shown is stored, so that redaction sees both sides of a cut."""
 
 
 class Kept:
-    """The first and the last `budget` bytes of a stream, each with `CONTEXT_BYTES`
-    more; memory does not grow with the stream.
+    """The first and the last `budget` bytes of a stream, each with `CONTEXT_BYTES` more.
 
-    `total` counts every byte, those included that the shell had to drop before
-    they could be read. `place` is the offset at which reading goes on.
+    Its size does not grow with the stream. `place` is the offset at which to read on; `total` is
+    the length of the stream, including bytes that the shell dropped before they could be read.
     """
 
     def __init__(self, budget: int) -> None:
@@ -36,17 +35,20 @@ class Kept:
 
     @property
     def tail(self) -> bytes:
-        """The end of the stream; it follows `head` at once where `gap` is 0."""
+        """The end of the stream; it directly follows `head` if `gap` is 0."""
         return bytes(self._tail[-self._most :])
 
     @property
     def gap(self) -> int:
-        """Bytes between `head` and `tail` that are gone."""
+        """How many bytes between `head` and `tail` are missing."""
         return self.total - len(self._head) - len(self.tail)
 
     def add(self, offset: int, data: bytes) -> None:
-        """Take in `data`, which begins at `offset`; what was read before is ignored,
-        and what lies between was dropped by the shell."""
+        """Add `data`, which begins at `offset`.
+
+        Bytes before `place` are ignored, because they were read before. Bytes between `place` and
+        `offset` were dropped by the shell.
+        """
         if offset > self.place:
             self._head_is_done = True
             self._tail.clear()
@@ -72,20 +74,20 @@ _DOUBLED: Final = frozenset('"\\\n\t')
 
 @dataclass(frozen=True)
 class Shown:
-    """One stream for a result; `left_out` counts the bytes that are not in it, roughly."""
+    """One stream in a result; `left_out` is roughly the number of bytes missing from it."""
 
     value: str | Spliced
     left_out: int = 0
 
 
 def readable(data: bytes) -> str:
-    """`data` as harmless text; ends of lines of any kind become newlines."""
+    """`data` as text with control characters escaped and all line ends as newlines."""
     text = data.decode(errors="replace").replace("\r\n", "\n").replace("\r", "\n")
     return _HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def both(stdout: Kept, stderr: Kept, budget: int) -> tuple[Shown, Shown]:
-    """Both streams within `budget` bytes of JSON; neither can crowd out the other."""
+    """Both streams within `budget` bytes of JSON; each may take at least half of it."""
     first, second = _cost_of(stdout), _cost_of(stderr)
     return (
         _shown(stdout, max(budget // 2, budget - second)),

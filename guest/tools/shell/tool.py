@@ -1,4 +1,4 @@
-"""The shell family: one tool, over one shell guest."""
+"""The `shell_exec` tool."""
 
 from dataclasses import replace
 from typing import Annotated, Any, Final
@@ -17,9 +17,9 @@ from guest.tools.shell.output import Shown, both
 
 STDIN_MAX_CHARS: Final = 100_000
 _BACKSTOP_S: Final = REACH_S + RESUME_S + 15.0
-"""The shell ends a command at its timeout, and is given this long to say so."""
+"""How long after a command's timeout the shell may take to report its end."""
 _FRAME_BYTES: Final = 768
-"""What a result takes besides the two streams: the other fields and the notes."""
+"""The size of a result without the two streams."""
 _COMMAND_SHOWN_CHARS: Final = 80
 
 _DESCRIPTION: Final = (
@@ -56,8 +56,13 @@ def shell_tools(
     timeout_s: float = COMMAND_TIMEOUT_S,
     max_output_bytes: int = TOOL_OUTPUT_MAX_BYTES,
 ) -> list[Tool]:
-    """The shell family. `timeout_s` is for commands that name none; `shell` stays the
-    caller's to close."""
+    """The shell family.
+
+    Args:
+        shell: The client to use; the caller closes it.
+        timeout_s: The timeout of commands without one.
+        max_output_bytes: The size of a result.
+    """
 
     def seconds(arguments: ShellArguments) -> float:
         return timeout_s if arguments.timeout_s is None else arguments.timeout_s

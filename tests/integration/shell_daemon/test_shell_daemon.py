@@ -265,7 +265,7 @@ async def test_a_sealed_daemon_waits_for_its_starter_to_admit_others(root: Path)
                 await agent.call("Hello", shell_pb2.ShellHelloRequest())
             assert raised.value.code is Code.UNAVAILABLE
             for bad in ("", "short", "ünicode-token", "a\nb" * 8):
-                with pytest.raises(WireError, match="token: it is no token") as raised:
+                with pytest.raises(WireError, match="token: it is not a token") as raised:
                     await starter.call("Admit", shell_pb2.AdmitRequest(token=bad))
                 assert not bad or bad not in str(raised.value)
             await starter.call("Admit", shell_pb2.AdmitRequest(token=other))

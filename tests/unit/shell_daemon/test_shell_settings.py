@@ -18,9 +18,9 @@ from shell_daemon.server import read_token
         ({"buffer_bytes": -1}, "buffer_bytes: -1 is not above 0"),
         ({"timeout_default": 0.0}, "timeout_default: 0.0 is not above 0"),
         ({"timeout_default": 9.0, "timeout_max": 8.0}, "timeout_default: 9 s is above timeout_max"),
-        ({"shared": Path("relative")}, "shared: relative is no directory"),
-        ({"tmp": Path("/nonexistent")}, "tmp: /nonexistent is no directory"),
-        ({"tmp": Path("/etc/passwd")}, "tmp: /etc/passwd is no directory"),
+        ({"shared": Path("relative")}, "shared: relative is not a directory"),
+        ({"tmp": Path("/nonexistent")}, "tmp: /nonexistent is not a directory"),
+        ({"tmp": Path("/etc/passwd")}, "tmp: /etc/passwd is not a directory"),
     ],
 )
 def test_bad_settings_are_refused_by_name(

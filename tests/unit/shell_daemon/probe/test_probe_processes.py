@@ -104,7 +104,7 @@ def test_without_a_daemon_above_it_nothing_was_tried(guest: Guest) -> None:
     process(guest, 5, "bash")
     guest.status(PPid="5")
     (guest.proc / "self/root").symlink_to(guest.root)
-    with pytest.raises(BoundaryHit, match="the shell daemon is not to be seen"):
+    with pytest.raises(BoundaryHit, match="the shell daemon is not visible"):
         processes.process_memory(guest.look())
 
 
