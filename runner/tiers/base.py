@@ -1,8 +1,8 @@
-"""The one interface to a tier, implementable from this page alone.
+"""The one interface to a tier; this page is enough to implement it.
 
-A driver turns a `LaunchSpec` into a running guest and says what became of it.
-It knows nothing of gRPC: whether a guest answers is the supervisor's business.
-`tests/conformance/test_tier_drivers.py` runs one suite against every driver.
+A driver starts a guest from a `LaunchSpec` and reports how it ends. It knows nothing of gRPC:
+whether a guest answers is the supervisor's business. `tests/conformance/test_tier_drivers.py` runs
+one suite against every driver.
 """
 
 from collections.abc import Mapping
@@ -17,8 +17,8 @@ HANDLE_VERSION: Final = 1
 
 
 class Network(StrEnum):
-    """What a guest can reach: nothing at all, a network of its user without a way
-    out, or the outside. Never the host's own interfaces."""
+    """What a guest can reach: nothing, a network of its user without a way out, or the outside.
+    Never the host's own interfaces."""
 
     NONE = "none"
     INTERNAL = "internal"
@@ -36,17 +36,15 @@ class Limits:
 
 @dataclass(frozen=True)
 class LaunchSpec:
-    """Everything a driver needs to start one guest once.
+    """Everything that a driver needs to start one guest once.
 
-    `command` and `working_directory` are as the guest sees them. `environment`
-    is the whole environment of the guest: a driver adds only what its tier
-    cannot do without and never passes on the runner's own. `envelope` is what
-    the guest reads from its standard input, which stays open after it; it is
-    secret, so it is in no representation, argument, variable or file that
-    outlives the hand-over. The guest's standard output and error are appended
-    to `log_path` on the host. `owner` is the uid and gid that own the mounts.
-    `home` is the directory on the host that the guest serves: its user's
-    workspace, or the embedder's directory (then `user_id` is empty).
+    `command` and `working_directory` are as the guest sees them. `environment` is complete: a
+    driver adds only what its tier cannot do without, and never passes on the runner's own.
+    `envelope` is what the guest reads from its standard input, which then stays open. It is secret,
+    so it must appear in no representation, argument, variable or file that outlives the start.
+    Output of the guest is appended to `log_path` on the host. `owner` is the uid and gid that own
+    the mounts. `home` is the directory on the host that the guest serves: its user's workspace, or
+    the embedder's directory (then `user_id` is empty).
     """
 
     role: Role
@@ -66,28 +64,27 @@ class LaunchSpec:
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a tier can do. `unsupported` says of each role it cannot run why not,
-    in one sentence that `status` shows."""
+    """What a tier can do. `unsupported` has, for each role that it cannot run, the reason in one
+    sentence for `status`."""
 
     tier: str
     unsupported: Mapping[Role, str]
     own_files: frozenset[Role] = frozenset()
-    """The roles whose guests have a file system of their own, where the mounts are at
-    their virtual paths; other guests see the host's paths."""
+    """The roles whose guests have their own file system, with the mounts at their virtual paths.
+    Other guests see the host's paths."""
     own_programs: bool = False
-    """Guests run the console scripts of their image, not this Python installation."""
+    """Guests run the console scripts of their image instead of this Python installation."""
 
 
 @dataclass(frozen=True)
 class Confinement:
-    """What a tier promises of one guest, as the guest itself can see it.
+    """What a tier promises for one guest, as the guest itself can see it.
 
-    `uid` and `gid` are who the guest is to itself. `seccomp`: its commands run
-    under a system call filter. `user_namespace`: it has one of its own, in which
-    groups of the host's user cannot be dropped and show as the overflow group.
-    `own_kernel`: it runs in a virtual machine. `read_only` are mount points of
-    programs that the tier brings besides the root file system. `python` is the
-    interpreter that finds `shell_daemon`, as the guest has it.
+    `uid` and `gid` are those inside. `seccomp`: commands run under a system call filter.
+    `user_namespace`: the guest has its own, in which groups of the host's user cannot be dropped
+    and show as the overflow group. `own_kernel`: it runs in a virtual machine. `read_only` lists
+    mount points of programs that the tier adds to the root file system. `python` is the path in the
+    guest of the interpreter that can import `shell_daemon`.
     """
 
     uid: int
@@ -101,8 +98,8 @@ class Confinement:
 
 @dataclass(frozen=True)
 class Handle:
-    """One started guest, serialisable: another runner of the same generation can
-    take it up again with `recover`. `data` is the driver's own and holds no secret."""
+    """One started guest. It can be saved, and another runner of the same generation can
+    `recover` it. `data` belongs to the driver and holds no secret."""
 
     driver: str
     role: Role
@@ -133,8 +130,9 @@ class Handle:
 
 @dataclass(frozen=True)
 class Inspection:
-    """A look at a guest. `pid` and `resident_bytes` are 0 where the tier has none to
-    show; `exit_code` is None while it runs or where nobody knows (negative: a signal)."""
+    """The state of a guest. `pid` and `resident_bytes` are 0 if the tier cannot tell;
+    `exit_code` is None while the guest runs or if the code is unknown, and negative for a
+    signal."""
 
     running: bool
     pid: int = 0
@@ -143,61 +141,67 @@ class Inspection:
 
 
 class TierDriver(Protocol):
-    """Starts, looks at and ends guests in one tier. Safe to use from many tasks.
+    """Starts, watches and ends guests in one tier. Safe to use from many tasks.
 
-    Failures of the tier itself raise `runner.errors.TierError`; a guest that
-    ends, with whatever code, is data and raises nothing.
+    Failures of the tier raise `runner.errors.TierError`. That a guest ends, with whatever exit
+    code, raises nothing.
     """
 
     @property
     def capabilities(self) -> Capabilities: ...
 
     async def check(self) -> list[str]:
-        """Whether guests can run here at all, before anything is made for them: what the
-        operator should know, in words. Raises `TierError` with the fix where not."""
+        """Check that guests can run here, before anything is created for them.
+
+        Returns notices for the operator. Raises `TierError`, with the fix, if they cannot run.
+        """
         ...
 
     def confinement(self, spec: LaunchSpec) -> Confinement:
-        """What must hold inside the guest of `spec`, for the boundary self-test."""
+        """What the boundary self-test must find inside the guest of `spec`."""
         ...
 
     async def start(self, spec: LaunchSpec) -> Handle:
-        """Start a guest and hand it its envelope; does not wait for it to be ready.
+        """Start a guest and hand it its envelope, without waiting until it is ready.
 
-        Raises `TierError` where it cannot be started (command missing, log not
-        writable, role unsupported); then nothing of it is left. A guest that
-        ends before it has read its envelope was started all the same: `inspect`
-        tells. A guest outlives the driver and the runner: one that must not
-        watches its standard input, which ends with the runner. Cancelling ends
-        what was begun.
+        A guest that ends before it has read its envelope counts as started; `inspect` tells. A
+        guest outlives the driver and the runner, unless it watches its standard input, which ends
+        with the runner. Cancelling ends what was begun.
+
+        Raises:
+            TierError: It cannot be started (command missing, log not writable, role unsupported);
+                then nothing of it is left.
         """
         ...
 
     async def inspect(self, handle: Handle) -> Inspection:
-        """How the guest is now; never raises for a guest that is gone."""
+        """The state of the guest now. Never raises for a guest that is gone."""
         ...
 
     async def wait(self, handle: Handle) -> int | None:
-        """Return when the guest has ended: its exit code, None where nobody knows it.
-        At once for one that has ended already or is not ours. Many may wait."""
+        """Wait until the guest has ended. Returns its exit code, None if unknown.
+
+        Returns at once if it has ended already or is not ours. Several tasks may wait.
+        """
         ...
 
     async def stop(self, handle: Handle, grace: float = 5.0) -> None:
-        """End the guest and everything it started; nothing of it runs on return.
+        """End the guest and everything it has started; nothing of it runs on return.
 
-        Asked politely first, killed after `grace` seconds (0: at once).
-        Idempotent; fine for a guest that has ended. Raises `TierError` where it
-        cannot be ended. Cancelling kills at once.
+        The guest is asked first and killed after `grace` seconds (0: at once). Cancelling kills at
+        once. Does nothing for a guest that has ended. Raises `TierError` if it cannot be ended.
         """
         ...
 
     async def clear(self, user_id: str, home: Path) -> list[str]:
-        """End whatever guests of this home the tier itself still knows, though no handle
-        of them was saved; what was ended, in words. Only before a start."""
+        """End all guests of this home that the tier still knows, also those without a saved handle.
+
+        Returns what was ended, in words. Only call this before a start.
+        """
         ...
 
     async def recover(self, handle: Handle) -> bool:
-        """Whether the guest of an earlier runner still runs; if so, `inspect`, `wait`
-        and `stop` work on it from now on. Never takes a stranger that got the
-        same pid or name for it."""
+        """Whether the guest of an earlier runner still runs. If so, `inspect`, `wait` and `stop`
+        work on it from now on. Never mistakes another process with the same pid or name for
+        it."""
         ...

@@ -1,4 +1,4 @@
-"""Which driver gives a tier."""
+"""The driver of each tier."""
 
 from typing import Final
 
@@ -12,8 +12,10 @@ _DEFAULTS: Final = ContainerSettings()
 
 
 def driver_for(tier: str, container: ContainerSettings = _DEFAULTS) -> TierDriver:
-    """A new driver, which has touched nothing yet. Raises `TierError` for a tier that
-    there is not; nothing weaker ever takes its place."""
+    """A new driver, which has touched nothing yet.
+
+    Raises `TierError` for an unknown tier; a weaker tier never takes its place.
+    """
     match tier:
         case "process":
             from runner.tiers.process.driver import ProcessDriver

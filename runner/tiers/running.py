@@ -1,4 +1,4 @@
-"""The guests that a driver has started or recovered: looked at, waited for, ended."""
+"""The guests that a driver has started or recovered."""
 
 import asyncio
 import contextlib
@@ -19,9 +19,9 @@ _KILL_TIMEOUT_S: Final = 60.0
 class RunningGuest:
     """One guest, in terms of its tier.
 
-    `ended` resolves to the exit code (None: unknown) once nothing of the guest runs.
-    `terminate` and `kill` may block and are fine for a guest that has ended. `stuck`
-    is the error for a guest that survives `kill`.
+    `ended` resolves to the exit code (None: unknown) once nothing of the guest runs. `terminate`
+    and `kill` may block, and do nothing for a guest that has ended. `stuck` is the error for a
+    guest that survives `kill`.
     """
 
     pid: int
@@ -47,7 +47,7 @@ class RunningGuest:
 
 
 class RunningGuests:
-    """The part of `TierDriver` that is the same in every tier of this machine."""
+    """The part of `TierDriver` that all tiers share."""
 
     def __init__(self) -> None:
         self._guests: dict[str, RunningGuest] = {}
@@ -71,16 +71,16 @@ class RunningGuests:
 
 
 def wait_in_thread(wait: Callable[[], int | None]) -> "asyncio.Future[int | None]":
-    """The result of `wait`, which may block for as long as a guest runs.
+    """The result of `wait`, which may block as long as a guest runs.
 
-    Its thread is a daemon: a guest may outlive the event loop and the runner.
+    Its thread is a daemon, because a guest may outlive the event loop and the runner.
     """
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[int | None] = loop.create_future()
 
     def run() -> None:
         code = wait()
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody asks any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed, so nobody waits any more
             loop.call_soon_threadsafe(ended.set_result, code)
 
     threading.Thread(target=run, name="guest-end", daemon=True).start()
@@ -88,7 +88,7 @@ def wait_in_thread(wait: Callable[[], int | None]) -> "asyncio.Future[int | None
 
 
 def _resident_bytes(pid: int) -> int:
-    """The memory of the process and all below it; 0 for one that is gone."""
+    """The memory of the process and its descendants; 0 if it is gone."""
     found = 0
     with contextlib.suppress(psutil.Error):
         process = psutil.Process(pid)

@@ -1,4 +1,4 @@
-"""The life of guests' containers: made, started, waited for, removed. Everything here blocks."""
+"""Guests' containers: creating, starting, waiting, removing. Everything here blocks."""
 
 import contextlib
 import logging
@@ -33,13 +33,13 @@ from runner.workspace.mounts import Role
 _TIMEOUT_S: Final = 45.0
 _PAUSE_S: Final = 0.1
 _SETTLED: Final = timedelta(minutes=1)
-"""A runner that lives removes its guests within moments."""
+"""A living runner removes its guests much sooner."""
 
 
 def remove(client: docker.APIClient, container: str) -> None:
-    """Kill and remove it with its anonymous volumes; returns when it is gone.
+    """Kill and remove a container with its anonymous volumes. Returns when it is gone.
 
-    Raises `TierError` where the engine does not get it done.
+    Raises `TierError` if the engine does not manage to.
     """
     deadline = time.monotonic() + _TIMEOUT_S
     while time.monotonic() < deadline:
@@ -48,20 +48,20 @@ def remove(client: docker.APIClient, container: str) -> None:
         except docker.errors.NotFound:
             return
         except docker.errors.APIError as error:
-            if error.status_code != requests.codes.conflict:  # its removal is under way
+            if error.status_code != requests.codes.conflict:  # it is already being removed
                 raise
             time.sleep(_PAUSE_S)
     raise TierError(
         Code.UNAVAILABLE,
-        f"the container {container[:12]} does not go away",
+        f"the container {container[:12]} cannot be removed",
         details=f"the engine has been removing it for {_TIMEOUT_S:g} s",
         resolution=f"docker rm --force {container[:12]}",
     )
 
 
 def sweep_ended(client: docker.APIClient) -> None:
-    """Remove the guests of every place that ended a while ago and are still there: their
-    runner was killed, and where its workspace is gone too no other start would find them."""
+    """Remove guests of all homes that ended a while ago. Their runner was killed, and if its
+    workspace is gone too, no later start would find them."""
     latest = datetime.now(UTC) - _SETTLED
     for found in client.containers(all=True, filters={"label": LABEL_LAUNCH, "status": "exited"}):
         with contextlib.suppress(docker.errors.NotFound):
@@ -73,7 +73,7 @@ def sweep_ended(client: docker.APIClient) -> None:
 def make_room(client: docker.APIClient, name: str, place: Place) -> None:
     """Remove what an earlier runner of `place` left under `name`.
 
-    Raises `TierError` where the name is a stranger's.
+    Raises `TierError` if the name belongs to somebody else.
     """
     try:
         found = client.inspect_container(name)
@@ -93,7 +93,7 @@ _MIB: Final = 1024 * 1024
 
 @dataclass(frozen=True)
 class Container:
-    """A started guest. `streams` is None for one of an earlier runner."""
+    """A started guest. `streams` is None if an earlier runner started it."""
 
     container_id: str
     name: str
@@ -106,7 +106,7 @@ class Container:
 
 
 class Containers:
-    """What one engine runs for us. `runtime` None is the engine's own OCI runtime."""
+    """What one engine runs for us. With `runtime` None, the engine's default OCI runtime."""
 
     def __init__(self, engine: Engine, *, images: str, runtime: str | None) -> None:
         self._engine = engine
@@ -118,7 +118,7 @@ class Containers:
         """Known once the engine was judged."""
 
     def judge(self) -> list[str]:
-        """See `runner.tiers.container.engine.judge`; asked once, then remembered."""
+        """See `runner.tiers.container.engine.judge`. Asks once and remembers the answer."""
         if self._notices is None:
             facts = self._engine.facts()
             notices = judge(facts, self._runtime)
@@ -127,7 +127,7 @@ class Containers:
         return self._notices
 
     def start(self, spec: LaunchSpec) -> Container:
-        """See `TierDriver.start`; where it raises, nothing of the guest is left."""
+        """See `TierDriver.start`."""
         self.judge()
         check_owner(spec.owner)
         check_mounts(spec.mounts, spec.owner)
@@ -164,14 +164,15 @@ class Containers:
         )
 
     def kill(self, container: Container, number: Signals) -> None:
-        """Send a signal; fine for one that has ended. Raises `TierError` without an engine."""
+        """Send a signal. Does nothing if the guest has ended. Raises `TierError` without an
+        engine."""
         with self._engine.client() as client, contextlib.suppress(docker.errors.APIError):
             client.kill(container.container_id, int(number))
 
     def until_gone(self, container: Container) -> int | None:
-        """Wait for the end of a guest, then remove what is left of it; its exit code.
+        """Wait until a guest has ended and remove what is left of it. Returns its exit code.
 
-        Waits on while the engine does not answer: guests may outlive it.
+        Keeps waiting while the engine does not answer, because guests may outlive it.
         """
         status = self._wait(container)
         try:
@@ -188,7 +189,7 @@ class Containers:
         return _SIGNALLED - status if status > _SIGNALLED else status
 
     def recover(self, handle: Handle) -> Container | None:
-        """The running guest of an earlier runner; None where it is gone or a stranger."""
+        """The running guest of an earlier runner; None if it is gone or somebody else's."""
         container_id = handle.data.get("container")
         if not isinstance(container_id, str) or not container_id:
             return None
@@ -211,7 +212,7 @@ class Containers:
         )
 
     def clear(self, place: Place) -> list[str]:
-        """Remove every container and network of `place`; what was removed, in words."""
+        """Remove every container and network of `place`. Returns what was removed, in words."""
         self.judge()
         with self._engine.client() as client:
             sweep_ended(client)

@@ -25,8 +25,8 @@ GUEST_PYTHON: Final = "/opt/oxydra/bin/python"
 
 
 class ContainerDriver(RunningGuests):
-    """See `runner.tiers.base.TierDriver`. Making it touches nothing; the engine is judged
-    at the first use, or by `check`."""
+    """See `runner.tiers.base.TierDriver`. The engine is first asked by `check` or at the first
+    use."""
 
     def __init__(
         self,
@@ -56,8 +56,7 @@ class ContainerDriver(RunningGuests):
         )
 
     async def check(self) -> list[str]:
-        """What the operator should know of the engine. Raises `TierError`, with the fix,
-        for one that cannot run guests."""
+        """Notices about the engine. Raises `TierError`, with the fix, if it cannot run guests."""
         return list(await asyncio.to_thread(self._containers.judge))
 
     async def start(self, spec: LaunchSpec) -> Handle:

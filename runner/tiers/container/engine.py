@@ -15,7 +15,7 @@ from wire.errors import Code
 from runner.errors import TierError
 
 FAILURES: Final = (docker.errors.DockerException, requests.RequestException, OSError)
-"""What the SDK raises where an engine refuses, fails or is not there."""
+"""What the SDK raises if an engine refuses, fails or does not run."""
 
 ANSWER_S: Final = 60
 _UNIX: Final = "unix://"
@@ -27,19 +27,19 @@ LIMITS: Final = (
     ("PidsLimit", "processes"),
     ("CpuCfsQuota", "CPU time"),
 )
-"""Facts that are false where an engine cannot limit something, and what."""
+"""Keys of `info` that are false if an engine cannot limit something, and what that is."""
 
 
 @dataclass(frozen=True)
 class EngineFacts:
-    """What an engine says of itself in `version` and `info`."""
+    """What an engine reports in `version` and `info`."""
 
     api_version: str
     podman: bool
     info: Mapping[str, Any]
 
     def has_security(self, name: str) -> bool:
-        """Whether `name` (seccomp, selinux, rootless, userns) is among its security options."""
+        """Whether its security options include `name` (seccomp, selinux, rootless, userns)."""
         options = self.info.get("SecurityOptions") or ()
         return any(option.split(",")[0] in (name, f"name={name}") for option in options)
 
@@ -57,8 +57,8 @@ class EngineFacts:
 def find_socket(setting: str, environ: Mapping[str, str] = os.environ) -> Path:
     """The Unix socket of the engine that `container.engine` means.
 
-    "auto": the one in DOCKER_HOST, else the first of Docker's and Podman's that
-    is there, else Docker's. Raises `TierError` for a DOCKER_HOST elsewhere.
+    "auto" is the one in DOCKER_HOST, else the first existing one of Docker's and Podman's, else
+    Docker's. Raises `TierError` if DOCKER_HOST is on another machine.
     """
     if setting != "auto":
         return Path(setting.removeprefix(_UNIX))
@@ -77,9 +77,9 @@ def find_socket(setting: str, environ: Mapping[str, str] = os.environ) -> Path:
 
 
 class Engine:
-    """One engine. Making it touches nothing; `facts` asks it once and remembers.
+    """One engine. Creating this touches nothing; `facts` asks the engine once.
 
-    `connect` makes a client from a URL and an API version ("auto": ask).
+    `connect` makes a client from a URL and an API version ("auto": ask the engine).
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Engine:
         self._facts: EngineFacts | None = None
 
     def facts(self) -> EngineFacts:
-        """Raises `TierError` where no engine answers. Blocks."""
+        """Blocks. Raises `TierError` if no engine answers."""
         if self._facts is None:
             with self._client("auto") as client:
                 version, info = client.version(), client.info()
@@ -105,13 +105,13 @@ class Engine:
         return self._facts
 
     def open(self) -> docker.APIClient:
-        """A client that the caller closes."""
+        """A client, which the caller must close."""
         facts, path = self.facts(), find_socket(self._setting, self._environ)
         return self._connect(f"{_UNIX}{path}", facts.api_version)
 
     @contextlib.contextmanager
     def client(self) -> Iterator[docker.APIClient]:
-        """A client for one piece of work; the SDK's failures become `TierError`s."""
+        """A client for one piece of work. Turns the SDK's errors into `TierError`s."""
         with self._client(self.facts().api_version) as client:
             yield client
 
@@ -131,7 +131,7 @@ class Engine:
 
 
 def failed(path: Path, error: Exception) -> TierError:
-    """What an engine refused or failed to do, in its own words."""
+    """The error for what an engine refused or failed to do, in its own words."""
     if not isinstance(error, docker.errors.APIError):
         return _unreachable(path, error)
     return TierError(
@@ -178,8 +178,11 @@ def _refused(
 
 
 def judge(facts: EngineFacts, runtime: str | None) -> list[str]:
-    """Refuse an engine that cannot run guests with a `TierError` that names the fix; else
-    what the operator should know. `runtime` is the OCI runtime asked for, None for any."""
+    """Decide whether an engine can run guests.
+
+    `runtime` is the required OCI runtime, None for any. Returns notices for the operator. Raises
+    `TierError`, with the fix, if it cannot.
+    """
     info = facts.info
     if info.get("OSType", "linux") != "linux":
         raise _refused(

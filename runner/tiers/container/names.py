@@ -1,4 +1,4 @@
-"""What containers and networks of guests are called, and the labels that make them ours."""
+"""Names of guests' containers and networks, and the labels that mark them as ours."""
 
 import hashlib
 from collections.abc import Mapping
@@ -25,7 +25,7 @@ _SHORT: Final = 8
 
 @dataclass(frozen=True)
 class Place:
-    """The guests of one home on this host: an engine's names are shared by all who use it.
+    """The guests of one home on this host. All users of an engine share its names.
 
     `user_id` is empty for the embedder, which serves all users.
     """
@@ -51,16 +51,16 @@ class Place:
 
     @property
     def labels(self) -> dict[str, str]:
-        """What every container and network of this place bears."""
+        """The labels of every container and network of this place."""
         return {LABEL_USER: self.user_id, LABEL_WORKSPACE: self.digest}
 
     @property
     def filters(self) -> dict[str, list[str]]:
-        """For the engine's lists."""
+        """The filters for the engine's lists."""
         return {"label": [f"{name}={value}" for name, value in self.labels.items()]}
 
     def require_own(self, kind: str, name: str, labels: Mapping[str, str] | None) -> None:
-        """Raises `TierError` where the labels of the container or network `name` are not ours."""
+        """Raise `TierError` if the labels of the container or network `name` are not ours."""
         if not self.labels.items() <= (labels or {}).items():
             remove = "rm --force" if kind == "container" else "network rm"
             raise TierError(
@@ -72,7 +72,7 @@ class Place:
 
 
 def launch_labels(spec: LaunchSpec, spec_hash: str) -> dict[str, str]:
-    """All labels of a guest's container; none is secret."""
+    """All labels of a guest's container. None is secret."""
     return {
         **Place.of_launch(spec).labels,
         LABEL_ROLE: str(spec.role),

@@ -1,7 +1,7 @@
-"""The networks of guests: made when one needs them, removed with the last that used them.
+"""The networks of guests: created when one is needed, removed when nobody uses it any more.
 
-INTERNAL is a bridge without a way out and without the host: it has no address of
-the host's. OUTBOUND is a bridge whose guests cannot reach each other.
+INTERNAL is a bridge without a way out and without an address of the host. OUTBOUND is a bridge
+whose guests cannot reach each other.
 """
 
 import contextlib
@@ -25,17 +25,17 @@ _OPTIONS: Final[dict[Network, dict[str, str]]] = {
     Network.OUTBOUND: {"com.docker.network.bridge.enable_icc": "false"},
 }
 _FULL: Final = ("non-overlapping", "fully subnetted")
-"""What an engine says when all its address ranges are in use."""
+"""What an engine answers when all its address ranges are in use."""
 _YOUNG: Final = timedelta(minutes=5)
 
 
 def network_name(place: Place, network: Network) -> str:
-    """What a container's network mode is called: "none", or one network of the user's."""
+    """The network mode of a container: "none", or the name of one of the user's networks."""
     return "none" if network is Network.NONE else f"{place.prefix}-{network}"
 
 
 class Networks:
-    """Which launches use which network. For threads: its calls block."""
+    """Which launches use which network. Its calls block, so use it in threads."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -44,8 +44,10 @@ class Networks:
     def acquire(
         self, client: docker.APIClient, place: Place, network: Network, launch_id: str
     ) -> str:
-        """The name of a network that is there until `release`. Raises `TierError` where
-        the name is taken or the engine has no addresses left."""
+        """The name of a network that exists until `release`.
+
+        Raises `TierError` if the name is taken or the engine has no addresses left.
+        """
         name = network_name(place, network)
         if network is Network.NONE:
             return name
@@ -70,7 +72,7 @@ class Networks:
 
 
 def remove_networks(client: docker.APIClient, place: Place) -> list[str]:
-    """Remove all networks of `place`, whose containers are gone; their names."""
+    """Remove all networks of `place`, whose containers must be gone. Returns their names."""
     found: list[dict[str, Any]] = client.networks(filters=place.filters)
     for network in found:
         with contextlib.suppress(docker.errors.NotFound):
@@ -79,7 +81,7 @@ def remove_networks(client: docker.APIClient, place: Place) -> list[str]:
 
 
 def _is_ours(client: docker.APIClient, name: str, place: Place) -> bool:
-    """False where there is none of that name; raises `TierError` for a stranger's."""
+    """False if there is none of that name. Raises `TierError` if it is somebody else's."""
     try:
         found = client.inspect_network(name)
     except docker.errors.NotFound:
@@ -118,9 +120,10 @@ def _try_to_create(client: docker.APIClient, name: str, place: Place, network: N
 
 
 def sweep_unused(client: docker.APIClient) -> bool:
-    """Remove unused networks that killed runners of any workspace left; whether one was.
+    """Remove unused networks that killed runners of any workspace left. Returns whether it removed
+    any.
 
-    A young one may be another runner's that has not started its guest yet.
+    New ones are kept: another runner may be about to start its guest.
     """
     swept = False
     found: list[dict[str, Any]] = client.networks(filters={"label": [LABEL_WORKSPACE]})

@@ -1,4 +1,4 @@
-"""From a launch to the arguments of `create_container`: the whole confinement of a guest."""
+"""The arguments of `create_container` for a launch: the whole confinement of a guest."""
 
 import hashlib
 import json
@@ -27,11 +27,17 @@ _METADATA_ADDRESS: Final = "169.254.169.254"
 def create_arguments(
     spec: LaunchSpec, facts: EngineFacts, *, image: str, network: str, runtime: str | None
 ) -> dict[str, Any]:
-    """Keyword arguments of `docker.APIClient.create_container`.
+    """Keyword arguments of `docker.APIClient.create_container`, none of them secret.
 
-    `network` is the engine's name of it, `runtime` an OCI runtime or None for
-    the engine's own. Nothing in the result is secret. Raises `TierError` for a
-    workspace that an engine with SELinux cannot mount.
+    Args:
+        spec: The launch.
+        facts: What the engine can do.
+        image: The guest's image.
+        network: The engine's name of the network.
+        runtime: An OCI runtime; None for the engine's default.
+
+    Raises:
+        TierError: An engine with SELinux cannot mount the workspace.
     """
     uid, gid = spec.owner
     arguments: dict[str, Any] = {
@@ -92,15 +98,15 @@ def _host_config(
 
 
 def _without_metadata(facts: EngineFacts, network: str) -> dict[str, Any]:
-    """The address at which clouds hand out a machine's credentials, given to the guest
-    itself: whoever connects to it in there meets nobody."""
+    """Map the address at which clouds hand out a machine's credentials to the guest itself, so
+    that nobody answers there."""
     config = docker.types.EndpointConfig(facts.api_version, link_local_ips=[_METADATA_ADDRESS])
     return {"EndpointsConfig": {network: dict(config)}}
 
 
 def _mounted(mounts: Iterable[BoundMount], selinux: bool) -> dict[str, Any]:
-    """Mounts whose sources the engine never creates; with SELinux binds, the only ones
-    that engines relabel (their sources are there: they were probed)."""
+    """Mounts whose sources the engine never creates. With SELinux they are binds, the only kind
+    that engines relabel; `check_mounts` has made sure that the sources exist."""
     if selinux:
         return {"binds": [_bind(bound) for bound in mounts]}
     return {
@@ -143,8 +149,8 @@ def _is_shared(bound: BoundMount) -> bool:
 
 
 def _selinux_level(spec: LaunchSpec) -> str:
-    """One for both guests of a user, for sockets do not connect across levels; the
-    embedder's is the lowest, to which every user's guests may connect."""
+    """The SELinux level: the same for both guests of a user, because sockets do not connect
+    across levels. The embedder has the lowest, to which all guests may connect."""
     if spec.role is Role.EMBEDDER:
         return "s0"
     number = int(Place.of_launch(spec).digest[:8], 16)
@@ -154,6 +160,6 @@ def _selinux_level(spec: LaunchSpec) -> str:
 
 
 def _spec_hash(arguments: dict[str, Any]) -> str:
-    """The same for launches that differ in nothing but their id and envelope."""
+    """Equal for launches that differ only in their id and envelope."""
     hashed = {key: value for key, value in arguments.items() if key not in _NOT_HASHED}
     return hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()

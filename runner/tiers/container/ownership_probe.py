@@ -1,7 +1,7 @@
-"""Whether the guest's user may use the directories it gets, asked before it starts.
+"""Whether the guest's user can use its directories, checked before it starts.
 
-The question goes to the kernel as that user, about the open directory itself: a
-bind mount does not care whether the guest may pass the directories above.
+The check asks the kernel as that user about the open directory itself, because a bind mount does
+not depend on access to the directories above.
 """
 
 import os
@@ -28,8 +28,10 @@ _TIMEOUT_S: Final = 60.0
 
 
 def check_mounts(mounts: Sequence[BoundMount], owner: tuple[int, int]) -> None:
-    """Raises `TierError` for the first directory that is not there or that the uid and gid
-    `owner` cannot read, or write where the mount is writable. Blocks."""
+    """Check that all directories exist and that `owner` (uid, gid) has the access of each mount.
+
+    Blocks. Raises `TierError` for the first directory that fails.
+    """
     opened: list[int] = []
     try:
         for bound in mounts:
@@ -57,11 +59,11 @@ def _open(bound: BoundMount) -> int:
 def _unusable(
     mounts: Sequence[BoundMount], opened: Sequence[int], owner: tuple[int, int]
 ) -> list[int]:
-    """Those of `opened` that `owner` cannot use as its mount promises."""
+    """Those of `opened` to which `owner` lacks the access of the mount."""
     kinds = [f"{bound.mount.access}:{fd}" for bound, fd in zip(mounts, opened, strict=True)]
     uid, gid = owner
-    # Not `subprocess`'s own `user=`: that forks with everything that gRPC does at a fork,
-    # beside its threads, and now and then the child dies of it.
+    # `user=` of `subprocess` would fork, which runs gRPC's fork handlers beside its threads and
+    # sometimes kills the child.
     become = [sys.executable, "-I", "-S", "-c", _BECOME, str(uid), str(gid)]
     said = subprocess.run(  # noqa: S603
         [*(become if os.geteuid() == 0 else []), "/bin/sh", "-c", _SCRIPT, "sh", *kinds],
@@ -87,7 +89,7 @@ def _refused(bound: BoundMount, owner: tuple[int, int]) -> TierError:
 
 
 def check_owner(owner: tuple[int, int]) -> None:
-    """Raises `TierError` for an owner whom guests must not run as, or cannot."""
+    """Raise `TierError` for an owner as whom guests must not or cannot run."""
     uid, gid = owner
     ours = os.geteuid()
     if uid == 0:

@@ -1,7 +1,7 @@
-"""A container's standard streams: the envelope in, what it says into its log.
+"""A container's standard streams: the envelope goes in, its output goes into its log.
 
-The connection stays open for as long as the guest runs: its end, also by the
-death of the runner, is the end of the guest's standard input.
+The connection stays open while the guest runs. When it ends, for example because the runner dies,
+the guest's standard input ends.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ from runner.logs import open_for_append
 from runner.tiers.base import LaunchSpec
 
 LOG_BYTES_MAX: Final = 64 * 1024 * 1024
-"""What one launch may write into its log; the rest is dropped."""
+"""The limit of what one launch may log; the rest is dropped."""
 
 _HEADER: Final = struct.Struct(">BxxxL")
 _BLOCK: Final = 256 * 1024
@@ -27,10 +27,10 @@ _TIMEOUT_S: Final = 10.0
 
 
 class Streams:
-    """The attached connection of one container, served by threads of its own.
+    """The attached connection of one container, served by its own threads.
 
-    Attach before the container is started. `client` must be nobody else's; it is
-    closed with the connection. Raises `WorkspaceError` for a log that is a trap.
+    Attach before the container starts. `client` must not be shared; it is closed with the
+    connection. Raises `WorkspaceError` if the log is not a plain file.
     """
 
     def __init__(
@@ -57,13 +57,14 @@ class Streams:
         self._pump.start()
 
     def send_envelope(self) -> None:
-        """Hand it over without waiting for the guest to read it."""
+        """Send the envelope without waiting until the guest has read it."""
         threading.Thread(target=self._send, name="guest-envelope", daemon=True).start()
 
     def finish(self, last_line: str = "") -> None:
-        """End once the container has: what it said last is in the log, then `last_line`.
+        """Call this once the container has ended: copy its remaining output and `last_line` to the
+        log.
 
-        Blocks for seconds where the engine does not end the stream.
+        Blocks for seconds if the engine does not end the stream.
         """
         self._pump.join(_TIMEOUT_S)
         if last_line:
@@ -71,7 +72,7 @@ class Streams:
         self.close()
 
     def close(self) -> None:
-        """End the connection, and with it the guest's standard input."""
+        """Close the connection and thereby the guest's standard input."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._pump.join()

@@ -1,8 +1,8 @@
-"""bubblewrap around the shell guest of the process tier: a file system, processes, users
-and a network of its own, from the same mount table as the container.
+"""bubblewrap around the shell guest of the process tier: its own file system, processes, users and
+network, from the same mount table as the container.
 
-The programs are this installation's, bound read-only where they lie. Nothing
-else of the host is there: no home, no `/etc` but what programs need to run.
+The programs are those of this installation, mounted read-only at their own paths. Nothing else of
+the host is there: no home, and of `/etc` only what programs need to run.
 """
 
 import os
@@ -18,7 +18,7 @@ from runner.tiers.base import Confinement, LaunchSpec
 from runner.workspace.mounts import Access
 
 GUEST_UID: Final = 10_001
-"""Whom the guest is to itself, whatever its owner's uid on the host."""
+"""The uid and gid inside, whatever the owner's uid on the host."""
 
 _ACCOUNTS: Final = Path(__file__).parent / "etc"
 
@@ -40,7 +40,7 @@ _PROC_READ_ONLY: Final = (
     *("acpi", "asound", "bus", "driver", "dynamic_debug", "fs", "irq", "pressure", "scsi"),
     *("sys", "sysrq-trigger", "tty"),
 )
-"""Files by which the host's root could change the kernel, whatever its namespace."""
+"""Files through which the host's root could change the kernel from any namespace."""
 
 _RUN_BYTES: Final = 16 * 1024 * 1024
 _SHARED_MEMORY_BYTES: Final = 64 * 1024 * 1024
@@ -50,7 +50,7 @@ _HOSTNAME: Final = "oxydra-shell"
 
 
 class Bubblewrap:
-    """The `bwrap` program of this machine. `path` "" stands for none."""
+    """The `bwrap` program of this machine. `path` "" means that there is none."""
 
     def __init__(self, path: str | None = None) -> None:
         self._path = shutil.which("bwrap") or "" if path is None else path
@@ -58,21 +58,21 @@ class Bubblewrap:
 
     @property
     def reason(self) -> str:
-        """Why it cannot be used, with the way to mend it; empty where it works.
+        """Why it cannot be used, with the fix; empty if it works.
 
-        Found out by using it once; later answers are remembered.
+        Tries it once and remembers the answer.
         """
         if self._reason is None:
             self._reason = self._try()
         return self._reason
 
     def command(self, spec: LaunchSpec) -> list[str]:
-        """The whole command line that runs `spec` inside."""
+        """The complete command line that runs `spec` inside."""
         words = [self._path, *_namespaces(), *_system()]
         for bound in spec.mounts:
             kind = "--ro-bind" if bound.mount.access is Access.READ_ONLY else "--bind"
             words += [kind, str(bound.host_path), bound.mount.virtual]
-        words += _programs()  # last, for an installation may lie below a virtual path
+        words += _programs()  # last, because an installation may lie below a virtual path
         words += ["--symlink", "/tmp", "/var/tmp", "--remount-ro", "/"]  # noqa: S108
         words += ["--clearenv"]
         for name, value in spec.environment.items():
@@ -81,7 +81,7 @@ class Bubblewrap:
         return words
 
     def confinement(self, spec: LaunchSpec) -> Confinement:
-        """What must hold inside, for the boundary self-test."""
+        """What the boundary self-test must find inside."""
         words = self.command(spec)
         bound = zip(words, words[1:], words[2:], strict=False)
         return Confinement(
@@ -121,8 +121,8 @@ def _fix(said: str) -> str:
 
 
 def _namespaces() -> list[str]:
-    """The shell daemon itself is process 1: bubblewrap's own would show commands the host's
-    paths in its arguments, and its memory."""
+    """The shell daemon itself is process 1: bubblewrap's own process 1 would show commands the
+    host's paths, in its arguments and its memory."""
     return [
         *("--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent"),
         "--as-pid-1",
@@ -154,8 +154,8 @@ def _system() -> list[str]:
 
 
 def _proc_of_root() -> list[Path]:
-    """Files of the kernel that are for root alone: where the runner is root, its guest would
-    have the right to them."""
+    """Files of the kernel that only root may use. They are hidden because the guest of a runner
+    that is root could use them too."""
     found = []
     for path in sorted(Path("/proc").iterdir()):
         if path.is_symlink() or not path.is_file() or path.name in _PROC_READ_ONLY:
@@ -167,7 +167,7 @@ def _proc_of_root() -> list[Path]:
 
 
 def _programs() -> list[str]:
-    """Python, its packages and ours, where they lie outside `/usr`."""
+    """Python, its packages and ours, as far as they lie outside `/usr`."""
     found = [Path(sys.base_prefix), Path(sys.prefix), *_package_directories()]
     words: list[str] = []
     for path in _without_nested(found):
@@ -176,7 +176,7 @@ def _programs() -> list[str]:
 
 
 def _package_directories() -> list[Path]:
-    """Ours, which lie outside Python's own directories in a source checkout."""
+    """Our packages, which in a source checkout lie outside Python's directories."""
     specs = [find_spec(name) for name in ("wire", "shell_daemon")]
     return [
         Path(place) for spec in specs if spec for place in spec.submodule_search_locations or ()
@@ -192,8 +192,8 @@ def _without_nested(paths: Sequence[Path]) -> list[Path]:
 
 
 def _limits(spec: LaunchSpec) -> list[str]:
-    """Per process and, in this user namespace, for the number of processes; set from
-    inside, because outside they would count what else the owner runs."""
+    """Limits for each process and, within this user namespace, for the number of processes. They
+    are set inside, because outside they would count all processes of the owner."""
     limits = {
         "nproc": spec.limits.processes,
         "data": spec.limits.memory_bytes,

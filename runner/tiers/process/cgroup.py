@@ -1,7 +1,7 @@
-"""Limits that the kernel holds for a guest with all its processes together.
+"""Limits that the kernel enforces for a guest with all its processes together.
 
-Only who may write to the control group file system can set them: root, as a
-rule. Without them the process tier has limits per process only.
+They need write access to the control group file system, so usually root. Without them the process
+tier has only limits for each process.
 """
 
 import contextlib
@@ -24,16 +24,16 @@ _ENTER: Final = (
 
 
 class Cgroup:
-    """The group of one launch; in version 1 of the interface one per controller."""
+    """The control group of one launch; in version 1 of cgroups one for each controller."""
 
     def __init__(self, paths: Sequence[Path]) -> None:
         self._paths = paths
 
     @classmethod
     def create(cls, name: str, limits: Limits, root: Path = ROOT) -> "Cgroup | None":
-        """A new group with these limits; None where they cannot be set here.
+        """A new group with these limits; None if they cannot be set here.
 
-        Groups that a killed runner left empty are removed on the way.
+        Also removes empty groups that a killed runner has left.
         """
         group = cls([parent / f"{_PREFIX}{name}" for parent in _parents(root)])
         if not group._paths:
@@ -51,11 +51,11 @@ class Cgroup:
         return group
 
     def command(self, command: Sequence[str]) -> list[str]:
-        """`command`, put into the group before it begins."""
+        """The command line that enters the group and then runs `command`."""
         return ["/bin/sh", "-c", _ENTER, "sh", *map(str, self._paths), "--", *command]
 
     def remove(self) -> bool:
-        """Remove the group; false where something still runs in it."""
+        """Remove the group. False if something still runs in it."""
         for path in self._paths:
             with contextlib.suppress(OSError):
                 path.rmdir()
@@ -88,7 +88,7 @@ def _settings(root: Path, limits: Limits) -> list[tuple[str, str]]:
 
 
 def _sweep(parent: Path) -> None:
-    """A young empty group may be another launch's that is just about to enter it."""
+    """Remove old empty groups. A new one may belong to a launch that is about to enter it."""
     for left in parent.glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
             if time.time() - left.stat().st_mtime > _YOUNG_S:

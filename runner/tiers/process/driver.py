@@ -1,4 +1,4 @@
-"""The process tier: the agent and the embedder are child processes, the shell is one in
+"""The process tier: the agent and the embedder are child processes, the shell runs in
 bubblewrap."""
 
 import contextlib
@@ -62,8 +62,8 @@ class ProcessDriver(RunningGuests):
                 first = cgroup.command(command)
         log_fd = open_for_append(spec.log_path)
         try:
-            # Not asyncio's: that kills its processes with the event loop, and the embedder
-            # outlives the runner that started it.
+            # asyncio would kill the process with the event loop, but the embedder outlives the
+            # runner that started it.
             process = subprocess.Popen(  # noqa: ASYNC220, S603
                 first,
                 bufsize=0,
@@ -89,7 +89,7 @@ class ProcessDriver(RunningGuests):
         self._guests[spec.launch_id] = RunningGuest(
             pid=process.pid,
             ended=wait_in_thread(partial(_wait_for_child, process, cgroup)),
-            # bubblewrap passes no signal on; its guest ends with its standard input
+            # bubblewrap forwards no signals; its guest ends with its standard input
             terminate=process.stdin.close if confined else terminate,
             kill=partial(_signal_group, process.pid, signal.SIGKILL),
             stuck=_stuck(spec.role, process.pid),
@@ -146,7 +146,7 @@ def _stuck(role: Role, pid: int) -> TierError:
 
 
 def _send(stdin: IO[bytes], envelope: bytes) -> None:
-    with contextlib.suppress(OSError, ValueError):  # the guest has ended, or is being ended
+    with contextlib.suppress(OSError, ValueError):  # the guest has ended or is ending
         while envelope:
             envelope = envelope[stdin.write(envelope) :]
 
@@ -156,7 +156,7 @@ def _wait_for_child(process: "subprocess.Popen[bytes]", cgroup: Cgroup | None) -
     assert process.stdin is not None
     process.stdin.close()
     _end_group(process.pid)
-    for _ in range(_CGROUP_TRIES):  # the kernel ends what was inside bubblewrap a moment later
+    for _ in range(_CGROUP_TRIES):  # what was inside bubblewrap ends a moment later
         if cgroup is None or cgroup.remove():
             break
         time.sleep(_CGROUP_PAUSE_S)
@@ -164,19 +164,19 @@ def _wait_for_child(process: "subprocess.Popen[bytes]", cgroup: Cgroup | None) -
 
 
 def _wait_for_stranger(process: psutil.Process) -> None:
-    """Wait for a process that is not our child; nobody can tell us its exit code."""
+    """Wait for a process that is not our child. Its exit code cannot be known."""
     process.wait()
     _end_group(process.pid)
 
 
 def _end_group(leader: int) -> None:
-    """Kill what the guest has started and left running, and see it gone."""
+    """Kill what the guest has left running, and wait until it is gone."""
     if _signal_group(leader, signal.SIGKILL) and (members := _living_members(leader)):
         psutil.wait_procs(members, _KILL_TIMEOUT_S)
 
 
 def _signal_group(leader: int, number: signal.Signals) -> bool:
-    """Whether there was still a process in the group of `leader`."""
+    """Whether the group of `leader` still had a process."""
     try:
         os.killpg(leader, number)
     except ProcessLookupError:
@@ -202,7 +202,7 @@ def _create_time(pid: int) -> float:
 
 
 def _same_process(handle: Handle) -> psutil.Process | None:
-    """The process of `handle`, unless it is gone or its pid is somebody else's by now."""
+    """The process of `handle`; None if it is gone or another process has its pid."""
     try:
         process = psutil.Process(int(handle.data["pid"]))
         known = float(handle.data["create_time"])
