@@ -1,1 +1,1 @@
-"""What an operator and a user type."""
+"""The command line."""

@@ -1,4 +1,4 @@
-"""The host and the agent of a user that run now, for commands that ask them something."""
+"""Connections of commands to a user's running host and agent."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -15,13 +15,12 @@ from runner.host.control import ControlClient, connect_control
 from runner.workspace.mounts import Role
 
 CHANNEL: Final = "cli"
-"""What conversations and notes record as their origin."""
+"""The channel that conversations and notes record."""
 
 _T = TypeVar("_T")
 
 
 async def host_runs(config: Config, user_id: str) -> bool:
-    """Whether a host serves the user now."""
     control = await connect_control(config, user_id)
     if control is None:
         return False
@@ -30,9 +29,9 @@ async def host_runs(config: Config, user_id: str) -> bool:
 
 
 async def connect_host(config: Config, user_id: str, *, resolution: str) -> ControlClient:
-    """The host that serves the user now. Raises `HostError` where none runs.
+    """Connect to the user's host. Raises `HostError` if none runs.
 
-    Connect anew for each question: a host that was restarted has another token.
+    Connect again for each question: a restarted host has another token.
     """
     control = await connect_control(config, user_id)
     if control is None:
@@ -46,8 +45,10 @@ async def connect_host(config: Config, user_id: str, *, resolution: str) -> Cont
 
 
 async def connect_agent(config: Config, user_id: str, *, resolution: str) -> GatewayClient:
-    """The agent of the user. Raises `WireError` where it does not run: UNAVAILABLE only
-    while waiting for it makes sense."""
+    """Connect to the user's agent.
+
+    Raises `WireError` if it does not run; UNAVAILABLE only if waiting can help.
+    """
     async with await connect_host(config, user_id, resolution=resolution) as control:
         try:
             endpoint, token = await control.gateway()
@@ -73,7 +74,7 @@ async def running_agent(options: Options) -> AsyncIterator[GatewayClient]:
 
 
 def ask_agent(options: Options, question: Callable[[GatewayClient], Awaitable[_T]]) -> _T:
-    """What the running agent answers to `question`, over a connection of its own."""
+    """The running agent's answer to `question`, over its own connection."""
 
     async def answer() -> _T:
         async with running_agent(options) as agent:
@@ -83,7 +84,7 @@ def ask_agent(options: Options, question: Callable[[GatewayClient], Awaitable[_T
 
 
 def ask_host(options: Options, question: Callable[[ControlClient], Awaitable[_T]]) -> _T:
-    """What the running host answers to `question`, in the same way."""
+    """The running host's answer to `question`, over its own connection."""
 
     async def answer() -> _T:
         config, resolution = options.load(), _start(options)

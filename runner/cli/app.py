@@ -1,8 +1,7 @@
-"""The command `runner`: its options, its commands, and how their errors are shown.
+"""The command `runner`: its options, its commands, and how errors are shown.
 
-Exit codes: 0 done, 1 an error (what, why and the fix on standard error), 2 a
-command line that makes no sense, 3 `status` of a host that does not run,
-130 ended by Ctrl-C.
+Exit codes: 0 success, 1 an error (what, why and the fix on standard error), 2 a wrong command line,
+3 `status` of a host that does not run, 130 ended by Ctrl-C.
 """
 
 import asyncio
@@ -23,12 +22,14 @@ from runner.config.user_id import DEFAULT_USER_ID
 from runner.errors import HostError
 from runner.logs import printable
 
-# What a command needs is imported when it runs, so that --version and --help are quick.
+# Each command imports what it needs when it runs, so that --version and --help are fast.
 
 
 def _group(source: str, text: str) -> typer.Typer:
-    """The commands of the `typer.Typer` at `source` ("module:name"), which is imported when
-    one of them is used. `text` is the help for all of them."""
+    """The commands of the `typer.Typer` at `source` ("module:name"), imported at their first use.
+
+    `text` is the help of the group.
+    """
 
     class Group(TyperGroup):
         def list_commands(self, ctx: Any) -> list[str]:
@@ -245,7 +246,7 @@ async def _chat(options: Options, session: str | None) -> int:
 
 
 def main() -> None:
-    """Run the command line and exit; errors are sentences, never tracebacks."""
+    """Run the command line and exit. Errors are sentences, never tracebacks."""
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC's own log would go to the terminal
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # what a terminal cannot show becomes a "?"
@@ -256,7 +257,7 @@ def main() -> None:
     except typer.TyperException as error:
         _complain(f"{error.format_message()}\n  fix: {_help_for(error)}")
         code = getattr(error, "exit_code", 2)
-    except SystemExit:  # how typer and rich end where the reader has gone, as of `| head`
+    except SystemExit:  # typer and rich, when the reader of `| head` is gone
         from runner.cli.output import discard
 
         discard(sys.stdout)
@@ -272,7 +273,7 @@ def main() -> None:
 
 
 def _words() -> list[str]:
-    """What was typed. Raises `typer.BadParameter` for bytes that no text can hold."""
+    """The words of the command line. Raises `typer.BadParameter` for bytes that are not UTF-8."""
     for word in sys.argv[1:]:
         try:
             word.encode()

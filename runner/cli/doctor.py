@@ -1,4 +1,4 @@
-"""`runner doctor`: what was found, on a terminal or for programs."""
+"""`runner doctor`: the findings, on a terminal or as JSON."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -21,10 +21,10 @@ _PROBLEM: Final = 1
 
 
 def show_examination(options: Options, *, json: bool) -> int:
-    """Print every check's finding; 0 where nothing keeps a start from working, else 1.
+    """Print the finding of every check. Returns 0 if a start can work, else 1.
 
-    The JSON object has `ok` and `findings`, a list of `name`, `state` (`ok`,
-    `warning` or `problem`), `what` and `fix`.
+    The JSON object has `ok` and `findings`, a list of `name`, `state` (`ok`, `warning` or
+    `problem`), `what` and `fix`.
     """
     fallback = Config(tier="process") if options.insecure else None
     findings = examine(options.load, options.user_id, fallback=fallback)
@@ -36,11 +36,10 @@ def show_examination(options: Options, *, json: bool) -> int:
 
 
 async def show_boundary(options: Options, *, json: bool) -> int:
-    """Let the running host probe the boundary anew; 0 where it holds, else 1.
+    """Let the running host repeat the boundary self-test. Returns 0 if the boundary holds, else 1.
 
-    The JSON object has `ok`, `findings` (what kept the test from running) and
-    `boundary`: `passed`, `checked_at` and `checks`, a list of `name`, `passed`
-    and `details`; null where it did not run.
+    The JSON object has `ok`, `findings` (what kept the test from running) and `boundary`: `passed`,
+    `checked_at` and `checks`, a list of `name`, `passed` and `details`; null if it did not run.
     """
     findings: list[Finding] = []
     report: control_pb2.BoundaryReport | None = None

@@ -1,4 +1,4 @@
-"""Which session or note a person means who types only how its id begins."""
+"""Finding the session or note whose id, or its beginning, was typed."""
 
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
@@ -20,17 +20,17 @@ _T = TypeVar("_T")
 
 
 def short_id(note_id: str) -> str:
-    """The beginning of an id that tables show: nearly always unique, and refused where not."""
+    """The beginning of an id, as tables show it. Nearly always unique; refused if it is not."""
     return one_line(note_id[:_SHORT_CHARS] if note_id.startswith("note-") else note_id)
 
 
 async def find_session(
     agent: GatewayClient, given: str, *, listed_max: int = SESSIONS_LISTED_MAX
 ) -> str:
-    """The id of the session that `given` is or begins; `session-` in front may be left out.
+    """The id of the session that `given` names in full or by its beginning.
 
-    With `listed_max` sessions and more, only a whole id is known to be unique.
-    Raises `WireError` where `given` begins none or several.
+    `session-` may be left out. If there are `listed_max` sessions or more, only a whole id works.
+    Raises `WireError` if no session matches, or several do.
     """
     listed = await agent.list_sessions(listed_max, include_archived=True)
     ids = [session.session_id for session in listed]
@@ -43,10 +43,10 @@ async def find_session(
 async def find_note(
     agent: GatewayClient, given: str, *, listed_max: int = NOTES_LISTED_MAX
 ) -> gateway_pb2.Note:
-    """The note whose id `given` is or begins; `note-` in front may be left out.
+    """The note, also a superseded one, whose id `given` names in full or by its beginning.
 
-    Superseded notes count, too. In a memory of more than `listed_max` notes only whole ids
-    are found. Raises `WireError` where `given` begins none or several.
+    `note-` may be left out. If there are more than `listed_max` notes, only a whole id works.
+    Raises `WireError` if no note matches, or several do.
     """
     try:
         return await agent.get_note(given)
@@ -83,7 +83,7 @@ def _only(
         raise WireError(
             Code.NOT_FOUND,
             f"{noun} not found: {given}",
-            details="no id begins so",
+            details="no id begins like this",
             resolution=list_command,
         )
     described = [describe(each) for each in found[:_NAMED_MAX]]

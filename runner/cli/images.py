@@ -1,4 +1,4 @@
-"""`runner images`: build, save, load and list what the container tiers run."""
+"""`runner images`: build, save, load and list the images of the container tiers."""
 
 import os
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ from runner.tiers.container.engine import Engine
 images = typer.Typer()
 
 _PATIENCE_S: Final = 600
-"""Writing and dropping layers takes long on a slow disk."""
+"""Writing and removing layers takes long on a slow disk."""
 
 Roles = Annotated[
     list[ImageRole] | None,
@@ -112,7 +112,7 @@ def _megabytes(size: int) -> str:
 
 @contextmanager
 def _engine(context: typer.Context) -> Iterator[tuple[docker.APIClient, str]]:
-    """The engine of the configuration, and the prefix of image names."""
+    """The configured engine, and the prefix of image names."""
     options: Options = context.obj
     section = options.load().container
     with Engine(section.engine).client() as client:
@@ -121,7 +121,7 @@ def _engine(context: typer.Context) -> Iterator[tuple[docker.APIClient, str]]:
 
 
 class _Shown(Progress):
-    """A line per image on a terminal; elsewhere one line per step."""
+    """One line for each image on a terminal; elsewhere one line for each step."""
 
     def __init__(self) -> None:
         self._console = Console(stderr=True, highlight=False)

@@ -1,4 +1,4 @@
-"""start, stop and restart: a host in this terminal, a host in the background, its end."""
+"""Starting, stopping and restarting a host, in this terminal or in the background."""
 
 import asyncio
 import contextlib
@@ -31,7 +31,7 @@ _STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 async def run_in_foreground(options: Options, config: Config) -> int:
-    """Host until Ctrl-C, a signal or `runner stop`; the exit code."""
+    """Run the host until Ctrl-C, a signal or `runner stop`. Returns the exit code."""
 
     async def ready(host: Host) -> None:
         show_summary(host, options)
@@ -41,7 +41,7 @@ async def run_in_foreground(options: Options, config: Config) -> int:
 
 
 def run_detached(options: Options, notify_fd: int) -> int:
-    """Host in the background: tell `notify_fd` when it is ready or why it is not."""
+    """Run the host in the background. Tells `notify_fd` when it is ready, or why it is not."""
     with os.fdopen(notify_fd, "w", encoding="utf-8") as pipe:
 
         async def ready(host: Host) -> None:
@@ -61,7 +61,7 @@ def run_detached(options: Options, notify_fd: int) -> int:
 
 
 def start_detached(options: Options) -> None:
-    """Start a host in the background; returns when its agent answers.
+    """Start a host in the background; return when its agent answers.
 
     Raises the `WireError` that kept it from starting.
     """
@@ -102,7 +102,7 @@ def start_detached(options: Options) -> None:
 
 
 async def stop(options: Options) -> None:
-    """End the host; where none runs, what a killed one left. Idempotent."""
+    """Stop the host; if none runs, remove what a killed one left. Idempotent."""
     config = options.load()
     control = await connect_control(config, options.user_id)
     if control is not None:
@@ -142,14 +142,14 @@ async def _host(options: Options, config: Config, ready: Callable[[Host], Awaita
 
 
 def _exit_code(received: list[int]) -> int:
-    """130 for Ctrl-C, as shells expect; a service manager's SIGTERM is an ordinary end."""
+    """130 for Ctrl-C, as shells expect; 0 for a service manager's SIGTERM."""
     return 130 if received[:1] == [signal.SIGINT] else 0
 
 
 @contextmanager
 def _signals_stop(host: Host) -> Iterator[list[int]]:
-    """The first signal begins the end; yields those received. Later ones change nothing,
-    for the end takes seconds at most."""
+    """The first signal stops the host; yields all that were received. Later ones are ignored,
+    because stopping takes only seconds."""
     loop = asyncio.get_running_loop()
     received: list[int] = []
 
@@ -168,7 +168,7 @@ def _signals_stop(host: Host) -> Iterator[list[int]]:
 
 
 def _show_warnings() -> None:
-    """What happens to guests while the host runs in a terminal is worth a line there."""
+    """Show warnings about guests in the terminal while the host runs there."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setLevel(logging.WARNING)
     handler.setFormatter(logging.Formatter("%(asctime)s %(message)s", "%H:%M:%S"))
@@ -176,7 +176,7 @@ def _show_warnings() -> None:
 
 
 def _output_to(runtime: Runtime) -> None:
-    """Let whatever is still printed go to the host's log."""
+    """Send all further output to the host's log."""
     with contextlib.suppress(OSError):
         fd = os.open(runtime.log, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW)
         os.dup2(fd, 1)

@@ -29,8 +29,10 @@ _UNITS: Final = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 def show_log(
     options: Options, role: str, count: int, *, since: str, follow: bool, as_json: bool
 ) -> None:
-    """Print the last `count` lines of a log that are not older than `since`, then, with
-    `follow`, all that come."""
+    """Print the last `count` lines of a log that are not older than `since`.
+
+    With `follow`, also print every later line.
+    """
     path = _path(options.load(), options.user_id, role)
     show = _as_json if as_json else readable
     lines, offset = tail_of(path, count)
@@ -44,7 +46,7 @@ def show_log(
         if follow:
             for line in follow_log(path, offset):
                 typer.echo(show(line))
-    except BrokenPipeError:  # `| head` has seen enough
+    except BrokenPipeError:  # the reader of `| head` is gone
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -70,7 +72,8 @@ def _moment(text: str) -> datetime:
 
 
 def _not_older(lines: list[str], moment: datetime) -> list[str]:
-    """From the first line that is new enough on: lines without a time belong to the one before."""
+    """The lines from the first one that is new enough. Lines without a time belong to the one
+    before."""
     for index, line in enumerate(lines):
         try:
             if datetime.fromisoformat(json.loads(line)["time"]) >= moment:
@@ -81,7 +84,7 @@ def _not_older(lines: list[str], moment: datetime) -> list[str]:
 
 
 def _as_json(line: str) -> str:
-    """A line of a log as one JSON object, even where a library printed plain text."""
+    """A line of a log as a JSON object, also if a library printed plain text."""
     try:
         if isinstance(json.loads(line), dict):
             return line

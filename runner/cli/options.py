@@ -1,4 +1,4 @@
-"""What stands before the command, and the settings that follow from it."""
+"""The options before the command, and the settings that follow from them."""
 
 import os
 import re
@@ -35,7 +35,7 @@ Yes = Annotated[bool, typer.Option("--yes", help="Do not ask.")]
 
 
 def options_first(words: Sequence[str]) -> list[str]:
-    """A command line with the global options in front, wherever they stood."""
+    """The command line with the global options moved to the front."""
     front: list[str] = []
     rest: list[str] = []
     left = iter(words)
@@ -53,8 +53,11 @@ def options_first(words: Sequence[str]) -> list[str]:
 
 
 def for_the_same(text: str, words: Sequence[str]) -> str:
-    """`text` with its commands for the user and the settings that the command line `words`,
-    options in front, names: `runner stop` must not stop somebody else's agent."""
+    """`text`, with the user and settings of the command line `words` added to its commands.
+
+    `words` must have its options in front. Otherwise `runner stop` in a message could stop somebody
+    else's agent.
+    """
     whose: list[str] = []
     left = iter(words)
     for word in left:
@@ -79,15 +82,17 @@ class Options:
     log_level: str | None = None
 
     def load(self) -> "Config":
-        """The settings for a command that looks at a host or ends it, in whatever tier."""
+        """The settings for a command that inspects or stops a host, in any tier."""
         from runner.config.loading import load_config
 
         check_user_id(self.user_id)
         return load_config(self.config_file, overrides=self._overrides())
 
     def load_for_hosting(self) -> "Config":
-        """The settings for a command that runs guests; refuses a tier that was not asked
-        for by name or that is not there."""
+        """The settings for a command that runs guests.
+
+        Raises `ConfigError` for a tier that was not asked for by name or does not exist.
+        """
         from runner.tiers.drivers import driver_for
 
         config = self.load()
@@ -103,11 +108,11 @@ class Options:
         return config
 
     def command(self, *words: str, insecure: bool = False) -> str:
-        """The command line that does `words` for the same user and settings."""
+        """The command line that runs `words` for the same user and settings."""
         return shlex.join(["runner", *self._words(insecure=insecure), *words])
 
     def child(self, *words: str) -> list[str]:
-        """This program again, in a process of its own."""
+        """The command line that runs this program again, in another process."""
         words = (*self._words(insecure=self.insecure), *words)
         if self.tier is not None:
             words = ("--tier", self.tier, *words)
@@ -135,6 +140,6 @@ class Options:
 
 
 def warn_unconfined(config: "Config") -> None:
-    """One line on standard error, so that nobody runs unconfined without having read it."""
+    """Print a line on standard error, so that nobody runs unconfined without knowing."""
     if config.tier == "process":
         print(UNCONFINED, file=sys.stderr)  # noqa: T201

@@ -1,4 +1,4 @@
-"""Text on its way to a terminal: made harmless, cut to width, put into lines; and questions."""
+"""Text for terminals: neutralised, cut to width, in lines and tables; JSON; and questions."""
 
 import json
 import os
@@ -21,15 +21,15 @@ _VISIBLE = {
     **dict.fromkeys(range(0x80, 0xA0), 0xFFFD),
     **dict.fromkeys(_BIDI_OVERRIDES, 0xFFFD),
     **dict.fromkeys(range(0xD800, 0xE000), 0xFFFD),
-    **{code: code - 0xE0000 for code in range(0xE0020, 0xE007F)},  # letters nobody sees
+    **{code: code - 0xE0000 for code in range(0xE0020, 0xE007F)},  # invisible letters
 }
 _PIPE_CELLS: Final = 2_000
 
 
 def plain_console(**settings: Any) -> Console:
-    """A console that takes text as it is: `[red]` and `:smile:` in it mean nothing.
+    """A console that prints text as it is: `[red]` and `:smile:` have no meaning.
 
-    Where no terminal gives a width, each row of a table is one line, as `grep` wants it.
+    Without a terminal each row of a table is one line, as `grep` needs it.
     """
     console = Console(highlight=False, markup=False, emoji=False, **settings)
     if not (console.is_terminal or "width" in settings or os.environ.get("COLUMNS")):
@@ -38,14 +38,14 @@ def plain_console(**settings: Any) -> Console:
 
 
 def without_padding(console: Console, table: RenderableType) -> str:
-    """`table` as `console` would print it, without the blanks that fill its last column."""
+    """`table` as `console` would print it, without the blanks at the ends of lines."""
     with console.capture() as captured:
         console.print(table)
     return "\n".join(row.rstrip() for row in captured.get().splitlines())
 
 
 def print_table(table: RenderableType) -> None:
-    """A table on standard output."""
+    """Print a table on standard output."""
     console = plain_console()
     if console.is_terminal:
         console.print(table)
@@ -54,20 +54,20 @@ def print_table(table: RenderableType) -> None:
 
 
 def json_line(value: object) -> str:
-    """`value` as JSON for programs, on one line; what a terminal would obey is escaped."""
+    """`value` as JSON on one line, with control characters escaped."""
     text = json.dumps(value, ensure_ascii=False)
     return "".join(_escaped(c) if ord(c) in _VISIBLE else c for c in text)
 
 
 def print_json(value: object) -> None:
-    """What `--json` writes: `json_line` on standard output."""
+    """Print `value` as `json_line` writes it."""
     typer.echo(json_line(value))
 
 
 def discard(stream: TextIO) -> None:
-    """Let what is still buffered for a reader that has gone, and all that follows, go nowhere.
+    """Discard what is still buffered for a reader that is gone, and everything after it.
 
-    Otherwise the interpreter would complain about it when it ends.
+    Otherwise the interpreter would complain when it ends.
     """
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, stream.fileno())
@@ -75,27 +75,27 @@ def discard(stream: TextIO) -> None:
 
 
 def neutralise(text: str) -> str:
-    """`text` with nothing left in it that a terminal would obey.
+    """`text` without anything that a terminal would obey.
 
-    Control characters other than newline and tab, the characters that reorder
-    text, and lone surrogates each become one visible character, and invisible "tag"
-    letters, which a model can read, the letters they stand for; a CRLF becomes a newline.
+    Control characters other than newline and tab, characters that reorder text, and lone surrogates
+    become visible. Invisible "tag" letters, which a model can read, become the letters they stand
+    for. A CRLF becomes a newline.
     """
     return text.replace("\r\n", "\n").translate(_VISIBLE)
 
 
 def _escaped(char: str) -> str:
-    """As JSON writes it; DEL, too, which it need not."""
+    """The character as JSON escapes it, also DEL."""
     return json.dumps(char)[1:-1] if ord(char) > 0xFF else f"\\u{ord(char):04x}"
 
 
 def one_line(text: str) -> str:
-    """`text` on a single line, harmless, with each run of white space as one space."""
+    """`text` on a single line, neutralised, with each run of white space as one space."""
     return neutralise(" ".join(text.split()))
 
 
 def clip(text: str, width: int) -> str:
-    """`text` cut to `width` terminal cells; an ellipsis marks the cut."""
+    """`text` cut to `width` terminal cells, with an ellipsis at the cut."""
     if cell_len(text) <= width:
         return text
     return set_cell_size(text, max(width - 1, 0)).rstrip() + "…"
@@ -108,13 +108,13 @@ def tool_line(finished: gateway_pb2.ToolCallFinished, width: int) -> str:
 
 
 def failure_lines(brief: str, resolution: str) -> str:
-    """What went wrong and, where there is one, the fix: one line or two."""
+    """What went wrong and, on a second line if there is one, the fix."""
     lines = f"✗ {one_line(brief)}"
     return f"{lines}\n  fix: {one_line(resolution)}" if resolution else lines
 
 
 def session_table(sessions: Sequence[gateway_pb2.Session], current: str = "") -> Table:
-    """Sessions, newest first as they come; where there is a `current` one, `*` marks it."""
+    """Sessions in the given order. `*` marks the `current` one."""
     mark = [""] if current else []
     table = table_of(*mark, "session", "title", "turns", "last used", "")
     for session in sessions:
@@ -130,7 +130,7 @@ def session_table(sessions: Sequence[gateway_pb2.Session], current: str = "") ->
 
 
 def table_of(*headings: str) -> Table:
-    """A table without lines, whose long cells are folded."""
+    """A table without lines. Long cells are folded."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in headings:
         table.add_column(heading, no_wrap=heading == "session", overflow="fold")
@@ -138,7 +138,7 @@ def table_of(*headings: str) -> Table:
 
 
 def fact_table(facts: Mapping[str, str]) -> Table:
-    """Names and what is to be said of each, one a row, harmless."""
+    """A table of names and values, neutralised."""
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(no_wrap=True, style="bold")
     table.add_column(overflow="fold")
@@ -168,7 +168,7 @@ def status_table(
 
 
 def model_name(hello: gateway_pb2.HelloReply) -> str:
-    """`provider model`, or just `offline` where no provider is configured."""
+    """`provider model`, or just `offline` if no provider is configured."""
     return one_line(" ".join(dict.fromkeys((hello.provider, hello.model))))
 
 
@@ -178,11 +178,16 @@ def to_the_second(timestamp: str) -> str:
 
 
 def confirm(question: str, *, what: str, command: str) -> None:
-    """Return only where a person on the terminal says yes.
+    """Ask on the terminal; return only if the answer is yes.
 
-    `what` is what would be done ("forget these notes"), `command` does it without
-    asking. Raises `WireError`: FAILED_PRECONDITION without a terminal, CANCELLED for a no,
-    for Ctrl-C and where the input ends.
+    Args:
+        question: What is asked.
+        what: What would be done, such as "forget these notes".
+        command: The command that does it without asking.
+
+    Raises:
+        WireError: FAILED_PRECONDITION without a terminal; CANCELLED for no, for Ctrl-C and at the
+            end of the input.
     """
     if not sys.stdin.isatty():
         raise WireError(

@@ -1,4 +1,4 @@
-"""`runner sessions`: the conversations of a user, as a whole."""
+"""`runner sessions`: list, show, rename, archive and forget conversations."""
 
 from typing import Annotated
 
@@ -72,7 +72,7 @@ def show(
     console = plain_console()
     print_table(session_table([history.session]))
     for event, receipts in by_event(history):
-        if event.text.strip():  # else a model's step that only calls tools: their results follow
+        if event.text.strip():  # empty if the model only calls tools; their results follow
             said = Text(f"\n{event.role}  {to_the_second(event.created_at)}\n", style="bold")
             text = ModelText().marked(neutralise(event.text))
             console.print(said.append(text, style="not bold"), soft_wrap=True)

@@ -12,7 +12,7 @@ from wire.v1 import control_pb2, gateway_pb2
 
 _NOTE_TEXT: Final = "note_id? text tags version created_at updated_at source? type? key? origin?"
 HIT: Final = f"{_NOTE_TEXT} score matched_by?"
-"""What a search has found; `note_id` is null for what was said in a conversation."""
+"""A search result; `note_id` is null for a passage of a conversation."""
 SIMILAR: Final = "note_id text score"
 
 _SHAPES: Final[Mapping[type[Message], str]] = {
@@ -38,12 +38,12 @@ _SHAPES: Final[Mapping[type[Message], str]] = {
     control_pb2.BoundaryReport: "passed checked_at checks",
     control_pb2.BoundaryCheck: "name passed details",
 }
-"""The keys of each message in their order; `?` marks those that are null where they are empty,
-`=` stands before the name of the field where the key has another one."""
+"""The keys of each message, in order. `?` marks keys that are null if empty; `key=field` is for a
+field with another name."""
 
 
 def as_json(message: Message, shape: str = "") -> dict[str, Any]:
-    """`message` as JSON, in `shape` or in the one that its type has."""
+    """`message` as JSON, in `shape` or in the shape of its type."""
     if isinstance(message, gateway_pb2.MemoryStatisticsReply):
         return _statistics(message)
     values: dict[str, Any] = {}
@@ -63,7 +63,7 @@ def as_json(message: Message, shape: str = "") -> dict[str, Any]:
 
 
 def _superseded(note: gateway_pb2.Note) -> dict[str, Any] | None:
-    """Null for a note that counts."""
+    """Null unless the note is superseded."""
     if not note.superseded:
         return None
     return {

@@ -1,4 +1,4 @@
-"""`runner status` and the words that greet a start."""
+"""`runner status`, and the summary that a start prints."""
 
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -22,15 +22,14 @@ _COLOURS = {"ready": "green", "starting": "yellow", "disabled": "dim"}
 
 
 async def show_status(options: Options, *, json: bool) -> int:
-    """Print how the host and its guests are now; 0 where one runs, 3 where none does.
+    """Print the state of the host and its guests. Returns 0 if a host runs, 3 if none does.
 
-    The JSON object has `running`, `user` and `workspace`, and where a host runs
-    also `tier`, `pid`, `started_at`, `version`, `provider`, `notices` and
-    `guests`, a list of `role`, `state`, `pid`, `restarts`, `reason`, `since`,
-    `details` and `resident_bytes`; `boundary` is null without a shell guest, else
-    `passed`, `checked_at` and `checks`, a list of `name`, `passed` and `details`;
-    `memory` is null where the agent does not answer at once, else what
-    `runner memory stats --json` prints.
+    The JSON object has `running`, `user` and `workspace`. If a host runs, it also has `tier`,
+    `pid`, `started_at`, `version`, `provider`, `notices` and `guests`, a list of `role`, `state`,
+    `pid`, `restarts`, `reason`, `since`, `details` and `resident_bytes`. `boundary` is null without
+    a shell guest, else `passed`, `checked_at` and `checks`, a list of `name`, `passed` and
+    `details`. `memory` is null if the agent does not answer at once, else what `runner memory stats
+    --json` prints.
     """
     config = options.load()
     control = await connect_control(config, options.user_id)
@@ -52,7 +51,7 @@ async def show_status(options: Options, *, json: bool) -> int:
 
 
 def show_summary(host: Host, options: Options) -> None:
-    """A few lines about a host that has just become ready in this terminal."""
+    """Print a few lines about a host that has just started in this terminal."""
     lines = [
         f"Oxydra {version('oxydra')} is ready ({host.tier} tier)",
         f"  user       {host.user_id}",

@@ -1,6 +1,6 @@
-"""Several users of one host machine: who there is, starting and stopping all of them.
+"""Several users of one machine: listing them, and starting and stopping all of their hosts.
 
-Every user has a runner process of its own, so one that fails takes nobody along.
+Every user has a separate runner process, so a failure affects one user only.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ _LOOK_S: Final = 2.0
 
 @dataclass(frozen=True)
 class User:
-    """One user as `runner users` shows it: known by a workspace, by the configuration or both."""
+    """One user in `runner users`, known from a workspace, the configuration or both."""
 
     user_id: str
     workspace: str
@@ -36,7 +36,7 @@ class User:
 
 
 def known_users(config: Config) -> list[str]:
-    """Everybody who has a workspace or a section in the configuration."""
+    """All users with a workspace or a section in the configuration."""
     names = set(config.users)
     if config.workspace_root.is_dir():
         names |= {
@@ -48,7 +48,7 @@ def known_users(config: Config) -> list[str]:
 
 
 def show_users(options: Options, *, as_json: bool) -> None:
-    """Print all users, and whose host runs."""
+    """Print all users, and which of their hosts run."""
     config = options.load()
     found = [_look(config, user_id) for user_id in known_users(config)]
     if as_json:
@@ -65,10 +65,10 @@ def show_users(options: Options, *, as_json: bool) -> None:
 
 
 async def start_all(options: Options, *, detach: bool) -> int:
-    """Start the host of every user; without `detach` stay, start again what is killed, and
-    stop all on a signal. Users whose start fails are reported and the others go on.
+    """Start the hosts of all users. A failed start is reported, and the others go on.
 
-    Returns 0, or 1 where a user could not be started.
+    Without `detach`, stay, restart hosts that were killed, and stop all on a signal. Returns 1 if a
+    user could not be started, else 0.
     """
     config = options.load_for_hosting()
     users = known_users(config)
@@ -89,7 +89,7 @@ async def start_all(options: Options, *, detach: bool) -> int:
 
 
 async def stop_all(options: Options) -> None:
-    """Stop the host of every user. Idempotent."""
+    """Stop the hosts of all users. Idempotent."""
     for user_id in known_users(options.load()):
         typer.echo(f"{user_id}: ", nl=False)
         await stop(replace(options, user_id=user_id))
@@ -109,8 +109,10 @@ async def _start(config: Config, options: Options, user_id: str) -> bool:
 
 
 async def _stay(config: Config, options: Options, users: Sequence[str]) -> None:
-    """Until a signal comes or everybody was stopped. A host that was killed leaves its
-    control token behind, one that was stopped does not."""
+    """Wait for a signal, or until all hosts were stopped.
+
+    A host that was killed leaves its control token behind; one that was stopped does not.
+    """
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):

@@ -98,7 +98,7 @@ async def write_export(
         return seal.check()
     except NotWhole as error:
         raise HostError(
-            Code.DATA_LOSS, "the export is not whole", details=str(error), resolution="try again"
+            Code.DATA_LOSS, "the export is incomplete", details=str(error), resolution="try again"
         ) from None
 
 

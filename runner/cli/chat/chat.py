@@ -36,11 +36,11 @@ async def talk(
     stderr: TextIO,
     reconnect_within_s: float = RECONNECT_WITHIN_S,
 ) -> int:
-    """Converse until the input ends or the user leaves; the exit code.
+    """Converse until the input ends or the user leaves. Returns the exit code.
 
-    0: every turn completed. 1: a turn or a command failed, or the agent did not
-    come back. A reader that closes our output early (`| head`) ends the chat
-    quietly. Raises `WireError` where there is no agent to begin with.
+    0: every turn completed. 1: a turn or a command failed, or the agent did not come back. If the
+    reader of the output is gone (`| head`), the chat ends quietly. Raises `WireError` if there is
+    no agent at the start.
     """
     on_a_terminal = stdin.isatty() and stdout.isatty()
     screen = (
@@ -88,10 +88,10 @@ async def chat(
     stdout: TextIO | None = None,
     stderr: TextIO | None = None,
 ) -> int:
-    """Chat until the input ends or the user leaves; the exit code.
+    """Chat until the input ends or the user leaves. Returns the exit code.
 
-    0: every turn completed. 1: a turn or a command failed. 128 plus its number:
-    a signal ended the chat. Raises `WireError` where there is no agent to talk to.
+    0: every turn completed. 1: a turn or a command failed. 128 plus its number: a signal ended the
+    chat. Raises `WireError` if no agent can be reached.
     """
     stdin, stdout, stderr = stdin or sys.stdin, stdout or sys.stdout, stderr or sys.stderr
     if stdin is None or stdout is None or stderr is None:
@@ -123,7 +123,7 @@ async def chat(
 
 
 async def _ensure_host(config: Config, user_id: str, stack: AsyncExitStack, stderr: TextIO) -> None:
-    """Use the host that runs, or start one that lives as long as `stack`."""
+    """Use the running host, or start one that lives as long as `stack`."""
     if await host_runs(config, user_id):
         return
     say(stderr, f"starting the agent of user {user_id} ...")
@@ -140,9 +140,9 @@ async def _ensure_host(config: Config, user_id: str, stack: AsyncExitStack, stde
 
 @contextmanager
 def _ended_by_signal() -> Iterator[list[int]]:
-    """Let SIGTERM and SIGHUP end this task in order; yields which one did, if any.
+    """Let SIGTERM and SIGHUP cancel this task; yields the number of the signal, if one came.
 
-    SIGINT belongs to the terminal's prompt and, elsewhere, to `asyncio.run`.
+    SIGINT belongs to the terminal's prompt or, elsewhere, to `asyncio.run`.
     """
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
     assert task is not None

@@ -1,4 +1,4 @@
-"""The commands of the chat: `/new`, `/sessions` and the others, typed or piped."""
+"""The commands of the chat, such as `/new` and `/sessions`, typed or piped."""
 
 import difflib
 import re
@@ -15,7 +15,7 @@ from runner.cli.memory.output import note_rows
 from runner.cli.output import one_line, session_table, status_table
 
 HostStatus = Callable[[], Awaitable[control_pb2.StatusReply]]
-"""What the host says of itself and its guests."""
+"""Returns the state of the host and its guests."""
 
 _LISTED_SESSIONS = 50
 _FOUND_NOTES = 10
@@ -30,7 +30,7 @@ class _Command:
 
 
 class SlashCommands:
-    """Runs one command line. `/cancel` and `/quit` belong to whoever reads the input."""
+    """Runs one command line. The reader of the input handles `/cancel` and `/quit`."""
 
     def __init__(self, conversation: Conversation, screen: Screen, host_status: HostStatus) -> None:
         self._conversation = conversation
@@ -49,16 +49,16 @@ class SlashCommands:
 
     @property
     def names(self) -> list[str]:
-        """Every command as it is typed, for completion."""
+        """Every command as typed, for completion."""
         return [f"/{name}" for name in self._commands]
 
     @staticmethod
     def recognises(line: str) -> bool:
-        """Whether `line` is a command: a path such as `/shared/a.txt` is not."""
+        """Whether `line` is a command. A path such as `/shared/a.txt` is not."""
         return _COMMAND.fullmatch(line) is not None
 
     async def run(self, line: str) -> None:
-        """Run a line that `recognises` accepts. Raises `WireError` for what failed."""
+        """Run a line that `recognises` accepts. Raises `WireError` if it fails."""
         matched = _COMMAND.fullmatch(line)
         assert matched is not None
         name, argument = matched[1].lower(), (matched[2] or "").strip()

@@ -1,4 +1,4 @@
-"""One conversation with the agent: sessions, turns, approvals, and what to say when it breaks."""
+"""One conversation with the agent: sessions, turns, approvals, and lost connections."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -14,8 +14,7 @@ from runner.cli.output import clip, failure_lines, one_line, tool_line
 from runner.client.gateway import GatewayClient, GatewayLost, new_turn_id
 
 Connect = Callable[[], Awaitable[GatewayClient]]
-"""Opens a client for the launch that runs now; raises `WireError`, UNAVAILABLE
-while there is none."""
+"""Connects to the current launch. Raises `WireError`, UNAVAILABLE while there is none."""
 
 RECONNECT_WITHIN_S = 60.0
 _RECONNECT_EVERY_S = 0.25
@@ -30,15 +29,15 @@ _SHOWN_EVENT_CHARS = 300
 
 
 class AgentGoneError(WireError):
-    """The agent did not come back: the conversation is over."""
+    """The agent did not come back, so the conversation is over."""
 
 
 class Conversation:
-    """What a surface does with the gateway, whatever it looks like.
+    """What every surface does with the gateway.
 
-    Turns run one at a time; `cancel` may be called while one does. A new
-    session is opened by its first turn, so that looking around leaves none.
-    An agent that went away is waited for `reconnect_within_s` seconds.
+    Turns run one at a time; `cancel` may be called while one runs. The first turn opens a new
+    session, so that only looking around creates none. If the agent is gone, the conversation waits
+    `reconnect_within_s` seconds for it.
     """
 
     def __init__(
@@ -62,12 +61,12 @@ class Conversation:
 
     @property
     def client(self) -> GatewayClient:
-        """The current connection; there is one while the conversation is entered."""
+        """The current connection. There is one while the conversation is entered."""
         assert self._client is not None
         return self._client
 
     async def open(self) -> None:
-        """Connect to the agent, waiting for one that is just being restarted."""
+        """Connect to the agent, and wait for one that is restarting."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._reconnect_within_s
         while True:
@@ -82,26 +81,26 @@ class Conversation:
         self._client = client
 
     async def close(self) -> None:
-        """Leave the gateway. Idempotent."""
+        """Close the connection. Idempotent."""
         client, self._client = self._client, None
         if client is not None:
             await client.close()
 
     async def new_session(self, title: str) -> gateway_pb2.Session:
-        """Open a session and make it the current one."""
+        """Create a session and make it the current one."""
         session = await self.client.create_session(title=title)
         self.session_id = session.session_id
         return session
 
     async def resume_or_create(self, session_id: str) -> None:
-        """Make `session_id` the current session and show how it ended, if there is something."""
+        """Make `session_id` the current session, and show its end if it has one."""
         session = await self.client.create_session(session_id=session_id)
         self.session_id = session.session_id
         if session.turns:
             await self.switch(session_id)
 
     async def switch(self, session_id: str) -> None:
-        """Go on in an existing session; raises NOT_FOUND where there is none."""
+        """Continue an existing session. Raises NOT_FOUND."""
         history = await self.client.get_session(session_id, _SHOWN_EVENTS)
         self.session_id = history.session.session_id
         for event, receipts in by_event(history):
@@ -110,9 +109,9 @@ class Conversation:
                 await self._screen.status(receipt_line(receipt))
 
     async def ensure_connected(self) -> None:
-        """Reconnect where the launch behind the connection is gone.
+        """Reconnect if the launch behind the connection is gone.
 
-        Raises `AgentGoneError` where none comes back within a minute.
+        Raises `AgentGoneError` if none comes back in time.
         """
         try:
             await self.client.refresh_hello()
@@ -120,9 +119,9 @@ class Conversation:
             await self._reconnect()
 
     async def turn(self, text: str) -> bool:
-        """Run one turn and show it; false where it failed, broke off or was cancelled.
+        """Run one turn and show it. False if it failed, broke off or was cancelled.
 
-        Raises `AgentGoneError` where no agent comes back.
+        Raises `AgentGoneError` if the agent does not come back.
         """
         await self.ensure_connected()
         try:
@@ -145,7 +144,7 @@ class Conversation:
         return False
 
     async def cancel(self) -> bool:
-        """Ask for the end of the running turn; false where none runs."""
+        """Cancel the running turn. False if none runs."""
         return bool(self._turn_id) and await self.client.cancel_turn(self._turn_id)
 
     async def _run(self, text: str) -> bool:
@@ -195,7 +194,7 @@ class Conversation:
             await self._screen.status(ModelText().marked(text))
 
     async def _show_stored_receipts(self) -> None:
-        """What the store knows of the turn that has just ended without an outcome."""
+        """Show what the store knows of the last turn, which ended without an outcome."""
         try:
             history = await self.client.get_session(self.session_id, _SHOWN_EVENTS)
         except WireError:

@@ -1,4 +1,4 @@
-"""The chat without a terminal: turns from a pipe or a file, a transcript out."""
+"""The chat without a terminal: reads turns from a pipe or a file, writes a transcript."""
 
 import asyncio
 import codecs
@@ -19,10 +19,10 @@ _TOO_LONG = f"the turn is longer than {TURN_TEXT_MAX_CHARS} characters and was n
 
 
 async def read_lines(fd: int) -> AsyncIterator[str]:
-    """Lines of `fd` as they come, without their ends; bad UTF-8 is replaced.
+    """Yield the lines of `fd`, without line breaks; bad UTF-8 is replaced.
 
-    Reads only when asked for the next line. A line far beyond the longest turn
-    loses its rest and stays too long for one.
+    Reads only when the next line is asked for. A line far longer than the longest turn is cut, to a
+    length that is still too long for a turn.
     """
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     pending = ""
@@ -52,7 +52,7 @@ async def _read(fd: int) -> bytes:
 async def run_piped(
     fd: int, conversation: Conversation, commands: SlashCommands, screen: PlainScreen
 ) -> int:
-    """Every non-empty line in order; 0 where all of it worked, 1 where something failed."""
+    """Handle every non-empty line in order. Returns 0 if all worked, 1 if anything failed."""
     failed = False
     async for line in read_lines(fd):
         text = line.strip()

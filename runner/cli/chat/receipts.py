@@ -1,8 +1,7 @@
-"""What memory did, as the surface draws it; and model text that looks like it.
+"""What memory did, as the chat shows it, and model text that imitates it.
 
-A receipt is a line that begins in the first column with one of `_SIGNS`. A line of the
-model's that would begin so is set behind a bar, so that the two can be told apart also
-where there are no colours.
+A receipt is a line that begins in the first column with one of `_SIGNS`. A line of the model that
+would begin so gets a bar in front, so that the two differ also without colours.
 """
 
 import re
@@ -17,7 +16,7 @@ from runner.cli.output import one_line
 
 UNCHANGED: Final = "○ memory unchanged"
 _SIGNS: Final = frozenset("✓✗?○✔✘☑☒✅❌❎√×╳？⁇❓❔◯⭕⚪●⬤🔴🟢")
-"""What receipts and tool calls begin with, and characters that look like it."""
+"""Signs at the start of receipts and tool calls, and characters that look like them."""
 _BAR: Final = "│ "
 _FAILED: Final = {
     "saved": "not saved",
@@ -52,7 +51,7 @@ def receipt_line(receipt: gateway_pb2.MemoryReceipt) -> str:
 
 
 async def show_receipts(screen: Screen, receipts: Iterable[gateway_pb2.MemoryReceipt]) -> None:
-    """End a turn with what memory did in it."""
+    """End a turn with its receipts."""
     shown = list(receipts)
     for receipt in shown:
         await screen.line(receipt_line(receipt), _STYLES.get(receipt.outcome, Style.FAILURE))
@@ -63,7 +62,7 @@ async def show_receipts(screen: Screen, receipts: Iterable[gateway_pb2.MemoryRec
 def by_event(
     history: gateway_pb2.SessionHistory,
 ) -> list[tuple[gateway_pb2.HistoryEvent, list[gateway_pb2.MemoryReceipt]]]:
-    """The events of a session, the last one of each turn with the receipts of the turn."""
+    """The events of a session. The last event of each turn comes with the receipts of the turn."""
     last = {event.turn_id: event.sequence for event in history.events}
     return [
         (
@@ -77,13 +76,13 @@ def by_event(
 
 
 class ModelText:
-    """The text of one answer on its way to the screen, piece by piece."""
+    """Marks the text of one answer, piece by piece."""
 
     def __init__(self) -> None:
         self._at_line_start = True
 
     def marked(self, text: str) -> str:
-        """`text`, with a bar before whatever begins a line like a receipt."""
+        """`text`, with a bar before every line that begins like a receipt."""
         marked: list[str] = []
         for char in text:
             if self._at_line_start and char in _SIGNS:
@@ -94,5 +93,5 @@ class ModelText:
 
 
 def _is_unseen(char: str) -> bool:
-    """Whether a line that begins with `char` seems to begin after it."""
+    """Whether `char` is invisible, so that a line seems to begin after it."""
     return char.isspace() or unicodedata.category(char) in ("Cf", "Mn", "Cc", "Zs")

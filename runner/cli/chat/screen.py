@@ -1,4 +1,4 @@
-"""Where a conversation is shown: the interface, and plain text for pipes."""
+"""The interface through which a conversation is shown, and plain text for pipes."""
 
 from enum import Enum
 from io import StringIO
@@ -9,11 +9,11 @@ from rich.console import RenderableType
 from runner.cli.output import discard, neutralise, plain_console, without_padding
 
 _PLAIN_WIDTH = 200
-"""No terminal, no width: wide enough that ids and messages stay whole."""
+"""The width without a terminal, enough for whole ids and messages."""
 
 
 class Style(Enum):
-    """What a line is; a terminal colours it by that."""
+    """The kind of a line, from which a terminal chooses its colour."""
 
     PLAIN = ""
     PROMPT = "bold"
@@ -24,40 +24,40 @@ class Style(Enum):
 
 
 class Screen(Protocol):
-    """Shows one conversation. Text must come in already harmless, except for `stream`."""
+    """Shows one conversation. Callers neutralise their text, except for `stream`."""
 
     @property
     def width(self) -> int:
-        """How many cells a line has."""
+        """The number of cells in a line."""
         ...
 
     async def stream(self, text: str) -> None:
-        """Part of an answer, shown as it comes; neutralised here."""
+        """Show a part of an answer as it comes. Neutralises it."""
         ...
 
     async def line(self, text: str, style: Style = Style.PLAIN) -> None:
-        """Whole lines; they begin on a line of their own."""
+        """Show whole lines, which begin on a new line."""
         ...
 
     async def activity(self, text: str) -> None:
-        """What goes on right now, until the next text or line; a transcript leaves it out."""
+        """Show what happens now, until the next text or line. Not part of a transcript."""
         ...
 
     async def table(self, table: RenderableType) -> None:
-        """A rich renderable, on lines of its own."""
+        """Show a rich renderable on its own lines."""
         ...
 
     async def status(self, text: str) -> None:
-        """What happens around the conversation; not part of its transcript."""
+        """Show something about the conversation that is not part of its transcript."""
         ...
 
     async def ask(self, question: str) -> bool:
-        """A yes or no; no where there is nobody to ask."""
+        """Ask a yes-or-no question. No if nobody can answer."""
         ...
 
 
 def say(stderr: TextIO, text: str) -> None:
-    """A status line; nobody has to listen."""
+    """Write a status line. Does nothing if nobody reads it."""
     try:
         stderr.write(f"{text}\n")
         stderr.flush()
@@ -66,10 +66,10 @@ def say(stderr: TextIO, text: str) -> None:
 
 
 class PlainScreen:
-    """The transcript on standard output, status lines on standard error, no colours.
+    """Transcript on standard output, status lines on standard error, without colours.
 
-    Every write is flushed, so a reader sees each line when it is said. Raises
-    `BrokenPipeError` once the reader of the transcript is gone.
+    Every write is flushed, so a reader sees each line at once. Raises `BrokenPipeError` once the
+    reader of the transcript is gone.
     """
 
     width = _PLAIN_WIDTH

@@ -1,9 +1,8 @@
 """The chat in a terminal: the answer streams above a prompt that stays usable.
 
-Whole lines are printed above the prompt; the line that is still being written
-is part of the prompt's own message until it is whole. That way `/cancel` can
-be typed while a turn runs. What was typed ahead waits its turn. The input
-history lives in memory only: no file that a guest could read.
+Whole lines are printed above the prompt; an unfinished line is part of the prompt's message. So
+`/cancel` can be typed while a turn runs. Lines typed ahead wait for their turn. The input history
+is kept in memory only, not in a file that a guest could read.
 """
 
 import asyncio
@@ -32,10 +31,10 @@ _YES = frozenset({"y", "yes"})
 
 
 class TypedAhead(Vt100Input):
-    """A terminal's keys, none of which is lost while something is printed.
+    """Reads a terminal's keys and loses none while something is printed.
 
-    prompt_toolkit gives the terminal its line editing back for every print;
-    a Ctrl-D typed in that moment would vanish.
+    prompt_toolkit switches the terminal to line editing during every print; a Ctrl-D typed in that
+    moment would be lost.
     """
 
     def cooked_mode(self) -> AbstractContextManager[None]:
@@ -43,7 +42,7 @@ class TypedAhead(Vt100Input):
 
 
 class TerminalScreen:
-    """A `Screen` on a terminal that is also being typed on."""
+    """A `Screen` on a terminal in which the user types at the same time."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -57,7 +56,7 @@ class TerminalScreen:
         return self._console.width
 
     def message(self) -> StyleAndTextTuples:
-        """What stands before the cursor: the unfinished line, what goes on, the prompt."""
+        """What stands before the cursor: the unfinished line, the activity, the prompt."""
         rows = chop_cells(self._unfinished.expandtabs(4), self.width) if self._unfinished else []
         above = [
             ("", row + "\n") for row in rows[-max(self._console.height - _ROWS_FOR_THE_REST, 1) :]
@@ -101,7 +100,7 @@ class TerminalScreen:
         return approved
 
     def answer(self, typed: str) -> bool:
-        """Take `typed` as the answer to an open question; false where there is none."""
+        """Take `typed` as the answer to an open question. False if there is none."""
         if self._answer is None or self._answer.done():
             return False
         self._answer.set_result(typed.strip().lower() in _YES)
@@ -113,7 +112,7 @@ class TerminalScreen:
 
 
 class TerminalChat:
-    """Reads lines and lets turns run in order beside the reading."""
+    """Reads lines, and runs the turns in order at the same time."""
 
     def __init__(
         self,
@@ -140,7 +139,8 @@ class TerminalChat:
         screen.redraw = self._prompt.app.invalidate
 
     async def run(self) -> int:
-        """Until Ctrl-D, `/quit`, or Ctrl-C twice at the prompt. 1 where no agent came back."""
+        """Run until Ctrl-D, `/quit`, or Ctrl-C twice at the prompt. Returns 1 if the agent did
+        not come back."""
         with self._prompt.input.raw_mode():
             return await self._run()
 
@@ -220,7 +220,7 @@ class TerminalChat:
         await self._screen.line("")
 
     async def _cancel(self, job: asyncio.Task[None]) -> None:
-        """Ask the gateway first; leave the turn where that had no effect."""
+        """Ask the gateway first; if that has no effect, leave the turn."""
         self._screen.answer("no")
         asked, self._cancel_asked = self._cancel_asked, True
         try:

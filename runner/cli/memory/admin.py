@@ -175,7 +175,7 @@ def _work(
 
 @contextmanager
 def _bar() -> Iterator[Progress]:
-    """A progress bar on a terminal; nothing else anywhere else."""
+    """A progress bar, if there is a terminal."""
     if not sys.stderr.isatty():
         yield lambda _step, _done, _total: None
         return

@@ -30,10 +30,18 @@ _READ_MAX_BYTES: Final = 4 * NOTE_MAX_CHARS
 
 
 def text_of(given: str | None, *, before: str, command: str) -> str:
-    """What `given` stands for: itself, standard input for "-", an editor on `before` for None.
+    """The text of a note: `given` itself, standard input for "-", or an editor if None.
 
-    Line breaks at the end are left out. `command` is how to give the text otherwise.
-    Raises `WireError` for a blank text, and where there is no editor to ask.
+    Args:
+        given: What was typed.
+        before: The text with which the editor opens.
+        command: How to give the text without an editor, for errors.
+
+    Returns:
+        The text without line breaks at its end.
+
+    Raises:
+        WireError: The text is blank, or there is no editor.
     """
     if given is None:
         text = _edited(before, command)
@@ -53,10 +61,8 @@ def text_of(given: str | None, *, before: str, command: str) -> str:
 
 @contextmanager
 def kept_if_refused(text: str) -> Iterator[None]:
-    """Put `text` into a file where what is tried here fails, and say where it is.
-
-    An empty text is nobody's work and not kept.
-    """
+    """If the body fails, write `text` into a file and say where it is. A blank text is not
+    written."""
     try:
         yield
     except WireError as error:

@@ -1,4 +1,4 @@
-"""`runner memory history|undo`: what was written, and taking it back."""
+"""`runner memory history|undo`: what was written, and undoing it."""
 
 import difflib
 from collections.abc import Sequence
@@ -109,11 +109,10 @@ def undo(
 
 
 def restored_by_undo(changes: Sequence[gateway_pb2.Change]) -> int | None:
-    """The version whose text an undo brings back: 0 for none before the first, None where
-    `changes` (of one note, the latest first) do not tell.
+    """The version that an undo restores: 0 if there is none before the first, None if unknown.
 
-    An undo goes on where the last one ended, so undoing twice goes back two versions, and
-    what was undone once never comes back.
+    `changes` are those of one note, latest first. An undo continues where the last one ended: two
+    undos go back two versions, and what was undone never returns.
     """
     says: dict[int, int] = {}
     now: int | None = None
@@ -155,7 +154,8 @@ def _print_versions(
     changes: Sequence[gateway_pb2.Change],
     earlier: Sequence[gateway_pb2.Change],
 ) -> None:
-    """Each change with what it changed; of a version whose predecessor is not listed, its text."""
+    """Print each change and what it changed; the whole text if the previous version is not
+    listed."""
     versions = {each.version: each for each in (*changes, *earlier) if each.change != _SUPERSEDE}
     for change in changes:
         head = Text(f"{change_in_words(change)}  {one_line(to_the_second(change.at))}  ", "bold")

@@ -114,13 +114,13 @@ async def first_of(items: AsyncGenerator[_T, None], limit: int | None) -> tuple[
 
 
 def say_more(more: bool, limit: int) -> None:
-    """Tell a person that a list goes on."""
+    """Tell the user that a list continues."""
     if more:
         typer.echo(f"these are the first {limit:,}; --limit shows more", err=True)
 
 
 def warn(warnings: Sequence[str]) -> None:
-    """Say on standard error what an answer lacks."""
+    """Print warnings about an answer on standard error."""
     for warning in warnings:
         typer.echo(f"warning: {one_line(warning)}", err=True)
 

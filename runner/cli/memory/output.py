@@ -15,7 +15,7 @@ from runner.cli.output import clip, neutralise, one_line, to_the_second
 
 
 def memory_line(found: gateway_pb2.MemoryStatisticsReply) -> str:
-    """How much there is, how far its vectors are, and how its store is."""
+    """In one line: how much there is, how much of it has vectors, and the state of the store."""
     passages = "1 passage" if found.passages == 1 else f"{found.passages:,} passages"
     if found.passages:
         passages += f", {_embedded(found)}"
@@ -28,7 +28,7 @@ def memory_line(found: gateway_pb2.MemoryStatisticsReply) -> str:
 
 
 def replica_age_s(found: gateway_pb2.MemoryStatisticsReply) -> float:
-    """How long ago the local copy was complete, in seconds."""
+    """The age of the local copy in seconds."""
     age = datetime.now(UTC) - datetime.fromisoformat(found.replica_synced_at)
     return max(0.0, age.total_seconds())
 
@@ -75,8 +75,8 @@ _CHANGES: Final = {
 class Rows:
     """Rows of cells, the last of which is a long text.
 
-    A table where there is room for one, at least a third of it for the text; on a narrow
-    terminal each text on lines of its own. Nothing is cut off.
+    Shown as a table if a third of the width is left for the text; on a narrow terminal each text
+    has its own lines. Nothing is cut off.
     """
 
     def __init__(self, headings: Sequence[str], rows: Iterable[Sequence[Text]]) -> None:
@@ -100,7 +100,7 @@ class Rows:
 
 
 def note_rows(notes: Iterable[gateway_pb2.Note], *, scores: bool = False) -> Rows:
-    """Notes, one a row. What does not fit ends with an ellipsis; `show` has it all."""
+    """Notes, one for each row. Long texts are cut with an ellipsis; `show` prints them whole."""
     columns: dict[str, Callable[[gateway_pb2.Note], Text]] = {
         "id": lambda note: Text(short_id(note.note_id) or "(said)", _ID_STYLE),
         "score": lambda note: Text(f"{note.score:.2f}"),
@@ -115,7 +115,7 @@ def note_rows(notes: Iterable[gateway_pb2.Note], *, scores: bool = False) -> Row
 
 
 def change_rows(changes: Iterable[gateway_pb2.Change]) -> Rows:
-    """Changes, one a row, each with the beginning of what the note says since."""
+    """Changes, one for each row, with the beginning of the text after the change."""
     return Rows(
         ["when", "what", "note", "who", "text"],
         (
@@ -132,7 +132,7 @@ def change_rows(changes: Iterable[gateway_pb2.Change]) -> Rows:
 
 
 def marks(note: gateway_pb2.Note) -> list[str]:
-    """What sets a note apart from a plain fact of the user's own."""
+    """What distinguishes a note from a plain fact that the user stated."""
     found = ["superseded"] if note.superseded else []
     if note.type not in ("", "fact"):
         found.append(note.type.replace("_", " "))
@@ -148,14 +148,14 @@ def marks(note: gateway_pb2.Note) -> list[str]:
 
 
 def origin_in_brief(origin: gateway_pb2.NoteOrigin) -> str:
-    """Who has written it, or where it was read."""
+    """Who wrote it, or where it was read."""
     if origin.material:
         return f"read in {one_line(origin.link)}" if origin.link else "read somewhere"
     return one_line(_BRIEF_ACTORS.get(origin.actor, origin.actor))
 
 
 def origin_in_words(origin: gateway_pb2.NoteOrigin) -> str:
-    """How a text came to be: who, where, and whether anybody vouches for it."""
+    """The origin of a text: who, where, and whether anybody vouches for it."""
     actors = _ACTORS_OF_MATERIAL if origin.material else _ACTORS
     who = actors.get(origin.actor, origin.actor or "not known")
     places = {
@@ -177,16 +177,16 @@ def change_in_words(change: gateway_pb2.Change) -> str:
 
 
 def first_line(text: str) -> str:
-    """The first line that is not blank; an ellipsis stands for the others."""
+    """The first line that is not blank, with an ellipsis if there are more."""
     lines = [line for line in text.splitlines() if line.strip()]
     return f"{lines[0]} …" if len(lines) > 1 else "".join(lines)
 
 
 def brief(text: str) -> str:
-    """`text` on one line of a bounded length; an ellipsis marks the cut."""
+    """`text` on one line, cut with an ellipsis if it is long."""
     return clip(one_line(text), _TEXT_CELLS)
 
 
 def whole(text: str) -> Text:
-    """All of a text, line by line, harmless."""
+    """The whole text, line by line, neutralised."""
     return Text(neutralise(text))

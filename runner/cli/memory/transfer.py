@@ -1,4 +1,4 @@
-"""`runner memory export|import`: a memory as a file, and a file as a memory."""
+"""`runner memory export|import`: a memory as a file, and back."""
 
 import os
 import secrets
@@ -92,7 +92,7 @@ def _import(options: Options, file: str, report: Imported, *, dry_run: bool) -> 
 
 @contextmanager
 def _shown(bars: Bars) -> Iterator[Any]:
-    """Show a bar while it lasts, where there is a terminal to show it on."""
+    """Show a progress bar if there is a terminal."""
     bars.disable = not sys.stderr.isatty()
     with bars:
         yield bars.add_task("", total=None)
@@ -100,7 +100,8 @@ def _shown(bars: Bars) -> Iterator[Any]:
 
 @contextmanager
 def new_file(name: str, *, force: bool) -> Iterator[BinaryIO]:
-    """A file of mode 0600 that takes its name when it is whole, and else is gone."""
+    """Yield a file of mode 0600 that gets its name only once it is complete, and is removed
+    otherwise."""
     if name == _PIPE:
         try:
             yield sys.stdout.buffer
@@ -109,8 +110,8 @@ def new_file(name: str, *, force: bool) -> Iterator[BinaryIO]:
             discard(sys.stdout)
             raise HostError(
                 Code.CANCELLED,
-                "the export is not whole",
-                details="whoever read standard output has gone away",
+                "the export is incomplete",
+                details="the reader of standard output is gone",
             ) from None
         return
     path = Path(name)

@@ -216,7 +216,7 @@ def test_what_can_be_no_id_is_not_found(
     memory.unreadable = WireError(Code.INVALID_ARGUMENT, "bad note_id")
     done = run_memory("show", given)
     assert done.code == 1
-    assert "  why: no id begins so\n  fix: runner memory list" in done.err
+    assert "  why: no id begins like this\n  fix: runner memory list" in done.err
 
 
 def test_a_long_text_ends_with_an_ellipsis(memory: FakeGateway, run_memory: RunCommand) -> None:
@@ -243,7 +243,7 @@ def test_an_ambiguous_beginning_names_the_notes(
     assert "and 2 more" in done.err
     missing = run_memory("show", "x")
     assert missing.code == 1
-    assert "note not found: x\n  why: no id begins so" in missing.err
+    assert "note not found: x\n  why: no id begins like this" in missing.err
     theirs = run_memory("show", "x", "--user", "bob")
     assert "  fix: runner --user bob memory list --all --superseded\n" in theirs.err
 

@@ -98,7 +98,7 @@ def test_an_export_whose_reader_goes_away_is_a_failure(monkeypatch: pytest.Monke
     with os.fdopen(writing, "w") as pipe:
         monkeypatch.setattr(sys, "stdout", pipe)
         with (
-            pytest.raises(HostError, match="the export is not whole"),
+            pytest.raises(HostError, match="the export is incomplete"),
             transfer.new_file("-", force=False) as file,
         ):
             file.write(b"a line")
