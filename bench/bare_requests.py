@@ -61,7 +61,7 @@ async def bare_client(url: str) -> AsyncIterator[BareClient]:
 
 
 async def saving(user: User, note_id: str, text: str) -> list[Statement]:
-    """Everything that the server is told when a note is saved."""
+    """All statements that the server receives when a note is saved."""
     draft = Draft(note_id, text, (), Origin("user"), [text])
     noted = _Noting()
     database, quota = cast(Database, noted), Quota.of(MemoryConfig(""))
@@ -76,8 +76,7 @@ async def saving(user: User, note_id: str, text: str) -> list[Statement]:
 
 
 def finding(namespace: str, query: str, model_id: str, vector: bytes) -> list[Statement]:
-    """What a search without a copy would ask first: which passages hold its words, and
-    which lie nearest."""
+    """The first queries of a search without a replica: passages by keyword and by vector."""
     terms = json.dumps(keyword.query_terms(query))
     return [
         Statement(keyword._STATEMENTS["chunks_fts"].any_of_them, (terms, namespace)),
@@ -86,19 +85,19 @@ def finding(namespace: str, query: str, model_id: str, vector: bytes) -> list[St
 
 
 def showing(namespace: str, chunk_ids: Sequence[int]) -> Statement:
-    """What it would ask then: the notes to show."""
+    """The second query of a search without a replica: the notes to show."""
     return Statement(
         results._NOTES, (HIT_TEXT_MAX_CHARS, json.dumps(list(chunk_ids)), namespace, "", False)
     )
 
 
 def asking(namespace: str) -> Statement:
-    """What a search with a copy asks: whether anything has changed."""
+    """The one query of a search with a replica: whether anything has changed."""
     return Statement(sync._COUNTERS, (json.dumps([namespace]),))
 
 
 class _Noting:
-    """Notes what it is told, and does nothing."""
+    """Records the statements that it is given, and runs none."""
 
     def __init__(self) -> None:
         self.statements: list[Statement] = []

@@ -16,7 +16,7 @@ SETTINGS: Final = ContainerSettings()
 
 
 async def missing() -> str:
-    """Why nothing can be measured in containers here, in one line; "" where it can."""
+    """Why containers cannot be measured here, in one line; empty if they can."""
     try:
         return await asyncio.to_thread(_missing)
     except WireError as error:

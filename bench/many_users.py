@@ -27,12 +27,12 @@ _USERS: Final = 50
 _USERS_FULL: Final = 1_000
 _AT_A_TIME: Final = 50
 _ACTIVE_MAX: Final = 300
-"""So many of the users open their memories; the others only have theirs on the server."""
+"""How many users open their memories; the others only have one on the server."""
 
 _NOTES: Final = 20
 _ROUNDS: Final = 4
 _PAUSE_S: Final = 0.3
-"""Between saves and searches, for the copies to follow."""
+"""A pause between saves and searches, in which the replicas catch up."""
 
 _PATIENCE_S: Final = 60.0
 """And a second for each user; a server may hang."""

@@ -155,7 +155,7 @@ async def _saves(
 
 
 def _texts(asked: Iterable[str]) -> list[str]:
-    """So many texts of several words each, all different."""
+    """Texts of several words each, all different."""
     words = [word for query in asked for word in query.split()]
     return [" ".join((*words[n % 50 : n % 50 + 24], str(n))) for n in range(_SAVES)]
 

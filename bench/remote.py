@@ -20,17 +20,17 @@ from guest.memory.memory import Memory
 from guest.memory.models import Origin, User
 
 GOAL: Final = 1.3
-"""So many times the bare requests may a save and a search take."""
+"""How many times as long as the bare requests a save and a search may take."""
 _PASSAGES: Final = 2_000
 _PASSAGES_FULL: Final = 20_000
 _ROUNDS: Final = 100
 _ROUNDS_FULL: Final = 500
 _WARM_UP: Final = 10
 _PAUSE_S: Final = 0.03
-"""Between rounds, for the copies to follow what was saved."""
+"""A pause between rounds, in which the replicas catch up."""
 
 _SAVER: Final = "saver"
-"""Whose saves are measured: not the user's who searches, so that searches find nothing new."""
+"""The user whose saves are measured: not the one who searches, whose results thus stay the same."""
 
 Way = Callable[[], Awaitable[object]]
 

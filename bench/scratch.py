@@ -9,8 +9,10 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def scratch() -> Iterator[Path]:
-    """A directory with a short path, because sockets live there, that guests of another uid
-    can pass. What they own in it goes too."""
+    """A directory with a short path, for sockets, that guests of another uid can enter.
+
+    It is removed at the end, with the files that guests own.
+    """
     root = Path(tempfile.mkdtemp(dir="/tmp", prefix="oxb-"))
     root.chmod(0o711)
     try:

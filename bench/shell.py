@@ -29,7 +29,7 @@ from runner.workspace.ownership import Owner
 from runner.workspace.workspace import Workspace
 
 GOAL: Final = 20.0
-"""So many times faster than `docker exec` shall a command in the container tier be."""
+"""How many times faster than `docker exec` a command in the container tier must be."""
 _READY_S: Final = 60.0
 _WARM_UP: Final = 5
 _PAUSE_S: Final = 0.01
@@ -70,8 +70,10 @@ async def run(full: bool = False) -> list[str]:
 
 
 async def _interleaved(ways: dict[str, Way], rounds: int) -> dict[str, list[float]]:
-    """Seconds of every way in every round, after a few that do not count. Between two
-    there is a pause, in which one clears up and the next does not pay for it."""
+    """Seconds of every way in every round, after warm-up rounds.
+
+    In the pause after each command it cleans up, so that the next one does not pay for it.
+    """
     times: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(_WARM_UP + rounds):
         for name, way in ways.items():
