@@ -1,4 +1,4 @@
-"""From opened parts to the gateway of one agent guest: which tools, behind which pipelines.
+"""Assembles the gateway of one agent guest from opened parts.
 
 Nothing is opened here, so nothing has to be closed.
 """
@@ -42,7 +42,7 @@ def gateway(
     roots: Roots,
     shell: ShellClient | None,
 ) -> GatewayService:
-    """What serves the user; `close` it before the parts that it was given."""
+    """The gateway service; `close` it before the parts passed in."""
     settings = config.settings
     scrubber = Scrubber(config.redacted)
     pipeline = offered(config, registry(config, memory, roots, shell), scrubber)
@@ -103,7 +103,7 @@ def turn_loop(
 def registry(
     config: GuestConfig, memory: Memory, roots: Roots, shell: ShellClient | None
 ) -> Registry:
-    """Every tool that this guest could offer: those that run commands only with a `shell`."""
+    """Every tool that this guest could offer; tools that run commands only with a `shell`."""
     tools = [*tools_of_memory(memory, config.settings.memory.typed_scope), *file_tools(roots)]
     if shell is not None:
         tools += shell_tools(
@@ -115,7 +115,7 @@ def registry(
 
 
 def tools_of_memory(memory: Memory, scope: TypedScope) -> list[Tool]:
-    """All families that work on notes."""
+    """All tool families over memory."""
     return [
         *memory_tools(memory),
         *typed_memory_tools(memory, scope),
@@ -124,7 +124,7 @@ def tools_of_memory(memory: Memory, scope: TypedScope) -> list[Tool]:
 
 
 def offered(config: GuestConfig, tools: Registry, scrubber: Scrubber) -> ToolPipeline:
-    """The tools that are on, for the model and for whoever calls tools by name."""
+    """The pipeline of the enabled tools, for the model and for callers by name."""
     settings = config.settings
     sees_host = config.tier == "process"
     return ToolPipeline(

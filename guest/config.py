@@ -1,7 +1,7 @@
 """The bootstrap envelope, checked once, before anything is opened.
 
-The runner has checked its own file already; the guest checks again, by the same models,
-because the envelope is its only input and may come from another orchestrator.
+The runner has checked its own file already. The guest checks again, with the same models, because
+the envelope is its only input and may come from another orchestrator.
 """
 
 import re
@@ -25,7 +25,7 @@ from guest.memory.models import MemoryConfig, RemoteConfig
 
 @dataclass(frozen=True)
 class Link:
-    """Where another guest listens. No endpoint: there is none, and why."""
+    """The endpoint of another guest, or the reason why there is none."""
 
     endpoint: str = ""
     token: str = field(default="", repr=False)
@@ -45,18 +45,18 @@ class Paths:
 
     @property
     def virtual(self) -> dict[str, Path]:
-        """What file tools may enter, by the name of the virtual root."""
+        """The directories that file tools may enter, by the name of their virtual root."""
         return {root.name: getattr(self, root.name) for root in VIRTUAL_ROOTS}
 
     @property
     def private(self) -> tuple[Path, ...]:
-        """What no tool may reach."""
+        """The directories that no tool may reach."""
         return (self.internal, self.ipc, self.logs)
 
 
 @dataclass(frozen=True)
 class GuestConfig:
-    """Everything one agent guest needs: its settings, and what is not a setting."""
+    """Everything that one agent guest needs: its settings, secrets and endpoints."""
 
     user_id: str
     tier: str
@@ -73,10 +73,10 @@ class GuestConfig:
 
     @property
     def redacted(self) -> tuple[str, ...]:
-        """What must appear in no log, event, tool result or file.
+        """The secrets that must appear in no log, event, tool result or file.
 
-        A shorter key is the placeholder that some local servers want ("ollama",
-        "none"): redacting it would only damage ordinary text.
+        Shorter keys are placeholders that some local servers require ("ollama", "none"): redacting
+        them would only damage ordinary text.
         """
         tokens = (self.token, self.embedder.token, self.shell.token)
         candidates = (*tokens, *vars(self.secrets).values())

@@ -33,10 +33,10 @@ class EmbedderError(GuestError):
 
 
 class ToolError(Exception):
-    """A tool call the model can correct; the message goes to the model as it is.
+    """A mistake that the model can correct; the message goes to the model unchanged.
 
-    `code` says the same to a program that has made the call for a person. `material`
-    names what the message quotes that nobody vouched for.
+    `code` is its kind, for programs that make calls for a person. `material` names the material
+    that the message quotes.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
-"""One job on a user's memory instead of serving: re-keying, restoring, moving.
+"""Runs one maintenance job on a user's memory instead of serving: rekey, restore or move.
 
-Whoever started this guest reads its progress and result in the log. Every job
-may be killed at any moment: it leaves the old memory or the new one.
+The runner reads progress and result in the log. A job may be killed at any moment: either the old
+or the new memory is then in place.
 """
 
 import asyncio
@@ -139,7 +139,7 @@ def _rekey_all(
 
 
 def _files(database: Path, backups: Path) -> list[Path]:
-    """The memory's own file, its automatic copies and its backups, as far as there are any."""
+    """The memory's own file, its automatic copies and its backups, if they exist."""
     copies.erase_leftovers(database)
     found = [
         path for path in copies.automatic(database) if not path.name.endswith(("-wal", "-shm"))
@@ -152,7 +152,7 @@ def _files(database: Path, backups: Path) -> list[Path]:
 
 
 def _progress_logger() -> Progress:
-    """Logs a step when it begins and ends, and in between a few times a second."""
+    """Log each step when it begins and ends, and a few times a second in between."""
     last = ("", 0.0)
 
     def progress(step: str, done: int, total: int) -> None:

@@ -1,4 +1,4 @@
-"""What computes vectors: the interface, the hashing backend, and sentence-transformers."""
+"""Computes vectors: the interface, the hashing backend, and sentence-transformers."""
 
 import asyncio
 import contextlib
@@ -37,19 +37,18 @@ class Embedded:
 
 
 class Embedder(Protocol):
-    """Where vectors come from: a process of its own, or a backend in this one."""
+    """A source of vectors: a separate process, or a backend in this one."""
 
     async def embed(self, texts: Sequence[str], *, timeout: float) -> Embedded:
-        """Vectors for `texts` (at most `EMBED_BATCH_MAX_TEXTS`), in order.
+        """Embed `texts` (at most `EMBED_BATCH_MAX_TEXTS`), in order.
 
-        Raises `guest.errors.EmbedderError` within `timeout` seconds when they
-        cannot be had: UNAVAILABLE while the model loads or the process is
-        away, FAILED_PRECONDITION where it will never come.
+        Raises `guest.errors.EmbedderError` within `timeout` seconds: UNAVAILABLE while the model
+        loads or the process is away, FAILED_PRECONDITION if there will be no vectors.
         """
         ...
 
     async def state(self) -> str:
-        """ "ready", "loading", or one sentence that says why there is none."""
+        """ "ready", "loading", or one sentence that says why there are no vectors."""
         ...
 
     async def close(self) -> None:
@@ -98,8 +97,7 @@ def load(backend: str, model: str) -> Backend:
 def unit_rows(rows: npt.NDArray[np.floating]) -> Vectors:
     """`rows` scaled to unit length as float32; a row of zeros becomes the first axis.
 
-    Raises `ValueError` where a row is not finite: such a vector would poison
-    every comparison it takes part in.
+    Raises `ValueError` if a row is not finite: such a vector would spoil every comparison.
     """
     exact = rows.astype(np.float64)
     if not np.isfinite(exact).all():
@@ -114,7 +112,7 @@ def unit_rows(rows: npt.NDArray[np.floating]) -> Vectors:
 
 DIMENSIONS: Final = 384
 MODEL_ID: Final = f"hashing-v1-{DIMENSIONS}"
-"""Raise the version with any change that alters a vector."""
+"""Increase the version with every change that alters a vector."""
 
 _WORD_SHARE: Final = 0.35
 """Share of a word's energy in the word itself; the rest lies in its n-grams."""
@@ -122,7 +120,7 @@ _STOP_WEIGHT: Final = 0.1
 _NGRAM_SIZES: Final = (3, 4)
 _UNSPACED_NGRAM_SIZES: Final = (1, 2)
 _UNSPACED_FROM: Final = "\u2e80"
-"""From here on scripts mostly write words without spaces and carry more per character."""
+"""From here on, scripts mostly have no spaces between words, and each character carries more."""
 _MEMO_WORDS: Final = 8192
 _MEMO_WORD_CHARS: Final = 32
 
@@ -162,7 +160,7 @@ class HashingBackend:
     def encode(self, texts: Sequence[str]) -> Vectors:
         rows = np.zeros((len(texts), DIMENSIONS))
         for row, text in zip(rows, texts, strict=True):
-            # A text of symbols alone stands for itself, so that two of them differ.
+            # Text without words is hashed as a whole, so that two such texts differ.
             for word, count in Counter(split_words(text) or [text.strip()]).items():
                 weight = 1.0 + math.log(count)
                 if word in _STOP_WORDS:
@@ -183,7 +181,7 @@ class HashingBackend:
 
 
 def _hash_word(word: str) -> _Feature:
-    """Where `word` and its n-grams fall and with which signs; about unit energy in all."""
+    """The positions and signs of `word` and its n-grams; about unit energy in total."""
     if max(word, default="") >= _UNSPACED_FROM:
         grams = _ngrams(word, _UNSPACED_NGRAM_SIZES)
     else:
@@ -301,7 +299,7 @@ def load_sentence_transformer(model: str) -> SentenceBackend:
 
 
 def _open(transformer: Any, source: _Source) -> Any:
-    """The model from disk where it is there, so that only a first use needs the hub."""
+    """Load the model from disk if it is there, so that only the first use needs the hub."""
     if not source.local:
         with contextlib.suppress(Exception):
             return transformer(source.location, local_files_only=True)
@@ -316,7 +314,7 @@ def release_memory() -> None:
 
 
 def _resolve(model: str) -> _Source:
-    """A value that begins with `/`, `./`, `../` or `~` is a directory, any other an id."""
+    """Values that begin with `/`, `./`, `../` or `~` are directories, all others ids."""
     if model.startswith(("/", "./", "../", "~")):
         path = Path(model).expanduser().resolve()
         if not path.is_dir():
@@ -335,7 +333,7 @@ def _resolve(model: str) -> _Source:
 
 
 def _digest(directory: Path) -> str:
-    """Eight hex digits over names and content of every file but the documentation."""
+    """Eight hex digits over the names and contents of all files except documentation."""
     digest = hashlib.blake2b(digest_size=4)
     for path in sorted(directory.rglob("*")):
         name = path.relative_to(directory)

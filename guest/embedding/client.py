@@ -1,4 +1,4 @@
-"""The guest's side of the embedder: a socket, and never a model in this process."""
+"""The guest's client of the embedder; no model is loaded in this process."""
 
 import asyncio
 from collections.abc import Awaitable, Sequence
@@ -22,8 +22,7 @@ _Reply = TypeVar("_Reply")
 class RemoteEmbedder:
     """An `Embedder` over the host's embedder process.
 
-    Connects with the first call, and again by itself when the process died and
-    came back at the same socket.
+    Connects with the first call, and reconnects if the process is restarted at the same socket.
     """
 
     def __init__(self, endpoint: str, token: str) -> None:
@@ -83,7 +82,7 @@ def _connection_closed() -> EmbedderError:
 
 
 def _embedder_error(error: grpc.RpcError) -> EmbedderError:
-    """What the embedder said; what only the transport says becomes a sentence first."""
+    """The embedder's own error; an error of the transport is put into a sentence."""
     told = status.from_rpc_error(error)
     metadata: Any = error.trailing_metadata() if isinstance(error, grpc.aio.AioRpcError) else ()
     if any(key == ERROR_METADATA_KEY for key, _ in metadata or ()):
@@ -97,7 +96,7 @@ def _embedder_error(error: grpc.RpcError) -> EmbedderError:
 
 
 def _vectors(reply: embedder_pb2.EmbedReply, count: int) -> Vectors:
-    """The reply's rows; refuses a reply that does not hold what was asked for."""
+    """The rows of a reply; rejects a reply of the wrong shape."""
     expected = count * reply.dimensions * _ROW_TYPE.itemsize
     if not reply.model_id or len(reply.vectors) != expected:
         raise EmbedderError(

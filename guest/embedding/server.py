@@ -23,18 +23,18 @@ from guest.embedding.backends import release_memory
 from guest.embedding.service import EmbedderService
 
 LOCK_WAIT_S: Final = 3.0
-"""The former embedder may still be ending."""
+"""Time for a previous embedder to end."""
 LEASE_INTERVAL_S: Final = 2.0
 
 
 @contextmanager
 def sole_instance(lock: Path, wait_s: float = LOCK_WAIT_S) -> Iterator[None]:
-    """Hold `lock`, with our process id as its content, for the time of the block.
+    """Hold `lock`, with this process's id as its content, during the block.
 
     The system releases it however the process ends.
 
     Raises:
-        WireError: ALREADY_EXISTS where another embedder holds it for `wait_s` seconds.
+        WireError: ALREADY_EXISTS if another embedder holds it for `wait_s` seconds.
     """
     descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
@@ -57,13 +57,11 @@ def sole_instance(lock: Path, wait_s: float = LOCK_WAIT_S) -> Iterator[None]:
 
 
 async def until_orphaned(leases: Path, interval: float = LEASE_INTERVAL_S) -> None:
-    """Return when no runner has held a lease at two looks, `interval` seconds apart.
+    """Return when no runner has held a lease in two checks, `interval` seconds apart.
 
-    Every runner holds a shared lock on `leases` while it lives, and the system
-    releases it however the runner ends. On return the file is locked
-    exclusively until this process ends: a runner that arrives now waits until
-    the process, and with it its own lock, is gone. A missing file is nobody's
-    lease.
+    Every runner holds a shared lock on `leases` while it lives, and the system releases it however
+    the runner ends. On return this process holds the file's exclusive lock until it ends: a runner
+    that starts now waits for that. A missing file means that there is no lease.
     """
     free_before = False
     while True:
@@ -93,7 +91,7 @@ log = logging.getLogger("guest.embedding.server")
 
 
 def main() -> NoReturn:
-    """Run until nobody needs it; exits with `EXIT_OPERATOR` where it cannot start."""
+    """Run until no runner needs it; exits with `EXIT_OPERATOR` if it cannot start."""
     arguments = _parse()
     logs.configure("embedder", "", arguments.log_level)
     logging.captureWarnings(True)

@@ -1,4 +1,4 @@
-"""The embedder's service: requests in batches, and what it answers while it has no model."""
+"""The embedder's service: batches requests, and answers while the model is not loaded."""
 
 import asyncio
 import logging
@@ -28,7 +28,7 @@ passages of 640 characters gain nothing beyond 8. Larger batches only cost
 memory and let a short query wait behind them."""
 MAX_WAITING_TEXTS: Final = 8_192
 QUANTUM: Final = 8
-"""Texts of one request before the next request has its turn."""
+"""Texts of one request before it is the next request's turn."""
 IDLE_S: Final = 5.0
 
 
@@ -49,11 +49,10 @@ class _Slice:
 class Batcher:
     """Merges concurrent requests into bounded batches for one compute thread.
 
-    Fair: requests take turns of `QUANTUM` texts, and batches alternate between
-    requests that have had nothing yet and those that have begun, so that a
-    query waits for one bounded batch and never behind, or padded to the length
-    of, somebody's 256 passages. `compute` is an executor of one thread;
-    `on_idle` runs there once after `idle_s` seconds without work.
+    Fair: requests take turns of `QUANTUM` texts, and batches alternate between new requests and
+    those already begun. A query therefore waits for one bounded batch, and is never padded to the
+    length of another request's 256 passages. `compute` is an executor of one thread; `on_idle` runs
+    there once after `idle_s` seconds without work.
     """
 
     def __init__(
@@ -80,15 +79,14 @@ class Batcher:
 
     @property
     def busy_s(self) -> float:
-        """Seconds that the current batch has been computing; 0 between batches."""
+        """Seconds since the current batch began; 0 between batches."""
         return 0.0 if self._batch_began is None else time.monotonic() - self._batch_began
 
     async def embed(self, texts: Sequence[str]) -> Vectors:
         """One vector per text, in order; at least one text.
 
-        Raises `WireError`: RESOURCE_EXHAUSTED when too much is waiting already,
-        INTERNAL when the model failed on these texts. Cancelling the caller
-        takes what has not begun out of the queue.
+        Raises `WireError`: RESOURCE_EXHAUSTED if too many texts are waiting, INTERNAL if the model
+        failed on these texts. Cancelling the caller removes its waiting texts from the queue.
         """
         if self._waiting_texts + len(texts) > self._max_waiting:
             raise WireError(
@@ -155,7 +153,7 @@ class Batcher:
             self._waiting_texts -= len(request.texts) - request.taken
 
     async def _run(self, batch: list[_Slice]) -> None:
-        """Compute `batch`; where the model fails, find out whose texts it cannot take."""
+        """Compute `batch`; if the model fails, find out which request it cannot embed."""
         try:
             vectors = await self._call([text for part in batch for text in part.texts])
         except Exception as error:
@@ -206,7 +204,7 @@ def _fail(request: _Request, error: Exception) -> None:
 
 
 RETRY_S: Final = 60.0
-"""A model may be installed, or the network come back, while the process runs."""
+"""The model may be installed, or the network return, while the process runs."""
 STALLED_S: Final = 120.0
 """No bounded batch takes this long: the compute thread hangs."""
 
@@ -231,7 +229,7 @@ class EmbedderService(embedder_pb2_grpc.EmbedderServicer):
         self._failure: WireError | None = None
 
     async def prepare(self) -> None:
-        """Load the model, again every `retry_s` seconds until it is there."""
+        """Load the model; retry every `retry_s` seconds until it succeeds."""
         while True:
             try:
                 backend = await asyncio.get_running_loop().run_in_executor(
@@ -321,7 +319,7 @@ def one_line(error: WireError) -> str:
 
 
 def resident_bytes() -> int:
-    """What this process occupies in memory; 0 where the system does not say."""
+    """The resident memory of this process; 0 if the system does not tell."""
     try:
         pages = Path("/proc/self/statm").read_text().split()[1]
     except OSError:

@@ -1,1 +1,1 @@
-"""The gRPC door of the agent guest."""
+"""The gateway: the gRPC service of the agent guest."""

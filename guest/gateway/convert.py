@@ -1,4 +1,4 @@
-"""Memory's types as the contract's messages, and its refusals as the contract's errors."""
+"""Converts memory's types and errors to those of the wire contract."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -27,13 +27,13 @@ _SHOWN_CHARS: Final = 1000
 _PROSE: Final = frozenset(
     "text title tags rationale link key superseded_reason reason message warnings".split()  # noqa: SIM905
 )
-"""The fields of replies that hold what somebody wrote; the others are ids, names and numbers."""
+"""The fields of replies with free text; the others are ids, names and numbers."""
 
 _M = TypeVar("_M", bound=Message)
 
 
 def hidden(reply: _M, hide: Callable[[str], str]) -> _M:
-    """`reply` itself, with `hide` applied to everything in it that somebody wrote."""
+    """Apply `hide` to all free text in `reply`, in place, and return it."""
     for field, value in reply.ListFields():
         if field.message_type is not None:
             for message in [value] if isinstance(value, Message) else value:
@@ -47,9 +47,9 @@ def hidden(reply: _M, hide: Callable[[str], str]) -> _M:
 
 @contextmanager
 def checked(hide: Callable[[str], str] = str) -> Iterator[None]:
-    """Turn what memory refuses into an error of the contract.
+    """Turn memory's exceptions into errors of the contract.
 
-    `hide` takes out of a note's text what an error must not quote.
+    `hide` redacts a note's text that an error quotes.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""One user's notes behind the gateway: what a person reads, writes and takes back."""
+"""A user's notes behind the gateway: what a person reads, writes and undoes."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -29,10 +29,10 @@ _TOO_LONG: Final = (
 
 
 class Notes:
-    """A person's own notes. What a person writes is the user's word, so they vouch for it.
+    """A person's own notes. What a person writes counts as the user's word.
 
-    `hide` takes the secrets of this launch out of a text. Replies are made here with the
-    notes as they are stored; `GatewayService` hides secrets in all of them.
+    `hide` redacts the secrets of this launch. Replies are made here from the notes as stored;
+    `GatewayService` redacts all of them.
     """
 
     def __init__(
@@ -222,8 +222,8 @@ class Notes:
         return gateway_pb2.ReembedMemoryReply(passages=await self._memory.reembed())
 
     async def _results(self, hits: Sequence[Hit]) -> Sequence[gateway_pb2.Note]:
-        """The hits of a search, each with the origin of its note; without the origins where
-        the store cannot be asked."""
+        """Search hits with the origins of their notes; without origins if the store does not
+        answer."""
         try:
             found = await self._memory.get_many([hit.note_id for hit in hits if hit.note_id])
         except StorageError:
@@ -248,8 +248,8 @@ class Notes:
         ]
 
     async def _refuse_hidden_text(self, note_id: str) -> None:
-        """A note that holds a secret is shown with `[redacted]` in its place; an edit of what
-        was shown must not store that. Raises `GuestError`."""
+        """Raise `GuestError` if the note holds a secret: it is shown as `[redacted]`, and an
+        edit of that text must not be stored."""
         stored = (await self._memory.get(note_id)).text
         if self._hide(stored) != stored:
             raise GuestError(
@@ -261,7 +261,7 @@ class Notes:
 
 
 def _by_a_person(channel: str, link: str = "") -> Origin:
-    """The origin of what a person writes. Raises `GuestError` for a bad channel."""
+    """The origin of a person's text. Raises `GuestError` for a bad channel."""
     channel = validation.identifier("channel", channel, optional=True)
     return Origin(actor="user", channel=channel or _CHANNEL, link=link)
 

@@ -1,4 +1,4 @@
-"""The Gateway service for one user. RPCs check their bounds and delegate; no logic here."""
+"""The Gateway service for one user. RPCs check their arguments and delegate; no logic here."""
 
 import asyncio
 import json
@@ -30,8 +30,8 @@ _M = TypeVar("_M", bound=Message)
 
 @dataclass(frozen=True)
 class GuestInfo:
-    """What Hello tells about this guest. `shell` says why there is no shell, and
-    `embedder_reason` why there is no embedder; where there is one, it is asked."""
+    """What Hello reports about this guest. `shell` says why there is no shell, `embedder_reason`
+    why there is no embedder; an existing embedder is asked."""
 
     tier: str
     provider: str
@@ -43,13 +43,12 @@ class GuestInfo:
 
 
 class GatewayService(gateway_pb2_grpc.GatewayServicer):
-    """Serves the user of `memory` and nobody else: no request names one.
+    """Serves the user of `memory` only: no request names a user.
 
-    `pipeline` is the model's way to its tools, and that of whoever calls them by name. A
-    person's notes and sessions do not go through it: they are read and written directly,
-    whatever tools are on, and answered as they are stored. Only the secrets of this
-    launch, which `scrubber` knows, are hidden from people as from models; exports and
-    backups are exact copies. `close` cancels the running turns and waits until they are
+    `pipeline` runs the tool calls of the model and of callers by name. A person's notes and
+    sessions do not go through it: they are read and written directly, whatever tools are enabled.
+    Only the secrets of this launch, which `scrubber` knows, are redacted for people as for models;
+    exports and backups are exact copies. `close` cancels the running turns and waits until they are
     recorded.
     """
 

@@ -15,7 +15,7 @@ _HISTORY_DEFAULT = 100
 
 
 class Sessions:
-    """Create, list, look at, tidy up, forget; every call is scoped to the user."""
+    """Operations on the user's sessions."""
 
     def __init__(
         self, conversations: Conversations, receipts: Receipts, admin: SessionAdmin
@@ -78,7 +78,7 @@ class Sessions:
         return gateway_pb2.ForgetSessionReply()
 
     async def _parent(self, request: gateway_pb2.CreateSessionRequest) -> str:
-        """The session that the new one is delegated from; "" for none."""
+        """The session that delegated work to the new one; empty for none."""
         if not request.parent_session_id:
             return ""
         parent = validation.identifier("parent_session_id", request.parent_session_id)

@@ -16,7 +16,7 @@ _REQUEST_MAX_BYTES = EXPORT_LINE_MAX_BYTES + 64 * 1024
 
 
 class Transfer:
-    """One user's memory as lines of text, and as a file. Both are exact: nothing is hidden."""
+    """One user's memory as lines of text, or as a file. Both are exact: nothing is redacted."""
 
     def __init__(self, memory: Memory, backups: Backups) -> None:
         self._memory = memory

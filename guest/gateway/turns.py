@@ -1,4 +1,4 @@
-"""The turns that run right now: one to a session, cancellable, with their events and approvals."""
+"""The running turns: one per session, cancellable, with their events and approvals."""
 
 import asyncio
 import functools
@@ -92,7 +92,7 @@ class Loop(Protocol):
 
 
 class Turn:
-    """A turn that was started. `events` ends with its outcome."""
+    """A started turn. `events` ends with its outcome."""
 
     def __init__(self, request: TurnRequest) -> None:
         self.request = request
@@ -105,7 +105,7 @@ class Turn:
         return self.stream.events()
 
     def cancel(self) -> bool:
-        """Stop it; False where it is over already."""
+        """Cancel the turn; false if it has already ended."""
         if self.task is None or self.task.done():
             return False
         if not self.cancelling:
@@ -114,7 +114,7 @@ class Turn:
         return True
 
     def leave(self) -> None:
-        """Its watcher has gone: nobody waits for the answer any more."""
+        """The client has gone: nobody waits for the answer any more."""
         self.cancel()
 
 
@@ -140,10 +140,10 @@ class Turns:
         self._closed = False
 
     async def start(self, session_id: str, text: str, turn_id: str, channel: str) -> Turn:
-        """Begin a turn.
+        """Start a turn.
 
-        Raises `WireError`: CONFLICT while the session runs another one or is being
-        forgotten, ALREADY_EXISTS for a turn id seen before, UNAVAILABLE after `close`.
+        Raises `WireError`: CONFLICT if the session is running another turn or being forgotten,
+        ALREADY_EXISTS for a turn id seen before, UNAVAILABLE after `close`.
         """
         turn_id = turn_id or f"turn-{uuid.uuid4()}"
         await self._wait_for_leaving(session_id)
@@ -172,7 +172,7 @@ class Turns:
         return turn is not None and turn.cancel()
 
     def answer(self, approval_id: str, *, approved: bool) -> bool:
-        """Answer an open approval; False where nobody waits for it any more."""
+        """Answer an open approval; false if nobody waits for it any more."""
         waiting = self._approvals.get(approval_id)
         if waiting is None or waiting.done():
             return False
@@ -189,7 +189,7 @@ class Turns:
             await asyncio.wait(tasks, timeout=_WIND_DOWN_S)
 
     async def _wait_for_leaving(self, session_id: str) -> None:
-        """A client that left and came back finds its old turn cancelled, not in its way."""
+        """A client that left and returns finds its old turn cancelled, not blocking the session."""
         leaving = self._by_session.get(session_id)
         if leaving is not None and leaving.cancelling and leaving.task is not None:
             await asyncio.wait([leaving.task], timeout=_WIND_DOWN_S)
@@ -204,7 +204,7 @@ class Turns:
             return failures.forgotten()
 
     def _ended(self, turn: Turn, task: asyncio.Task[Outcome]) -> None:
-        """Close the books on a turn, however it ended, even before its first step."""
+        """Clean up after a turn, however it ended, even before its first step."""
         context = turn.request.context
         self._in_use.release(context.session_id)
         self._by_session.pop(context.session_id, None)

@@ -1,4 +1,4 @@
-"""What the gateway accepts, and how much it answers at once."""
+"""Validates the arguments of requests, and limits the size of replies."""
 
 import re
 from collections.abc import Awaitable, Callable, Sequence
@@ -34,14 +34,14 @@ _M = TypeVar("_M", bound=Message)
 
 
 def identifier(field: str, value: str, *, optional: bool = False) -> str:
-    """A session, turn, note, approval or channel name."""
+    """Check the name of a session, turn, note, approval or channel."""
     if (optional and not value) or re.fullmatch(ID_PATTERN, value):
         return value
     raise _bad(field, f"{_seen(value)} does not match {ID_PATTERN}")
 
 
 def limit(value: int, *, default: int, maximum: int = LIMIT_MAX, field: str = "limit") -> int:
-    """How many at most; 0 means `default`."""
+    """Check a maximum number of results; 0 means `default`."""
     if value > maximum:
         raise _bad(field, f"{value} is over the maximum of {maximum}")
     return value or default
@@ -66,22 +66,22 @@ def tags(values: Sequence[str]) -> list[str]:
 
 
 def tag(value: str) -> str:
-    """One tag to look for; empty: any."""
+    """Check a tag to filter by; empty means any."""
     return value and _text("tag", value, TAG_MAX_CHARS)
 
 
 def actor(value: str) -> str:
-    """Who has written a note; empty: anybody."""
+    """Check an actor to filter by; empty means any."""
     return _one_of("actor", value, ACTORS)
 
 
 def note_type(value: str) -> str:
-    """What kind of note; empty: any."""
+    """Check a note type to filter by; empty means any."""
     return _one_of("type", value, NOTE_TYPES)
 
 
 def version(field: str, value: int) -> int | None:
-    """The version that a note is expected to have; None for 0: any."""
+    """Check the expected version of a note; 0 becomes None, meaning any."""
     if value > SEQUENCE_MAX:
         raise _bad(field, f"{value} is over the maximum of {SEQUENCE_MAX}")
     return value or None
@@ -92,14 +92,14 @@ def cursor(value: str) -> str:
 
 
 def link(value: str) -> str:
-    """Where a text comes from: one line, or nothing."""
+    """Check the source of a text: one line, may be empty."""
     if len(value.splitlines()) > 1:
         raise _bad("link", "it must be one line")
     return at_most("link", value, LINK_MAX_CHARS)
 
 
 def title(value: str, *, optional: bool = False) -> str:
-    """What a session is called: one line."""
+    """Check the title of a session: one line."""
     if optional and not value:
         return value
     if len(value.splitlines()) > 1:
@@ -108,14 +108,14 @@ def title(value: str, *, optional: bool = False) -> str:
 
 
 def secret(field: str, value: str) -> str:
-    """A token or key: printable ASCII, never shown in a refusal."""
+    """Check a token or key: printable ASCII; errors never show it."""
     if not value or not value.isascii() or not value.isprintable():
         raise _bad(field, "it must be one line of printable ASCII characters")
     return at_most(field, value, SECRET_MAX_CHARS)
 
 
 def at_most(field: str, value: str, maximum: int) -> str:
-    """Any text, empty too, of at most `maximum` characters and without NUL."""
+    """Check text of at most `maximum` characters without NUL; may be empty."""
     if len(value) > maximum:
         raise _bad(field, f"{len(value)} characters are over the maximum of {maximum}")
     if "\0" in value:
@@ -146,7 +146,7 @@ def _bad(field: str, why: str) -> GuestError:
 async def largest_page(
     limit: int, page: Callable[[int], Awaitable[_M]], max_bytes: int = REPLY_MAX_BYTES
 ) -> _M:
-    """What `page` gives for `limit`, or for half of it, and so on, until it fits into a reply."""
+    """Call `page` with `limit`, then half of it, and so on, until the reply is small enough."""
     reply = await page(limit)
     while reply.ByteSize() > max_bytes and limit > 1:
         limit //= 2

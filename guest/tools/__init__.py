@@ -1,1 +1,1 @@
-"""The tools a model may call, and the one pipeline they go through."""
+"""The tools that a model may call, and the pipeline that runs every call."""

@@ -1,4 +1,4 @@
-"""From what a model wrote to a tool's arguments, or to sentences that it can act on."""
+"""Validates what a model wrote as a tool's arguments, and explains mistakes to it."""
 
 import difflib
 import json
@@ -16,10 +16,10 @@ _SHOWN_CHARS: Final = 60
 def check(
     tool: Tool, arguments: str | Mapping[str, object], scrub: Callable[[str], str]
 ) -> Arguments:
-    """The checked arguments of a call.
+    """Validate the arguments of a call.
 
-    Raises `ToolError` with one short sentence for each field that is wrong:
-    its name, the value seen (redacted by `scrub`) and what is accepted.
+    Raises `ToolError` with one short sentence for each wrong field: its name, the value (redacted
+    by `scrub`) and what is accepted.
     """
     value = _parsed(arguments)
     if not isinstance(value, dict):
@@ -52,7 +52,7 @@ def _parsed(arguments: str | Mapping[str, object]) -> Any:
 
 
 def _unstorable(value: Any, paths: set[str], field: str = "") -> Iterator[str]:
-    """Sentences for strings that no store can hold; NUL in `paths` is left to the path policy."""
+    """Messages about strings that no store can hold; NUL in `paths` is left to the path policy."""
     if isinstance(value, dict):
         for key, item in value.items():
             yield from _unstorable(key, set(), "the name of a field")
@@ -88,7 +88,7 @@ def _sentence(
 
 
 def _accepted(schema: dict[str, Any]) -> str:
-    """What a field takes, in words, from its JSON schema."""
+    """What a field accepts, in words, from its JSON schema."""
     choices = [option for option in schema.get("anyOf", ()) if option.get("type") != "null"]
     if choices:
         schema = choices[0]
@@ -121,7 +121,7 @@ def _fields(tool: Tool) -> str:
 
 
 def _shown(value: Any, scrub: Callable[[str], str]) -> str:
-    """`value`, redacted while it is whole and then shortened."""
+    """`value`, first redacted and then shortened."""
     text = scrub(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False))
     if len(text) > _SHOWN_CHARS:
         return f"{_printable(text[:_SHOWN_CHARS])!r}… ({len(text)} characters)"

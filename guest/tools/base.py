@@ -1,4 +1,4 @@
-"""What a tool is, implementable from this page alone."""
+"""The interface of a tool; everything needed to implement one."""
 
 import logging
 from collections.abc import Awaitable, Callable, Mapping
@@ -12,8 +12,8 @@ from wire.errors import Code
 from guest.memory.models import MemoryAction, Receipt
 
 EXCERPT_CONTEXT_CHARS: Final = 8192
-"""How much of its surroundings an `Excerpt` brings along on either side: more
-than the longest private key in common use."""
+"""How much surrounding text an `Excerpt` has on either side: more than the longest common
+private key."""
 
 
 class Safety(StrEnum):
@@ -30,13 +30,12 @@ class Safety(StrEnum):
 
 @dataclass(frozen=True)
 class ToolContext:
-    """Who calls, passed to every call. There is no other way to know.
+    """The caller of a tool, passed to every call.
 
-    Immutable and never stored, so two users' turns in flight cannot meet.
-    `actor` is who decided on the call: the model, or the runtime by itself. `asked` are
-    the user's words of this turn. `material` is what the model has read that nobody
-    vouched for: virtual paths, commands, notes that came from such. `link` names the
-    source of what the runtime writes, where that is no material.
+    Immutable and never stored, so that turns cannot mix. `actor` is who decided on the call: the
+    model or the runtime. `asked` is the user's text in this turn. `material` names the material
+    that the model has read: virtual paths, commands, notes made from material. `link` is the source
+    of what the runtime writes, if that is not material.
     """
 
     user_id: str
@@ -50,7 +49,7 @@ class ToolContext:
 
 
 def _plain(schema: dict[str, Any]) -> None:
-    """Drop what says nothing to a model: titles, and null as a default."""
+    """Drop what a model does not need: titles, and null as a default."""
     schema.pop("title", None)
     for field in schema.get("properties", {}).values():
         field.pop("title", None)
@@ -59,9 +58,9 @@ def _plain(schema: dict[str, Any]) -> None:
 
 
 class Arguments(BaseModel):
-    """Base of every tool's arguments: unknown fields and wrong types are refused.
+    """Base of every tool's arguments: unknown fields and wrong types are rejected.
 
-    `model_json_schema()` is what a provider is given: flat, without references.
+    Providers get `model_json_schema()`: flat, without references.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, json_schema_extra=_plain)
@@ -71,9 +70,8 @@ class Arguments(BaseModel):
 class PathArgument:
     """Names an argument that holds a virtual path.
 
-    The pipeline checks it before the tool runs: it lies under one of the roots,
-    under a writable one where the call `writes`, and under one that the shell
-    guest has too where it is `for_commands`.
+    Before the tool runs, the pipeline checks that the path lies under a root: a writable one if the
+    call `writes`, one that the shell guest has as well if it is `for_commands`.
     """
 
     field: str
@@ -83,11 +81,10 @@ class PathArgument:
 
 @dataclass(frozen=True)
 class Excerpt:
-    """A piece cut out of something longer, for use anywhere in `ToolOutput.data`.
+    """A piece of a longer text, for use anywhere in `ToolOutput.data`.
 
-    Only `text` is shown, as a string. The surroundings (at most
-    `EXCERPT_CONTEXT_CHARS` on either side) let redaction recognise a secret
-    that the cut went through.
+    Only `text` is shown, as a string. The surroundings (at most `EXCERPT_CONTEXT_CHARS` on either
+    side) let redaction recognise a secret that was cut.
     """
 
     text: str
@@ -97,20 +94,19 @@ class Excerpt:
 
 @dataclass(frozen=True)
 class Spliced:
-    """Pieces of something longer, shown as one string; for use like an `Excerpt`."""
+    """Pieces of a longer text, shown as one string; used like an `Excerpt`."""
 
     parts: tuple[str | Excerpt, ...]
 
 
 @dataclass(frozen=True)
 class ToolOutput:
-    """What a tool answers: `data` becomes JSON, each of `notes` a `Note: ` line.
+    """A tool's answer: `data` becomes JSON, each of `notes` a `Note: ` line.
 
-    `data` is made of dicts, lists, tuples, strings, `Excerpt`s, `Spliced`,
-    numbers, booleans and None. `summary` is one line for a person who watches, such as
-    "Stored: [id: note-...]". `count` is the number of results of a search, for
-    the log. `material` names what was read that nobody vouched for. `receipts` are the
-    changes of memory that the call has made.
+    `data` consists of dicts, lists, tuples, strings, `Excerpt`s, `Spliced`, numbers, booleans and
+    None. `summary` is one line for a person who watches, such as "Stored: [id: note-...]". `count`
+    is the number of search results, for the log. `material` names the material in the answer.
+    `receipts` describe the changes of memory that the call made.
     """
 
     data: Any
@@ -123,11 +119,10 @@ class ToolOutput:
 
 @dataclass(frozen=True)
 class ToolResult:
-    """What the pipeline hands back: final text, bounded, virtual paths, redacted.
+    """The final result of a call: text of limited size, with virtual paths and without secrets.
 
-    `is_error` marks a message that the model can act on, and `code` says what kind of
-    refusal it is. `summary` is one line. `material` is that of the tool's `ToolOutput`
-    or `ToolError`, `receipts` those of its `ToolOutput`.
+    `is_error` marks a message that the model can act on; `code` is its kind. `summary` is one line.
+    `material` comes from the `ToolOutput` or `ToolError`, `receipts` from the `ToolOutput`.
     """
 
     text: str
@@ -140,31 +135,28 @@ class ToolResult:
 
 
 class MemoryChange(NamedTuple):
-    """What a call is to change in memory; `note_id` is empty where there is no note yet."""
+    """What a call would change in memory; `note_id` is empty if there is no note yet."""
 
     action: MemoryAction
     note_id: str = ""
 
 
 Run = Callable[[ToolContext, Any], Awaitable[ToolOutput]]
-"""What a tool does, for a caller and with checked arguments."""
+"""The function of a tool, called with its caller and validated arguments."""
 
 
 @dataclass(frozen=True)
 class Tool:
     """One tool.
 
-    `description` is written for a model: when to call it, what it gives back,
-    what not to do with the result. `run` gets validated arguments of type
-    `arguments`; it raises `guest.errors.ToolError` for what the model can mend
-    and anything else for what an operator must. `timeout` is in seconds; `run`
-    is cancelled when it has passed. Where the arguments say how long a call may
-    take, `timeout_of` gives its seconds instead. `paths` are those arguments
-    that hold virtual paths, `command` the one that holds a shell command.
-    `output_bytes` is room for a result whose arguments promise more than the
-    pipeline's own bound on what a tool answers.
-    `log_level` is that of a call that went well. `changes` says what a call with these
-    arguments, as the model wrote them, changes in memory: the action and the note's id.
+    `description` is for the model: when to call it, what it returns, what not to do with the
+    result. `run` gets validated `arguments`; it raises `guest.errors.ToolError` for what the model
+    can correct, and anything else for what an operator must. `run` is cancelled after `timeout`
+    seconds, or after `timeout_of` the arguments if they set the time. `paths` are the arguments
+    with virtual paths, `command` the one with a shell command. `output_bytes` is room for a result
+    whose arguments promise more than the pipeline's usual limit. `log_level` applies to successful
+    calls. `changes` returns what a call with these arguments, as the model wrote them, changes in
+    memory: the action and the note's id.
     """
 
     name: str
@@ -182,7 +174,8 @@ class Tool:
 
 
 Approve = Callable[[ToolContext, Tool, str], Awaitable[bool]]
-"""Asks a person about one PRIVILEGED call, with its arguments as JSON: all of them, without
-the secrets that this guest was given.
+"""Asks a person about one PRIVILEGED call. Its arguments are passed as JSON, complete except for
+the secrets of this guest.
 
-True lets the call through; anything else, an exception included, refuses it."""
+True allows the call; anything else, including an exception, refuses it.
+"""

@@ -1,4 +1,4 @@
-"""Host paths on their way out: the model sees virtual paths and nothing else."""
+"""Renders results: every host path becomes a virtual path, and every secret is redacted."""
 
 import json
 import re
@@ -18,12 +18,11 @@ WORKSPACE = "[workspace]"
 
 
 class HostPaths:
-    """Finds the paths of the workspace in text. Immutable.
+    """Finds the workspace's paths in text. Immutable.
 
-    `roots` maps the names of virtual roots to host directories; `private` are
-    directories that have no virtual name, and become `[private]`; the one
-    directory that holds all roots becomes `[workspace]`. A root whose host path
-    is its virtual path (in a container) needs nothing.
+    `roots` maps names of virtual roots to host directories. `private` directories have no virtual
+    name and become `[private]`; the directory that holds all roots becomes `[workspace]`. A root
+    whose host path equals its virtual path (in a container) is left unchanged.
     """
 
     def __init__(
@@ -47,7 +46,7 @@ class HostPaths:
         )
 
     def spans(self, text: str) -> list[tuple[int, int, str]]:
-        """Where host paths stand, and what stands for them; sorted, not overlapping."""
+        """The host paths in `text` and their replacements; sorted, not overlapping."""
         return [(*m.span(), self._names[m.group()]) for m in self._pattern.finditer(text)]
 
 
@@ -58,10 +57,10 @@ def _spellings(directory: str | PathLike[str]) -> set[str]:
 
 _SUMMARY_CHARS: Final = 300
 _LINE_BREAKS: Final = {ord(char): f"\\u{ord(char):04x}" for char in "\x85\u2028\u2029"}
-"""The only ones that JSON leaves as they are; what is quoted cannot begin a line so."""
+"""Line breaks that JSON does not escape; quoted text must not start a line with them."""
 
 _NOTES_SHARE: Final = 4
-"""Notes may take up to a quarter of an answer; the result has the rest."""
+"""Notes may take up to a quarter of an answer, the result the rest."""
 
 
 class Renderer:
@@ -73,10 +72,10 @@ class Renderer:
         self._max_bytes = max_output_bytes
 
     def output(self, output: ToolOutput, at_least_bytes: int = 0) -> str:
-        """The text of a result: JSON, then its `Note: ` lines, each one line whatever it quotes.
+        """A result's text: JSON, then its `Note: ` lines, each on one line whatever it quotes.
 
-        It may have `at_least_bytes`, also where the pipeline's bound is lower. A list
-        that is too long ends after a whole item.
+        It may have `at_least_bytes`, even if the pipeline's limit is lower. A list that is too long
+        ends after a whole item.
         """
         data = self._clean(output.data)
         notes = [one_line(self.text(note)) for note in output.notes]
@@ -87,7 +86,7 @@ class Renderer:
         return _whole_items(data, tail, max_bytes) or _beginning(text, tail, max_bytes)
 
     def error(self, message: str) -> str:
-        """The text of a refusal."""
+        """The text of an error."""
         text = self.text(message)
         return text if _size(text) <= self._max_bytes else _beginning(text, "", self._max_bytes)
 
@@ -96,10 +95,10 @@ class Renderer:
         return self._shown(text, 0, len(text))
 
     def question(self, text: str) -> str:
-        """`text` as a person has to see it who decides on it.
+        """`text` for the person who decides on a call.
 
-        Whole: what merely has the shape of a secret stays, because a command
-        could be dressed up as one to hide from whoever approves it.
+        It is complete: text that only looks like a secret stays, because a command could be
+        disguised as one to hide from that person.
         """
         return self._scrubber.scrub_known(text)
 
@@ -131,7 +130,7 @@ class Renderer:
         return self._clean(value)
 
     def _shown(self, text: str, first: int, last: int) -> str:
-        """`text[first:last]`; what is to be replaced is found in the whole of `text`."""
+        """`text[first:last]`; replacements are found in the whole of `text`."""
         spans = sorted([*self._scrubber.replacements(text), *self._host_paths.spans(text)])
         return replaced(text, spans, first, last)
 
@@ -145,8 +144,8 @@ def _tail(notes: list[str], max_bytes: int) -> str:
 
 
 def _whole_items(data: Any, tail: str, max_bytes: int) -> str:
-    """`data` with as many of the first items of its one list as fit, how many these are,
-    and `tail`; empty where there is no such list, or not even one item fits."""
+    """`data` with as many first items of its only list as fit, their number, and `tail`; empty
+    if there is no such list or no item fits."""
     fields = data if isinstance(data, dict) else {"": data}
     lists = [key for key, value in fields.items() if isinstance(value, list)]
     if len(lists) != 1:

@@ -1,4 +1,4 @@
-"""The one way into every tool, for the model, MCP and the CLI alike."""
+"""The pipeline that runs every tool call of the model, MCP and the CLI."""
 
 import asyncio
 import difflib
@@ -25,10 +25,10 @@ from guest.tools.redaction.scrubber import Scrubber
 
 
 class Registry:
-    """The tools of a guest, in the order they were given. Immutable.
+    """The tools of a guest, in the given order. Immutable.
 
-    Raises `ValueError` where two tools have the same name, and where one belongs to no
-    family of `families`: nobody could switch it on or off then.
+    Raises `ValueError` if two tools have the same name, or if a tool is in no family of `families`:
+    it could not be switched on or off.
     """
 
     def __init__(
@@ -49,11 +49,11 @@ class Registry:
         return tuple(self._tools.values())
 
     def get(self, name: str) -> Tool | None:
-        """The tool of this name; None where there is none."""
+        """The tool with this name, or None."""
         return self._tools.get(name)
 
     def families(self) -> dict[str, tuple[Tool, ...]]:
-        """The tools by family, in the catalogue's order; without families that have none."""
+        """The tools by family, in the catalogue's order, without empty families."""
         return {
             family: found
             for family, names in self._families.items()
@@ -65,10 +65,10 @@ log = logging.getLogger(__name__)
 
 
 class Gate:
-    """The operator's word on tools. Immutable.
+    """The operator's permissions for tools. Immutable.
 
-    PRIVILEGED calls pass with `auto`, never with `deny`, and with `ask` only
-    after a person said yes; no answer, and a failure while asking, is a no.
+    PRIVILEGED calls always pass with `auto`, never with `deny`, and with `ask` only after a
+    person's yes; no answer, or a failure while asking, means no.
     """
 
     def __init__(self, disabled: Collection[str], approval: Approval) -> None:
@@ -76,14 +76,14 @@ class Gate:
         self._approval = approval
 
     def offers(self, tool: Tool) -> bool:
-        """Whether a model is told of `tool` at all."""
+        """Whether `tool` is offered to a model at all."""
         denied = tool.safety is Safety.PRIVILEGED and self._approval == "deny"
         return not denied and tool.name not in self._disabled
 
     async def admit(
         self, context: ToolContext, tool: Tool, arguments_json: str, approve: Approve | None
     ) -> None:
-        """Return where the call may run; raises `ToolError` with the reason otherwise."""
+        """Return if the call may run; otherwise raise `ToolError` with the reason."""
         if tool.name in self._disabled:
             raise ToolError(f"{tool.name} is switched off by the operator")
         if tool.safety is not Safety.PRIVILEGED or self._approval == "auto":
@@ -104,8 +104,8 @@ class Gate:
 
 
 def check_paths(tool: Tool, arguments: Arguments) -> None:
-    """Refuse virtual paths outside the roots, changes in a read-only one, and, for
-    commands, one that the shell guest does not have."""
+    """Reject virtual paths outside the roots, changes in a read-only root and, for commands,
+    paths that the shell guest does not have."""
     for argument in tool.paths:
         location = parse(getattr(arguments, argument.field))
         if argument.for_commands and not location.root.writable:
@@ -118,9 +118,9 @@ OUTPUT_MIN_BYTES: Final = 512
 
 
 class ToolPipeline:
-    """All tools of a guest behind one entry point. Safe for any number of calls at once.
+    """All tools of a guest behind one entry point. Safe for concurrent calls.
 
-    What is `disabled` is neither listed nor callable.
+    Tools in `disabled` are neither listed nor callable.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class ToolPipeline:
         return [tool for tool in self._registry.all() if self._gate.offers(tool)]
 
     def shown(self, text: str) -> str:
-        """`text` as a model may see it: with virtual paths and without secrets."""
+        """`text` for a model: with virtual paths and without secrets."""
         return self._render.text(text)
 
     async def call(
@@ -163,10 +163,10 @@ class ToolPipeline:
         arguments: str | Mapping[str, object],
         approve: Approve | None = None,
     ) -> ToolResult:
-        """Run one call to its result.
+        """Run one call and return its result.
 
-        Whatever the model can mend is a result with `is_error`. Raises
-        `WireError` where an operator must act; it has been logged then.
+        What the model can correct is a result with `is_error`. Raises `WireError`, already logged,
+        if an operator must act.
         """
         began = time.monotonic()
         tool = self._registry.get(name)
@@ -254,7 +254,7 @@ class ToolPipeline:
         outcome: str,
         count: int | None = None,
     ) -> None:
-        """Count and log one call: who, what, how long and how it ended; never the content."""
+        """Count and log one call: caller, tool, duration and outcome; never the content."""
         label = {"tool": tool.name if tool else "unknown"}
         self._calls.add(1, label)
         self._duration.record(time.monotonic() - began, label)

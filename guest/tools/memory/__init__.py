@@ -1,1 +1,1 @@
-"""The four families of tools over memory."""
+"""The families of tools over memory."""

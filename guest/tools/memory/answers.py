@@ -1,4 +1,4 @@
-"""What all tools over memory say alike: marks of what was read, and refusals."""
+"""Answers common to all memory tools: marks of material, receipts and errors."""
 
 import json
 from collections import defaultdict
@@ -37,7 +37,7 @@ class OfOneUser(Protocol):
 
 
 def for_user(memory: OfOneUser, tools: Iterable[Tool]) -> list[Tool]:
-    """`tools` over a memory: they refuse to be called for anybody but its user."""
+    """Restrict `tools` to the user of `memory`: they refuse every other caller."""
     return [replace(tool, run=partial(_run_for, memory, tool.run)) for tool in tools]
 
 
@@ -48,29 +48,29 @@ async def _run_for(memory: OfOneUser, run: Run, context: ToolContext, arguments:
 
 
 def marks(hits: Iterable[Hit]) -> tuple[str, ...]:
-    """One line for each source of what nobody vouched for among the results."""
+    """One line for each source of material among the results."""
     return _marked(
         (hit.note_id or "a conversation result", source_of(hit)) for hit in hits if hit.material
     )
 
 
 def material_of(hits: Iterable[Hit]) -> tuple[str, ...]:
-    """The sources of what is marked among the results."""
+    """The sources of material among the results."""
     return tuple(dict.fromkeys(source_of(hit) for hit in hits if hit.material))
 
 
 def marks_of(*notes: Note) -> tuple[str, ...]:
-    """The same as `marks` for stored notes."""
+    """Like `marks`, for stored notes."""
     return _marked((note.note_id, source(note)) for note in notes if note.origin.material)
 
 
 def source(note: Note) -> str:
-    """Where the text of a marked note comes from: its link, else the note itself."""
+    """The source of a marked note: its link, else the note itself."""
     return one_line(note.origin.link) or note.note_id
 
 
 def material_in(*notes: Note) -> tuple[str, ...]:
-    """The same as `material_of` for stored notes."""
+    """Like `material_of`, for stored notes."""
     return tuple(dict.fromkeys(source(note) for note in notes if note.origin.material))
 
 
@@ -86,7 +86,7 @@ def passages(hits: Iterable[Hit]) -> tuple[str, ...]:
 
 
 def about_similar(saved: SaveOutcome, text: str) -> tuple[str, ...]:
-    """What is to be said of the notes near to `text`, which was saved."""
+    """Remarks about notes similar to the saved `text`."""
     if saved.created and saved.searchable == "keyword":
         return (
             "similar notes were not looked for, because this one has no vector yet; a search "
@@ -97,26 +97,26 @@ def about_similar(saved: SaveOutcome, text: str) -> tuple[str, ...]:
 
 
 def quoted(text: str) -> str:
-    """Somebody else's words within a text of ours, with their end to be seen."""
+    """Somebody else's words within our text, with a visible end."""
     return json.dumps(text, ensure_ascii=False)
 
 
 def changeable(note_id: str) -> str:
-    """`note_id`, where it is one. Raises `ToolError`."""
+    """Return `note_id` if it is the id of a note; else raise `ToolError`."""
     if not note_id:
         raise ToolError("conversation results cannot be changed; use a note_id from memory_search")
     return note_id
 
 
 def not_found(note_id: str) -> ToolError:
-    """The refusal of an id that the caller sees no note of."""
+    """The error for an id of which the caller sees no note."""
     return ToolError(
         f"note not found: {note_id}; call memory_search to find the right one", Code.NOT_FOUND
     )
 
 
 def stale_version(current: Note, seen: int | None) -> ToolError:
-    """The refusal to change a note that is not in the version `seen`, with what it says now."""
+    """The error for a note that is no longer at version `seen`; quotes its current text."""
     marked = "".join(f"Note: {mark}\n" for mark in marks_of(current))
     return ToolError(
         f"the note has changed: it has version {current.version}, not {seen}, and says now: "
@@ -128,7 +128,7 @@ def stale_version(current: Note, seen: int | None) -> ToolError:
 
 
 def _marked(found: Iterable[tuple[str, str]]) -> tuple[str, ...]:
-    """Marks of what was found where; without the sources, where they would take too much."""
+    """Marks of material; without the sources if those would take too much room."""
     by_source = defaultdict[str, dict[str, None]](dict)
     for what, where in found:
         by_source[where][what] = None
@@ -150,7 +150,7 @@ _ASKED_BY: Final[dict[str, AskedBy]] = {
 
 
 def asked_by(context: ToolContext) -> AskedBy:
-    """Who asked for a change that is made in `context`."""
+    """Who asked for a change made in `context`."""
     return _ASKED_BY[context.actor]
 
 
@@ -163,7 +163,7 @@ def receipt(
     searchable: Literal["", "semantic", "keyword"] = "",
     reason: str = "",
 ) -> tuple[Receipt, ...]:
-    """The receipt of a change that was made in `context`."""
+    """The receipt of a change made in `context`."""
     return (
         Receipt(
             action,
@@ -179,7 +179,7 @@ def receipt(
 
 
 def written(context: ToolContext, note: Note) -> tuple[Receipt, ...]:
-    """The receipt of a note that was stored anew, or in its next version."""
+    """The receipt of a new note or a new version."""
     return receipt(
         context,
         "saved" if note.version == 1 else "updated",
@@ -190,7 +190,7 @@ def written(context: ToolContext, note: Note) -> tuple[Receipt, ...]:
 
 
 def saved(context: ToolContext, outcome: SaveOutcome) -> tuple[Receipt, ...]:
-    """The receipt of a save; of a note that said exactly the same before, too."""
+    """The receipt of a save, including one that found the same text already stored."""
     note = outcome.note
     return receipt(
         context,
@@ -204,7 +204,7 @@ def saved(context: ToolContext, outcome: SaveOutcome) -> tuple[Receipt, ...]:
 
 @contextmanager
 def refusing_what_is_full() -> Iterator[None]:
-    """Turn `MemoryFull` into a refusal that says that nothing was saved, and what helps."""
+    """Turn `MemoryFull` into an error that says that nothing was saved, and what helps."""
     try:
         yield
     except MemoryFull as full:

@@ -1,9 +1,8 @@
-"""Who a note comes from: what the user said, what the agent decided, what was read.
+"""Decides the origin of a note: said by the user, decided by the agent, or read.
 
-A model writes "The user prefers tea" where the user said "I prefer tea", so words are
-compared, not texts; and by pairs of characters where a script has no spaces. The rule
-errs towards "not from the user": a mark too many is read over, one too few is a planted
-sentence that passes for the user's own.
+A model writes "The user prefers tea" after "I prefer tea", so words are compared, not texts; in
+scripts without spaces, pairs of characters. The rule prefers "not from the user": an unnecessary
+mark does little harm, but a missing one lets a planted sentence pass for the user's own.
 """
 
 import re
@@ -16,9 +15,9 @@ from guest.tools.base import ToolContext
 
 LINK_MAX_CHARS: Final = 200
 SHARE_MIN: Final = 0.6
-"""How much of a note the user must have said for it to be theirs."""
+"""The share of a note that the user must have said for it to be theirs."""
 SHARE_BESIDE_MATERIAL_MIN: Final = 0.8
-"""The same where something was read that the rest may come from."""
+"""The same if material was read, from which the rest may come."""
 
 _WORD_MAX_CHARS: Final = 32
 _STEM_MIN_CHARS: Final = 4
@@ -48,11 +47,11 @@ _USER_UNSPACED: Final = re.compile("用户|用戶|使用者|ユーザー|사용�
 
 
 def origin_of(context: ToolContext, content: str) -> Origin:
-    """How a note with the text `content` comes to be, when it is written in `context`.
+    """The origin of a note with the text `content`, written in `context`.
 
-    The agent's note is the user's where the user has said most of it in this turn. What
-    else the agent, or the runtime by itself, writes after it has read material is marked
-    as material, with a link to it.
+    The agent's note counts as the user's if the user said most of it in this turn. Anything else
+    that the agent or the runtime writes after reading material is marked as material, with a link
+    to it.
     """
     said = context.actor == "agent" and _was_said(
         content, context.asked, beside=bool(context.material)
@@ -69,7 +68,7 @@ def origin_of(context: ToolContext, content: str) -> Origin:
 
 
 def _was_said(content: str, asked: str, *, beside: bool) -> bool:
-    """Whether the user has said most of `content`, and every number in it."""
+    """Whether the user said most of `content`, and every number in it."""
     said = _words(asked)
     stems = {word[:size] for word in said for size in range(_STEM_MIN_CHARS, len(word) + 1)}
     wanted = _words(content)
@@ -82,7 +81,7 @@ def _was_said(content: str, asked: str, *, beside: bool) -> bool:
 
 
 def _words(text: str) -> set[str]:
-    """The words of a text as a set, and pairs of characters where a script has no spaces."""
+    """The set of words of a text; pairs of characters in scripts without spaces."""
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     folded = _USER_UNSPACED.sub(" ", folded)
     kept = "".join(c if unicodedata.category(c)[0] in "LMN" else " " for c in folded)
@@ -93,7 +92,7 @@ def _words(text: str) -> set[str]:
 
 
 def _stem(word: str) -> str:
-    """What of `word` an inflected form shares; nothing of a word that is short or a number."""
+    """The part of `word` that its inflected forms share; short words and numbers have none."""
     if len(word) <= _STEM_MIN_CHARS or any(map(str.isdigit, word)):
         return ""
     return word[: max(_STEM_MIN_CHARS, len(word) - _ENDING_MAX_CHARS)]

@@ -1,1 +1,1 @@
-"""Secrets and what looks like them, kept out of what models and people are shown."""
+"""Keeps secrets out of what models and people see."""

@@ -1,9 +1,8 @@
-"""Redaction: what a model, a person who watches or a log must not be shown.
+"""Redaction: hides secrets from models, people who watch and logs.
 
-Known secrets (provider keys, tokens of the launch) are found exactly, also
-URL-encoded, in base64 and JSON-escaped; common credentials by their shape
-(`credentials`). It guards the way out only: what a user asks to remember is
-stored as it is.
+Known secrets (provider keys, tokens of the launch) are found exactly, and also URL-encoded,
+base64-encoded and JSON-escaped; common credentials by their form (`credentials`). Only output is
+redacted: what a user asks to remember is stored as it is.
 """
 
 import base64
@@ -19,9 +18,9 @@ REDACTED: Final = "[redacted]"
 _URL_SAFE: Final = str.maketrans("+/", "-_")
 _SHORTEST: Final = 4
 _LONG: Final = 8
-"""From here on a known secret is also looked for in other encodings. Below, a
-plain word is no secret: local model servers take keys such as "ollama", and
-hiding that word everywhere would protect nothing."""
+"""Known secrets of this length are also searched in other encodings. A shorter plain word is not
+a secret: local model servers take keys such as "ollama", and hiding that word everywhere would
+protect nothing."""
 
 
 def replaced(
@@ -30,9 +29,9 @@ def replaced(
     first: int = 0,
     last: int | None = None,
 ) -> str:
-    """`text[first:last]` with another word for each of `spans`, which are sorted and of `text`.
+    """`text[first:last]` with each of the sorted `spans` of `text` replaced by its word.
 
-    Of spans that overlap the first stands for both.
+    Overlapping spans are replaced by the first one's word.
     """
     last = len(text) if last is None else last
     pieces: list[str] = []
@@ -53,11 +52,11 @@ class Scrubber:
         self._forms = tuple(sorted(forms))
 
     def learn(self, secret: str) -> None:
-        """Hide this one too from now on."""
+        """Redact this secret, too, from now on."""
         self._forms = tuple(sorted({*self._forms, *_forms(secret.strip())}))
 
     def spans(self, text: str) -> list[Span]:
-        """Where secrets stand: sorted, and no two touch."""
+        """The spans of secrets: sorted, and no two touch."""
         found = sorted([*self._known(text), *find_all(text)])
         merged: list[Span] = []
         for start, end in found:
@@ -74,7 +73,7 @@ class Scrubber:
         return replaced(text, self.replacements(text))
 
     def scrub_known(self, text: str) -> str:
-        """`text` without the secrets that were given, and otherwise as it is."""
+        """`text` without the known secrets, otherwise unchanged."""
         return replaced(text, [(*span, REDACTED) for span in sorted(self._known(text))])
 
     def replacements(self, text: str) -> list[tuple[int, int, str]]:
@@ -90,7 +89,7 @@ class Scrubber:
 
 
 def _forms(secret: str) -> set[str]:
-    """The ways in which `secret` may be written."""
+    """The encodings in which `secret` may appear."""
     if len(secret) < _SHORTEST or (len(secret) < _LONG and secret.isalpha()):
         return set()
     forms = {secret}
@@ -110,10 +109,10 @@ def _lower_escapes(encoded: str) -> str:
 
 
 def _base64_forms(secret: bytes) -> set[str]:
-    """`secret` as it appears in base64, also in the middle of something longer.
+    """`secret` as it appears in base64, even inside a longer text.
 
-    There it starts at one of three alignments, and the characters at either
-    edge mix in the neighbours' bits: they are left off.
+    There it starts at one of three alignments. The characters at either edge contain bits of the
+    neighbours and are left off.
     """
     plain = base64.b64encode(secret).decode()
     forms = {plain, plain.translate(_URL_SAFE), plain.rstrip("=")}
