@@ -1,8 +1,8 @@
-"""What the boundary self-test asks: written by the runner, read by the probe in the shell guest.
+"""The questions of the boundary self-test: written by the runner, read by the probe in the shell
+guest.
 
-It crosses as JSON on a command's standard input. Secrets are in it only as
-salted digests, other users only as inode numbers. Standard library only: the
-probe's start is on the way of every cold start.
+It crosses as JSON on a command's standard input. Secrets are in it only as salted digests, other
+users only as inode numbers. Standard library only: the probe's start delays every cold start.
 """
 
 import hmac

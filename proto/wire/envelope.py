@@ -1,7 +1,7 @@
-"""The bootstrap envelope's secrets, and how it travels: four length bytes, then the message.
+"""The bootstrap envelope's secrets, and its framing: four length bytes, then the message.
 
-The length comes first so that a truncated hand-over is told from a short one,
-and an oversized one is refused before it is read.
+The length distinguishes a truncated envelope from a short one, and an oversized one is rejected
+before it is read.
 """
 
 import struct
@@ -21,8 +21,8 @@ _RESOLUTION = "start guests through the runner of the same version: runner resta
 
 @dataclass(frozen=True, repr=False)
 class Secrets:
-    """The keys that settings only name, by the names of the message `Secrets`; empty where
-    there is none. They have no repr."""
+    """The keys that settings refer to by name, with the fields of the message `Secrets`; empty
+    if there is none. They are never shown in a repr."""
 
     api_key: str = ""
     memory_token: str = ""
@@ -31,16 +31,16 @@ class Secrets:
 
     @classmethod
     def of(cls, message: bootstrap_pb2.Secrets) -> Self:
-        """What an envelope carries."""
+        """Read the secrets of an envelope."""
         return cls(**{field.name: getattr(message, field.name) for field in fields(cls)})
 
     def message(self) -> bootstrap_pb2.Secrets:
-        """What an envelope is to carry."""
+        """The secrets as a message for an envelope."""
         return bootstrap_pb2.Secrets(**vars(self))
 
 
 def encode(envelope: BootstrapEnvelope) -> bytes:
-    """The framed bytes of `envelope`; refuses one over `ENVELOPE_MAX_BYTES`."""
+    """Frame `envelope`; raises `WireError` if it is over `ENVELOPE_MAX_BYTES`."""
     body = envelope.SerializeToString()
     if len(body) > ENVELOPE_MAX_BYTES:
         raise _bad(f"{len(body)} bytes; the limit is {ENVELOPE_MAX_BYTES}")
@@ -50,8 +50,7 @@ def encode(envelope: BootstrapEnvelope) -> bytes:
 def read(stream: BinaryIO) -> BootstrapEnvelope:
     """Read exactly one envelope from `stream` and leave what follows.
 
-    Raises `WireError` where it is truncated, oversized, unreadable or of
-    another version.
+    Raises `WireError` if it is truncated, oversized, unreadable or of another version.
     """
     head = _read_exactly(stream, _LENGTH.size)
     if len(head) < _LENGTH.size:

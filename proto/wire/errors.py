@@ -22,7 +22,7 @@ class Code(StrEnum):
     NOT_FOUND = "not_found"
     ALREADY_EXISTS = "already_exists"
     CONFLICT = "conflict"
-    """The state changed underneath: read it again and decide anew."""
+    """The state has changed meanwhile: read it again and decide anew."""
     UNAUTHENTICATED = "unauthenticated"
     PERMISSION_DENIED = "permission_denied"
     FAILED_PRECONDITION = "failed_precondition"
@@ -55,13 +55,13 @@ class WireError(Exception):
 
     @classmethod
     def of(cls, fields: Mapping[str, str]) -> Self:
-        """The error that `fields` describe. Raises `ValueError` or `KeyError` where they do
-        not describe one."""
+        """Make an error from `fields`. Raises `ValueError` or `KeyError` if they do not describe
+        one."""
         code, details, resolution = Code(fields["code"]), fields["details"], fields["resolution"]
         return cls(code, fields["brief"], details=details, resolution=resolution)
 
     def fields(self) -> dict[str, str]:
-        """What crosses a process boundary; `of` reads it."""
+        """The fields that cross a process boundary; `of` reads them."""
         return {"code": self.code.value} | {
             name: getattr(self, name) for name in ("brief", "details", "resolution")
         }

@@ -24,16 +24,16 @@ COMMAND_TIMEOUT_S: Final[float] = 60
 COMMAND_TIMEOUT_MAX_S: Final[float] = 3600
 
 SEQUENCE_MAX: Final = 2**53 - 1
-"""The largest integer that the local libSQL binding carries without loss: it
-binds Python integers of 2**31 and above as 64-bit floats."""
+"""The largest integer that the local libSQL binding stores without loss: it binds Python
+integers of 2**31 and above as 64-bit floats."""
 
 EMBED_BATCH_MAX_TEXTS: Final = 256
 EMBED_TEXT_MAX_CHARS: Final = 8_000
 
 EXPORT_PART_BYTES: Final = 1024 * 1024
 EXPORT_LINE_MAX_BYTES: Final = 8 * 1024 * 1024
-"""A message of an export or import holds whole lines: up to the first number of bytes of
-them, or one line that is longer."""
+"""A message of an export or import holds whole lines: up to `EXPORT_PART_BYTES` of them, or one
+longer line of at most this size."""
 
 TOKEN_METADATA_KEY: Final = "oxydra-token"  # noqa: S105
 ERROR_METADATA_KEY: Final = "oxydra-error-bin"

@@ -1,8 +1,7 @@
-"""Logs as JSON lines, the same in every program, and start-up failures in them.
+"""Logs as JSON lines, the same in every program, including start-up failures.
 
-A guest that cannot start says why as its last log line and exits with
-`EXIT_OPERATOR`; the runner finds the error there in every tier, because every
-tier can read a guest's log.
+A guest that cannot start gives the reason in its last log line and exits with `EXIT_OPERATOR`. The
+runner reads it there, in every tier.
 """
 
 import json
@@ -14,7 +13,7 @@ from typing import Any, Final, TextIO
 from wire.errors import WireError
 
 EXIT_OPERATOR: Final = 78
-"""EX_CONFIG: starting again will not help before a person has done something."""
+"""EX_CONFIG: restarting is useless until a person has changed something."""
 
 MAINTENANCE_PROGRESS: Final = "maintenance_progress"
 """The event of a guest at maintenance; `progress` is the step, how much is done, of how much."""
@@ -57,7 +56,7 @@ def configure(role: str, user: str, level: str, stream: TextIO | None = None) ->
 
 
 def log_startup_failure(logger: logging.Logger, error: WireError) -> None:
-    """Say why this program exits with `EXIT_OPERATOR`."""
+    """Log why this program exits with `EXIT_OPERATOR`."""
     logger.error(
         "startup failed: %s",
         error.brief,

@@ -1,8 +1,8 @@
-"""Error codes to gRPC status and back: the only place that knows both.
+"""Converts error codes to gRPC statuses and back.
 
-The status code alone would lose information (CONFLICT and CANCELLED both have
-neighbours), so the full error travels as an `ErrorDetail` in the trailing
-metadata; the status code is for proxies, retries and foreign clients.
+The status code alone would lose information (CONFLICT and CANCELLED share theirs with others), so
+the full error travels as an `ErrorDetail` in the trailing metadata; the status code is for proxies,
+retries and foreign clients.
 """
 
 from collections.abc import Awaitable, Iterable
@@ -51,7 +51,7 @@ async def answered(call: Awaitable[_T]) -> _T:
 
 
 def from_rpc_error(error: grpc.RpcError) -> WireError:
-    """Rebuild the error that the other side raised, or name the transport's own."""
+    """Rebuild the error that the other side raised, or describe the transport's own."""
     if not isinstance(error, grpc.aio.AioRpcError):
         return WireError(Code.INTERNAL, f"gRPC call failed: {error}")
     metadata: Iterable[tuple[str, str | bytes]] = error.trailing_metadata() or ()

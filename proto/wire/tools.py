@@ -36,12 +36,12 @@ OFF_BY_DEFAULT: Final = frozenset(
 TOOLS: Final = tuple(tool for tools in FAMILIES.values() for tool in tools)
 
 NAMES: Final = frozenset(FAMILIES) | frozenset(TOOLS)
-"""What a configuration may name: a family stands for all of its tools."""
+"""The names that a configuration may use; a family stands for all of its tools."""
 
 
 def offered(enabled: Collection[str], disabled: Collection[str]) -> frozenset[str]:
-    """The tools that are on. A tool's own name counts more than its family's, and
-    `disabled` more than `enabled` where both say the same."""
+    """The tools that are enabled. A tool's own name overrides its family's, and `disabled`
+    overrides `enabled` at the same level."""
     return frozenset(
         tool
         for family, tools in FAMILIES.items()

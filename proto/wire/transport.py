@@ -50,7 +50,7 @@ def new_token() -> str:
 def unix_endpoint(path: Path) -> str:
     """The endpoint of a socket at `path`.
 
-    Raises `WireError` (INVALID_ARGUMENT) where the system could not bind it.
+    Raises `WireError` (INVALID_ARGUMENT) if the system cannot bind it.
     """
     if len(str(path).encode()) > UNIX_SOCKET_PATH_MAX_BYTES:
         raise WireError(
@@ -64,7 +64,7 @@ def unix_endpoint(path: Path) -> str:
 
 
 def grpc_target(endpoint: str) -> str:
-    """What gRPC calls our endpoint; refuses anything that is neither local socket nor loopback."""
+    """Convert our endpoint to gRPC's form; rejects anything but a local socket or loopback."""
     kind, _, address = endpoint.partition(":")
     if kind == "unix" and address.startswith("/"):
         return endpoint
@@ -78,7 +78,8 @@ def grpc_target(endpoint: str) -> str:
 
 
 class _TokenOnCalls(grpc.aio.UnaryUnaryClientInterceptor):
-    """gRPC files an interceptor under the first kind it matches, so each kind has its own."""
+    """Adds the token to calls. gRPC registers an interceptor only for the first kind it matches,
+    so each kind has its own class."""
 
     def __init__(self, token: str) -> None:
         self._token = token

@@ -232,7 +232,7 @@ def _described(entry: _Entry) -> dict[str, Any]:
 
 
 def _cost(entry: dict[str, Any]) -> int:
-    """The size of `entry` in a JSON answer, in bytes."""
+    """How many bytes `entry` takes in an answer, which is JSON."""
     return len(json.dumps(entry, ensure_ascii=False).encode()) + 2
 
 

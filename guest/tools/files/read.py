@@ -140,7 +140,7 @@ def _lines(file: io.BufferedReader, first: int, limit: int) -> _Range:
 
 
 def _cost(line: bytes) -> int:
-    """The size of `line` in a JSON answer, in bytes."""
+    """How many bytes `line` takes in an answer, which is JSON."""
     return len(json.dumps(_text(line), ensure_ascii=False).encode()) - 2
 
 

@@ -65,7 +65,7 @@ class Command:
 
 @dataclass
 class Ended:
-    """How a command ended, and its output.
+    """How a command ended, and what it wrote.
 
     In `exit`, `exit_code` is 128 + n if signal n ended the command, and `cancelled` means that
     the shell ended it because it was stopping itself.
@@ -196,7 +196,7 @@ class ShellClient:
         )
 
     async def _end(self, exec_id: str) -> None:
-        """End the command's tree and release the command."""
+        """End the command's tree and forget it."""
         with contextlib.suppress(grpc.RpcError):
             await self._stub.Cancel(shell_pb2.CancelExecRequest(exec_id=exec_id), timeout=_END_S)
         await self._release(exec_id)

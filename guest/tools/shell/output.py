@@ -130,7 +130,7 @@ def _shown(kept: Kept, budget: int) -> Shown:
 
 
 def _fitting(text: str, budget: int) -> int:
-    """The number of characters of `text` that fit into `budget` bytes of JSON."""
+    """How many characters of `text` fit into `budget` bytes of JSON."""
     spent = 0
     for count, letter in enumerate(text):
         spent += 2 if letter in _DOUBLED else len(letter.encode())
