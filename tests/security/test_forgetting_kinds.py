@@ -75,7 +75,8 @@ async def tables_that_name(memory: Memory, note_id: str) -> set[str]:
     )
     found = set()
     for table, column in columns.rows:
-        assert isinstance(table, str) and isinstance(column, str)
+        assert isinstance(table, str)
+        assert isinstance(column, str)
         sql = f'SELECT COUNT(*) FROM "{table}" WHERE "{column}" = ?'
         if (await database.execute(sql, (note_id,))).rows[0][0]:
             found.add(table)
