@@ -185,6 +185,7 @@ async def open_house(
     *,
     path: Path | None = None,
     with_model: Model | None = None,
+    api_key: str = "",
     embedder: Embedder | None = None,
     tools: Sequence[Tool] = (),
     approval: Any = "auto",
@@ -214,7 +215,7 @@ async def open_house(
         scrubber = Scrubber([LAUNCH_SECRET])
         roots = Roots({name: path / name for name in ("shared", "tmp", "vault")})
         stack.callback(roots.close)
-        model = with_model or build_model(agent)
+        model = with_model or build_model(agent, api_key)
 
         def pipeline_of(memory: Memory) -> ToolPipeline:
             return ToolPipeline(
