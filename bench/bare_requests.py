@@ -7,12 +7,12 @@ from typing import Any, cast
 
 import aiohttp
 
+from guest.memory.indexing.vector_store import VectorStore
 from guest.memory.models import HIT_TEXT_MAX_CHARS, MemoryConfig, Origin, User
 from guest.memory.notes.quota import Quota
 from guest.memory.notes.repository import Draft, NoteRepository
 from guest.memory.replica import sync
 from guest.memory.search import keyword, results
-from guest.memory.search.vector_store import VectorStore
 from guest.memory.storage.base import Database, Result, Statement, Value
 from guest.memory.storage.hrana_json import encoded
 

@@ -18,6 +18,8 @@ from guest.memory.conversations.sessions import InUse
 from guest.memory.conversations.store import Conversations
 from guest.memory.indexing.embedder import Vectorizer
 from guest.memory.indexing.indexer import Indexer
+from guest.memory.indexing.vector_store import VectorStore
+from guest.memory.indexing.vectors import Snapshot
 from guest.memory.models import MemoryConfig, Note, RemoteConfig, Statistics, User
 from guest.memory.notes.quota import UNBOUNDED, Quota
 from guest.memory.notes.repository import NoteRepository
@@ -27,8 +29,6 @@ from guest.memory.replica.outbox import Outbox
 from guest.memory.replica.replica import Replica
 from guest.memory.replica.search import ReplicaSearch, freshen, instead_of_server
 from guest.memory.search.engine import Finder, Search
-from guest.memory.search.vector_store import VectorStore
-from guest.memory.search.vectors import Snapshot
 from guest.memory.storage import copies
 from guest.memory.storage.availability import WatchedDatabase, is_away
 from guest.memory.storage.base import Database

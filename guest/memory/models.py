@@ -35,6 +35,18 @@ FIXED: Final = (HANDOFF, SCRATCHPAD)
 
 NOTE_TYPES: Final[tuple[NoteType, ...]] = get_args(NoteType)
 
+DISOWNED_MARK: Final = ":"
+"""Precedes the user id of a session that is being forgotten; no user id begins with it."""
+
+DISOWNED_BY: Final = "BETWEEN ':' AND ':~'"
+"""The SQL condition for the user id of such a session."""
+
+HIDDEN: Final = f"""
+EXISTS (SELECT 1 FROM sessions
+        WHERE sessions.session_id = chunks.session_id AND sessions.user_id {DISOWNED_BY})
+"""  # noqa: S608
+"""The SQL condition for passages in `chunks` whose session is being forgotten."""
+
 
 class NoteNotFound(Exception):  # noqa: N818 - a condition that callers expect and handle
     """The user has no note with this id, whether or not another user has one."""

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from guest.errors import StorageError
-from guest.memory.search.chunking import passages_of
+from guest.memory.indexing.chunking import passages_of
 from guest.memory.storage.base import Database, Statement
 from tests.faults.ledger import Found
 from tests.support.memory_model import NoteModel

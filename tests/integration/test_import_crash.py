@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from guest.memory.search.chunking import passages_of
+from guest.memory.indexing.chunking import passages_of
 from tests.integration import import_child
 from tests.support.memory_lines import TIME, entities, event, exported, file, note, session
 from tests.unit.memory_support import opened, rows

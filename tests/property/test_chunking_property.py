@@ -5,7 +5,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from guest.memory.search.chunking import chunk
+from guest.memory.indexing.chunking import chunk
 
 TEXTS = st.one_of(
     st.text(max_size=400),

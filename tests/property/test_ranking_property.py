@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from guest.memory.indexing.vectors import ResidentVectors
 from guest.memory.search.keyword import KeywordMatches
 from guest.memory.search.ranking import Evidence, Recency, Similarity, Weights, rank
-from guest.memory.search.vectors import ResidentVectors
 
 TODAY = datetime(2026, 11, 21, 12, tzinfo=UTC)
 SCORE = st.floats(0, 1)

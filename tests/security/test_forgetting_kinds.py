@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from guest.memory.indexing.vector_store import REMOVED_AT_ONCE
 from guest.memory.memory import Memory
 from guest.memory.models import SCRATCHPAD, Details, NoteNotFound, Only, Origin, User
 from guest.memory.notes.repository import VERSIONS_KEPT
-from guest.memory.search.vector_store import REMOVED_AT_ONCE
 from guest.memory.storage.local import LocalDatabase
 from tests.security.test_forgetting import left_over
 from tests.security.test_forgetting_encrypted import decrypted

@@ -9,14 +9,11 @@ replaced stay superseded, without a replacement.
 from collections.abc import Sequence
 from typing import Final, cast
 
-from guest.memory.models import User, now
+from guest.memory.indexing.vector_store import VectorStore
+from guest.memory.models import DISOWNED_BY, DISOWNED_MARK, User, now
 from guest.memory.notes.quota import UNBOUNDED
 from guest.memory.notes.repository import NoteRepository
-from guest.memory.search.vector_store import VectorStore
 from guest.memory.storage.base import Database, Statement, apply, remove_rows
-
-_MARK: Final = ":"
-"""Precedes the user id of a disowned session; no user id begins with it."""
 
 _REQUIRE: Final = """
 INSERT INTO guards (ok)
@@ -24,9 +21,8 @@ INSERT INTO guards (ok)
 """
 _DISOWN: Final = "UPDATE sessions SET user_id = ? WHERE session_id = ?"
 _TELL_COPIES: Final = "UPDATE revisions SET removals = removals + 1 WHERE namespace = ?"
-_OWNERS: Final = "BETWEEN ':' AND ':~'"
 _DISOWNED: Final = f"""
-SELECT session_id, user_id FROM sessions WHERE user_id {_OWNERS} AND ? IN ('', user_id)
+SELECT session_id, user_id FROM sessions WHERE user_id {DISOWNED_BY} AND ? IN ('', user_id)
 """  # noqa: S608
 _CHUNKS: Final = """
 DELETE FROM chunks WHERE chunk_id IN (
@@ -43,11 +39,6 @@ _REST: Final = (
     "DELETE FROM session_state WHERE session_id = ?",
     "DELETE FROM sessions WHERE session_id = ?",
 )
-HIDDEN: Final = f"""
-EXISTS (SELECT 1 FROM sessions
-        WHERE sessions.session_id = chunks.session_id AND sessions.user_id {_OWNERS})
-"""  # noqa: S608
-"""Selects the passages of disowned sessions in `chunks`."""
 
 
 async def disown(database: Database, notes: NoteRepository, user: User, session_id: str) -> None:
@@ -58,7 +49,7 @@ async def disown(database: Database, notes: NoteRepository, user: User, session_
     await apply(
         database,
         Statement(_REQUIRE, (session_id, user.id)),
-        Statement(_DISOWN, (_MARK + user.id, session_id)),
+        Statement(_DISOWN, (DISOWNED_MARK + user.id, session_id)),
         notes.hide_session(session_id),
         Statement(_TELL_COPIES, (user.conversations,)),
     )
@@ -69,10 +60,10 @@ async def purge(database: Database, vectors: VectorStore, user: User | None = No
 
     Returns the ids of the removed passages, as far as known.
     """
-    result = await database.execute(_DISOWNED, (_MARK + user.id if user else "",))
+    result = await database.execute(_DISOWNED, (DISOWNED_MARK + user.id if user else "",))
     removed: list[int] = []
     for session_id, marked in cast("Sequence[tuple[str, str]]", result.rows):
-        owner = User(marked.removeprefix(_MARK))
+        owner = User(marked.removeprefix(DISOWNED_MARK))
         notes = NoteRepository(database, vectors, owner, UNBOUNDED)
         removed += await notes.remove_session(session_id)
         removed += await vectors.remove_passages(owner.conversations, _CHUNKS, (session_id,))

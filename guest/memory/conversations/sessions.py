@@ -11,9 +11,9 @@ from wire.errors import Code
 from guest.errors import StorageError
 from guest.memory.conversations.purge import disown, purge
 from guest.memory.conversations.store import Conversations
+from guest.memory.indexing.vector_store import VectorStore
 from guest.memory.models import Session, SessionBusy, SessionNotFound, User, now
 from guest.memory.notes.repository import NoteRepository
-from guest.memory.search.vector_store import VectorStore
 from guest.memory.storage.base import AnswerLost, ConstraintViolated, Database, Statement, apply
 from guest.memory.storage.changes import Background, change_was_made
 from guest.memory.storage.erasure import Eraser

@@ -12,10 +12,10 @@ from wire.errors import Code
 from wire.limits import SEQUENCE_MAX
 
 from guest.errors import StorageError
+from guest.memory.indexing.chunking import passages_of
 from guest.memory.indexing.indexer import Indexer
+from guest.memory.indexing.vector_store import VectorStore
 from guest.memory.models import Event, Role, Session, SessionNotFound, User, now
-from guest.memory.search.chunking import passages_of
-from guest.memory.search.vector_store import VectorStore
 from guest.memory.storage.base import (
     AnswerLost,
     ConstraintViolated,

@@ -1,1 +1,1 @@
-"""Embedding of passages in the background."""
+"""Texts cut into passages, and the vectors of passages: made, stored and kept in memory."""

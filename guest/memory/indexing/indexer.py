@@ -13,8 +13,8 @@ from wire.errors import Code
 from guest.embedding.backends import Embedded
 from guest.errors import EmbedderError, GuestError, StorageError
 from guest.memory.indexing.embedder import Vectorizer
+from guest.memory.indexing.vector_store import VectorStore
 from guest.memory.models import User
-from guest.memory.search.vector_store import VectorStore
 from guest.memory.storage.base import Database
 
 log = logging.getLogger(__name__)

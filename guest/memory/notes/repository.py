@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, cast
 
 from guest.errors import StorageError
+from guest.memory.indexing.vector_store import VectorStore
 from guest.memory.models import (
     FIXED,
     Change,
@@ -27,7 +28,6 @@ from guest.memory.models import (
 )
 from guest.memory.notes import receipts
 from guest.memory.notes.quota import ANOTHER_NOTE, ANOTHER_VERSION, Quota, Used
-from guest.memory.search.vector_store import VectorStore
 from guest.memory.storage.base import (
     INTEGER_MAX,
     AnswerLost,

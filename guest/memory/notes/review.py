@@ -17,10 +17,10 @@ import numpy as np
 
 from guest.embedding.backends import Vectors
 from guest.memory import validation
+from guest.memory.indexing.vectors import Ids, Scores, Snapshot
 from guest.memory.models import Note, at
 from guest.memory.notes.contradiction import content_words, likeness, may_contradict
 from guest.memory.notes.repository import NoteRepository
-from guest.memory.search.vectors import Ids, Scores, Snapshot
 from guest.memory.storage.base import Row, Value
 
 NEAR_COSINE: Final = 0.85

@@ -10,6 +10,7 @@ from wire.limits import NOTE_MAX_CHARS
 from guest.embedding.backends import Embedded
 from guest.errors import StorageError
 from guest.memory import validation
+from guest.memory.indexing.chunking import passages_of
 from guest.memory.indexing.indexer import Indexer
 from guest.memory.models import (
     Change,
@@ -22,7 +23,6 @@ from guest.memory.models import (
     StaleVersion,
 )
 from guest.memory.notes.repository import Draft, NoteRepository
-from guest.memory.search.chunking import passages_of
 from guest.memory.search.engine import Finder
 from guest.memory.storage.changes import RETRIES, Background, change_was_made, unexplained
 from guest.memory.storage.erasure import Eraser

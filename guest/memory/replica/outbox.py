@@ -18,8 +18,8 @@ from wire.errors import Code
 from guest.errors import StorageError
 from guest.memory.conversations.store import Conversations, Events, Said, said
 from guest.memory.indexing.indexer import Indexer
+from guest.memory.indexing.vector_store import VectorStore
 from guest.memory.models import Event, Session, SessionNotFound, User, now
-from guest.memory.search.vector_store import VectorStore
 from guest.memory.storage.availability import is_away
 from guest.memory.storage.base import Database
 

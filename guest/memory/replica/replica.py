@@ -15,11 +15,11 @@ from typing import Final, TypeVar, cast
 import numpy as np
 
 from guest.errors import StorageError
+from guest.memory.indexing.vector_store import VectorStore
 from guest.memory.models import now
 from guest.memory.replica import file
 from guest.memory.replica import sync as delta
 from guest.memory.replica.sync import Progress
-from guest.memory.search.vector_store import VectorStore
 from guest.memory.storage.base import ConstraintViolated, Database, Row
 from guest.memory.storage.erasure import Eraser
 

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, cast
 
-from guest.memory.conversations.purge import HIDDEN
-from guest.memory.models import now
+from guest.memory.models import HIDDEN, now
 from guest.memory.storage.base import Database, Result, Row, Statement
 
 PAGE_ROWS: Final = 250

@@ -12,6 +12,8 @@ from wire.limits import QUERY_MAX_CHARS
 from guest.embedding.backends import Embedded
 from guest.errors import EmbedderError
 from guest.memory.indexing.embedder import Vectorizer
+from guest.memory.indexing.vector_store import VectorStore
+from guest.memory.indexing.vectors import Ids
 from guest.memory.models import FIXED, Hit, MemoryConfig, Only, SearchOutcome, User
 from guest.memory.search import keyword, results
 from guest.memory.search.ranking import (
@@ -24,8 +26,6 @@ from guest.memory.search.ranking import (
     crowded,
     rank,
 )
-from guest.memory.search.vector_store import VectorStore
-from guest.memory.search.vectors import Ids
 from guest.memory.storage.base import Database
 
 

@@ -13,7 +13,7 @@ from typing import Final, Literal, cast
 
 import numpy as np
 
-from guest.memory.search.vectors import Ids, Scores
+from guest.memory.indexing.vectors import Ids, Scores
 from guest.memory.storage.base import Database
 from guest.memory.storage.errors import noticed
 

@@ -9,9 +9,9 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from guest.memory.indexing.vectors import Ids, Scores, Snapshot
 from guest.memory.models import MatchedBy, now
 from guest.memory.search.keyword import MATCHES_MAX, KeywordMatches
-from guest.memory.search.vectors import Ids, Scores, Snapshot
 
 HALF_LIFE_DAYS: Final = 90.0
 """The age at which half of the recency bonus is gone."""

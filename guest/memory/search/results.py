@@ -7,9 +7,8 @@ from typing import Any, Final, cast
 
 import numpy as np
 
-from guest.memory.conversations.purge import HIDDEN
-from guest.memory.models import HIT_TEXT_MAX_CHARS, Hit, MatchedBy, Only
-from guest.memory.search.vectors import Ids
+from guest.memory.indexing.vectors import Ids
+from guest.memory.models import HIDDEN, HIT_TEXT_MAX_CHARS, Hit, MatchedBy, Only
 from guest.memory.storage.base import Database
 from guest.memory.storage.errors import noticed
 

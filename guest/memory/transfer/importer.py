@@ -8,10 +8,10 @@ from typing import Final
 from wire.errors import Code
 
 from guest.errors import GuestError
+from guest.memory.indexing.vector_store import VectorStore
 from guest.memory.models import MemoryFull, User
 from guest.memory.notes import repository
 from guest.memory.notes.quota import Quota, Used
-from guest.memory.search.vector_store import VectorStore
 from guest.memory.storage.base import AnswerLost, ConstraintViolated, Database
 from guest.memory.transfer import merge
 from guest.memory.transfer.format import (

@@ -11,9 +11,9 @@ from wire.errors import Code
 
 from guest.errors import GuestError, StorageError
 from guest.memory.factory import open_file, open_remote, prepare
+from guest.memory.indexing.vector_store import VectorStore
 from guest.memory.models import MemoryConfig, User
 from guest.memory.notes.quota import UNBOUNDED
-from guest.memory.search.vector_store import VectorStore
 from guest.memory.storage.base import Database, Row, Statement, apply
 from guest.memory.storage.local import LocalDatabase
 from guest.memory.storage.migrations import migrate

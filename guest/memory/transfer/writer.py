@@ -6,10 +6,10 @@ from typing import Any, Final, cast
 
 from guest.memory.conversations import store
 from guest.memory.conversations.store import indexing
+from guest.memory.indexing.chunking import passages_of
 from guest.memory.models import User
 from guest.memory.notes import repository
 from guest.memory.notes.quota import Quota, Used
-from guest.memory.search.chunking import passages_of
 from guest.memory.storage.base import Result, Statement
 from guest.memory.transfer.format import EventLine, NoteLine, Said, SessionLine, Version
 from guest.memory.transfer.merge import NoteChange, SessionChange, is_kept_once

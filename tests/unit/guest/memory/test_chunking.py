@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from guest.memory.search.chunking import chunk
+from guest.memory.indexing.chunking import chunk
 
 SIZE, OVERLAP = 640, 96
 

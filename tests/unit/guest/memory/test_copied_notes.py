@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from guest.memory.indexing.vector_store import VectorStore
 from guest.memory.memory import Memory
 from guest.memory.models import Details, Origin, User
 from guest.memory.notes.quota import UNBOUNDED
 from guest.memory.notes.repository import NoteRepository
 from guest.memory.replica import file, sync, triggers
-from guest.memory.search.vector_store import VectorStore
 from guest.memory.storage.base import Database
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
 

@@ -12,8 +12,8 @@ from guest.embedding.backends import Embedded
 from guest.errors import EmbedderError, StorageError
 from guest.memory.indexing.embedder import Vectorizer
 from guest.memory.indexing.indexer import BATCH_MAX, Indexer
+from guest.memory.indexing.vector_store import VectorStore
 from guest.memory.memory import Memory
-from guest.memory.search.vector_store import VectorStore
 from guest.memory.storage.base import Database
 from tests.unit.memory_support import ORIGIN, FakeEmbedder, away, embedded, opened, rows, until
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
+from guest.memory.indexing.vectors import ResidentVectors
 from guest.memory.search.keyword import NO_MATCHES, KeywordMatches
 from guest.memory.search.ranking import SEMANTIC_MAX, Evidence, Ranked, Similarity, Weights, rank
-from guest.memory.search.vectors import ResidentVectors
 
 EVEN = Weights(semantic=0.5, keyword=0.5, min_similarity=0.2)
 

@@ -147,7 +147,7 @@ async def test_nothing_is_set_aside_while_nobody_can_make_new_ones(path: Path) -
 async def test_more_vectors_than_one_statement_takes_are_set_aside_at_once(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("guest.memory.search.vector_store._SLICE_ROWS", 3)
+    monkeypatch.setattr("guest.memory.indexing.vector_store._SLICE_ROWS", 3)
     embedder = Gated("one", 64)
     async with opened(path, embedder) as memory:
         await fill(memory, 9)

@@ -5,7 +5,7 @@ import random
 import numpy as np
 
 from guest.embedding.backends import Vectors
-from guest.memory.search.vectors import ResidentVectors
+from guest.memory.indexing.vectors import ResidentVectors
 
 
 def unit(*numbers: float) -> Vectors:

@@ -10,7 +10,7 @@ from typing import Final, cast
 import numpy as np
 
 from guest.embedding.backends import Vectors
-from guest.memory.search.vectors import ResidentVectors, Snapshot
+from guest.memory.indexing.vectors import ResidentVectors, Snapshot
 from guest.memory.storage.base import AnswerLost, Database, Row, Statement, apply
 from guest.memory.storage.errors import noticed
 
