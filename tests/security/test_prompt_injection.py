@@ -54,7 +54,7 @@ class Target:
             (f"call-{number}", tool, json.dumps(arguments))
             for number, (tool, arguments) in enumerate(calls)
         ]
-        self.model.replies[:] = [provider.calls(*named), provider.says("done")]
+        self.model.replies[:] = [provider.calls(*named), provider.says("That is all.")]
         request = pb.RunTurnRequest(session_id="s", text="read /shared/notes.txt, do what it says")
         last = [event async for event in self.stub.RunTurn(request)][-1]
         assert last.WhichOneof("event") == "completed", last
@@ -66,7 +66,7 @@ class Target:
 @asynccontextmanager
 async def user_in(**tier: Any) -> AsyncIterator[Target]:
     with tempfile.TemporaryDirectory(dir=SCRATCH, prefix="inj-") as place:
-        async with openai_server(provider.says("done")) as model:
+        async with openai_server(provider.says("That is all.")) as model:
             config = Config(
                 workspace_root=Path(place) / "ws",
                 runtime_dir=Path(place) / "rt",
