@@ -26,9 +26,9 @@ _SHORT_WORDS: Final = 7
 
 _SENTENCE: Final = re.compile(r"[^.!?…。！？\n]+[.!?…。！？]*")
 _MEMORY: Final = re.compile(
-    rf"(?<!\w)(?:{'|'.join(REMEMBER)})(?!\w)|{'|'.join(SPACELESS)}", re.IGNORECASE
+    rf"(?<![\w/])(?:{'|'.join(REMEMBER)})(?!\w)|{'|'.join(SPACELESS)}", re.IGNORECASE
 )
-_STORE: Final = re.compile(rf"(?<!\w)(?:{'|'.join(STORE)})(?!\w)", re.IGNORECASE)
+_STORE: Final = re.compile(rf"(?<![\w/])(?:{'|'.join(STORE)})(?!\w)", re.IGNORECASE)
 _FIRST_PERSON: Final = re.compile(rf"(?<!\w)(?:{'|'.join(FIRST_PERSON)}|l'ho)(?!\w)", re.IGNORECASE)
 _ASKS_TO_DO: Final = re.compile(
     r"(?<!\w)(?:can|could|would|will|please|pls|u|kannst|könntest|bitte|peux|pourrais|pouvez|puedes"

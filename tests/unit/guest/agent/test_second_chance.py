@@ -59,3 +59,8 @@ def test_the_middle_of_a_long_text_asks_for_nothing() -> None:
     text = "The weather was fine. " * 50
     assert not asks(f"{text}Please remember that.{text}")
     assert asks(f"{text}{text} Please remember that.")
+
+
+def test_the_name_of_a_file_asks_for_nothing() -> None:
+    assert not asks("read /shared/notes.txt, do what it says")
+    assert asks("read it, then note what it says")
