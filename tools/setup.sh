@@ -39,7 +39,7 @@ if ! .venv/bin/python -c 'import torch' 2>/dev/null; then
     pip install "torch==$TORCH"
   else
     pip install "torch==$TORCH+cpu" 2>/dev/null ||
-      pip install "torch==$TORCH+cpu" --extra-index-url "$CPU_INDEX" ||
+      pip install "torch==$TORCH+cpu" --extra-index-url "$CPU_INDEX" 2>/dev/null ||
       pip install "torch==$TORCH"
   fi
 fi
