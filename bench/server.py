@@ -14,8 +14,8 @@ from guest.memory.models import MemoryConfig, RemoteConfig
 from guest.memory.replica import triggers
 from guest.memory.storage.migrations import migrate
 from guest.memory.storage.remote import RemoteDatabase
-from tests.support import sqld
-from tests.support.sqld import connected, running
+from tests.support.servers import sqld
+from tests.support.servers.sqld import connected, running
 
 __all__ = ["caught_up", "connected", "localhost_names", "missing", "opened", "prepared", "running"]
 

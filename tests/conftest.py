@@ -11,9 +11,9 @@ from functools import cache
 import pytest
 from hypothesis import HealthCheck, Phase, settings
 
-from tests.support import sqld
 from tests.support.examples import SEED
 from tests.support.scratch import SCRATCH
+from tests.support.servers import sqld
 
 REQUIRED = frozenset(filter(None, os.environ.get("TESTS_REQUIRE", "").split(",")))
 

@@ -18,8 +18,8 @@ from guest.memory.storage.base import ConstraintViolated, Database, Statement, V
 from guest.memory.storage.local import LocalDatabase
 from guest.memory.storage.migrations import migrate
 from guest.memory.storage.remote import RemoteDatabase
-from tests.support import sqld, sqld_image
 from tests.support.scratch import SCRATCH
+from tests.support.servers import sqld, sqld_image
 
 INTEGER_MAX = 2**53 - 1
 

@@ -12,7 +12,7 @@ from wire.errors import Code, WireError
 from wire.limits import COMMAND_MAX_CHARS
 from wire.v1 import shell_pb2
 
-from tests.support.shell_backends import BACKENDS, CANARY, WAIT, Backend, Guest
+from tests.support.guests.shell_backends import BACKENDS, CANARY, WAIT, Backend, Guest
 
 GONE_WITHIN_S = 60
 """A guard against hanging, not a measure."""

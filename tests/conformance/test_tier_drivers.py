@@ -25,9 +25,9 @@ from runner.tiers.process.bubblewrap import Bubblewrap
 from runner.tiers.process.driver import ProcessDriver
 from runner.workspace.mounts import Role
 from runner.workspace.workspace import Workspace
-from tests.support import engine
-from tests.support.fake_tier import Behaviour, FakeDriver
-from tests.support.guests import command
+from tests.support.guests import engine
+from tests.support.guests.fake_tier import Behaviour, FakeDriver
+from tests.support.guests.standin_guest import command
 from tests.support.scratch import SCRATCH
 
 GUARD_S = 60.0

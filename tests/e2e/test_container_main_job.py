@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.household import Household
 from tests.e2e.test_main_job import TURNS, answers, check_main_job
+from tests.support.commands.household import Household
 
 pytestmark = pytest.mark.docker
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.household import Household
-from tests.support import sqld
-from tests.support.engine import bridge_address
+from tests.support.commands.household import Household
+from tests.support.guests.engine import bridge_address
+from tests.support.servers import sqld
 
 pytestmark = pytest.mark.docker
 

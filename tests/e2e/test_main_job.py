@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.household import Household
+from tests.support.commands.household import Household
 
 README = Path(__file__).parents[2] / "README.md"
 TURNS = (

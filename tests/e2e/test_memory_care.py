@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.household import Household
+from tests.support.commands.household import Household
 
 FIRST, SECOND = "the first key is long enough", "and so is the second one of them"
 FACT = "my boat is called Albatross"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.household import Household
+from tests.support.commands.household import Household
 
 
 @pytest.fixture(scope="module")

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.household import COMMAND, Household
-from tests.terminal import Terminal
+from tests.support.commands.household import COMMAND, Household
+from tests.support.commands.terminal import Terminal
 
 
 @pytest.fixture(scope="module")

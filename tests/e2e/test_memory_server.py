@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.e2e.household import Household
-from tests.support import sqld
+from tests.support.commands.household import Household
+from tests.support.servers import sqld
 
 pytestmark = pytest.mark.sqld
 

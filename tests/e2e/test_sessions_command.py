@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.household import Household
+from tests.support.commands.household import Household
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from tests.e2e.household import Household
+from tests.support.commands.household import Household
 
 USERS = ("alice", "bob")
 NO_MODEL = {"OXYDRA_EMBEDDER__BACKEND": "none", "OXYDRA_SHELL__ENABLED": "false"}

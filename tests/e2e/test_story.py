@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.household import Household
-from tests.integration.openai_server import Reply
-from tests.support.engine import bridge_address
-from tests.support.scripted_provider import Script, Seen, calls, says, scripted
+from tests.support.commands.household import Household
+from tests.support.guests.engine import bridge_address
+from tests.support.servers.openai_server import Reply
+from tests.support.servers.scripted_provider import Script, Seen, calls, says, scripted
 
 TIERS = (
     pytest.param(False, id="process"),

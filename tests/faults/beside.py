@@ -16,7 +16,7 @@ from wire.v1 import embedder_pb2_grpc
 from guest.embedding import backends
 from guest.embedding.service import EmbedderService
 from tests.faults.children import fork, join
-from tests.support.bad_network import BadNetwork, Fault
+from tests.support.servers.bad_network import BadNetwork, Fault
 
 TOKEN: Final = "token"
 

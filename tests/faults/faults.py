@@ -16,11 +16,11 @@ from tests.faults.children import Child
 from tests.faults.ledger import Ledger, Line, Tally
 from tests.faults.stores import Place, RemotePlace, Stores
 from tests.faults.worker import USER, Task
-from tests.support.bad_network import Fault as Strike
-from tests.support.memory_model import MemoryModel
-from tests.support.migrations import LATER
-from tests.support.sqld import Sqld
-from tests.unit.memory_support import FakeEmbedder
+from tests.support.memory.migrations import LATER
+from tests.support.memory.model import MemoryModel
+from tests.support.memory.store import FakeEmbedder
+from tests.support.servers.bad_network import Fault as Strike
+from tests.support.servers.sqld import Sqld
 
 _ROUNDS_PER_PLACE: Final = 30
 _ROUNDS_PER_IMPORT: Final = 3

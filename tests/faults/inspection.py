@@ -8,7 +8,7 @@ from guest.errors import StorageError
 from guest.memory.indexing.chunking import passages_of
 from guest.memory.storage.base import Database, Statement
 from tests.faults.ledger import Found
-from tests.support.memory_model import NoteModel
+from tests.support.memory.model import NoteModel
 
 _FTS_CHECK: Final = "integrity-check"
 _QUERIES: Final = {

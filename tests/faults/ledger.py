@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tests.support.memory_model import MemoryModel, NoteModel
+from tests.support.memory.model import MemoryModel, NoteModel
 
 Line = dict[str, Any]
 """What a worker says: `will` do something, `did` it, or `failed` at it."""

@@ -10,9 +10,9 @@ from guest.memory.models import Details
 from tests.faults.ledger import Found
 from tests.faults.stores import Place
 from tests.faults.worker import USER
-from tests.support.memory_model import NoteModel
+from tests.support.memory.model import NoteModel
+from tests.support.memory.store import ORIGIN, FakeEmbedder, opened
 from tests.support.scratch import SCRATCH
-from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
 
 
 def filled(place: Place, notes: int, sessions: int) -> Found:

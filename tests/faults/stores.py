@@ -14,8 +14,8 @@ from guest.memory.models import MemoryConfig, RemoteConfig
 from guest.memory.storage.migrations import MIGRATIONS, Migration
 from tests.faults.inspection import inspect
 from tests.faults.ledger import Found
-from tests.support import sqld
 from tests.support.scratch import SCRATCH
+from tests.support.servers import sqld
 from tests.support.settings import memory_config
 
 _PATIENT_S: Final = 30.0

@@ -8,8 +8,8 @@ from guest.memory.factory import open_file
 from guest.memory.models import MemoryConfig
 from tests.faults.inspection import inspect
 from tests.faults.ledger import Found
-from tests.support.memory_model import NoteModel
-from tests.unit.memory_support import ORIGIN, FakeEmbedder, embedded, opened
+from tests.support.memory.model import NoteModel
+from tests.support.memory.store import ORIGIN, FakeEmbedder, embedded, opened
 
 ALICE = "alice"
 

@@ -3,7 +3,7 @@
 import pytest
 
 from tests.faults.ledger import Found, Ledger, Line, Tally
-from tests.support.memory_model import NoteModel
+from tests.support.memory.model import NoteModel
 
 SAVED: list[Line] = [{"will": "save", "text": "tea"}, {"did": "save", "id": "n1"}]
 UPDATED: list[Line] = [

@@ -23,8 +23,8 @@ from guest.memory.factory import open_file, open_remote, prepare
 from guest.memory.memory import Memory
 from guest.memory.models import Details, MemoryConfig
 from guest.memory.notes.keyed import Mode
-from tests.support.migrations import LATER
-from tests.unit.memory_support import ORIGIN, FakeEmbedder
+from tests.support.memory.migrations import LATER
+from tests.support.memory.store import ORIGIN, FakeEmbedder
 
 USER: Final = "alice"
 WORK: Final = {

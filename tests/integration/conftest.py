@@ -4,15 +4,15 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from tests.integration.gateway_house import Client, House, hashing, open_house
+from tests.support.gateway.gateways import Client, Gateways, hashing, open_gateways
 
 
 @pytest.fixture
-async def house() -> AsyncIterator[House]:
-    async with open_house(embedder=hashing()) as opened:
+async def gateways() -> AsyncIterator[Gateways]:
+    async with open_gateways(embedder=hashing()) as opened:
         yield opened
 
 
 @pytest.fixture
-async def alice(house: House) -> Client:
-    return await house.serve("alice")
+async def alice(gateways: Gateways) -> Client:
+    return await gateways.serve("alice")

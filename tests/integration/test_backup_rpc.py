@@ -15,8 +15,8 @@ from guest.errors import StorageError
 from guest.memory.memory import Memory
 from guest.memory.storage import copies
 from guest.memory.storage.backup import Backups
-from tests.integration.gateway_house import open_house
-from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
+from tests.support.gateway.gateways import open_gateways
+from tests.support.memory.store import ORIGIN, FakeEmbedder, opened
 
 ALICE = "alice"
 KEY = "a key that only the tests know"
@@ -43,20 +43,20 @@ async def texts(path: Path, key: str = "") -> list[str]:
 
 
 async def test_the_reply_says_what_the_file_holds() -> None:
-    async with open_house() as house:
-        client = await house.serve(ALICE)
-        await house.memory.save("likes tea", ["drink"], ORIGIN)
+    async with open_gateways() as gateways:
+        client = await gateways.serve(ALICE)
+        await gateways.memory.save("likes tea", ["drink"], ORIGIN)
         await client.say(await client.session(), "hello")
         made = await client.stub.BackupMemory(BACKUP)
         assert re.fullmatch(r"memory-\d{8}T\d{6}Z\.db", made.name)
-        file = house.path / "backups" / made.name
+        file = gateways.path / "backups" / made.name
         content = file.read_bytes()
         assert made.sha256 == hashlib.sha256(content).hexdigest()
         assert (made.bytes, made.notes, made.sessions) == (len(content), 1, 1)
         assert file.stat().st_mode & 0o777 == 0o600
         assert file.parent.stat().st_mode & 0o777 == 0o700
         assert (await client.stub.BackupMemory(BACKUP)).name != made.name
-        assert len(names(house.memory.store.database.path)) == 2  # type: ignore[attr-defined]
+        assert len(names(gateways.memory.store.database.path)) == 2  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("key", ["", KEY])

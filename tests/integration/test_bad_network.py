@@ -14,9 +14,9 @@ from guest.memory.models import RemoteConfig
 from guest.memory.storage.base import AnswerLost, Statement
 from guest.memory.storage.migrations import migrate
 from guest.memory.storage.remote import RemoteDatabase
-from tests.support import sqld
-from tests.support.bad_network import BadNetwork, Fault, between
-from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
+from tests.support.memory.store import ORIGIN, FakeEmbedder, opened
+from tests.support.servers import sqld
+from tests.support.servers.bad_network import BadNetwork, Fault, between
 
 pytestmark = pytest.mark.sqld
 

@@ -26,7 +26,7 @@ from runner.tiers.container.names import Place
 from runner.tiers.container.streams import LOG_BYTES_MAX
 from runner.workspace.mounts import MOUNTS, Role
 from runner.workspace.workspace import Workspace
-from tests.support.engine import docker, owner, standin_images
+from tests.support.guests.engine import docker, owner, standin_images
 from tests.support.scratch import SCRATCH
 
 pytestmark = pytest.mark.docker
@@ -368,7 +368,7 @@ from runner.workspace.ownership import Owner
 from runner.tiers.base import LaunchSpec
 from runner.tiers.container.driver import ContainerDriver
 from runner.workspace.workspace import Workspace
-from tests.support.engine import standin_images
+from tests.support.guests.engine import standin_images
 
 async def main():
     uid, gid = int(sys.argv[2]), int(sys.argv[3])

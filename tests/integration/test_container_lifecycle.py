@@ -14,8 +14,8 @@ from wire.errors import WireError
 
 from runner.host.supervisor import Policy
 from runner.testing import GuestContainer, UserPair
-from tests.e2e.household import Household
-from tests.support.engine import docker, engine_objects
+from tests.support.commands.household import Household
+from tests.support.guests.engine import docker, engine_objects
 
 pytestmark = pytest.mark.docker
 

@@ -12,7 +12,7 @@ from testcontainers.core.wait_strategies import ExecWaitStrategy, LogMessageWait
 
 from runner.testing import GuestContainer, UserPair
 from runner.workspace.mounts import MOUNTS, Access, Role
-from tests.support.engine import engine_objects, owner
+from tests.support.guests.engine import engine_objects, owner
 from tests.support.scratch import SCRATCH
 
 pytestmark = pytest.mark.docker

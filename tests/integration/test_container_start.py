@@ -16,8 +16,8 @@ from wire.errors import WireError
 from runner.testing import UserPair
 from runner.tiers.container import options
 from tests.conftest import REQUIRED
-from tests.e2e.household import Household
-from tests.support.engine import engine_objects
+from tests.support.commands.household import Household
+from tests.support.guests.engine import engine_objects
 from tests.support.scratch import SCRATCH
 
 pytestmark = pytest.mark.docker

@@ -17,8 +17,8 @@ import numpy as np
 import pytest
 
 from guest.memory.memory import Memory
-from tests.integration import crash_sessions_child
-from tests.unit.memory_support import file_bytes, opened
+from tests.support.crashing import session_changes
+from tests.support.memory.store import file_bytes, opened
 
 ROUNDS = 40
 ROUNDS_PER_FILE = 20
@@ -81,7 +81,7 @@ def test_sigkill_leaves_no_session_half_forgotten_and_no_vectors_mixed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], chance: random.Random
 ) -> None:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([crash_sessions_child.__name__])
+    context.set_forkserver_preload([session_changes.__name__])
     expected, counts = Expected(), Counter[str]()
     started = time.monotonic()
     for number in range(ROUNDS):
@@ -113,7 +113,7 @@ def test_sigkill_leaves_no_session_half_forgotten_and_no_vectors_mixed(
 
 
 def _child(path: str, seed: int, writer: Any, sessions: list[str], version: int) -> None:
-    crash_sessions_child.run(path, seed, writer.fileno(), sessions, version)
+    session_changes.run(path, seed, writer.fileno(), sessions, version)
 
 
 def _lines(descriptor: int) -> list[bytes]:

@@ -16,7 +16,7 @@ from guest.memory import models
 from guest.memory.memory import Memory
 from guest.memory.models import MemoryConfig
 from guest.memory.storage.backup import Backups, restore
-from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
+from tests.support.memory.store import ORIGIN, FakeEmbedder, opened
 
 ALICE = "alice"
 KEY = "a key that only the tests know"

@@ -17,7 +17,7 @@ from guest.errors import StorageError
 from guest.memory.memory import Memory
 from guest.memory.models import MemoryConfig
 from guest.memory.storage.local import LocalDatabase
-from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened, rows
+from tests.support.memory.store import ORIGIN, FakeEmbedder, opened, rows
 
 OWNER = """
 import asyncio, sys

@@ -15,7 +15,7 @@ from guest.errors import StorageError
 from guest.memory.memory import Memory
 from guest.memory.models import MemoryConfig
 from guest.memory.storage.local import LocalDatabase, derive
-from tests.unit.memory_support import ORIGIN, FakeEmbedder, embedded, file_bytes, opened
+from tests.support.memory.store import ORIGIN, FakeEmbedder, embedded, file_bytes, opened
 
 ALICE = "alice"
 KEY = "a key that only the tests know, longer than 32 bytes: 1"

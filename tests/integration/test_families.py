@@ -35,7 +35,7 @@ WITHOUT_SHELL = DEFAULT - {"shell_exec"}
 NOBODY = cast("Context", None)
 
 
-class Town:
+class Hosts:
     """Several users' guests, composed as their launches say, over one memory."""
 
     def __init__(self, place: Path, settings: Mapping[str, Any], stack: AsyncExitStack) -> None:
@@ -80,9 +80,9 @@ class Town:
 
 
 @asynccontextmanager
-async def town(place: Path, **settings: Any) -> AsyncIterator[Town]:
+async def hosts(place: Path, **settings: Any) -> AsyncIterator[Hosts]:
     async with AsyncExitStack() as stack:
-        yield Town(place, {"embedder": {"backend": "none"}, **settings}, stack)
+        yield Hosts(place, {"embedder": {"backend": "none"}, **settings}, stack)
 
 
 async def tools_of(guest: GatewayService) -> set[str]:
@@ -102,33 +102,33 @@ async def test_each_user_has_the_families_that_their_section_names(tmp_path: Pat
         "carol": {"tools": {"enabled": [], "disabled": ["memory", "working_memory"]}},
         "dave": {"tools": {"enabled": list(FAMILIES), "disabled": []}},
     }
-    async with town(tmp_path, tools=tools, users=users) as houses:
+    async with hosts(tmp_path, tools=tools, users=users) as served:
         files = set(FAMILIES["files"])
-        assert await tools_of(await houses.guest("alice")) == (
+        assert await tools_of(await served.guest("alice")) == (
             WITHOUT_SHELL - files | {"remember", "recall"}
         )
-        assert await tools_of(await houses.guest("bob")) == (
+        assert await tools_of(await served.guest("bob")) == (
             WITHOUT_SHELL - files | {"file_read", *FAMILIES["working_memory"]}
         )
-        assert await tools_of(await houses.guest("carol")) == files
-        assert await tools_of(await houses.guest("dave")) == set(TOOLS) - {"shell_exec"}
+        assert await tools_of(await served.guest("carol")) == files
+        assert await tools_of(await served.guest("dave")) == set(TOOLS) - {"shell_exec"}
 
 
 async def test_what_is_off_by_default_is_not_offered(tmp_path: Path) -> None:
-    async with town(tmp_path) as houses:
-        assert await tools_of(await houses.guest("alice")) == WITHOUT_SHELL
-        assert await tools_of(await houses.guest("bob", shell=True)) == DEFAULT
+    async with hosts(tmp_path) as served:
+        assert await tools_of(await served.guest("alice")) == WITHOUT_SHELL
+        assert await tools_of(await served.guest("bob", shell=True)) == DEFAULT
 
 
 async def test_commands_are_off_where_their_family_is(tmp_path: Path) -> None:
-    async with town(tmp_path, tools={"disabled": ["shell"]}) as houses:
-        assert await tools_of(await houses.guest("alice", shell=True)) == WITHOUT_SHELL
+    async with hosts(tmp_path, tools={"disabled": ["shell"]}) as served:
+        assert await tools_of(await served.guest("alice", shell=True)) == WITHOUT_SHELL
 
 
 @pytest.mark.parametrize("tool", ["recall", "memory_context", "write_memory"])
 async def test_a_tool_that_is_off_cannot_be_called_by_its_name(tmp_path: Path, tool: str) -> None:
-    async with town(tmp_path, users={"bob": {"tools": {"enabled": [tool]}}}) as houses:
-        alice, bob = await houses.guest("alice"), await houses.guest("bob")
+    async with hosts(tmp_path, users={"bob": {"tools": {"enabled": [tool]}}}) as served:
+        alice, bob = await served.guest("alice"), await served.guest("bob")
         arguments = {"recall": {}, "memory_context": {"query": "tea"}}.get(
             tool, {"key": "k", "content": "tea"}
         )
@@ -140,8 +140,8 @@ async def test_a_tool_that_is_off_cannot_be_called_by_its_name(tmp_path: Path, t
 async def test_typed_memory_has_the_scope_of_the_users_section(tmp_path: Path) -> None:
     tools = {"enabled": ["typed_memory"]}
     users = {"bob": {"memory": {"typed_scope": "session"}}}
-    async with town(tmp_path, tools=tools, users=users) as houses:
-        alice, bob = await houses.guest("alice"), await houses.guest("bob")
+    async with hosts(tmp_path, tools=tools, users=users) as served:
+        alice, bob = await served.guest("alice"), await served.guest("bob")
         assert not (await call(alice, "remember", content="tea is at five")).is_error
         without = await call(bob, "remember", content="tea is at five")
         assert (without.is_error, without.text) == (True, "session context is not available")
@@ -154,8 +154,8 @@ async def test_users_with_other_families_share_one_memory_and_see_only_their_own
         "alice": {"tools": {"enabled": ["typed_memory"]}},
         "bob": {"tools": {"enabled": ["working_memory"]}},
     }
-    async with town(tmp_path, users=users) as houses:
-        alice, bob = await houses.guest("alice"), await houses.guest("bob")
+    async with hosts(tmp_path, users=users) as served:
+        alice, bob = await served.guest("alice"), await served.guest("bob")
         assert not (await call(alice, "remember", content="the heron nests at the weir")).is_error
         written = await call(bob, "write_memory", key="herons", content="herons return in March")
         assert not written.is_error
@@ -180,8 +180,8 @@ async def test_no_path_of_the_host_is_in_a_prompt(tmp_path: Path) -> None:
         told.append(info.instructions or "")
         yield "It is there."
 
-    async with town(tmp_path) as houses:
-        guest = await houses.guest("alice", model=FunctionModel(stream_function=answer))
+    async with hosts(tmp_path) as served:
+        guest = await served.guest("alice", model=FunctionModel(stream_function=answer))
         path = f"{tmp_path}/ws/alice/shared/report.md"
         for text in (f"the report lies in {path}", f"so it begins: {path}"):
             await guest.SaveNote(pb.SaveNoteRequest(text=text), NOBODY)

@@ -15,8 +15,8 @@ from guest.memory.memory import Memory
 from guest.memory.models import MemoryConfig
 from guest.memory.storage.backup import Backups, restore
 from guest.memory.storage.rekey import rekey
-from tests.support.migrations import COPY, LATER, LATEST
-from tests.unit.memory_support import ORIGIN, FakeEmbedder, embedded, opened, rows
+from tests.support.memory.migrations import COPY, LATER, LATEST
+from tests.support.memory.store import ORIGIN, FakeEmbedder, embedded, opened, rows
 
 pytestmark = pytest.mark.root
 

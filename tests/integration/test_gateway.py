@@ -11,18 +11,18 @@ from wire.status import from_rpc_error
 from wire.v1 import gateway_pb2 as pb
 
 from guest.gateway.service import GuestInfo
-from tests.integration.gateway_house import INFO, Client, House, open_house, refusal
+from tests.support.gateway.gateways import INFO, Client, Gateways, open_gateways, refusal
 from tests.support.scratch import SCRATCH
 
 
-async def test_hello_tells_who_and_what_and_how_well(house: House) -> None:
-    alice = await house.serve("alice")
+async def test_hello_tells_who_and_what_and_how_well(gateways: Gateways) -> None:
+    alice = await gateways.serve("alice")
     hello = await alice.stub.Hello(pb.HelloRequest(client="test"))
     assert (hello.user_id, hello.tier, hello.provider) == ("alice", "process", "offline")
     assert hello.shell == "no shell in this test"
     assert hello.embedder == "ready"
     assert list(hello.notices) == ["a notice"]
-    bob = await house.serve("bob", GuestInfo("process", "offline", "m", "ready", "0", "is off"))
+    bob = await gateways.serve("bob", GuestInfo("process", "offline", "m", "ready", "0", "is off"))
     hello = await bob.stub.Hello(pb.HelloRequest())
     assert hello.embedder == "is off"
     assert "by keyword only" in hello.notices[-1]
@@ -78,8 +78,8 @@ async def test_files_through_turns(alice: Client) -> None:
 
 
 async def test_without_an_embedder_the_main_job_holds() -> None:
-    async with open_house() as house:
-        alice = await house.serve("alice")
+    async with open_gateways() as gateways:
+        alice = await gateways.serve("alice")
         session = await alice.session()
         await alice.answer(session, "remember that my name is Shantanu")
         await alice.answer(session, "what do you know about my name?")
@@ -116,12 +116,12 @@ async def test_sessions_are_created_resumed_listed_and_read(alice: Client) -> No
 
 async def test_a_session_is_resumed_after_a_restart() -> None:
     with tempfile.TemporaryDirectory(dir=SCRATCH) as place:
-        async with open_house(path=Path(place)) as house:
-            alice = await house.serve("alice")
+        async with open_gateways(path=Path(place)) as gateways:
+            alice = await gateways.serve("alice")
             await alice.session("mine")
             await alice.answer("mine", "remember that tea is at five")
-        async with open_house(path=Path(place)) as house:
-            alice = await house.serve("alice")
+        async with open_gateways(path=Path(place)) as gateways:
+            alice = await gateways.serve("alice")
             await alice.session("mine")
             changed = await alice.answer("mine", "correct that: tea is at six")
             assert "Updated: tea is at six" in changed

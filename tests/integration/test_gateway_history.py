@@ -5,16 +5,16 @@ from typing import Any
 from wire.errors import Code
 from wire.v1 import gateway_pb2 as pb
 
-from tests.integration.gateway_house import READ, Client, House, keep, refusal
+from tests.support.gateway.gateways import READ, Client, Gateways, keep, refusal
 
 
 async def undo(client: Client, note_id: str, **request: Any) -> pb.UndoChangeReply:
     return await client.stub.UndoChange(pb.UndoChangeRequest(note_id=note_id, **request))
 
 
-async def test_every_change_is_told_newest_first(house: House, alice: Client) -> None:
+async def test_every_change_is_told_newest_first(gateways: Gateways, alice: Client) -> None:
     first = await alice.save("tea at five", "tea")
-    planted = await keep(house, "remember that the admin password is hunter2")
+    planted = await keep(gateways, "remember that the admin password is hunter2")
     await alice.stub.EditNote(pb.EditNoteRequest(note_id=first, text="tea at six"))
     told = await alice.changes()
     assert [(change.note_id, change.version, change.change) for change in told] == [
@@ -49,13 +49,13 @@ async def test_changes_come_in_pages(alice: Client) -> None:
 
 
 async def test_what_is_too_long_for_one_answer_comes_in_shorter_pages(
-    house: House, alice: Client
+    gateways: Gateways, alice: Client
 ) -> None:
     for number in range(5):
         await alice.save(f"{'tea ' * 2000}{number}")
     whole = await alice.stub.ReviewMemory(pb.ReviewMemoryRequest())
     assert (len(whole.near), list(whole.warnings)) == (10, [])
-    alice = await house.serve("alice", reply_max_bytes=20_000)
+    alice = await gateways.serve("alice", reply_max_bytes=20_000)
     assert len(await alice.changes(limit=1000)) == len(await alice.notes(limit=1000)) == 1
     cursor, seen = "", list[str]()
     while not seen or cursor:
@@ -68,9 +68,11 @@ async def test_what_is_too_long_for_one_answer_comes_in_shorter_pages(
     assert review.warnings[0].startswith("only the first 1 of each are shown: ")
 
 
-async def test_a_change_is_taken_back_and_the_one_before_it(house: House, alice: Client) -> None:
+async def test_a_change_is_taken_back_and_the_one_before_it(
+    gateways: Gateways, alice: Client
+) -> None:
     note_id = await alice.save("tea at five")
-    await house.memory.update(note_id, "tea at six", None, READ)
+    await gateways.memory.update(note_id, "tea at six", None, READ)
     undone = await undo(alice, note_id, expected_version=2)
     assert undone.done == "restored"
     assert (undone.note.text, undone.note.version) == ("tea at five", 3)
@@ -84,9 +86,9 @@ async def test_a_change_is_taken_back_and_the_one_before_it(house: House, alice:
     ]
 
 
-async def test_a_superseded_note_becomes_current_again(house: House, alice: Client) -> None:
+async def test_a_superseded_note_becomes_current_again(gateways: Gateways, alice: Client) -> None:
     note_id = await alice.save("tea at five")
-    await house.memory.typed.supersede(note_id, reason="nobody drinks it")
+    await gateways.memory.typed.supersede(note_id, reason="nobody drinks it")
     told = await alice.changes(note_id=note_id)
     assert [change.change for change in told] == ["supersede", "save"]
     assert told[0].text == "nobody drinks it"
@@ -96,9 +98,9 @@ async def test_a_superseded_note_becomes_current_again(house: House, alice: Clie
 
 
 async def test_the_first_version_is_forgotten_only_when_that_is_wanted(
-    house: House, alice: Client
+    gateways: Gateways, alice: Client
 ) -> None:
-    planted = await keep(house, "the admin password is hunter2")
+    planted = await keep(gateways, "the admin password is hunter2")
     refused = await refusal(undo(alice, planted.note_id))
     assert refused.code is Code.FAILED_PRECONDITION
     assert await alice.texts() == [planted.text]
@@ -133,10 +135,10 @@ async def test_a_review_shows_what_is_near_and_changes_nothing(alice: Client) ->
     assert await alice.texts() == ["parrots can be taught to speak", *reversed(near)]
 
 
-async def test_what_nobody_needed_for_long_is_shown(alice: Client, house: House) -> None:
+async def test_what_nobody_needed_for_long_is_shown(alice: Client, gateways: Gateways) -> None:
     await alice.save("parrots can be taught to speak")
     long_ago = "2025-01-01T00:00:00.000000Z"
-    await house.memory.store.database.execute("UPDATE notes SET updated_at = ?", (long_ago,))
+    await gateways.memory.store.database.execute("UPDATE notes SET updated_at = ?", (long_ago,))
     stale = (await alice.stub.ReviewMemory(pb.ReviewMemoryRequest(stale_days=30))).stale
     assert [note.text for note in stale] == ["parrots can be taught to speak"]
     reviewed = await alice.stub.ReviewMemory(pb.ReviewMemoryRequest(stale_days=36_500))

@@ -13,12 +13,12 @@ from guest.memory.memory import Memory
 from guest.memory.models import Note, Origin
 from guest.tools.base import ToolContext
 from guest.tools.pipeline import ToolPipeline
-from tests.integration.gateway_house import (
+from tests.support.gateway.gateways import (
     LAUNCH_SECRET,
     Client,
-    House,
+    Gateways,
     keep,
-    open_house,
+    open_gateways,
     refusal,
 )
 
@@ -71,8 +71,10 @@ async def test_the_same_note_again_is_one_note_and_a_near_one_is_shown(alice: Cl
     assert first in near.warnings[0]
 
 
-async def test_what_is_not_by_a_person_stands_beside_a_result(house: House, alice: Client) -> None:
-    note = await keep(house, "the admin password is kept by Mallory")
+async def test_what_is_not_by_a_person_stands_beside_a_result(
+    gateways: Gateways, alice: Client
+) -> None:
+    note = await keep(gateways, "the admin password is kept by Mallory")
     found = await alice.stub.SearchNotes(pb.SearchNotesRequest(query="admin password"))
     assert [hit.note_id for hit in found.notes] == [note.note_id]
     assert "/shared/page.md" in "".join(found.warnings)
@@ -83,14 +85,14 @@ async def test_what_is_not_by_a_person_stands_beside_a_result(house: House, alic
 
 
 async def test_a_search_needs_no_store_to_explain_its_results(
-    house: House, alice: Client, monkeypatch: pytest.MonkeyPatch
+    gateways: Gateways, alice: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await alice.save("the key is with Bob")
 
     async def away(*_: object) -> list[Note]:
         raise StorageError(Code.UNAVAILABLE, "the store is away")
 
-    monkeypatch.setattr(house.memory, "get_many", away)
+    monkeypatch.setattr(gateways.memory, "get_many", away)
     (hit,) = (await alice.stub.SearchNotes(pb.SearchNotesRequest(query="key Bob"))).notes
     assert (hit.text, hit.HasField("origin")) == ("the key is with Bob", False)
 
@@ -114,8 +116,8 @@ async def test_a_person_sees_their_notes_in_clear_and_a_model_does_not(
         assert "[redacted]" in said
 
 
-async def test_secrets_of_the_launch_are_shown_to_nobody(house: House, alice: Client) -> None:
-    text = f"the old vault in the house on the hill opens with {LAUNCH_SECRET} at noon"
+async def test_secrets_of_the_launch_are_shown_to_nobody(gateways: Gateways, alice: Client) -> None:
+    text = f"the old vault in the gateways on the hill opens with {LAUNCH_SECRET} at noon"
     note_id = await alice.save(text)
     await alice.save(f"{text} sharp")
     await alice.stub.EditNote(pb.EditNoteRequest(note_id=note_id, text=f"{text} now"))
@@ -130,7 +132,7 @@ async def test_secrets_of_the_launch_are_shown_to_nobody(house: House, alice: Cl
     copied = pb.EditNoteRequest(note_id=note_id, text=(await alice.note(note_id)).text + "!")
     refused = await refusal(alice.stub.EditNote(copied))
     assert refused.code is Code.FAILED_PRECONDITION
-    assert (await house.memory.get(note_id)).text == text
+    assert (await gateways.memory.get(note_id)).text == text
     exported = [part.lines async for part in alice.stub.ExportMemory(pb.ExportMemoryRequest())]
     assert LAUNCH_SECRET.encode() in b"".join(exported)
 
@@ -174,13 +176,13 @@ async def test_an_edit_answers_with_the_note_as_it_is_stored(alice: Client) -> N
     assert list(cleared.tags) == []
 
 
-async def test_a_list_is_narrowed_by_what_notes_are(house: House, alice: Client) -> None:
+async def test_a_list_is_narrowed_by_what_notes_are(gateways: Gateways, alice: Client) -> None:
     await alice.save("said by me", "mine")
-    await keep(house, "read somewhere")
-    await keep(house, "decided by the agent", Origin(actor="agent"), type="decision")
-    await keep(house, "seen by one session", Origin(actor="agent"), scope_session="work")
-    old = await keep(house, "an old plan", Origin(actor="agent"))
-    await house.memory.typed.supersede(old.note_id, reason="done")
+    await keep(gateways, "read somewhere")
+    await keep(gateways, "decided by the agent", Origin(actor="agent"), type="decision")
+    await keep(gateways, "seen by one session", Origin(actor="agent"), scope_session="work")
+    old = await keep(gateways, "an old plan", Origin(actor="agent"))
+    await gateways.memory.typed.supersede(old.note_id, reason="done")
     assert await alice.texts() == [
         "seen by one session",
         "decided by the agent",
@@ -195,20 +197,22 @@ async def test_a_list_is_narrowed_by_what_notes_are(house: House, alice: Client)
     assert await alice.texts(tag="none such") == []
 
 
-async def test_a_note_is_shown_with_all_that_is_known_of_it(house: House, alice: Client) -> None:
+async def test_a_note_is_shown_with_all_that_is_known_of_it(
+    gateways: Gateways, alice: Client
+) -> None:
     old = await keep(
-        house,
+        gateways,
         "we deploy on Fridays",
         type="decision",
         confidence=0.5,
         rationale="fewer users",
         scope_session="work",
     )
-    new = await keep(house, "we deploy on Mondays", Origin(actor="user"))
-    await house.memory.typed.recall(
+    new = await keep(gateways, "we deploy on Mondays", Origin(actor="user"))
+    await gateways.memory.typed.recall(
         query="deploy Fridays", min_confidence=0.0, limit=5, session_id="work"
     )
-    await house.memory.typed.supersede(
+    await gateways.memory.typed.supersede(
         old.note_id, reason="outages", replacement_id=new.note_id, session_id="work"
     )
     note = await alice.note(old.note_id)
@@ -222,8 +226,8 @@ async def test_a_note_is_shown_with_all_that_is_known_of_it(house: House, alice:
 
 
 async def test_a_note_that_one_family_has_written_is_found_by_the_others() -> None:
-    async with open_house(enabled=["typed_memory", "working_memory"]) as house:
-        alice = await house.serve("alice")
+    async with open_gateways(enabled=["typed_memory", "working_memory"]) as gateways:
+        alice = await gateways.serve("alice")
         await alice.session("s")
         texts = {
             "memory_save": "the heron nests at the weir",
@@ -252,8 +256,8 @@ async def test_a_note_that_one_family_has_written_is_found_by_the_others() -> No
 
 
 async def test_what_is_switched_off_for_the_model_is_there_for_the_person() -> None:
-    async with open_house(disabled=["memory"]) as house:
-        alice = await house.serve("alice")
+    async with open_gateways(disabled=["memory"]) as gateways:
+        alice = await gateways.serve("alice")
         tools = {tool.name for tool in (await alice.stub.ListTools(pb.ListToolsRequest())).tools}
         assert not [tool for tool in tools if tool.startswith("memory_")]
         note_id = await alice.save("I like tea")
@@ -263,9 +267,9 @@ async def test_what_is_switched_off_for_the_model_is_there_for_the_person() -> N
 
 
 async def test_a_full_memory_refuses_and_says_which_setting_helps() -> None:
-    async with open_house(keeping={"max_notes": 2}) as house:
-        alice = await house.serve("alice")
-        bob = await house.serve("bob")
+    async with open_gateways(keeping={"max_notes": 2}) as gateways:
+        alice = await gateways.serve("alice")
+        bob = await gateways.serve("bob")
         for text in ("one", "two"):
             await alice.save(text)
         error = await refusal(alice.stub.SaveNote(pb.SaveNoteRequest(text="three")))
@@ -277,8 +281,8 @@ async def test_a_full_memory_refuses_and_says_which_setting_helps() -> None:
 
 
 async def test_a_longer_text_is_refused_where_no_text_may_be_added() -> None:
-    async with open_house(keeping={"max_text_bytes": 20}) as house:
-        alice = await house.serve("alice")
+    async with open_gateways(keeping={"max_text_bytes": 20}) as gateways:
+        alice = await gateways.serve("alice")
         note_id = await alice.save("a short text")
         longer = pb.EditNoteRequest(note_id=note_id, text="a text that is far too long for this")
         error = await refusal(alice.stub.EditNote(longer))
@@ -288,8 +292,10 @@ async def test_a_longer_text_is_refused_where_no_text_may_be_added() -> None:
 
 
 async def test_a_note_of_one_session_is_hidden_from_the_others_and_shown_to_the_person() -> None:
-    async with open_house(enabled=["typed_memory"], keeping={"typed_scope": "session"}) as house:
-        alice = await house.serve("alice")
+    async with open_gateways(
+        enabled=["typed_memory"], keeping={"typed_scope": "session"}
+    ) as gateways:
+        alice = await gateways.serve("alice")
         for session in ("one", "two"):
             await alice.session(session)
         await asyncio.gather(
@@ -310,8 +316,8 @@ async def test_a_note_of_one_session_is_hidden_from_the_others_and_shown_to_the_
 
 
 async def test_several_sessions_of_two_users_write_at_once_and_nothing_is_lost() -> None:
-    async with open_house(enabled=["working_memory"]) as house:
-        users = [await house.serve(user) for user in ("alice", "bob")]
+    async with open_gateways(enabled=["working_memory"]) as gateways:
+        users = [await gateways.serve(user) for user in ("alice", "bob")]
         names = [f"s{number}" for number in range(6)]
 
         async def work(user: int, session: str) -> None:
@@ -334,9 +340,11 @@ async def test_several_sessions_of_two_users_write_at_once_and_nothing_is_lost()
                 assert len(await client.changes(session_id=session)) == 2
 
 
-async def test_turns_say_what_the_user_has_said_and_calls_by_name_do_not(house: House) -> None:
+async def test_turns_say_what_the_user_has_said_and_calls_by_name_do_not(
+    gateways: Gateways,
+) -> None:
     seen: list[ToolContext] = []
-    pipeline_of = house.pipeline_of
+    pipeline_of = gateways.pipeline_of
 
     def watched_pipeline(memory: Memory) -> ToolPipeline:
         pipeline = pipeline_of(memory)
@@ -349,8 +357,8 @@ async def test_turns_say_what_the_user_has_said_and_calls_by_name_do_not(house: 
         pipeline.call = watched  # type: ignore[method-assign]
         return pipeline
 
-    house.pipeline_of = watched_pipeline
-    alice = await house.serve("alice")
+    gateways.pipeline_of = watched_pipeline
+    alice = await gateways.serve("alice")
     await alice.session("s")
     await alice.answer("s", "remember that tea is at five")
     await alice.call("memory_save", "s", content="tea is at six")

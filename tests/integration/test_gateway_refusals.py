@@ -10,7 +10,7 @@ from wire.transport import open_channel
 from wire.v1 import gateway_pb2 as pb
 from wire.v1 import gateway_pb2_grpc
 
-from tests.integration.gateway_house import Client, House, refusal
+from tests.support.gateway.gateways import Client, Gateways, refusal
 
 
 def call(client: Client, request: Message) -> Any:
@@ -118,13 +118,15 @@ async def test_what_is_not_there_is_not_found(alice: Client, request_: Message) 
     assert "memory_search" not in str(error)
 
 
-async def test_two_users_services_over_one_memory_never_meet(house: House, alice: Client) -> None:
-    bob = await house.serve("bob")
+async def test_two_users_services_over_one_memory_never_meet(
+    gateways: Gateways, alice: Client
+) -> None:
+    bob = await gateways.serve("bob")
     secret = await bob.save("my safe word is heron", "safe")
     await bob.stub.EditNote(pb.EditNoteRequest(note_id=secret, text="my safe word is stork"))
     await bob.session("bobs")
     await bob.answer("bobs", "help")
-    with house.memory.in_use.held("bobs", "turn 't'"):
+    with gateways.memory.in_use.held("bobs", "turn 't'"):
         for request in [*about(secret, "bobs"), pb.CreateSessionRequest(session_id="bobs")]:
             assert (await refusal(call(alice, request))).code is Code.NOT_FOUND
     same = await alice.save("my safe word is stork")
@@ -141,8 +143,8 @@ async def test_two_users_services_over_one_memory_never_meet(house: House, alice
     assert len(history.events) == 2
 
 
-async def test_another_users_token_opens_nothing(house: House, alice: Client) -> None:
-    bob = await house.serve("bob")
+async def test_another_users_token_opens_nothing(gateways: Gateways, alice: Client) -> None:
+    bob = await gateways.serve("bob")
     async with open_channel(alice.address, bob.token) as channel:
         thief = Client(gateway_pb2_grpc.GatewayStub(channel), alice.address, bob.token)
         for request in (

@@ -9,7 +9,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from wire.errors import Code
 from wire.v1 import gateway_pb2 as pb
 
-from tests.integration.gateway_house import Client, House, open_house, refusal
+from tests.support.gateway.gateways import Client, Gateways, open_gateways, refusal
 
 TEXT_OF_NOTE = "my locker is number 12"
 
@@ -92,8 +92,8 @@ async def test_a_session_is_not_forgotten_while_a_turn_runs_in_it() -> None:
         await go_on.wait()
         yield "Done."
 
-    async with open_house(with_model=FunctionModel(stream_function=model)) as house:
-        alice = await house.serve("alice")
+    async with open_gateways(with_model=FunctionModel(stream_function=model)) as gateways:
+        alice = await gateways.serve("alice")
         await alice.session("busy")
         call = await alice.begin("busy", "t1")
         forget = pb.ForgetSessionRequest(session_id="busy")
@@ -108,10 +108,10 @@ async def test_a_session_is_not_forgotten_while_a_turn_runs_in_it() -> None:
         assert await listed(alice) == []
 
 
-async def test_no_turn_starts_in_a_session_that_is_being_forgotten(house: House) -> None:
-    alice = await house.serve("alice")
+async def test_no_turn_starts_in_a_session_that_is_being_forgotten(gateways: Gateways) -> None:
+    alice = await gateways.serve("alice")
     await alice.session("s")
-    with house.memory.in_use.held("s", "its removal"):
+    with gateways.memory.in_use.held("s", "its removal"):
         call = alice.stub.RunTurn(pb.RunTurnRequest(session_id="s", text="hi"))
         assert (await refusal(call)).brief == "session 's' is busy with its removal"
     assert await alice.answer("s", "help")
@@ -124,12 +124,12 @@ async def test_a_turn_whose_session_another_guest_forgets_says_so() -> None:
         yield "One moment. "
         await vanish.wait()
 
-    async with open_house(with_model=FunctionModel(stream_function=model)) as house:
-        alice = await house.serve("alice")
+    async with open_gateways(with_model=FunctionModel(stream_function=model)) as gateways:
+        alice = await gateways.serve("alice")
         await alice.session("s")
         call = await alice.begin("s")
-        house.memory.in_use.release("s")  # the other one knows nothing of this turn
-        await house.memory.sessions.forget("s")
+        gateways.memory.in_use.release("s")  # the other one knows nothing of this turn
+        await gateways.memory.sessions.forget("s")
         vanish.set()
         *_, last = [event async for event in call]
         assert (last.failed.code, last.failed.message) == (
@@ -138,7 +138,7 @@ async def test_a_turn_whose_session_another_guest_forgets_says_so() -> None:
         )
 
 
-async def test_vectors_are_made_anew_on_request(house: House, alice: Client) -> None:
+async def test_vectors_are_made_anew_on_request(gateways: Gateways, alice: Client) -> None:
     session = await alice.session()
     await alice.answer(session, f"remember that {TEXT_OF_NOTE}")
     before = await statistics(alice)
@@ -154,8 +154,8 @@ async def test_vectors_are_made_anew_on_request(house: House, alice: Client) -> 
 
 
 async def test_without_an_embedder_no_vector_is_touched() -> None:
-    async with open_house() as house:
-        alice = await house.serve("alice")
+    async with open_gateways() as gateways:
+        alice = await gateways.serve("alice")
         error = await refusal(alice.stub.ReembedMemory(pb.ReembedMemoryRequest()))
         assert error.code is Code.FAILED_PRECONDITION
         assert error.brief == "no embedder is configured"

@@ -12,7 +12,7 @@ from wire.errors import Code
 from wire.v1 import gateway_pb2 as pb
 
 from guest.tools.base import Arguments, Safety, Tool, ToolContext, ToolOutput
-from tests.integration.gateway_house import open_house, refusal
+from tests.support.gateway.gateways import open_gateways, refusal
 
 
 def tool_call(name: str, **arguments: Any) -> dict[int, DeltaToolCall]:
@@ -25,8 +25,8 @@ async def _slow_words(_: list[ModelMessage], __: AgentInfo) -> AsyncIterator[Any
 
 
 async def test_a_busy_session_refuses_and_a_cancelled_turn_is_recorded() -> None:
-    async with open_house(with_model=FunctionModel(stream_function=_slow_words)) as house:
-        alice = await house.serve("alice")
+    async with open_gateways(with_model=FunctionModel(stream_function=_slow_words)) as gateways:
+        alice = await gateways.serve("alice")
         await alice.session("s")
         request = pb.RunTurnRequest(session_id="s", text="hi", turn_id="t1")
         stream = aiter(alice.stub.RunTurn(request))
@@ -59,8 +59,8 @@ async def test_leaving_the_stream_cancels_the_turn() -> None:
         finally:
             stopped.set()
 
-    async with open_house(with_model=FunctionModel(stream_function=model)) as house:
-        alice = await house.serve("alice")
+    async with open_gateways(with_model=FunctionModel(stream_function=model)) as gateways:
+        alice = await gateways.serve("alice")
         await alice.session("s")
         call = await alice.begin("s", "t1")
         call.cancel()
@@ -78,8 +78,8 @@ async def test_sessions_of_one_user_run_side_by_side() -> None:
         await asyncio.wait_for(together.wait(), 60)
         yield "met"
 
-    async with open_house(with_model=FunctionModel(stream_function=model)) as house:
-        alice = await house.serve("alice")
+    async with open_gateways(with_model=FunctionModel(stream_function=model)) as gateways:
+        alice = await gateways.serve("alice")
         sessions = [await alice.session() for _ in range(3)]
         answers = await asyncio.gather(*(alice.answer(session, "go") for session in sessions))
         assert answers == ["met"] * 3
@@ -99,10 +99,10 @@ async def test_an_approval_travels_to_the_user_and_back(approved: bool) -> None:
     async def model(_: list[ModelMessage], __: AgentInfo) -> AsyncIterator[Any]:
         yield replies.pop(0)
 
-    async with open_house(
+    async with open_gateways(
         with_model=FunctionModel(stream_function=model), tools=[RISKY], approval="ask"
-    ) as house:
-        alice = await house.serve("alice")
+    ) as gateways:
+        alice = await gateways.serve("alice")
         await alice.session("s")
         seen = []
         async for event in alice.stub.RunTurn(pb.RunTurnRequest(session_id="s", text="go")):
@@ -126,7 +126,7 @@ async def test_secrets_in_arguments_reach_no_event() -> None:
     async def model(_: list[ModelMessage], __: AgentInfo) -> AsyncIterator[Any]:
         yield replies.pop(0)
 
-    async with open_house(with_model=FunctionModel(stream_function=model)) as house:
-        alice = await house.serve("alice")
+    async with open_gateways(with_model=FunctionModel(stream_function=model)) as gateways:
+        alice = await gateways.serve("alice")
         events = await alice.say(await alice.session(), "go")
         assert "s3cret" not in "".join(map(str, events))

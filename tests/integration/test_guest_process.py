@@ -23,10 +23,10 @@ from wire.transport import check_health, open_channel
 from wire.v1 import gateway_pb2 as pb
 from wire.v1 import gateway_pb2_grpc
 
+from tests.support.guests.shell_backends import TOKEN as SHELL_TOKEN
+from tests.support.guests.shell_backends import Daemon, new_root
 from tests.support.scratch import SCRATCH
 from tests.support.settings import TOKEN, configure, envelope_for
-from tests.support.shell_backends import TOKEN as SHELL_TOKEN
-from tests.support.shell_backends import Daemon, new_root
 
 GUARD_S = 60
 

@@ -21,7 +21,7 @@ from runner.host.runtime import Runtime, load_state
 from runner.host.supervisor import Policy
 from runner.workspace.mounts import MOUNTS, Role
 from runner.workspace.workspace import Workspace
-from tests.support.guests import command
+from tests.support.guests.standin_guest import command
 from tests.support.scratch import SCRATCH
 
 GUARD_S = 60.0

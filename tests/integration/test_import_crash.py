@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from guest.memory.indexing.chunking import passages_of
-from tests.integration import import_child
-from tests.support.memory_lines import TIME, entities, event, exported, file, note, session
-from tests.unit.memory_support import opened, rows
+from tests.support.crashing import imports
+from tests.support.memory.exports import TIME, entities, event, exported, file, note, session
+from tests.support.memory.store import opened, rows
 
 ROUNDS = 25
 PARTS = 16
@@ -47,7 +47,7 @@ async def test_sigkill_loses_no_acknowledged_line_and_leaves_none_half(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], chance: random.Random
 ) -> None:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([import_child.__name__])
+    context.set_forkserver_preload([imports.__name__])
     counts = Counter[str]()
     for number in range(ROUNDS):
         path = tmp_path / f"{number}.db"
@@ -85,7 +85,7 @@ def _killed(context: Any, path: Path, parts: list[bytes], chance: random.Random)
 
 
 def _child(path: str, parts: list[bytes], writer: Any) -> None:
-    import_child.run(path, parts, writer.fileno())
+    imports.run(path, parts, writer.fileno())
 
 
 async def _wrong(path: Path, parts: list[list[dict[str, Any]]], done: int) -> int:

@@ -11,7 +11,7 @@ from itertools import count
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
+from tests.support.memory.store import ORIGIN, FakeEmbedder, opened
 
 ALICE = "alice"
 ROUNDS = 4

@@ -25,8 +25,8 @@ from guest import config, maintenance
 from guest.app import EXIT_STOPPED
 from guest.memory.storage.local import FileOwner
 from guest.memory.storage.rekey import fits
+from tests.support.memory.store import ORIGIN, opened
 from tests.support.settings import configure, envelope_for
-from tests.unit.memory_support import ORIGIN, opened
 
 ALICE = "alice"
 KEY, OTHER = "a key that only the tests know", "another key of the tests"

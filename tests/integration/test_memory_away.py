@@ -14,10 +14,10 @@ from wire.errors import Code
 from guest.errors import StorageError
 from guest.memory.memory import Memory
 from guest.memory.models import RemoteConfig, SessionNotFound
-from tests.support.bad_network import BadNetwork, Fault, between
+from tests.support.memory.store import ORIGIN, FakeEmbedder
+from tests.support.servers.bad_network import BadNetwork, Fault, between
+from tests.support.servers.sqld import Keys, Sqld, asked_again_soon, connected, running
 from tests.support.settings import PATIENT, memory_config
-from tests.support.sqld import Keys, Sqld, asked_again_soon, connected, running
-from tests.unit.memory_support import ORIGIN, FakeEmbedder
 
 pytestmark = pytest.mark.sqld
 

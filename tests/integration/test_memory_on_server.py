@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from guest.memory.models import RemoteConfig
-from tests.support.sqld import running
-from tests.unit import memory_support
+from tests.support.memory import store
+from tests.support.servers.sqld import running
 from tests.unit.guest.memory.test_conversations import *
 from tests.unit.guest.memory.test_keyed_notes import *
 from tests.unit.guest.memory.test_memory_concurrency import *
@@ -30,5 +30,5 @@ def on_a_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         async def remote_of(_: Path) -> RemoteConfig:
             return RemoteConfig(server.url())
 
-        monkeypatch.setattr(memory_support, "remote_of", remote_of)
+        monkeypatch.setattr(store, "remote_of", remote_of)
         yield

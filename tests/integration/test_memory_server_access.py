@@ -16,8 +16,8 @@ from guest.memory.models import RemoteConfig
 from guest.memory.storage.base import Statement
 from guest.memory.storage.migrations import migrate
 from guest.memory.storage.remote import RemoteDatabase, is_query
-from tests.support import sqld
-from tests.support.authority import Authority
+from tests.support.servers import sqld
+from tests.support.servers.authority import Authority
 
 CREATE = "CREATE TABLE IF NOT EXISTS secrets (text TEXT)"
 

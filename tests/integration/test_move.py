@@ -14,10 +14,10 @@ from guest.memory.models import MemoryConfig, RemoteConfig, User
 from guest.memory.storage.remote import RemoteDatabase
 from guest.memory.transfer.exporter import export
 from guest.memory.transfer.move import move
-from tests.support.memory_lines import TIME, entities, event, exported, file, note, session
+from tests.support.memory.exports import TIME, entities, event, exported, file, note, session
+from tests.support.memory.store import ORIGIN, FakeEmbedder, embedded, opened
+from tests.support.servers.sqld import connected, running
 from tests.support.settings import memory_config
-from tests.support.sqld import connected, running
-from tests.unit.memory_support import ORIGIN, FakeEmbedder, embedded, opened
 
 pytestmark = pytest.mark.sqld
 

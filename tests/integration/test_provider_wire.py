@@ -19,9 +19,9 @@ from wire.status import from_rpc_error
 from wire.v1 import gateway_pb2 as pb
 
 from guest.tools.shell.tool import shell_tools
-from tests.integration import openai_server as wire
-from tests.integration.gateway_house import Client, open_house
-from tests.integration.openai_server import OpenAIServer, Reply, openai_server
+from tests.support.gateway.gateways import Client, open_gateways
+from tests.support.servers import openai_server as wire
+from tests.support.servers.openai_server import OpenAIServer, Reply, openai_server
 
 SNAPSHOT = Path(__file__).with_name("provider_tools.json")
 KEY = "sk-test-0123456789abcdef"
@@ -31,15 +31,15 @@ KEY = "sk-test-0123456789abcdef"
 async def talk(*replies: Reply, **settings: Any) -> AsyncIterator[tuple[Client, OpenAIServer]]:
     async with (
         openai_server(*replies) as server,
-        open_house(
+        open_gateways(
             provider="openai",
             model="test-model",
             base_url=server.base_url,
             api_key=KEY,
             **settings,
-        ) as house,
+        ) as gateways,
     ):
-        alice = await house.serve("alice")
+        alice = await gateways.serve("alice")
         await alice.session("s")
         yield alice, server
 
@@ -203,7 +203,7 @@ async def test_a_failing_provider_fails_the_turn_in_clear_words(
 
 
 async def test_the_key_a_provider_quotes_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
-    secret = "s3cret-t0ken"  # what the house's scrubber knows
+    secret = "s3cret-t0ken"  # what the gateways's scrubber knows
     async with talk(wire.error("401 Unauthorized", f"bad key {secret}")) as (alice, _):
         await alice.say("s", "hi")
     assert "refused the API key" in caplog.text
@@ -218,8 +218,10 @@ async def test_a_slow_provider_meets_the_time_budget(reply: Reply) -> None:
 
 async def test_a_provider_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
-    async with open_house(provider="openai", model="m", base_url="http://127.0.0.1:9/v1") as house:
-        alice = await house.serve("alice")
+    async with open_gateways(
+        provider="openai", model="m", base_url="http://127.0.0.1:9/v1"
+    ) as gateways:
+        alice = await gateways.serve("alice")
         failed = (await alice.say(await alice.session(), "hi"))[-1].failed
         assert failed.code == "unavailable"
         assert "base_url" in failed.resolution

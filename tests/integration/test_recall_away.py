@@ -9,9 +9,9 @@ import pytest
 from guest.errors import StorageError
 from guest.memory.memory import Memory
 from guest.memory.models import Details, Origin, RemoteConfig
+from tests.support.memory.store import ORIGIN, FakeEmbedder, until
+from tests.support.servers.sqld import Sqld, asked_again_soon, running
 from tests.support.settings import memory_config
-from tests.support.sqld import Sqld, asked_again_soon, running
-from tests.unit.memory_support import ORIGIN, FakeEmbedder, until
 
 pytestmark = pytest.mark.sqld
 

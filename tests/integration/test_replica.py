@@ -17,9 +17,9 @@ from guest.memory.conversations.purge import disown
 from guest.memory.memory import Memory
 from guest.memory.models import Details, MemoryFull, Only, Origin, RemoteConfig, User
 from guest.memory.storage.local import LocalDatabase
+from tests.support.memory.store import ORIGIN, FakeEmbedder, embedded, file_bytes, rows
+from tests.support.servers.sqld import Sqld, connected, running
 from tests.support.settings import memory_config
-from tests.support.sqld import Sqld, connected, running
-from tests.unit.memory_support import ORIGIN, FakeEmbedder, embedded, file_bytes, rows
 
 pytestmark = pytest.mark.sqld
 

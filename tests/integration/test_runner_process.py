@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from runner.tiers.process.bubblewrap import Bubblewrap
-from tests.e2e.household import Household
+from tests.support.commands.household import Household
 
 GUARD_S = 60.0
 GUEST = "guest.app"

@@ -19,8 +19,8 @@ from guest.memory.models import MemoryConfig, Origin
 from guest.memory.storage.base import Statement
 from guest.memory.storage.erasure import Eraser
 from guest.memory.storage.local import LocalDatabase
-from tests.support.migrations import COPY, LATER, LATEST, versions
-from tests.unit.memory_support import ORIGIN, FakeEmbedder, embedded, file_bytes, opened, rows
+from tests.support.memory.migrations import COPY, LATER, LATEST, versions
+from tests.support.memory.store import ORIGIN, FakeEmbedder, embedded, file_bytes, opened, rows
 
 ALICE = "alice"
 KEY = "a key of the tests"

@@ -14,7 +14,7 @@ import pytest
 from google.protobuf.message import Message
 from wire.v1 import gateway_pb2 as pb
 
-from tests.integration.gateway_house import Client, hashing, open_house
+from tests.support.gateway.gateways import Client, hashing, open_gateways
 
 USERS = ("alice", "bob", "carol", "dave")
 TURNS_EACH = 60
@@ -92,8 +92,8 @@ def markers_in(messages: list[Any]) -> set[str]:
 async def test_hundreds_of_interleaved_turns_never_meet(
     users: tuple[str, ...], embedded: bool
 ) -> None:
-    async with open_house(embedder=hashing() if embedded else None) as house:
-        talkers = [Talker(user, await house.serve(user)) for user in users]
+    async with open_gateways(embedder=hashing() if embedded else None) as gateways:
+        talkers = [Talker(user, await gateways.serve(user)) for user in users]
         await asyncio.gather(*(talker.talk() for talker in talkers))
         for talker in talkers:
             assert len(talker.answers) == TURNS_EACH
@@ -107,8 +107,8 @@ async def test_hundreds_of_interleaved_turns_never_meet(
 
 
 async def test_a_user_cannot_reach_anothers_notes_by_id_or_session_by_name() -> None:
-    async with open_house(embedder=hashing()) as house:
-        alice, bob = await house.serve("alice"), await house.serve("bob")
+    async with open_gateways(embedder=hashing()) as gateways:
+        alice, bob = await gateways.serve("alice"), await gateways.serve("bob")
         await alice.session("hers")
         await bob.session("his")
         await alice.answer("hers", "remember that my name is markalicemark")

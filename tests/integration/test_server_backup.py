@@ -11,9 +11,9 @@ from guest.memory.models import RemoteConfig
 from guest.memory.storage.backup import Backups
 from guest.memory.storage.migrations import MIGRATIONS, migrate
 from guest.memory.storage.remote import RemoteDatabase
+from tests.support.memory.store import ORIGIN, FakeEmbedder, embedded, opened
+from tests.support.servers.sqld import running
 from tests.support.settings import memory_config
-from tests.support.sqld import running
-from tests.unit.memory_support import ORIGIN, FakeEmbedder, embedded, opened
 
 pytestmark = pytest.mark.sqld
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from guest.memory.models import Details, Only, RemoteConfig, SessionNotFound
-from tests.support.sqld import running
-from tests.unit import memory_support
+from tests.support.memory import store
+from tests.support.memory.store import ORIGIN, FakeEmbedder, embedded, opened
+from tests.support.servers.sqld import running
 from tests.unit.guest.memory.test_retention import names, used
 from tests.unit.guest.memory.test_session_state import *
-from tests.unit.memory_support import ORIGIN, FakeEmbedder, embedded, opened
 
 pytestmark = pytest.mark.sqld
 
@@ -27,7 +27,7 @@ def on_a_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         async def remote_of(_: Path) -> RemoteConfig:
             return RemoteConfig(server.url())
 
-        monkeypatch.setattr(memory_support, "remote_of", remote_of)
+        monkeypatch.setattr(store, "remote_of", remote_of)
         yield
 
 

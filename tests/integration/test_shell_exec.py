@@ -16,8 +16,8 @@ from guest.tools.shell.client import ShellClient
 from runner.cli.chat.conversation import Conversation
 from runner.cli.chat.screen import Style
 from runner.client.gateway import GatewayClient
-from tests.integration.gateway_house import House, open_house
-from tests.support.shell_backends import TOKEN, Daemon, left_behind, ready_daemon
+from tests.support.gateway.gateways import Gateways, open_gateways
+from tests.support.guests.shell_backends import TOKEN, Daemon, left_behind, ready_daemon
 
 GUARD_S = 60
 
@@ -29,10 +29,10 @@ async def daemon() -> AsyncIterator[Daemon]:
 
 
 @asynccontextmanager
-async def house_with_shell(daemon: Daemon, **options: Any) -> AsyncIterator[House]:
+async def house_with_shell(daemon: Daemon, **options: Any) -> AsyncIterator[Gateways]:
     client = ShellClient(daemon.endpoint, TOKEN)
-    async with open_house(shell=client, **options) as house:
-        yield house
+    async with open_gateways(shell=client, **options) as gateways:
+        yield gateways
     await client.close()
 
 
@@ -67,9 +67,9 @@ class Watcher:
         return self.answer
 
 
-async def chat(house: House, screen: Watcher, text: str) -> bool:
+async def chat(gateways: Gateways, screen: Watcher, text: str) -> bool:
     """Say one thing in the terminal chat of a new user."""
-    alice = await house.serve("alice")
+    alice = await gateways.serve("alice")
 
     async def connect() -> GatewayClient:
         return await GatewayClient.open(alice.address, alice.token, channel_name="test")
@@ -79,8 +79,8 @@ async def chat(house: House, screen: Watcher, text: str) -> bool:
 
 
 async def test_the_offline_model_runs_a_command(daemon: Daemon) -> None:
-    async with house_with_shell(daemon) as house:
-        alice = await house.serve("alice")
+    async with house_with_shell(daemon) as gateways:
+        alice = await gateways.serve("alice")
         session = await alice.session()
         assert (await alice.stub.Hello(pb.HelloRequest())).shell == "ready"
         assert await alice.answer(session, "run echo hi") == "hi"
@@ -95,8 +95,8 @@ async def test_the_offline_model_runs_a_command(daemon: Daemon) -> None:
 @pytest.mark.parametrize("approved", [True, False])
 async def test_a_person_is_asked_and_sees_the_command(daemon: Daemon, approved: bool) -> None:
     screen = Watcher(answer=approved)
-    async with house_with_shell(daemon, approval="ask") as house:
-        assert await chat(house, screen, "run touch 'a\x1b[31m b'; echo \"done\"")
+    async with house_with_shell(daemon, approval="ask") as gateways:
+        assert await chat(gateways, screen, "run touch 'a\x1b[31m b'; echo \"done\"")
     (question,) = screen.questions
     assert question.startswith("allow shell_exec ")
     assert "touch 'a" in question
@@ -110,8 +110,8 @@ async def test_a_person_is_asked_and_sees_the_command(daemon: Daemon, approved: 
 async def test_no_part_of_a_command_hides_from_who_approves_it(daemon: Daemon) -> None:
     """What is dressed up as a credential would be redacted anywhere else."""
     screen = Watcher(answer=False)
-    async with house_with_shell(daemon, approval="ask") as house:
-        await chat(house, screen, "run x='password: '; touch hidden; echo s3cret-t0ken")
+    async with house_with_shell(daemon, approval="ask") as gateways:
+        await chat(gateways, screen, "run x='password: '; touch hidden; echo s3cret-t0ken")
     (question,) = screen.questions
     assert "touch hidden" in question
     assert "s3cret" not in question
@@ -119,16 +119,16 @@ async def test_no_part_of_a_command_hides_from_who_approves_it(daemon: Daemon) -
 
 async def test_a_command_that_the_operator_denies_is_not_run(daemon: Daemon) -> None:
     policy = CommandPolicy(ShellSettings(deny=("touch *",)))
-    async with house_with_shell(daemon, commands=policy) as house:
-        alice = await house.serve("alice")
+    async with house_with_shell(daemon, commands=policy) as gateways:
+        alice = await gateways.serve("alice")
         said = await alice.answer(await alice.session(), "run echo x; to'u'ch y")
         assert "the operator does not permit commands like touch *" in said
     assert not any((daemon.root / "shared").iterdir())
 
 
 async def test_a_cancelled_turn_ends_its_command(daemon: Daemon) -> None:
-    async with house_with_shell(daemon) as house:
-        alice = await house.serve("alice")
+    async with house_with_shell(daemon) as gateways:
+        alice = await gateways.serve("alice")
         session = await alice.session()
         asked = asyncio.create_task(
             alice.say(session, "run touch begun; sleep 2001 & sleep 2002", "turn-1")
@@ -147,8 +147,8 @@ async def test_a_cancelled_turn_ends_its_command(daemon: Daemon) -> None:
 async def test_a_shell_that_is_killed_is_reported_and_used_again_when_it_is_back(
     daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with house_with_shell(daemon) as house:
-        alice = await house.serve("alice")
+    async with house_with_shell(daemon) as gateways:
+        alice = await gateways.serve("alice")
         session = await alice.session()
         asked = asyncio.create_task(alice.answer(session, "run touch begun; sleep 2003"))
         async with asyncio.timeout(GUARD_S):
@@ -171,8 +171,8 @@ async def test_a_shell_that_is_killed_is_reported_and_used_again_when_it_is_back
 
 
 async def test_users_and_turns_at_once_never_mix(daemon: Daemon) -> None:
-    async with house_with_shell(daemon) as house:
-        users = [await house.serve(name) for name in ("alice", "bob", "carol")]
+    async with house_with_shell(daemon) as gateways:
+        users = [await gateways.serve(name) for name in ("alice", "bob", "carol")]
         sessions = [(user, await user.session()) for user in users for _ in range(4)]
 
         async def ask(number: int, user: Any, session: str) -> str:

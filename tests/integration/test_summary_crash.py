@@ -13,9 +13,9 @@ from typing import Any
 from guest.agent.history import by_turn
 from guest.agent.prompt.summary import Summary
 from guest.memory.models import Event
-from tests.integration import summary_child
-from tests.integration.summary_child import MARK, SESSION_ID, SUMMARY_S
-from tests.unit.memory_support import opened
+from tests.support.crashing import summaries
+from tests.support.crashing.summaries import MARK, SESSION_ID, SUMMARY_S
+from tests.support.memory.store import opened
 
 ROUNDS = 8
 LONGEST_LIFE_S = 8 * SUMMARY_S
@@ -25,7 +25,7 @@ def test_sigkill_in_a_summary_loses_nothing_and_says_nothing_twice(
     tmp_path: Path, chance: random.Random
 ) -> None:
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([summary_child.__name__])
+    context.set_forkserver_preload([summaries.__name__])
     path = tmp_path / "memory.db"
     said, done, in_summary = 0, 0, 0
     for number in range(ROUNDS):
@@ -73,7 +73,7 @@ def _check(events: list[Event], summary: Summary | None, done: int) -> int:
 
 async def _say_undisturbed(path: Path, number: int) -> None:
     async with opened(path) as memory:
-        await summary_child.say(summary_child.loop_on(memory, lambda: None), number)
+        await summaries.say(summaries.loop_on(memory, lambda: None), number)
 
 
 async def _inspect(path: Path) -> tuple[list[Event], Summary | None]:
@@ -87,12 +87,12 @@ async def test_several_builders_on_one_memory_summarise_once(tmp_path: Path) -> 
     made: list[int] = []
     async with opened(tmp_path / "memory.db") as memory:
         await memory.conversations.create(SESSION_ID)
-        loops = [summary_child.loop_on(memory, lambda: made.append(1)) for _ in range(3)]
+        loops = [summaries.loop_on(memory, lambda: made.append(1)) for _ in range(3)]
         for number in range(1, 4):
-            await summary_child.say(loops[0], number)
-        await asyncio.gather(*(summary_child.say(loop, n) for n, loop in enumerate(loops, 4)))
+            await summaries.say(loops[0], number)
+        await asyncio.gather(*(summaries.say(loop, n) for n, loop in enumerate(loops, 4)))
         before = await memory.state_of.read(SESSION_ID, "summary")
-        await asyncio.gather(*(summary_child.say(loop, n) for n, loop in enumerate(loops, 7)))
+        await asyncio.gather(*(summaries.say(loop, n) for n, loop in enumerate(loops, 7)))
         after = await memory.state_of.read(SESSION_ID, "summary")
     assert after is not None
     assert len(made) > after[1]
@@ -103,7 +103,7 @@ async def test_several_builders_on_one_memory_summarise_once(tmp_path: Path) -> 
 
 
 def _child(path: str, writer: Any, first: int, summary_s: float) -> None:
-    summary_child.run(path, writer.fileno(), first, summary_s)
+    summaries.run(path, writer.fileno(), first, summary_s)
 
 
 def _until_it_summarises(descriptor: int) -> list[bytes]:

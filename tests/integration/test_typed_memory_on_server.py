@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from guest.memory.models import RemoteConfig
-from tests.support.sqld import running
-from tests.unit import memory_support
+from tests.support.memory import store
+from tests.support.servers.sqld import running
 from tests.unit.guest.memory.test_note_history import *
 from tests.unit.guest.memory.test_review import (
     test_nearly_the_same_is_shown_as_a_pair as test_pairs,
@@ -32,5 +32,5 @@ def on_a_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         async def remote_of(_: Path) -> RemoteConfig:
             return RemoteConfig(server.url())
 
-        monkeypatch.setattr(memory_support, "remote_of", remote_of)
+        monkeypatch.setattr(store, "remote_of", remote_of)
         yield

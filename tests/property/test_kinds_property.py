@@ -25,10 +25,10 @@ from guest.memory.models import (
     User,
 )
 from tests.support.examples import examples
-from tests.support.memory_lines import entities, exported
-from tests.support.memory_model import MemoryModel, NoteModel
+from tests.support.memory.exports import entities, exported
+from tests.support.memory.model import MemoryModel, NoteModel
+from tests.support.memory.store import ORIGIN
 from tests.support.scratch import SCRATCH
-from tests.unit.memory_support import ORIGIN
 
 USER = "alice"
 WORDS = ("tea", "quartz", "violin")

@@ -28,12 +28,12 @@ from guest.memory.models import (
     SessionNotFound,
     StaleVersion,
 )
-from tests.support import sqld
 from tests.support.examples import examples
-from tests.support.memory_model import MemoryModel, NoteModel
+from tests.support.memory.model import MemoryModel, NoteModel
+from tests.support.memory.store import ORIGIN, FakeEmbedder
 from tests.support.scratch import SCRATCH
+from tests.support.servers import sqld
 from tests.support.settings import memory_config
-from tests.unit.memory_support import ORIGIN, FakeEmbedder
 
 WORDS = ("tea", "quartz", "violin", "harbor", "zebra", "lantern", "meadow", "copper")
 TAGS = ("home", "work")

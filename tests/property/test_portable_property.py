@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from guest.memory.models import NOTE_TYPES, Change
 from guest.memory.transfer import format as lines
 from tests.support.examples import examples
-from tests.support.memory_lines import entities, exported, file
-from tests.unit.memory_support import opened
+from tests.support.memory.exports import entities, exported, file
+from tests.support.memory.store import opened
 
 MICROSECOND = st.datetimes().map(lambda t: t.isoformat(timespec="microseconds") + "Z")
 TIMES = MICROSECOND.filter(lambda text: len(text) == 27)

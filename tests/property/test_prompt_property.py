@@ -32,9 +32,9 @@ from guest.errors import GuestError
 from guest.memory.models import Event, Hit
 from guest.memory.search.tokens import tokens_of
 from guest.tools.base import ToolContext
+from tests.support.agent.prompt_fakes import FakeMemory, builder, hit, note
+from tests.support.agent.turn_fakes import FakePipeline, tool
 from tests.support.examples import examples
-from tests.unit.guest.agent.context_fakes import FakeMemory, builder, hit, note
-from tests.unit.guest.agent.turn_fakes import FakePipeline, tool
 
 OFFERED = ("memory_search", "memory_save", "scratch_note", "write_session_handoff")
 LARGEST_CALL = 160

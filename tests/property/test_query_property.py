@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.support.examples import examples
+from tests.support.memory.store import ORIGIN, FakeEmbedder, opened
 from tests.support.scratch import SCRATCH
-from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
 
 QUERY = st.one_of(
     st.text(max_size=60),

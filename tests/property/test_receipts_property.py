@@ -13,7 +13,7 @@ from wire.v1 import gateway_pb2
 
 from guest.errors import AfterChangeError, ChangeUnknownError, StorageError
 from guest.tools.base import Tool, ToolContext, ToolOutput
-from tests.support.turn_house import Change, TurnHouse, calls, save, turn_house
+from tests.support.agent.scripted_turns import Change, ScriptedTurns, calls, save, scripted_turns
 
 TURNS, SEEDS = 100, 10
 SAID = [
@@ -96,9 +96,9 @@ def replies(dice: random.Random, state: State) -> list[Any]:
     return scripted
 
 
-async def state_of(house: TurnHouse) -> State:
+async def state_of(turns: ScriptedTurns) -> State:
     return {
-        note.note_id: (note.version, note.superseded is not None) for note in await house.notes()
+        note.note_id: (note.version, note.superseded is not None) for note in await turns.notes()
     }
 
 
@@ -126,25 +126,25 @@ async def test_what_the_receipts_say_is_what_is_in_the_database(tmp_path: Path, 
     dice = random.Random(seed)
     trouble = Trouble(dice)
     seen = {"done": 0, "failed": 0, "unknown": 0, "runtime": 0, "cancelled": 0, "failed turns": 0}
-    async with turn_house(
+    async with scripted_turns(
         tmp_path,
         wrap=trouble.wrap,
         ask_for=("memory_update",),
         agent=AgentSettings(history_turns=4),
         max_notes=40,
-    ) as house:
+    ) as turns:
         state: State = {}
         for number in range(TURNS):
             turn = f"turn {number} of seed {seed}"
-            house.replies = replies(dice, state)
-            house.approved = dice.randrange(4) > 0
+            turns.replies = replies(dice, state)
+            turns.approved = dice.randrange(4) > 0
             said = dice.choice(SAID).format(n=f"tea {number}")
-            trouble.turn = asyncio.create_task(house.say(said))
+            trouble.turn = asyncio.create_task(turns.say(said))
             outcome = await trouble.turn
-            before, state = state, await state_of(house)
+            before, state = state, await state_of(turns)
             receipts = list(outcome.receipts)
             check(receipts, before, state, turn)
-            stored = await house.memory.receipts.of_turns("s1", [f"t{number + 1}"])
+            stored = await turns.memory.receipts.of_turns("s1", [f"t{number + 1}"])
             kinds = sorted((each.action, each.outcome, each.note_id) for _, each in stored)
             assert kinds == sorted((each.action, each.outcome, each.note_id) for each in receipts)
             for each in receipts:

@@ -13,7 +13,6 @@ from urllib.parse import quote, quote_plus
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pipeline_support import cut_out
 from pydantic import Field
 
 from guest.errors import ToolError
@@ -23,6 +22,7 @@ from guest.tools.files.roots import Roots
 from guest.tools.pipeline import Registry, ToolPipeline
 from guest.tools.redaction.scrubber import REDACTED, Scrubber
 from tests.support.examples import examples
+from tests.support.tools.pipelines import cut_out
 
 ALICE = ToolContext("alice", "session-1", "turn-1", "test")
 MAX_BYTES = 1024

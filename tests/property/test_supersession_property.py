@@ -16,9 +16,9 @@ from guest.memory.memory import Memory
 from guest.memory.models import MemoryConfig, NoteNotFound, SupersedeRefused
 from guest.memory.notes.history import UndoRefused
 from tests.support.examples import examples
-from tests.support.memory_model import MemoryModel, NoteModel
+from tests.support.memory.model import MemoryModel, NoteModel
+from tests.support.memory.store import ORIGIN
 from tests.support.scratch import SCRATCH
-from tests.unit.memory_support import ORIGIN
 
 USER = "alice"
 WHICH = st.integers(0, 4)

@@ -11,7 +11,7 @@ import pytest
 from guest.memory.memory import Memory
 from guest.memory.models import NoteNotFound
 from guest.memory.storage.local import LocalDatabase
-from tests.unit.memory_support import ORIGIN, FakeEmbedder, file_bytes, opened, rows
+from tests.support.memory.store import ORIGIN, FakeEmbedder, file_bytes, opened, rows
 
 ALICE = "alice"
 PREFIX = 6

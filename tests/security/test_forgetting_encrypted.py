@@ -10,7 +10,7 @@ from guest.memory.memory import Memory
 from guest.memory.storage import local
 from guest.memory.storage.local import connect_apart
 from tests.security.test_forgetting import PREFIX, Writer, visible
-from tests.unit.memory_support import ORIGIN, FakeEmbedder, file_bytes, opened
+from tests.support.memory.store import ORIGIN, FakeEmbedder, file_bytes, opened
 
 ALICE = "alice"
 KEY = "a key that only the tests know"

@@ -14,7 +14,7 @@ from guest.memory.notes.repository import VERSIONS_KEPT
 from guest.memory.storage.local import LocalDatabase
 from tests.security.test_forgetting import left_over
 from tests.security.test_forgetting_encrypted import decrypted
-from tests.unit.memory_support import (
+from tests.support.memory.store import (
     DIMENSIONS,
     ORIGIN,
     FakeEmbedder,

@@ -10,7 +10,7 @@ from guest.memory.memory import Memory
 from guest.memory.models import Origin, SessionNotFound
 from guest.memory.storage.local import LocalDatabase
 from tests.security.test_forgetting import Writer, left_over, visible
-from tests.unit.memory_support import FakeEmbedder, embedded, file_bytes, opened, rows
+from tests.support.memory.store import FakeEmbedder, embedded, file_bytes, opened, rows
 
 ALICE = "alice"
 

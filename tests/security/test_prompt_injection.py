@@ -21,9 +21,9 @@ from wire.v1 import gateway_pb2_grpc
 
 from runner.config.models import Config
 from runner.host.host import Host
-from tests.integration import openai_server as provider
-from tests.integration.openai_server import OpenAIServer, openai_server
 from tests.support.scratch import SCRATCH
+from tests.support.servers import openai_server as provider
+from tests.support.servers.openai_server import OpenAIServer, openai_server
 
 KEY = "sk-obedient-0123456789abcdefghij"
 KNOWN = "the combination of Shantanu's safe is 7-4-1-1-9"

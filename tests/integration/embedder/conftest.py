@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.embedder.embedder_harness import EmbedderProcess
+from tests.support.guests.embedders import EmbedderProcess
 from tests.support.scratch import SCRATCH
 
 

@@ -12,7 +12,7 @@ import pytest
 from guest.embedding.client import RemoteEmbedder
 from runner.host.embedder import POLICY, Embedder
 from runner.tiers.container.names import Place as ContainerPlace
-from tests.integration.embedder.embedder_harness import (
+from tests.support.guests.embedders import (
     HASHING,
     LIMIT_S,
     Place,

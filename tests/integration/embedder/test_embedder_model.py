@@ -19,7 +19,7 @@ from wire import transport
 from wire.limits import EMBED_TEXT_MAX_CHARS
 from wire.v1 import embedder_pb2, embedder_pb2_grpc
 
-from tests.integration.embedder.embedder_harness import TOKEN, EmbedderProcess, until_state
+from tests.support.guests.embedders import TOKEN, EmbedderProcess, until_state
 from tests.support.scratch import SCRATCH
 
 pytestmark = pytest.mark.model

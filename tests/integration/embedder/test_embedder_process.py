@@ -15,7 +15,7 @@ from wire.errors import Code, WireError
 from wire.logs import EXIT_OPERATOR, find_startup_failure
 
 from guest.embedding.backends import HashingBackend
-from tests.integration.embedder.embedder_harness import (
+from tests.support.guests.embedders import (
     TOKEN,
     EmbedderProcess,
     eventually,

@@ -16,7 +16,7 @@ import pytest
 from guest.embedding.client import RemoteEmbedder
 from runner.host.embedder import Embedder
 from runner.host.supervisor import Policy
-from tests.integration.embedder.embedder_harness import (
+from tests.support.guests.embedders import (
     LIMIT_S,
     QUICK,
     Place,
@@ -140,7 +140,7 @@ async def test_stop_right_after_start_leaves_nothing(make: Make, place: Place) -
 
 _RUNNER = """
 import asyncio, pathlib, sys
-from tests.integration.embedder.embedder_harness import Place, until
+from tests.support.guests.embedders import Place, until
 async def main():
     embedder = Place(sys.argv[1], pathlib.Path(sys.argv[2])).embedder()
     await embedder.start()

@@ -13,7 +13,7 @@ from wire.errors import WireError
 
 from runner.errors import WorkspaceError
 from runner.host.embedder import Embedder, EmbedderHome
-from tests.integration.embedder.embedder_harness import (
+from tests.support.guests.embedders import (
     HASHING,
     Place,
     Settings,

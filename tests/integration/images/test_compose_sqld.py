@@ -16,9 +16,9 @@ import yaml  # type: ignore[import-untyped]
 
 from guest.errors import StorageError
 from guest.memory.models import RemoteConfig
-from tests.support import sqld, sqld_image
-from tests.support.engine import docker
-from tests.unit.memory_support import ORIGIN, opened
+from tests.support.guests.engine import docker
+from tests.support.memory.store import ORIGIN, opened
+from tests.support.servers import sqld, sqld_image
 
 pytestmark = [pytest.mark.docker, pytest.mark.sqld]
 

@@ -18,7 +18,7 @@ from wire.status import from_rpc_error
 from wire.v1 import shell_pb2, shell_pb2_grpc
 
 from shell_daemon.processes import tree
-from tests.support.shell_backends import (
+from tests.support.guests.shell_backends import (
     TOKEN,
     Daemon,
     Guest,

@@ -8,16 +8,16 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from tests.support.boundary_house import (
+from tests.support.boundary.guarded_host import (
     API_KEY,
     CANARY,
     TOKEN,
-    House,
+    GuardedHost,
     Words,
+    guarded_host,
     hits,
     in_bubblewrap,
     in_process_tier,
-    new_house,
     with_mounts,
     without,
 )
@@ -26,85 +26,89 @@ pytestmark = pytest.mark.bubblewrap
 
 
 @pytest_asyncio.fixture
-async def house() -> AsyncIterator[House]:
-    async with new_house() as house:
-        yield house
+async def guarded() -> AsyncIterator[GuardedHost]:
+    async with guarded_host() as guarded:
+        yield guarded
 
 
-async def test_a_healthy_guest_passes(house: House) -> None:
-    assert hits(await in_bubblewrap(house)) == {}
+async def test_a_healthy_guest_passes(guarded: GuardedHost) -> None:
+    assert hits(await in_bubblewrap(guarded)) == {}
 
 
-async def test_the_drivers_own_guest_passes(house: House) -> None:
-    assert hits(await in_process_tier(house)) == {}
+async def test_the_drivers_own_guest_passes(guarded: GuardedHost) -> None:
+    assert hits(await in_process_tier(guarded)) == {}
 
 
-async def test_what_commands_left_behind_raises_no_alarm(house: House) -> None:
+async def test_what_commands_left_behind_raises_no_alarm(guarded: GuardedHost) -> None:
     """Names that look like something else, and sockets that nobody serves any more."""
-    shared = house.alice / "shared"
+    shared = guarded.alice / "shared"
     (shared / "vault").mkdir()
     (shared / ".oxydra").mkdir()
     (shared / "link").symlink_to("/.oxydra")
-    (house.alice / "ipc" / "shell" / "gateway.sock").mkdir()
+    (guarded.alice / "ipc" / "shell" / "gateway.sock").mkdir()
     for directory in ("shared", "tmp", "ipc/shell"):
         with socket.socket(socket.AF_UNIX) as stale:
-            stale.bind(str(house.alice / directory / "stale.sock"))
-    assert hits(await in_bubblewrap(house)) == {}
+            stale.bind(str(guarded.alice / directory / "stale.sock"))
+    assert hits(await in_bubblewrap(guarded)) == {}
 
 
 @pytest.mark.parametrize("place", ["/.oxydra", "/data", "/shared/nested", "/run/there"])
-async def test_the_private_directory_is_caught_under_any_name(house: House, place: str) -> None:
-    private = str(house.alice / ".oxydra")
+async def test_the_private_directory_is_caught_under_any_name(
+    guarded: GuardedHost, place: str
+) -> None:
+    private = str(guarded.alice / ".oxydra")
     found = hits(
-        await in_bubblewrap(house, lambda words: with_mounts(words, "--bind", private, place))
+        await in_bubblewrap(guarded, lambda words: with_mounts(words, "--bind", private, place))
     )
     assert f".oxydra is there as {place}" in found["private_paths"]
     assert place in found["mounts"]
 
 
-async def test_a_read_only_private_directory_is_caught(house: House) -> None:
-    private = str(house.alice / ".oxydra")
+async def test_a_read_only_private_directory_is_caught(guarded: GuardedHost) -> None:
+    private = str(guarded.alice / ".oxydra")
     found = hits(
-        await in_bubblewrap(house, lambda words: with_mounts(words, "--ro-bind", private, "/data"))
+        await in_bubblewrap(
+            guarded, lambda words: with_mounts(words, "--ro-bind", private, "/data")
+        )
     )
     assert {"private_paths", "mounts"} <= set(found)
 
 
-async def test_the_vault_is_caught(house: House) -> None:
-    vault = str(house.alice / "vault")
+async def test_the_vault_is_caught(guarded: GuardedHost) -> None:
+    vault = str(guarded.alice / "vault")
     found = hits(
-        await in_bubblewrap(house, lambda words: with_mounts(words, "--ro-bind", vault, "/vault"))
+        await in_bubblewrap(guarded, lambda words: with_mounts(words, "--ro-bind", vault, "/vault"))
     )
     assert "/vault is there" in found["private_paths"]
     assert "/vault" in found["mounts"]
 
 
-async def test_a_hard_link_to_the_database_is_caught(house: House) -> None:
-    (house.alice / "shared" / "innocent.txt").hardlink_to(house.alice / ".oxydra" / "memory.db")
-    found = hits(await in_bubblewrap(house))
+async def test_a_hard_link_to_the_database_is_caught(guarded: GuardedHost) -> None:
+    (guarded.alice / "shared" / "innocent.txt").hardlink_to(guarded.alice / ".oxydra" / "memory.db")
+    found = hits(await in_bubblewrap(guarded))
     assert found.keys() == {"private_paths"}
     assert "/shared/innocent.txt" in found["private_paths"]
 
 
-async def test_all_of_ipc_is_caught(house: House) -> None:
-    shell, all_of_it = str(house.alice / "ipc" / "shell"), str(house.alice / "ipc")
+async def test_all_of_ipc_is_caught(guarded: GuardedHost) -> None:
+    shell, all_of_it = str(guarded.alice / "ipc" / "shell"), str(guarded.alice / "ipc")
 
     def alter(words: Words) -> Words:
         words = [all_of_it if word == shell else word for word in words]
         return [word.replace("/ipc/shell.sock", "/ipc/shell/shell.sock") for word in words]
 
-    found = hits(await in_bubblewrap(house, alter))
+    found = hits(await in_bubblewrap(guarded, alter))
     assert "/ipc is another directory" in found["mounts"]
     assert "ipc is there as /ipc" in found["private_paths"]
     assert "a file of ipc is there as /ipc/gateway.sock" in found["private_paths"]
     assert "/ipc/gateway.sock is served from outside" in found["unix_sockets"]
 
 
-async def test_the_control_socket_is_caught(house: House) -> None:
-    control = str(house.runtime / "control.sock")
+async def test_the_control_socket_is_caught(guarded: GuardedHost) -> None:
+    control = str(guarded.runtime / "control.sock")
     found = hits(
         await in_bubblewrap(
-            house, lambda words: with_mounts(words, "--bind", control, "/run/innocent")
+            guarded, lambda words: with_mounts(words, "--bind", control, "/run/innocent")
         )
     )
     assert "/run/innocent" in found["mounts"]
@@ -112,29 +116,29 @@ async def test_the_control_socket_is_caught(house: House) -> None:
     assert "/run/innocent is served from outside" in found["unix_sockets"]
 
 
-async def test_another_users_workspace_is_caught(house: House) -> None:
-    theirs = str(house.bob / "shared")
+async def test_another_users_workspace_is_caught(guarded: GuardedHost) -> None:
+    theirs = str(guarded.bob / "shared")
     found = hits(
-        await in_bubblewrap(house, lambda words: with_mounts(words, "--bind", theirs, "/other"))
+        await in_bubblewrap(guarded, lambda words: with_mounts(words, "--bind", theirs, "/other"))
     )
     assert "as /other" in found["other_users"]
     assert "/other" in found["mounts"]
     assert "bob" not in found["other_users"]
 
 
-async def test_a_shared_directory_of_somebody_else_is_caught(house: House) -> None:
-    ours, theirs = str(house.alice / "shared"), str(house.bob / "shared")
+async def test_a_shared_directory_of_somebody_else_is_caught(guarded: GuardedHost) -> None:
+    ours, theirs = str(guarded.alice / "shared"), str(guarded.bob / "shared")
     found = hits(
         await in_bubblewrap(
-            house, lambda words: [theirs if word == ours else word for word in words]
+            guarded, lambda words: [theirs if word == ours else word for word in words]
         )
     )
     assert "/shared is another directory" in found["mounts"]
     assert "as /shared" in found["other_users"]
 
 
-async def test_a_shared_network_is_caught(house: House) -> None:
-    found = hits(await in_bubblewrap(house, lambda words: [words[0], *_shared_network(words)]))
+async def test_a_shared_network_is_caught(guarded: GuardedHost) -> None:
+    found = hits(await in_bubblewrap(guarded, lambda words: [words[0], *_shared_network(words)]))
     assert "the host's 127.0.0.1 can be reached" in found["network"]
     assert "the net namespace is the host's" in found["namespaces"]
     assert "abstract socket oxydra-boundary-" in found["unix_sockets"]
@@ -145,12 +149,12 @@ def _shared_network(words: Words) -> Words:
     return [*words[1:place], "--share-net", *words[place:]]
 
 
-async def test_a_kept_capability_is_caught(house: House) -> None:
+async def test_a_kept_capability_is_caught(guarded: GuardedHost) -> None:
     def alter(words: Words) -> Words:
         words = without(words, "--disable-userns")
         return with_mounts(words, "--cap-add", "CAP_SYS_ADMIN")
 
-    found = hits(await in_bubblewrap(house, alter))
+    found = hits(await in_bubblewrap(guarded, alter))
     assert "CapEff" in found["capabilities"]
     assert found["mounting"] == "a mount namespace can be made"
 
@@ -160,88 +164,88 @@ def _own_init(words: Words) -> Words:
     return without(words, "--as-pid-1")
 
 
-async def test_a_secret_in_the_environment_is_caught(house: House) -> None:
-    report = await in_bubblewrap(house, _own_init, {"SOME": f"x{API_KEY}y"})
+async def test_a_secret_in_the_environment_is_caught(guarded: GuardedHost) -> None:
+    report = await in_bubblewrap(guarded, _own_init, {"SOME": f"x{API_KEY}y"})
     found = hits(report)
     assert found == {"secrets": "the provider's key is in /proc/1/environ"}
 
 
-async def test_a_secret_in_a_command_line_is_caught(house: House) -> None:
+async def test_a_secret_in_a_command_line_is_caught(guarded: GuardedHost) -> None:
     def alter(words: Words) -> Words:
         return with_mounts(_own_init(words), "--setenv", "T", TOKEN)
 
-    found = hits(await in_bubblewrap(house, alter))
+    found = hits(await in_bubblewrap(guarded, alter))
     assert found == {"secrets": "the shell's token is in /proc/1/cmdline"}
 
 
-async def test_a_secret_in_a_log_is_caught(house: House) -> None:
-    (house.alice / "logs" / "shell" / "old.log").write_text(f'{{"token":"{TOKEN}"}}\n')
-    found = hits(await in_bubblewrap(house))
+async def test_a_secret_in_a_log_is_caught(guarded: GuardedHost) -> None:
+    (guarded.alice / "logs" / "shell" / "old.log").write_text(f'{{"token":"{TOKEN}"}}\n')
+    found = hits(await in_bubblewrap(guarded))
     assert found == {"secrets": "the shell's token is in /logs/old.log"}
 
 
-async def test_the_agents_canary_is_caught(house: House) -> None:
-    found = hits(await in_bubblewrap(house, _own_init, {"ENVELOPE": f"…{CANARY}…"}))
+async def test_the_agents_canary_is_caught(guarded: GuardedHost) -> None:
+    found = hits(await in_bubblewrap(guarded, _own_init, {"ENVELOPE": f"…{CANARY}…"}))
     assert found == {"canary": "the canary is in /proc/1/environ"}
 
 
-async def test_the_hosts_processes_are_caught(house: House) -> None:
+async def test_the_hosts_processes_are_caught(guarded: GuardedHost) -> None:
     def alter(words: Words) -> Words:
         words = without(_own_init(words), "--unshare-all")
         place = words.index("--unshare-user")
         others = ["--unshare-ipc", "--unshare-uts", "--unshare-net", "--unshare-cgroup-try"]
         return [*words[:place], *others, *words[place:]]
 
-    found = hits(await in_bubblewrap(house, alter))
+    found = hits(await in_bubblewrap(guarded, alter))
     assert "the pid namespace is the host's" in found["namespaces"]
 
 
-async def test_root_inside_is_caught(house: House) -> None:
+async def test_root_inside_is_caught(guarded: GuardedHost) -> None:
     def alter(words: Words) -> Words:
         place = words.index("--uid")
         return [*words[:place], "--uid", "0", "--gid", "0", *words[place + 4 :]]
 
-    found = hits(await in_bubblewrap(house, alter))
+    found = hits(await in_bubblewrap(guarded, alter))
     assert "commands run as root" in found["identity"]
 
 
-async def test_a_writable_root_is_caught(house: House) -> None:
-    found = hits(await in_bubblewrap(house, lambda words: without(words, "--remount-ro", "/")))
+async def test_a_writable_root_is_caught(guarded: GuardedHost) -> None:
+    found = hits(await in_bubblewrap(guarded, lambda words: without(words, "--remount-ro", "/")))
     assert "the root file system is mounted read-write" in found["mounts"]
     assert "/ is on a writable file system" in found["root_filesystem"]
 
 
-async def test_writable_programs_are_caught(house: House) -> None:
+async def test_writable_programs_are_caught(guarded: GuardedHost) -> None:
     def alter(words: Words) -> Words:
         place = words.index(sys.prefix) - 1
         return [*words[:place], "--bind", *words[place + 1 :]]
 
-    found = hits(await in_bubblewrap(house, alter))
+    found = hits(await in_bubblewrap(guarded, alter))
     assert f"{sys.prefix} is mounted read-write" in found["mounts"]
     assert f"{sys.prefix} is on a writable file system" in found["root_filesystem"]
 
 
-async def test_the_hosts_own_directories_are_caught(house: House) -> None:
+async def test_the_hosts_own_directories_are_caught(guarded: GuardedHost) -> None:
     found = hits(
-        await in_bubblewrap(house, lambda words: with_mounts(words, "--ro-bind", "/", "/host"))
+        await in_bubblewrap(guarded, lambda words: with_mounts(words, "--ro-bind", "/", "/host"))
     )
     assert "/host is mounted from /" in found["mounts"]
 
 
-async def test_the_hosts_run_in_place_of_its_own_is_caught(house: House) -> None:
+async def test_the_hosts_run_in_place_of_its_own_is_caught(guarded: GuardedHost) -> None:
     def alter(words: Words) -> Words:
         place = words.index("/run") - 3
         return [*words[:place], "--bind", "/run", "/run", *words[place + 4 :]]
 
-    found = hits(await in_bubblewrap(house, alter))
+    found = hits(await in_bubblewrap(guarded, alter))
     assert "/run is mounted from" in found["mounts"]
 
 
-async def test_the_hosts_devices_are_caught(house: House) -> None:
+async def test_the_hosts_devices_are_caught(guarded: GuardedHost) -> None:
     def alter(words: Words) -> Words:
         place = words.index("--dev")
         words = [*words[:place], "--dev-bind", "/dev", "/dev", *words[place + 2 :]]
         return without(words, "--remount-ro", "/dev")
 
-    found = hits(await in_bubblewrap(house, alter))
+    found = hits(await in_bubblewrap(guarded, alter))
     assert "further devices" in found["devices"]

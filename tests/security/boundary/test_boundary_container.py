@@ -7,17 +7,17 @@ import pytest
 import pytest_asyncio
 
 from runner.tiers.base import Network
-from tests.support.boundary_house import (
+from tests.support.boundary.guarded_host import (
     API_KEY,
     CANARY,
     DOCKER_SOCKET,
     TOKEN,
-    House,
+    GuardedHost,
     Words,
+    guarded_host,
     hits,
     in_container,
     in_container_tier,
-    new_house,
     with_options,
     without,
 )
@@ -26,113 +26,117 @@ pytestmark = pytest.mark.docker
 
 
 @pytest_asyncio.fixture
-async def house() -> AsyncIterator[House]:
-    async with new_house() as house:
-        yield house
+async def guarded() -> AsyncIterator[GuardedHost]:
+    async with guarded_host() as guarded:
+        yield guarded
 
 
-async def broken(house: House, *options: str) -> dict[str, str]:
+async def broken(guarded: GuardedHost, *options: str) -> dict[str, str]:
     """The hits in a container with further options."""
-    return hits(await in_container(house, lambda words: with_options(words, *options)))
+    return hits(await in_container(guarded, lambda words: with_options(words, *options)))
 
 
-async def test_a_hardened_container_passes(house: House) -> None:
-    assert hits(await in_container(house)) == {}
+async def test_a_hardened_container_passes(guarded: GuardedHost) -> None:
+    assert hits(await in_container(guarded)) == {}
 
 
 @pytest.mark.parametrize("network", [Network.NONE, Network.OUTBOUND])
-async def test_the_drivers_own_container_passes(house: House, network: Network) -> None:
+async def test_the_drivers_own_container_passes(guarded: GuardedHost, network: Network) -> None:
     """Also with a way out, where the metadata address is the guest's own."""
-    assert hits(await in_container_tier(house, network)) == {}
+    assert hits(await in_container_tier(guarded, network)) == {}
 
 
-async def test_any_network_with_a_way_out_is_the_guests_own(house: House) -> None:
+async def test_any_network_with_a_way_out_is_the_guests_own(guarded: GuardedHost) -> None:
     """The metadata address is out of reach only where the machine has none."""
-    found = hits(await in_container(house, network=Network.OUTBOUND))
+    found = hits(await in_container(guarded, network=Network.OUTBOUND))
     assert found.keys() <= {"metadata_address"}
 
 
 @pytest.mark.parametrize("place", ["/.oxydra", "/data"])
-async def test_the_private_directory_is_caught_under_any_name(house: House, place: str) -> None:
-    found = await broken(house, "--volume", f"{house.alice}/.oxydra:{place}")
+async def test_the_private_directory_is_caught_under_any_name(
+    guarded: GuardedHost, place: str
+) -> None:
+    found = await broken(guarded, "--volume", f"{guarded.alice}/.oxydra:{place}")
     assert f".oxydra is there as {place}" in found["private_paths"]
     assert place in found["mounts"]
 
 
-async def test_the_vault_is_caught(house: House) -> None:
-    found = await broken(house, "--volume", f"{house.alice}/vault:/vault:ro")
+async def test_the_vault_is_caught(guarded: GuardedHost) -> None:
+    found = await broken(guarded, "--volume", f"{guarded.alice}/vault:/vault:ro")
     assert "/vault is there" in found["private_paths"]
     assert "/vault" in found["mounts"]
 
 
-async def test_all_of_ipc_is_caught(house: House) -> None:
+async def test_all_of_ipc_is_caught(guarded: GuardedHost) -> None:
     def alter(words: Words) -> Words:
-        row = f"{house.alice}/ipc/shell:/ipc"
-        words = [f"{house.alice}/ipc:/ipc" if word == row else word for word in words]
+        row = f"{guarded.alice}/ipc/shell:/ipc"
+        words = [f"{guarded.alice}/ipc:/ipc" if word == row else word for word in words]
         return [word.replace("/ipc/shell.sock", "/ipc/shell/shell.sock") for word in words]
 
-    found = hits(await in_container(house, alter))
+    found = hits(await in_container(guarded, alter))
     assert "/ipc is another directory" in found["mounts"]
     assert "a file of ipc is there as /ipc/gateway.sock" in found["private_paths"]
     assert "/ipc/gateway.sock is served from outside" in found["unix_sockets"]
 
 
-async def test_another_users_workspace_is_caught(house: House) -> None:
-    found = await broken(house, "--volume", f"{house.bob}:/other:ro")
+async def test_another_users_workspace_is_caught(guarded: GuardedHost) -> None:
+    found = await broken(guarded, "--volume", f"{guarded.bob}:/other:ro")
     assert "as /other" in found["other_users"]
     assert "/other" in found["mounts"]
 
 
-async def test_a_shared_directory_of_somebody_else_is_caught(house: House) -> None:
+async def test_a_shared_directory_of_somebody_else_is_caught(guarded: GuardedHost) -> None:
     def alter(words: Words) -> Words:
-        return [word.replace(f"{house.alice}/shared:", f"{house.bob}/shared:") for word in words]
+        return [
+            word.replace(f"{guarded.alice}/shared:", f"{guarded.bob}/shared:") for word in words
+        ]
 
-    found = hits(await in_container(house, alter))
+    found = hits(await in_container(guarded, alter))
     assert "/shared is another directory" in found["mounts"]
 
 
-async def test_the_engines_socket_is_caught(house: House) -> None:
-    found = await broken(house, "--volume", f"{DOCKER_SOCKET}:{DOCKER_SOCKET}")
+async def test_the_engines_socket_is_caught(guarded: GuardedHost) -> None:
+    found = await broken(guarded, "--volume", f"{DOCKER_SOCKET}:{DOCKER_SOCKET}")
     assert "docker.sock" in found["mounts"]
     assert "docker.sock" in found["private_paths"]
     assert "docker.sock" in found["unix_sockets"]
 
 
-async def test_the_hosts_network_is_caught(house: House) -> None:
+async def test_the_hosts_network_is_caught(guarded: GuardedHost) -> None:
     def alter(words: Words) -> Words:
         return with_options(without(words, "--network", "none"), "--network", "host")
 
-    found = hits(await in_container(house, alter))
+    found = hits(await in_container(guarded, alter))
     assert "the host's 127.0.0.1 can be reached" in found["network"]
     assert "the net namespace is the host's" in found["namespaces"]
     assert "abstract socket oxydra-boundary-" in found["unix_sockets"]
 
 
-async def test_a_network_that_was_not_asked_for_is_caught(house: House) -> None:
+async def test_a_network_that_was_not_asked_for_is_caught(guarded: GuardedHost) -> None:
     def alter(words: Words) -> Words:
         return with_options(without(words, "--network", "none"), "--network", "bridge")
 
-    found = hits(await in_container(house, alter))
+    found = hits(await in_container(guarded, alter))
     assert "there are network interfaces: eth0" in found["network"]
     assert "there are routes" in found["network"]
 
 
 @pytest.mark.parametrize("capability", ["SYS_ADMIN", "NET_RAW", "DAC_READ_SEARCH"])
-async def test_a_kept_capability_is_caught(house: House, capability: str) -> None:
-    found = await broken(house, "--cap-add", capability)
+async def test_a_kept_capability_is_caught(guarded: GuardedHost, capability: str) -> None:
+    found = await broken(guarded, "--cap-add", capability)
     assert "CapBnd" in found["capabilities"]
 
 
-async def test_a_privileged_container_is_caught(house: House) -> None:
+async def test_a_privileged_container_is_caught(guarded: GuardedHost) -> None:
     def alter(words: Words) -> Words:
         return with_options(without(words, "--cap-drop", "ALL"), "--privileged")
 
-    found = hits(await in_container(house, alter))
+    found = hits(await in_container(guarded, alter))
     assert "CapBnd" in found["capabilities"]
     assert "further devices" in found["devices"]
 
 
-async def test_root_with_powers_is_caught(house: House) -> None:
+async def test_root_with_powers_is_caught(guarded: GuardedHost) -> None:
     def alter(words: Words) -> Words:
         place = words.index("--user")
         words = [*words[:place], *words[place + 2 :]]
@@ -142,7 +146,7 @@ async def test_root_with_powers_is_caught(house: House) -> None:
         options += ["--security-opt", "apparmor=unconfined"]
         return with_options(words, *options, *(f"--cap-add={power}" for power in powers))
 
-    found = hits(await in_container(house, alter))
+    found = hits(await in_container(guarded, alter))
     assert {"capabilities", "no_new_privileges"} <= found.keys()
     assert "commands run as root" in found["identity"]
     assert "a file system can be mounted" in found["mounting"]
@@ -150,75 +154,77 @@ async def test_root_with_powers_is_caught(house: House) -> None:
     assert "oxydra-shell's environ can be read" in found["process_memory"]
 
 
-async def test_missing_no_new_privileges_is_caught(house: House) -> None:
+async def test_missing_no_new_privileges_is_caught(guarded: GuardedHost) -> None:
     found = hits(
         await in_container(
-            house, lambda words: without(words, "--security-opt", "no-new-privileges")
+            guarded, lambda words: without(words, "--security-opt", "no-new-privileges")
         )
     )
     assert found.keys() == {"no_new_privileges"}
 
 
-async def test_a_writable_root_is_caught(house: House) -> None:
-    found = hits(await in_container(house, lambda words: without(words, "--read-only")))
+async def test_a_writable_root_is_caught(guarded: GuardedHost) -> None:
+    found = hits(await in_container(guarded, lambda words: without(words, "--read-only")))
     assert "the root file system is mounted read-write" in found["mounts"]
     assert "/usr is on a writable file system" in found["root_filesystem"]
 
 
-async def test_the_hosts_processes_are_caught(house: House) -> None:
-    found = await broken(house, "--pid", "host")
+async def test_the_hosts_processes_are_caught(guarded: GuardedHost) -> None:
+    found = await broken(guarded, "--pid", "host")
     assert "the pid namespace is the host's" in found["namespaces"]
     assert "of another user is visible" in found["processes"]
 
 
-async def test_the_hosts_shared_memory_is_caught(house: House) -> None:
-    found = await broken(house, "--ipc", "host")
+async def test_the_hosts_shared_memory_is_caught(guarded: GuardedHost) -> None:
+    found = await broken(guarded, "--ipc", "host")
     assert "the ipc namespace is the host's" in found["namespaces"]
 
 
-async def test_a_device_of_the_host_is_caught(house: House) -> None:
-    found = await broken(house, "--device", "/dev/kmsg")
+async def test_a_device_of_the_host_is_caught(guarded: GuardedHost) -> None:
+    found = await broken(guarded, "--device", "/dev/kmsg")
     assert "/dev/kmsg" in found["devices"]
 
 
-async def test_further_groups_are_caught(house: House) -> None:
-    found = await broken(house, "--group-add", "998")
+async def test_further_groups_are_caught(guarded: GuardedHost) -> None:
+    found = await broken(guarded, "--group-add", "998")
     assert found == {"identity": "commands belong to further groups: [998]"}
 
 
-async def test_a_missing_filter_is_caught_where_the_engine_has_one(house: House) -> None:
-    healthy = await in_container(house)
+async def test_a_missing_filter_is_caught_where_the_engine_has_one(guarded: GuardedHost) -> None:
+    healthy = await in_container(guarded)
     filtered = next(check.details for check in healthy.checks if check.name == "seccomp")
-    found = await broken(house, "--security-opt", "seccomp=unconfined")
+    found = await broken(guarded, "--security-opt", "seccomp=unconfined")
     expected = {"seccomp"} if filtered == "filtered" else set()
     assert found.keys() == expected
 
 
-async def test_a_secret_in_the_environment_is_caught(house: House) -> None:
-    found = await broken(house, "--env", f"KEY={API_KEY}")
+async def test_a_secret_in_the_environment_is_caught(guarded: GuardedHost) -> None:
+    found = await broken(guarded, "--env", f"KEY={API_KEY}")
     assert "the provider's key is in /proc/1/environ" in found["secrets"]
 
 
-async def test_a_secret_in_a_command_line_is_caught(house: House) -> None:
+async def test_a_secret_in_a_command_line_is_caught(guarded: GuardedHost) -> None:
     found = hits(
-        await in_container(house, lambda words: [*words, f"--root-tmp={TOKEN}", "--root-tmp=/tmp"])
+        await in_container(
+            guarded, lambda words: [*words, f"--root-tmp={TOKEN}", "--root-tmp=/tmp"]
+        )
     )
     assert "the shell's token is in /proc/1/cmdline" in found["secrets"]
 
 
-async def test_the_agents_canary_is_caught(house: House) -> None:
-    found = await broken(house, "--env", f"ENVELOPE={CANARY}")
+async def test_the_agents_canary_is_caught(guarded: GuardedHost) -> None:
+    found = await broken(guarded, "--env", f"ENVELOPE={CANARY}")
     assert "the canary is in /proc/1/environ" in found["canary"]
 
 
 async def test_a_runtime_that_only_bears_the_name_of_a_virtual_machine_is_caught(
-    house: House,
+    guarded: GuardedHost,
 ) -> None:
-    found = hits(await in_container(house, micro_vm=True))
+    found = hits(await in_container(guarded, micro_vm=True))
     assert found.keys() == {"kernel"}
     assert "same boot id" in found["kernel"]
 
 
-async def test_the_hosts_root_directory_is_caught(house: House) -> None:
-    found = await broken(house, "--volume", "/:/host:ro")
+async def test_the_hosts_root_directory_is_caught(guarded: GuardedHost) -> None:
+    found = await broken(guarded, "--volume", "/:/host:ro")
     assert "/host is mounted from /" in found["mounts"]

@@ -1,11 +1,11 @@
-"""One town per tier for all hostile tests: its start is paid once."""
+"""One two_hosts per tier for all hostile tests: its start is paid once."""
 
 from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
 
-from tests.support.hostile_town import Town, town
+from tests.support.boundary.two_hosts import TwoHosts, two_hosts
 
 TIERS = [
     pytest.param("process", id="process", marks=pytest.mark.bubblewrap),
@@ -14,7 +14,7 @@ TIERS = [
 
 
 @pytest_asyncio.fixture(scope="session", loop_scope="session", params=TIERS)
-async def place(request: pytest.FixtureRequest) -> AsyncIterator[Town]:
-    async with town(request.param) as ready:
+async def place(request: pytest.FixtureRequest) -> AsyncIterator[TwoHosts]:
+    async with two_hosts(request.param) as ready:
         yield ready
         await ready.assert_unharmed()

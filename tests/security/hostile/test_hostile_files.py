@@ -2,8 +2,7 @@
 
 import pytest
 
-from tests.support.hostile_judge import judged
-from tests.support.hostile_town import Attempt, Town, bash, python
+from tests.support.boundary.two_hosts import Attempt, TwoHosts, bash, judged, python
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -185,9 +184,9 @@ ATTEMPTS = [
 
 
 @pytest.mark.parametrize("one", ATTEMPTS, ids=lambda one: one.name.replace(" ", "_"))
-async def test_what_is_not_in_the_table_is_not_there(place: Town, one: Attempt) -> None:
+async def test_what_is_not_in_the_table_is_not_there(place: TwoHosts, one: Attempt) -> None:
     await judged(place, one)
 
 
-async def test_after_that_nobody_is_harmed(place: Town) -> None:
+async def test_after_that_nobody_is_harmed(place: TwoHosts) -> None:
     await place.assert_unharmed()

@@ -3,8 +3,7 @@
 
 import pytest
 
-from tests.support.hostile_judge import judged
-from tests.support.hostile_town import Attempt, Town, bash, python
+from tests.support.boundary.two_hosts import Attempt, TwoHosts, bash, judged, python
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -385,9 +384,9 @@ RIGHTS = [
 @pytest.mark.parametrize(
     "one", [*MOUNTS, *NAMESPACES, *DEVICES, *RIGHTS], ids=lambda one: one.name.replace(" ", "_")
 )
-async def test_the_kernel_gives_no_rights(place: Town, one: Attempt) -> None:
+async def test_the_kernel_gives_no_rights(place: TwoHosts, one: Attempt) -> None:
     await judged(place, one)
 
 
-async def test_the_host_is_as_before_all_that(place: Town) -> None:
+async def test_the_host_is_as_before_all_that(place: TwoHosts) -> None:
     await place.assert_unharmed()

@@ -3,8 +3,7 @@
 
 import pytest
 
-from tests.support.hostile_judge import judged
-from tests.support.hostile_town import Attempt, Town, bash, python
+from tests.support.boundary.two_hosts import Attempt, TwoHosts, bash, judged, python
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -311,9 +310,9 @@ PROGRAMS = [
 @pytest.mark.parametrize(
     "one", [*SOCKETS, *NETWORK, *PROCESSES, *PROGRAMS], ids=lambda one: one.name.replace(" ", "_")
 )
-async def test_nobody_else_is_in_reach(place: Town, one: Attempt) -> None:
+async def test_nobody_else_is_in_reach(place: TwoHosts, one: Attempt) -> None:
     await judged(place, one)
 
 
-async def test_everybody_else_is_still_there(place: Town) -> None:
+async def test_everybody_else_is_still_there(place: TwoHosts) -> None:
     await place.assert_unharmed()

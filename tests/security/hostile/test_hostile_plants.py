@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 from wire.errors import WireError
 
-from tests.support.hostile_judge import denied, judged
-from tests.support.hostile_town import Attempt, Town, bash, python
+from tests.support.boundary.two_hosts import Attempt, TwoHosts, bash, denied, judged, python
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -32,7 +31,7 @@ LINKS = {
 
 
 @pytest.mark.parametrize("name", LINKS)
-async def test_the_agent_follows_no_planted_link(place: Town, name: str) -> None:
+async def test_the_agent_follows_no_planted_link(place: TwoHosts, name: str) -> None:
     await judged(place, Attempt(name, bash(f"ln -s {LINKS[name]} /shared/{name}")))
     try:
         for tool, more in (
@@ -50,7 +49,7 @@ async def test_the_agent_follows_no_planted_link(place: Town, name: str) -> None
     await place.assert_unharmed()
 
 
-async def test_the_agent_is_not_held_up_by_what_is_no_file(place: Town) -> None:
+async def test_the_agent_is_not_held_up_by_what_is_no_file(place: TwoHosts) -> None:
     plant = python("""
         os.makedirs("/shared/odd/deep", exist_ok=True)
         os.mkfifo("/shared/odd/fifo")
@@ -87,7 +86,9 @@ LIES = {
 
 
 @pytest.mark.parametrize("name", LIES)
-async def test_an_answer_is_bounded_clean_and_no_more_than_output(place: Town, name: str) -> None:
+async def test_an_answer_is_bounded_clean_and_no_more_than_output(
+    place: TwoHosts, name: str
+) -> None:
     timeout_s = 2 if name == "endless" else 60
     text = await place.tool("shell_exec", command=LIES[name], timeout_s=timeout_s)
     answer = json.loads(text.splitlines()[0])
@@ -107,14 +108,14 @@ KILLERS = {
 }
 
 
-async def restarted(place: Town) -> None:
+async def restarted(place: TwoHosts) -> None:
     """The runner starts the shell anew, as an operator would ask it to."""
     await place.alice.host.restart("shell")
     await place.shell_again()
 
 
 @pytest.mark.parametrize("name", KILLERS)
-async def test_who_kills_the_shell_kills_only_that(place: Town, name: str) -> None:
+async def test_who_kills_the_shell_kills_only_that(place: TwoHosts, name: str) -> None:
     try:
         await place.attempt(Attempt(name, KILLERS[name]))
     except WireError as error:
@@ -144,7 +145,7 @@ ASKED_FOR = ("a link to the agent's gateway", "somebody who listens")
 
 
 @pytest.mark.parametrize("name", SOCKET)
-async def test_a_replaced_socket_gives_nothing_and_is_made_anew(place: Town, name: str) -> None:
+async def test_a_replaced_socket_gives_nothing_and_is_made_anew(place: TwoHosts, name: str) -> None:
     _, text = await place.attempt(Attempt(name, SOCKET[name]))
     denied(place, text)
     if name in ASKED_FOR:
@@ -161,7 +162,9 @@ PLANTS = {
 
 
 @pytest.mark.parametrize("name", PLANTS)
-async def test_the_runner_follows_no_link_when_it_starts_a_shell(place: Town, name: str) -> None:
+async def test_the_runner_follows_no_link_when_it_starts_a_shell(
+    place: TwoHosts, name: str
+) -> None:
     where, target = PLANTS[name]
     path: Path = place.alice.workspace / where
     inside = {"ipc/shell": "/ipc", "logs/shell": "/logs"}[str(Path(where).parent)]
@@ -185,7 +188,7 @@ async def test_the_runner_follows_no_link_when_it_starts_a_shell(place: Town, na
     await place.assert_unharmed()
 
 
-async def test_a_directory_in_the_sockets_place_is_moved_aside(place: Town) -> None:
+async def test_a_directory_in_the_sockets_place_is_moved_aside(place: TwoHosts) -> None:
     await judged(
         place,
         Attempt(
@@ -197,7 +200,7 @@ async def test_a_directory_in_the_sockets_place_is_moved_aside(place: Town) -> N
 
 
 @pytest.mark.docker
-async def test_the_engine_tells_no_secret_of_our_containers(place: Town) -> None:
+async def test_the_engine_tells_no_secret_of_our_containers(place: TwoHosts) -> None:
     if place.tier != "container":
         return
     told = os.popen("docker inspect $(docker ps -q)").read()

@@ -10,8 +10,17 @@ import pytest
 from wire.errors import Code, WireError
 
 from tests.security.hostile.conftest import TIERS
-from tests.support.hostile_judge import denied, judged
-from tests.support.hostile_town import MEMORY_MB, PROCESSES, Attempt, Town, bash, python, town
+from tests.support.boundary.two_hosts import (
+    MEMORY_MB,
+    PROCESSES,
+    Attempt,
+    TwoHosts,
+    bash,
+    denied,
+    judged,
+    python,
+    two_hosts,
+)
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -90,7 +99,7 @@ BOMBS = [
 
 
 @pytest.mark.parametrize("one", BOMBS, ids=lambda one: one.name.replace(" ", "_"))
-async def test_a_bomb_hits_nobody_else(place: Town, one: Attempt) -> None:
+async def test_a_bomb_hits_nobody_else(place: TwoHosts, one: Attempt) -> None:
     try:
         ran, text = await place.attempt(one)
     except WireError as error:
@@ -102,12 +111,12 @@ async def test_a_bomb_hits_nobody_else(place: Town, one: Attempt) -> None:
     await place.assert_unharmed()
 
 
-async def test_nothing_outlives_its_command(place: Town) -> None:
+async def test_nothing_outlives_its_command(place: TwoHosts) -> None:
     text = await judged(place, Attempt("", bash("ps() { cat /proc/*/comm 2>/dev/null; }; ps")))
     assert "sleep" not in text
 
 
-async def test_all_processes_of_a_guest_share_one_memory(place: Town) -> None:
+async def test_all_processes_of_a_guest_share_one_memory(place: TwoHosts) -> None:
     """Where the runner may set control groups, in the process tier; the guide says so."""
     if place.tier == "process" and os.geteuid() != 0:
         return
@@ -137,7 +146,7 @@ async def test_all_processes_of_a_guest_share_one_memory(place: Town) -> None:
     await place.assert_unharmed()
 
 
-async def test_a_crowded_directory_stops_neither_the_agent_nor_the_runner(place: Town) -> None:
+async def test_a_crowded_directory_stops_neither_the_agent_nor_the_runner(place: TwoHosts) -> None:
     await judged(
         place,
         Attempt(
@@ -158,8 +167,8 @@ async def test_a_crowded_directory_stops_neither_the_agent_nor_the_runner(place:
 
 
 @asynccontextmanager
-async def small_disk(tier: Literal["process", "container"]) -> AsyncIterator[Town]:
-    async with town(tier, disk="size=256m,nr_inodes=60000") as ready:
+async def small_disk(tier: Literal["process", "container"]) -> AsyncIterator[TwoHosts]:
+    async with two_hosts(tier, disk="size=256m,nr_inodes=60000") as ready:
         yield ready
 
 
@@ -180,8 +189,8 @@ async def test_a_full_disk_leaves_room_for_the_memory(tier: Any) -> None:
             with pytest.raises(WireError, match="the disk is full") as raised:
                 await place.alice.shell.run(f"refused-{what}", "true")
             assert raised.value.code is Code.RESOURCE_EXHAUSTED
-            for citizen in (place.alice, place.bob):
-                note = f"written on a disk without {what} by {citizen.host.user_id}"
+            for user_host in (place.alice, place.bob):
+                note = f"written on a disk without {what} by {user_host.host.user_id}"
                 answer = await place.tool("memory_save", content=note)
                 assert "Stored" in answer
             assert re.search("no command is run", await place.tool("shell_exec", command="true"))

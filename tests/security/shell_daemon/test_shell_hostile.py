@@ -14,7 +14,7 @@ from wire.errors import Code, WireError
 from wire.v1 import shell_pb2
 
 from shell_daemon.processes import tree
-from tests.support.shell_backends import (
+from tests.support.guests.shell_backends import (
     CANARY,
     TOKEN,
     WAIT,

@@ -21,8 +21,8 @@ from runner.boundary.spec import build_spec, new_canary
 from runner.errors import TierError
 from runner.tiers.base import Confinement, LaunchSpec
 from runner.workspace.mounts import Role, bind, workspace_directories
-from tests.support.probe_world import Guest
-from tests.support.shell_backends import Daemon, new_root
+from tests.support.boundary.probed_guest import ProbedGuest
+from tests.support.guests.shell_backends import Daemon, new_root
 
 HEALTHY = [{"name": name, "passed": True, "details": "fine"} for name in CHECKS]
 
@@ -45,7 +45,7 @@ async def answered(
     channel: grpc.aio.Channel, tmp_path: Path, script: str
 ) -> control_pb2.BoundaryReport:
     """The report where this Python is what runs in place of the probe."""
-    spec = Guest(tmp_path).spec
+    spec = ProbedGuest(tmp_path).spec
     return await check_boundary(channel, spec, [sys.executable, "-c", script])
 
 
@@ -132,13 +132,13 @@ async def test_a_probe_that_hangs_has_failed(
 async def test_a_missing_program_is_a_failed_probe(
     channel: grpc.aio.Channel, tmp_path: Path
 ) -> None:
-    report = await check_boundary(channel, Guest(tmp_path).spec, ["/no/such/python"])
+    report = await check_boundary(channel, ProbedGuest(tmp_path).spec, ["/no/such/python"])
     assert "it ended with code 127" in failure(report)
 
 
 async def test_a_shell_that_does_not_answer_is_a_failed_probe(tmp_path: Path) -> None:
     async with transport.open_channel("unix:/tmp/no-such.sock", "token") as channel:
-        report = await check_boundary(channel, Guest(tmp_path).spec, ["python3"])
+        report = await check_boundary(channel, ProbedGuest(tmp_path).spec, ["python3"])
     assert failure(report)
 
 

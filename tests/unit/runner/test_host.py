@@ -31,7 +31,7 @@ from runner.host.runtime import Runtime, host_lock, load_state, lock_holder, sav
 from runner.host.supervisor import Policy
 from runner.tiers.base import Handle
 from runner.workspace.mounts import Role
-from tests.support.fake_tier import Behaviour, FakeDriver
+from tests.support.guests.fake_tier import Behaviour, FakeDriver
 
 GUARD_S = 60.0
 QUICK = Policy(ready_poll=0.005, check_interval=0.02, backoff_first=0.01, stop_grace=0.1)

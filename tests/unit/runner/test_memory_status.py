@@ -13,7 +13,7 @@ from wire.v1 import control_pb2, gateway_pb2
 
 from runner.host.guests import memory_status
 from runner.host.supervisor import Supervisor
-from tests.unit.runner.cli.fake_gateway import FakeGateway
+from tests.support.gateway.fake_gateway import FakeGateway
 
 
 class Remembering(FakeGateway):

@@ -21,7 +21,7 @@ from runner.host.supervisor import Launch, Policy, Supervisor
 from runner.tiers.base import Handle, LaunchSpec
 from runner.workspace.mounts import Role
 from runner.workspace.workspace import Workspace
-from tests.support.fake_tier import Behaviour, FakeDriver, FakeGuest
+from tests.support.guests.fake_tier import Behaviour, FakeDriver, FakeGuest
 
 GUARD_S = 60.0
 QUICK = Policy(

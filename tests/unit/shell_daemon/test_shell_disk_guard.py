@@ -8,7 +8,7 @@ import pytest
 from wire.errors import Code, WireError
 
 from shell_daemon.disk_guard import DiskGuard
-from tests.support.shell_backends import in_process
+from tests.support.guests.shell_backends import in_process
 
 GIB = 1024**3
 

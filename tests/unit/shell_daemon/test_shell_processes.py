@@ -16,7 +16,7 @@ from shell_daemon.processes import pool, process
 from shell_daemon.processes.process import Supervisor, exit_code
 from shell_daemon.processes.supervisor import Run
 from shell_daemon.shell import Shell
-from tests.support.shell_backends import (
+from tests.support.guests.shell_backends import (
     WAIT,
     Guest,
     InProcess,

@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from wire.errors import WireError
 
-from tests.support.shell_backends import WAIT, in_process
+from tests.support.guests.shell_backends import WAIT, in_process
 
 
 async def test_the_oldest_ended_commands_are_forgotten_beyond_the_number() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from shell_daemon.processes import tree
-from tests.support.shell_backends import alive
+from tests.support.guests.shell_backends import alive
 
 NESTED = """
 import os, subprocess, sys, time

@@ -20,8 +20,8 @@ from wire.v1 import gateway_pb2
 from guest.agent.models.offline import OfflineModel
 from guest.agent.turn import TurnRequest
 from guest.agent.turn_loop import TurnLoop
-from tests.unit.guest.agent.context_fakes import builder
-from tests.unit.guest.agent.turn_fakes import (
+from tests.support.agent.prompt_fakes import builder
+from tests.support.agent.turn_fakes import (
     CONTEXT,
     FakePipeline,
     FakeReceipts,

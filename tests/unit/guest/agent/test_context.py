@@ -20,9 +20,9 @@ from guest.memory.memory import Memory
 from guest.memory.models import HANDOFF, SCRATCHPAD, Details, Event, Origin
 from guest.memory.notes.keyed import Activity
 from guest.tools.base import ToolContext
-from tests.unit.guest.agent.context_fakes import FakeMemory, builder, hit, note
-from tests.unit.guest.agent.turn_fakes import FakePipeline, tool
-from tests.unit.memory_support import opened
+from tests.support.agent.prompt_fakes import FakeMemory, builder, hit, note
+from tests.support.agent.turn_fakes import FakePipeline, tool
+from tests.support.memory.store import opened
 
 DEFAULT = ("memory_search", "memory_save", "memory_update", "file_read")
 HANDOFF_TOOLS = ("write_session_handoff", "scratch_note")

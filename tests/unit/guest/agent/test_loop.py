@@ -23,8 +23,8 @@ from guest.agent.turn import Outcome, TurnRequest
 from guest.agent.turn_loop import TurnLoop
 from guest.errors import GuestError, StorageError
 from guest.tools.base import Safety, Tool, ToolContext, ToolOutput
-from tests.unit.guest.agent.context_fakes import FakeMemory, builder, hit
-from tests.unit.guest.agent.turn_fakes import (
+from tests.support.agent.prompt_fakes import FakeMemory, builder, hit
+from tests.support.agent.turn_fakes import (
     CONTEXT,
     FakePipeline,
     FakeReceipts,

@@ -8,7 +8,7 @@ from pydantic_ai.messages import ModelRequest, UserPromptPart
 from guest.agent.models import offline_commands, offline_view
 from guest.agent.models.offline_commands import Call, Say
 from guest.agent.models.offline_view import View
-from tests.unit.guest.agent.offline_notes import Notes, Talk
+from tests.support.agent.offline_notes import Notes, Talk
 
 ALL = frozenset(
     [

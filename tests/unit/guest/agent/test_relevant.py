@@ -14,9 +14,9 @@ from guest.errors import StorageError
 from guest.memory.memory import Memory
 from guest.memory.models import Hit, Only, Origin, SearchOutcome
 from guest.memory.search.tokens import tokens_of
-from tests.unit.guest.agent.context_fakes import FakeMemory, hit
-from tests.unit.guest.agent.turn_fakes import CONTEXT
-from tests.unit.memory_support import FakeEmbedder, opened
+from tests.support.agent.prompt_fakes import FakeMemory, hit
+from tests.support.agent.turn_fakes import CONTEXT
+from tests.support.memory.store import FakeEmbedder, opened
 
 NOTHING = Shown("s1", 0, ())
 PASSAGE: dict[str, Any] = {"note_id": "", "session_id": "s0", "sequence": 4}

@@ -19,7 +19,7 @@ from guest.agent.prompt.window import Window
 from guest.errors import StorageError
 from guest.memory.models import Event
 from guest.memory.search.tokens import tokens_of
-from tests.unit.guest.agent.context_fakes import FakeState
+from tests.support.agent.prompt_fakes import FakeState
 
 AWAY = StorageError(Code.UNAVAILABLE, "the memory server is away", resolution="wait")
 

@@ -12,9 +12,9 @@ from wire.v1 import gateway_pb2
 from guest.agent.turn import TurnRequest
 from guest.agent.turn_loop import TurnLoop
 from guest.tools.base import ToolContext
-from tests.unit.guest.agent.context_fakes import FakeMemory, builder
+from tests.support.agent.prompt_fakes import FakeMemory, builder
+from tests.support.agent.turn_fakes import FakePipeline, FakeReceipts, FakeStore, Watcher
 from tests.unit.guest.agent.test_summary import AWAY
-from tests.unit.guest.agent.turn_fakes import FakePipeline, FakeReceipts, FakeStore, Watcher
 
 
 class House:

@@ -30,8 +30,8 @@ from guest.agent.turn_loop import TurnLoop
 from guest.errors import GuestError
 from guest.memory.search.tokens import tokens_of
 from guest.tools.base import Tool
-from tests.unit.guest.agent.context_fakes import FakeMemory, builder, hit, note
-from tests.unit.guest.agent.turn_fakes import (
+from tests.support.agent.prompt_fakes import FakeMemory, builder, hit, note
+from tests.support.agent.turn_fakes import (
     CONTEXT,
     FakePipeline,
     FakeReceipts,

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from guest.memory import models
 from guest.memory.memory import Memory
-from tests.unit.memory_support import opened, rows
+from tests.support.memory.store import opened, rows
 
 ALICE = "alice"
 

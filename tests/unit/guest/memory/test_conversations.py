@@ -12,7 +12,7 @@ from guest.errors import StorageError
 from guest.memory.conversations.store import TOOL_INDEX_CHARS, Conversations
 from guest.memory.memory import Memory
 from guest.memory.models import SessionNotFound
-from tests.unit.memory_support import FakeEmbedder, embedded, opened
+from tests.support.memory.store import FakeEmbedder, embedded, opened
 
 ALICE, BOB = "alice", "bob"
 

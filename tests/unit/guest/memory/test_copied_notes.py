@@ -13,7 +13,7 @@ from guest.memory.notes.quota import UNBOUNDED
 from guest.memory.notes.repository import NoteRepository
 from guest.memory.replica import file, sync, triggers
 from guest.memory.storage.base import Database
-from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
+from tests.support.memory.store import ORIGIN, FakeEmbedder, opened
 
 ALICE, BOB = "alice", "bob"
 READ = Origin("agent", "chat", "s9", "t9", "/shared/page.md", material=True)

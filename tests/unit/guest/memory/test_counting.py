@@ -9,8 +9,8 @@ from guest.memory.memory import Memory
 from guest.memory.models import Details
 from guest.memory.replica import triggers
 from guest.memory.storage.local import LocalDatabase
-from tests.support.migrations import LATER
-from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened, rows
+from tests.support.memory.migrations import LATER
+from tests.support.memory.store import ORIGIN, FakeEmbedder, opened, rows
 
 ALICE, BOB = "alice", "bob"
 _USED = "SELECT namespace, notes, bytes FROM usage ORDER BY namespace"

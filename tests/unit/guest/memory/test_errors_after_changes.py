@@ -13,7 +13,7 @@ from guest.memory.models import Note
 from guest.memory.notes.repository import NoteRepository
 from guest.memory.storage.base import AnswerLost, Result, Statement
 from guest.memory.storage.local import LocalDatabase
-from tests.unit.memory_support import ORIGIN, opened
+from tests.support.memory.store import ORIGIN, opened
 
 ALICE = "alice"
 

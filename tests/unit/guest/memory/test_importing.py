@@ -14,7 +14,7 @@ import pytest
 from guest.errors import GuestError
 from guest.memory.memory import Memory
 from guest.memory.transfer.importer import Report
-from tests.support.memory_lines import (
+from tests.support.memory.exports import (
     TIME,
     entities,
     event,
@@ -25,7 +25,7 @@ from tests.support.memory_lines import (
     said,
     session,
 )
-from tests.unit.memory_support import ORIGIN, FakeEmbedder, embedded, opened
+from tests.support.memory.store import ORIGIN, FakeEmbedder, embedded, opened
 
 LATER = "2026-11-21T10:00:00.000000Z"
 ORIGIN_LINE = said("x", 1)["origin"]

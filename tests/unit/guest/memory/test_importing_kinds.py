@@ -12,8 +12,8 @@ from guest.memory.models import Details
 from guest.memory.transfer.format import BadLine, NoteLine, read
 from guest.memory.transfer.importer import Report
 from guest.memory.transfer.merge import Stored, StoredNotes
-from tests.support.memory_lines import TIME, entities, exported, file, header, note, said, session
-from tests.unit.memory_support import opened
+from tests.support.memory.exports import TIME, entities, exported, file, header, note, said, session
+from tests.support.memory.store import opened
 
 EARLIER = "2026-11-20T10:00:00.000000Z"
 LATER = "2026-11-21T10:00:00.000000Z"

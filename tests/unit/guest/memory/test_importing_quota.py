@@ -8,9 +8,9 @@ import pytest
 from guest.memory.models import User
 from guest.memory.transfer.merge import Stored, StoredNotes
 from guest.memory.transfer.move import copy_user
-from tests.support.memory_lines import TIME, note, said, session
+from tests.support.memory.exports import TIME, note, said, session
+from tests.support.memory.store import ORIGIN, opened
 from tests.unit.guest.memory.test_importing_kinds import LATER, everything, fed, outcome, stored
-from tests.unit.memory_support import ORIGIN, opened
 
 
 async def test_a_full_memory_refuses_each_note_that_does_not_fit(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from guest.memory.indexing.indexer import BATCH_MAX, Indexer
 from guest.memory.indexing.vector_store import VectorStore
 from guest.memory.memory import Memory
 from guest.memory.storage.base import Database
-from tests.unit.memory_support import ORIGIN, FakeEmbedder, away, embedded, opened, rows, until
+from tests.support.memory.store import ORIGIN, FakeEmbedder, away, embedded, opened, rows, until
 
 ALICE = "alice"
 

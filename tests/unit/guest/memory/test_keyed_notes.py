@@ -15,8 +15,8 @@ from guest.memory.models import FIXED, SCRATCHPAD, Note, Origin, StaleVersion
 from guest.memory.notes.history import UndoRefused
 from guest.memory.notes.repository import VERSIONS_KEPT
 from guest.memory.notes.writer import NoteWriter
-from tests.support.memory_lines import entities, exported
-from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
+from tests.support.memory.exports import entities, exported
+from tests.support.memory.store import ORIGIN, FakeEmbedder, opened
 
 ALICE, BOB = "alice", "bob"
 OWN = Origin("agent", "test", "s2", "t2")

@@ -9,7 +9,7 @@ import pytest
 
 from guest.memory.memory import Memory
 from guest.memory.models import NoteNotFound
-from tests.unit.memory_support import ORIGIN, FakeEmbedder, embedded, opened, rows
+from tests.support.memory.store import ORIGIN, FakeEmbedder, embedded, opened, rows
 
 USERS = ("alice", "bob")
 STEPS = 20

@@ -9,7 +9,7 @@ import pytest
 from guest.memory.memory import Memory
 from guest.memory.models import HIT_TEXT_MAX_CHARS, Hit
 from guest.memory.search import keyword
-from tests.unit.memory_support import ORIGIN, FakeEmbedder, away, embedded, opened
+from tests.support.memory.store import ORIGIN, FakeEmbedder, away, embedded, opened
 
 ALICE, BOB = "alice", "bob"
 

@@ -11,7 +11,7 @@ from guest.errors import StorageError
 from guest.memory.replica.file import open_copy
 from guest.memory.storage.local import LocalDatabase
 from guest.memory.storage.migrations import MIGRATIONS, Migration, migrate, schema_version
-from tests.support.migrations import LATER
+from tests.support.memory.migrations import LATER
 
 FIRST = Migration(1, "first", ("CREATE TABLE a (x)", "INSERT INTO a VALUES (1)"))
 SECOND = Migration(2, "second", ("ALTER TABLE a ADD COLUMN y", "UPDATE a SET y = x"))

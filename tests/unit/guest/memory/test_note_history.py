@@ -12,7 +12,7 @@ from guest.memory.memory import Memory
 from guest.memory.models import Details, NoteNotFound, Origin, StaleVersion
 from guest.memory.notes.history import ChangeEntry, UndoRefused
 from guest.memory.notes.writer import NoteWriter
-from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
+from tests.support.memory.store import ORIGIN, FakeEmbedder, opened
 
 ALICE, BOB = "alice", "bob"
 AGENT = Origin("agent", "chat", "s2", "t2")

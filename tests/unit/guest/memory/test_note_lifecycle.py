@@ -10,7 +10,7 @@ import pytest
 from guest.memory.memory import Memory
 from guest.memory.models import MemoryConfig, NoteNotFound, Origin, StaleVersion, Updated
 from guest.memory.storage.migrations import MIGRATIONS
-from tests.unit.memory_support import ORIGIN, FakeEmbedder, away, embedded, opened, rows
+from tests.support.memory.store import ORIGIN, FakeEmbedder, away, embedded, opened, rows
 
 ALICE, BOB = "alice", "bob"
 LONG = " ".join(f"Sentence {i} of a long note about gardening." for i in range(60))

@@ -18,7 +18,7 @@ from guest.memory.models import (
     StaleVersion,
     Superseded,
 )
-from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened, rows
+from tests.support.memory.store import ORIGIN, FakeEmbedder, opened, rows
 
 ALICE, BOB = "alice", "bob"
 READ = Origin("agent", "chat", "s9", "t9", "/shared/page.md", material=True)

@@ -18,7 +18,7 @@ from guest.memory.replica import sync, triggers
 from guest.memory.storage.base import Result, Statement, Value
 from guest.memory.storage.local import LocalDatabase
 from guest.memory.storage.remote import is_query
-from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
+from tests.support.memory.store import ORIGIN, FakeEmbedder, opened
 
 _SCAN: Final = re.compile(r"SCAN (?!CONSTANT ROW|\()(\w+)(?! VIRTUAL TABLE)\b")
 _SORTED: Final = "USE TEMP B-TREE FOR ORDER BY"

@@ -11,7 +11,7 @@ from guest.memory.models import MemoryFull, NoteNotFound, StaleVersion
 from guest.memory.notes.history import UndoRefused
 from guest.memory.notes.quota import Quota
 from guest.memory.storage.base import Statement
-from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
+from tests.support.memory.store import ORIGIN, FakeEmbedder, opened
 
 ALICE, BOB = "alice", "bob"
 

@@ -9,7 +9,7 @@ import pytest
 from guest.embedding.backends import Embedded
 from guest.errors import EmbedderError
 from guest.memory.memory import Memory
-from tests.unit.memory_support import ORIGIN, FakeEmbedder, away, embedded, opened, rows, until
+from tests.support.memory.store import ORIGIN, FakeEmbedder, away, embedded, opened, rows, until
 
 ALICE, BOB = "alice", "bob"
 WORDS = ("tea", "rain", "trains", "violins", "harbors", "meadows", "zebras", "quartz")

@@ -9,7 +9,7 @@ import pytest
 from guest.memory.conversations.retention import Retention
 from guest.memory.memory import Memory
 from guest.memory.models import User, at
-from tests.unit.memory_support import ORIGIN, file_bytes, opened, until
+from tests.support.memory.store import ORIGIN, file_bytes, opened, until
 
 ALICE, BOB = "alice", "bob"
 TODAY = datetime(2026, 11, 21, 12, tzinfo=UTC)

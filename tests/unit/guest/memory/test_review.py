@@ -16,7 +16,7 @@ from guest.memory.notes import review
 from guest.memory.notes import review as near
 from guest.memory.notes.contradiction import likeness
 from guest.memory.notes.review import NoteReview, Pair
-from tests.unit.memory_support import ORIGIN, FakeEmbedder, embedded, opened
+from tests.support.memory.store import ORIGIN, FakeEmbedder, embedded, opened
 
 ALICE, BOB = "alice", "bob"
 OAK = "the old oak tree behind the house grows very slowly"

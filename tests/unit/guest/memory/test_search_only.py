@@ -10,7 +10,7 @@ import pytest
 from guest.memory.memory import Memory
 from guest.memory.models import Details, NoteType, Only, Origin
 from guest.memory.search import ranking
-from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
+from tests.support.memory.store import ORIGIN, FakeEmbedder, opened
 
 ALICE = "alice"
 PAGE = Origin("agent", session_id="s1", link="/shared/page.md", material=True)

@@ -10,7 +10,7 @@ from guest.memory.conversations.sessions import SessionState
 from guest.memory.memory import Memory
 from guest.memory.models import User
 from guest.memory.storage.base import AnswerLost, Database, Result, Value
-from tests.unit.memory_support import opened
+from tests.support.memory.store import opened
 
 ALICE, BOB = "alice", "bob"
 

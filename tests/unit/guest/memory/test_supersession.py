@@ -9,7 +9,7 @@ import pytest
 
 from guest.memory.memory import Memory
 from guest.memory.models import Details, NoteNotFound, Superseded, SupersedeRefused, User
-from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
+from tests.support.memory.store import ORIGIN, FakeEmbedder, opened
 
 ALICE, BOB = "alice", "bob"
 

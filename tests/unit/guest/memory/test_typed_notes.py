@@ -13,7 +13,7 @@ from guest.errors import StorageError
 from guest.memory.memory import Memory
 from guest.memory.models import Details, Note
 from guest.memory.notes.repository import NoteRepository
-from tests.unit.memory_support import ORIGIN, FakeEmbedder, opened
+from tests.support.memory.store import ORIGIN, FakeEmbedder, opened
 
 ALICE, BOB = "alice", "bob"
 

@@ -17,7 +17,7 @@ from guest.errors import GuestError, ToolError
 from guest.tools.shell import client as module
 from guest.tools.shell.client import Command, Ended, ShellClient
 from guest.tools.shell.output import CONTEXT_BYTES, Kept
-from tests.support.shell_backends import (
+from tests.support.guests.shell_backends import (
     TOKEN,
     Daemon,
     left_behind,

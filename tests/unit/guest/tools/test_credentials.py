@@ -5,10 +5,10 @@ import string
 import time
 
 import pytest
-from pipeline_support import cut_out
 
 from guest.tools.base import Excerpt
 from guest.tools.redaction.scrubber import REDACTED, Scrubber
+from tests.support.tools.pipelines import cut_out
 
 SCRUB = Scrubber()
 LETTERS = string.ascii_letters + string.digits

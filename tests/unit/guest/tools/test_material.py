@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from memory_tools_support import ALICE
 
 from guest.tools.base import ToolResult
 from guest.tools.files import file_tools
 from guest.tools.files.roots import Roots
 from guest.tools.pipeline import Registry, ToolPipeline
 from guest.tools.redaction.scrubber import Scrubber
+from tests.support.tools.memory_tools import ALICE
 
 SECRET = "launch-token-0123456789"
 

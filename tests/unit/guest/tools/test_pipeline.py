@@ -6,13 +6,13 @@ import logging
 from typing import Any
 
 import pytest
-from pipeline_support import ALICE, SECRET, pipeline, registry, tool
 from wire.errors import Code, WireError
 
 from guest.tools.base import Excerpt, Safety, Tool, ToolContext, ToolOutput, ToolResult
 from guest.tools.output import HostPaths
 from guest.tools.pipeline import ToolPipeline
 from guest.tools.redaction.scrubber import Scrubber
+from tests.support.tools.pipelines import ALICE, SECRET, pipeline, registry, tool
 
 
 async def call(name: str, text: str = "hello", **options: Any) -> ToolResult:

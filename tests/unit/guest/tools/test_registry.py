@@ -2,12 +2,12 @@
 
 import pytest
 import tool_snapshot
-from memory_tools_support import RIGHT
-from pipeline_support import ALICE, echo, pipeline, registry, tool
 from wire.tools import FAMILIES, OFF_BY_DEFAULT, TOOLS, offered
 
 from guest.tools.pipeline import Registry, ToolPipeline
 from guest.tools.redaction.scrubber import Scrubber
+from tests.support.tools.memory_tools import RIGHT
+from tests.support.tools.pipelines import ALICE, echo, pipeline, registry, tool
 
 
 def test_tools_are_found_by_name_and_all_together() -> None:

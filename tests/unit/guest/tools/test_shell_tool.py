@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-from pipeline_support import ALICE, SECRET
 from wire.settings import ShellSettings
 
 from guest.tools.base import Safety, ToolResult
@@ -18,7 +17,8 @@ from guest.tools.redaction.scrubber import Scrubber
 from guest.tools.shell.client import ShellClient
 from guest.tools.shell.output import readable
 from guest.tools.shell.tool import shell_tools
-from tests.support.shell_backends import TOKEN, Daemon, alive, new_root, once_read
+from tests.support.guests.shell_backends import TOKEN, Daemon, alive, new_root, once_read
+from tests.support.tools.pipelines import ALICE, SECRET
 
 LIMIT = 16 * 1024
 KEYS = ["exit_code", "stdout", "stderr", "duration_ms", "timed_out", "truncated"]

@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from memory_tools_support import ALICE, RIGHT, all_tools
 from opentelemetry import metrics
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from wire.tools import FAMILIES
 
-from tests.unit.memory_support import FakeEmbedder, away
+from tests.support.memory.store import FakeEmbedder, away
+from tests.support.tools.memory_tools import ALICE, RIGHT, all_tools
 
 OF_AN_UNKNOWN_NOTE = ("memory_update", "memory_delete", "forget")
 

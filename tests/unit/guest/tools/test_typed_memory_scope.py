@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from memory_tools_support import ALICE, ALICE_ELSEWHERE, BOB, Tools, all_tools
+
+from tests.support.tools.memory_tools import ALICE, ALICE_ELSEWHERE, BOB, Tools, all_tools
 
 NOWHERE = replace(ALICE, session_id="")
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from memory_tools_support import ALICE, BOB, READ, Tools, all_tools
 from wire.errors import Code
 
 from guest.memory.models import NOTE_TYPES
+from tests.support.tools.memory_tools import ALICE, BOB, READ, Tools, all_tools
 
 
 @pytest.fixture

@@ -7,12 +7,20 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from memory_tools_support import ALICE, ALICE_ELSEWHERE, BOB, READ, RIGHT, Tools, all_tools
 from wire.errors import Code
 
 from guest.memory.memory import Memory
 from guest.tools.base import ToolContext
-from tests.unit.memory_support import ORIGIN
+from tests.support.memory.store import ORIGIN
+from tests.support.tools.memory_tools import (
+    ALICE,
+    ALICE_ELSEWHERE,
+    BOB,
+    READ,
+    RIGHT,
+    Tools,
+    all_tools,
+)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ import pytest
 
 from runner.cli import agent
 from runner.cli import app as app_module
-from tests.unit.runner.cli.fake_gateway import FakeGateway
+from tests.support.gateway.fake_gateway import FakeGateway
 
 
 @dataclass

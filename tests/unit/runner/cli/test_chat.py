@@ -18,7 +18,7 @@ from runner.cli.chat import chat as module
 from runner.cli.chat.chat import chat
 from runner.config.models import Config
 from runner.errors import HostError
-from tests.unit.runner.cli.fake_gateway import FakeGateway
+from tests.support.gateway.fake_gateway import FakeGateway
 
 
 @dataclass

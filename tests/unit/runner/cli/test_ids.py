@@ -8,7 +8,7 @@ from wire.v1 import gateway_pb2
 
 from runner.cli.ids import find_note, find_session
 from runner.client.gateway import GatewayClient
-from tests.unit.runner.cli.fake_gateway import FakeGateway
+from tests.support.gateway.fake_gateway import FakeGateway
 
 SESSIONS = ("session-1a2b", "session-1c", "plans", "plans-2027", "sess")
 

@@ -8,8 +8,8 @@ from wire.errors import Code, WireError
 from wire.v1 import gateway_pb2
 
 from runner.cli.memory.history import restored_by_undo
+from tests.support.gateway.fake_gateway import Change, FakeGateway, Origin
 from tests.unit.runner.cli.conftest import RunCommand
-from tests.unit.runner.cli.fake_gateway import Change, FakeGateway, Origin
 
 PAGE = Origin(
     actor="automatic", channel="cli", session_id="s1", turn_id="t1", link="/p.md", material=True

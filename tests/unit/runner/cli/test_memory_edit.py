@@ -12,8 +12,8 @@ from wire.limits import NOTE_MAX_CHARS
 from wire.v1 import gateway_pb2
 
 from runner.cli import agent
+from tests.support.gateway.fake_gateway import FakeGateway, Note
 from tests.unit.runner.cli.conftest import RunCommand
-from tests.unit.runner.cli.fake_gateway import FakeGateway, Note
 
 FULL = WireError(Code.RESOURCE_EXHAUSTED, "the memory is full", resolution="forget something")
 CHANGED = WireError(

@@ -7,8 +7,8 @@ import pytest
 from wire.errors import Code, WireError
 from wire.v1 import gateway_pb2
 
+from tests.support.gateway.fake_gateway import FakeGateway, Note, Origin
 from tests.unit.runner.cli.conftest import RunCommand
-from tests.unit.runner.cli.fake_gateway import FakeGateway, Note, Origin
 
 PAGE = Origin(actor="agent", session_id="s1", turn_id="t1", link="/shared/page.md", material=True)
 

@@ -10,8 +10,8 @@ from wire.v1 import gateway_pb2
 
 from runner.cli.memory import transfer
 from runner.errors import HostError
+from tests.support.gateway.fake_gateway import FakeGateway, Origin
 from tests.unit.runner.cli.conftest import RunCommand
-from tests.unit.runner.cli.fake_gateway import FakeGateway, Origin
 
 PAGE = Origin(actor="agent", session_id="s1", turn_id="t1", link="/shared/page.md", material=True)
 HOSTILE = "red \x1b[31m [/b] :smile: \x9b2J \u202egnp"

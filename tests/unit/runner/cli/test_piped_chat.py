@@ -16,7 +16,7 @@ from runner.cli.chat import conversation
 from runner.cli.chat.chat import talk
 from runner.cli.chat.piped import read_lines
 from runner.client.gateway import GatewayClient
-from tests.unit.runner.cli.fake_gateway import (
+from tests.support.gateway.fake_gateway import (
     Event,
     FakeGateway,
     completed,

@@ -8,7 +8,7 @@ from wire.errors import Code
 from wire.v1 import gateway_pb2
 
 from runner.cli.chat.receipts import ModelText, receipt_line
-from tests.unit.runner.cli.fake_gateway import Event, FakeGateway, completed, text
+from tests.support.gateway.fake_gateway import Event, FakeGateway, completed, text
 from tests.unit.runner.cli.test_piped_chat import TurnRequest, chat
 
 NOTE = "note-103637e5-0000-4000-8000-000000000001"

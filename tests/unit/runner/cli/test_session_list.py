@@ -4,8 +4,8 @@ import json
 
 from wire.v1 import gateway_pb2
 
+from tests.support.gateway.fake_gateway import FakeGateway
 from tests.unit.runner.cli.conftest import RunCommand
-from tests.unit.runner.cli.fake_gateway import FakeGateway
 
 
 def test_a_title_neither_breaks_the_list_nor_drives_the_terminal(

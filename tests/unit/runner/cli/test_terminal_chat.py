@@ -17,10 +17,11 @@ from runner.cli.chat.commands import SlashCommands
 from runner.cli.chat.conversation import Conversation
 from runner.cli.chat.terminal import TerminalChat, TerminalScreen
 from runner.client.gateway import GatewayClient
-from tests.terminal import Terminal
-from tests.unit.runner.cli.fake_gateway import Event, FakeGateway, completed, says, text, tool
+from tests.support.commands import chat_program
+from tests.support.commands.terminal import Terminal
+from tests.support.gateway.fake_gateway import Event, FakeGateway, completed, says, text, tool
 
-CHILD = Path(__file__).parent / "talk_in_child.py"
+CHILD = Path(chat_program.__file__)
 TurnRequest = gateway_pb2.RunTurnRequest
 
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.probe_world import Guest
+from tests.support.boundary.probed_guest import ProbedGuest
 
 
 @pytest.fixture
-def guest() -> Iterator[Guest]:
+def guest() -> Iterator[ProbedGuest]:
     """Under a short path, because sockets live there."""
     directory = Path(tempfile.mkdtemp(dir="/tmp", prefix="pw-"))
-    yield Guest(directory)
+    yield ProbedGuest(directory)
     shutil.rmtree(directory)

@@ -7,10 +7,10 @@ import pytest
 
 from shell_daemon.probe import kernel
 from shell_daemon.probe.world import BoundaryHit
-from tests.support.probe_world import UID, Guest
+from tests.support.boundary.probed_guest import UID, ProbedGuest
 
 
-def test_a_guest_as_it_should_be(guest: Guest) -> None:
+def test_a_guest_as_it_should_be(guest: ProbedGuest) -> None:
     if UID == 0:
         guest.status(Uid="5\t5\t5\t5")
     world = guest.look(uid=UID or 5)
@@ -31,38 +31,38 @@ def test_a_guest_as_it_should_be(guest: Guest) -> None:
         ("Groups", "7 998", "commands belong to further groups: [998]"),
     ],
 )
-def test_another_identity_is_a_hit(guest: Guest, field: str, value: str, found: str) -> None:
+def test_another_identity_is_a_hit(guest: ProbedGuest, field: str, value: str, found: str) -> None:
     guest.status(**{"Uid": "5\t5\t5\t5", field: value})
     with pytest.raises(BoundaryHit, match=re.escape(found)):
         kernel.identity(guest.look(uid=5))
 
 
-def test_groups_that_a_user_namespace_cannot_drop_are_expected(guest: Guest) -> None:
+def test_groups_that_a_user_namespace_cannot_drop_are_expected(guest: ProbedGuest) -> None:
     guest.status(Uid="5\t5\t5\t5", Groups="65534 65534 7")
     kernel.identity(guest.look(uid=5, groups=(65534,)))
 
 
 @pytest.mark.parametrize("name", ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"])
-def test_a_capability_in_any_set_is_a_hit(guest: Guest, name: str) -> None:
+def test_a_capability_in_any_set_is_a_hit(guest: ProbedGuest, name: str) -> None:
     guest.status(**{name: "0000000000200000"})
     with pytest.raises(BoundaryHit, match=f"{name} 0000000000200000"):
         kernel.capabilities(guest.look())
 
 
-def test_missing_no_new_privileges_is_a_hit(guest: Guest) -> None:
+def test_missing_no_new_privileges_is_a_hit(guest: ProbedGuest) -> None:
     guest.status(NoNewPrivs="0")
     with pytest.raises(BoundaryHit):
         kernel.no_new_privileges(guest.look())
 
 
-def test_a_missing_filter_is_a_hit_only_where_the_tier_has_one(guest: Guest) -> None:
+def test_a_missing_filter_is_a_hit_only_where_the_tier_has_one(guest: ProbedGuest) -> None:
     guest.status(Seccomp="0")
     assert "this tier has none" in kernel.seccomp(guest.look(seccomp=False))
     with pytest.raises(BoundaryHit):
         kernel.seccomp(guest.look())
 
 
-def test_a_namespace_of_the_host_is_a_hit(guest: Guest) -> None:
+def test_a_namespace_of_the_host_is_a_hit(guest: ProbedGuest) -> None:
     guest.write("self/ns/pid", "")
     guest.write("self/ns/net", "")
     own = (guest.proc / "self/ns/pid").stat().st_ino
@@ -71,20 +71,20 @@ def test_a_namespace_of_the_host_is_a_hit(guest: Guest) -> None:
     assert kernel.namespaces(guest.look(namespaces={"pid": 1, "net": 1})) == "own pid, net"
 
 
-def test_the_hosts_kernel_is_a_hit_only_where_there_must_be_another(guest: Guest) -> None:
+def test_the_hosts_kernel_is_a_hit_only_where_there_must_be_another(guest: ProbedGuest) -> None:
     assert "shared with the host" in kernel.kernel(guest.look())
     with pytest.raises(BoundaryHit, match="same boot id"):
         kernel.kernel(guest.look(own_kernel=True))
     assert kernel.kernel(guest.look(own_kernel=True, boot_id="another")) == "its own"
 
 
-def test_a_kernel_without_a_boot_id_is_a_hit(guest: Guest) -> None:
+def test_a_kernel_without_a_boot_id_is_a_hit(guest: ProbedGuest) -> None:
     guest.write("sys/kernel/random/boot_id", "")
     with pytest.raises(BoundaryHit):
         kernel.kernel(guest.look(own_kernel=True))
 
 
-def test_numbers_of_the_hosts_kernel_mean_nothing_in_another(guest: Guest) -> None:
+def test_numbers_of_the_hosts_kernel_mean_nothing_in_another(guest: ProbedGuest) -> None:
     guest.write("self/ns/pid", "")
     own = os.stat(guest.proc / "self/ns/pid").st_ino
     assert kernel.namespaces(guest.look(own_kernel=True, namespaces={"pid": own}))

@@ -9,7 +9,7 @@ from wire.boundary import PrivatePath
 from shell_daemon.probe import filesystem, mounts, network, paths
 from shell_daemon.probe.walk import walk
 from shell_daemon.probe.world import BoundaryHit, parse_mount
-from tests.support.probe_world import Guest
+from tests.support.boundary.probed_guest import ProbedGuest
 
 HARMLESS = [
     "21 20 0:41 / /proc rw,nosuid - proc proc rw",
@@ -24,7 +24,7 @@ HARMLESS = [
 ]
 
 
-def test_the_table_alone_passes(guest: Guest) -> None:
+def test_the_table_alone_passes(guest: ProbedGuest) -> None:
     guest.share("/shared")
     guest.share("/ipc")
     for line in HARMLESS:
@@ -55,7 +55,7 @@ def test_a_path_with_a_space_is_read_as_it_is() -> None:
         ("40 20 254:0 /py /usr rw - ext4 /dev/vda rw", "/usr is mounted read-write"),
     ],
 )
-def test_whatever_is_not_in_the_table_is_a_hit(guest: Guest, line: str, found: str) -> None:
+def test_whatever_is_not_in_the_table_is_a_hit(guest: ProbedGuest, line: str, found: str) -> None:
     guest.share("/shared")
     guest.mount(line)
     with pytest.raises(BoundaryHit) as hit:
@@ -63,7 +63,7 @@ def test_whatever_is_not_in_the_table_is_a_hit(guest: Guest, line: str, found: s
     assert str(hit.value).startswith(found)
 
 
-def test_a_row_that_is_another_directory_is_a_hit(guest: Guest) -> None:
+def test_a_row_that_is_another_directory_is_a_hit(guest: ProbedGuest) -> None:
     guest.share("/shared")
     (row,) = guest.spec.shared
     with pytest.raises(BoundaryHit, match=r"^/shared is another directory of the host"):
@@ -72,13 +72,13 @@ def test_a_row_that_is_another_directory_is_a_hit(guest: Guest) -> None:
         mounts.mounts(guest.look(shared=(row._replace(device=row.device + 1),)))
 
 
-def test_in_a_kernel_of_its_own_only_the_inode_counts(guest: Guest) -> None:
+def test_in_a_kernel_of_its_own_only_the_inode_counts(guest: ProbedGuest) -> None:
     guest.share("/shared")
     (row,) = guest.spec.shared
     mounts.mounts(guest.look(own_kernel=True, shared=(row._replace(device=row.device + 1),)))
 
 
-def test_in_a_kernel_of_its_own_other_file_systems_numbers_mean_nothing(guest: Guest) -> None:
+def test_in_a_kernel_of_its_own_other_file_systems_numbers_mean_nothing(guest: ProbedGuest) -> None:
     """A small inode number of the host's memory is no file of the guest's disk."""
     inside = guest.share("/shared") / "x"
     inside.touch()
@@ -89,14 +89,14 @@ def test_in_a_kernel_of_its_own_other_file_systems_numbers_mean_nothing(guest: G
         paths.private_paths(guest.look(own_kernel=True, private=(place,)))
 
 
-def test_a_row_with_too_much_access_is_a_hit(guest: Guest) -> None:
+def test_a_row_with_too_much_access_is_a_hit(guest: ProbedGuest) -> None:
     guest.share("/shared")
     (row,) = guest.spec.shared
     with pytest.raises(BoundaryHit, match="read-write instead of read-only"):
         mounts.mounts(guest.look(shared=(row._replace(writable=False),)))
 
 
-def test_a_row_that_is_not_mounted_is_a_hit(guest: Guest) -> None:
+def test_a_row_that_is_not_mounted_is_a_hit(guest: ProbedGuest) -> None:
     guest.share("/shared")
     guest.mountinfo = guest.mountinfo[:1]
     with pytest.raises(BoundaryHit, match=r"^/shared is not mounted$"):
@@ -108,26 +108,26 @@ def private(path: Path, shown: str = "") -> tuple[PrivatePath, ...]:
     return (PrivatePath("the database", shown, found.st_dev, found.st_ino),)
 
 
-def test_a_private_path_is_a_hit_under_its_own_name(guest: Guest) -> None:
+def test_a_private_path_is_a_hit_under_its_own_name(guest: ProbedGuest) -> None:
     (guest.root / "vault").mkdir()
     with pytest.raises(BoundaryHit, match=r"^/vault is there$"):
         paths.private_paths(guest.look())
 
 
-def test_a_private_file_is_a_hit_under_its_hosts_path(guest: Guest) -> None:
+def test_a_private_file_is_a_hit_under_its_hosts_path(guest: ProbedGuest) -> None:
     place = guest.root / "srv"
     place.mkdir()
     with pytest.raises(BoundaryHit, match="by its host path"):
         paths.private_paths(guest.look(private=private(place, "/srv")))
 
 
-def test_a_directory_that_only_has_the_name_is_none(guest: Guest) -> None:
+def test_a_directory_that_only_has_the_name_is_none(guest: ProbedGuest) -> None:
     (guest.root / "srv").mkdir()
     elsewhere = private(guest.proc, "/srv")
     paths.private_paths(guest.look(private=elsewhere))
 
 
-def test_a_private_file_is_a_hit_deep_below_the_table(guest: Guest) -> None:
+def test_a_private_file_is_a_hit_deep_below_the_table(guest: ProbedGuest) -> None:
     deep = guest.share("/shared") / "a" / "b"
     deep.mkdir(parents=True)
     database = guest.root.parent / "memory.db"  # on the same file system, for the hard link
@@ -139,7 +139,7 @@ def test_a_private_file_is_a_hit_deep_below_the_table(guest: Guest) -> None:
         paths.private_paths(guest.look(private=private(database)))
 
 
-def test_an_empty_private_directory_is_a_hit_as_a_mount_point(guest: Guest) -> None:
+def test_an_empty_private_directory_is_a_hit_as_a_mount_point(guest: ProbedGuest) -> None:
     """Nothing lies in it, and the listing above it shows the number of what it covers."""
     place = guest.root / "data"
     place.mkdir()
@@ -148,7 +148,7 @@ def test_an_empty_private_directory_is_a_hit_as_a_mount_point(guest: Guest) -> N
         paths.private_paths(guest.look(private=private(place)))
 
 
-def test_another_users_directory_is_a_hit_that_names_nobody(guest: Guest) -> None:
+def test_another_users_directory_is_a_hit_that_names_nobody(guest: ProbedGuest) -> None:
     theirs = guest.share("/shared") / "x"
     theirs.mkdir()
     found = theirs.stat()
@@ -157,20 +157,20 @@ def test_another_users_directory_is_a_hit_that_names_nobody(guest: Guest) -> Non
     assert paths.other_users(guest.look(other_users=((found.st_dev, 1),)))
 
 
-def test_a_walk_ends_however_much_there_is(guest: Guest) -> None:
+def test_a_walk_ends_however_much_there_is(guest: ProbedGuest) -> None:
     shared = guest.share("/shared")
     for name in range(30):
         (shared / f"{name}" / "a/b/c/d/e/f/g/h").mkdir(parents=True)
     assert 0 < len(walk(guest.look())) <= 30 * 6
 
 
-def test_a_writable_system_directory_is_a_hit(guest: Guest) -> None:
+def test_a_writable_system_directory_is_a_hit(guest: ProbedGuest) -> None:
     (guest.root / "usr").mkdir()
     with pytest.raises(BoundaryHit, match="/usr is on a writable file system"):
         filesystem.root_filesystem(guest.look())
 
 
-def test_a_writable_file_of_the_kernel_is_a_hit(guest: Guest) -> None:
+def test_a_writable_file_of_the_kernel_is_a_hit(guest: ProbedGuest) -> None:
     place = guest.root / "sys/fs/cgroup/cpu"
     place.mkdir(parents=True)
     assert filesystem.kernel_settings(guest.look())
@@ -179,7 +179,7 @@ def test_a_writable_file_of_the_kernel_is_a_hit(guest: Guest) -> None:
         filesystem.kernel_settings(guest.look())
 
 
-def test_a_socket_that_is_served_within_the_guest_is_no_hit(guest: Guest) -> None:
+def test_a_socket_that_is_served_within_the_guest_is_no_hit(guest: ProbedGuest) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(guest.share("/tmp") / "x.sock"))
         assert network.unix_sockets(guest.look())
@@ -187,14 +187,14 @@ def test_a_socket_that_is_served_within_the_guest_is_no_hit(guest: Guest) -> Non
         assert network.unix_sockets(guest.look())
 
 
-def test_a_socket_of_another_user_is_a_hit(guest: Guest) -> None:
+def test_a_socket_of_another_user_is_a_hit(guest: ProbedGuest) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(guest.share("/tmp") / "x.sock"))
         with pytest.raises(BoundaryHit, match=r"/tmp/x\.sock is there, a socket of another user"):
             network.unix_sockets(guest.look(uid=guest.spec.uid + 1))
 
 
-def test_its_own_socket_is_no_hit_whoever_serves_it(guest: Guest) -> None:
+def test_its_own_socket_is_no_hit_whoever_serves_it(guest: ProbedGuest) -> None:
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(guest.share("/ipc") / "shell.sock"))
         assert network.unix_sockets(guest.look(uid=guest.spec.uid + 1))

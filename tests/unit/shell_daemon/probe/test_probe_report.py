@@ -10,14 +10,14 @@ from wire.boundary import CHECKS
 from shell_daemon.probe import network
 from shell_daemon.probe.__main__ import PROBES, run
 from shell_daemon.probe.world import BoundaryHit, World
-from tests.support.probe_world import Guest
+from tests.support.boundary.probed_guest import ProbedGuest
 
 
 def test_every_check_has_a_probe() -> None:
     assert tuple(PROBES) == CHECKS
 
 
-def test_one_probe_does_not_take_the_others_down(guest: Guest) -> None:
+def test_one_probe_does_not_take_the_others_down(guest: ProbedGuest) -> None:
     def crashes(_world: World) -> str:
         raise RuntimeError("unexpected")
 
@@ -35,7 +35,7 @@ def test_one_probe_does_not_take_the_others_down(guest: Guest) -> None:
 
 @pytest.mark.parametrize("missing", ["self/status", "self/mountinfo", "net/unix", "net/dev"])
 def test_what_cannot_be_read_has_failed(
-    guest: Guest, monkeypatch: pytest.MonkeyPatch, missing: str
+    guest: ProbedGuest, monkeypatch: pytest.MonkeyPatch, missing: str
 ) -> None:
     monkeypatch.setattr(network, "connect", lambda targets: dict.fromkeys(targets, "silent"))
     world = guest.look()

@@ -19,6 +19,10 @@ from wire.errors import Code, WireError
 from wire.transport import Server
 
 
+def command(behaviour: str) -> tuple[str, ...]:
+    return (sys.executable, "-P", __file__, behaviour)
+
+
 async def serve(behaviour: str) -> None:
     settings = envelope.read(sys.stdin.buffer)
     logs.configure("agent", settings.user_id, "info")

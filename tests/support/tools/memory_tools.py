@@ -16,7 +16,7 @@ from guest.tools.memory.typed import typed_memory_tools
 from guest.tools.memory.working import working_memory_tools
 from guest.tools.pipeline import Registry, ToolPipeline
 from guest.tools.redaction.scrubber import Scrubber
-from tests.unit.memory_support import FakeEmbedder, opened
+from tests.support.memory.store import FakeEmbedder, opened
 
 ALICE = ToolContext("alice", "session-1", "turn-1", "chat")
 ALICE_ELSEWHERE = replace(ALICE, session_id="session-2", turn_id="turn-2")

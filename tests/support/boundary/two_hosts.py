@@ -33,9 +33,9 @@ from wire.v1 import gateway_pb2, gateway_pb2_grpc
 from runner.config.models import Config
 from runner.host.host import Host
 from runner.host.runtime import Runtime
-from tests.support.boundary_house import shell_image
+from tests.support.boundary.guarded_host import shell_image
+from tests.support.guests.shell_backends import Guest, OverGrpc, Ran
 from tests.support.scratch import SCRATCH
-from tests.support.shell_backends import Guest, OverGrpc, Ran
 
 WON = "WON:"
 TRIED = "TRIED:"
@@ -104,7 +104,7 @@ class Attempt:
 
 
 @dataclass
-class Citizen:
+class UserHost:
     """One user: the host, and ways into both guests."""
 
     host: Host
@@ -126,14 +126,14 @@ _SETTLE_LOOKS = 5
 _SETTLE_PAUSE_S = 0.2
 
 
-class Town:
+class TwoHosts:
     """Both users of one tier. `root` holds their workspaces and the runtime directory."""
 
     def __init__(self, root: Path, tier: str) -> None:
         self.root = root
         self.tier = tier
-        self.alice: Citizen
-        self.bob: Citizen
+        self.alice: UserHost
+        self.bob: UserHost
         self.port = 0
         self.secrets: dict[str, str] = {"a file of the host": _mark("host")}
         self._count = 0
@@ -163,7 +163,7 @@ class Town:
         return command
 
     def leaks(self, text: str) -> list[str]:
-        """Which of all secrets of the town stand in `text`, in whatever spelling."""
+        """Which of all secrets of the two_hosts stand in `text`, in whatever spelling."""
         lowered = text.lower()
         return [
             name
@@ -177,9 +177,9 @@ class Town:
         async with asyncio.timeout(90):
             while True:
                 found = {
-                    f"{citizen.host.user_id} {guest.role}": (guest.state, guest.pid)
-                    for citizen in (self.alice, self.bob)
-                    for guest in (await citizen.host.status()).guests
+                    f"{user_host.host.user_id} {guest.role}": (guest.state, guest.pid)
+                    for user_host in (self.alice, self.bob)
+                    for guest in (await user_host.host.status()).guests
                 }
                 if all(state != "unhealthy" for state, _ in found.values()):
                     return found
@@ -234,10 +234,10 @@ class Town:
     async def assert_unharmed(self) -> None:
         """Every guest is ready and the same process, both memories answer, and nothing
         outside of alice's own four directories is another than before."""
-        for citizen in (self.alice, self.bob):
-            note = citizen.secrets["memory"]
-            assert note in await citizen.finds(note)
-            assert (await citizen.shell.run(f"ok-{secrets.token_hex(4)}", "echo ok")).stdout
+        for user_host in (self.alice, self.bob):
+            note = user_host.secrets["memory"]
+            assert note in await user_host.finds(note)
+            assert (await user_host.shell.run(f"ok-{secrets.token_hex(4)}", "echo ok")).stdout
         assert {"guests": await self.guests(), **self._outside()} == self._before
 
     def _outside(self) -> dict[str, Any]:
@@ -289,7 +289,7 @@ def service_of_the_host() -> Iterator[int]:
 
 
 @asynccontextmanager
-async def citizen(config: Config, user_id: str) -> AsyncIterator[Citizen]:
+async def user_host(config: Config, user_id: str) -> AsyncIterator[UserHost]:
     """A running host of one user, with a note in memory and a deed in the vault."""
     key = f"sk-{_mark(user_id)}"
     async with AsyncExitStack() as stack:
@@ -320,16 +320,18 @@ async def citizen(config: Config, user_id: str) -> AsyncIterator[Citizen]:
             "agent's token for the shell": link.agent_token,
             "control token": runtime.token.read_text().strip(),
         }
-        yield Citizen(host, shell, gateway, marks)
+        yield UserHost(host, shell, gateway, marks)
 
 
 @asynccontextmanager
-async def town(tier: Literal["process", "container"], disk: str = "") -> AsyncIterator[Town]:
+async def two_hosts(
+    tier: Literal["process", "container"], disk: str = ""
+) -> AsyncIterator[TwoHosts]:
     """Alice and bob in `tier`, ready. With `disk`, their workspaces lie on a tmpfs of their
     own with these options."""
     root = Path(tempfile.mkdtemp(dir=SCRATCH, prefix="ht-"))
     root.chmod(0o755)
-    place = Town(root, tier)
+    place = TwoHosts(root, tier)
     (root / "host-secret.txt").write_text(place.secrets["a file of the host"])
     if disk:
         (root / "ws").mkdir()
@@ -351,7 +353,10 @@ async def town(tier: Literal["process", "container"], disk: str = "") -> AsyncIt
     )
     try:
         with service_of_the_host() as place.port:
-            async with citizen(config, "alice") as place.alice, citizen(config, "bob") as place.bob:
+            async with (
+                user_host(config, "alice") as place.alice,
+                user_host(config, "bob") as place.bob,
+            ):
                 for one in (place.alice, place.bob):
                     name = one.host.user_id
                     place.secrets |= {
@@ -366,3 +371,22 @@ async def town(tier: Literal["process", "container"], disk: str = "") -> AsyncIt
         if disk:
             subprocess.run(["umount", root / "ws"], check=True)
         await asyncio.to_thread(shutil.rmtree, root)
+
+
+_BROKEN = ("SyntaxError", "NameError", "AttributeError", "syntax error", "unexpected EOF")
+"""What an attempt says that was never made because it is written wrongly."""
+
+
+async def judged(place: TwoHosts, one: Attempt) -> str:
+    """Make an attempt that runs to its end; what it wrote. Fails where it won or leaked."""
+    ran, text = await place.attempt(one)
+    assert TRIED in text, f"it was not made: {ran.exit} {text[-3000:]}"
+    assert not any(word in text for word in _BROKEN), text[-3000:]
+    return denied(place, text)
+
+
+def denied(place: TwoHosts, text: str) -> str:
+    """`text`, which must tell of no success and hold no secret."""
+    won = [line for line in text.splitlines() if WON in line]
+    assert (won, place.leaks(text)) == ([], []), text[-3000:]
+    return text

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from guest.memory.memory import Memory
-from tests.unit.memory_support import FakeEmbedder, opened
+from tests.support.memory.store import FakeEmbedder, opened
 
 USER_ID = "alice"
 

@@ -44,7 +44,7 @@ def save(content: str) -> dict[int, DeltaToolCall]:
     return calls(("memory_save", {"content": content}))
 
 
-class TurnHouse:
+class ScriptedTurns:
     """Alice's session s1.
 
     Attributes:
@@ -125,7 +125,7 @@ class TurnHouse:
 
 
 @asynccontextmanager
-async def turn_house(
+async def scripted_turns(
     path: Path,
     *replies: Any,
     off: tuple[str, ...] = (),
@@ -133,12 +133,12 @@ async def turn_house(
     ask_for: tuple[str, ...] = (),
     agent: AgentSettings | None = None,
     **settings: Any,
-) -> AsyncIterator[TurnHouse]:
+) -> AsyncIterator[ScriptedTurns]:
     """Turns that are answered by `replies`.
 
     Args:
         path: Where the memory and the user's files are.
-        replies: See `TurnHouse`.
+        replies: See `ScriptedTurns`.
         off: Tools that are switched off.
         wrap: Replaces what tools that change memory do.
         ask_for: Tools that a person has to approve.
@@ -167,7 +167,7 @@ async def turn_house(
             approval="ask",
             scrubber=Scrubber(),
         )
-        yield TurnHouse(memory, pipeline, list(replies), agent or AgentSettings())
+        yield ScriptedTurns(memory, pipeline, list(replies), agent or AgentSettings())
     finally:
         roots.close()
         await memory.close()

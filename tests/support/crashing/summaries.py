@@ -21,8 +21,8 @@ from guest.agent.turn import TurnRequest
 from guest.agent.turn_loop import TurnLoop
 from guest.memory.memory import Memory
 from guest.tools.base import ToolContext
-from tests.unit.guest.agent.turn_fakes import FakePipeline, Watcher
-from tests.unit.memory_support import opened
+from tests.support.agent.turn_fakes import FakePipeline, Watcher
+from tests.support.memory.store import opened
 
 USER_ID, SESSION_ID = "alice", "s1"
 SUMMARY_S = 0.03

@@ -21,7 +21,7 @@ STATUS = {
 ROOT_LINE = "20 1 0:40 / / ro,relatime - overlay overlay rw"
 
 
-class Guest:
+class ProbedGuest:
     """`proc` and `root` are the guest's; `spec` what is asked of it."""
 
     def __init__(self, directory: Path) -> None:

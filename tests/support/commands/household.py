@@ -13,7 +13,7 @@ from pathlib import Path
 
 import psutil
 
-from tests.support.engine import engine_objects
+from tests.support.guests.engine import engine_objects
 from tests.support.scratch import SCRATCH
 
 RUNNER = (sys.executable, "-m", "runner.cli.app")

@@ -139,7 +139,7 @@ ALICE = "alice"
 
 
 @dataclass
-class House:
+class Gateways:
     """`serve` adds a gateway for a user; everything else is shared."""
 
     path: Path
@@ -181,7 +181,7 @@ class House:
 
 
 @asynccontextmanager
-async def open_house(
+async def open_gateways(
     *,
     path: Path | None = None,
     with_model: Model | None = None,
@@ -195,8 +195,8 @@ async def open_house(
     disabled: Sequence[str] = (),
     keeping: Mapping[str, Any] | None = None,
     **settings: Any,
-) -> AsyncIterator[House]:
-    """A house at `path` (a fresh one, removed afterwards, where none is given).
+) -> AsyncIterator[Gateways]:
+    """A gateways at `path` (a fresh one, removed afterwards, where none is given).
 
     `enabled` and `disabled` are families and tools, `keeping` settings of its memory and
     `settings` those of its agent.
@@ -239,7 +239,7 @@ async def open_house(
             tokens = config.settings.context_tokens
             return composition.turn_loop(model, memory, pipeline, agent, tokens, scrubber)
 
-        yield House(path, memory, pipeline_of, loop_of, scrubber, stack, shell)
+        yield Gateways(path, memory, pipeline_of, loop_of, scrubber, stack, shell)
 
 
 def commands_of(shell: ShellClient | None) -> list[Tool]:
@@ -250,6 +250,6 @@ def hashing() -> Embedder:
     return HashingEmbedder()
 
 
-async def keep(house: House, text: str, origin: Origin = READ, **details: Any) -> Note:
+async def keep(gateways: Gateways, text: str, origin: Origin = READ, **details: Any) -> Note:
     """Alice's agent keeps what it has read."""
-    return (await house.memory.save(text, (), origin, Details(**details))).note
+    return (await gateways.memory.save(text, (), origin, Details(**details))).note

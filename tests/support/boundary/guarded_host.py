@@ -36,7 +36,7 @@ CANARY = "the-canary-in-the-agents-envelope-0123456789"
 API_KEY = "sk/the key of a provider: 0123456789"
 GUEST_UID = 10_001
 GUEST_PYTHON = "/opt/oxydra/bin/python"
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 _TEST_IMAGES = "oxydra-boundary-test"
 DOCKER_SOCKET = "/var/run/docker.sock"
 
@@ -44,7 +44,7 @@ Words = list[str]
 Alter = Callable[[Words], Words]
 
 
-class House:
+class GuardedHost:
     """The directories of one runner; `served` are Unix sockets with somebody behind them."""
 
     def __init__(self, root: Path) -> None:
@@ -161,58 +161,58 @@ _ENVIRONMENT = {"PATH": os.environ["PATH"]}
 
 
 @asynccontextmanager
-async def new_house() -> AsyncIterator[House]:
+async def guarded_host() -> AsyncIterator[GuardedHost]:
     root = Path(tempfile.mkdtemp(dir=SCRATCH, prefix="bd-"))
-    house = House(root)
+    guarded = GuardedHost(root)
     try:
-        yield house
+        yield guarded
     finally:
-        for listener in house.served:
+        for listener in guarded.served:
             listener.close()
         shutil.rmtree(root)
 
 
-async def in_process_tier(house: House) -> control_pb2.BoundaryReport:
+async def in_process_tier(guarded: GuardedHost) -> control_pb2.BoundaryReport:
     """The report from the shell guest that the process tier's driver starts."""
-    launch = house.launch((os.getuid(), os.getgid()), Network.NONE)
-    return await house.probe_with(driver_for("process"), launch)
+    launch = guarded.launch((os.getuid(), os.getgid()), Network.NONE)
+    return await guarded.probe_with(driver_for("process"), launch)
 
 
-async def in_container_tier(house: House, network: Network) -> control_pb2.BoundaryReport:
+async def in_container_tier(guarded: GuardedHost, network: Network) -> control_pb2.BoundaryReport:
     """The report from the shell guest that the container tier's driver starts."""
     shell_image()
-    uid = house.give_to_guest()
-    os.chmod(house.root, 0o755)
-    launch = house.launch((uid, uid), network)
+    uid = guarded.give_to_guest()
+    os.chmod(guarded.root, 0o755)
+    launch = guarded.launch((uid, uid), network)
     launch = replace(launch, command=("oxydra-shell-daemon", *launch.command[4:]))
     settings = ContainerSettings(images=_TEST_IMAGES)
-    return await house.probe_with(driver_for("container", settings), launch)
+    return await guarded.probe_with(driver_for("container", settings), launch)
 
 
 async def in_bubblewrap(
-    house: House, alter: Alter = list, environment: dict[str, str] | None = None
+    guarded: GuardedHost, alter: Alter = list, environment: dict[str, str] | None = None
 ) -> control_pb2.BoundaryReport:
     """The report from the process tier's shell, its command line altered. `environment` is
     what bubblewrap itself starts with."""
-    launch = house.launch((os.getuid(), os.getgid()), Network.NONE)
+    launch = guarded.launch((os.getuid(), os.getgid()), Network.NONE)
     command = Bubblewrap().command(launch)
     altered = alter(list(command))
     if environment:
         given = [f"{name}={value}" for name, value in environment.items()]
         altered = ["env", *given, *altered]
-    return await house.probe(altered, launch, Bubblewrap().confinement(launch))
+    return await guarded.probe(altered, launch, Bubblewrap().confinement(launch))
 
 
 async def in_container(
-    house: House,
+    guarded: GuardedHost,
     alter: Alter = list,
     *,
     network: Network = Network.NONE,
     micro_vm: bool = False,
 ) -> control_pb2.BoundaryReport:
     """The report from a hardened container, its `docker run` command line altered."""
-    uid = house.give_to_guest()
-    launch = house.launch((uid, uid), network)
+    uid = guarded.give_to_guest()
+    launch = guarded.launch((uid, uid), network)
     mounts = [f"{bound.host_path}:{bound.mount.virtual}" for bound in launch.mounts]
     command = [
         *("docker", "run", "--rm", "--interactive", "--init", "--read-only"),
@@ -226,7 +226,7 @@ async def in_container(
     confinement = Confinement(
         uid, uid, GUEST_PYTHON, seccomp=_engine_has_seccomp(), own_kernel=micro_vm
     )
-    return await house.probe(alter(command), launch, confinement)
+    return await guarded.probe(alter(command), launch, confinement)
 
 
 def _engine_has_seccomp() -> bool:

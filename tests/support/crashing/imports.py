@@ -4,7 +4,7 @@ import asyncio
 import os
 from pathlib import Path
 
-from tests.unit.memory_support import opened
+from tests.support.memory.store import opened
 
 USER_ID = "alice"
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.integration import openai_server as provider
-from tests.integration.openai_server import OpenAIServer, Reply, Request
+from tests.support.servers import openai_server as provider
+from tests.support.servers.openai_server import OpenAIServer, Reply, Request
 
 Step = Callable[["Seen"], Reply]
 """From what the model is asked to what it answers."""
