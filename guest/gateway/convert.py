@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from google.protobuf.message import Message
 from wire.errors import Code
@@ -11,6 +11,7 @@ from wire.v1 import gateway_pb2
 from guest.errors import GuestError
 from guest.memory.models import (
     Event,
+    Hit,
     MemoryFull,
     Note,
     NoteNotFound,
@@ -19,9 +20,10 @@ from guest.memory.models import (
     SessionBusy,
     SessionNotFound,
     StaleVersion,
+    Superseded,
 )
 from guest.memory.notes.history import ChangeEntry, UndoRefused
-from guest.memory.notes.review import Near
+from guest.memory.notes.review import SimilarPair
 
 _SHOWN_CHARS: Final = 1000
 _PROSE: Final = frozenset(
@@ -97,86 +99,65 @@ def checked(hide: Callable[[str], str] = str) -> Iterator[None]:
         ) from None
 
 
+def message(kind: type[_M], value: object, **fields: Any) -> _M:
+    """A message with `fields`, and with every attribute of `value` that has a field's name."""
+    same = {
+        field.name: given
+        for field in kind.DESCRIPTOR.fields
+        if field.name not in fields and (given := getattr(value, field.name, None)) is not None
+    }
+    return kind(**same, **fields)
+
+
 def session(value: Session) -> gateway_pb2.Session:
-    return gateway_pb2.Session(
-        session_id=value.session_id,
-        title=value.title,
-        channel=value.channel,
-        created_at=value.created_at,
-        updated_at=value.updated_at,
-        turns=value.turns,
-        archived_at=value.archived_at,
-        parent_session_id=value.parent_id,
-    )
+    return message(gateway_pb2.Session, value, parent_session_id=value.parent_id)
 
 
 def event(value: Event) -> gateway_pb2.HistoryEvent:
-    return gateway_pb2.HistoryEvent(
-        sequence=value.sequence,
-        turn_id=value.turn_id,
-        role=value.role,
-        text=value.text,
-        created_at=value.created_at,
-    )
-
-
-def note(value: Note) -> gateway_pb2.Note:
-    return gateway_pb2.Note(
-        note_id=value.note_id,
-        text=value.text,
-        tags=value.tags,
-        version=value.version,
-        created_at=value.created_at,
-        updated_at=value.updated_at,
-        source=value.source,
-        origin=origin(value.origin),
-        embedded=value.embedded,
-        type=value.details.type,
-        confidence=value.details.confidence,
-        rationale=value.details.rationale,
-        importance=value.details.importance,
-        key=value.key,
-        access_count=value.access_count,
-        accessed_at=value.accessed_at,
-        superseded=value.superseded is not None,
-        superseded_by=value.superseded.by if value.superseded else "",
-        superseded_reason=value.superseded.reason if value.superseded else "",
-        superseded_at=value.superseded.at if value.superseded else "",
-        scope_session=value.details.scope_session,
-    )
+    return message(gateway_pb2.HistoryEvent, value)
 
 
 def origin(value: Origin) -> gateway_pb2.NoteOrigin:
-    return gateway_pb2.NoteOrigin(
-        actor=value.actor,
-        channel=value.channel,
-        session_id=value.session_id,
-        turn_id=value.turn_id,
-        link=value.link,
-        material=value.material,
+    return message(gateway_pb2.NoteOrigin, value)
+
+
+def note(value: Note) -> gateway_pb2.Note:
+    ended = value.superseded or Superseded("", "", "")
+    shown = message(
+        gateway_pb2.Note,
+        value,
+        origin=origin(value.origin),
+        superseded=value.superseded is not None,
+        superseded_by=ended.by,
+        superseded_reason=ended.reason,
+        superseded_at=ended.at,
+    )
+    shown.MergeFrom(message(gateway_pb2.Note, value.details))
+    return shown
+
+
+def result(value: Hit, came_from: Origin | None = None) -> gateway_pb2.Note:
+    """A search result; a conversation has no type."""
+    return gateway_pb2.Note(
+        note_id=value.note_id,
+        text=value.text,
+        score=value.score,
+        source=value.source,
+        matched_by=value.matched_by,
+        tags=value.tags,
+        created_at=value.created_at,
+        updated_at=value.updated_at,
+        version=value.version,
+        type=value.type if value.note_id else "",
+        key=value.key,
+        origin=origin(came_from) if came_from else None,
     )
 
 
 def change(value: ChangeEntry) -> gateway_pb2.Change:
-    return gateway_pb2.Change(
-        note_id=value.note_id,
-        version=value.version,
-        change=value.change,
-        text=value.text,
-        origin=origin(value.origin),
-        at=value.at,
-        key=value.key,
-        type=value.type,
-        current=value.current,
-        superseded_by=value.superseded_by,
-        tags=value.tags,
-    )
+    return message(gateway_pb2.Change, value, origin=origin(value.origin))
 
 
-def pair(value: Near) -> gateway_pb2.NearPair:
-    return gateway_pb2.NearPair(
-        older=note(value.older),
-        newer=note(value.newer),
-        similarity=value.similarity,
-        may_contradict=value.may_contradict,
-    )
+def pair(value: SimilarPair) -> gateway_pb2.NearPair:
+    older, newer = note(value.older), note(value.newer)
+    return message(gateway_pb2.NearPair, value, older=older, newer=newer)

@@ -14,7 +14,7 @@ from guest.gateway.validation import REPLY_MAX_BYTES, largest_page
 from guest.memory.memory import Memory
 from guest.memory.models import Hit, Origin
 from guest.memory.search.context_block import one_line
-from guest.tools.memory.answers import SCORE_DIGITS, about_similar, marks, marks_of
+from guest.tools.memory.answers import about_similar, marks, marks_of
 from guest.tools.redaction.scrubber import REDACTED
 
 log = logging.getLogger(__name__)
@@ -57,7 +57,7 @@ class Notes:
             message=message,
             searchable=saved.searchable,
             similar=[
-                gateway_pb2.Note(note_id=hit.note_id, text=hit.text, score=_score(hit))
+                gateway_pb2.Note(note_id=hit.note_id, text=hit.text, score=hit.score)
                 for hit in saved.similar
             ],
             warnings=map(one_line, (*marks_of(*existing), *about_similar(saved, text))),
@@ -193,24 +193,15 @@ class Notes:
 
         return await largest_page(found, first, self._reply_max_bytes)
 
-    async def statistics(self) -> gateway_pb2.MemoryStatisticsReply:
+    async def statistics(
+        self, _: gateway_pb2.MemoryStatisticsRequest
+    ) -> gateway_pb2.MemoryStatisticsReply:
         counts = await self._memory.statistics()
-        return gateway_pb2.MemoryStatisticsReply(
-            notes=counts.notes,
-            note_versions=counts.note_versions,
-            passages=counts.passages,
-            passages_embedded=counts.passages_embedded,
-            sessions=counts.sessions,
-            conversation_events=counts.conversation_events,
-            database_bytes=counts.database_bytes,
-            embedding_model=counts.embedding_model,
+        return convert.message(
+            gateway_pb2.MemoryStatisticsReply,
+            counts,
             embedder=await self._memory.embedder_state(),
-            schema_version=counts.schema_version,
-            store=counts.store,
-            state=counts.state,
-            replica_synced_at=counts.replica_synced_at,
             encrypted=self._memory.encrypted,
-            archived_sessions=counts.archived_sessions,
             vectors=[
                 gateway_pb2.ModelVectors(model=model, vectors=vectors)
                 for model, vectors in counts.vectors.items()
@@ -218,34 +209,18 @@ class Notes:
             ],
         )
 
-    async def reembed(self) -> gateway_pb2.ReembedMemoryReply:
+    async def reembed(self, _: gateway_pb2.ReembedMemoryRequest) -> gateway_pb2.ReembedMemoryReply:
         return gateway_pb2.ReembedMemoryReply(passages=await self._memory.reembed())
 
     async def _results(self, hits: Sequence[Hit]) -> Sequence[gateway_pb2.Note]:
-        """Search hits with the origins of their notes; without origins if the store does not
+        """Search results with the origins of their notes; without origins if the store does not
         answer."""
         try:
             found = await self._memory.get_many([hit.note_id for hit in hits if hit.note_id])
         except StorageError:
             found = []
-        origins = {note.note_id: convert.origin(note.origin) for note in found}
-        return [
-            gateway_pb2.Note(
-                note_id=hit.note_id,
-                text=hit.text,
-                score=_score(hit),
-                source=hit.source,
-                matched_by=hit.matched_by,
-                tags=hit.tags,
-                created_at=hit.created_at,
-                updated_at=hit.updated_at,
-                version=hit.version,
-                type=hit.type if hit.note_id else "",
-                key=hit.key,
-                origin=origins.get(hit.note_id),
-            )
-            for hit in hits
-        ]
+        origins = {note.note_id: note.origin for note in found}
+        return [convert.result(hit, origins.get(hit.note_id)) for hit in hits]
 
     async def _refuse_hidden_text(self, note_id: str) -> None:
         """Raise `GuestError` if the note holds a secret: it is shown as `[redacted]`, and an
@@ -268,7 +243,3 @@ def _by_a_person(channel: str, link: str = "") -> Origin:
 
 def _log_change(note_id: str, change: str, origin: Origin) -> None:
     log.info("%s: %s by a person through %s", note_id, change, origin.channel)
-
-
-def _score(hit: Hit) -> float:
-    return round(hit.score, SCORE_DIGITS)

@@ -4,7 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import grpc
 from google.protobuf.message import Message
@@ -21,11 +21,9 @@ from guest.memory.storage.backup import Backups
 from guest.tools.base import ToolContext
 from guest.tools.redaction.scrubber import Scrubber
 
-# ruff: noqa: N802, ARG002 - names and arguments are the contract's
+# ruff: noqa: N802, ARG001, ARG002 - names and arguments are the contract's
 
 Context = grpc.aio.ServicerContext[Any, Any]
-
-_M = TypeVar("_M", bound=Message)
 
 
 @dataclass(frozen=True)
@@ -40,6 +38,15 @@ class GuestInfo:
     version: str
     embedder_reason: str = ""
     notices: Sequence[str] = ()
+
+
+def _answered_by(handler: "Callable[[GatewayService], Callable[[Any], Awaitable[Message]]]") -> Any:
+    """An RPC that `handler` answers; secrets in its reply are hidden."""
+
+    async def rpc(self: "GatewayService", request: Message, context: Context) -> Message:
+        return self._shown(await handler(self)(request))
+
+    return rpc
 
 
 class GatewayService(gateway_pb2_grpc.GatewayServicer):
@@ -78,8 +85,28 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     async def close(self) -> None:
         await self._turns.close()
 
-    def _shown(self, reply: _M) -> _M:
+    def _shown(self, reply: Message) -> Message:
         return convert.hidden(reply, self._scrubber.scrub_known)
+
+    CreateSession = _answered_by(lambda service: service._sessions.create)
+    ListSessions = _answered_by(lambda service: service._sessions.list)
+    GetSession = _answered_by(lambda service: service._sessions.history)
+    RenameSession = _answered_by(lambda service: service._sessions.rename)
+    ArchiveSession = _answered_by(lambda service: service._sessions.archive)
+    ForgetSession = _answered_by(lambda service: service._sessions.forget)
+    SaveNote = _answered_by(lambda service: service._notes.save)
+    ListNotes = _answered_by(lambda service: service._notes.list)
+    SearchNotes = _answered_by(lambda service: service._notes.search)
+    GetNote = _answered_by(lambda service: service._notes.get)
+    EditNote = _answered_by(lambda service: service._notes.edit)
+    DeleteNote = _answered_by(lambda service: service._notes.delete)
+    ListChanges = _answered_by(lambda service: service._notes.changes)
+    UndoChange = _answered_by(lambda service: service._notes.undo)
+    ReviewMemory = _answered_by(lambda service: service._notes.review)
+    MemoryStatistics = _answered_by(lambda service: service._notes.statistics)
+    ReembedMemory = _answered_by(lambda service: service._notes.reembed)
+    BackupMemory = _answered_by(lambda service: service._transfer.back_up)
+    ImportMemory = _answered_by(lambda service: service._transfer.import_)
 
     async def Hello(
         self, request: gateway_pb2.HelloRequest, context: Context
@@ -109,36 +136,6 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
 
     async def _shell(self) -> str:
         return self._info.shell if self._shell_state is None else await self._shell_state()
-
-    async def CreateSession(
-        self, request: gateway_pb2.CreateSessionRequest, context: Context
-    ) -> gateway_pb2.Session:
-        return self._shown(await self._sessions.create(request))
-
-    async def ListSessions(
-        self, request: gateway_pb2.ListSessionsRequest, context: Context
-    ) -> gateway_pb2.ListSessionsReply:
-        return self._shown(await self._sessions.list(request))
-
-    async def GetSession(
-        self, request: gateway_pb2.GetSessionRequest, context: Context
-    ) -> gateway_pb2.SessionHistory:
-        return self._shown(await self._sessions.history(request))
-
-    async def RenameSession(
-        self, request: gateway_pb2.RenameSessionRequest, context: Context
-    ) -> gateway_pb2.Session:
-        return self._shown(await self._sessions.rename(request))
-
-    async def ArchiveSession(
-        self, request: gateway_pb2.ArchiveSessionRequest, context: Context
-    ) -> gateway_pb2.Session:
-        return self._shown(await self._sessions.archive(request))
-
-    async def ForgetSession(
-        self, request: gateway_pb2.ForgetSessionRequest, context: Context
-    ) -> gateway_pb2.ForgetSessionReply:
-        return await self._sessions.forget(request)
 
     async def RunTurn(
         self, request: gateway_pb2.RunTurnRequest, context: Context
@@ -193,61 +190,6 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         result = await self._pipeline.call(caller, name, arguments or "{}")
         return gateway_pb2.CallToolReply(text=result.text, is_error=result.is_error)
 
-    async def SaveNote(
-        self, request: gateway_pb2.SaveNoteRequest, context: Context
-    ) -> gateway_pb2.SaveNoteReply:
-        return self._shown(await self._notes.save(request))
-
-    async def ListNotes(
-        self, request: gateway_pb2.ListNotesRequest, context: Context
-    ) -> gateway_pb2.ListNotesReply:
-        return self._shown(await self._notes.list(request))
-
-    async def SearchNotes(
-        self, request: gateway_pb2.SearchNotesRequest, context: Context
-    ) -> gateway_pb2.SearchNotesReply:
-        return self._shown(await self._notes.search(request))
-
-    async def GetNote(
-        self, request: gateway_pb2.GetNoteRequest, context: Context
-    ) -> gateway_pb2.Note:
-        return self._shown(await self._notes.get(request))
-
-    async def EditNote(
-        self, request: gateway_pb2.EditNoteRequest, context: Context
-    ) -> gateway_pb2.Note:
-        return self._shown(await self._notes.edit(request))
-
-    async def DeleteNote(
-        self, request: gateway_pb2.DeleteNoteRequest, context: Context
-    ) -> gateway_pb2.DeleteNoteReply:
-        return await self._notes.delete(request)
-
-    async def ListChanges(
-        self, request: gateway_pb2.ListChangesRequest, context: Context
-    ) -> gateway_pb2.ListChangesReply:
-        return self._shown(await self._notes.changes(request))
-
-    async def UndoChange(
-        self, request: gateway_pb2.UndoChangeRequest, context: Context
-    ) -> gateway_pb2.UndoChangeReply:
-        return self._shown(await self._notes.undo(request))
-
-    async def ReviewMemory(
-        self, request: gateway_pb2.ReviewMemoryRequest, context: Context
-    ) -> gateway_pb2.ReviewMemoryReply:
-        return self._shown(await self._notes.review(request))
-
-    async def MemoryStatistics(
-        self, request: gateway_pb2.MemoryStatisticsRequest, context: Context
-    ) -> gateway_pb2.MemoryStatisticsReply:
-        return await self._notes.statistics()
-
-    async def ReembedMemory(
-        self, request: gateway_pb2.ReembedMemoryRequest, context: Context
-    ) -> gateway_pb2.ReembedMemoryReply:
-        return await self._notes.reembed()
-
     async def SetMemoryToken(
         self, request: gateway_pb2.SetMemoryTokenRequest, context: Context
     ) -> gateway_pb2.SetMemoryTokenReply:
@@ -256,18 +198,8 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         await self._memory.set_token(token)
         return gateway_pb2.SetMemoryTokenReply()
 
-    async def BackupMemory(
-        self, request: gateway_pb2.BackupMemoryRequest, context: Context
-    ) -> gateway_pb2.BackupMemoryReply:
-        return await self._transfer.back_up()
-
     async def ExportMemory(
         self, request: gateway_pb2.ExportMemoryRequest, context: Context
     ) -> AsyncIterator[gateway_pb2.ExportMemoryReply]:
         async for part in self._transfer.export():
             yield part
-
-    async def ImportMemory(
-        self, request: gateway_pb2.ImportMemoryRequest, context: Context
-    ) -> gateway_pb2.ImportMemoryReply:
-        return await self._transfer.import_(request)

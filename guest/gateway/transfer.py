@@ -40,22 +40,11 @@ class Transfer:
             )
         with convert.checked():
             report = await self._importer.feed(request.lines, dry_run=request.dry_run)
-        return gateway_pb2.ImportMemoryReply(
-            created=report.created,
-            updated=report.updated,
-            unchanged=report.unchanged,
-            problems=[
-                gateway_pb2.ImportProblem(line=line, problem=problem)
-                for line, problem in report.problems
-            ],
-        )
+        problems = [
+            gateway_pb2.ImportProblem(line=line, problem=problem)
+            for line, problem in report.problems
+        ]
+        return convert.message(gateway_pb2.ImportMemoryReply, report, problems=problems)
 
-    async def back_up(self) -> gateway_pb2.BackupMemoryReply:
-        made = await self._backups.make()
-        return gateway_pb2.BackupMemoryReply(
-            name=made.name,
-            bytes=made.bytes,
-            sha256=made.sha256,
-            notes=made.notes,
-            sessions=made.sessions,
-        )
+    async def back_up(self, _: gateway_pb2.BackupMemoryRequest) -> gateway_pb2.BackupMemoryReply:
+        return convert.message(gateway_pb2.BackupMemoryReply, await self._backups.make())

@@ -144,6 +144,9 @@ class MemoryChange(NamedTuple):
 Run = Callable[[ToolContext, Any], Awaitable[ToolOutput]]
 """The function of a tool, called with its caller and validated arguments."""
 
+Changes = Callable[[Mapping[str, Any]], MemoryChange | None]
+"""What a call with these arguments, as the model wrote them, changes in memory."""
+
 
 @dataclass(frozen=True)
 class Tool:
@@ -155,8 +158,7 @@ class Tool:
     seconds, or after `timeout_of` the arguments if they set the time. `paths` are the arguments
     with virtual paths, `command` the one with a shell command. `output_bytes` is room for a result
     whose arguments promise more than the pipeline's usual limit. `log_level` applies to successful
-    calls. `changes` returns what a call with these arguments, as the model wrote them, changes in
-    memory: the action and the note's id.
+    calls.
     """
 
     name: str
@@ -170,7 +172,7 @@ class Tool:
     timeout_of: Callable[[Any], float] | None = None
     command: str = ""
     output_bytes: int = 0
-    changes: Callable[[Mapping[str, Any]], MemoryChange | None] | None = None
+    changes: Changes | None = None
 
 
 Approve = Callable[[ToolContext, Tool, str], Awaitable[bool]]

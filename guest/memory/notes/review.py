@@ -135,7 +135,7 @@ _WORDS_OF_CHARS: Final = 2_000
 
 
 @dataclass(frozen=True)
-class Near:
+class SimilarPair:
     """Two notes that say nearly the same. `similarity` is their cosine, 0 if they were compared
     by words."""
 
@@ -150,7 +150,7 @@ class Reviewed:
     """Pairs, most similar first; stale notes, oldest first; and warnings about what was not
     compared."""
 
-    near: tuple[Near, ...]
+    near: tuple[SimilarPair, ...]
     stale: tuple[Note, ...]
     warnings: tuple[str, ...] = ()
 
@@ -185,7 +185,7 @@ class NoteReview:
             warnings.append(f"more notes than these {limit} were not needed for {stale_days} days")
         return Reviewed(near, tuple(stale[:limit]), tuple(warnings))
 
-    async def _near(self, limit: int, warnings: list[str]) -> tuple[Near, ...]:
+    async def _near(self, limit: int, warnings: list[str]) -> tuple[SimilarPair, ...]:
         vectors = await self._vectors()
         if vectors is None:
             note_ids, pairs = await self._by_words(limit + 1, warnings)
@@ -246,12 +246,12 @@ class NoteReview:
         return [str(row[1]) for row in rows], pairs
 
 
-def _judged(both: Sequence[tuple[Note, Note, float]], *, measured: bool) -> tuple[Near, ...]:
+def _judged(both: Sequence[tuple[Note, Note, float]], *, measured: bool) -> tuple[SimilarPair, ...]:
     pairs = []
     for first, second, similarity in both:
         older, newer = sorted((first, second), key=lambda note: (note.created_at, note.note_id))
         contradict = may_contradict(older.text, newer.text)
-        pairs.append(Near(older, newer, similarity if measured else 0.0, contradict))
+        pairs.append(SimilarPair(older, newer, similarity if measured else 0.0, contradict))
     return tuple(pairs)
 
 

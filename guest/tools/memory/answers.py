@@ -1,16 +1,18 @@
 """Answers common to all memory tools: marks of material, receipts and errors."""
 
 import json
+import logging
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 from wire.errors import Code
 
 from guest.errors import ToolError
+from guest.memory.memory import Memory
 from guest.memory.models import (
     AskedBy,
     Hit,
@@ -19,29 +21,45 @@ from guest.memory.models import (
     Note,
     Receipt,
     SaveOutcome,
+    SearchOutcome,
 )
 from guest.memory.notes.contradiction import contradictions
 from guest.memory.search.context_block import one_line, source_of
-from guest.tools.base import Run, Tool, ToolContext, ToolOutput
+from guest.tools.base import Arguments, Changes, Run, Safety, Tool, ToolContext, ToolOutput
 
-SCORE_DIGITS: Final = 4
+_READ_TIMEOUT_S: Final = 15.0
+_WRITE_TIMEOUT_S: Final = 10.0
 _MARKS_MAX_BYTES: Final = 3_000
 """Of more than that the end might be cut, and with it marks."""
 
 
-class OfOneUser(Protocol):
-    """The memory of one user."""
+def reads(
+    name: str, description: str, arguments: type[Arguments], run: Run, *, output_bytes: int = 0
+) -> Tool:
+    """A tool that looks into memory."""
+    return Tool(
+        *(name, description, arguments, Safety.READ_ONLY, _READ_TIMEOUT_S, run),
+        log_level=logging.DEBUG,
+        output_bytes=output_bytes,
+    )
 
-    @property
-    def user_id(self) -> str: ...
+
+def writes(
+    name: str, description: str, arguments: type[Arguments], run: Run, changes: Changes
+) -> Tool:
+    """A tool that changes memory."""
+    return Tool(
+        *(name, description, arguments, Safety.SIDE_EFFECTING, _WRITE_TIMEOUT_S, run),
+        changes=changes,
+    )
 
 
-def for_user(memory: OfOneUser, tools: Iterable[Tool]) -> list[Tool]:
+def for_user(memory: Memory, tools: Iterable[Tool]) -> list[Tool]:
     """Restrict `tools` to the user of `memory`: they refuse every other caller."""
     return [replace(tool, run=partial(_run_for, memory, tool.run)) for tool in tools]
 
 
-async def _run_for(memory: OfOneUser, run: Run, context: ToolContext, arguments: Any) -> ToolOutput:
+async def _run_for(memory: Memory, run: Run, context: ToolContext, arguments: Any) -> ToolOutput:
     if context.user_id != memory.user_id:
         raise ToolError("user context of another user", Code.PERMISSION_DENIED)
     return await run(context, arguments)
@@ -72,6 +90,18 @@ def source(note: Note) -> str:
 def material_in(*notes: Note) -> tuple[str, ...]:
     """Like `material_of`, for stored notes."""
     return tuple(dict.fromkeys(source(note) for note in notes if note.origin.material))
+
+
+def results(found: SearchOutcome, data: list[dict[str, Any]]) -> ToolOutput:
+    """The answer to a search whose results are shown as `data`."""
+    count = len(found.hits)
+    return ToolOutput(
+        data,
+        notes=(*found.warnings, *marks(found.hits), *passages(found.hits)),
+        summary=f"{count} result{'' if count == 1 else 's'}",
+        count=count,
+        material=material_of(found.hits),
+    )
 
 
 def passages(hits: Iterable[Hit]) -> tuple[str, ...]:

@@ -1,57 +1,33 @@
 """Working memory: notes by time horizon, for the task, for the next session, for always."""
 
-import logging
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal, Protocol
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, Field
 from wire.limits import NOTE_MAX_CHARS, QUERY_MAX_CHARS
 
 from guest.errors import ToolError
-from guest.memory.models import HANDOFF, SCRATCHPAD, Note, Only, Origin, Receipt, SearchOutcome
+from guest.memory.memory import Memory
+from guest.memory.models import HANDOFF, SCRATCHPAD, Note, Only, Receipt
 from guest.memory.notes.keyed import Mode
-from guest.tools.base import Arguments, MemoryChange, Safety, Tool, ToolContext, ToolOutput
+from guest.tools.base import Arguments, MemoryChange, Tool, ToolContext, ToolOutput
 from guest.tools.memory.answers import (
-    SCORE_DIGITS,
     for_user,
-    marks,
     marks_of,
     material_in,
-    material_of,
-    passages,
+    reads,
     receipt,
     refusing_what_is_full,
+    results,
+    writes,
     written,
 )
 from guest.tools.memory.arguments import Content, NotBlank
-from guest.tools.memory.notes import SEARCH_TIMEOUT_S, WRITE_TIMEOUT_S
 from guest.tools.memory.provenance import origin_of
 
 _LIMIT_MAX: Final = 50
 _KEY_PATTERN: Final = r"^[a-z0-9][a-z0-9._-]{0,63}$"
 _TOOL_OF: Final = {HANDOFF: "write_session_handoff", SCRATCHPAD: "scratch_note"}
-
-
-class Keyed(Protocol):
-    """The part of `guest.memory.notes.keyed.KeyedNotes` that these tools need."""
-
-    async def write(self, key: str, text: str, mode: Mode, origin: Origin) -> Note: ...
-
-    async def read(self, key: str) -> Note | None: ...
-
-    async def clear(self, key: str, origin: Origin) -> bool: ...
-
-
-class WorkingStore(Protocol):
-    """The part of `guest.memory.memory.Memory` that these tools need."""
-
-    @property
-    def user_id(self) -> str: ...
-
-    @property
-    def keyed(self) -> Keyed: ...
-
-    async def search(self, query: str, *, top_k: int, only: Only) -> SearchOutcome: ...
 
 
 class SearchMemoryArguments(Arguments):
@@ -97,72 +73,55 @@ class ScratchArguments(Arguments):
     )
 
 
-def working_memory_tools(memory: WorkingStore) -> list[Tool]:
+def working_memory_tools(memory: Memory) -> list[Tool]:
     """The working memory family over one store."""
     tools = _WorkingTools(memory)
     family = [
-        Tool(
-            name="search_memory",
-            description=(
-                "Search all notes, those with a key and those without, in plain words. Call it to "
-                "find what was written with write_memory or saved in another way. Returns notes "
-                "with note_id, key (empty where there is none), text and score, best first. A low "
-                "score may mean that nothing fits: do not present it as a fact."
-            ),
-            arguments=SearchMemoryArguments,
-            safety=Safety.READ_ONLY,
-            timeout=SEARCH_TIMEOUT_S,
-            run=tools.search,
-            log_level=logging.DEBUG,
+        reads(
+            "search_memory",
+            "Search all notes, those with a key and those without, in plain words. Call it to "
+            "find what was written with write_memory or saved in another way. Returns notes "
+            "with note_id, key (empty where there is none), text and score, best first. A low "
+            "score may mean that nothing fits: do not present it as a fact.",
+            SearchMemoryArguments,
+            tools.search,
         ),
-        Tool(
-            name="write_memory",
-            description=(
-                "Keep a note under a fixed key for good, such as a plan, a list or a summary that "
-                "grows over sessions. mode replace puts the content in place of the note, append "
-                "adds it at the end. Say that it is stored only after `Stored: [id: …]`; else say "
-                "that it could not be. For single facts about the user use memory_save if you "
-                "have it."
-            ),
-            arguments=WriteMemoryArguments,
-            safety=Safety.SIDE_EFFECTING,
-            timeout=WRITE_TIMEOUT_S,
-            run=tools.write,
-            changes=lambda _: MemoryChange("saved"),
+        writes(
+            "write_memory",
+            "Keep a note under a fixed key for good, such as a plan, a list or a summary that "
+            "grows over sessions. mode replace puts the content in place of the note, append "
+            "adds it at the end. Say that it is stored only after `Stored: [id: …]`; else say "
+            "that it could not be. For single facts about the user use memory_save if you "
+            "have it.",
+            WriteMemoryArguments,
+            tools.write,
+            lambda _: MemoryChange("saved"),
         ),
-        Tool(
-            name="write_session_handoff",
-            description=(
-                "Leave word for the next session: it is the first thing you see there. Call it "
-                "when work ends that will go on later. It overwrites the handoff before, so say "
-                "all that still matters. It is no place for facts to keep for good."
-            ),
-            arguments=HandoffArguments,
-            safety=Safety.SIDE_EFFECTING,
-            timeout=WRITE_TIMEOUT_S,
-            run=tools.hand_off,
-            changes=lambda _: MemoryChange("saved"),
+        writes(
+            "write_session_handoff",
+            "Leave word for the next session: it is the first thing you see there. Call it "
+            "when work ends that will go on later. It overwrites the handoff before, so say "
+            "all that still matters. It is no place for facts to keep for good.",
+            HandoffArguments,
+            tools.hand_off,
+            lambda _: MemoryChange("saved"),
         ),
-        Tool(
-            name="scratch_note",
-            description=(
-                "Your scratchpad for the task at hand: steps, interim results, open points. You "
-                "see it in your instructions until it is cleared. mode replace or append writes "
-                "content, read gives it back, clear empties it; clear it when the task is done. "
-                "It is no place for what is to be kept for good: use memory_save if you have it."
-            ),
-            arguments=ScratchArguments,
-            safety=Safety.SIDE_EFFECTING,
-            timeout=WRITE_TIMEOUT_S,
-            run=tools.scratch,
-            changes=_change_of_scratchpad,
+        writes(
+            "scratch_note",
+            "Your scratchpad for the task at hand: steps, interim results, open points. You "
+            "see it in your instructions until it is cleared. mode replace or append writes "
+            "content, read gives it back, clear empties it; clear it when the task is done. "
+            "It is no place for what is to be kept for good: use memory_save if you have it.",
+            ScratchArguments,
+            tools.scratch,
+            _change_of_scratchpad,
         ),
     ]
     return for_user(memory, family)
 
 
 class _WorkingTools:
-    def __init__(self, memory: WorkingStore) -> None:
+    def __init__(self, memory: Memory) -> None:
         self._memory = memory
 
     async def search(self, context: ToolContext, arguments: SearchMemoryArguments) -> ToolOutput:
@@ -171,24 +130,18 @@ class _WorkingTools:
             top_k=arguments.limit,
             only=Only(session_id=context.session_id),
         )
-        count = len(found.hits)
-        return ToolOutput(
-            data=[
-                {
-                    "note_id": hit.note_id,
-                    "key": hit.key,
-                    "text": hit.text,
-                    "score": round(hit.score, SCORE_DIGITS),
-                    "tags": list(hit.tags),
-                    "updated_at": hit.updated_at,
-                }
-                for hit in found.hits
-            ],
-            notes=(*found.warnings, *marks(found.hits), *passages(found.hits)),
-            summary=f"{count} result{'' if count == 1 else 's'}",
-            count=count,
-            material=material_of(found.hits),
-        )
+        shown = [
+            {
+                "note_id": hit.note_id,
+                "key": hit.key,
+                "text": hit.text,
+                "score": hit.score,
+                "tags": list(hit.tags),
+                "updated_at": hit.updated_at,
+            }
+            for hit in found.hits
+        ]
+        return results(found, shown)
 
     async def write(self, context: ToolContext, arguments: WriteMemoryArguments) -> ToolOutput:
         if (tool := _TOOL_OF.get(arguments.key)) is not None:
