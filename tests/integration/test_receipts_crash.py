@@ -11,7 +11,7 @@ from itertools import count
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-from tests.unit.memory_support import ORIGIN, opened
+from tests.support.memory.store import ORIGIN, opened
 
 ROUNDS = 24
 LONGEST_CHANGE_S = 0.003
