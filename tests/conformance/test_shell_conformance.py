@@ -8,6 +8,7 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
+import pytest_asyncio
 from wire.errors import Code, WireError
 from wire.limits import COMMAND_MAX_CHARS
 from wire.v1 import shell_pb2
@@ -18,17 +19,28 @@ GONE_WITHIN_S = 60
 """A guard against hanging, not a measure."""
 
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+
 @pytest.fixture(
-    params=[pytest.param(name, marks=made.marks) for name, made in sorted(BACKENDS.items())]
+    scope="module",
+    params=[pytest.param(name, marks=made.marks) for name, made in sorted(BACKENDS.items())],
 )
 def backend(request: pytest.FixtureRequest) -> Backend:
     return BACKENDS[request.param].enter
 
 
-@pytest.fixture
-async def guest(backend: Backend) -> AsyncIterator[Guest]:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def running(backend: Backend) -> AsyncIterator[Guest]:
+    """One guest for all tests that need no limits of their own."""
     async with backend() as guest:
         yield guest
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def guest(running: Guest) -> AsyncIterator[Guest]:
+    yield running
+    await running.clear()
 
 
 def code_of(raised: pytest.ExceptionInfo[WireError]) -> Code:
@@ -234,7 +246,7 @@ time.sleep(1000)'
 
     async def test_what_heeds_sigterm_may_tidy_up(self, guest: Guest) -> None:
         script = "trap 'echo tidy; exit 9' TERM; sleep 1000 & wait"
-        ran = await guest.run("a", script, timeout_ms=200)
+        ran = await guest.run("a", script, timeout_ms=500)
         assert ran.stdout == b"tidy\n"
         assert (ran.exit.timed_out, ran.exit.exit_code) == (True, 9)
 

@@ -23,6 +23,7 @@ import grpc
 import psutil
 import pytest
 from wire import transport
+from wire.errors import WireError
 from wire.status import from_rpc_error
 from wire.v1 import shell_pb2, shell_pb2_grpc
 
@@ -80,13 +81,28 @@ class Guest:
         self.api = api
         self.shared = self.seen_shared = root / "shared"
         self.tmp = self.seen_tmp = root / "tmp"
+        self._started: set[str] = set()
 
     def alive(self, pid: int | str) -> bool:
         return alive(pid)
 
+    async def clear(self) -> None:
+        """End and forget all commands and remove their files: the guest is as new."""
+        for exec_id in self._started:
+            with contextlib.suppress(WireError):
+                await self.cancel(exec_id)
+            await self.release(exec_id)
+        self._started.clear()
+        for entry in (*self.shared.iterdir(), *self.tmp.iterdir()):
+            if entry.is_dir() and not entry.is_symlink():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink()
+
     async def start(self, exec_id: str, command: str, **fields: Any) -> shell_pb2.StartExecReply:
         request = shell_pb2.StartExecRequest(exec_id=exec_id, command=command, **fields)
         reply: shell_pb2.StartExecReply = await self.api.call("Start", request)
+        self._started.add(exec_id)
         return reply
 
     async def collect(
@@ -203,20 +219,20 @@ class OverGrpc:
 @asynccontextmanager
 async def in_process(**limits: Any) -> AsyncIterator[Guest]:
     root = new_root()
-    os.environ[CANARY] = "leaked"
     try:
         settings = Settings(
             **{"shared": root / "shared", "tmp": root / "tmp", "grace": 0.2, **limits}
         )
         shell = Shell(settings, on_lost=lambda: None)
-        shell.open()
-        try:
-            yield Guest(InProcess(shell), root)
-        finally:
-            await shell.close()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv(CANARY, "leaked")
+            shell.open()
+            try:
+                yield Guest(InProcess(shell), root)
+            finally:
+                await shell.close()
         assert left_behind(root) == []
     finally:
-        del os.environ[CANARY]
         shutil.rmtree(root)
 
 
