@@ -154,8 +154,9 @@ class HashingBackend:
     model_id = MODEL_ID
     dimensions = DIMENSIONS
 
-    def __init__(self) -> None:
-        self._memo: dict[str, _Feature] = {}
+    def __init__(self, memo_words: int = _MEMO_WORDS) -> None:
+        self._memo_words = memo_words
+        self.memo: dict[str, _Feature] = {}
 
     def encode(self, texts: Sequence[str]) -> Vectors:
         rows = np.zeros((len(texts), DIMENSIONS))
@@ -170,13 +171,13 @@ class HashingBackend:
         return unit_rows(rows)
 
     def _feature(self, word: str) -> _Feature:
-        found = self._memo.get(word)
+        found = self.memo.get(word)
         if found is None:
             found = _hash_word(word)
             if len(word) <= _MEMO_WORD_CHARS:
-                if len(self._memo) >= _MEMO_WORDS:
-                    self._memo.clear()
-                self._memo[word] = found
+                if len(self.memo) >= self._memo_words:
+                    self.memo.clear()
+                self.memo[word] = found
         return found
 
 
@@ -236,7 +237,7 @@ _READ_BYTES: Final = 1 << 20
 
 
 @dataclass(frozen=True)
-class _Source:
+class Source:
     """Where the weights are: a directory, or an id that the hub knows."""
 
     model_id: str
@@ -267,7 +268,7 @@ def load_sentence_transformer(model: str) -> SentenceBackend:
     Runs in the thread that will compute, because thread counts are per thread.
     Raises `EmbedderError` (FAILED_PRECONDITION) with the fix.
     """
-    source = _resolve(model)
+    source = resolve(model)
     _prepare_environment(source.local)
     try:
         torch: Any = importlib.import_module("torch")
@@ -298,7 +299,7 @@ def load_sentence_transformer(model: str) -> SentenceBackend:
     return backend
 
 
-def _open(transformer: Any, source: _Source) -> Any:
+def _open(transformer: Any, source: Source) -> Any:
     """Load the model from disk if it is there, so that only the first use needs the hub."""
     if not source.local:
         with contextlib.suppress(Exception):
@@ -313,7 +314,7 @@ def release_memory() -> None:
         trim(0)
 
 
-def _resolve(model: str) -> _Source:
+def resolve(model: str) -> Source:
     """Values that begin with `/`, `./`, `../` or `~` are directories, all others ids."""
     if model.startswith(("/", "./", "../", "~")):
         path = Path(model).expanduser().resolve()
@@ -324,12 +325,12 @@ def _resolve(model: str) -> _Source:
                 details=f"there is no directory {path}",
                 resolution=f"set embedder.model to a model's directory or id, {_OTHER_BACKEND}",
             )
-        return _Source(f"local/{path.name}-{_digest(path)}", str(path), local=True)
+        return Source(f"local/{path.name}-{_digest(path)}", str(path), local=True)
     model_id = model if "/" in model else f"sentence-transformers/{model}"
     if model_id == DEFAULT_MODEL and importlib.util.find_spec(MODEL_PACKAGE):
         package = importlib.import_module(MODEL_PACKAGE)
-        return _Source(model_id, str(package.get_model_path()), local=True)
-    return _Source(model_id, model_id, local=False)
+        return Source(model_id, str(package.get_model_path()), local=True)
+    return Source(model_id, model_id, local=False)
 
 
 def _digest(directory: Path) -> str:
@@ -361,7 +362,7 @@ def _prepare_environment(local: bool) -> None:
         os.environ["HF_HUB_OFFLINE"] = "1"
 
 
-def _cannot_load(model: str, source: _Source, error: Exception) -> EmbedderError:
+def _cannot_load(model: str, source: Source, error: Exception) -> EmbedderError:
     lines = str(error).strip().splitlines() or [""]
     details = f"{type(error).__name__}: {lines[0][:300]}"
     if source.local:

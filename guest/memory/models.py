@@ -326,6 +326,8 @@ class RemoteConfig:
     auth_token: str = field(default="", repr=False)
     ca_pem: str = ""
     timeout_s: float = MemorySettings().remote_timeout_s
+    first_wait_s: float = 0.1
+    """How long to wait at most before a request is repeated for the first time."""
 
 
 @dataclass(frozen=True)

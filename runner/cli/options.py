@@ -23,7 +23,7 @@ UNCONFINED: Final = (
     "and can reach every file and network that you can"
 )
 
-_VALUED: Final = ("--config", "--user", "--tier", "--workspace-root", "--log-level")
+VALUED: Final = ("--config", "--user", "--tier", "--workspace-root", "--log-level")
 _FLAGS: Final = ("--insecure",)
 _WHOSE: Final = ("--config", "--user", "--workspace-root")
 _COMMAND: Final = re.compile(
@@ -43,9 +43,9 @@ def options_first(words: Sequence[str]) -> list[str]:
         name, equals, _ = word.partition("=")
         if word == "--":
             rest += [word, *left]
-        elif word in _FLAGS or (name in _VALUED and equals):
+        elif word in _FLAGS or (name in VALUED and equals):
             front.append(word)
-        elif word in _VALUED and (value := next(left, None)) is not None:
+        elif word in VALUED and (value := next(left, None)) is not None:
             front += [word, value]
         else:
             rest.append(word)
@@ -62,7 +62,7 @@ def for_the_same(text: str, words: Sequence[str]) -> str:
     left = iter(words)
     for word in left:
         name, equals, _ = word.partition("=")
-        if name not in _VALUED and name not in _FLAGS:
+        if name not in VALUED and name not in _FLAGS:
             break
         value = [] if equals or name in _FLAGS else [next(left, "")]
         if name in _WHOSE:

@@ -61,7 +61,7 @@ def _checks(
         lambda: [places.runtime_directory(config, user_id)],
         lambda: [places.file_system(config.workspace_root)],
         lambda: [places.room("disk", config.workspace_root)],
-        lambda: [places.room("runtime disk", base)] if _elsewhere(config, base) else [],
+        lambda: [places.room("runtime disk", base)] if is_elsewhere(config, base) else [],
         lambda: [database.database(config, user_id)],
         lambda: memory.memory(config, user_id, environ),
         lambda: [settings.model(config.embedder, config.tier, environ)],
@@ -92,7 +92,7 @@ def _engine(config: Config, environ: Mapping[str, str], *, needed: bool) -> list
     return findings
 
 
-def _elsewhere(config: Config, base: Path) -> bool:
+def is_elsewhere(config: Config, base: Path) -> bool:
     """Whether the runtime directory is on another disk than the workspaces."""
     here, there = places.existing(config.workspace_root), places.existing(base)
     return here.stat().st_dev != there.stat().st_dev

@@ -168,20 +168,22 @@ async def _until_ended(pid: int) -> None:
             await asyncio.sleep(_PAUSE_S)
 
 
-async def connect_control(config: Config, user_id: str) -> ControlClient | None:
+async def connect_control(
+    config: Config, user_id: str, *, appear_s: float = _APPEAR_S
+) -> ControlClient | None:
     """Connect to the host that now serves `user_id`; None if there is none.
 
-    Raises `HostError` (UNAVAILABLE) if one runs but does not answer.
+    Raises `HostError` (UNAVAILABLE) if one runs but does not answer within `appear_s`.
     """
     runtime = Runtime.locate(config, user_id)
     if not runtime.directory.exists():
         return None
     runtime.check()
-    deadline = asyncio.get_running_loop().time() + _APPEAR_S
+    deadline = asyncio.get_running_loop().time() + appear_s
     why = "it does not answer its control socket"
     while (holder := lock_holder(runtime.lock)) is not None:
         try:
-            return await _dial(runtime)
+            return await _dial(runtime, appear_s)
         except FileNotFoundError:
             why = "it holds its lock but has no control socket"
         except WireError as error:
@@ -192,11 +194,11 @@ async def connect_control(config: Config, user_id: str) -> ControlClient | None:
     return None
 
 
-async def _dial(runtime: Runtime) -> ControlClient:
+async def _dial(runtime: Runtime, timeout: float) -> ControlClient:
     token = runtime.token.read_text(encoding="ascii")
     client = ControlClient(runtime, open_channel(unix_endpoint(runtime.socket), token))
     try:
-        await client.status(timeout=_APPEAR_S)
+        await client.status(timeout=timeout)
     except BaseException:
         await client.close()
         raise

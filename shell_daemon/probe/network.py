@@ -60,7 +60,7 @@ def network(world: World) -> str:
         for target, outcome in outcomes.items()
         if outcome in ("connected", "refused") and not _is_loopback(target.address)
     ]
-    found += [f"name server {name} can be asked" for name in _NAME_SERVERS if _can_send(name)]
+    found += [f"name server {name} can be asked" for name in _NAME_SERVERS if can_send(name)]
     BoundaryHit.raise_if(list(dict.fromkeys(found)))
     return f"none; {len(outcomes)} addresses out of reach"
 
@@ -144,7 +144,7 @@ def _outcome(number: int) -> str:
     return "refused" if number in (errno.ECONNREFUSED, errno.ECONNRESET) else "unreachable"
 
 
-def _can_send(address: str) -> bool:
+def can_send(address: str) -> bool:
     """Whether the kernel has a route for a datagram; none is sent."""
     target = Target(address, _DNS_PORT)
     try:
@@ -191,17 +191,17 @@ def unix_sockets(world: World) -> str:
     for path in sorted(paths - {world.spec.socket}):
         if world.at(path).lstat().st_uid != world.spec.uid:
             found.append(f"{path} is there, a socket of another user")
-        elif _is_served_outside(str(world.at(path))):
+        elif is_served_outside(str(world.at(path))):
             found.append(f"{path} is served from outside the guest")
     names = _abstract(world)
     for name in [*names[:_ABSTRACT_MAX], world.spec.listener_name]:
-        if name and _is_served_outside(f"\0{name}"):
+        if name and is_served_outside(f"\0{name}"):
             found.append(f"the abstract socket {name} is served from outside the guest")
     BoundaryHit.raise_if(found)
     return f"{len(paths)} in directories and {len(names)} abstract ones, all of this guest"
 
 
-def _is_served_outside(address: str) -> bool:
+def is_served_outside(address: str) -> bool:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
         client.settimeout(_CONNECT_S)
         try:

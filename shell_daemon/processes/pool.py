@@ -24,7 +24,7 @@ _ZYGOTE: Final = (
     "import sys; sys.path.insert(0, sys.argv[1]); "
     "from shell_daemon.processes import zygote; zygote.main()"
 )
-_IDLE_MAX: Final = 4
+IDLE_MAX: Final = 4
 
 
 class Processes:
@@ -53,7 +53,7 @@ class Processes:
             WireError: FAILED_PRECONDITION if /proc is missing or belongs to another process
                 namespace: process trees are found through it.
         """
-        _check_proc()
+        check_proc()
         ours, theirs = socket.socketpair()
         with theirs:
             self._zygote = subprocess.Popen(  # noqa: S603 - our own program
@@ -126,7 +126,7 @@ class Processes:
         return supervisor
 
     def _take_back(self, supervisor: Supervisor) -> None:
-        if len(self._idle) < _IDLE_MAX:
+        if len(self._idle) < IDLE_MAX:
             self._idle.append(supervisor)
         else:
             self._supervisors.discard(supervisor)
@@ -166,7 +166,7 @@ class Processes:
         self._idle.clear()
 
 
-def _check_proc() -> None:
+def check_proc() -> None:
     try:
         own = Path("/proc/self/stat").read_text().split(" ", 1)[0]
     except OSError:

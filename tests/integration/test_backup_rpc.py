@@ -13,7 +13,6 @@ from wire.v1 import gateway_pb2
 
 from guest.errors import StorageError
 from guest.memory.memory import Memory
-from guest.memory.storage import copies
 from guest.memory.storage.backup import Backups
 from tests.support.gateway.gateways import open_gateways
 from tests.support.memory.store import ORIGIN, FakeEmbedder, opened
@@ -69,12 +68,11 @@ async def test_a_backup_is_a_moment_of_a_memory_that_never_rests(
     """
     read = os.pread
 
-    def slowly(*arguments: int) -> bytes:
-        time.sleep(0.001)
-        return read(*arguments)
+    def slowly(descriptor: int, size: int, offset: int) -> bytes:
+        time.sleep(size * 2.5e-7)
+        return read(descriptor, size, offset)
 
     monkeypatch.setattr(os, "pread", slowly)
-    monkeypatch.setattr(copies, "_BLOCK_BYTES", 4096)
     saved = 0
     resting = asyncio.Event()
 

@@ -24,11 +24,6 @@ HANGS = (Fault.SWALLOW, Fault.SWALLOW_REQUEST)
 USER = "alice"
 
 
-@pytest.fixture(autouse=True)
-def _asked_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    sqld.asked_again_soon(monkeypatch)
-
-
 @pytest.fixture(scope="module")
 def server() -> Iterator[sqld.Sqld]:
     with sqld.running() as running:
@@ -100,7 +95,7 @@ async def test_one_fault_per_request_does_not_stop_a_memory(
     """Saved, changed, deleted and said: each answered as done, and done once, also while
     the index and the copy ask the server for things of their own."""
     network.spare_repetitions()
-    config = RemoteConfig(network.url, timeout_s=patience(fault, 1.5))
+    config = RemoteConfig(network.url, timeout_s=patience(fault, 1.5), first_wait_s=sqld.SOON_S)
     count = 2 if fault in HANGS else 4
     path = tmp_path / "memory.db"
     async with opened(path, FakeEmbedder(), remote=config, embed_wait_s=2.0) as memory:
@@ -148,7 +143,7 @@ async def test_one_fault_per_request_does_not_stop_a_memory(
 async def test_saves_fail_while_it_lasts_and_go_on_afterwards(
     fault: Fault, network: BadNetwork, direct: RemoteDatabase, tmp_path: Path
 ) -> None:
-    config = RemoteConfig(network.url)
+    config = RemoteConfig(network.url, first_wait_s=sqld.SOON_S)
     async with opened(tmp_path / "memory.db", remote=config) as memory:
         network.strike(fault)
         with pytest.raises(StorageError) as raised:

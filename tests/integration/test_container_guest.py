@@ -15,12 +15,13 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import docker as docker_sdk
 import psutil
 import pytest
 
 from runner.errors import TierError
 from runner.tiers.base import Handle, LaunchSpec, Limits, Network
-from runner.tiers.container import containers as container_removal
+from runner.tiers.container.containers import sweep_ended
 from runner.tiers.container.driver import ContainerDriver
 from runner.tiers.container.names import Place
 from runner.tiers.container.streams import LOG_BYTES_MAX
@@ -291,8 +292,7 @@ async def test_guests_whose_workspace_is_gone_are_swept_up_by_any_start(
         await house.driver.clear("alice", house.workspace.path)
         known = docker("ps", "--all", "--quiet", "--no-trunc")
         assert left in known, "it may have ended just now, and its runner be about to remove it"
-        monkeypatch.setattr(container_removal, "_SETTLED", timedelta(0))
-        await house.driver.clear("alice", house.workspace.path)
+        sweep_ended(docker_sdk.APIClient(), timedelta(0))
         known = docker("ps", "--all", "--quiet", "--no-trunc")
         assert left not in known
         assert running in known

@@ -64,7 +64,7 @@ def test_without_the_shells_image(root: Path) -> None:
 
 def test_with_a_mount_that_should_not_be_there(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A driver that errs: the boundary self-test sees it from inside the shell guest."""
-    proper = options._mounted
+    proper = options.mounted
 
     def leaky(mounts: Any, selinux: bool) -> dict[str, Any]:
         made = proper(mounts, selinux)
@@ -75,7 +75,7 @@ def test_with_a_mount_that_should_not_be_there(root: Path, monkeypatch: pytest.M
             )
         return made
 
-    monkeypatch.setattr(options, "_mounted", leaky)
+    monkeypatch.setattr(options, "mounted", leaky)
     error = refusal(root)
     assert "/mnt" in error.brief + error.details
     monkeypatch.undo()

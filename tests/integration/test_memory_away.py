@@ -16,7 +16,7 @@ from guest.memory.memory import Memory
 from guest.memory.models import RemoteConfig, SessionNotFound
 from tests.support.memory.store import ORIGIN, FakeEmbedder
 from tests.support.servers.bad_network import BadNetwork, Fault, between
-from tests.support.servers.sqld import Keys, Sqld, asked_again_soon, connected, running
+from tests.support.servers.sqld import SOON_S, Keys, Sqld, connected, running
 from tests.support.settings import PATIENT, memory_config
 
 pytestmark = pytest.mark.sqld
@@ -31,17 +31,12 @@ def server() -> Iterator[Sqld]:
         yield started
 
 
-@pytest.fixture(autouse=True)
-def _asked_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked_again_soon(monkeypatch)
-
-
 @asynccontextmanager
 async def guest(
     url: str, place: Path, token: str = "", timeout_s: float = 30.0, **settings: Any
 ) -> AsyncIterator[Memory]:
     place.mkdir(exist_ok=True)
-    remote = RemoteConfig(url, token, timeout_s=timeout_s)
+    remote = RemoteConfig(url, token, timeout_s=timeout_s, first_wait_s=SOON_S)
     config = memory_config(place / "memory.db", remote=remote, **settings)
     memory = await Memory.open(config, FakeEmbedder(), ALICE)
     try:

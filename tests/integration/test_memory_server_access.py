@@ -23,9 +23,8 @@ CREATE = "CREATE TABLE IF NOT EXISTS secrets (text TEXT)"
 
 
 @pytest.fixture(autouse=True)
-def _names_and_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
+def _names(monkeypatch: pytest.MonkeyPatch) -> None:
     sqld.localhost_names(monkeypatch)
-    sqld.asked_again_soon(monkeypatch)
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +141,9 @@ async def test_a_killed_server_keeps_what_it_answered() -> None:
 
 
 @pytest.mark.sqld
-async def test_old_keys_are_pruned_and_young_ones_are_not(alice: RemoteDatabase) -> None:
+async def test_old_keys_are_pruned_and_young_ones_are_not(
+    alice: RemoteDatabase, server: sqld.Sqld, keys: sqld.Keys
+) -> None:
     await alice.execute("DELETE FROM batches")
     await alice.batch(
         [
@@ -152,8 +153,8 @@ async def test_old_keys_are_pruned_and_young_ones_are_not(alice: RemoteDatabase)
             Statement("INSERT INTO batches VALUES ('young and void', 86300 - unixepoch())"),
         ]
     )
-    alice._prune_at = 0.0
-    await alice.execute("INSERT INTO secrets VALUES ('a change')")
+    async with sqld.connected(server.url("alice"), keys.token("alice")) as opened_again:
+        await opened_again.execute("INSERT INTO secrets VALUES ('a change')")
     left = await alice.execute("SELECT key FROM batches WHERE length(key) < 20 ORDER BY key")
     assert left.rows == (("young",), ("young and void",))
 

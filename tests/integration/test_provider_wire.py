@@ -5,6 +5,7 @@ provider receives are frozen in `provider_tools.json`; rewrite it deliberately
 with `OXYDRA_UPDATE_SNAPSHOTS=1`.
 """
 
+import asyncio
 import json
 import os
 from collections.abc import AsyncIterator
@@ -12,6 +13,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, cast
 
+import anyio
 import grpc
 import pytest
 from wire.errors import Code
@@ -25,6 +27,11 @@ from tests.support.servers.openai_server import OpenAIServer, Reply, openai_serv
 
 SNAPSHOT = Path(__file__).with_name("provider_tools.json")
 KEY = "sk-test-0123456789abcdef"
+
+
+def retried_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The provider's library waits with anyio before it repeats a request."""
+    monkeypatch.setattr(anyio, "sleep", lambda _seconds: asyncio.sleep(0))
 
 
 @asynccontextmanager
@@ -189,7 +196,7 @@ async def test_a_failing_provider_fails_the_turn_in_clear_words(
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
+    retried_at_once(monkeypatch)
     async with talk(reply) as (alice, _):
         events = await alice.say("s", "hi")
         failed = events[-1].failed
@@ -217,7 +224,7 @@ async def test_a_slow_provider_meets_the_time_budget(reply: Reply) -> None:
 
 
 async def test_a_provider_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("openai._base_client.INITIAL_RETRY_DELAY", 0.01)
+    retried_at_once(monkeypatch)
     async with open_gateways(
         provider="openai", model="m", base_url="http://127.0.0.1:9/v1"
     ) as gateways:

@@ -10,18 +10,13 @@ from guest.errors import StorageError
 from guest.memory.memory import Memory
 from guest.memory.models import Details, Origin, RemoteConfig
 from tests.support.memory.store import ORIGIN, FakeEmbedder, until
-from tests.support.servers.sqld import Sqld, asked_again_soon, running
+from tests.support.servers.sqld import SOON_S, Sqld, running
 from tests.support.settings import memory_config
 
 pytestmark = pytest.mark.sqld
 
 ALICE = "alice"
 PAGE = Origin("agent", session_id="s1", link="/shared/page.md", material=True)
-
-
-@pytest.fixture(autouse=True)
-def _asked_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked_again_soon(monkeypatch)
 
 
 @pytest.fixture
@@ -32,7 +27,9 @@ def server() -> Iterator[Sqld]:
 
 @pytest.fixture
 async def memory(server: Sqld, tmp_path: Path) -> AsyncIterator[Memory]:
-    config = memory_config(tmp_path / "memory.db", remote=RemoteConfig(server.url()))
+    config = memory_config(
+        tmp_path / "memory.db", remote=RemoteConfig(server.url(), first_wait_s=SOON_S)
+    )
     memory = await Memory.open(config, FakeEmbedder(), ALICE)
     try:
         yield memory
@@ -86,7 +83,9 @@ async def test_notes_are_recalled_from_the_copy(memory: Memory, server: Sqld) ->
 
 async def test_without_a_copy_nothing_is_recalled(server: Sqld, tmp_path: Path) -> None:
     server.kill()
-    config = memory_config(tmp_path / "memory.db", remote=RemoteConfig(server.url()))
+    config = memory_config(
+        tmp_path / "memory.db", remote=RemoteConfig(server.url(), first_wait_s=SOON_S)
+    )
     memory = await Memory.open(config, FakeEmbedder(), ALICE)
     try:
         for query in ("", "tea"):

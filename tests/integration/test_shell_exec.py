@@ -12,7 +12,7 @@ from wire.settings import ShellSettings
 from wire.v1 import gateway_pb2 as pb
 
 from guest.tools.command_policy.policy import CommandPolicy
-from guest.tools.shell.client import ShellClient
+from guest.tools.shell.client import Patience, ShellClient
 from runner.cli.chat.conversation import Conversation
 from runner.cli.chat.screen import Style
 from runner.client.gateway import GatewayClient
@@ -29,8 +29,10 @@ async def daemon() -> AsyncIterator[Daemon]:
 
 
 @asynccontextmanager
-async def house_with_shell(daemon: Daemon, **options: Any) -> AsyncIterator[Gateways]:
-    client = ShellClient(daemon.endpoint, TOKEN)
+async def gateways_with_shell(
+    daemon: Daemon, patience: Patience | None = None, **options: Any
+) -> AsyncIterator[Gateways]:
+    client = ShellClient(daemon.endpoint, TOKEN, patience)
     async with open_gateways(shell=client, **options) as gateways:
         yield gateways
     await client.close()
@@ -79,7 +81,7 @@ async def chat(gateways: Gateways, screen: Watcher, text: str) -> bool:
 
 
 async def test_the_offline_model_runs_a_command(daemon: Daemon) -> None:
-    async with house_with_shell(daemon) as gateways:
+    async with gateways_with_shell(daemon) as gateways:
         alice = await gateways.serve("alice")
         session = await alice.session()
         assert (await alice.stub.Hello(pb.HelloRequest())).shell == "ready"
@@ -95,7 +97,7 @@ async def test_the_offline_model_runs_a_command(daemon: Daemon) -> None:
 @pytest.mark.parametrize("approved", [True, False])
 async def test_a_person_is_asked_and_sees_the_command(daemon: Daemon, approved: bool) -> None:
     screen = Watcher(answer=approved)
-    async with house_with_shell(daemon, approval="ask") as gateways:
+    async with gateways_with_shell(daemon, approval="ask") as gateways:
         assert await chat(gateways, screen, "run touch 'a\x1b[31m b'; echo \"done\"")
     (question,) = screen.questions
     assert question.startswith("allow shell_exec ")
@@ -110,7 +112,7 @@ async def test_a_person_is_asked_and_sees_the_command(daemon: Daemon, approved: 
 async def test_no_part_of_a_command_hides_from_who_approves_it(daemon: Daemon) -> None:
     """What is dressed up as a credential would be redacted anywhere else."""
     screen = Watcher(answer=False)
-    async with house_with_shell(daemon, approval="ask") as gateways:
+    async with gateways_with_shell(daemon, approval="ask") as gateways:
         await chat(gateways, screen, "run x='password: '; touch hidden; echo s3cret-t0ken")
     (question,) = screen.questions
     assert "touch hidden" in question
@@ -119,7 +121,7 @@ async def test_no_part_of_a_command_hides_from_who_approves_it(daemon: Daemon) -
 
 async def test_a_command_that_the_operator_denies_is_not_run(daemon: Daemon) -> None:
     policy = CommandPolicy(ShellSettings(deny=("touch *",)))
-    async with house_with_shell(daemon, commands=policy) as gateways:
+    async with gateways_with_shell(daemon, commands=policy) as gateways:
         alice = await gateways.serve("alice")
         said = await alice.answer(await alice.session(), "run echo x; to'u'ch y")
         assert "the operator does not permit commands like touch *" in said
@@ -127,7 +129,7 @@ async def test_a_command_that_the_operator_denies_is_not_run(daemon: Daemon) -> 
 
 
 async def test_a_cancelled_turn_ends_its_command(daemon: Daemon) -> None:
-    async with house_with_shell(daemon) as gateways:
+    async with gateways_with_shell(daemon) as gateways:
         alice = await gateways.serve("alice")
         session = await alice.session()
         asked = asyncio.create_task(
@@ -145,33 +147,32 @@ async def test_a_cancelled_turn_ends_its_command(daemon: Daemon) -> None:
 
 
 async def test_a_shell_that_is_killed_is_reported_and_used_again_when_it_is_back(
-    daemon: Daemon, monkeypatch: pytest.MonkeyPatch
+    daemon: Daemon,
 ) -> None:
-    async with house_with_shell(daemon) as gateways:
+    async with gateways_with_shell(daemon, Patience(reach_s=0.5, resume_s=0.5)) as gateways:
         alice = await gateways.serve("alice")
         session = await alice.session()
         asked = asyncio.create_task(alice.answer(session, "run touch begun; sleep 2003"))
         async with asyncio.timeout(GUARD_S):
             while not (daemon.root / "shared/begun").exists():
                 await asyncio.sleep(0.01)
-        monkeypatch.setattr("guest.tools.shell.client.RESUME_S", 0.5)
-        monkeypatch.setattr("guest.tools.shell.client.REACH_S", 0.5)
         daemon.process.send_signal(signal.SIGKILL)
         daemon.process.wait()
         assert "the shell guest went away while the command ran" in await asked
         assert "the command was not started" in await alice.answer(session, "run echo x")
         assert (await alice.stub.Hello(pb.HelloRequest())).shell.startswith("unavailable: ")
-        monkeypatch.setattr("guest.tools.shell.client.REACH_S", GUARD_S)
         second = Daemon(daemon.root)
         try:
+            async with asyncio.timeout(GUARD_S):
+                while (await alice.stub.Hello(pb.HelloRequest())).shell != "ready":
+                    await asyncio.sleep(0.05)
             assert await alice.answer(session, "run echo back") == "back"
-            assert (await alice.stub.Hello(pb.HelloRequest())).shell == "ready"
         finally:
             second.stop()
 
 
 async def test_users_and_turns_at_once_never_mix(daemon: Daemon) -> None:
-    async with house_with_shell(daemon) as gateways:
+    async with gateways_with_shell(daemon) as gateways:
         users = [await gateways.serve(name) for name in ("alice", "bob", "carol")]
         sessions = [(user, await user.session()) for user in users for _ in range(4)]
 

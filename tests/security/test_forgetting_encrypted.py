@@ -82,7 +82,7 @@ async def test_nothing_is_left_after_many_changes(path: Path, chance: random.Ran
         assert [secret for secret in left if secret[:PREFIX].encode() in content] == []
         assert len(left) > 20
         pages = [content[at : at + 4096] for at in range(4096, len(content), 4096)]
-        gaps = [page[slice(*local._gap(2, page))] for page in pages]
+        gaps = [page[slice(*local.page_gap(2, page))] for page in pages]
         assert sum(map(len, gaps)) > 10_000
         left_in_gaps = sum(len(gap) - gap.count(0) for gap in gaps)
         assert left_in_gaps < 8, "more than a pointer of the last row of `erasures`"

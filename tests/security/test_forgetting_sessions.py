@@ -2,12 +2,14 @@
 
 import asyncio
 import random
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from guest.memory.memory import Memory
 from guest.memory.models import Origin, SessionNotFound
+from guest.memory.storage.base import Result, Statement
 from guest.memory.storage.local import LocalDatabase
 from tests.security.test_forgetting import Writer, left_over, visible
 from tests.support.memory.store import FakeEmbedder, embedded, file_bytes, opened, rows
@@ -131,13 +133,22 @@ async def test_an_interrupted_erasure_is_finished_at_the_next_start(
     assert rows(path, "SELECT * FROM erasures") == []
 
 
-async def test_a_cancelled_caller_does_not_stop_the_forgetting(path: Path) -> None:
+async def test_a_cancelled_caller_does_not_stop_the_forgetting(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = asyncio.Event()
+    batch = LocalDatabase.batch
+
+    async def noticed(self: LocalDatabase, statements: Sequence[Statement]) -> list[Result]:
+        begun.set()
+        return await batch(self, statements)
+
     async with opened(path) as memory:
         await memory.conversations.create("gone")
         await say(memory, "gone", "code word quixotry")
+        monkeypatch.setattr(LocalDatabase, "batch", noticed)
         task = asyncio.create_task(memory.sessions.forget("gone"))
-        while memory.in_use._holders == {} and not memory.sessions._forgetting.locked():
-            await asyncio.sleep(0)
+        await begun.wait()
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task

@@ -35,15 +35,16 @@ GUARD_S = 60.0
 class Workspace:
     """Directories, tools over them, and what must never be seen or changed."""
 
-    def __init__(self, base: Path, kind: Callable[[], Beneath]) -> None:
+    def __init__(self, base: Path, beneath: Beneath) -> None:
         self.base = base
         self.shared = base / "shared"
         for name in ("shared", "tmp", "vault", ".oxydra", "elsewhere"):
             (base / name).mkdir()
         (base / ".oxydra" / "memory.db").write_text(SECRET)
         (base / "elsewhere" / "file").write_text(SECRET)
+        self.beneath = beneath
         self.roots = Roots(
-            {name: base / name for name in ("shared", "tmp", "vault")}, [base / ".oxydra"], kind()
+            {name: base / name for name in ("shared", "tmp", "vault")}, [base / ".oxydra"], beneath
         )
         self.pipeline = ToolPipeline(Registry(file_tools(self.roots)), scrubber=Scrubber())
 
@@ -64,7 +65,7 @@ class Workspace:
 @pytest.fixture(params=[KernelBeneath, WalkingBeneath])
 def workspace(request: pytest.FixtureRequest) -> Iterator[Workspace]:
     with tempfile.TemporaryDirectory(dir=SCRATCH) as directory:
-        made = Workspace(Path(directory), request.param)
+        made = Workspace(Path(directory), request.param())
         yield made
         made.roots.close()
 
@@ -237,26 +238,27 @@ async def test_a_hard_link_to_what_is_private_comes_and_stays(workspace: Workspa
     workspace.assert_nothing_outside_changed()
 
 
-async def test_a_hard_link_that_is_gone_right_after_it_was_opened(workspace: Workspace) -> None:
+async def test_a_hard_link_that_is_gone_right_after_it_was_opened(
+    workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The one moment that matters, without a race: opened, unlinked, looked at."""
     at = workspace.shared / "file"
     os.link(workspace.base / ".oxydra" / "memory.db", at)
-    honest = workspace.roots._beneath.open
+    honest = workspace.beneath.open
 
-    class UnlinksAfterOpening:
-        def open(self, root: int, path: str, flags: int) -> int:
-            descriptor = honest(root, path, flags)
-            at.unlink()
-            return descriptor
+    def open_and_unlink(root: int, path: str, flags: int) -> int:
+        descriptor = honest(root, path, flags)
+        at.unlink()
+        return descriptor
 
-    workspace.roots._beneath = UnlinksAfterOpening()
+    monkeypatch.setattr(workspace.beneath, "open", open_and_unlink)
     await workspace.call("file_read", "/shared/file")
 
 
 async def test_calls_of_two_users_in_flight_never_mix(workspace: Workspace) -> None:
     """Two workspaces, one process: hundreds of calls side by side."""
     with tempfile.TemporaryDirectory(dir=SCRATCH) as directory:
-        other = Workspace(Path(directory), KernelBeneath)
+        other = Workspace(Path(directory), KernelBeneath())
         (workspace.shared / "who").write_text("alice was here")
         (other.shared / "who").write_text("bob was here")
         try:

@@ -16,7 +16,7 @@ from wire.settings import UserSettings
 from wire.v1 import gateway_pb2
 
 from runner.cli.app import app
-from runner.cli.options import _VALUED
+from runner.cli.options import VALUED
 from runner.cli.shapes import HIT, as_json
 from runner.config.models import Config
 
@@ -121,7 +121,7 @@ def test_every_command_that_is_named_exists(page: Path) -> None:
             option = word.split("=")[0]
             if word.startswith("-"):
                 assert option in known, f"{name(page)}: runner {line}"
-                if word in _VALUED:
+                if word in VALUED:
                     next(words)
             elif isinstance(command, TyperGroup):
                 found = command.get_command(Context(command), word)

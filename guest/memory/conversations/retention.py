@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 _EVERY_S: Final = 3600.0
 _LEAP: Final = timedelta(days=7)
 _PATIENCE: Final = timedelta(days=1)
-_SLICE: Final = 500
+SLICE: Final = 500
 
 _KNOWN: Final = """
 SELECT (SELECT MAX(updated_at) FROM sessions WHERE user_id = ?1),
@@ -112,7 +112,7 @@ class Retention:
             due = await self._due(now)
             done = await self._sessions.forget_all(due)
             forgotten += done
-            if not done or len(due) < _SLICE:
+            if not done or len(due) < SLICE:
                 break
         if forgotten:
             log.info(
@@ -149,7 +149,7 @@ class Retention:
         return _Known(max(content, looked or ""), content, not_before or "")
 
     async def _due(self, now: datetime) -> list[str]:
-        arguments = (self._user.id, at(now - self._age), at(now + _PATIENCE), _SLICE)
+        arguments = (self._user.id, at(now - self._age), at(now + _PATIENCE), SLICE)
         result = await self._database.execute(_DUE, arguments)
         return [cast(str, row[0]) for row in result.rows]
 

@@ -26,7 +26,7 @@ INSERT INTO chunks_vec (chunk_id, namespace, model_id, vector)
 REMOVED_AT_ONCE: Final = 100
 """Removing a passage from the full-text index takes up to a millisecond."""
 
-_SLICE_ROWS: Final = 1000
+SLICE_ROWS: Final = 1000
 """Rows per statement while setting vectors aside; other threads run in between."""
 
 _SET_ASIDE: Final = """
@@ -172,8 +172,8 @@ class VectorStore:
             for namespace in sorted(namespaces):
                 await stack.enter_async_context(self.changing(namespace))
             vectors, passages = (await self._database.execute(_COUNT_BOTH, (names,))).rows[0]
-            slices = cast(int, vectors) // _SLICE_ROWS + 1
-            await apply(self._database, *[Statement(_SET_ASIDE, (names, _SLICE_ROWS))] * slices)
+            slices = cast(int, vectors) // SLICE_ROWS + 1
+            await apply(self._database, *[Statement(_SET_ASIDE, (names, SLICE_ROWS))] * slices)
             for namespace in namespaces:
                 self._of(namespace).resident = None
         return cast(int, passages)

@@ -9,6 +9,7 @@ import re
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Final, Literal, cast
 
 import numpy as np
@@ -79,24 +80,19 @@ class _Statements:
     among: str
 
 
-def _statements(index: str) -> _Statements:
+@cache
+def statements(index: Index, limit: int) -> _Statements:
     def search(expression: str, condition: str = "") -> str:
-        expression = expression.format(index=index, limit=MATCHES_MAX)
+        expression = expression.format(index=index, limit=limit)
         return _SEARCH.format(
             index=index,
-            limit=MATCHES_MAX,
+            limit=limit,
             expression=expression,
             condition=condition,
             unit=_SCORE_UNIT,
         )
 
     return _Statements(search(_ANY_OF_THEM), search(_RAREST), search(_ANY_OF_THEM, _AMONG))
-
-
-_STATEMENTS: Final[dict[Index, _Statements]] = {
-    "chunks_fts": _statements("chunks_fts"),
-    "conversation_fts": _statements("conversation_fts"),
-}
 
 
 @dataclass(frozen=True)
@@ -140,13 +136,13 @@ async def match(
     given."""
     if not terms:
         return NO_MATCHES
-    statements, args = _STATEMENTS[index], (json.dumps(terms), namespace)
+    queries, args = statements(index, MATCHES_MAX), (json.dumps(terms), namespace)
     if only is not None:
-        result = await database.execute(statements.among, (*args, json.dumps(only.tolist())))
+        result = await database.execute(queries.among, (*args, json.dumps(only.tolist())))
     else:
-        result = await database.execute(statements.any_of_them, args)
+        result = await database.execute(queries.any_of_them, args)
         if result.rows[0][0] == MATCHES_MAX:
-            result = await database.execute(statements.rarest, args)
+            result = await database.execute(queries.rarest, args)
     _, ids, scores = cast("tuple[int, str, str]", result.rows[0])
     with noticed("the full-text index"):
         return KeywordMatches(_numbers(ids), (_numbers(scores) / _SCORE_UNIT).astype(np.float32))

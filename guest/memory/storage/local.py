@@ -216,7 +216,7 @@ def zero_gaps(connection: Any, first: int, last: int) -> int:
     ).fetchall()
     changed = 0
     for number, page in pages:
-        start, end = _gap(number, page)
+        start, end = page_gap(number, page)
         if page[start:end].strip(b"\0"):
             cleaned = page[:start] + bytes(end - start) + page[end:]
             connection.execute(
@@ -226,7 +226,7 @@ def zero_gaps(connection: Any, first: int, last: int) -> int:
     return changed
 
 
-def _gap(number: int, page: bytes) -> tuple[int, int]:
+def page_gap(number: int, page: bytes) -> tuple[int, int]:
     """The unallocated space of a b-tree page; empty for other pages.
 
     An overflow page starts with the next page's number and a free page is already zero; neither has

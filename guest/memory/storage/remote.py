@@ -160,7 +160,6 @@ def closed(where: str) -> StorageError:
 log = logging.getLogger(__name__)
 
 _ATTEMPTS: Final = 5
-_FIRST_WAIT_S: Final = 0.1
 _PRUNE_EVERY_S: Final = 3600.0
 
 _KEY: Final = "INSERT INTO batches (key, applied_at) VALUES (?, unixepoch())"
@@ -184,10 +183,11 @@ _T = TypeVar("_T")
 class RemoteDatabase:
     """The `Database` of one user on a server. Opened with `open`."""
 
-    def __init__(self, client: PipelineClient, where: str, timeout_s: float) -> None:
+    def __init__(self, client: PipelineClient, config: RemoteConfig) -> None:
         self._client = client
-        self._where = where
-        self._timeout_s = timeout_s
+        self._where = config.url
+        self._timeout_s = config.timeout_s
+        self._first_wait_s = config.first_wait_s
         self._prune_at = 0.0
         self._running: set[asyncio.Task[Any]] = set()
         self._abandoned: set[asyncio.Task[Any]] = set()
@@ -203,7 +203,7 @@ class RemoteDatabase:
         client = PipelineClient(
             config.url, config.auth_token, _trust(config.ca_pem), config.timeout_s
         )
-        return cls(client, config.url, config.timeout_s)
+        return cls(client, config)
 
     async def execute(self, sql: str, args: Sequence[Value] = ()) -> Result:
         statement = Statement(sql, args)
@@ -327,7 +327,7 @@ class RemoteDatabase:
         do not return all at once."""
         loop = asyncio.get_running_loop()
         until = loop.time() + self._timeout_s
-        attempt, wait_s = 1, _FIRST_WAIT_S
+        attempt, wait_s = 1, self._first_wait_s
         while True:
             try:
                 return await ask()

@@ -24,13 +24,7 @@ from guest.tools.shell.output import Kept
 
 log = logging.getLogger(__name__)
 
-REACH_S: Final = 5.0
-"""How long a command waits for a shell that is being restarted."""
-RESUME_S: Final = 10.0
-"""How long the client tries to reach a running command after its connection is lost."""
 _RETRY_S: Final = 0.1
-_SETTLED_S: Final = 2.0
-"""A stream that lasted this long was connected, even if the command wrote nothing."""
 _CALL_S: Final = 10.0
 _END_S: Final = 15.0
 _END_WAIT_S: Final = 0.7
@@ -42,6 +36,21 @@ _LOST: Final = frozenset({Code.UNAVAILABLE, Code.TIMEOUT, Code.CANCELLED, Code.I
 _OF_THE_CALL: Final = frozenset({Code.INVALID_ARGUMENT, Code.RESOURCE_EXHAUSTED})
 _UNSURE: Final = "it may or may not have taken effect"
 _RESOLUTION: Final = "runner status says how the shell guest is; runner logs has its log"
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How many seconds a client waits for a shell that is away.
+
+    Attributes:
+        reach_s: Before a command, for a shell that is being restarted.
+        resume_s: For a running command after its connection is lost.
+        settled_s: A stream that lasted this long was connected, even if the command wrote nothing.
+    """
+
+    reach_s: float = 5.0
+    resume_s: float = 10.0
+    settled_s: float = 2.0
 
 
 @dataclass(frozen=True)
@@ -79,7 +88,8 @@ class Ended:
 class ShellClient:
     """Runs commands in one shell guest; any number at once."""
 
-    def __init__(self, endpoint: str, token: str) -> None:
+    def __init__(self, endpoint: str, token: str, patience: Patience | None = None) -> None:
+        self._patience = patience or Patience()
         self._channel = open_channel(endpoint, token)
         self._stub: Any = shell_pb2_grpc.ShellStub(self._channel)
         self._ending: set[asyncio.Task[None]] = set()
@@ -124,12 +134,12 @@ class ShellClient:
     async def _reach(self) -> None:
         """Wait for a connection; without one the command was certainly not started."""
         try:
-            await asyncio.wait_for(self._channel.channel_ready(), REACH_S)
+            await asyncio.wait_for(self._channel.channel_ready(), self._patience.reach_s)
         except TimeoutError:
             raise GuestError(
                 Code.UNAVAILABLE,
                 "the shell guest does not answer; the command was not started",
-                details=f"no connection within {REACH_S:g} s",
+                details=f"no connection within {self._patience.reach_s:g} s",
                 resolution=_RESOLUTION,
             ) from None
 
@@ -183,8 +193,8 @@ class ShellClient:
             finally:
                 call.cancel()
             now = loop.time()
-            if heard or now - asked > _SETTLED_S or not give_up:
-                give_up = now + RESUME_S
+            if heard or now - asked > self._patience.settled_s or not give_up:
+                give_up = now + self._patience.resume_s
             if now >= give_up:
                 break
             await asyncio.sleep(_RETRY_S)

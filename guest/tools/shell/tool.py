@@ -12,11 +12,11 @@ from wire.limits import (
 )
 
 from guest.tools.base import Arguments, PathArgument, Safety, Tool, ToolContext, ToolOutput
-from guest.tools.shell.client import REACH_S, RESUME_S, Command, Ended, ShellClient
+from guest.tools.shell.client import Command, Ended, Patience, ShellClient
 from guest.tools.shell.output import Shown, both
 
 STDIN_MAX_CHARS: Final = 100_000
-_BACKSTOP_S: Final = REACH_S + RESUME_S + 15.0
+_BACKSTOP_S: Final = Patience().reach_s + Patience().resume_s + 15.0
 """How long after a command's timeout the shell may take to report its end."""
 _FRAME_BYTES: Final = 768
 """The size of a result without the two streams."""

@@ -32,7 +32,7 @@ from runner.workspace.mounts import Role
 
 _TIMEOUT_S: Final = 45.0
 _PAUSE_S: Final = 0.1
-_SETTLED: Final = timedelta(minutes=1)
+SETTLED: Final = timedelta(minutes=1)
 """A living runner removes its guests much sooner."""
 
 
@@ -59,10 +59,10 @@ def remove(client: docker.APIClient, container: str) -> None:
     )
 
 
-def sweep_ended(client: docker.APIClient) -> None:
-    """Remove guests of all homes that ended a while ago. Their runner was killed, and if its
+def sweep_ended(client: docker.APIClient, settled: timedelta = SETTLED) -> None:
+    """Remove guests of all homes that ended `settled` ago. Their runner was killed, and if its
     workspace is gone too, no later start would find them."""
-    latest = datetime.now(UTC) - _SETTLED
+    latest = datetime.now(UTC) - settled
     for found in client.containers(all=True, filters={"label": LABEL_LAUNCH, "status": "exited"}):
         with contextlib.suppress(docker.errors.NotFound):
             ended = client.inspect_container(found["Id"])["State"]["FinishedAt"]

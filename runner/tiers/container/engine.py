@@ -2,7 +2,7 @@
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -19,8 +19,11 @@ FAILURES: Final = (docker.errors.DockerException, requests.RequestException, OSE
 
 ANSWER_S: Final = 60
 _UNIX: Final = "unix://"
-_DOCKER_SOCKET: Final = Path("/var/run/docker.sock")
-_PODMAN_SOCKETS: Final = ("{runtime}/podman/podman.sock", "/run/podman/podman.sock")
+_SOCKETS: Final = (
+    "/var/run/docker.sock",
+    "{runtime}/podman/podman.sock",
+    "/run/podman/podman.sock",
+)
 
 LIMITS: Final = (
     ("MemoryLimit", "memory"),
@@ -54,11 +57,13 @@ class EngineFacts:
         return tuple(sorted(self.info.get("Runtimes") or ()))
 
 
-def find_socket(setting: str, environ: Mapping[str, str] = os.environ) -> Path:
+def find_socket(
+    setting: str, environ: Mapping[str, str] = os.environ, sockets: Sequence[str] = _SOCKETS
+) -> Path:
     """The Unix socket of the engine that `container.engine` means.
 
-    "auto" is the one in DOCKER_HOST, else the first existing one of Docker's and Podman's, else
-    Docker's. Raises `TierError` if DOCKER_HOST is on another machine.
+    "auto" is the one in DOCKER_HOST, else the first of `sockets` that exists, else the first of
+    them, which is Docker's. Raises `TierError` if DOCKER_HOST is on another machine.
     """
     if setting != "auto":
         return Path(setting.removeprefix(_UNIX))
@@ -72,8 +77,8 @@ def find_socket(setting: str, environ: Mapping[str, str] = os.environ) -> Path:
             )
         return Path(host.removeprefix(_UNIX))
     runtime = environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.geteuid()}"
-    found = [_DOCKER_SOCKET, *(Path(each.format(runtime=runtime)) for each in _PODMAN_SOCKETS)]
-    return next((path for path in found if path.exists()), _DOCKER_SOCKET)
+    found = [Path(each.format(runtime=runtime)) for each in sockets]
+    return next((path for path in found if path.exists()), found[0])
 
 
 class Engine:

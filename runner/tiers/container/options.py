@@ -88,7 +88,7 @@ def _host_config(
         log_config=docker.types.LogConfig(type="none"),
         restart_policy={"Name": "no"},
         runtime=runtime,
-        **_mounted(spec.mounts, selinux),
+        **mounted(spec.mounts, selinux),
     )
     if facts.podman and facts.has_security("rootless"):
         config["UsernsMode"] = "keep-id"
@@ -104,7 +104,7 @@ def _without_metadata(facts: EngineFacts, network: str) -> dict[str, Any]:
     return {"EndpointsConfig": {network: dict(config)}}
 
 
-def _mounted(mounts: Iterable[BoundMount], selinux: bool) -> dict[str, Any]:
+def mounted(mounts: Iterable[BoundMount], selinux: bool) -> dict[str, Any]:
     """Mounts whose sources the engine never creates. With SELinux they are binds, the only kind
     that engines relabel; `check_mounts` has made sure that the sources exist."""
     if selinux:

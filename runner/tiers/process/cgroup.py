@@ -16,7 +16,7 @@ from runner.tiers.base import Limits
 ROOT: Final = Path("/sys/fs/cgroup")
 _PREFIX: Final = "oxydra-"
 _PERIOD_US: Final = 100_000
-_YOUNG_S: Final = 60.0
+YOUNG_S: Final = 60.0
 _ENTER: Final = (
     'while [ "$1" != -- ]; do echo $$ > "$1/cgroup.procs" || exit 126; shift; done; '
     'shift; exec "$@"'
@@ -91,5 +91,5 @@ def _sweep(parent: Path) -> None:
     """Remove old empty groups. A new one may belong to a launch that is about to enter it."""
     for left in parent.glob(f"{_PREFIX}*"):
         with contextlib.suppress(OSError):
-            if time.time() - left.stat().st_mtime > _YOUNG_S:
+            if time.time() - left.stat().st_mtime > YOUNG_S:
                 left.rmdir()

@@ -22,6 +22,7 @@ from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
+from unittest import mock
 
 import grpc
 from wire.errors import WireError
@@ -31,7 +32,9 @@ from wire.transport import open_channel
 from wire.v1 import gateway_pb2, gateway_pb2_grpc
 
 from runner.config.models import Config
+from runner.host import host as host_module
 from runner.host.host import Host
+from runner.host.launch import Launchers, make_launchers
 from runner.host.runtime import Runtime
 from tests.support.boundary.guarded_host import shell_image
 from tests.support.guests.shell_backends import Guest, OverGrpc, Ran
@@ -293,11 +296,18 @@ async def user_host(config: Config, user_id: str) -> AsyncIterator[UserHost]:
     """A running host of one user, with a note in memory and a deed in the vault."""
     key = f"sk-{_mark(user_id)}"
     async with AsyncExitStack() as stack:
-        host = await stack.enter_async_context(Host(config, user_id, environ={_KEY_NAME: key}))
+        made: list[Launchers] = []
+
+        def noted(*arguments: Any, **options: Any) -> Launchers:
+            made.append(make_launchers(*arguments, **options))
+            return made[-1]
+
+        with mock.patch.object(host_module, "make_launchers", noted):
+            host = await stack.enter_async_context(Host(config, user_id, environ={_KEY_NAME: key}))
         endpoint, token = await host.gateway()
         channel = await stack.enter_async_context(open_channel(endpoint, token))
         gateway: Any = gateway_pb2_grpc.GatewayStub(channel)
-        link = host._launchers.shell
+        link = made[-1].shell
         assert link is not None, host.no_shell
         to_shell = await stack.enter_async_context(
             open_channel(f"unix:{host.workspace.shell_socket}", link.agent_token)

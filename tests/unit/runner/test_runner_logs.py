@@ -3,6 +3,7 @@
 import itertools
 import logging
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -94,7 +95,7 @@ def test_following_goes_on_through_rotation_and_truncation(
         append(path, "4\n")
 
     steps = iter([lambda: append(path, "one\ntw"), lambda: append(path, "o\n"), rotate, truncate])
-    monkeypatch.setattr("time.sleep", lambda _: next(steps)())
+    monkeypatch.setattr(time, "sleep", lambda _: next(steps)())
     assert list(itertools.islice(logs.follow(path, 0), 4)) == ["one", "two", "three", "4"]
 
 

@@ -5,8 +5,10 @@ import os
 import stat
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
+import platformdirs
 import pytest
 from wire.errors import Code, WireError
 
@@ -92,9 +94,9 @@ def test_a_configured_base_too_deep_for_a_socket_is_refused(tmp_path: Path) -> N
 def test_the_platforms_directory_is_used_where_it_is_good(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tempfile.gettempdir", lambda: "/elsewhere")
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: "/elsewhere")
     tmp_path.chmod(0o700)
-    monkeypatch.setattr("platformdirs.user_runtime_path", lambda name: Path("/run/user/7") / name)
+    monkeypatch.setattr(platformdirs, "user_runtime_path", lambda name: Path("/run/user/7") / name)
     assert runtime_base(Config()) == Path("/run/user/7/oxydra")
 
 
@@ -107,8 +109,8 @@ def test_a_short_fallback_takes_its_place_otherwise(
             raise PermissionError("runtime directory is a symlink")
         return Path("/tmp/runtime-7" if kind == "temporary" else "/" + "d" * 60) / name
 
-    monkeypatch.setattr("tempfile.gettempdir", lambda: "/tmp")
-    monkeypatch.setattr("platformdirs.user_runtime_path", platform)
+    monkeypatch.setattr(tempfile, "gettempdir", lambda: "/tmp")
+    monkeypatch.setattr(platformdirs, "user_runtime_path", platform)
     assert runtime_base(Config()) == Path(f"/tmp/oxydra-{os.geteuid()}")
 
 

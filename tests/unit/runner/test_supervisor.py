@@ -258,10 +258,13 @@ async def test_later_failures_back_off_longer_and_longer(
 
 
 async def test_running_for_long_clears_earlier_failures(stage: Stage) -> None:
-    scene = stage(policy=replace(QUICK, stable_after=0.0, backoff_max=1000))
+    policy = replace(QUICK, stable_after=0.0, backoff_max=1000, failed_checks=10_000)
+    scene = stage(policy=policy)
     await scene.supervisor.start()
     for count in range(2, 14):
-        await scene.until(lambda: scene.supervisor._failures == 0)  # at a health check
+        await scene.guest.set_healthy(False)
+        while "in a row" not in (await scene.supervisor.status()).reason:  # a health check
+            await asyncio.sleep(0.005)
         await scene.guest.end(1)
         await scene.until(lambda: len(scene.driver.launched) == count)  # noqa: B023
         await scene.until_state("ready")

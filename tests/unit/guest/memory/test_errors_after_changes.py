@@ -80,7 +80,7 @@ async def test_an_undo_that_could_not_be_read_again_is_not_denied(
 
     async def cut_off(self: NoteRepository, note: Note) -> bool:
         done = await revive(self, note)
-        monkeypatch.setattr("guest.memory.notes.repository.NoteRepository.get", away)
+        monkeypatch.setattr(NoteRepository, "get", away)
         return done
 
     async with opened(tmp_path / "memory.db") as memory:

@@ -126,7 +126,6 @@ async def test_tagged_notes_are_found_among_more_matches_than_are_scored(
     memory: Memory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keyword, "MATCHES_MAX", 5)
-    monkeypatch.setattr(keyword, "_STATEMENTS", {"chunks_fts": keyword._statements("chunks_fts")})
     oldest = await save(memory, "tea", "home")
     for i in range(20):
         await save(memory, f"tea {i}")
@@ -271,11 +270,6 @@ async def test_a_store_with_few_large_words_stays_exact_beyond_the_match_limit(
     """With more matches than are scored, rare words keep all theirs."""
     limit = 20
     monkeypatch.setattr(keyword, "MATCHES_MAX", limit)
-    monkeypatch.setattr(
-        keyword,
-        "_STATEMENTS",
-        {"chunks_fts": keyword._statements("chunks_fts")},
-    )
     async with opened(tmp_path / "memory.db") as memory:
         rare = await save(memory, "tea with cardamom")
         for i in range(60):

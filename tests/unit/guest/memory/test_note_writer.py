@@ -75,19 +75,6 @@ async def test_an_update_keeps_what_it_says_nothing_about(path: Path) -> None:
     ]
 
 
-async def test_the_writer_changes_details_and_says_what_was_restored(path: Path) -> None:
-    async with opened(path, FakeEmbedder()) as memory:
-        saved = (await memory.save("may leak", [], READ, RISKY)).note
-        details = Details("fact", 1.0, "", 1.0, scope_session="another")
-        writer = memory._writer
-        draft = writer.draft(
-            "leaks", ["now"], ORIGIN, note_id=saved.note_id, details=details, change="undo"
-        )
-        note, _ = await writer.update(replace(draft, restores=3))
-        assert note.details == replace(details, scope_session="s9")
-        assert (note.tags, note.change, note.restores) == (("now",), "undo", 3)
-
-
 async def test_a_note_written_anew_counts_again(path: Path) -> None:
     async with opened(path, FakeEmbedder()) as memory:
         note = (await memory.save("lives in Berlin", [], ORIGIN)).note

@@ -8,6 +8,7 @@ import pytest
 
 from guest.embedding.backends import Embedded
 from guest.errors import EmbedderError
+from guest.memory.indexing import vector_store
 from guest.memory.memory import Memory
 from tests.support.memory.store import ORIGIN, FakeEmbedder, away, embedded, opened, rows, until
 
@@ -147,7 +148,7 @@ async def test_nothing_is_set_aside_while_nobody_can_make_new_ones(path: Path) -
 async def test_more_vectors_than_one_statement_takes_are_set_aside_at_once(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("guest.memory.indexing.vector_store._SLICE_ROWS", 3)
+    monkeypatch.setattr(vector_store, "SLICE_ROWS", 3)
     embedder = Gated("one", 64)
     async with opened(path, embedder) as memory:
         await fill(memory, 9)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from guest.memory.conversations import retention as conversations
 from guest.memory.conversations.retention import Retention
 from guest.memory.memory import Memory
 from guest.memory.models import User, at
@@ -104,7 +105,7 @@ async def test_a_session_with_a_turn_running_stays(path: Path) -> None:
 async def test_more_than_fit_one_statement_go_too(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("guest.memory.conversations.retention._SLICE", 2)
+    monkeypatch.setattr(conversations, "SLICE", 2)
     async with opened(path) as memory:
         for number in range(5):
             await used(memory, f"old{number}", TODAY - 40 * DAY)

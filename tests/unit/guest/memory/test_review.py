@@ -12,7 +12,6 @@ import pytest
 from guest.memory import models
 from guest.memory.memory import Memory
 from guest.memory.models import Details, User
-from guest.memory.notes import review
 from guest.memory.notes import review as near
 from guest.memory.notes.contradiction import likeness
 from guest.memory.notes.review import NoteReview, Pair
@@ -96,10 +95,7 @@ async def test_the_nearest_pairs_come_first_and_more_are_mentioned(memory: Memor
     assert reviewed.warnings == ("more than these 2 pairs of notes say nearly the same",)
 
 
-async def test_without_vectors_words_are_compared(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(review, "_ROWS", 2)
+async def test_without_vectors_words_are_compared(tmp_path: Path) -> None:
     async with opened(tmp_path / "memory.db") as memory:
         assert (await memory.review()).warnings == ()
         older = await save(memory, OAK)

@@ -14,8 +14,7 @@ from wire.transport import Server
 from wire.v1 import shell_pb2, shell_pb2_grpc
 
 from guest.errors import GuestError, ToolError
-from guest.tools.shell import client as module
-from guest.tools.shell.client import Command, Ended, ShellClient
+from guest.tools.shell.client import Command, Ended, Patience, ShellClient
 from guest.tools.shell.output import CONTEXT_BYTES, Kept
 from tests.support.guests.shell_backends import (
     TOKEN,
@@ -35,11 +34,19 @@ async def daemon() -> AsyncIterator[Daemon]:
         yield running
 
 
+@asynccontextmanager
+async def connected(
+    endpoint: str, token: str = TOKEN, **patience: float
+) -> AsyncIterator[ShellClient]:
+    client = ShellClient(endpoint, token, Patience(**patience))
+    yield client
+    await client.close()
+
+
 @pytest.fixture
 async def shell(daemon: Daemon) -> AsyncIterator[ShellClient]:
-    opened = ShellClient(daemon.endpoint, TOKEN)
-    yield opened
-    await opened.close()
+    async with connected(daemon.endpoint) as client:
+        yield client
 
 
 def command(text: str, timeout_s: float = GUARD_S, **fields: Any) -> Command:
@@ -123,55 +130,48 @@ async def test_what_the_shell_refuses_is_the_callers_to_mend(shell: ShellClient)
 
 
 async def test_a_wrong_token_is_the_operators_to_mend(daemon: Daemon) -> None:
-    stranger = ShellClient(daemon.endpoint, "another token")
-    with pytest.raises(GuestError) as refused:
-        await stranger.run(command("true"))
-    assert refused.value.code is Code.UNAUTHENTICATED
-    assert "runner status" in refused.value.resolution
-    assert (await stranger.state()).startswith("unavailable: ")
-    await stranger.close()
+    async with connected(daemon.endpoint, "another token") as stranger:
+        with pytest.raises(GuestError) as refused:
+            await stranger.run(command("true"))
+        assert refused.value.code is Code.UNAUTHENTICATED
+        assert "runner status" in refused.value.resolution
+        assert (await stranger.state()).startswith("unavailable: ")
 
 
-async def test_a_shell_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "REACH_S", 0.3)
-    nobody = ShellClient("unix:/tmp/there-is-no-such-socket", TOKEN)
-    with pytest.raises(GuestError) as refused:
-        await nobody.run(command("true"))
-    assert refused.value.code is Code.UNAVAILABLE
-    assert "was not started" in refused.value.brief
-    assert (await nobody.state()).startswith("unavailable: ")
-    await nobody.close()
+async def test_a_shell_that_is_not_there() -> None:
+    async with connected("unix:/tmp/there-is-no-such-socket", reach_s=0.3) as nobody:
+        with pytest.raises(GuestError) as refused:
+            await nobody.run(command("true"))
+        assert refused.value.code is Code.UNAVAILABLE
+        assert "was not started" in refused.value.brief
+        assert (await nobody.state()).startswith("unavailable: ")
 
 
-async def test_a_shell_that_is_killed_in_mid_command(
-    shell: ShellClient, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "RESUME_S", 0.5)
-    running = asyncio.create_task(shell.run(command("touch begun; sleep 1003")))
-    await until((daemon.root / "shared/begun").exists)
-    daemon.process.send_signal(signal.SIGKILL)
-    with pytest.raises(GuestError) as gone:
-        await running
+async def test_a_shell_that_is_killed_in_mid_command(daemon: Daemon) -> None:
+    async with connected(daemon.endpoint, resume_s=0.5) as shell:
+        running = asyncio.create_task(shell.run(command("touch begun; sleep 1003")))
+        await until((daemon.root / "shared/begun").exists)
+        daemon.process.send_signal(signal.SIGKILL)
+        with pytest.raises(GuestError) as gone:
+            await running
     assert "may or may not have taken effect" in gone.value.brief
     assert gone.value.details
     assert "runner status" in gone.value.resolution
 
 
-async def test_a_shell_that_restarts_in_mid_command_has_lost_it(
-    shell: ShellClient, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "RESUME_S", GUARD_S)
-    running = asyncio.create_task(shell.run(command("echo x >> begun; sleep 1004")))
-    await until((daemon.root / "shared/begun").exists)
-    daemon.process.send_signal(signal.SIGKILL)
-    daemon.process.wait()
-    second = Daemon(daemon.root)
-    try:
-        with pytest.raises(ToolError, match="lost; it may or may not have taken effect"):
-            await running
-        assert (await shell.run(command("cat begun"))).stdout.head == b"x\n"
-    finally:
-        second.stop()
+async def test_a_shell_that_restarts_in_mid_command_has_lost_it(daemon: Daemon) -> None:
+    async with connected(daemon.endpoint, resume_s=GUARD_S) as shell:
+        running = asyncio.create_task(shell.run(command("echo x >> begun; sleep 1004")))
+        await until((daemon.root / "shared/begun").exists)
+        daemon.process.send_signal(signal.SIGKILL)
+        daemon.process.wait()
+        second = Daemon(daemon.root)
+        try:
+            with pytest.raises(ToolError, match="lost; it may or may not have taken effect"):
+                await running
+            assert (await shell.run(command("cat begun"))).stdout.head == b"x\n"
+        finally:
+            second.stop()
 
 
 class Flaky(shell_pb2_grpc.ShellServicer):
@@ -222,15 +222,14 @@ LOST = grpc.StatusCode.UNAVAILABLE
 
 
 @asynccontextmanager
-async def flaky() -> AsyncIterator[tuple[Flaky, ShellClient]]:
+async def flaky(**patience: float) -> AsyncIterator[tuple[Flaky, ShellClient]]:
     root = new_root()
     server = Server(f"unix:{root}/shell.sock", TOKEN)
     service = Flaky()  # type: ignore[abstract]  # it has the calls that a command needs
     shell_pb2_grpc.add_ShellServicer_to_server(service, server.grpc)
     await server.start()
-    client = ShellClient(server.endpoint, TOKEN)
-    yield service, client
-    await client.close()
+    async with connected(server.endpoint, TOKEN, **patience) as client:
+        yield service, client
     await server.stop(0)
     shutil.rmtree(root)
 
@@ -246,19 +245,14 @@ async def test_lost_output_is_resumed_and_nothing_runs_twice() -> None:
         assert service.cancelled == []
 
 
-async def test_a_command_that_was_silent_for_long_is_resumed_too(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(module, "RESUME_S", 0.4)
-    monkeypatch.setattr(module, "_SETTLED_S", 0.2)
-    async with flaky() as (service, client):
+async def test_a_command_that_was_silent_for_long_is_resumed_too() -> None:
+    async with flaky(resume_s=0.4, settled_s=0.2) as (service, client):
         service.outputs = [[0.6, LOST], [0.6, LOST], [0.6, LOST], [out(0, b"x"), EXIT]]
         assert (await client.run(command("x"))).stdout.head == b"x"
 
 
-async def test_a_shell_that_stays_away_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "RESUME_S", 0.5)
-    async with flaky() as (service, client):
+async def test_a_shell_that_stays_away_is_given_up() -> None:
+    async with flaky(resume_s=0.5) as (service, client):
         service.outputs = [[out(0, b"x"), LOST], *([[LOST]] * 1000)]
         with pytest.raises(GuestError, match="went away"):
             await client.run(command("x"))

@@ -13,6 +13,7 @@ from wire.errors import Code, WireError
 from guest.tools.base import ToolContext
 from guest.tools.files import change, file_tools
 from guest.tools.files.beneath import KernelBeneath, WalkingBeneath, best_beneath
+from guest.tools.files.read import is_text
 from guest.tools.files.roots import Roots
 from guest.tools.pipeline import Registry, ToolPipeline
 from guest.tools.redaction.scrubber import Scrubber
@@ -331,13 +332,12 @@ async def test_an_edit_does_not_undo_what_another_changed(
 ) -> None:
     path = files.base / "shared" / "f"
     path.write_text("one two")
-    counting = change._occurrences
 
-    def meanwhile(content: bytes, old: bytes) -> int:
+    def meanwhile(content: bytes) -> bool:
         path.write_text("one two three")
-        return counting(content, old)
+        return is_text(content)
 
-    monkeypatch.setattr(change, "_occurrences", meanwhile)
+    monkeypatch.setattr(change, "is_text", meanwhile)
     answer = await files("file_edit", "/shared/f", old="one", new="1")
     assert "was changed by somebody else" in answer
     assert path.read_text() == "one two three"

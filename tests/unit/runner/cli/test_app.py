@@ -1,5 +1,6 @@
 """The command line itself: exit codes, refusals, what is printed where."""
 
+import asyncio
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -195,5 +196,5 @@ def test_ctrl_c_is_130(command: Command, monkeypatch: pytest.MonkeyPatch) -> Non
         coroutine.close()  # type: ignore[attr-defined]
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("asyncio.run", interrupted)
+    monkeypatch.setattr(asyncio, "run", interrupted)
     assert command("status").code == 130

@@ -114,13 +114,9 @@ def test_one_that_is_owned_is_not_opened(config: Config, file: Path) -> None:
     assert (found.state, found.what) == (State.OK, f"{file} is in use")
 
 
-def test_that_of_a_running_host_is_not_even_looked_at(
-    config: Config, file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def forbidden(*_: object) -> tuple[str, str]:
-        raise AssertionError("the file was looked at")
-
-    monkeypatch.setattr(checks, "_probe", forbidden)
+def test_that_of_a_running_host_is_not_even_looked_at(config: Config, file: Path) -> None:
+    file.write_bytes(b"damaged" * 1000)
+    assert checks.database(config, "alice").state is State.PROBLEM
     runtime = Runtime.locate(config, "alice")
     runtime.create()
     with host_lock(runtime.lock):

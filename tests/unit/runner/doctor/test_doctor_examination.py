@@ -93,6 +93,6 @@ def test_a_runtime_directory_on_another_disk_is_looked_at(
 ) -> None:
     names = {each.name for each in examine(lambda: config(root), "alice", {})}
     assert "runtime disk" not in names
-    monkeypatch.setattr(examination, "_elsewhere", lambda *_: True)
+    monkeypatch.setattr(examination, "is_elsewhere", lambda *_: True)
     names = {each.name for each in examine(lambda: config(root), "alice", {})}
     assert "runtime disk" in names

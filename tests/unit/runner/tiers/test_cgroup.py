@@ -78,7 +78,7 @@ def test_old_groups_are_swept_and_young_ones_are_not(first: Path) -> None:
     old, young = first / "pids" / "oxydra-old", first / "pids" / "oxydra-young"
     for path in (old, young):
         os.mkdir(path)
-    long_ago = time.time() - 2 * cgroup._YOUNG_S
+    long_ago = time.time() - 2 * cgroup.YOUNG_S
     os.utime(old, (long_ago, long_ago))
     Cgroup.create("x", LIMITS, first)
     assert not old.exists()

@@ -11,7 +11,6 @@ import pytest
 from wire.errors import Code
 
 from runner.errors import TierError
-from runner.tiers.container import engine as engine_module
 from runner.tiers.container.engine import Engine, EngineFacts, find_socket, judge
 
 DOCKER_INFO = {
@@ -126,19 +125,16 @@ def test_the_configured_socket_is_taken_before_the_environments() -> None:
     assert find_socket("unix:///run/other.sock", environ) == Path("/run/other.sock")
 
 
-def test_dockers_socket_comes_before_podmans(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dockers_socket_comes_before_podmans(tmp_path: Path) -> None:
     dockers, podmans = tmp_path / "docker.sock", tmp_path / "podman" / "podman.sock"
-    monkeypatch.setattr(engine_module, "_DOCKER_SOCKET", dockers)
-    monkeypatch.setattr(engine_module, "_PODMAN_SOCKETS", ("{runtime}/podman/podman.sock",))
     environ = {"XDG_RUNTIME_DIR": str(tmp_path)}
-    assert find_socket("auto", environ) == dockers
+    sockets = (str(dockers), "{runtime}/podman/podman.sock")
+    assert find_socket("auto", environ, sockets) == dockers
     podmans.parent.mkdir()
     podmans.touch()
-    assert find_socket("auto", environ) == podmans
+    assert find_socket("auto", environ, sockets) == podmans
     dockers.touch()
-    assert find_socket("auto", environ) == dockers
+    assert find_socket("auto", environ, sockets) == dockers
 
 
 def test_a_socket_that_is_not_there_is_refused_with_the_way_to_get_one(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ def reached(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
         return {target: outcomes.get(target.address, "unreachable") for target in targets}
 
     monkeypatch.setattr(network, "connect", connect)
-    monkeypatch.setattr(network, "_can_send", lambda _address: False)
+    monkeypatch.setattr(network, "can_send", lambda _address: False)
     return outcomes
 
 
@@ -94,7 +94,7 @@ def test_routes_of_the_loopback_are_none(guest: ProbedGuest, reached: dict[str, 
 def test_a_name_server_is_a_hit(
     guest: ProbedGuest, reached: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(network, "_can_send", lambda address: address == "8.8.8.8")
+    monkeypatch.setattr(network, "can_send", lambda address: address == "8.8.8.8")
     with pytest.raises(BoundaryHit, match=r"^name server 8\.8\.8\.8 can be asked$"):
         network.network(guest.look())
 
@@ -145,6 +145,6 @@ def test_an_abstract_socket_of_the_guest_is_no_hit(guest: ProbedGuest) -> None:
 def test_a_listener_without_a_process_in_here_is_outside(
     guest: ProbedGuest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(network, "_is_served_outside", lambda address: address == "\0runner")
+    monkeypatch.setattr(network, "is_served_outside", lambda address: address == "\0runner")
     with pytest.raises(BoundaryHit, match="abstract socket runner is served from outside"):
         network.unix_sockets(guest.look(listener_name="runner"))
