@@ -43,10 +43,13 @@ _SEARCH: Final = """
 SELECT COUNT(*), json_group_array(id), json_group_array(score) FROM (
     SELECT found.rowid AS id, CAST(-found.rank * {unit} AS INTEGER) AS score
     FROM {index} AS found
-    CROSS JOIN chunks ON chunks.chunk_id = found.rowid AND chunks.namespace = ?2
+    CROSS JOIN chunks INDEXED BY chunks_by_namespace
+        ON chunks.chunk_id = found.rowid AND chunks.namespace = ?2
     WHERE found.{index} MATCH {expression}{condition}
     ORDER BY found.rowid DESC LIMIT {limit})
 """
+"""Namespaces are compared in an index: the planner would read the whole row of every match."""
+
 _SCORE_UNIT: Final = 1e12
 """bm25 is returned as whole numbers, which are faster to write and read. A word that most
 passages contain scores as little as a millionth, so the unit is smaller."""
