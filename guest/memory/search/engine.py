@@ -68,6 +68,9 @@ so handing it to a thread is slower."""
 _SPARE: Final = 5
 """Extra passages to look up, because one note may have several of the best ones."""
 
+_FIRST_MAX: Final = 3
+"""How many times as long the first page may become because the best entries are old."""
+
 _NOTES, _CONVERSATION = 0, 1
 
 
@@ -260,14 +263,12 @@ class Search:
         """The first `limit` entries, each with its best passage, without duplicates.
 
         Recency only lowers a score, so an entry's place is final once no later passage can score as
-        much. Pages grow, so that many hidden notes cost few queries.
+        much.
         """
         waiting: list[tuple[float, Hit]] = []
         entries = {without}
         said: set[str] = set()
-        size = limit + _SPARE
-        while page := list(itertools.islice(ranked, size)):
-            size *= 2
+        for page in _pages(ranked, limit, recency):
             found = await self._fetch(page, warnings, only)
             said.update(entry.said for entry in found.values() if entry.note_id)
             for passage in page:
@@ -300,6 +301,24 @@ class Search:
             except Exception as error:
                 warnings.append(_conversation_failed(error))
         return found
+
+
+def _pages(ranked: Iterator[Ranked], limit: int, recency: Recency) -> Iterator[list[Ranked]]:
+    """The passages of each query for entries.
+
+    The first page also has what may come before the first `limit` because those are old. Pages
+    grow, so that many hidden notes cost few queries.
+    """
+    size = limit + _SPARE
+    page = list(itertools.islice(ranked, size))
+    if len(page) == size and page[-1].score > (least := recency.least(page[limit - 1].score)):
+        for passage in itertools.islice(ranked, size * (_FIRST_MAX - 1)):
+            page.append(passage)
+            if passage.score <= least:
+                break
+    while page:
+        yield page
+        page = list(itertools.islice(ranked, 2 * len(page)))
 
 
 def _incomplete(missing: int) -> list[str]:

@@ -35,6 +35,10 @@ class Recency:
     def of_now(cls, weight: float) -> "Recency":
         return cls(weight, datetime.fromisoformat(now()))
 
+    def least(self, score: float) -> float:
+        """`score` for something very old."""
+        return score * (1 - self._weight)
+
     def adjusted(self, score: float, written_at: str) -> float:
         """`score` for something last written at an RFC 3339 time."""
         if not self._weight:

@@ -1,14 +1,17 @@
 """What a search finds, in which order, and what it says about its limits."""
 
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from guest.memory.memory import Memory
-from guest.memory.models import HIT_TEXT_MAX_CHARS, Hit
+from guest.memory.models import HIT_TEXT_MAX_CHARS, Hit, User
 from guest.memory.search import keyword
+from guest.memory.search.engine import Search
+from guest.memory.storage.base import Database, Result, Value
 from tests.support.memory.store import ORIGIN, FakeEmbedder, away, embedded, opened
 
 ALICE, BOB = "alice", "bob"
@@ -278,3 +281,33 @@ async def test_a_store_with_few_large_words_stays_exact_beyond_the_match_limit(
         assert [hit.note_id for hit in found.hits] == [rare]
         common = await memory.search("tea", top_k=20)
         assert sorted(texts(common.hits)) == sorted(f"tea number {i}" for i in range(40, 60))
+
+
+class CountedDatabase:
+    """Counts the queries of a search."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.queries = 0
+
+    async def execute(self, sql: str, args: Sequence[Value] = ()) -> Result:
+        self.queries += 1
+        return await self._database.execute(sql, args)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._database, name)
+
+
+async def test_the_age_of_notes_costs_no_further_query(tmp_path: Path) -> None:
+    async with opened(tmp_path / "memory.db", None) as memory:
+        for i in range(25):
+            await save(memory, f"tea number{i}")
+        store = memory.store
+        await store.database.execute(
+            "UPDATE notes SET updated_at = '2001-01-01T00:00:00.000000Z' WHERE seq > 1"
+        )
+        database = CountedDatabase(store.database)
+        search = Search(database, store.vectors, store.vectorizer, store.config, User(ALICE))
+        found = await search.search("tea", 5, (), include_conversation=False)
+    assert texts(found.hits)[:2] == ["tea number0", "tea number24"]
+    assert database.queries == 2
