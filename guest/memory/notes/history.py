@@ -23,6 +23,7 @@ from guest.memory.notes.repository import (
     Draft,
     NoteRepository,
     change_place,
+    origin_of,
 )
 from guest.memory.notes.writer import NoteWriter
 from guest.memory.storage.base import Row
@@ -180,19 +181,10 @@ class NoteHistory:
 
 def _entry(row: Row) -> ChangeEntry:
     at, note_id, version, _, change, text, tags, kind, key = cast("tuple[Any, ...]", row[:9])
-    actor, channel, session, turn, link, material, current, by = cast("tuple[Any, ...]", row[9:])
+    current, by = cast("tuple[Any, ...]", row[15:])
     return ChangeEntry(
-        note_id=note_id,
-        version=version,
-        change=change,
-        text=text,
-        origin=Origin(actor, channel, session, turn, link, bool(material)),
-        at=at,
-        key=key,
-        type=kind,
-        current=bool(current),
-        superseded_by=by,
-        tags=tuple(json.loads(tags)),
+        *(note_id, version, change, text, origin_of(row[9:15]), at, key, kind),
+        *(bool(current), by, tuple(json.loads(tags))),
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Final, cast
 
 from guest.memory.models import MemoryAction, Origin, Receipt, User, now
-from guest.memory.storage.base import Database, Statement, Value, apply
+from guest.memory.storage.base import Database, Statement, apply
 from guest.memory.storage.errors import noticed
 
 _INSERT: Final = """
@@ -95,24 +95,26 @@ class Receipts:
             settled.append(replace(twin, reason=reason, searchable=searchable, created_at=at))
         if missing:
             place = (self._namespace, session_id, turn_id)
-            rows = (Statement(_INSERT, (*place, *_row(each))) for each in missing)
-            await apply(self._database, *rows)
+            rows = (
+                (
+                    each.action,
+                    each.outcome,
+                    each.note_id,
+                    each.version,
+                    each.asked_by,
+                    each.created_at,
+                )
+                for each in missing
+            )
+            await apply(self._database, *(Statement(_INSERT, (*place, *row)) for row in rows))
         return sorted(settled, key=lambda each: each.created_at)
 
 
 def _read(row: tuple[Any, ...]) -> tuple[str, Receipt]:
-    turn_id, action, outcome, note_id, version, searchable, asked_by, created_at = row
-    durable = outcome == "done"
-    return turn_id, Receipt(
-        action,
-        outcome,
-        note_id,
-        version,
-        searchable,
-        durable=durable,
-        asked_by=asked_by,
-        created_at=created_at,
-    )
+    turn_id, action, outcome, note_id, version, searchable, asked_by, at = row
+    known = (action, outcome, note_id, version, searchable)
+    done = outcome == "done"
+    return turn_id, Receipt(*known, durable=done, asked_by=asked_by, created_at=at)
 
 
 def _is_same(stored: Receipt, told: Receipt) -> bool:
@@ -127,15 +129,4 @@ def _is_same(stored: Receipt, told: Receipt) -> bool:
         and (stored.action == told.action or keyed)
         and same_note
         and told.version in (0, stored.version)
-    )
-
-
-def _row(receipt: Receipt) -> tuple[Value, ...]:
-    return (
-        receipt.action,
-        receipt.outcome,
-        receipt.note_id,
-        receipt.version,
-        receipt.asked_by,
-        receipt.created_at,
     )

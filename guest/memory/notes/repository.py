@@ -47,6 +47,13 @@ log = logging.getLogger(__name__)
 VERSIONS_KEPT: Final = 20
 """How many earlier versions the notes with a fixed key keep: they are overwritten often."""
 
+VERSIONED: Final = (
+    "version, content, tags, type, confidence, rationale, importance, source, "
+    "origin_actor, origin_channel, origin_session, origin_turn, origin_link, origin_material, "
+    "change, restores"
+)
+"""The columns that a note and its earlier versions have alike."""
+
 _ENCODER: Final = json.JSONEncoder(ensure_ascii=False)
 _SAME: Final = """
 namespace = ? AND content_hash = ? AND scope_session = ? AND key IS NULL
@@ -65,13 +72,13 @@ DELETE FROM chunks WHERE namespace = ? AND note_id = ? RETURNING chunk_id
 COLUMNS: Final = """
 notes.note_id, notes.content, notes.tags, notes.version, notes.created_at, notes.updated_at,
 notes.source, notes.origin_actor, notes.origin_channel, notes.origin_session, notes.origin_turn,
-notes.origin_link, notes.origin_material, notes.type, notes.confidence, notes.rationale,
-notes.importance, notes.scope_session, notes.key, notes.change, notes.restores,
-notes.access_count, notes.accessed_at, notes.superseded_by, notes.superseded_reason,
-notes.superseded_at,
+notes.origin_link, notes.origin_material,
 NOT EXISTS (SELECT 1 FROM chunks LEFT JOIN chunks_vec USING (chunk_id)
             WHERE chunks.namespace = notes.namespace AND chunks.note_id = notes.note_id
-                AND chunks_vec.chunk_id IS NULL)
+                AND chunks_vec.chunk_id IS NULL),
+notes.type, notes.confidence, notes.rationale, notes.importance, notes.scope_session,
+COALESCE(notes.key, ''), notes.change, notes.restores, notes.access_count, notes.accessed_at,
+notes.superseded_by, notes.superseded_reason, notes.superseded_at
 """
 """The columns that `note_of` reads."""
 
@@ -154,17 +161,11 @@ INSERT INTO guards (ok)
     SELECT 0 WHERE NOT EXISTS (SELECT 1 FROM notes
                                WHERE namespace = ? AND note_id = ? AND version = ?)
 """
-_KEEP_VERSION: Final = """
-INSERT INTO note_versions (namespace, note_id, version, content, tags, type, confidence,
-                           rationale, importance, source, origin_actor, origin_channel,
-                           origin_session, origin_turn, origin_link, origin_material, change,
-                           restores, written_at, replaced_at)
-    SELECT namespace, note_id, version, content, tags, type, confidence,
-           rationale, importance, source, origin_actor, origin_channel,
-           origin_session, origin_turn, origin_link, origin_material, change,
-           restores, updated_at, ?
+_KEEP_VERSION: Final = f"""
+INSERT INTO note_versions (namespace, note_id, {VERSIONED}, written_at, replaced_at)
+    SELECT namespace, note_id, {VERSIONED}, updated_at, ?
     FROM notes WHERE namespace = ? AND note_id = ?
-"""
+"""  # noqa: S608
 _UPDATE: Final = """
 UPDATE notes SET content = ?, content_hash = ?, tags = COALESCE(?, tags),
                  type = COALESCE(?, type), confidence = COALESCE(?, confidence),
@@ -451,7 +452,7 @@ class NoteRepository:
         material_only: bool = False,
         session_id: str = "",
     ) -> list[Row]:
-        """Changes before `place`, newest first, as rows for `ChangeEntry.of`.
+        """Changes before `place`, newest first, as rows for the history.
 
         Supersessions store no session, so filtering by session leaves them out.
         """
@@ -734,28 +735,22 @@ def to_json(values: Sequence[object]) -> str:
 
 
 def _read(row: Row) -> Note:
-    note_id, text, tags, version, created, updated, source, *rest = cast("tuple[Any, ...]", row)
-    actor, channel, session, turn, link, material, *rest = rest
-    kind, confidence, rationale, importance, scope, key, change, restores, *rest = rest
-    count, accessed, by, reason, at, embedded = rest[:6]
+    note_id, text, tags, version, created, updated, source = cast("tuple[Any, ...]", row[:7])
+    key, change, restores, accesses, accessed, by, reason, at = cast("tuple[Any, ...]", row[19:27])
     return Note(
-        note_id=note_id,
-        text=text,
-        tags=tuple(json.loads(tags)),
-        version=version,
-        created_at=created,
-        updated_at=updated,
-        source=source,
-        origin=Origin(actor, channel, session, turn, link, bool(material)),
-        embedded=bool(embedded),
-        details=Details(kind, confidence, rationale, importance, scope),
-        key=key or "",
-        change=change,
-        restores=restores,
-        access_count=count,
-        accessed_at=accessed,
-        superseded=None if by is None else Superseded(by, reason, at),
+        *(note_id, text, tuple(json.loads(tags)), version, created, updated, source),
+        origin_of(row[7:13]),
+        bool(row[13]),
+        Details(*cast("tuple[Any, ...]", row[14:19])),
+        *(key, change, restores, accesses, accessed),
+        None if by is None else Superseded(by, reason, at),
     )
+
+
+def origin_of(row: Row) -> Origin:
+    """An origin from its six columns."""
+    actor, channel, session, turn, link, material = cast("tuple[Any, ...]", row)
+    return Origin(actor, channel, session, turn, link, bool(material))
 
 
 def _row(namespace: str, draft: Draft) -> tuple[str | float | None, ...]:

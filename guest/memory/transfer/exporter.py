@@ -1,15 +1,17 @@
 """Exports a user's memory as lines, page by page."""
 
 import hashlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, cast
+from functools import partial
+from typing import Final, TypeVar, cast
 
 from wire.errors import Code
 from wire.limits import EXPORT_LINE_MAX_BYTES, EXPORT_PART_BYTES
 
 from guest.errors import StorageError
 from guest.memory.models import User, now
+from guest.memory.notes.repository import VERSIONED
 from guest.memory.storage.base import Database, Row, Statement
 from guest.memory.transfer.format import (
     Counts,
@@ -26,7 +28,6 @@ from guest.memory.transfer.format import (
 from guest.memory.transfer.rows import (
     EVENT,
     NOTE,
-    SAID,
     SESSION,
     VERSION,
     event_line,
@@ -37,6 +38,7 @@ from guest.memory.transfer.rows import (
 
 INLINE_VERSIONS: Final = 8
 """How many earlier versions a note's own line holds, so that no line reaches a mebibyte."""
+_E = TypeVar("_E", bound=Entity)
 _NOTES_PER_PAGE: Final = 64
 _SESSIONS_PER_PAGE: Final = 256
 _EVENTS_PER_PAGE: Final = 64
@@ -46,7 +48,8 @@ _PAGE: Final = """
                   ORDER BY seq LIMIT ?) ORDER BY seq
 """
 _VERSIONS_OF_PAGE: Final = f"""
-SELECT kept.note_id, written_at, replaced_at, {", ".join("kept." + c for c in SAID.split(", "))}
+SELECT kept.note_id, {", ".join("kept." + name for name in VERSIONED.split(", "))},
+       written_at, replaced_at
     FROM (SELECT namespace, note_id, version FROM notes {_PAGE}) AS newest
     JOIN note_versions AS kept
         ON kept.namespace = newest.namespace AND kept.note_id = newest.note_id
@@ -104,8 +107,7 @@ class Reader:
         )
         histories = _histories(versions.rows)
         notes = [note_line(row, histories.get(cast(str, row[0]), ())) for row in found.rows]
-        full = len(found.rows) == _NOTES_PER_PAGE
-        return notes, cast(int, found.rows[-1][1]) if full else 0
+        return notes, _following(found.rows, _NOTES_PER_PAGE)
 
     async def earlier(self, note_id: str, before: int) -> list[Version]:
         """The last versions before version `before`, oldest first."""
@@ -115,24 +117,25 @@ class Reader:
 
     async def sessions(self, after: int, last: int) -> tuple[list[SessionLine], int]:
         """Some sessions after number `after`, and where to continue; 0 at the end."""
-        result = await self._database.execute(
-            _SESSIONS_PAGE, (self._user.id, after, last, _SESSIONS_PER_PAGE)
-        )
-        full = len(result.rows) == _SESSIONS_PER_PAGE
-        return await with_state(self._database, result.rows), cast(
-            int, result.rows[-1][8]
-        ) if full else 0
+        page = (self._user.id, after, last, _SESSIONS_PER_PAGE)
+        rows = (await self._database.execute(_SESSIONS_PAGE, page)).rows
+        return await with_state(self._database, rows), _following(rows, _SESSIONS_PER_PAGE)
 
     async def events(self, session_id: str, after: int, last: int) -> tuple[list[EventLine], int]:
         """Some events after sequence number `after`, and where to continue; 0 at the end.
 
         `last` is the id of the last event, of any session, to read.
         """
-        result = await self._database.execute(
-            _EVENTS_PAGE, (session_id, after, last, _EVENTS_PER_PAGE)
-        )
-        events = [event_line(row) for row in result.rows]
+        page = (session_id, after, last, _EVENTS_PER_PAGE)
+        events = [
+            event_line(row) for row in (await self._database.execute(_EVENTS_PAGE, page)).rows
+        ]
         return events, events[-1].sequence if len(events) == _EVENTS_PER_PAGE else 0
+
+
+def _following(rows: Sequence[Row], full: int) -> int:
+    """The number in the last column of a page's last row, if the page is full; else 0."""
+    return cast(int, rows[-1][-1]) if len(rows) == full else 0
 
 
 def _histories(rows: Sequence[Row]) -> Mapping[str, list[Version]]:
@@ -187,22 +190,15 @@ async def export(database: Database, user: User) -> AsyncIterator[Part]:
 
 async def entities(reader: Reader, extent: Extent) -> AsyncIterator[Entity]:
     """Notes in the order in which they were saved, then each session with its events."""
-    place: int | None = 0
-    while place is not None:
-        notes, following = await reader.notes(place, extent.last_note)
-        for note in notes:
-            yield note
-            async for history in _earlier(reader, note):
-                yield history
-        place = following or None
-    place = 0
-    while place is not None:
-        sessions, following = await reader.sessions(place, extent.last_session)
-        for session in sessions:
-            yield session
-            async for event in _events(reader, session.session_id, extent.last_event):
-                yield event
-        place = following or None
+    async for note in _paged(partial(reader.notes, last=extent.last_note)):
+        yield note
+        async for history in _earlier(reader, note):
+            yield history
+    async for session in _paged(partial(reader.sessions, last=extent.last_session)):
+        yield session
+        events = partial(reader.events, session.session_id, last=extent.last_event)
+        async for event in _paged(events):
+            yield event
 
 
 async def _earlier(reader: Reader, note: NoteLine) -> AsyncIterator[HistoryLine]:
@@ -213,13 +209,17 @@ async def _earlier(reader: Reader, note: NoteLine) -> AsyncIterator[HistoryLine]
             yield HistoryLine(note_id=note.note_id, history=history)
 
 
-async def _events(reader: Reader, session_id: str, last: int) -> AsyncIterator[EventLine]:
-    place: int | None = 0
-    while place is not None:
-        events, following = await reader.events(session_id, place, last)
-        for event in events:
-            yield event
-        place = following or None
+async def _paged(
+    read: Callable[[int], Awaitable[tuple[Sequence[_E], int]]],
+) -> AsyncIterator[_E]:
+    """Everything that `read` gives, which takes the place to continue from; 0 is the end."""
+    place = 0
+    while True:
+        page, place = await read(place)
+        for each in page:
+            yield each
+        if not place:
+            return
 
 
 def _bounded(entity: Entity) -> bytes:

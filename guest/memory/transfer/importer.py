@@ -242,13 +242,7 @@ class Report:
     problems: list[tuple[int, str]] = field(default_factory=list)
 
     def add(self, outcome: Outcome) -> None:
-        match outcome:
-            case "created":
-                self.created += 1
-            case "updated":
-                self.updated += 1
-            case "unchanged":
-                self.unchanged += 1
+        setattr(self, outcome, getattr(self, outcome) + 1)
 
 
 class Importer:

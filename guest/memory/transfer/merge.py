@@ -147,7 +147,7 @@ class Stored:
         )
         return StoredNotes(
             {cast(str, row[0]): note_line(row, ()) for row in found[0].rows},
-            {(cast(str, row[0]), cast(int, row[3])): version_line(row) for row in found[1].rows},
+            {(cast(str, row[0]), cast(int, row[1])): version_line(row) for row in found[1].rows},
             {(text, scope): note_id for text, scope, note_id in _strings(found[2])},
             {key: Owner(note_id, updated) for key, note_id, updated in _strings(found[3])},
             dict(_strings(found[4])),

@@ -1,6 +1,5 @@
 """Moves a whole memory from the local file to the server, or back."""
 
-import json
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import replace
@@ -19,31 +18,18 @@ from guest.memory.storage.local import LocalDatabase
 from guest.memory.storage.migrations import migrate
 from guest.memory.transfer.exporter import Reader, entities, export
 from guest.memory.transfer.format import Entity, EventLine, HistoryLine, NoteLine, SessionLine
-from guest.memory.transfer.importer import GROUP_LINES, Importer, groups
+from guest.memory.transfer.importer import GROUP_LINES, Importer
 from guest.memory.transfer.merge import Stored
 
-_IDS_PER_PAGE: Final = 500
-
-_NOTES: Final = """
-SELECT seq, note_id FROM notes WHERE namespace = ? AND seq > ? ORDER BY seq LIMIT ?
-"""
-_SESSIONS: Final = """
-SELECT rowid, session_id FROM sessions WHERE user_id = ? AND rowid > ? ORDER BY rowid LIMIT ?
-"""
-_KNOWN_NOTES: Final = """
-SELECT note_id FROM notes WHERE namespace = ? AND note_id IN (SELECT value FROM json_each(?))
-"""
-_KNOWN_SESSIONS: Final = """
-SELECT session_id FROM sessions
-    WHERE user_id = ? AND session_id IN (SELECT value FROM json_each(?))
-"""
+_NOTES: Final = "SELECT note_id FROM notes WHERE namespace = ?"
+_SESSIONS: Final = "SELECT session_id FROM sessions WHERE user_id = ?"
 
 
 async def surplus(source: Database, target: Database, user: User) -> dict[str, int]:
     """How many of the user's notes and sessions are in `target` but not in `source`."""
     return {
-        "notes": await _unknown(source, target, _NOTES, _KNOWN_NOTES, user.notes),
-        "sessions": await _unknown(source, target, _SESSIONS, _KNOWN_SESSIONS, user.id),
+        "notes": await _unknown(source, target, _NOTES, user.notes),
+        "sessions": await _unknown(source, target, _SESSIONS, user.id),
     }
 
 
@@ -59,35 +45,32 @@ async def first_difference(
     total = extent.counts.notes + extent.counts.sessions + extent.counts.events
     done, stored = 0, Stored(target, user)
     async for lines in _some(entities(reader, extent)):
-        for group in groups(list(enumerate(lines))):
-            if different := await _different([line for _, line in group], stored):
-                return f"{different} is not the same in both"
+        if different := await _different(lines, stored):
+            return f"{different} is not the same in both"
         done += sum(not isinstance(line, HistoryLine) for line in lines)
         progress(done, total)
     return ""
 
 
 async def _different(lines: Sequence[Entity], stored: Stored) -> str:
-    about_notes = [line for line in lines if isinstance(line, NoteLine | HistoryLine)]
-    if about_notes:
-        here = await stored.notes(about_notes)
-        for line in about_notes:
-            if isinstance(line, NoteLine) and _bare(here.notes.get(line.note_id)) != _bare(line):
-                return f"note {line.note_id}"
-            for version in line.history:
-                if here.versions.get((line.note_id, version.version)) != version:
-                    return f"version {version.version} of note {line.note_id}"
-        return ""
-    said = [line for line in lines if isinstance(line, EventLine)]
+    notes = [line for line in lines if isinstance(line, NoteLine | HistoryLine)]
     begun = [line for line in lines if isinstance(line, SessionLine)]
+    said = {(line.session_id, line.sequence): line for line in lines if isinstance(line, EventLine)}
+    here = await stored.notes(notes)
     sessions = await stored.sessions([line.session_id for line in begun])
-    events = await stored.events([(line.session_id, line.sequence) for line in said])
+    events = await stored.events(list(said))
+    for line in notes:
+        if isinstance(line, NoteLine) and _bare(here.notes.get(line.note_id)) != _bare(line):
+            return f"note {line.note_id}"
+        for version in line.history:
+            if here.versions.get((line.note_id, version.version)) != version:
+                return f"version {version.version} of note {line.note_id}"
     for session in begun:
         if sessions.get(session.session_id) != session:
             return f"session {session.session_id}"
-    for event in said:
-        if events.get((event.session_id, event.sequence)) != event:
-            return f"event {event.sequence} of session {event.session_id}"
+    for (session_id, sequence), event in said.items():
+        if events.get((session_id, sequence)) != event:
+            return f"event {sequence} of session {session_id}"
     return ""
 
 
@@ -107,15 +90,9 @@ async def _some(lines: AsyncIterator[Entity]) -> AsyncIterator[list[Entity]]:
     yield gathered
 
 
-async def _unknown(source: Database, target: Database, page: str, known: str, owner: str) -> int:
-    unknown, last = 0, 0
-    while True:
-        rows = (await target.execute(page, (owner, last, _IDS_PER_PAGE))).rows
-        ids = [row[1] for row in rows]
-        unknown += len(ids) - len((await source.execute(known, (owner, json.dumps(ids)))).rows)
-        if len(rows) < _IDS_PER_PAGE:
-            return unknown
-        last = cast(int, rows[-1][0])
+async def _unknown(source: Database, target: Database, ids: str, owner: str) -> int:
+    known = (await source.execute(ids, (owner,))).rows
+    return len(set((await target.execute(ids, (owner,))).rows).difference(known))
 
 
 def _told(counts: object) -> str:

@@ -10,10 +10,10 @@ from guest.memory.indexing.chunking import passages_of
 from guest.memory.models import User
 from guest.memory.notes import repository
 from guest.memory.notes.quota import Quota, Used
+from guest.memory.notes.repository import VERSIONED
 from guest.memory.storage.base import Result, Statement
 from guest.memory.transfer.format import EventLine, NoteLine, Said, SessionLine, Version
 from guest.memory.transfer.merge import NoteChange, SessionChange, is_kept_once
-from guest.memory.transfer.rows import SAID
 
 _REQUIRE_SAME: Final = """
 INSERT INTO guards (ok)
@@ -21,16 +21,16 @@ INSERT INTO guards (ok)
                                    AND version = ? AND updated_at = ?
                                    AND superseded_by IS ?)
 """
-_PLACES: Final = ", ".join("?" * len(SAID.split(",")))
+_PLACES: Final = ", ".join("?" * len(VERSIONED.split(",")))
 _NOTE: Final = f"""
 INSERT INTO notes (namespace, note_id, created_at, scope_session, content_hash, key, updated_at,
                    access_count, accessed_at, superseded_by, superseded_reason, superseded_at,
-                   {SAID})
+                   {VERSIONED})
     VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, {_PLACES})
 """  # noqa: S608
 _REPLACE: Final = f"""
 UPDATE notes
-    SET ({SAID}) = ({_PLACES}), content_hash = ?, key = COALESCE(?, key), updated_at = ?,
+    SET ({VERSIONED}) = ({_PLACES}), content_hash = ?, key = COALESCE(?, key), updated_at = ?,
         superseded_by = ?, superseded_reason = ?, superseded_at = ?
     WHERE namespace = ? AND note_id = ?
 """  # noqa: S608
@@ -57,7 +57,7 @@ _RELEASE: Final = """
 UPDATE notes SET key = NULL WHERE namespace = ? AND note_id = ? AND key = ? AND updated_at = ?
 """
 _VERSION: Final = f"""
-INSERT INTO note_versions (namespace, note_id, written_at, replaced_at, {SAID})
+INSERT INTO note_versions (namespace, note_id, written_at, replaced_at, {VERSIONED})
     VALUES (?, ?, ?, ?, {_PLACES})
     ON CONFLICT (namespace, note_id, version) DO UPDATE SET replaced_at = excluded.replaced_at
 """  # noqa: S608
@@ -214,13 +214,11 @@ def _end(line: NoteLine) -> tuple[str | None, ...]:
 
 
 def _said(said: Said) -> tuple[Any, ...]:
-    origin = said.origin
-    return (
-        *(said.version, said.content, repository.to_json(said.tags), said.type, said.confidence),
-        *(said.rationale, said.importance, said.source),
-        *(origin.actor, origin.channel, origin.session_id, origin.turn_id),
-        *(origin.link, origin.material, said.change, said.restores),
-    )
+    """The values of the columns `VERSIONED`, which have the order of the fields."""
+    fields = {name: getattr(said, name) for name in Said.model_fields}
+    tags, origin = repository.to_json(said.tags), fields.pop("origin")
+    *before, change, restores = (fields | {"tags": tags}).values()
+    return (*before, *dict(origin).values(), change, restores)
 
 
 def _ids(results: Sequence[Result], places: Sequence[int]) -> list[int]:
