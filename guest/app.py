@@ -1,10 +1,10 @@
 """The agent guest: one process, one user, started by the runner with an envelope.
 
-`--bootstrap-stdin` reads the envelope from standard input, which the runner
-keeps open; with `--exit-with-parent` its end means that the runner is gone. A
-guest that cannot start says why in its last log line and exits with
-`EXIT_OPERATOR`. SIGTERM and SIGINT end it within seconds, running turns recorded.
-With a maintenance job in the envelope it does that, and exits instead of serving.
+With `--bootstrap-stdin` the envelope comes from standard input, which the runner keeps open; with
+`--exit-with-parent` the guest stops when standard input ends, because the runner has then ended. A
+guest that cannot start writes the reason as its last log line and exits with `EXIT_OPERATOR`.
+SIGTERM and SIGINT stop it within seconds; running turns are stored first. If the envelope has a
+maintenance job, the guest does that job and exits.
 """
 
 import argparse
@@ -31,14 +31,14 @@ log = logging.getLogger(__name__)
 EXIT_BUG: Final = 70
 """EX_SOFTWARE: a bug; starting again may help."""
 EXIT_STOPPED: Final = 75
-"""EX_TEMPFAIL: maintenance was told to stop; it can be done again."""
+"""EX_TEMPFAIL: maintenance was stopped; it can be repeated."""
 
 _STEP_TIMEOUT_S: Final = 0.9
-"""Five parts close one after the other, and all must be done within five seconds."""
+"""The limit for closing one part: five parts close in turn, within five seconds in total."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the guest until it is told to stop; the exit code."""
+    """Run the guest until it is stopped; returns the exit code."""
     arguments = _parse(argv)
     configure("agent", "", "info")
     logging.captureWarnings(True)
@@ -111,7 +111,7 @@ async def _serve(config: GuestConfig, *, with_parent: bool) -> None:
 
 
 async def _maintain(config: GuestConfig, job: MaintenanceJob, *, with_parent: bool) -> None:
-    """Do one job on the memory; told to stop, leave at once, as a job may end at any moment."""
+    """Do one job on the memory. If stopped, exit at once: a job may be killed at any moment."""
     from guest import maintenance
 
     stop = _told_to_stop(with_parent=with_parent)
@@ -158,8 +158,8 @@ def _stop_at_end_of_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) 
 
 
 async def _open(config: GuestConfig, stack: AsyncExitStack) -> None:
-    """Open the guest's parts; each is on `stack` before the next step can fail."""
-    # Imported here so that a bad envelope is answered at once, and nothing is imported for --help.
+    """Open the guest's parts. `stack` closes all that were opened if a later step fails."""
+    # imported here, so that --help and a bad envelope need not wait for it
     from wire.transport import Server
     from wire.v1 import gateway_pb2_grpc
 
@@ -210,7 +210,7 @@ async def _open(config: GuestConfig, stack: AsyncExitStack) -> None:
 
 
 def _close_later(stack: AsyncExitStack, name: str, close: Callable[[], Awaitable[None]]) -> None:
-    """Close a part when the stack unwinds, whatever happens to the others, in bounded time."""
+    """Close a part when `stack` unwinds, within `_STEP_TIMEOUT_S`, even if others fail to close."""
 
     async def closing() -> None:
         try:

@@ -1,7 +1,7 @@
-"""The built-in model: no language understanding, real tool calls, and it says so.
+"""The built-in model: it does not understand language and says so, but its tool calls are real.
 
-It runs when no provider is configured, so that everything around the model can
-be used and tested without one. It costs no tokens.
+It is used while no provider is configured, so that everything else can be used and tested without
+one. It costs no tokens.
 """
 
 from collections.abc import AsyncGenerator

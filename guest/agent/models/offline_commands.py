@@ -34,21 +34,29 @@ class Say:
 Step = Call | Say
 
 
-def call_once(view: View, tool: str, **arguments: Any) -> Call | Outcome:
-    """The outcome of `tool` in this turn, or the call that gets it."""
+def call_once(
+    view: View,
+    failed: str,
+    tell: Callable[[Outcome], str],
+    tool: str,
+    **arguments: Any,
+) -> Step:
+    """Call `tool` once in this turn; then answer what `tell` makes of its outcome, or that the
+    call has `failed` if `tell` makes nothing of it."""
     for outcome in reversed(view.outcomes):
         if outcome.tool == tool:
-            return outcome
+            told = outcome.ok and tell(outcome)
+            return answer(told, outcome) if told else failure(failed, outcome)
     return Call(tool, arguments)
 
 
 def failure(what: str, outcome: Outcome) -> Say:
-    """Say that `what` did not happen, in the tool's own words."""
+    """Say that `what` did not happen, and quote the tool."""
     return Say(f"{what}: {outcome.text}")
 
 
 def answer(text: str, outcome: Outcome) -> Say:
-    """Say `text`, and with it what the tool noted about its result."""
+    """Say `text`, followed by the tool's notes on its result."""
     return Say("\n".join((text, *outcome.notes)))
 
 
@@ -65,21 +73,17 @@ _POLITE = re.compile(
 
 def remember(view: View, match: re.Match[str]) -> Step:
     text = match["text"]
-    outcome = call_once(view, "memory_save", content=text)
-    if isinstance(outcome, Call):
-        return outcome
-    note_id = _field(outcome, "note_id")
-    if not outcome.ok or not note_id:
-        return failure("I could not save that", outcome)
-    message = _field(outcome, "message")
-    if not message.startswith("Stored"):
-        return answer(message, outcome)
-    similar = outcome.data.get("similar") or []
-    known = message.partition("]")[2]
-    lines = [f"Saved: {_shown(text)} [id: {note_id}]{known}"]
-    if similar:
-        lines += ["Similar notes:", *(_line(hit) for hit in similar if isinstance(hit, dict))]
-    return answer("\n".join(lines), outcome)
+
+    def tell(outcome: Outcome) -> str:
+        message, note_id = _field(outcome, "message"), _field(outcome, "note_id")
+        if not note_id or not message.startswith("Stored"):
+            return note_id and message
+        lines = [f"Saved: {_shown(text)} [id: {note_id}]{message.partition(']')[2]}"]
+        if similar := _rows(outcome, "similar"):
+            lines += ["Similar notes:", *map(_line, similar)]
+        return "\n".join(lines)
+
+    return call_once(view, "I could not save that", tell, "memory_save", content=text)
 
 
 def recall(view: View, match: re.Match[str]) -> Step:
@@ -115,7 +119,7 @@ def correct(view: View, match: re.Match[str]) -> Step:
 
 
 def contradict(view: View, match: re.Match[str]) -> Step | None:
-    """ "no, …" corrects only what the turn before was about, and never a polite no."""
+    """Correct the note of the previous turn after "no, …"; nothing if that "no" is courtesy."""
     if view.focus is None or not view.focus.fresh or _POLITE.fullmatch(match["text"]):
         return None
     return _change(view, view.focus, match["text"])
@@ -161,26 +165,21 @@ def _change(view: View, focus: Focus, text: str) -> Step:
 
 
 def _write(view: View, note_id: str, text: str) -> Step:
-    outcome = call_once(view, "memory_update", note_id=note_id, content=text)
-    if isinstance(outcome, Call):
-        return outcome
-    if not outcome.ok or not _field(outcome, "note_id"):
-        return failure("I changed nothing", outcome)
-    return answer(f"Updated: {_shown(text)} [id: {_field(outcome, 'note_id')}]", outcome)
+    def tell(outcome: Outcome) -> str:
+        changed = _field(outcome, "note_id")
+        return f"Updated: {_shown(text)} [id: {changed}]" if changed else ""
+
+    arguments = {"note_id": note_id, "content": text}
+    return call_once(view, "I changed nothing", tell, "memory_update", **arguments)
 
 
 def _delete(view: View, note_id: str, text: str) -> Step:
-    outcome = call_once(view, "memory_delete", note_id=note_id)
-    if isinstance(outcome, Call):
-        return outcome
-    if not outcome.ok:
-        return failure("I deleted nothing", outcome)
     what = f"Deleted: {_shown(text)} [id: {note_id}]" if text else f"Deleted [id: {note_id}]"
-    return answer(what, outcome)
+    return call_once(view, "I deleted nothing", lambda _: what, "memory_delete", note_id=note_id)
 
 
 def _search(view: View, topic: str) -> Call | Outcome:
-    """Search, and once more for the best note alone where the results were cut short."""
+    """Search; once more for the best note only, if the results were too long for an answer."""
     searches = [outcome for outcome in view.outcomes if outcome.tool == "memory_search"]
     if not searches:
         return Call("memory_search", {"query": topic})
@@ -190,7 +189,7 @@ def _search(view: View, topic: str) -> Call | Outcome:
 
 
 def _keeping_subject(text: str, topic: str) -> str:
-    """`text` as the user said it, led by `topic` where it would otherwise lose its subject."""
+    """`text`, with `topic` before it unless it names its subject itself."""
     wanted = content_words(topic)
     if not wanted or wanted & content_words(text):
         return text
@@ -207,7 +206,7 @@ def _topic(text: str) -> str:
 
 
 def _mirrored(topic: str) -> str:
-    """The user's "my …" as the answer says it."""
+    """`topic` as the answer says it: "my …" becomes "your …"."""
     mirrored = re.sub(r"\bmy\b", "your", topic, flags=re.IGNORECASE)
     return "you" if mirrored.casefold() in ("me", "myself") else mirrored
 
@@ -253,7 +252,7 @@ class Command:
 
 
 def step(view: View, no_shell_reason: str) -> Step:
-    """The next step for `view`; every text has one."""
+    """The next step for `view`. There is one for every text."""
     for command in COMMANDS:
         match = command.pattern.fullmatch(view.command)
         taken = command.handle(view, match) if match else None
@@ -280,66 +279,58 @@ def _greet(_: View, __: re.Match[str]) -> Step:
 
 def _read(view: View, match: re.Match[str]) -> Step:
     path = match["path"]
-    outcome = call_once(view, "file_read", path=path)
-    if isinstance(outcome, Call):
-        return outcome
-    if not outcome.ok:
-        return failure(f"I could not read {path}", outcome)
-    content = _fields(outcome).get("content")
-    return answer(content if isinstance(content, str) and content else outcome.text, outcome)
+
+    def tell(outcome: Outcome) -> str:
+        return _field(outcome, "content") or outcome.text
+
+    return call_once(view, f"I could not read {path}", tell, "file_read", path=path)
 
 
 def _list(view: View, match: re.Match[str]) -> Step:
     path = match["path"]
-    outcome = call_once(view, "file_list", path=path)
-    if isinstance(outcome, Call):
-        return outcome
-    if not outcome.ok:
-        return failure(f"I could not list {path}", outcome)
-    entries = _rows(outcome, "entries")
-    lines = [f"{entry.get('path')}  ({entry.get('type')})" for entry in entries]
-    return answer("\n".join(lines) or f"{path} is empty.", outcome)
+
+    def tell(outcome: Outcome) -> str:
+        entries = _rows(outcome, "entries")
+        lines = [f"{entry.get('path')}  ({entry.get('type')})" for entry in entries]
+        return "\n".join(lines) or f"{path} is empty."
+
+    return call_once(view, f"I could not list {path}", tell, "file_list", path=path)
 
 
 def _write_file(view: View, match: re.Match[str]) -> Step:
-    path = match["path"]
-    outcome = call_once(view, "file_write", path=path, content=match["text"])
-    if isinstance(outcome, Call):
-        return outcome
-    if not outcome.ok:
-        return failure(f"I could not write {path}", outcome)
-    return answer(f"Wrote {path}.", outcome)
+    path, done = match["path"], f"Wrote {match['path']}."
+    arguments = {"path": path, "content": match["text"]}
+    return call_once(view, f"I could not write {path}", lambda _: done, "file_write", **arguments)
 
 
 def _find(view: View, match: re.Match[str]) -> Step:
     path = match["path"]
-    outcome = call_once(view, "file_search", query=match["text"], path=path)
-    if isinstance(outcome, Call):
-        return outcome
-    if not outcome.ok:
-        return failure(f"I could not search {path}", outcome)
-    lines = [
-        f"{found.get('path')}:{found.get('line')}: {found.get('text')}"
-        for found in _rows(outcome, "matches")
-    ]
-    return answer("\n".join(lines) or f"Nothing in {path} has that text.", outcome)
+
+    def tell(outcome: Outcome) -> str:
+        lines = [
+            f"{found.get('path')}:{found.get('line')}: {found.get('text')}"
+            for found in _rows(outcome, "matches")
+        ]
+        return "\n".join(lines) or f"Nothing in {path} has that text."
+
+    arguments = {"query": match["text"], "path": path}
+    return call_once(view, f"I could not search {path}", tell, "file_search", **arguments)
 
 
 def _run(view: View, match: re.Match[str]) -> Step:
-    outcome = call_once(view, "shell_exec", command=match["command"])
-    if isinstance(outcome, Call):
-        return outcome
-    if not outcome.ok:
-        return failure("I could not run that", outcome)
-    fields = _fields(outcome)
-    parts = [str(fields["stdout"]).rstrip("\n")] if fields.get("stdout") else []
-    if fields.get("stderr"):
-        parts.append(f"(on standard error)\n{str(fields['stderr']).rstrip()}")
-    if not parts:
-        parts.append("(no output)")
-    if fields.get("exit_code"):
-        parts.append(f"(exit code {fields['exit_code']})")
-    return answer("\n".join(parts), outcome)
+    def tell(outcome: Outcome) -> str:
+        fields = _fields(outcome)
+        parts = [str(fields["stdout"]).rstrip("\n")] if fields.get("stdout") else []
+        if fields.get("stderr"):
+            parts.append(f"(on standard error)\n{str(fields['stderr']).rstrip()}")
+        if not parts:
+            parts.append("(no output)")
+        if fields.get("exit_code"):
+            parts.append(f"(exit code {fields['exit_code']})")
+        return "\n".join(parts)
+
+    command = match["command"]
+    return call_once(view, "I could not run that", tell, "shell_exec", command=command)
 
 
 def _fields(outcome: Outcome) -> dict[str, Any]:

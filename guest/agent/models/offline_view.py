@@ -1,5 +1,5 @@
-"""What the built-in model can read off a conversation: the command, this turn's
-tool results, and the note that "that" means."""
+"""What the built-in model knows of a conversation: the user's command, this turn's tool results,
+and the note that "that" refers to."""
 
 import json
 import re
@@ -29,8 +29,8 @@ Hits = list[dict[str, Any]]
 
 @dataclass(frozen=True)
 class Outcome:
-    """One finished tool call. `data` is what its JSON held, None where it is no JSON;
-    `notes` are the `Note: ` lines after it."""
+    """One finished tool call. `data` is its JSON result, None if it has none; `notes` are the
+    `Note: ` lines after that."""
 
     tool: str
     arguments: dict[str, Any]
@@ -42,10 +42,8 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Focus:
-    """The note a conversation is about. `topic` is how the user spoke of it.
-
-    `fresh`: the turn right before this one saved, found or changed it.
-    """
+    """The note that the conversation is about. `topic` is the user's name for it. `fresh` means
+    that the previous turn saved, found or changed it."""
 
     note_id: str
     text: str
@@ -55,11 +53,8 @@ class Focus:
 
 @dataclass(frozen=True)
 class View:
-    """One request to the built-in model, digested.
-
-    `outcomes` are those of the current turn, in order; `focus` is as it was
-    when the turn began; `offered` are the tools that may be called.
-    """
+    """One request to the built-in model. `outcomes` are those of the current turn, in order;
+    `focus` is the one at its beginning; `offered` names the tools that may be called."""
 
     command: str
     outcomes: tuple[Outcome, ...]
@@ -68,7 +63,7 @@ class View:
 
 
 def read(messages: Sequence[ModelMessage], offered: Iterable[str]) -> View:
-    """Digest a conversation as pydantic-ai hands it to a model."""
+    """The view of a conversation that pydantic-ai gives to a model."""
     view = View("", (), None, frozenset(offered))
     calls: dict[str, ToolCallPart] = {}
     for message in messages:
@@ -86,7 +81,8 @@ def read(messages: Sequence[ModelMessage], offered: Iterable[str]) -> View:
 
 
 def content_words(text: str) -> frozenset[str]:
-    """The words of `text` that carry meaning, folded so that plurals and genitives meet."""
+    """The words of `text` that carry meaning, in lower case and without the endings of plurals
+    and genitives."""
     words = re.findall(r"[^\W_]+(?:'\w+)?", text.casefold())
     return frozenset(_singular(word) for word in words if word not in _STOP_WORDS)
 
@@ -98,17 +94,17 @@ def _singular(word: str) -> str:
 
 
 def found_and_related(hits: Hits, topic: str) -> tuple[Hits, Hits]:
-    """Which search results to show as known about `topic`, and which as merely near it.
+    """Split search results into those about `topic` and merely related ones.
 
-    A result found by keyword counts as known; where some hold every word of the
-    topic, only those do. What was found by meaning alone is never more than related.
+    A result found by keyword is about the topic; if some results have every word of the topic, only
+    those are. A result found by meaning alone is only related.
     """
     known = surely_about(hits, topic) or [hit for hit in hits if _has_a_word(hit)]
     return known, [hit for hit in hits if hit not in known]
 
 
 def surely_about(hits: Hits, topic: str) -> Hits:
-    """The results that hold every word of `topic`: sure enough to change or delete."""
+    """The results with every word of `topic`: certain enough to change or delete them."""
     wanted = content_words(topic)
     return [
         hit
@@ -147,7 +143,7 @@ def _outcome(part: ToolReturnPart, call: ToolCallPart | None) -> Outcome:
 
 
 def _refocus(view: View) -> Focus | None:
-    """What "that" means after the turn in `view`."""
+    """The note that "that" refers to after the turn in `view`."""
     focus = replace(view.focus, fresh=False) if view.focus else None
     for outcome in view.outcomes:
         if outcome.ok:
@@ -190,6 +186,6 @@ _FOLLOW = {
 
 
 def hits_of(outcome: Outcome) -> Hits:
-    """The search results in `outcome`; none where it holds no readable list."""
+    """The search results in `outcome`; none if it has no list."""
     data = outcome.data
     return [hit for hit in data if isinstance(hit, dict)] if isinstance(data, list) else []

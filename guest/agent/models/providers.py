@@ -1,7 +1,7 @@
-"""The model that answers, by configuration.
+"""Builds the configured model.
 
-Importing a provider costs up to a second and 50 MB, so only the configured one
-is ever imported. The key comes from the envelope, never from the environment.
+Importing a provider's library takes up to a second and 50 MB, so only the configured one is
+imported. The key comes from the envelope, never from the environment.
 """
 
 from pydantic_ai.models import Model
@@ -17,16 +17,11 @@ _GOOGLE_URL = "https://generativelanguage.googleapis.com"
 
 
 def build_model(settings: AgentSettings, api_key: str = "", *, no_shell_reason: str = "") -> Model:
-    """The configured model, ready to be asked.
+    """The configured model.
 
-    Args:
-        settings: Which provider and model.
-        api_key: The provider's key; empty for a server without one.
-        no_shell_reason: What the built-in model answers when it is told to run a command
-            and there is no shell.
-
-    Raises:
-        GuestError: FAILED_PRECONDITION; the key or the provider's package is missing.
+    `api_key` is empty for a server without one. `no_shell_reason` is what the built-in model says
+    if it is told to run a command and there is no shell. Raises `GuestError` FAILED_PRECONDITION if
+    the key or the provider's package is missing.
     """
     if settings.provider == "offline":
         return OfflineModel(no_shell_reason=no_shell_reason)
