@@ -14,7 +14,7 @@ from guest.agent.turn_loop import TurnLoop
 from guest.config import GuestConfig
 from guest.gateway.service import GatewayService, GuestInfo
 from guest.memory.memory import Memory
-from guest.memory.storage.backup import Backups
+from guest.memory.storage.files.backup import Backups
 from guest.tools.base import Tool
 from guest.tools.command_policy.policy import CommandPolicy
 from guest.tools.files import file_tools

@@ -21,9 +21,9 @@ from guest.config import GuestConfig
 from guest.errors import GuestError
 from guest.memory.models import MemoryConfig, User
 from guest.memory.storage import copies
-from guest.memory.storage.backup import restore
+from guest.memory.storage.files.backup import restore
+from guest.memory.storage.files.rekey import fits, rekey
 from guest.memory.storage.local import FileOwner
-from guest.memory.storage.rekey import fits, rekey
 
 log = logging.getLogger(__name__)
 

@@ -1,6 +1,5 @@
 """Computes vectors: the interface, the hashing backend, and sentence-transformers."""
 
-import asyncio
 import contextlib
 import ctypes
 import gc
@@ -202,29 +201,6 @@ def _ngrams(text: str, sizes: Sequence[int]) -> list[str]:
 def _place(feature: str) -> int:
     digest = hashlib.blake2b(feature.encode("utf-8", "surrogatepass"), digest_size=8).digest()
     return int.from_bytes(digest, "little")
-
-
-class HashingEmbedder:
-    """An `Embedder` in this process: no socket, no model, always ready."""
-
-    def __init__(self) -> None:
-        self._backend = HashingBackend()
-
-    async def embed(self, texts: Sequence[str], *, timeout: float) -> Embedded:
-        try:
-            async with asyncio.timeout(timeout):
-                vectors = await asyncio.to_thread(self._backend.encode, texts)
-        except TimeoutError:
-            raise EmbedderError(
-                Code.TIMEOUT, f"the hashing embedder took longer than {timeout:g} s"
-            ) from None
-        return Embedded(MODEL_ID, vectors)
-
-    async def state(self) -> str:
-        return "ready"
-
-    async def close(self) -> None:
-        """Nothing is held."""
 
 
 DEFAULT_MODEL: Final = "sentence-transformers/all-MiniLM-L6-v2"

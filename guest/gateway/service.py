@@ -17,7 +17,7 @@ from guest.gateway.sessions import Sessions
 from guest.gateway.transfer import Transfer
 from guest.gateway.turns import Loop, Turns
 from guest.memory.memory import Memory
-from guest.memory.storage.backup import Backups
+from guest.memory.storage.files.backup import Backups
 from guest.tools.base import ToolContext
 from guest.tools.redaction.scrubber import Scrubber
 

@@ -9,7 +9,7 @@ from wire.v1 import gateway_pb2
 from guest.errors import GuestError
 from guest.gateway import convert
 from guest.memory.memory import Memory
-from guest.memory.storage.backup import Backups
+from guest.memory.storage.files.backup import Backups
 
 _REQUEST_MAX_BYTES = EXPORT_LINE_MAX_BYTES + 64 * 1024
 """The longest line, and the header before it."""

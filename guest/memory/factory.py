@@ -1,5 +1,6 @@
 """Opens a memory: in a local file, or on a server with a replica on this machine."""
 
+import json
 import logging
 import sys
 from collections.abc import Awaitable, Callable, Sequence
@@ -7,7 +8,7 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from wire.errors import Code
 
@@ -24,9 +25,8 @@ from guest.memory.models import MemoryConfig, Note, RemoteConfig, Statistics, Us
 from guest.memory.notes.quota import UNBOUNDED, Quota
 from guest.memory.notes.repository import NoteRepository
 from guest.memory.replica import triggers
-from guest.memory.replica.erasure import ReplicaEraser
 from guest.memory.replica.outbox import Outbox
-from guest.memory.replica.replica import Replica
+from guest.memory.replica.replica import Replica, ReplicaEraser
 from guest.memory.replica.search import ReplicaSearch, freshen, instead_of_server
 from guest.memory.search.engine import Finder, Search
 from guest.memory.storage import copies
@@ -36,7 +36,6 @@ from guest.memory.storage.changes import Background
 from guest.memory.storage.erasure import Eraser
 from guest.memory.storage.local import LocalDatabase
 from guest.memory.storage.migrations import MIGRATIONS, Migration, found_version, migrate
-from guest.memory.storage.statistics import statistics
 
 if TYPE_CHECKING:
     from guest.memory.storage.remote import RemoteDatabase
@@ -93,6 +92,43 @@ async def _keep_copy(database: LocalDatabase, migrations: Sequence[Migration]) -
 _REPLICA: Final = "replica.db"
 
 
+_COUNT: Final = """
+SELECT (SELECT COUNT(*) FROM notes WHERE namespace = ?1 AND superseded_by IS NULL),
+       (SELECT COUNT(*) FROM note_versions WHERE namespace = ?1),
+       (SELECT COUNT(*) FROM chunks WHERE namespace IN (SELECT value FROM json_each(?2))),
+       (SELECT COUNT(*) FROM chunks_vec WHERE namespace IN (SELECT value FROM json_each(?2))
+            AND model_id > '' AND (?4 = '' OR model_id = ?4)),
+       (SELECT COUNT(*) FROM sessions WHERE user_id = ?3),
+       (SELECT COUNT(*) FROM conversation_events JOIN sessions USING (session_id)
+            WHERE sessions.user_id = ?3),
+       (SELECT MAX(version) FROM memory_migrations),
+       (SELECT COUNT(*) FROM sessions WHERE user_id = ?3 AND archived_at <> ''),
+       (SELECT json_group_object(model_id, vectors) FROM (
+            SELECT model_id, COUNT(*) AS vectors FROM chunks_vec
+                WHERE namespace IN (SELECT value FROM json_each(?2)) GROUP BY model_id))
+"""
+
+
+async def _statistics(database: Database, user: User, model_id: str) -> Statistics:
+    """Counts of one user's memory; vectors only of `model_id`, if given."""
+    passages = json.dumps(user.namespaces)
+    result = await database.execute(_COUNT, (user.notes, passages, user.id, model_id))
+    counts = cast("tuple[Any, ...]", result.rows[0])
+    return Statistics(
+        notes=counts[0],
+        note_versions=counts[1],
+        passages=counts[2],
+        passages_embedded=counts[3],
+        sessions=counts[4],
+        conversation_events=counts[5],
+        database_bytes=await database.size_bytes(),
+        schema_version=counts[6],
+        embedding_model=model_id,
+        archived_sessions=counts[7],
+        vectors=json.loads(counts[8]),
+    )
+
+
 @dataclass(frozen=True)
 class Server:
     """The parts that only a store on a server has."""
@@ -105,11 +141,11 @@ class Server:
     async def statistics(self, user: User, model_id: str) -> Statistics:
         """Counts for one user; from the replica while the server is away."""
         try:
-            counts = await statistics(self.watched, user, model_id)
+            counts = await _statistics(self.watched, user, model_id)
         except StorageError as error:
             if not is_away(error):
                 raise
-            counts = await statistics(self.replica.database, user, model_id)
+            counts = await _statistics(self.replica.database, user, model_id)
         return replace(
             counts,
             store="remote",
@@ -174,7 +210,7 @@ class Store:
     async def statistics(self, user: User) -> Statistics:
         if self.server is not None:
             return await self.server.statistics(user, self.vectorizer.model_id)
-        return await statistics(self.database, user, self.vectorizer.model_id)
+        return await _statistics(self.database, user, self.vectorizer.model_id)
 
     async def set_token(self, auth_token: str) -> None:
         """See `Memory.set_token`."""

@@ -10,7 +10,6 @@ from guest.memory import validation
 from guest.memory.conversations.retention import Retention
 from guest.memory.conversations.sessions import SessionAdmin, SessionState
 from guest.memory.factory import Store, open_store
-from guest.memory.indexing.indexer import Reembedding
 from guest.memory.models import (
     Details,
     MemoryConfig,
@@ -52,7 +51,6 @@ class Memory:
         self._user = user = User(user_id)
         self._notes = store.notes(user)
         self._search = store.search(user)
-        self._reembedding = Reembedding(store.vectors, store.vectorizer, store.indexer, user)
         self._writer = NoteWriter(
             self._notes,
             self._search,
@@ -269,7 +267,7 @@ class Memory:
         Until a passage has its new vector, searches find it by keyword. Raises `EmbedderError`,
         with nothing changed, if no embedder is available.
         """
-        return await self._reembedding.begin()
+        return await self.store.indexer.reembed(self._user.namespaces)
 
     async def embedder_state(self) -> str:
         """ "ready", "loading", or one sentence that says why there are no vectors."""

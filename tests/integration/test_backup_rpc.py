@@ -13,7 +13,7 @@ from wire.v1 import gateway_pb2
 
 from guest.errors import StorageError
 from guest.memory.memory import Memory
-from guest.memory.storage.backup import Backups
+from guest.memory.storage.files.backup import Backups
 from tests.support.gateway.gateways import open_gateways
 from tests.support.memory.store import ORIGIN, FakeEmbedder, opened
 

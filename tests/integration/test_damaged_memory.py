@@ -15,7 +15,7 @@ from guest.errors import StorageError
 from guest.memory import models
 from guest.memory.memory import Memory
 from guest.memory.models import MemoryConfig
-from guest.memory.storage.backup import Backups, restore
+from guest.memory.storage.files.backup import Backups, restore
 from tests.support.memory.store import ORIGIN, FakeEmbedder, opened
 
 ALICE = "alice"

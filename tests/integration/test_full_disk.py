@@ -13,8 +13,8 @@ from guest.errors import StorageError
 from guest.memory.factory import open_file
 from guest.memory.memory import Memory
 from guest.memory.models import MemoryConfig
-from guest.memory.storage.backup import Backups, restore
-from guest.memory.storage.rekey import rekey
+from guest.memory.storage.files.backup import Backups, restore
+from guest.memory.storage.files.rekey import rekey
 from tests.support.memory.migrations import COPY, LATER, LATEST
 from tests.support.memory.store import ORIGIN, FakeEmbedder, embedded, opened, rows
 

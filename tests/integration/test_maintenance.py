@@ -23,8 +23,8 @@ from wire.v1.bootstrap_pb2 import BootstrapEnvelope, MaintenanceJob, Rekey, Rest
 
 from guest import config, maintenance
 from guest.app import EXIT_STOPPED
+from guest.memory.storage.files.rekey import fits
 from guest.memory.storage.local import FileOwner
-from guest.memory.storage.rekey import fits
 from tests.support.memory.store import ORIGIN, opened
 from tests.support.settings import configure, envelope_for
 

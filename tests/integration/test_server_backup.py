@@ -8,7 +8,7 @@ import pytest
 
 from guest.memory.memory import Memory
 from guest.memory.models import RemoteConfig
-from guest.memory.storage.backup import Backups
+from guest.memory.storage.files.backup import Backups
 from guest.memory.storage.migrations import MIGRATIONS, migrate
 from guest.memory.storage.remote import RemoteDatabase
 from tests.support.memory.store import ORIGIN, FakeEmbedder, embedded, opened

@@ -14,13 +14,13 @@ from guest.embedding.backends import Embedded
 from guest.errors import EmbedderError, GuestError, StorageError
 from guest.memory.indexing.embedder import Vectorizer
 from guest.memory.indexing.vector_store import VectorStore
-from guest.memory.models import User
 from guest.memory.storage.base import Database
 
 log = logging.getLogger(__name__)
 
 BATCH_MAX: Final = 64
 _EMBED_TIMEOUT_S: Final = 60.0
+_PROBE_TIMEOUT_S: Final = 10.0
 _PROBE: Final = "Which model is this?"
 _AWAY: Final = (Code.UNAVAILABLE, Code.TIMEOUT, Code.FAILED_PRECONDITION)
 
@@ -130,6 +130,19 @@ class Indexer:
         self._done_up_to = 0
         self._generation += 1
         self._work.set()
+
+    async def reembed(self, namespaces: Sequence[str]) -> int:
+        """Replace all vectors of these namespaces; returns how many passages get a new one.
+
+        From now on searches compare new vectors only and find the rest by keyword. A restart does
+        not lose the remaining work. Raises `EmbedderError`, with nothing changed, if no embedder is
+        available.
+        """
+        await self._vectorizer.embed([_PROBE], _PROBE_TIMEOUT_S)
+        passages = await self._vectors.set_aside(namespaces)
+        self.rescan()
+        log.info("%d passages are embedded anew", passages, extra={"count": passages})
+        return passages
 
     def retry(self) -> None:
         """Retry now what failed."""
@@ -244,34 +257,3 @@ class Indexer:
         await self._vectorizer.embed([_PROBE], _EMBED_TIMEOUT_S)
         log.warning("passage %d cannot be embedded; only keywords find it", passage.chunk_id)
         return 1
-
-
-_REEMBEDDING_PROBE: Final = "Is there an embedder?"
-_PROBE_TIMEOUT_S: Final = 10.0
-
-
-class Reembedding:
-    """Sets vectors aside, so that the indexer replaces them.
-
-    From then on searches compare new vectors only and find the rest by keyword. A restart does not
-    lose the remaining work.
-    """
-
-    def __init__(
-        self, vectors: VectorStore, vectorizer: Vectorizer, indexer: Indexer, user: User
-    ) -> None:
-        self._vectors = vectors
-        self._vectorizer = vectorizer
-        self._indexer = indexer
-        self._user = user
-
-    async def begin(self) -> int:
-        """Begin, and return how many passages get a new vector.
-
-        Raises `EmbedderError`, with nothing changed, if no embedder is available.
-        """
-        await self._vectorizer.embed([_REEMBEDDING_PROBE], _PROBE_TIMEOUT_S)
-        passages = await self._vectors.set_aside(self._user.namespaces)
-        self._indexer.rescan()
-        log.info("%d passages are embedded anew", passages, extra={"count": passages})
-        return passages

@@ -22,11 +22,11 @@ from wire.v1 import gateway_pb2, gateway_pb2_grpc
 from guest import composition
 from guest.agent.models.providers import build_model
 from guest.agent.turn_loop import TurnLoop
-from guest.embedding.backends import Embedder, HashingEmbedder
+from guest.embedding.backends import Embedder
 from guest.gateway.service import GatewayService, GuestInfo
 from guest.memory.memory import Memory
 from guest.memory.models import Details, Note, Origin
-from guest.memory.storage.backup import Backups
+from guest.memory.storage.files.backup import Backups
 from guest.tools.base import Tool
 from guest.tools.command_policy.policy import CommandPolicy
 from guest.tools.files import file_tools
@@ -35,6 +35,7 @@ from guest.tools.pipeline import Registry, ToolPipeline
 from guest.tools.redaction.scrubber import Scrubber
 from guest.tools.shell.client import ShellClient
 from guest.tools.shell.tool import shell_tools
+from tests.support.memory.store import HashingEmbedder
 from tests.support.scratch import SCRATCH
 from tests.support.settings import memory_config
 

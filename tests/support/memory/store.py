@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 from wire.errors import Code
 
-from guest.embedding.backends import Embedded, Embedder
+from guest.embedding import backends
+from guest.embedding.backends import Embedded, Embedder, HashingBackend
 from guest.errors import EmbedderError
 from guest.memory.factory import open_store
 from guest.memory.memory import Memory
@@ -24,6 +25,29 @@ DIMENSIONS = 64
 
 remote_of: Callable[[Path], Awaitable[RemoteConfig]] | None = None
 """Set by tests that run others' tests on a server instead of a file."""
+
+
+class HashingEmbedder:
+    """An `Embedder` in this process: no socket, no model, always ready."""
+
+    def __init__(self) -> None:
+        self._backend = HashingBackend()
+
+    async def embed(self, texts: Sequence[str], *, timeout: float) -> Embedded:
+        try:
+            async with asyncio.timeout(timeout):
+                vectors = await asyncio.to_thread(self._backend.encode, texts)
+        except TimeoutError:
+            raise EmbedderError(
+                Code.TIMEOUT, f"the hashing embedder took longer than {timeout:g} s"
+            ) from None
+        return Embedded(backends.MODEL_ID, vectors)
+
+    async def state(self) -> str:
+        return "ready"
+
+    async def close(self) -> None:
+        """Nothing is held."""
 
 
 class FakeEmbedder:

@@ -5,8 +5,9 @@ import pytest
 from wire.errors import Code
 
 from guest.embedding import backends
-from guest.embedding.backends import MODEL_ID, HashingBackend, HashingEmbedder, split_words
+from guest.embedding.backends import MODEL_ID, HashingBackend, split_words
 from guest.errors import EmbedderError
+from tests.support.memory.store import HashingEmbedder
 
 
 def similarity(one: str, other: str) -> float:

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from guest.embedding.backends import HashingEmbedder
 from guest.memory.memory import Memory
 from guest.memory.models import MemoryConfig
 from guest.tools.base import ToolContext, ToolResult
 from guest.tools.memory.notes import memory_tools
 from guest.tools.pipeline import Registry, ToolPipeline
 from guest.tools.redaction.scrubber import Scrubber
+from tests.support.memory.store import HashingEmbedder
 from tests.support.settings import memory_config
 
 ALICE = ToolContext("alice", "session-1", "turn-1", "chat")

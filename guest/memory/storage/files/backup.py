@@ -13,10 +13,10 @@ from wire.errors import Code
 
 from guest.errors import StorageError
 from guest.memory.storage import copies, errors
-from guest.memory.storage.inspection import Inspection, inspect, inspect_apart
+from guest.memory.storage.files.inspection import Inspection, inspect, inspect_apart
+from guest.memory.storage.files.rekey import copy_under
 from guest.memory.storage.local import check_key, connect, derive
 from guest.memory.storage.migrations import MIGRATIONS
-from guest.memory.storage.rekey import copy_under
 
 Snapshot = Callable[[Path], Awaitable[None]]
 """Writes a copy of a whole memory to a path where no file exists."""

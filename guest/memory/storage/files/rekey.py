@@ -13,7 +13,7 @@ from wire.errors import Code
 
 from guest.errors import StorageError
 from guest.memory.storage import copies, errors
-from guest.memory.storage.inspection import inspect
+from guest.memory.storage.files.inspection import inspect
 from guest.memory.storage.local import check_key, connect, connect_apart, derive, engine
 
 _PAGES: Final = 256

@@ -1,0 +1,1 @@
+"""Whole database files: backed up, restored, checked, and given another key."""
