@@ -1,10 +1,14 @@
 """A gateway over a real memory, and the first user of it; other suites bring their own."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 
 import pytest
 
+from guest.memory.models import RemoteConfig
 from tests.support.gateway.gateways import Client, Gateways, hashing, open_gateways
+from tests.support.memory import store
+from tests.support.servers.sqld import running
 
 
 @pytest.fixture
@@ -16,3 +20,15 @@ async def gateways() -> AsyncIterator[Gateways]:
 @pytest.fixture
 async def alice(gateways: Gateways) -> Client:
     return await gateways.serve("alice")
+
+
+@pytest.fixture
+def memory_on_a_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What a test opens lies on a server of its own instead of in a file."""
+    with running() as server:
+
+        async def remote_of(_: Path) -> RemoteConfig:
+            return RemoteConfig(server.url())
+
+        monkeypatch.setattr(store, "remote_of", remote_of)
+        yield

@@ -137,32 +137,3 @@ async def test_one_fault_per_request_does_not_stop_a_memory(
     )
     assert left.rows == ((kept + count,),)
     assert network.struck[fault] >= count
-
-
-@pytest.mark.parametrize("fault", [Fault.DROP, Fault.LOSE])
-async def test_saves_fail_while_it_lasts_and_go_on_afterwards(
-    fault: Fault, network: BadNetwork, direct: RemoteDatabase, tmp_path: Path
-) -> None:
-    config = RemoteConfig(network.url, first_wait_s=sqld.SOON_S)
-    async with opened(tmp_path / "memory.db", remote=config) as memory:
-        network.strike(fault)
-        with pytest.raises(StorageError) as raised:
-            await memory.save(f"while away {fault.name}", [], ORIGIN)
-        assert "not known whether the change was stored" in raised.value.brief
-        with pytest.raises(StorageError):
-            await memory.save(f"still away {fault.name}", [], ORIGIN)
-        network.strike(None)
-        async with asyncio.timeout(60):
-            while True:
-                try:
-                    saved = await memory.save(f"back {fault.name}", [], ORIGIN)
-                    break
-                except StorageError:
-                    await asyncio.sleep(0.05)
-    found = await direct.execute(
-        "SELECT COUNT(*), COUNT(*) FILTER (WHERE note_id = ?) FROM notes WHERE content = ?",
-        (saved.note.note_id, f"back {fault.name}"),
-    )
-    assert found.rows == ((1, 1),)
-    still = await direct.execute("SELECT 1 FROM notes WHERE content LIKE 'still away%'")
-    assert still.rows == ()

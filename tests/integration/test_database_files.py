@@ -3,11 +3,10 @@
 import asyncio
 import os
 import signal
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,7 +16,7 @@ from guest.errors import StorageError
 from guest.memory.memory import Memory
 from guest.memory.models import MemoryConfig
 from guest.memory.storage.local import LocalDatabase
-from tests.support.memory.store import ORIGIN, FakeEmbedder, opened, rows
+from tests.support.memory.store import ORIGIN, opened, rows
 
 OWNER = """
 import asyncio, sys
@@ -76,12 +75,6 @@ async def refusal(path: Path) -> StorageError:
     assert str(path) in error.brief
     assert error.resolution
     return error
-
-
-async def look_at_everything(path: Path) -> None:
-    async with opened(path) as memory:
-        await memory.search("words")
-        await memory.list(1000)
 
 
 def files(path: Path) -> list[str]:
@@ -193,21 +186,6 @@ async def test_a_file_that_is_no_database_is_refused_and_left_alone(
     assert files(path) == ["memory.db"]
 
 
-async def test_a_damaged_database_is_reported_when_the_damage_is_met(path: Path) -> None:
-    async with opened(path, FakeEmbedder()) as memory:
-        for i in range(300):
-            await memory.save(f"note {i} " + "words " * 30, [], ORIGIN)
-    content = bytearray(path.read_bytes())
-    for page in range(5, len(content) // 4096, 2):
-        content[page * 4096 : page * 4096 + 64] = b"\xff" * 64
-    path.write_bytes(content)
-    with pytest.raises(StorageError) as caught:
-        await look_at_everything(path)
-    assert caught.value.code is Code.DATA_LOSS
-    assert "corrupt" in caught.value.brief
-    assert "backup" in caught.value.resolution
-
-
 async def test_a_truncated_database_is_refused(path: Path) -> None:
     async with opened(path) as memory:
         await memory.save("likes tea", [], ORIGIN)
@@ -220,18 +198,6 @@ async def test_an_empty_file_becomes_a_database(path: Path) -> None:
     path.touch()
     async with opened(path) as memory:
         assert (await memory.save("likes tea", [], ORIGIN)).created
-
-
-async def test_a_newer_schema_is_refused_and_left_alone(path: Path) -> None:
-    async with opened(path) as memory:
-        await memory.save("likes tea", [], ORIGIN)
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute("INSERT INTO memory_migrations VALUES (99, 'future', '')")
-    with pytest.raises(StorageError, match="schema version 99") as caught:
-        await Memory.open(MemoryConfig(db_path=str(path)), None, "alice")
-    assert caught.value.code is Code.DATA_LOSS
-    assert rows(path, "SELECT content FROM notes") == [("likes tea",)]
-    assert files(path) == ["memory.db"]
 
 
 @pytest.mark.parametrize("kind", ["directory", "missing parent", "fifo", "parent is a file"])

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import random
 import signal
 import subprocess
 import sys
@@ -96,14 +95,6 @@ async def test_what_the_engine_sets_aside_stays_in_memory(path: Path) -> None:
     await database.close()
 
 
-async def test_a_second_start_finds_everything(path: Path) -> None:
-    async with opened(path, encryption_key=KEY) as memory:
-        await memory.save("likes tea", [], ORIGIN)
-    async with opened(path, encryption_key=KEY) as memory:
-        assert [note.text for note in (await memory.list(10))[0]] == ["likes tea"]
-        assert (await memory.search("tea")).hits
-
-
 @pytest.mark.parametrize("wrong", [OTHER, "short", ""])
 async def test_a_wrong_or_missing_key_is_refused_and_harms_nothing(path: Path, wrong: str) -> None:
     """With the log of a killed owner beside it, which the engine would mix up."""
@@ -145,41 +136,6 @@ async def test_a_path_with_special_characters(tmp_path: Path) -> None:
         await memory.save("likes tea", [], ORIGIN)
     await refusal(path, OTHER)
     assert list(tmp_path.iterdir()) == [path.parent]
-
-
-async def test_damaged_pages_are_an_error_and_never_a_crash(
-    path: Path, chance: random.Random
-) -> None:
-    """The cipher does not notice flipped bytes; the tree's own structure mostly does."""
-    async with opened(path, FakeEmbedder(), encryption_key=KEY) as memory:
-        for i in range(100):
-            await memory.save(f"note {i} " + "words " * 30, [], ORIGIN)
-    whole = path.read_bytes()
-    reported = 0
-    for _ in range(30):
-        damaged = bytearray(whole)
-        for _ in range(5):
-            damaged[chance.randrange(4096, len(whole))] ^= 0xFF
-        path.write_bytes(damaged)
-        reported += await damage_seen(path)
-    assert reported > 15
-
-
-async def damage_seen(path: Path) -> bool:
-    """Whether using the memory, or the engine's own check, reports damage."""
-    seen: list[StorageError] = []
-    try:
-        async with opened(path, encryption_key=KEY) as memory:
-            await memory.list(1000)
-            await memory.search("words")
-            return (await memory.store.database.execute("PRAGMA integrity_check")).rows != (
-                ("ok",),
-            )
-    except StorageError as error:
-        seen.append(error)
-    assert seen[0].code is Code.DATA_LOSS
-    assert "runner memory restore" in seen[0].resolution
-    return True
 
 
 async def test_the_key_is_in_no_log_and_no_representation(

@@ -1,8 +1,6 @@
 """Every RPC over a real socket with a real token, memory and tools."""
 
 import json
-import tempfile
-from pathlib import Path
 
 import grpc
 import pytest
@@ -11,8 +9,7 @@ from wire.status import from_rpc_error
 from wire.v1 import gateway_pb2 as pb
 
 from guest.gateway.service import GuestInfo
-from tests.support.gateway.gateways import INFO, Client, Gateways, open_gateways, refusal
-from tests.support.scratch import SCRATCH
+from tests.support.gateway.gateways import INFO, Client, Gateways, refusal
 
 
 async def test_hello_tells_who_and_what_and_how_well(gateways: Gateways) -> None:
@@ -77,18 +74,6 @@ async def test_files_through_turns(alice: Client) -> None:
     assert "There is no shell here" in await alice.answer(session, "run ls")
 
 
-async def test_without_an_embedder_the_main_job_holds() -> None:
-    async with open_gateways() as gateways:
-        alice = await gateways.serve("alice")
-        session = await alice.session()
-        await alice.answer(session, "remember that my name is Shantanu")
-        await alice.answer(session, "what do you know about my name?")
-        await alice.answer(session, "correct that: I prefer to be called SG")
-        found = await alice.answer(session, "what do you know about my name?")
-        assert "I prefer to be called SG" in found
-        assert "Note: semantic search is unavailable" in found
-
-
 async def test_sessions_are_created_resumed_listed_and_read(alice: Client) -> None:
     request = pb.CreateSessionRequest(session_id="work", title="At work", channel="chat")
     first = await alice.stub.CreateSession(request)
@@ -112,19 +97,6 @@ async def test_sessions_are_created_resumed_listed_and_read(alice: Client) -> No
     assert history.session.turns == 1
     last = await alice.stub.GetSession(pb.GetSessionRequest(session_id="work", limit=1))
     assert [event.role for event in last.events] == ["assistant"]
-
-
-async def test_a_session_is_resumed_after_a_restart() -> None:
-    with tempfile.TemporaryDirectory(dir=SCRATCH) as place:
-        async with open_gateways(path=Path(place)) as gateways:
-            alice = await gateways.serve("alice")
-            await alice.session("mine")
-            await alice.answer("mine", "remember that tea is at five")
-        async with open_gateways(path=Path(place)) as gateways:
-            alice = await gateways.serve("alice")
-            await alice.session("mine")
-            changed = await alice.answer("mine", "correct that: tea is at six")
-            assert "Updated: tea is at six" in changed
 
 
 async def test_notes_are_administered_by_their_user(alice: Client) -> None:
@@ -164,15 +136,6 @@ async def test_notes_are_administered_by_their_user(alice: Client) -> None:
     assert counts.conversation_events == 3 * 4
     assert counts.database_bytes > 0
     assert counts.embedder == "ready"
-
-
-async def test_conversations_are_searched_on_request(alice: Client) -> None:
-    session = await alice.session()
-    await alice.answer(session, "the zeppelin leaves at noon")
-    request = pb.SearchNotesRequest(query="zeppelin", include_conversation=True)
-    found = await alice.stub.SearchNotes(request)
-    assert [note.source for note in found.notes][:1] == ["conversation"]
-    assert found.notes[0].note_id == ""
 
 
 async def test_tools_are_listed_and_called_through_the_same_pipeline(alice: Client) -> None:

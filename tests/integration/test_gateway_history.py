@@ -86,17 +86,6 @@ async def test_a_change_is_taken_back_and_the_one_before_it(
     ]
 
 
-async def test_a_superseded_note_becomes_current_again(gateways: Gateways, alice: Client) -> None:
-    note_id = await alice.save("tea at five")
-    await gateways.memory.typed.supersede(note_id, reason="nobody drinks it")
-    told = await alice.changes(note_id=note_id)
-    assert [change.change for change in told] == ["supersede", "save"]
-    assert told[0].text == "nobody drinks it"
-    undone = await undo(alice, note_id)
-    assert (undone.done, undone.note.superseded, undone.note.version) == ("current_again", False, 1)
-    assert await alice.texts() == ["tea at five"]
-
-
 async def test_the_first_version_is_forgotten_only_when_that_is_wanted(
     gateways: Gateways, alice: Client
 ) -> None:
@@ -109,14 +98,6 @@ async def test_the_first_version_is_forgotten_only_when_that_is_wanted(
     assert not undone.HasField("note")
     assert await alice.texts() == []
     assert await alice.changes() == []
-
-
-async def test_an_undo_of_what_has_changed_meanwhile_is_refused(alice: Client) -> None:
-    note_id = await alice.save("tea at five")
-    await alice.stub.EditNote(pb.EditNoteRequest(note_id=note_id, text="tea at six"))
-    refused = await refusal(undo(alice, note_id, expected_version=1, may_forget=True))
-    assert refused.code is Code.CONFLICT
-    assert (await alice.note(note_id)).text == "tea at six"
 
 
 async def test_a_review_shows_what_is_near_and_changes_nothing(alice: Client) -> None:

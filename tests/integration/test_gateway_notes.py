@@ -1,6 +1,5 @@
 """Notes by a person: saved, found, narrowed down, changed and shown."""
 
-import asyncio
 import json
 from typing import Any
 
@@ -161,21 +160,6 @@ async def test_twenty_long_results_come_back_whole(alice: Client) -> None:
     assert not found.warnings
 
 
-async def test_an_edit_answers_with_the_note_as_it_is_stored(alice: Client) -> None:
-    note_id = await alice.save("the key is with Bob", "key")
-    edited = await alice.stub.EditNote(
-        pb.EditNoteRequest(
-            note_id=note_id, text="the password: hunter2-99 is with Bob", expected_version=1
-        )
-    )
-    assert (edited.text, list(edited.tags)) == ("the password: hunter2-99 is with Bob", ["key"])
-    assert (edited.version, edited.origin.actor) == (2, "user")
-    cleared = await alice.stub.EditNote(
-        pb.EditNoteRequest(note_id=note_id, text="Bob has it", replace_tags=True)
-    )
-    assert list(cleared.tags) == []
-
-
 async def test_a_list_is_narrowed_by_what_notes_are(gateways: Gateways, alice: Client) -> None:
     await alice.save("said by me", "mine")
     await keep(gateways, "read somewhere")
@@ -225,36 +209,6 @@ async def test_a_note_is_shown_with_all_that_is_known_of_it(
     assert note.origin.session_id == "work"
 
 
-async def test_a_note_that_one_family_has_written_is_found_by_the_others() -> None:
-    async with open_gateways(enabled=["typed_memory", "working_memory"]) as gateways:
-        alice = await gateways.serve("alice")
-        await alice.session("s")
-        texts = {
-            "memory_save": "the heron nests at the weir",
-            "remember": "herons return in March",
-            "write_memory": "heron counts grow every year",
-            "SaveNote": "a heron eats eels",
-        }
-        await alice.call("memory_save", "s", content=texts["memory_save"])
-        await alice.call("remember", "s", content=texts["remember"], type="discovery")
-        await alice.call("write_memory", "s", key="herons", content=texts["write_memory"])
-        await alice.save(texts["SaveNote"])
-        everything = set(texts.values())
-        query = "heron herons"
-        for tool, arguments in (
-            ("memory_search", {"query": query}),
-            ("search_memory", {"query": query}),
-        ):
-            assert {hit["text"] for hit in await alice.call(tool, "s", **arguments)} == everything
-        recalled = await alice.call("recall", "s", query=query)
-        assert {memory["content"] for memory in recalled["memories"]} == everything
-        found = await alice.stub.SearchNotes(pb.SearchNotesRequest(query=query))
-        assert {note.text for note in found.notes} == everything
-        assert set(await alice.texts()) == everything
-        keyed = [note for note in await alice.notes() if note.key]
-        assert [note.key for note in keyed] == ["herons"]
-
-
 async def test_what_is_switched_off_for_the_model_is_there_for_the_person() -> None:
     async with open_gateways(disabled=["memory"]) as gateways:
         alice = await gateways.serve("alice")
@@ -289,55 +243,6 @@ async def test_a_longer_text_is_refused_where_no_text_may_be_added() -> None:
         assert error.code is Code.RESOURCE_EXHAUSTED
         assert "memory.max_text_mb" in error.resolution
         assert (await alice.note(note_id)).text == "a short text"
-
-
-async def test_a_note_of_one_session_is_hidden_from_the_others_and_shown_to_the_person() -> None:
-    async with open_gateways(
-        enabled=["typed_memory"], keeping={"typed_scope": "session"}
-    ) as gateways:
-        alice = await gateways.serve("alice")
-        for session in ("one", "two"):
-            await alice.session(session)
-        await asyncio.gather(
-            *(alice.call("remember", s, content=f"heron of session {s}") for s in ("one", "two"))
-        )
-        recalled = await alice.call("recall", "one", query="heron")
-        assert [memory["content"] for memory in recalled["memories"]] == ["heron of session one"]
-        found = await alice.call("memory_search", "two", query="heron")
-        assert [hit["text"] for hit in found] == ["heron of session two"]
-        assert len(await alice.texts()) == 2
-        (scoped,) = [note for note in await alice.notes() if note.scope_session == "one"]
-        edited = await alice.stub.EditNote(
-            pb.EditNoteRequest(note_id=scoped.note_id, text="heron of the person")
-        )
-        assert edited.scope_session == "one"
-        await alice.stub.DeleteNote(pb.DeleteNoteRequest(note_id=scoped.note_id))
-        assert await alice.texts() == ["heron of session two"]
-
-
-async def test_several_sessions_of_two_users_write_at_once_and_nothing_is_lost() -> None:
-    async with open_gateways(enabled=["working_memory"]) as gateways:
-        users = [await gateways.serve(user) for user in ("alice", "bob")]
-        names = [f"s{number}" for number in range(6)]
-
-        async def work(user: int, session: str) -> None:
-            own = f"{session}-{user}"
-            await users[user].session(own)
-            await users[user].call(
-                "write_memory", own, key="log", content=f"line of {own}", mode="append"
-            )
-            await users[user].call("memory_save", own, content=f"{own} was here")
-
-        await asyncio.gather(*(work(user, session) for session in names for user in (0, 1)))
-        for user, client in enumerate(users):
-            own = [f"{session}-{user}" for session in names]
-            (log,) = [note for note in await client.notes() if note.key == "log"]
-            assert sorted(log.text.splitlines()) == [f"line of {session}" for session in own]
-            assert log.version == len(own)
-            others = [text for text in await client.texts() if text != log.text]
-            assert sorted(others) == [f"{session} was here" for session in own]
-            for session in own:
-                assert len(await client.changes(session_id=session)) == 2
 
 
 async def test_turns_say_what_the_user_has_said_and_calls_by_name_do_not(

@@ -106,17 +106,6 @@ async def test_a_refused_token_is_said_and_never_shown(
 
 
 @pytest.mark.sqld
-async def test_a_new_token_is_used_without_opening_again(
-    alice: RemoteDatabase, server: sqld.Sqld, keys: sqld.Keys
-) -> None:
-    async with sqld.connected(server.url("alice"), keys.token("alice", exp=1)) as database:
-        with pytest.raises(StorageError, match="refuses the token"):
-            await database.execute("SELECT 1")
-        await database.set_token(keys.token("alice"))
-        assert (await database.execute("SELECT 1")).rows == ((1,),)
-
-
-@pytest.mark.sqld
 async def test_a_database_that_is_not_there_is_said(server: sqld.Sqld, keys: sqld.Keys) -> None:
     async with sqld.connected(server.url("nobody"), keys.token("nobody")) as database:
         with pytest.raises(StorageError, match="there is no memory at") as raised:

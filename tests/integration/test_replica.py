@@ -15,7 +15,7 @@ import pytest
 
 from guest.memory.conversations.purge import disown
 from guest.memory.memory import Memory
-from guest.memory.models import Details, MemoryFull, Only, Origin, RemoteConfig, User
+from guest.memory.models import Details, Only, Origin, RemoteConfig, User
 from guest.memory.storage.local import LocalDatabase
 from tests.support.memory.store import ORIGIN, FakeEmbedder, embedded, file_bytes, rows
 from tests.support.servers.sqld import Sqld, connected, running
@@ -240,18 +240,6 @@ async def test_a_note_cleared_and_written_anew_elsewhere_has_its_name_here(
         assert (await found(Memory(b.store, BOB), "plan")).popitem()[1] == "the plan of bob"
     for place in ("a", "c"):
         assert b"the first plan" not in file_bytes(tmp_path / place / "replica.db")
-
-
-async def test_users_of_one_server_have_each_their_own_room(server: Sqld, tmp_path: Path) -> None:
-    async with (
-        guest(server, tmp_path / "a", max_notes=2) as a,
-        guest(server, tmp_path / "b", BOB, max_notes=2) as b,
-    ):
-        for i in range(2):
-            await a.save(f"fact {i}", [], ORIGIN)
-        with pytest.raises(MemoryFull, match="2 notes of at most 2"):
-            await a.save("fact 2", [], ORIGIN)
-        assert (await Memory(b.store, BOB).save("fact 2", [], ORIGIN)).created
 
 
 async def test_what_makes_a_note_count_no_more_elsewhere_is_known_here(

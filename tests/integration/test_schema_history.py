@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from wire.errors import Code
 
 from guest.errors import StorageError
 from guest.memory.factory import open_file
@@ -160,22 +159,6 @@ async def test_an_encrypted_memory_leaves_an_encrypted_copy(path: Path) -> None:
     found = await database.execute("SELECT MAX(version) FROM memory_migrations")
     assert found.rows == ((LATEST,),)
     await database.close()
-
-
-async def test_a_copy_that_cannot_be_made_means_no_migration(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    await fill(path)
-    free = shutil.disk_usage(path.parent)
-    with monkeypatch.context() as patched:
-        patched.setattr(shutil, "disk_usage", lambda _: free._replace(free=100_000))
-        with pytest.raises(StorageError) as caught:
-            await migrate_later(path)
-    assert caught.value.code is Code.RESOURCE_EXHAUSTED
-    assert COPY in caught.value.brief
-    assert copies(path) == []
-    assert history(path) == [LATEST]
-    await migrate_later(path)
 
 
 async def test_an_older_version_refuses_a_file_that_a_later_one_has_used(path: Path) -> None:

@@ -2,33 +2,19 @@
 the tests of their state are run once more."""
 # ruff: noqa: F403
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
-from guest.memory.models import Details, Only, RemoteConfig, SessionNotFound
-from tests.support.memory import store
+from guest.memory.models import Details, Only, SessionNotFound
 from tests.support.memory.store import ORIGIN, FakeEmbedder, embedded, opened
-from tests.support.servers.sqld import running
 from tests.unit.guest.memory.test_retention import names, used
 from tests.unit.guest.memory.test_session_state import *
 
-pytestmark = pytest.mark.sqld
+pytestmark = [pytest.mark.sqld, pytest.mark.usefixtures("memory_on_a_server")]
 
 ALICE = "alice"
-
-
-@pytest.fixture(autouse=True)
-def on_a_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    with running() as server:
-
-        async def remote_of(_: Path) -> RemoteConfig:
-            return RemoteConfig(server.url())
-
-        monkeypatch.setattr(store, "remote_of", remote_of)
-        yield
 
 
 def bytes_here(path: Path) -> bytes:

@@ -2,14 +2,8 @@
 # ruff: noqa: F403 - the tests of memory itself, run once more
 # mypy: disable-error-code="assignment"
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
-from guest.memory.models import RemoteConfig
-from tests.support.memory import store
-from tests.support.servers.sqld import running
 from tests.unit.guest.memory.test_note_history import *
 from tests.unit.guest.memory.test_review import (
     test_nearly_the_same_is_shown_as_a_pair as test_pairs,
@@ -20,17 +14,6 @@ from tests.unit.guest.memory.test_search_only import (
 from tests.unit.guest.memory.test_supersession import *
 from tests.unit.guest.memory.test_typed_notes import *
 
-pytestmark = pytest.mark.sqld
+pytestmark = [pytest.mark.sqld, pytest.mark.usefixtures("memory_on_a_server")]
 
 __all__ = ["test_pairs", "test_scoped"]
-
-
-@pytest.fixture(autouse=True)
-def on_a_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    with running() as server:
-
-        async def remote_of(_: Path) -> RemoteConfig:
-            return RemoteConfig(server.url())
-
-        monkeypatch.setattr(store, "remote_of", remote_of)
-        yield

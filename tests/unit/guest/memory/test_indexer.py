@@ -80,29 +80,6 @@ async def test_another_model_replaces_all_vectors_and_old_ones_rank_nothing(path
     ) == [("new", 128, 100)]
 
 
-async def test_vectors_of_the_old_model_are_not_mixed_in_meanwhile(path: Path) -> None:
-    async with opened(path, FakeEmbedder("old")) as memory:
-        await memory.save("physician", [], ORIGIN)
-    new = FakeEmbedder("new")
-    new.refuses = lambda text: text == "physician"
-    new.aliases = {"physician": "doctor"}
-    async with opened(path, new) as memory:
-        found = await memory.search("doctor")
-        assert found.hits == ()
-        assert "1 passage has no vector yet" in found.warnings[0]
-
-
-async def test_a_model_that_changes_while_running_is_noticed(path: Path) -> None:
-    embedder = FakeEmbedder("old")
-    async with opened(path, embedder) as memory:
-        for i in range(5):
-            await memory.save(f"note number {i}", [], ORIGIN)
-        embedder.model_id = "new"
-        await memory.search("number")
-        await embedded(memory, 5)
-    assert rows(path, "SELECT DISTINCT model_id FROM chunks_vec") == [("new",)]
-
-
 async def test_it_waits_patiently_and_notices_when_the_embedder_is_back(path: Path) -> None:
     embedder = FakeEmbedder()
     embedder.error = away()
@@ -114,22 +91,6 @@ async def test_it_waits_patiently_and_notices_when_the_embedder_is_back(path: Pa
         embedder.error = None
         assert (await memory.search("tea")).hits  # someone else's answer wakes it
         await embedded(memory, 1)
-
-
-async def test_retries_space_out(path: Path) -> None:
-    await fill(path, 1)
-    embedder = FakeEmbedder()
-    embedder.error = away()
-    async with opened(path) as memory:
-        indexer = small_indexer(memory, embedder)
-        indexer.start()
-        await until(lambda: embedder.calls >= 4)
-        calls = embedder.calls
-        await asyncio.sleep(0.3)
-        assert embedder.calls - calls < 20, "it hammers on an embedder that is away"
-        embedder.error = None
-        await embedded(memory, 1)
-        await indexer.stop()
 
 
 async def test_a_passage_that_cannot_be_embedded_does_not_hold_up_others(

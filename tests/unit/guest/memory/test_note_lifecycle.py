@@ -228,19 +228,6 @@ async def test_lists_are_paged_newest_first(path: Path) -> None:
         assert await Memory(memory.store, "nobody").list(3) == ([], "")
 
 
-async def test_superseded_notes_are_hidden_but_there(path: Path) -> None:
-    async with opened(path, FakeEmbedder()) as memory:
-        old = (await memory.save("lives in Berlin", [], ORIGIN)).note
-        await memory.store.database.execute(
-            "UPDATE notes SET superseded_by = 'note-x' WHERE note_id = ?", (old.note_id,)
-        )
-        assert not (await memory.search("Berlin")).hits
-        assert (await memory.list(10))[0] == []
-        assert (await memory.get(old.note_id)).text == "lives in Berlin"
-        assert (await memory.statistics()).notes == 0
-        assert (await memory.save("lives in Berlin", [], ORIGIN)).created
-
-
 async def test_without_an_embedder_notes_are_found_by_keyword_and_it_says_so(path: Path) -> None:
     async with opened(path) as memory:
         outcome = await memory.save("likes tea", [], ORIGIN)

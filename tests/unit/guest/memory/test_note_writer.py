@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +11,8 @@ from guest.memory.memory import Memory
 from guest.memory.models import (
     Details,
     Note,
-    NoteNotFound,
     Only,
     Origin,
-    StaleVersion,
     Superseded,
 )
 from tests.support.memory.store import ORIGIN, FakeEmbedder, opened, rows
@@ -98,17 +95,6 @@ async def test_the_same_text_is_one_note_for_each_who_sees_it(path: Path) -> Non
         assert (await memory.save("tea", [], ORIGIN)).created
 
 
-async def test_similar_notes_are_those_that_the_session_sees(path: Path) -> None:
-    async with opened(path, FakeEmbedder()) as memory:
-        mine = Details(scope_session="s1")
-        await memory.save("the cat drinks green tea", [], ORIGIN, mine)
-        text = "the cat drinks green tea daily"
-        elsewhere = await memory.save(text, [], replace(ORIGIN, session_id="s2"))
-        assert elsewhere.similar == ()
-        here = await memory.save(f"now {text}", [], ORIGIN)
-        assert len(here.similar) == 2
-
-
 @pytest.mark.parametrize(
     ("details", "problem"),
     [
@@ -153,13 +139,6 @@ async def test_what_cannot_be_looked_for_is_named(
             await call(memory)
 
 
-async def test_a_search_gives_as_many_as_fifty(path: Path) -> None:
-    async with opened(path) as memory:
-        for i in range(52):
-            await memory.save(f"tea number {i}", [], ORIGIN)
-        assert len((await memory.search("tea", top_k=50)).hits) == 50
-
-
 async def test_a_list_has_what_is_asked_of_it(path: Path) -> None:
     async with opened(path, FakeEmbedder()) as memory:
         fact = (await memory.save("a", ["x"], ORIGIN)).note.note_id
@@ -197,16 +176,3 @@ async def test_many_notes_come_in_the_order_asked_for(path: Path) -> None:
         found = await memory.get_many(wanted)
         assert found == [saved[2], saved[0]]
         assert await memory.get_many([]) == []
-
-
-async def test_an_update_that_meets_another_says_which_is_there(path: Path) -> None:
-    async with opened(path, FakeEmbedder()) as memory:
-        note = (await memory.save("a", [], ORIGIN)).note
-        current = (await memory.update(note.note_id, "b", None, ORIGIN)).note
-        with pytest.raises(StaleVersion) as caught:
-            await memory.update(note.note_id, "c", None, ORIGIN, expected_version=1)
-        assert caught.value.current == current
-        with pytest.raises(NoteNotFound):
-            await Memory(memory.store, BOB).update(
-                note.note_id, "c", None, ORIGIN, expected_version=2
-            )

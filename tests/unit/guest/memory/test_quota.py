@@ -73,15 +73,6 @@ async def test_what_a_note_said_before_counts_until_the_note_is_forgotten(path: 
         await memory.save("123456", [], ORIGIN)
 
 
-async def test_who_appends_in_a_loop_is_stopped(path: Path) -> None:
-    async with opened(path, max_text_bytes=7 * (1 + 2 + 3 + 4)) as memory:
-        for _ in range(4):
-            note = await memory.keyed.write("plan", "and on", "append", ORIGIN)
-        with pytest.raises(MemoryFull):
-            await memory.keyed.write("plan", "and on", "append", ORIGIN)
-        assert await memory.keyed.read("plan") == note
-
-
 async def test_a_full_memory_can_be_undone_as_far_as_it_goes(path: Path) -> None:
     async with opened(path, FakeEmbedder(), max_text_bytes=12) as memory:
         note = (await memory.save("true", [], ORIGIN)).note

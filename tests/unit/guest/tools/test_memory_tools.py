@@ -95,13 +95,6 @@ async def test_result_keys_are_the_contracts(tools: ToolPipeline) -> None:
     assert list(gone) == ["note_id", "message"]
 
 
-async def test_the_same_text_again_is_the_same_note(tools: ToolPipeline) -> None:
-    first, second = await save(tools, "Tea"), await save(tools, "Tea")
-    assert first["note_id"] == second["note_id"]
-    assert second["message"].startswith(f"Stored: [id: {first['note_id']}]")
-    assert len(await search(tools, "tea")) == 1
-
-
 async def test_near_notes_are_shown_for_an_update(tools: ToolPipeline) -> None:
     first = await save(tools, "The project deadline is on Friday the 3rd of May")
     second = await save(tools, "The project deadline is on Friday the 10th of May")
@@ -134,13 +127,6 @@ async def test_an_unknown_id_and_anothers_id_are_answered_alike(
         )
     (kept,) = await search(bobs_tools, "secret plan", BOB)
     assert kept["text"] == "Bob's secret plan"
-
-
-async def test_users_find_only_their_own(tools: ToolPipeline, bobs_tools: ToolPipeline) -> None:
-    await save(tools, "Alice likes tea")
-    await save(bobs_tools, "Bob likes tea", BOB)
-    assert [hit["text"] for hit in await search(tools, "tea")] == ["Alice likes tea"]
-    assert [hit["text"] for hit in await search(bobs_tools, "tea", BOB)] == ["Bob likes tea"]
 
 
 async def test_an_update_of_a_version_that_is_gone_is_refused_with_the_text(
@@ -178,23 +164,6 @@ async def test_the_origin_is_the_calls_context(tools: ToolPipeline, memory: Memo
     note = await memory.get(saved["note_id"])
     assert (note.origin.actor, note.origin.channel) == ("agent", "chat")
     assert (note.origin.session_id, note.origin.turn_id) == ("session-1", "turn-1")
-
-
-async def test_conversation_results_have_no_id_and_are_labelled(
-    tools: ToolPipeline, memory: Memory
-) -> None:
-    await memory.conversations.create("session-1")
-    await memory.conversations.append(
-        "session-1", turn_id="t", role="user", text="we talked of walruses", payload="[]"
-    )
-    await save(tools, "Walruses are the user's favourite animal")
-    assert {hit["source"] for hit in await search(tools, "walruses")} == {"user_memory"}
-    hits = await search(tools, "walruses", include_conversation=True)
-    (talk,) = [hit for hit in hits if hit["source"] == "conversation"]
-    assert talk["note_id"] == ""
-    assert "walruses" in talk["text"]
-    scores = [hit["score"] for hit in hits]
-    assert scores == sorted(scores, reverse=True)
 
 
 async def test_what_a_search_lacks_is_a_note(tmp_path: Path) -> None:

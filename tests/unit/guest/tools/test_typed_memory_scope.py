@@ -73,13 +73,6 @@ async def test_with_the_sessions_scope_no_other_session_sees_a_memory(scoped: To
     assert "The secret word is walrus" in await scoped.contents()
 
 
-async def test_the_same_words_in_two_sessions_are_two_memories(scoped: Tools) -> None:
-    first = await scoped.remember("Tea")
-    second = await scoped.remember("Tea", ctx=ALICE_ELSEWHERE)
-    assert first != second
-    assert await scoped.remember("Tea") == first
-
-
 async def test_sessions_at_once_keep_their_memories_apart(scoped: Tools) -> None:
     contexts = [replace(ALICE, session_id=f"session-{number}") for number in range(8)]
 
@@ -91,24 +84,8 @@ async def test_sessions_at_once_keep_their_memories_apart(scoped: Tools) -> None
     assert found == [[f"only for {ctx.session_id}"] for ctx in contexts]
 
 
-async def test_sessions_at_once_remember_the_same_only_once(tools: Tools) -> None:
-    contexts = [replace(ALICE, session_id=f"session-{number}") for number in range(8)]
-    ids = await asyncio.gather(*(tools.remember("Tea", ctx=ctx) for ctx in contexts))
-    assert len(set(ids)) == 1
-    assert len(await tools.contents()) == 1
-
-
 async def test_sessions_at_once_count_each_of_their_recalls(tools: Tools) -> None:
     memory_id = await tools.remember("Tea")
     contexts = [ALICE, ALICE_ELSEWHERE] * 8
     await asyncio.gather(*(tools.contents(ctx=ctx, query="tea") for ctx in contexts))
     assert (await tools.memory.get(memory_id)).access_count == len(contexts)
-
-
-async def test_of_two_replacements_at_once_one_is_refused(tools: Tools) -> None:
-    old, one, two = [await tools.remember(text) for text in ("old", "one", "two")]
-    results = await asyncio.gather(
-        tools.call("forget", memory_id=old, replacement_id=one),
-        tools.call("forget", memory_id=old, replacement_id=two),
-    )
-    assert sorted(result.is_error for result in results) == [False, True]

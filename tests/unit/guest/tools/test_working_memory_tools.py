@@ -1,6 +1,5 @@
 """Every line of the contract's section on working memory, over a real store."""
 
-import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -71,13 +70,6 @@ async def test_write_memory_keeps_one_note_under_its_key(tools: Tools) -> None:
     assert (second["note_id"], second["version"]) == (first["note_id"], 2)
     (found,) = await tools.ok("search_memory", query="step")
     assert found["text"] == "Step two"
-
-
-async def test_write_memory_appends(tools: Tools) -> None:
-    await tools.ok("write_memory", key="list", content="milk", mode="append")
-    await tools.ok("write_memory", key="list", content="bread", mode="append")
-    (found,) = await tools.ok("search_memory", query="milk")
-    assert found["text"] == "milk\nbread"
 
 
 async def test_each_success_of_write_memory_is_one_line_of_the_days_log(tools: Tools) -> None:
@@ -160,14 +152,6 @@ async def test_the_scratchpad_is_written_read_and_cleared(tools: Tools) -> None:
     assert nothing["message"] == "the scratchpad was empty already"
 
 
-async def test_a_cleared_scratchpad_takes_no_fact_along(tools: Tools) -> None:
-    saved = await tools.ok("memory_save", content="The key lies under the mat")
-    await tools.ok("scratch_note", mode="replace", content="The key lies under the mat")
-    await tools.ok("scratch_note", mode="clear")
-    (found,) = await tools.ok("memory_search", query="key mat")
-    assert found["note_id"] == saved["note_id"]
-
-
 @pytest.mark.parametrize("mode", ["replace", "append"])
 @pytest.mark.parametrize("content", ["", "  "])
 async def test_writing_the_scratchpad_needs_content(tools: Tools, mode: str, content: str) -> None:
@@ -208,33 +192,6 @@ async def test_every_tool_serves_only_the_user_of_its_memory(
     result = await tools.pipeline.call(caller, name, RIGHT[name])
     assert (result.is_error, result.text) == (True, refusal)
     assert (await tools.memory.statistics()).notes == 0
-
-
-async def test_users_have_their_own_keys(tools: Tools) -> None:
-    await tools.ok("write_memory", key="plan", content="Alice's plan")
-    await tools.ok("scratch_note", mode="replace", content="Alice's scratch")
-    await tools.ok("write_session_handoff", content="Alice's handoff")
-    assert (await tools.ok("scratch_note", BOB, mode="read"))["content"] == ""
-    assert await tools.ok("search_memory", BOB, query="Alice plan scratch handoff") == []
-    await tools.ok("write_memory", BOB, key="plan", content="Bob's plan")
-    await tools.ok("scratch_note", BOB, mode="clear")
-    assert (await tools.ok("scratch_note", mode="read"))["content"] == "Alice's scratch"
-    assert await activity(tools.bobs_memory) == [("plan", "replace", 1)]
-
-
-async def test_sessions_that_append_at_once_lose_nothing(tools: Tools) -> None:
-    contexts = [replace(ALICE, session_id=f"session-{number}") for number in range(12)]
-    await asyncio.gather(
-        *(
-            tools.ok("write_memory", ctx, key="log", content=ctx.session_id, mode="append")
-            for ctx in contexts
-        )
-    )
-    note = await tools.memory.keyed.read("log")
-    assert note is not None
-    assert sorted(note.text.split()) == sorted(ctx.session_id for ctx in contexts)
-    assert note.version == len(contexts)
-    assert len(await activity(tools.memory)) == len(contexts)
 
 
 async def test_what_was_read_is_marked_when_it_is_read_back(tools: Tools) -> None:

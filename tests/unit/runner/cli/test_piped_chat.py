@@ -345,25 +345,6 @@ async def test_a_stream_without_an_end_is_no_answer(gateway: FakeGateway) -> Non
     assert "interrupted and has no answer" in out
 
 
-async def test_a_reader_that_leaves_early_ends_the_chat_quietly(gateway: FakeGateway) -> None:
-    given, give = os.pipe()
-    taken, take = os.pipe()
-    os.write(give, b"one\ntwo\n")
-    os.close(give)
-    os.close(taken)
-    with os.fdopen(given) as stdin, os.fdopen(take, "w") as stdout:
-        code = await talk(
-            connector(gateway),
-            host_status,
-            session=None,
-            stdin=stdin,
-            stdout=stdout,
-            stderr=sys.stderr,
-        )
-    assert code == 0
-    assert gateway.turns == []
-
-
 async def test_a_wrong_connector_raises_before_anything_is_said(gateway: FakeGateway) -> None:
     async def connect() -> GatewayClient:
         raise WireError(Code.FAILED_PRECONDITION, "no host")
