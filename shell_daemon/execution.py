@@ -4,28 +4,17 @@ import asyncio
 import os
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 
 from wire.v1 import shell_pb2
 
 from shell_daemon.limits import Settings
 from shell_daemon.processes.pool import Processes
 from shell_daemon.processes.process import NOT_STARTED, Exited, Process
-from shell_daemon.streams import Chunk, OutputStream
+from shell_daemon.streams import OutputStream
 
 _CHUNK_BYTES = 65536
 _NEVER_BEGUN = 128 + 15
 """The exit code of a command that was cancelled before it started, as after SIGTERM."""
-
-
-@dataclass(frozen=True)
-class Program:
-    """What to execute; `directory` is a descriptor of the working directory."""
-
-    argv: list[str]
-    environment: dict[str, str]
-    directory: int
-    stdin: bytes
 
 
 class Execution:
@@ -36,7 +25,7 @@ class Execution:
         self.exit: shell_pb2.ExecExit | None = None
         self.ended = asyncio.Event()
         self._timeout = timeout
-        self._grace = settings.grace
+        self._settings = settings
         self._loop = asyncio.get_running_loop()
         self._changed = asyncio.Event()
         self.stdout = OutputStream(settings.buffer_bytes, self._notify)
@@ -47,13 +36,15 @@ class Execution:
         self._cancelled = False
         self._stopped = ""
 
-    async def run(self, processes: Processes, program: Program) -> None:
-        """Run the command to its end; do nothing if it was cancelled before."""
+    async def run(
+        self, processes: Processes, argv: list[str], directory: int, stdin: bytes
+    ) -> None:
+        """Run `argv` in the open `directory` to its end; do nothing if it was cancelled before."""
         if self.exit is not None:
             return
         self._begun = self._loop.time()
         try:
-            self._process = await self._spawn(processes, program)
+            self._process = await self._spawn(processes, argv, directory, stdin)
         except OSError as error:
             self.fail(f"cannot start the command: {error.strerror}")
             return
@@ -101,10 +92,10 @@ class Execution:
             while True:
                 out, err = stdout.next(_CHUNK_BYTES), stderr.next(_CHUNK_BYTES)
                 if out is not None:
-                    yield shell_pb2.ExecOutputEvent(stdout=_message(out))
+                    yield shell_pb2.ExecOutputEvent(stdout=out)
                     stdout.advance(out)
                 if err is not None:
-                    yield shell_pb2.ExecOutputEvent(stderr=_message(err))
+                    yield shell_pb2.ExecOutputEvent(stderr=err)
                     stderr.advance(err)
                 if out is None and err is None:
                     if self.exit is not None:
@@ -112,24 +103,23 @@ class Execution:
                     await self._changed.wait()
         yield shell_pb2.ExecOutputEvent(exit=self.exit)
 
-    async def _spawn(self, processes: Processes, program: Program) -> Process:
+    async def _spawn(
+        self, processes: Processes, argv: list[str], directory: int, stdin: bytes
+    ) -> Process:
         with ExitStack() as closing:
 
             def close_later(descriptor: int) -> int:
                 closing.callback(os.close, descriptor)
                 return descriptor
 
-            standard = [close_later(_readable(program.stdin))]
+            descriptors = [directory, close_later(_readable(stdin))]
             for stream in (self.stdout, self.stderr):
                 descriptor, write = os.pipe()
                 stream.attach(descriptor)
-                standard.append(close_later(write))
+                descriptors.append(close_later(write))
+            settings = self._settings
             return await processes.spawn(
-                program.argv,
-                program.environment,
-                directory=program.directory,
-                standard=standard,
-                grace=self._grace,
+                argv, settings.environment(), descriptors, grace=settings.grace
             )
 
     def _time_out(self) -> None:
@@ -160,10 +150,6 @@ class Execution:
         """Wake all waiting readers."""
         self._changed.set()
         self._changed.clear()
-
-
-def _message(chunk: Chunk) -> shell_pb2.OutputChunk:
-    return shell_pb2.OutputChunk(offset=chunk.offset, data=chunk.data)
 
 
 def _readable(data: bytes) -> int:

@@ -1,4 +1,4 @@
-"""The shell daemon: the gRPC service of the shell guest, and its start from the command line."""
+"""The shell daemon: its command line, and its server from the start to the end."""
 
 import argparse
 import asyncio
@@ -6,77 +6,29 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Final, NoReturn
 
-import grpc
 from wire import logs, transport
 from wire.errors import Code, WireError
-from wire.v1 import shell_pb2, shell_pb2_grpc
+from wire.v1 import shell_pb2_grpc
 
-from shell_daemon import limits
 from shell_daemon.limits import Settings
 from shell_daemon.processes import prctl
 from shell_daemon.shell import Shell
 
-# ruff: noqa: ARG002, N802 - gRPC names the methods and passes requests and contexts
-
-
-Context = grpc.aio.ServicerContext[Any, Any]
-
-
-class ShellService(shell_pb2_grpc.ShellServicer):
-    """Passes every call to `Shell`; `wire.transport` checks tokens and maps errors.
-
-    Args:
-        shell: Runs the commands.
-        admit: Accepts a further token from now on.
-    """
-
-    def __init__(self, shell: Shell, admit: Callable[[str], None]) -> None:
-        self._shell = shell
-        self._admit = admit
-
-    async def Hello(
-        self, request: shell_pb2.ShellHelloRequest, context: Context
-    ) -> shell_pb2.ShellHelloReply:
-        return shell_pb2.ShellHelloReply()
-
-    async def Admit(
-        self, request: shell_pb2.AdmitRequest, context: Context
-    ) -> shell_pb2.AdmitReply:
-        limits.check_token(request.token)
-        self._admit(request.token)
-        return shell_pb2.AdmitReply()
-
-    async def Start(
-        self, request: shell_pb2.StartExecRequest, context: Context
-    ) -> shell_pb2.StartExecReply:
-        reply = self._shell.start(request)
-        await asyncio.sleep(0)  # let the command start before the answer goes out
-        return reply
-
-    async def Output(
-        self, request: shell_pb2.ExecOutputRequest, context: Context
-    ) -> AsyncIterator[shell_pb2.ExecOutputEvent]:
-        async for event in self._shell.output(request):
-            yield event
-
-    async def Cancel(
-        self, request: shell_pb2.CancelExecRequest, context: Context
-    ) -> shell_pb2.CancelExecReply:
-        return await self._shell.cancel(request)
-
-    async def Release(
-        self, request: shell_pb2.ReleaseExecRequest, context: Context
-    ) -> shell_pb2.ReleaseExecReply:
-        return self._shell.release(request)
-
-
 log = logging.getLogger(__name__)
 
+_SETTINGS: Final = {
+    "--root-shared": ("shared", Path),
+    "--root-tmp": ("tmp", Path),
+    "--max-commands": ("commands_max", int),
+    "--buffer-bytes": ("buffer_bytes", int),
+    "--default-timeout": ("timeout_default", float),
+    "--max-timeout": ("timeout_max", float),
+}
 _TOKEN_MAX_BYTES: Final = 1024
 _EXIT_LOST: Final = 1
 _LAST_WORDS_SECONDS: Final = 0.2
@@ -111,27 +63,13 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="answer only this token's calls until one of them admits another token",
     )
-    parser.add_argument("--root-shared", type=Path, default=Settings.shared, metavar="DIR")
-    parser.add_argument("--root-tmp", type=Path, default=Settings.tmp, metavar="DIR")
-    parser.add_argument("--max-commands", type=int, default=Settings.commands_max)
-    parser.add_argument("--buffer-bytes", type=int, default=Settings.buffer_bytes)
-    parser.add_argument("--default-timeout", type=float, default=Settings.timeout_default)
-    parser.add_argument("--max-timeout", type=float, default=Settings.timeout_max)
+    for flag, (field, kind) in _SETTINGS.items():
+        default = getattr(Settings, field)
+        parser.add_argument(flag, dest=field, type=kind, default=default, metavar=kind.__name__)
     parser.add_argument(
         "--log-level", choices=["debug", "info", "warning", "error"], default="info"
     )
     return parser
-
-
-def _settings(arguments: argparse.Namespace) -> Settings:
-    return Settings(
-        shared=arguments.root_shared,
-        tmp=arguments.root_tmp,
-        commands_max=arguments.max_commands,
-        buffer_bytes=arguments.buffer_bytes,
-        timeout_default=arguments.default_timeout,
-        timeout_max=arguments.max_timeout,
-    )
 
 
 def read_token(descriptor: int) -> str:
@@ -152,17 +90,10 @@ def read_token(descriptor: int) -> str:
 async def serve(
     socket: Path, token: str, settings: Settings, watch: int | None, *, sealed: bool = False
 ) -> int:
-    """Serve until a signal, the end of `watch` or the loss of the zygote.
+    """Serve until a signal, the end of the descriptor `watch` or the loss of the zygote.
 
-    Args:
-        socket: Where to listen.
-        token: The token that every call must carry.
-        settings: Limits of the commands.
-        watch: A descriptor whose end stops the daemon; None for none.
-        sealed: Answer only calls with `token` until one of them admits another token.
-
-    Returns:
-        The exit code of the daemon.
+    Every call must carry `token`; `sealed`: until a call with it admits another token. Returns the
+    exit code of the daemon.
     """
     loop = asyncio.get_running_loop()
     stopped: asyncio.Future[int] = loop.create_future()
@@ -174,12 +105,11 @@ async def serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop, 0)
     async with AsyncExitStack() as stack:
-        shell = Shell(settings, on_lost=lambda: stop(_EXIT_LOST))
+        server = transport.Server(transport.unix_endpoint(socket), token, sealed=sealed)
+        shell = Shell(settings, admit=server.admit, on_lost=lambda: stop(_EXIT_LOST))
         shell.open()
         stack.push_async_callback(shell.close)
-        server = transport.Server(transport.unix_endpoint(socket), token, sealed=sealed)
-        service = ShellService(shell, server.admit)
-        shell_pb2_grpc.add_ShellServicer_to_server(service, server.grpc)
+        shell_pb2_grpc.add_ShellServicer_to_server(shell, server.grpc)
         await server.start()
         stack.push_async_callback(server.stop)
         stack.push_async_callback(server.set_serving, False)
@@ -222,7 +152,7 @@ def main() -> None:
         prctl.conceal()
         token = read_token(sys.stdin.fileno())
         watch = sys.stdin.fileno() if arguments.exit_with_parent else None
-        settings = _settings(arguments)
+        settings = Settings(**{field: getattr(arguments, field) for field, _ in _SETTINGS.values()})
         code = asyncio.run(serve(arguments.socket, token, settings, watch, sealed=arguments.sealed))
     except WireError as error:
         logs.log_startup_failure(log, error)

@@ -1,6 +1,6 @@
-"""The shell: all commands by the ids that their callers chose.
+"""The service of the shell guest: all commands by the ids that their callers chose.
 
-It takes and returns the messages of the contract and raises `WireError`:
+`wire.transport` checks tokens and turns these `WireError`s into statuses:
 
     INVALID_ARGUMENT     a field that can never work; it is named
     NOT_FOUND            no command with that id
@@ -15,29 +15,34 @@ import logging
 import os
 import shutil
 from collections.abc import AsyncIterator, Callable
+from typing import Any
 
 from wire.errors import Code, WireError
-from wire.v1 import shell_pb2
+from wire.v1 import shell_pb2, shell_pb2_grpc
 
 from shell_daemon import limits
 from shell_daemon.disk_guard import DiskGuard
-from shell_daemon.execution import Execution, Program
+from shell_daemon.execution import Execution
 from shell_daemon.limits import PATH, Settings
 from shell_daemon.processes.pool import Processes
+
+# ruff: noqa: ARG002, N802 - gRPC names the methods and passes requests and contexts
 
 log = logging.getLogger(__name__)
 
 
-class Shell:
+class Shell(shell_pb2_grpc.ShellServicer):
     """All commands of one guest.
 
-    Args:
-        settings: Limits of the commands.
-        on_lost: Called when the shell can no longer run or end commands and must be restarted.
+    `admit` accepts a further token from now on. `on_lost` is called when the shell can no longer
+    run or end commands and must be restarted.
     """
 
-    def __init__(self, settings: Settings, on_lost: Callable[[], None]) -> None:
+    def __init__(
+        self, settings: Settings, *, admit: Callable[[str], None], on_lost: Callable[[], None]
+    ) -> None:
         self._settings = settings
+        self._admit = admit
         self._processes = Processes(on_lost)
         self._shell = ""
         self._executions: dict[str, Execution] = {}
@@ -73,7 +78,19 @@ class Shell:
             timer.cancel()
         self._guard.stop()
 
-    def start(self, request: shell_pb2.StartExecRequest) -> shell_pb2.StartExecReply:
+    async def Hello(
+        self, request: shell_pb2.ShellHelloRequest, context: Any
+    ) -> shell_pb2.ShellHelloReply:
+        return shell_pb2.ShellHelloReply()
+
+    async def Admit(self, request: shell_pb2.AdmitRequest, context: Any) -> shell_pb2.AdmitReply:
+        limits.check_token(request.token)
+        self._admit(request.token)
+        return shell_pb2.AdmitReply()
+
+    async def Start(
+        self, request: shell_pb2.StartExecRequest, context: Any
+    ) -> shell_pb2.StartExecReply:
         """Start a command.
 
         A second request with the same id and content starts nothing: it means the same command
@@ -94,22 +111,18 @@ class Shell:
                 resolution="wait for one to end, or cancel one",
             )
         self._guard.check()
-        program = Program(
-            argv=[self._shell, "-c", request.command],
-            environment=self._settings.environment(),
-            directory=limits.open_directory(request.cwd or "/shared", self._settings),
-            stdin=request.stdin,
-        )
+        directory = limits.open_directory(request.cwd or "/shared", self._settings)
         execution = Execution(fingerprint, timeout, self._settings)
         self._executions[request.exec_id] = execution
-        task = asyncio.create_task(self._run(request.exec_id, execution, program))
+        task = asyncio.create_task(self._run(request, execution, directory))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         self._guard.watch()
+        await asyncio.sleep(0)  # let the command start before the answer goes out
         return shell_pb2.StartExecReply()
 
-    def output(
-        self, request: shell_pb2.ExecOutputRequest
+    async def Output(
+        self, request: shell_pb2.ExecOutputRequest, context: Any
     ) -> AsyncIterator[shell_pb2.ExecOutputEvent]:
         """Both streams from the given offsets as they come, then the exit."""
         execution = self._execution(request.exec_id)
@@ -119,16 +132,21 @@ class Shell:
         ):
             if asked > stream.total:
                 raise limits.refused(name, str(asked), f"up to {stream.total}, what was written")
-        return execution.events(request.stdout_offset, request.stderr_offset)
+        async for event in execution.events(request.stdout_offset, request.stderr_offset):
+            yield event
 
-    async def cancel(self, request: shell_pb2.CancelExecRequest) -> shell_pb2.CancelExecReply:
+    async def Cancel(
+        self, request: shell_pb2.CancelExecRequest, context: Any
+    ) -> shell_pb2.CancelExecReply:
         """End a command's process tree and wait until it is gone. Idempotent."""
         execution = self._execution(request.exec_id)
         execution.cancel()
         await execution.ended.wait()
         return shell_pb2.CancelExecReply()
 
-    def release(self, request: shell_pb2.ReleaseExecRequest) -> shell_pb2.ReleaseExecReply:
+    async def Release(
+        self, request: shell_pb2.ReleaseExecRequest, context: Any
+    ) -> shell_pb2.ReleaseExecReply:
         """Forget an ended command. Idempotent."""
         limits.check_id("exec_id", request.exec_id)
         execution = self._executions.get(request.exec_id)
@@ -141,23 +159,26 @@ class Shell:
         self._forget(request.exec_id)
         return shell_pb2.ReleaseExecReply()
 
-    async def _run(self, exec_id: str, execution: Execution, program: Program) -> None:
+    async def _run(
+        self, request: shell_pb2.StartExecRequest, execution: Execution, directory: int
+    ) -> None:
         """Run a command; whatever goes wrong, it gets an exit that its callers can read."""
+        argv = [self._shell, "-c", request.command]
         try:
-            await execution.run(self._processes, program)
+            await execution.run(self._processes, argv, directory, request.stdin)
         except WireError as error:
             execution.fail(error.brief)
         except Exception:
             log.exception("a command could not be run to its end")
             execution.fail("internal error of the shell daemon")
         finally:
-            os.close(program.directory)
-            self._retire(exec_id)
+            os.close(directory)
+            self._retire(request.exec_id)
         await asyncio.sleep(0)  # readers of the output get the exit before it is logged
         if execution.exit is not None:
             log.info(
                 "command %s ended",
-                exec_id,
+                request.exec_id,
                 extra={
                     "event": "command_ended",
                     "outcome": str(execution.exit.exit_code),

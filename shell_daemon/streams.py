@@ -4,8 +4,9 @@ import asyncio
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Final
+
+from wire.v1.shell_pb2 import OutputChunk
 
 _READ_BYTES: Final = 65536
 DRAIN_MAX_BYTES: Final = 1024 * 1024
@@ -53,14 +54,6 @@ class RingBuffer:
         return bytes(self._data[index : index + limit])
 
 
-@dataclass(frozen=True)
-class Chunk:
-    """Bytes of a stream; `offset` is the place of the first one."""
-
-    offset: int
-    data: bytes
-
-
 class Cursor:
     """One reader's place in one stream."""
 
@@ -69,13 +62,13 @@ class Cursor:
         self._moved = moved
         self.offset = offset
 
-    def next(self, limit: int) -> Chunk | None:
+    def next(self, limit: int) -> OutputChunk | None:
         """The bytes after the last `advance`, or None if there are none yet."""
         offset = max(self.offset, self._buffer.start)
         data = self._buffer.read(offset, limit)
-        return Chunk(offset, data) if data else None
+        return OutputChunk(offset=offset, data=data) if data else None
 
-    def advance(self, chunk: Chunk) -> None:
+    def advance(self, chunk: OutputChunk) -> None:
         self.offset = chunk.offset + len(chunk.data)
         self._moved()
 
@@ -135,9 +128,7 @@ class OutputStream:
             drained += len(data)
             self._take(data)
         self._sealed = True
-        if self._paused and self._descriptor >= 0:
-            self._paused = False
-            self._loop.add_reader(self._descriptor, self._readable)
+        self._resume()
 
     def close(self) -> None:
         """Stop reading; what was read stays. Idempotent."""
@@ -147,14 +138,13 @@ class OutputStream:
             self._descriptor = -1
 
     def _resume(self) -> None:
-        """Read on after a cursor moved or left, if the pipe was paused and there is room."""
-        if self._paused and self._descriptor >= 0 and self._buffer.room(self._hold()) != 0:
+        """Read on if the pipe was paused and there is room, or nothing is kept any more."""
+        if self._paused and self._descriptor >= 0 and self._room() != 0:
             self._paused = False
             self._loop.add_reader(self._descriptor, self._readable)
 
     def _readable(self) -> None:
-        room = None if self._sealed else self._buffer.room(self._hold())
-        if room == 0:
+        if (room := self._room()) == 0:
             self._paused = True
             self._loop.remove_reader(self._descriptor)
             return
@@ -173,6 +163,10 @@ class OutputStream:
             self._changed()
         else:
             self.close()
+
+    def _room(self) -> int | None:
+        """How many bytes may be read now; None for no limit."""
+        return None if self._sealed else self._buffer.room(self._hold())
 
     def _hold(self) -> int | None:
         return min((cursor.offset for cursor in self._cursors), default=None)

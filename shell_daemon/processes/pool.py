@@ -72,38 +72,18 @@ class Processes:
         self._idle.append(self._fork(self._channel))
 
     async def spawn(
-        self,
-        argv: list[str],
-        environment: dict[str, str],
-        *,
-        directory: int,
-        standard: list[int],
-        grace: float,
+        self, argv: list[str], environment: dict[str, str], descriptors: list[int], *, grace: float
     ) -> Process:
-        """Run a command (see `supervisor.Run`).
-
-        Args:
-            argv: The program and its arguments.
-            environment: All of its environment.
-            directory: A descriptor of its working directory.
-            standard: Descriptors of its standard input, output and error.
-            grace: Seconds between SIGTERM and SIGKILL.
-
-        Raises:
-            WireError: UNAVAILABLE if the daemon is stopping.
-        """
+        """Run a command; see `supervisor.Run`. Raises `WireError` (UNAVAILABLE) if the daemon is
+        stopping."""
         if self._ended.is_set() or self._closing or self._channel is None:
             raise WireError(
                 Code.UNAVAILABLE, "the shell daemon is stopping", resolution="runner restart"
             )
         supervisor = self._idle.pop() if self._idle else self._fork(self._channel)
-        request = Run(
-            number=next(self._numbers),
-            argv=argv,
-            environment=environment,
-            grace=grace,
-        )
-        return await supervisor.run(request, [directory, *standard])
+        number = next(self._numbers)
+        request = Run(number=number, argv=argv, environment=environment, grace=grace)
+        return await supervisor.run(request, descriptors)
 
     async def close(self) -> None:
         """End all processes. Idempotent."""

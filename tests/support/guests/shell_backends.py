@@ -179,17 +179,10 @@ class InProcess:
         self._shell = shell
 
     async def call(self, method: str, request: Any) -> Any:
-        match method:
-            case "Start":
-                return self._shell.start(request)
-            case "Cancel":
-                return await self._shell.cancel(request)
-            case "Release":
-                return self._shell.release(request)
-        raise AssertionError(method)
+        return await getattr(self._shell, method)(request, None)
 
     async def output(self, request: shell_pb2.ExecOutputRequest) -> AsyncGenerator[Any, None]:
-        async for event in self._shell.output(request):
+        async for event in self._shell.Output(request, None):
             yield event
 
 
@@ -223,7 +216,7 @@ async def in_process(**limits: Any) -> AsyncIterator[Guest]:
         settings = Settings(
             **{"shared": root / "shared", "tmp": root / "tmp", "grace": 0.2, **limits}
         )
-        shell = Shell(settings, on_lost=lambda: None)
+        shell = Shell(settings, admit=lambda _: None, on_lost=lambda: None)
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv(CANARY, "leaked")
             shell.open()

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import socket
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -76,10 +77,16 @@ async def test_a_stopped_supervisor_is_killed_when_it_must_act(
         assert (await guest.collect("a")).exit.cancelled
 
 
+def open_shell(root: Path, on_lost: Callable[[], None]) -> Shell:
+    settings = Settings(shared=root / "shared", tmp=root / "tmp")
+    shell = Shell(settings, admit=lambda _: None, on_lost=on_lost)
+    shell.open()
+    return shell
+
+
 async def test_a_killed_zygote_ends_everything_and_says_so() -> None:
     root, lost = new_root(), asyncio.Event()
-    shell = Shell(Settings(shared=root / "shared", tmp=root / "tmp"), on_lost=lost.set)
-    shell.open()
+    shell = open_shell(root, lost.set)
     guest = Guest(InProcess(shell), root)
     await guest.start("a", SPREAD)
     pid = await guest.appears("pid")
@@ -98,8 +105,7 @@ async def test_a_killed_zygote_ends_everything_and_says_so() -> None:
 
 async def test_closing_ends_all_and_is_idempotent() -> None:
     root = new_root()
-    shell = Shell(Settings(shared=root / "shared", tmp=root / "tmp"), on_lost=lambda: None)
-    shell.open()
+    shell = open_shell(root, lambda: None)
     guest = Guest(InProcess(shell), root)
     await guest.start("a", "trap '' TERM; " + SPREAD)
     await guest.start("b", "sleep 1000")
