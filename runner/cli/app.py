@@ -124,7 +124,7 @@ def start(
     notify_fd: Annotated[int, typer.Option(hidden=True)] = -1,
 ) -> None:
     """Start the agent; without a command, this is what happens. Ctrl-C ends it."""
-    from runner.cli import lifecycle, users
+    from runner.cli import lifecycle
 
     options: Options = context.obj
     if notify_fd >= 0:
@@ -132,7 +132,7 @@ def start(
     config = options.load_for_hosting()
     warn_unconfined(config)
     if everybody:
-        raise typer.Exit(asyncio.run(users.start_all(options, detach=detach)))
+        raise typer.Exit(asyncio.run(lifecycle.start_all(options, detach=detach)))
     if detach:
         lifecycle.start_detached(options)
         raise typer.Exit
@@ -145,9 +145,9 @@ def stop(
     everybody: Annotated[bool, typer.Option("--all", help="End the agents of all users.")] = False,
 ) -> None:
     """End the agent and all that belongs to it. Fine where nothing runs."""
-    from runner.cli import lifecycle, users
+    from runner.cli import lifecycle
 
-    end = users.stop_all if everybody else lifecycle.stop
+    end = lifecycle.stop_all if everybody else lifecycle.stop
     asyncio.run(end(context.obj))
 
 
@@ -157,7 +157,7 @@ def users(
     json: AsJson = False,
 ) -> None:
     """List the users of this host machine, and whose agents run."""
-    from runner.cli.users import show_users
+    from runner.cli.lifecycle import show_users
 
     show_users(context.obj, as_json=json)
 

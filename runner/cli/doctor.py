@@ -1,6 +1,7 @@
 """`runner doctor`: the findings, on a terminal or as JSON."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Final
 
 from rich.text import Text
@@ -8,8 +9,7 @@ from wire.errors import WireError
 from wire.v1 import control_pb2
 
 from runner.cli.options import Options
-from runner.cli.output import plain_console, print_json, print_table, table_of
-from runner.cli.shapes import as_json
+from runner.cli.output import as_json, plain_console, print_json, print_table, table_of
 from runner.config.models import Config
 from runner.doctor.examination import examine
 from runner.doctor.finding import Finding, State, problem, refused
@@ -17,7 +17,6 @@ from runner.host.control import connect_control
 from runner.logs import printable
 
 _LOOKS: Final = {State.OK: "green", State.WARNING: "yellow", State.PROBLEM: "red"}
-_PROBLEM: Final = 1
 
 
 def show_examination(options: Options, *, json: bool) -> int:
@@ -27,12 +26,7 @@ def show_examination(options: Options, *, json: bool) -> int:
     `problem`), `what` and `fix`.
     """
     fallback = Config(tier="process") if options.insecure else None
-    findings = examine(options.load, options.user_id, fallback=fallback)
-    if json:
-        _print_json(findings)
-    else:
-        _print(findings)
-    return _code(findings)
+    return _show(examine(options.load, options.user_id, fallback=fallback), json=json)
 
 
 async def show_boundary(options: Options, *, json: bool) -> int:
@@ -52,13 +46,7 @@ async def show_boundary(options: Options, *, json: bool) -> int:
                 report = await control.check_boundary()
     except WireError as error:
         findings.append(refused("boundary", error))
-    if json:
-        _print_json(findings, report)
-    elif report is None:
-        _print(findings)
-    else:
-        _print_boundary(report)
-    return _code(findings) if report is None or report.passed else _PROBLEM
+    return _show(findings, report, json=json)
 
 
 def _no_host(options: Options) -> Finding:
@@ -69,48 +57,47 @@ def _no_host(options: Options) -> Finding:
     )
 
 
-def _code(findings: Sequence[Finding]) -> int:
-    return _PROBLEM if any(each.state is State.PROBLEM for each in findings) else 0
-
-
-def _print_json(
-    findings: Sequence[Finding], report: control_pb2.BoundaryReport | None = None
-) -> None:
-    held = report is None or report.passed
-    print_json(
-        {
-            "ok": held and not _code(findings),
-            "findings": [each.as_json() for each in findings],
-            "boundary": None if report is None else as_json(report),
-        }
-    )
+def _show(
+    findings: Sequence[Finding],
+    report: control_pb2.BoundaryReport | None = None,
+    *,
+    json: bool,
+) -> int:
+    """Print the report of the self-test or, without one, the findings. Returns the exit code."""
+    bad = any(each.state is State.PROBLEM for each in findings)
+    bad = bad or (report is not None and not report.passed)
+    if json:
+        boundary = None if report is None else as_json(report)
+        found = [asdict(each) for each in findings]
+        print_json({"ok": not bad, "findings": found, "boundary": boundary})
+    elif report is None:
+        _print(findings)
+    else:
+        _print_boundary(report)
+    return int(bad)
 
 
 def _print(findings: Sequence[Finding]) -> None:
-    console = plain_console()
-    table = table_of("check", "state", "")
+    rows = []
     for each in findings:
         told = Text(printable(each.what))
         if each.fix:
             told.append(f"\nfix: {printable(each.fix)}", style="bold")
-        table.add_row(each.name, Text(each.state, style=_LOOKS[each.state]), told)
-    print_table(table)
-    count = {state: sum(each.state is state for each in findings) for state in State}
-    console.print(
-        Text(f"{_counted(count, State.PROBLEM)}, {_counted(count, State.WARNING)}"), soft_wrap=True
-    )
-
-
-def _counted(count: Mapping[State, int], state: State) -> str:
-    return f"{count[state]} {state}{'' if count[state] == 1 else 's'}"
+        rows.append((each.name, Text(each.state, style=_LOOKS[each.state]), told))
+    print_table(table_of("check", "state", "", rows=rows))
+    counts = []
+    for state in (State.PROBLEM, State.WARNING):
+        count = sum(each.state is state for each in findings)
+        counts.append(f"{count} {state}{'' if count == 1 else 's'}")
+    plain_console().print(Text(", ".join(counts)), soft_wrap=True)
 
 
 def _print_boundary(report: control_pb2.BoundaryReport) -> None:
-    console = plain_console()
-    table = table_of("probe", "held", "")
-    for check in report.checks:
-        held = Text("yes", style="green") if check.passed else Text("NO", style="red")
-        table.add_row(printable(check.name), held, Text(printable(check.details)))
-    print_table(table)
+    yes, no = Text("yes", style="green"), Text("NO", style="red")
+    rows = (
+        (printable(check.name), yes if check.passed else no, Text(printable(check.details)))
+        for check in report.checks
+    )
+    print_table(table_of("probe", "held", "", rows=rows))
     verdict = "the boundary holds" if report.passed else "the boundary does NOT hold"
-    console.print(Text(f"{verdict} (checked {report.checked_at})"), soft_wrap=True)
+    plain_console().print(Text(f"{verdict} (checked {report.checked_at})"), soft_wrap=True)

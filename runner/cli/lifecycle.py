@@ -1,4 +1,8 @@
-"""Starting, stopping and restarting a host, in this terminal or in the background."""
+"""Starting and stopping hosts, in this terminal or in the background: one user's, or all users' of
+this machine.
+
+Every user has a separate runner process, so a failure affects one user only.
+"""
 
 import asyncio
 import contextlib
@@ -9,25 +13,30 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Final
 
 import typer
 from wire.errors import Code, WireError
 
+from runner.cli.agent import host_runs
 from runner.cli.options import Options
+from runner.cli.output import print_json, print_table, table_of
 from runner.cli.status import show_summary
 from runner.config.models import Config
+from runner.config.user_id import is_user_id
 from runner.errors import HostError
 from runner.host.cleanup import clear_leftovers
 from runner.host.control import connect_control
 from runner.host.host import Host
-from runner.host.runtime import Runtime, host_lock
+from runner.host.runtime import Runtime, host_lock, lock_holder
 from runner.tiers.drivers import driver_for
 from runner.workspace.workspace import Workspace
 
 _STOP_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_LOOK_S: Final = 2.0
 
 
 async def run_in_foreground(options: Options, config: Config) -> int:
@@ -128,7 +137,7 @@ async def _clear(config: Config, user_id: str) -> list[str]:
 
 async def _host(options: Options, config: Config, ready: Callable[[Host], Awaitable[None]]) -> int:
     host = Host(config, options.user_id, reload=options.load_for_hosting)
-    with _signals_stop(host) as received:
+    with at_first_signal(host.request_stop, _STOP_SIGNALS) as received:
         try:
             await host.start()
         except HostError as error:
@@ -147,23 +156,25 @@ def _exit_code(received: list[int]) -> int:
 
 
 @contextmanager
-def _signals_stop(host: Host) -> Iterator[list[int]]:
-    """The first signal stops the host; yields all that were received. Later ones are ignored,
-    because stopping takes only seconds."""
+def at_first_signal(
+    end: Callable[[], object], numbers: Iterable[signal.Signals]
+) -> Iterator[list[int]]:
+    """Call `end` at the first of these signals; yields all that were received. Later ones are
+    ignored, because an end takes only seconds."""
     loop = asyncio.get_running_loop()
     received: list[int] = []
 
-    def end(number: int) -> None:
+    def note(number: int) -> None:
         if not received:
-            host.request_stop()
+            end()
         received.append(number)
 
-    for number in _STOP_SIGNALS:
-        loop.add_signal_handler(number, end, number)
+    for number in numbers:
+        loop.add_signal_handler(number, note, number)
     try:
         yield received
     finally:
-        for number in _STOP_SIGNALS:
+        for number in numbers:
             loop.remove_signal_handler(number)
 
 
@@ -182,3 +193,106 @@ def _output_to(runtime: Runtime) -> None:
         os.dup2(fd, 1)
         os.dup2(fd, 2)
         os.close(fd)
+
+
+def known_users(config: Config) -> list[str]:
+    """All users with a workspace or a section in the configuration."""
+    names = set(config.users)
+    if config.workspace_root.is_dir():
+        names |= {
+            path.name
+            for path in config.workspace_root.iterdir()
+            if is_user_id(path.name) and path.is_dir() and not path.is_symlink()
+        }
+    return sorted(names)
+
+
+def show_users(options: Options, *, as_json: bool) -> None:
+    """Print all users, and which of their hosts run."""
+    config = options.load()
+    found, rows = [], []
+    for user_id in known_users(config):
+        path = Workspace.locate(config, user_id).path
+        exists, running = path.is_dir(), _runs(config, user_id)
+        places = {"user_id": user_id, "workspace": str(path)}
+        found.append({**places, "has_workspace": exists, "running": running})
+        state = "running" if running else "stopped"
+        rows.append((user_id, state, str(path) if exists else "(none yet)"))
+    if as_json:
+        print_json(found)
+    elif rows:
+        print_table(table_of("user", "host", "workspace", rows=rows))
+    else:
+        typer.echo(f"no users yet: {config.workspace_root}")
+
+
+async def start_all(options: Options, *, detach: bool) -> int:
+    """Start the hosts of all users. A failed start is reported, and the others go on.
+
+    Without `detach`, stay, restart hosts that were killed, and stop all on a signal. Returns 1 if a
+    user could not be started, else 0.
+    """
+    config = options.load_for_hosting()
+    users = known_users(config)
+    if not users:
+        raise HostError(
+            Code.FAILED_PRECONDITION,
+            "there are no users to start",
+            details=f"no workspace in {config.workspace_root} and no [users.<id>] section",
+            resolution=replace(options, user_id="alice").command("start"),
+        )
+    failed = 0
+    for user_id in users:
+        failed += not await _start_one(config, options, user_id)
+    if not detach:
+        await _stay(config, options, users)
+        await stop_all(options)
+    return 1 if failed else 0
+
+
+async def stop_all(options: Options) -> None:
+    """Stop the hosts of all users. Idempotent."""
+    for user_id in known_users(options.load()):
+        typer.echo(f"{user_id}: ", nl=False)
+        await stop(replace(options, user_id=user_id))
+
+
+async def _start_one(config: Config, options: Options, user_id: str) -> bool:
+    if await host_runs(config, user_id):
+        typer.echo(f"{user_id}: runs already")
+        return True
+    typer.echo(f"{user_id}: ", nl=False)
+    try:
+        await asyncio.to_thread(start_detached, replace(options, user_id=user_id))
+    except WireError as error:
+        typer.echo(str(error), err=True)
+        return False
+    return True
+
+
+async def _stay(config: Config, options: Options, users: Sequence[str]) -> None:
+    """Wait for a signal, or until all hosts were stopped.
+
+    A host that was killed leaves its control token behind; one that was stopped does not.
+    """
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in _STOP_SIGNALS:
+        loop.add_signal_handler(number, ended.set)
+    while not ended.is_set():
+        idle = [user_id for user_id in users if not _runs(config, user_id)]
+        killed = [each for each in idle if Runtime.locate(config, each).token.exists()]
+        for user_id in killed:
+            typer.echo(f"{user_id}: the host was killed and is started again", err=True)
+            await _start_one(config, options, user_id)
+        if len(idle) == len(users) and not killed:
+            return
+        try:
+            async with asyncio.timeout(_LOOK_S):
+                await ended.wait()
+        except TimeoutError:
+            continue
+
+
+def _runs(config: Config, user_id: str) -> bool:
+    return lock_holder(Runtime.locate(config, user_id).lock) is not None

@@ -1,12 +1,15 @@
-"""Text for terminals: neutralised, cut to width, in lines and tables; JSON; and questions."""
+"""Text for terminals: neutralised, cut to width, in lines and tables; JSON in one shape for each
+message of the contract; and questions."""
 
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, TextIO
 
 import typer
+from google.protobuf.json_format import MessageToDict
+from google.protobuf.message import Message
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console, RenderableType
 from rich.table import Table
@@ -24,6 +27,38 @@ _VISIBLE = {
     **{code: code - 0xE0000 for code in range(0xE0020, 0xE007F)},  # invisible letters
 }
 _PIPE_CELLS: Final = 2_000
+
+_NOTE_TEXT: Final = "note_id? text tags version created_at updated_at source? type? key? origin?"
+HIT: Final = f"{_NOTE_TEXT} score matched_by?"
+"""A search result; `note_id` is null for a passage of a conversation."""
+SIMILAR: Final = "note_id text score"
+
+_SHAPES: Final[Mapping[type[Message], str]] = {
+    gateway_pb2.Note: (
+        f"{_NOTE_TEXT} confidence rationale? importance access_count accessed_at? scope_session? "
+        "embedded"
+    ),
+    gateway_pb2.NoteOrigin: "actor? channel? session_id? turn_id? link? material",
+    gateway_pb2.Change: (
+        "note_id version change text tags at key? type? current superseded_by? origin"
+    ),
+    gateway_pb2.NearPair: "older newer similarity? may_contradict",
+    gateway_pb2.ReviewMemoryReply: "near stale warnings",
+    gateway_pb2.Session: "session_id title channel created_at updated_at turns archived_at?",
+    gateway_pb2.HistoryEvent: "sequence turn_id role text created_at",
+    gateway_pb2.MemoryReceipt: (
+        "turn_id action outcome note_id version searchable durable asked_by at=created_at"
+    ),
+    control_pb2.StatusReply: (
+        "workspace tier pid started_at version provider notices guests boundary? memory?"
+    ),
+    control_pb2.GuestStatus: "role state pid restarts reason since details resident_bytes",
+    control_pb2.BoundaryReport: "passed checked_at checks",
+    control_pb2.BoundaryCheck: "name passed details",
+}
+"""The keys of each message in JSON, in order. A shape may get new keys and never loses one;
+docs/guide/memory-for-integrators.md lists them. `?` marks keys that are null if empty; `key=field`
+is for a field with another name."""
 
 
 def plain_console(**settings: Any) -> Console:
@@ -115,25 +150,28 @@ def failure_lines(brief: str, resolution: str) -> str:
 
 def session_table(sessions: Sequence[gateway_pb2.Session], current: str = "") -> Table:
     """Sessions in the given order. `*` marks the `current` one."""
-    mark = [""] if current else []
-    table = table_of(*mark, "session", "title", "turns", "last used", "")
-    for session in sessions:
-        table.add_row(
-            *("*" if session.session_id == current else each for each in mark),
+    marked = [""] if current else []
+    rows = [
+        [
+            *("*" if session.session_id == current else "" for _ in marked),
             one_line(session.session_id),
             one_line(session.title),
             str(session.turns),
             to_the_second(session.updated_at),
             "archived" if session.archived_at else "",
-        )
-    return table
+        ]
+        for session in sessions
+    ]
+    return table_of(*marked, "session", "title", "turns", "last used", "", rows=rows)
 
 
-def table_of(*headings: str) -> Table:
+def table_of(*headings: str, rows: Iterable[Sequence[str | Text]] = ()) -> Table:
     """A table without lines. Long cells are folded."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for heading in headings:
         table.add_column(heading, no_wrap=heading == "session", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
     return table
 
 
@@ -178,16 +216,11 @@ def to_the_second(timestamp: str) -> str:
 
 
 def confirm(question: str, *, what: str, command: str) -> None:
-    """Ask on the terminal; return only if the answer is yes.
+    """Ask on the terminal whether to do `what`, such as "forget these notes"; return only if the
+    answer is yes. `command` does it without asking.
 
-    Args:
-        question: What is asked.
-        what: What would be done, such as "forget these notes".
-        command: The command that does it without asking.
-
-    Raises:
-        WireError: FAILED_PRECONDITION without a terminal; CANCELLED for no, for Ctrl-C and at the
-            end of the input.
+    Raises `WireError`: FAILED_PRECONDITION without a terminal; CANCELLED for no, for Ctrl-C and at
+    the end of the input.
     """
     if not sys.stdin.isatty():
         raise WireError(
@@ -203,3 +236,47 @@ def confirm(question: str, *, what: str, command: str) -> None:
         agreed = False
     if not agreed:
         raise WireError(Code.CANCELLED, "nothing was changed")
+
+
+def as_json(message: Message, shape: str = "") -> dict[str, Any]:
+    """`message` as JSON, in `shape` or in the shape of its type."""
+    if isinstance(message, gateway_pb2.MemoryStatisticsReply):
+        return _statistics(message)
+    values: dict[str, Any] = {}
+    for name in (shape or _SHAPES[type(message)]).split():
+        key, _, field = name.removesuffix("?").partition("=")
+        optional = name.endswith("?")
+        value = getattr(message, field or key)
+        if isinstance(value, Message):
+            values[key] = as_json(value) if message.HasField(key) or not optional else None
+        elif isinstance(value, str | int | float):
+            values[key] = None if optional and not value else value
+        else:
+            values[key] = [as_json(each) if isinstance(each, Message) else each for each in value]
+    if isinstance(message, gateway_pb2.Note) and not shape:
+        values["superseded"] = _superseded(message)
+    return values
+
+
+def _superseded(note: gateway_pb2.Note) -> dict[str, Any] | None:
+    """Null unless the note is superseded."""
+    if not note.superseded:
+        return None
+    return {
+        "by": note.superseded_by or None,
+        "reason": note.superseded_reason or None,
+        "at": note.superseded_at or None,
+    }
+
+
+def _statistics(found: gateway_pb2.MemoryStatisticsReply) -> dict[str, Any]:
+    """Every field under its name in the contract, numbers as numbers; `vectors` by model."""
+    values: dict[str, Any] = MessageToDict(
+        found, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
+    )
+    numbers = {
+        field.name: getattr(found, field.name)
+        for field in found.DESCRIPTOR.fields
+        if isinstance(getattr(found, field.name), int)
+    }
+    return values | numbers | {"vectors": {each.model: each.vectors for each in found.vectors}}

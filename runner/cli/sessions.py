@@ -6,11 +6,11 @@ import typer
 from rich.text import Text
 from wire.v1 import gateway_pb2
 
-from runner.cli.agent import ask_agent
+from runner.cli.agent import SESSIONS_LISTED_MAX, ask_agent, find_session
 from runner.cli.chat.receipts import ModelText, by_event, receipt_line
-from runner.cli.ids import SESSIONS_LISTED_MAX, find_session
 from runner.cli.options import AsJson, Options, Yes
 from runner.cli.output import (
+    as_json,
     confirm,
     neutralise,
     one_line,
@@ -20,7 +20,6 @@ from runner.cli.output import (
     session_table,
     to_the_second,
 )
-from runner.cli.shapes import as_json
 from runner.client.gateway import GatewayClient
 
 sessions = typer.Typer()

@@ -9,8 +9,7 @@ from wire.v1 import control_pb2
 
 from runner.cli.memory.output import memory_line
 from runner.cli.options import Options
-from runner.cli.output import plain_console, print_json, print_table, table_of
-from runner.cli.shapes import as_json
+from runner.cli.output import as_json, plain_console, print_json, print_table, table_of
 from runner.config.models import Config
 from runner.host.control import connect_control
 from runner.host.host import Host
@@ -90,19 +89,19 @@ def _print_table(reply: control_pb2.StatusReply) -> None:
         ),
         soft_wrap=True,
     )
-    table = table_of("guest", "state", "for", "pid", "restarts", "memory", "")
-    for guest in reply.guests:
-        remarks = " · ".join(part for part in (guest.reason, guest.details) if part)
-        table.add_row(
+    rows = [
+        (
             guest.role,
             Text(guest.state, style=_COLOURS.get(guest.state, "red")),
             _ago(guest.since),
             str(guest.pid or ""),
             str(guest.restarts or ""),
             f"{guest.resident_bytes / 2**20:.0f} MiB" if guest.resident_bytes else "",
-            Text(printable(remarks)),
+            Text(printable(" · ".join(filter(None, (guest.reason, guest.details))))),
         )
-    print_table(table)
+        for guest in reply.guests
+    ]
+    print_table(table_of("guest", "state", "for", "pid", "restarts", "memory", "", rows=rows))
     memory = memory_line(reply.memory) if reply.HasField("memory") else "did not answer"
     console.print(Text(printable(f"memory: {memory}")), soft_wrap=True)
     if reply.HasField("boundary"):

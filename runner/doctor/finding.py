@@ -1,6 +1,5 @@
 """The result of one check."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -24,9 +23,6 @@ class Finding:
     state: State
     what: str
     fix: str = ""
-
-    def as_json(self) -> Mapping[str, str]:
-        return {"name": self.name, "state": self.state, "what": self.what, "fix": self.fix}
 
 
 def ok(name: str, what: str) -> Finding:

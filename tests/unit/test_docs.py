@@ -17,7 +17,7 @@ from wire.v1 import gateway_pb2
 
 from runner.cli.app import app
 from runner.cli.options import VALUED
-from runner.cli.shapes import HIT, as_json
+from runner.cli.output import HIT, as_json
 from runner.config.models import Config
 
 ROOT = Path(__file__).resolve().parents[2]

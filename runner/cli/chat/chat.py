@@ -3,8 +3,7 @@
 import asyncio
 import signal
 import sys
-from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack
 from typing import Final, TextIO
 
 from prompt_toolkit.output.defaults import create_output
@@ -17,6 +16,7 @@ from runner.cli.chat.conversation import RECONNECT_WITHIN_S, Connect, Conversati
 from runner.cli.chat.piped import run_piped
 from runner.cli.chat.screen import PlainScreen, Screen, say
 from runner.cli.chat.terminal import TerminalChat, TerminalScreen, TypedAhead
+from runner.cli.lifecycle import at_first_signal
 from runner.cli.output import discard, model_name, one_line, plain_console
 from runner.client.gateway import GatewayClient
 from runner.config.models import Config
@@ -109,7 +109,10 @@ async def chat(
         async with await connect_host(config, user_id, resolution=_AGAIN) as control:
             return await control.status()
 
-    with _ended_by_signal() as ended_by:
+    task = asyncio.current_task()
+    assert task is not None
+    # SIGINT belongs to the terminal's prompt or, elsewhere, to `asyncio.run`.
+    with at_first_signal(task.cancel, (signal.SIGTERM, signal.SIGHUP)) as ended_by:
         try:
             async with AsyncExitStack() as stack:
                 await _ensure_host(config, user_id, stack, stderr)
@@ -136,28 +139,3 @@ async def _ensure_host(config: Config, user_id: str, stack: AsyncExitStack, stde
         return
     for notice in host.notices:
         say(stderr, one_line(notice))
-
-
-@contextmanager
-def _ended_by_signal() -> Iterator[list[int]]:
-    """Let SIGTERM and SIGHUP cancel this task; yields the number of the signal, if one came.
-
-    SIGINT belongs to the terminal's prompt or, elsewhere, to `asyncio.run`.
-    """
-    loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    assert task is not None
-    received: list[int] = []
-
-    def end(number: int) -> None:
-        if not received:
-            task.cancel()
-        received.append(number)
-
-    numbers = (signal.SIGTERM, signal.SIGHUP)
-    for number in numbers:
-        loop.add_signal_handler(number, end, number)
-    try:
-        yield received
-    finally:
-        for number in numbers:
-            loop.remove_signal_handler(number)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from wire.errors import Code, WireError
 from wire.v1 import control_pb2, gateway_pb2
 
+from runner.cli.agent import find_session
 from runner.cli.chat.conversation import Conversation
 from runner.cli.chat.screen import Screen, Style
-from runner.cli.ids import find_session
 from runner.cli.memory.output import note_rows
 from runner.cli.output import one_line, session_table, status_table
 

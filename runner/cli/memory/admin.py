@@ -18,8 +18,7 @@ from wire.v1 import bootstrap_pb2, gateway_pb2
 from runner.cli.agent import ask_agent, ask_host
 from runner.cli.memory.output import replica_age_s
 from runner.cli.options import AsJson, Options, Yes
-from runner.cli.output import confirm, fact_table, print_json, print_table
-from runner.cli.shapes import as_json
+from runner.cli.output import as_json, confirm, fact_table, print_json, print_table
 from runner.client import backups
 from runner.errors import ConfigError, HostError
 from runner.host.maintenance import Progress, run_job

@@ -15,13 +15,11 @@ from wire.errors import Code, WireError
 from wire.limits import NOTE_MAX_CHARS
 from wire.v1 import gateway_pb2
 
-from runner.cli.agent import ask_agent
-from runner.cli.ids import find_note
+from runner.cli.agent import ask_agent, find_note
 from runner.cli.memory.notes import NoteId, warn
 from runner.cli.memory.output import brief, note_rows
 from runner.cli.options import AsJson, Options, Yes
-from runner.cli.output import confirm, one_line, print_json, print_table
-from runner.cli.shapes import SIMILAR, as_json
+from runner.cli.output import SIMILAR, as_json, confirm, one_line, print_json, print_table
 from runner.client.gateway import GatewayClient
 from runner.errors import HostError
 

@@ -9,12 +9,12 @@ from rich.console import Console
 from rich.text import Text
 from wire.v1 import gateway_pb2
 
-from runner.cli.agent import ask_agent
-from runner.cli.ids import find_note
+from runner.cli.agent import ask_agent, find_note
 from runner.cli.memory.notes import LIMIT_MAX, From, FromMaterial, NoteId, first_of, say_more
 from runner.cli.memory.output import brief, change_in_words, change_rows, origin_in_words, whole
 from runner.cli.options import AsJson, Options, Yes
 from runner.cli.output import (
+    as_json,
     confirm,
     neutralise,
     one_line,
@@ -23,7 +23,6 @@ from runner.cli.output import (
     print_table,
     to_the_second,
 )
-from runner.cli.shapes import as_json
 from runner.client.gateway import GatewayClient
 
 _SUPERSEDE: Final = "supersede"

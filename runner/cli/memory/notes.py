@@ -10,11 +10,12 @@ from rich.text import Text
 from wire.limits import TOP_K_MAX
 from wire.v1 import gateway_pb2
 
-from runner.cli.agent import ask_agent
-from runner.cli.ids import find_note
+from runner.cli.agent import ask_agent, find_note
 from runner.cli.memory.output import brief, marks, note_rows, origin_in_words, whole
 from runner.cli.options import AsJson, Options
 from runner.cli.output import (
+    HIT,
+    as_json,
     fact_table,
     one_line,
     plain_console,
@@ -22,7 +23,6 @@ from runner.cli.output import (
     print_table,
     to_the_second,
 )
-from runner.cli.shapes import HIT, as_json
 
 LIMIT_MAX: Final = 100_000
 

@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 from wire.v1 import gateway_pb2
 
-from runner.cli.ids import short_id
+from runner.cli.agent import short_id
 from runner.cli.output import clip, neutralise, one_line, to_the_second
 
 

@@ -6,7 +6,7 @@ import pytest
 from wire.errors import Code, WireError
 from wire.v1 import gateway_pb2
 
-from runner.cli.ids import find_note, find_session
+from runner.cli.agent import find_note, find_session
 from runner.client.gateway import GatewayClient
 from tests.support.gateway.fake_gateway import FakeGateway
 

@@ -7,7 +7,7 @@ import pytest
 from wire.v1 import gateway_pb2
 
 from runner.cli.memory.output import memory_line
-from runner.cli.shapes import as_json
+from runner.cli.output import as_json
 
 Reply = gateway_pb2.MemoryStatisticsReply
 OTHERS = [gateway_pb2.ModelVectors(model="old", vectors=204)]
