@@ -22,13 +22,10 @@ _MIB: Final = 1024 * 1024
 
 
 class DiskGuard:
-    """Watches the disks of some directories while commands run.
+    """Watches the disks of the directories `roots` while commands run (`busy`).
 
-    Args:
-        roots: Directories on the disks to watch.
-        reserve: The bytes that must stay free on each disk.
-        busy: Whether a command is running.
-        on_shortage: Called with a description when a disk is short of bytes or inodes.
+    `reserve` bytes must stay free on each disk; `on_shortage` is called with a description when a
+    disk is short of bytes or inodes.
     """
 
     def __init__(

@@ -131,10 +131,8 @@ def open_directory(virtual: str, settings: Settings) -> int:
 
     The directory must be below the named root after all symlinks are followed, so that callers
     use only paths that a model knows. This is not the boundary: a command can leave the
-    directory, and only the sandbox decides what it then sees.
-
-    Raises:
-        WireError: INVALID_ARGUMENT if there is no such directory under `/shared` or `/tmp`.
+    directory, and only the sandbox decides what it then sees. Raises `WireError` if there is no
+    such directory under `/shared` or `/tmp`.
     """
     accepted = "a directory under /shared or /tmp"
     for name, root in (("/shared", settings.shared), ("/tmp", settings.tmp)):  # noqa: S108

@@ -39,14 +39,10 @@ _MODULE: Final = ("-P", "-m", "shell_daemon.probe")
 async def check_boundary(
     channel: grpc.aio.Channel, spec: BoundarySpec, python: Sequence[str]
 ) -> control_pb2.BoundaryReport:
-    """Run every probe in the shell guest as an ordinary command.
+    """Run every probe in the shell guest as an ordinary command of `python`, an interpreter there
+    that can import `shell_daemon`. `channel` carries the shell's token.
 
     Never raises: a failure of the test itself is a failed check.
-
-    Args:
-        channel: A connection that carries the shell's token.
-        spec: What must hold.
-        python: The interpreter in the guest that can import `shell_daemon`.
     """
     try:
         async with asyncio.timeout(TIMEOUT_S + _CONNECTION_S), _listeners(spec) as complete:

@@ -54,15 +54,9 @@ def build_spec(
 ) -> BoundarySpec:
     """The specification for one shell guest.
 
-    Args:
-        launch: How the guest is started.
-        confinement: What its tier promises.
-        workspace: The user's own workspace; those of other users are its siblings.
-        runtime: The runner's directory, which no guest mounts.
-        secrets: Secret values by a description such as "the gateway's token".
-        canary: The random word in the agent's envelope.
-        private: More files and directories of the host that must stay hidden, such as the
-            embedder's directory and the engine's socket.
+    The workspaces of other users are siblings of `workspace`. `runtime` is the runner's directory,
+    which no guest mounts. `secrets` are by a description such as "the gateway's token". `private`
+    are more files and directories of the host that must stay hidden, such as the engine's socket.
     """
     salt = random.token_bytes(16)
     namespaces = (*_NAMESPACES, "user") if confinement.user_namespace else _NAMESPACES

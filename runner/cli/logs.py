@@ -1,7 +1,6 @@
 """`runner logs`: the log of a guest, the embedder or the host."""
 
 import json
-import os
 import re
 import sys
 from datetime import UTC, datetime, timedelta
@@ -12,6 +11,7 @@ import typer
 from wire.errors import Code
 
 from runner.cli.options import Options
+from runner.cli.output import discard
 from runner.config.models import Config
 from runner.errors import HostError
 from runner.host.embedder import EmbedderHome
@@ -47,7 +47,7 @@ def show_log(
             for line in follow_log(path, offset):
                 typer.echo(show(line))
     except BrokenPipeError:  # the reader of `| head` is gone
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard(sys.stdout)
 
 
 def _path(config: Config, user_id: str, role: str) -> Path:

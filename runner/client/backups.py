@@ -1,8 +1,10 @@
-"""Brings a backup that the agent guest has made out of the workspace."""
+"""Brings a backup that the agent guest has made out of the workspace; files that appear whole."""
 
 import hashlib
 import os
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final
 
@@ -21,26 +23,38 @@ def path_of(workspace: Workspace, name: str) -> Path:
     return workspace.internal / DIRECTORY / name
 
 
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """Yield a file, readable only for us, that becomes `path` when the body ends; if the body
+    raises, nothing is left of it."""
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFE, 0o600)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(fd)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
 def take_out(workspace: Workspace, name: str, sha256: str, target: Path) -> None:
     """Copy the backup `name` to `target`, completely or not at all, readable only for us.
 
     The guest could have put anything in its place. So links are not followed, and the content must
     match the announced `sha256`. Raises `HostError`.
     """
-    draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}")
     try:
-        with _open(workspace, name) as source:
-            fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFE, 0o600)
-            with os.fdopen(fd, "wb") as copy:
-                digest = _copy(source, copy)
-                os.fsync(copy.fileno())
-        if digest != sha256:
-            raise _failed(target, "its content differs from what the agent has announced")
-        draft.replace(target)
+        with _open(workspace, name) as source, whole_file(target) as copy:
+            digest = hashlib.sha256()
+            while block := source.read(_BLOCK):
+                digest.update(block)
+                copy.write(block)
+            if digest.hexdigest() != sha256:
+                raise _failed(target, "its content differs from what the agent has announced")
     except OSError as error:
         raise _failed(target, f"{error.filename or target}: {error.strerror or error}") from None
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def _open(workspace: Workspace, name: str) -> BinaryIO:
@@ -55,15 +69,6 @@ def _open(workspace: Workspace, name: str) -> BinaryIO:
     finally:
         os.close(inside)
     return os.fdopen(file, "rb")
-
-
-def _copy(source: BinaryIO, target: BinaryIO) -> str:
-    digest = hashlib.sha256()
-    while block := source.read(_BLOCK):
-        digest.update(block)
-        target.write(block)
-    target.flush()
-    return digest.hexdigest()
 
 
 def _failed(target: Path, why: str) -> HostError:

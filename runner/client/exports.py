@@ -74,18 +74,10 @@ async def write_export(
     write: Callable[[bytes], object],
     progress: Callable[[int, int], None],
 ) -> dict[str, int]:
-    """Write a complete export.
+    """Write a complete export; returns how many entries there are of each kind.
 
-    Args:
-        agent: The agent whose memory is exported.
-        write: Receives the bytes.
-        progress: Called with the entries written so far and the total.
-
-    Returns:
-        How many entries there are of each kind.
-
-    Raises:
-        WireError: The export failed; what was written is incomplete.
+    `progress` is called with the entries written so far and the total. Raises `WireError` if the
+    export failed; what was written is then incomplete.
     """
     seal = Seal()
     async with aclosing(agent.export_memory()) as parts:
@@ -112,17 +104,11 @@ async def read_export(
     part_max_bytes: int = EXPORT_PART_BYTES,
     line_max_bytes: int = EXPORT_LINE_MAX_BYTES,
 ) -> None:
-    """Send the lines of `file` to the agent.
+    """Send the lines of an export to the agent.
 
-    Args:
-        agent: The agent that imports.
-        file: An export.
-        report: Receives the result, also when the import breaks off.
-        progress: Called with the number of bytes done.
-        dry_run: Only report what would be done.
-
-    Raises:
-        WireError: The import broke off. The same file can be imported again.
+    `report` receives the result, also when the import breaks off; `progress` is called with the
+    number of bytes done. Raises `WireError` if the import broke off; the same file can be imported
+    again.
     """
     seal, done, number = Seal(), 0, 0
     numbered = _lines(file, seal, report, line_max_bytes)

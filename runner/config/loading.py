@@ -1,13 +1,15 @@
-"""Where settings come from: defaults < file < environment < command line.
+"""Where settings come from (defaults < file < environment < command line), and what an operator
+reads about a wrong one.
 
 Every value remembers its source, so that an error can name the place to correct.
 """
 
 import contextlib
+import difflib
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -16,9 +18,8 @@ import platformdirs
 from pydantic import ValidationError
 from pydantic.fields import FieldInfo
 from wire.errors import Code
-from wire.settings import Key, lookup, types_of
+from wire.settings import Key, UserSettings, dotted, keys_of, lookup, problems, types_of
 
-from runner.config.errors import explain, unknown
 from runner.config.models import Config
 from runner.errors import ConfigError
 
@@ -51,16 +52,10 @@ def load_config(
     environ: Mapping[str, str] | None = None,
     overrides: Mapping[str, str] | None = None,
 ) -> Config:
-    """Load the settings.
+    """Load the settings. `overrides` has values of options such as `--log-level`.
 
-    Args:
-        file: What `--config` named. Without it: `OXYDRA_CONFIG`, `./runner.toml`, then the user's
-            configuration directory. No file at all is fine.
-        environ: The environment; that of this process if None.
-        overrides: Values of options such as `--log-level`.
-
-    Raises:
-        ConfigError: A setting cannot be used.
+    The file is `file`, else what `OXYDRA_CONFIG` names, `./runner.toml`, or the one in the user's
+    configuration directory; none at all is fine. Raises `ConfigError` for an unusable setting.
     """
     try:
         return _load(file, os.environ if environ is None else environ, overrides or {})
@@ -78,13 +73,13 @@ def _load(file: Path | None, environ: Mapping[str, str], overrides: Mapping[str,
     if (path := _find_file(file, environ)) is not None:
         for key, value in _leaves(_read(path)):
             if lookup(Config, key) is None:
-                raise unknown(key, str(path))
+                raise _unknown(key, str(path))
             layers.put(key, _located(key, value, path.parent.absolute()), str(path))
     for name in sorted(environ):
         if name.startswith(ENV_PREFIX) and name != ENV_CONFIG:
             key = tuple(name.removeprefix(ENV_PREFIX).lower().split("__"))
             if lookup(Config, key) is None:
-                raise unknown(key, "the environment", spelled=env_name)
+                raise _unknown(key, "the environment", spelled=env_name)
             layers.put(key, _from_text(key, environ[name]), f"environment variable {name}")
     for option, text in overrides.items():
         key = (option.removeprefix("--").replace("-", "_"),)
@@ -92,7 +87,7 @@ def _load(file: Path | None, environ: Mapping[str, str], overrides: Mapping[str,
     try:
         return Config.model_validate(layers.values)
     except ValidationError as error:
-        raise explain(error, layers.sources) from None
+        raise _explained(error, layers.sources) from None
 
 
 def _find_file(file: Path | None, environ: Mapping[str, str]) -> Path | None:
@@ -197,3 +192,58 @@ def _from_text(key: Key, text: str) -> object:
             with contextlib.suppress(ValueError):
                 return read(text)
     return _located(key, text, Path.cwd())
+
+
+def _explained(error: ValidationError, sources: Mapping[Key, str]) -> ConfigError:
+    """Combine all refused settings into one error. `sources` says where each was set."""
+    found: dict[Key, str] = {}
+    for key, problem in problems(Config, error):
+        inherited = key[:1] == ("users",) and key[2:] in found
+        if not inherited:
+            found.setdefault(key, problem)
+    (first, problem), *others = found.items()
+    more = [f"{dotted(key)}: {said} (in {_source(key, sources)})" for key, said in others]
+    return ConfigError(
+        Code.INVALID_ARGUMENT,
+        f"bad setting {dotted(first)}: {problem}",
+        details="; ".join([f"it is set in {_source(first, sources)}", *more]),
+        resolution="correct the setting" + ("s named above" if others else ""),
+    )
+
+
+def _source(key: Key, sources: Mapping[Key, str]) -> str:
+    """Where a value was set. For a section: every place that set a part of it."""
+    if key in sources:
+        return sources[key]
+    below = {source for known, source in sources.items() if known[: len(key)] == key}
+    if not below and key[:1] == ("users",):
+        return _source(key[2:], sources)
+    return ", ".join(sorted(below)) or "the defaults"
+
+
+def _unknown(key: Key, source: str, spelled: Callable[[Key], str] = dotted) -> ConfigError:
+    """The error for a setting that does not exist, with the most similar one."""
+    section = key
+    while not isinstance(model := lookup(Config, section), type):
+        section = section[:-1]
+    general = key[:1] != ("users",) or len(key) < 2
+    root, prefix = (Config, ()) if general else (UserSettings, key[:2])
+    candidates = [(*prefix, *known) for known, _ in keys_of(root) if known != ("users",)]
+    nearest = max(candidates, key=lambda known: _likeness(key, known, section, spelled))
+    where = f"[{dotted(section)}]" if section else "the top level"
+    return ConfigError(
+        Code.INVALID_ARGUMENT,
+        f"unknown setting {spelled(key)}; did you mean {spelled(nearest)}? "
+        f"({where} has {', '.join(model.model_fields)})",
+        details=f"it is set in {source}",
+        resolution="correct or remove it",
+    )
+
+
+def _likeness(
+    key: Key, known: Key, section: Key, spelled: Callable[[Key], str]
+) -> tuple[float, float]:
+    """How similar two keys are: by the whole names or by the last parts. Whole names break ties."""
+    whole = difflib.SequenceMatcher(None, spelled(key), spelled(known)).ratio()
+    last = difflib.SequenceMatcher(None, key[-1], known[-1]).ratio()
+    return max(whole, last + (0.1 if known[:-1] == section else 0.0)), whole

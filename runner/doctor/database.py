@@ -64,24 +64,14 @@ def _encrypted(path: Path) -> Finding:
 
 
 def _judged(path: Path, state: str, details: str) -> Finding:
-    match state:
-        case "ok":
-            return ok(_NAME, f"{path} is whole")
-        case "in use":
-            return ok(_NAME, f"{path} is in use")
-        case "logged":
-            return ok(_NAME, f"{path} was not closed: {details}")
-        case "foreign":
-            return problem(
-                _NAME,
-                f"{path} is not a database ({details})",
-                f"restore it, or: mv {path} {path}.old",
-            )
-        case "damaged":
-            return problem(
-                _NAME, f"{path} is damaged ({details})", f"restore it, or: mv {path} {path}.damaged"
-            )
-    return problem(_NAME, f"{path} cannot be read ({details})", f"ls -l {path}; make it readable")
+    fine = {"ok": "is whole", "in use": "is in use", "logged": f"was not closed: {details}"}
+    if state in fine:
+        return ok(_NAME, f"{path} {fine[state]}")
+    what, fix = {
+        "foreign": ("is not a database", f"restore it, or: mv {path} {path}.old"),
+        "damaged": ("is damaged", f"restore it, or: mv {path} {path}.damaged"),
+    }.get(state, ("cannot be read", f"ls -l {path}; make it readable"))
+    return problem(_NAME, f"{path} {what} ({details})", fix)
 
 
 def _probe(path: Path, seconds: float) -> tuple[str, str]:

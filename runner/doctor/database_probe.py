@@ -15,6 +15,7 @@ import json
 import os
 import sqlite3
 import sys
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -25,14 +26,13 @@ _MAGIC: Final = b"SQLite format 3\0"
 def examine(database: Path) -> tuple[str, str]:
     """Returns the state and the details of `database`."""
     guard = database.with_name(database.name + ".lock")
-    if guard.exists():
-        with guard.open("rb") as lock:
-            try:
+    with guard.open("rb") if guard.exists() else nullcontext() as lock:
+        try:
+            if lock is not None:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return "in use", f"{guard} is held"
-            return _unowned(database)
-    return _unowned(database)
+        except BlockingIOError:
+            return "in use", f"{guard} is held"
+        return _unowned(database)
 
 
 def _unowned(database: Path) -> tuple[str, str]:
@@ -47,11 +47,8 @@ def _unowned(database: Path) -> tuple[str, str]:
         return "logged", "its last owner was killed; the next start replays its log"
     uri = f"file:{quote(os.fspath(database))}?mode=ro&immutable=1"
     try:
-        connection = sqlite3.connect(uri, uri=True)
-        try:
+        with closing(sqlite3.connect(uri, uri=True)) as connection:
             told = [str(row[0]) for row in connection.execute("PRAGMA quick_check(3)")]
-        finally:
-            connection.close()
     except sqlite3.DatabaseError as error:
         return "damaged", str(error)
     return ("ok", "") if told == ["ok"] else ("damaged", "; ".join(told))

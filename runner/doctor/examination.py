@@ -21,11 +21,7 @@ def examine(
 ) -> list[Finding]:
     """Everything that `runner doctor` shows. A failing check is a finding, never an exception.
 
-    Args:
-        load: Loads the configuration. If it fails, that is a finding too.
-        user_id: Whose host is examined.
-        environ: The environment to look in.
-        fallback: The configuration for the other checks if `load` fails; by default the defaults.
+    If `load` fails, that is a finding too, and the other checks use `fallback` or the defaults.
     """
     findings = []
     try:

@@ -46,19 +46,9 @@ async def clear_leftovers(
     """End the guests of an earlier runner and remove its files.
 
     The caller holds the host's lock and has checked the workspace, so what is found belongs to
-    nobody.
-
-    Args:
-        runtime: Where the earlier runner kept its state.
-        workspace: The user's workspace.
-        driver: The driver of the tier that will be used; the guests may be of another tier.
-        container: The settings for a driver of the container tiers.
-
-    Returns:
-        Notices about what was found.
-
-    Raises:
-        TierError: A guest cannot be ended; two agents must never share one database.
+    nobody. `driver` is that of the tier that will be used; the guests may be of another tier.
+    Returns notices about what was found. Raises `TierError` if a guest cannot be ended, because two
+    agents must never share one database.
     """
     notices: list[str] = []
     try:

@@ -116,25 +116,24 @@ class ControlClient:
         """The current state of the host and its guests."""
         return await answered(self._stub.Status(control_pb2.StatusRequest(), timeout=timeout))
 
-    async def gateway(self, timeout: float = _GUEST_S) -> tuple[str, str]:
+    async def gateway(self) -> tuple[str, str]:
         """Endpoint and token of the agent's gateway. Waits while the agent starts."""
-        reply = await answered(self._stub.Connect(control_pb2.ConnectRequest(), timeout=timeout))
+        reply = await answered(self._stub.Connect(control_pb2.ConnectRequest(), timeout=_GUEST_S))
         return reply.gateway, reply.token
 
-    async def restart(self, role: str = "", timeout: float = _GUEST_S) -> None:
+    async def restart(self, role: str = "") -> None:
         """Restart guests and return when they are healthy."""
-        await answered(self._stub.Restart(control_pb2.RestartRequest(role=role), timeout=timeout))
+        await answered(self._stub.Restart(control_pb2.RestartRequest(role=role), timeout=_GUEST_S))
 
-    async def check_boundary(self, timeout: float = _GUEST_S) -> control_pb2.BoundaryReport:
+    async def check_boundary(self) -> control_pb2.BoundaryReport:
         """Run the boundary self-test again."""
         request = control_pb2.CheckBoundaryRequest()
-        reply = await answered(self._stub.CheckBoundary(request, timeout=timeout))
-        return reply.boundary
+        return (await answered(self._stub.CheckBoundary(request, timeout=_GUEST_S))).boundary
 
-    async def set_memory_token(self, token: str, timeout: float = _GUEST_S) -> None:
+    async def set_memory_token(self, token: str) -> None:
         """Use another token for the memory server, if the server accepts it."""
         request = gateway_pb2.SetMemoryTokenRequest(auth_token=token)
-        await answered(self._stub.SetMemoryToken(request, timeout=timeout))
+        await answered(self._stub.SetMemoryToken(request, timeout=_GUEST_S))
 
     async def stop(self, timeout: float = _STOP_S) -> None:
         """Stop the host and wait until nothing of it is left.

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -49,14 +50,8 @@ ROLES: Final = (Role.AGENT.value, Role.SHELL.value)
 class Guests:
     """Both supervisors of one user, and what they share.
 
-    Args:
-        driver: Starts the guests.
-        launchers: Prepare their launches.
-        embedder: Returns where the embedder is, at each launch.
-        probe: Runs the boundary self-test.
-        secrets: The host's own secrets, by their descriptions.
-        state: The file from which the next runner recovers.
-        policy: Time limits of supervision.
+    `embedder` returns where the embedder is, at each launch. `secrets` are the host's own, by their
+    descriptions. From the file `state` the next runner recovers.
     """
 
     def __init__(
@@ -80,21 +75,16 @@ class Guests:
         self._launched: dict[Role, Launch] = {}
         self._boundary: control_pb2.BoundaryReport | None = None
         self._since = datetime.now(UTC).isoformat(timespec="seconds")
-        self.agent = Supervisor(
-            driver,
-            Role.AGENT,
-            self._prepare_agent,
-            on_handle=lambda handle: self._record(Role.AGENT, handle),
-            policy=policy,
+        supervise = partial(Supervisor, driver, policy=policy)
+        self.agent = supervise(
+            Role.AGENT, self._prepare_agent, on_handle=partial(self._record, Role.AGENT)
         )
         self.shell: Supervisor | None = None
         if launchers.shell is not None:
-            self.shell = Supervisor(
-                driver,
+            self.shell = supervise(
                 Role.SHELL,
                 self._prepare_shell,
-                on_handle=lambda handle: self._record(Role.SHELL, handle),
-                policy=policy,
+                on_handle=partial(self._record, Role.SHELL),
                 verify=self._verify,
             )
 

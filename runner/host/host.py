@@ -29,7 +29,7 @@ from runner.host.cleanup import clear_leftovers
 from runner.host.control import ControlServer
 from runner.host.embedder import Embedder, EmbedderHome
 from runner.host.guests import ROLES, Guests, Probed, memory_status, not_restartable
-from runner.host.launch import AGENT_COMMAND, Launchers, make_launchers
+from runner.host.launch import AGENT_COMMAND, Launchers
 from runner.host.runtime import Runtime, host_lock
 from runner.host.supervisor import Policy
 from runner.logs import host_log
@@ -259,7 +259,7 @@ class Host:
         log.info("the host is ready")
 
     def _new_launchers(self, config: Config) -> Launchers:
-        return make_launchers(
+        return Launchers(
             config,
             self.workspace,
             self._capabilities,

@@ -11,7 +11,7 @@ from typing import Final
 
 from wire import envelope
 from wire.limits import ENVELOPE_VERSION
-from wire.settings import ShellSettings, to_json
+from wire.settings import to_json
 from wire.transport import new_token, unix_endpoint
 from wire.v1 import bootstrap_pb2
 
@@ -120,12 +120,9 @@ class AgentLauncher:
     ) -> Launch:
         """A new launch with its own token and id.
 
-        Args:
-            embedder: Where the embedder is, as a path on the host; or why there is none.
-            shell: The same for the shell guest.
-            canary: A random word that must be found nowhere in the shell guest.
-            maintenance: What the guest does instead of serving.
-            job_key: The key with which that job starts.
+        `embedder` and `shell` say where those are, as paths on the host, or why there is none.
+        `canary` is a random word that must be found nowhere in the shell guest. With `maintenance`
+        the guest does that job instead of serving, and begins with `job_key`.
         """
         prepare_parent(self.db_path, self._workspace)
         mounts = self._workspace.mounts(Role.AGENT)
@@ -159,6 +156,7 @@ class AgentLauncher:
             canary=canary,
             maintenance=maintenance,
         )
+        container = self._config.container
         spec = LaunchSpec(
             role=Role.AGENT,
             user_id=self._workspace.user_id,
@@ -174,7 +172,9 @@ class AgentLauncher:
             else self._workspace.path,
             owner=(self._workspace.owner.uid, self._workspace.owner.gid),
             network=self._network(),
-            limits=_agent_limits(self._config),
+            limits=Limits(
+                container.agent_memory_mb * _MIB, container.agent_processes, container.agent_cpus
+            ),
         )
         return Launch(spec, unix_endpoint(self._workspace.gateway_socket), message.token)
 
@@ -240,42 +240,32 @@ class ShellLauncher:
             working_directory=Path("/shared"),
             owner=(self._workspace.owner.uid, self._workspace.owner.gid),
             network=Network(self._settings.network),
-            limits=_shell_limits(self._settings),
+            limits=Limits(
+                self._settings.memory_mb * _MIB, self._settings.processes, self._settings.cpus
+            ),
         )
         return Launch(spec, unix_endpoint(self._workspace.shell_socket), token)
 
 
-@dataclass(frozen=True)
 class Launchers:
-    """The launchers of both guests. Without a shell, `no_shell` says why."""
+    """The launchers of both guests that `config` asks for in this tier. Without a shell, `no_shell`
+    says why."""
 
-    agent: AgentLauncher
-    shell: ShellLauncher | None
-    no_shell: str = ""
-
-
-def make_launchers(
-    config: Config,
-    workspace: Workspace,
-    capabilities: Capabilities,
-    *,
-    environ: Mapping[str, str],
-    agent_command: tuple[str, ...] = AGENT_COMMAND,
-) -> Launchers:
-    """The launchers that `config` asks for in this tier. Raises `ConfigError`."""
-    agent = AgentLauncher(config, workspace, capabilities, environ=environ, command=agent_command)
-    reason = capabilities.unsupported.get(Role.SHELL, "")
-    if not config.for_user(workspace.user_id).shell.enabled:
-        reason = "shell.enabled is false in the configuration"
-    if reason:
-        return Launchers(agent, None, reason)
-    return Launchers(agent, ShellLauncher(config, workspace, capabilities))
-
-
-def _agent_limits(config: Config) -> Limits:
-    section = config.container
-    return Limits(section.agent_memory_mb * _MIB, section.agent_processes, section.agent_cpus)
-
-
-def _shell_limits(section: ShellSettings) -> Limits:
-    return Limits(section.memory_mb * _MIB, section.processes, section.cpus)
+    def __init__(
+        self,
+        config: Config,
+        workspace: Workspace,
+        capabilities: Capabilities,
+        *,
+        environ: Mapping[str, str],
+        agent_command: tuple[str, ...] = AGENT_COMMAND,
+    ) -> None:
+        self.agent = AgentLauncher(
+            config, workspace, capabilities, environ=environ, command=agent_command
+        )
+        self.no_shell = capabilities.unsupported.get(Role.SHELL, "")
+        if not config.for_user(workspace.user_id).shell.enabled:
+            self.no_shell = "shell.enabled is false in the configuration"
+        self.shell: ShellLauncher | None = None
+        if not self.no_shell:
+            self.shell = ShellLauncher(config, workspace, capabilities)

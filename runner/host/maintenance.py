@@ -10,7 +10,8 @@ import asyncio
 import contextlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
+import shutil
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
@@ -23,7 +24,7 @@ from runner import logs
 from runner.config.models import Config
 from runner.errors import HostError
 from runner.host.cleanup import clear_leftovers, clear_unless_file
-from runner.host.launch import AGENT_COMMAND, AgentLauncher
+from runner.host.launch import AgentLauncher
 from runner.host.runtime import Runtime, host_lock
 from runner.host.supervisor import Launch, NeedsOperator, meaning_of_end
 from runner.logs import host_log
@@ -45,40 +46,19 @@ async def run_job(
     job: bootstrap_pb2.MaintenanceJob,
     progress: Progress,
     *,
-    environ: Mapping[str, str] | None = None,
     incoming: Path | None = None,
     job_key: str = "",
-    agent_command: tuple[str, ...] = AGENT_COMMAND,
 ) -> dict[str, Any]:
-    """Let an agent guest do `job` instead of serving.
+    """Let an agent guest do `job` instead of serving, and return its report.
 
-    Args:
-        config: The settings.
-        user_id: Whose memory.
-        job: What to do.
-        progress: Called as the job goes on.
-        environ: Where secrets are looked up; the environment of this process if None.
-        incoming: A file of the operator. During the job the guest sees it as `restore.path`.
-        job_key: The old key of the files, or the key of the backup.
-        agent_command: The guest's program.
-
-    Returns:
-        The report of the job.
-
-    Raises:
-        HostError: A host runs for the user (ALREADY_EXISTS).
-        WireError: The guest has failed.
+    `incoming` is a file of the operator, which the guest sees as `restore.path` during the job.
+    `job_key` is the old key of the files, or the key of the backup. Raises `HostError`
+    (ALREADY_EXISTS) if a host runs for the user, and the `WireError` of a guest that fails.
     """
     driver = driver_for(config.tier, config.container)
     workspace = Workspace.locate(config, user_id)
     runtime = Runtime.locate(config, user_id)
-    launcher = AgentLauncher(
-        config,
-        workspace,
-        driver.capabilities,
-        environ=os.environ if environ is None else environ,
-        command=agent_command,
-    )
+    launcher = AgentLauncher(config, workspace, driver.capabilities, environ=os.environ)
     workspace.check()
     await driver.check()
     runtime.create()
@@ -157,8 +137,7 @@ def _lent(source: Path, workspace: Workspace, launcher: AgentLauncher) -> Iterat
         with source.open("rb") as reading:
             fd = os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
             with os.fdopen(fd, "wb") as writing:
-                while block := reading.read(1024 * 1024):
-                    writing.write(block)
+                shutil.copyfileobj(reading, writing)
     except OSError as error:
         copy.unlink(missing_ok=True)
         raise HostError(

@@ -35,11 +35,8 @@ class NeedsOperator(Exception):  # noqa: N818 - a condition that the supervisor 
 def meaning_of_end(role: str, code: int | None, output: str, when: str) -> Exception:
     """Why a guest ended: `NeedsOperator` with its own error, or a `TierError`.
 
-    Args:
-        role: The guest's role.
-        code: Its exit code, negative for a signal, None if unknown.
-        output: What this launch has logged.
-        when: Ends the message, such as "before it was ready".
+    `code` is its exit code, negative for a signal, None if unknown; `output` is what this launch
+    has logged; `when` ends the message, such as "before it was ready".
     """
     told = find_startup_failure(output)
     if code == EXIT_OPERATOR and told is not None:
@@ -102,18 +99,14 @@ class Launch:
 class Supervisor:
     """Supervises one guest of one role.
 
-    Args:
-        driver: Starts, watches and ends the guest.
-        role: Its role, for messages.
-        prepare: Creates each launch.
-        on_handle: Called first with every new handle, and with None when it has ended.
-        policy: Time limits.
-        verify: Called with a connection to every guest that answers, before it counts as ready. If
-            it raises, the guest is ended.
-        shared: For a guest that several runners share. Held around each start; yields the handle of
-            a guest that already runs, which is then watched instead of starting a new one. The
-            socket of such a guest is never removed, because another runner may have started the
-            next one, and no failure ends the supervision.
+    `prepare` creates each launch. `on_handle` is called first with every new handle, and with None
+    when it has ended. `verify` is called with a connection to every guest that answers, before it
+    counts as ready; if it raises, the guest is ended.
+
+    `shared` is for a guest that several runners share. It is held around each start and yields the
+    handle of a guest that already runs, which is then watched instead of starting a new one. The
+    socket of such a guest is never removed, because another runner may have started the next one,
+    and no failure ends the supervision.
     """
 
     def __init__(
@@ -378,8 +371,9 @@ class Supervisor:
             await self._driver.stop(self._handle, grace)
             self._handle = None
             self._on_handle(None)
-        if self._launch is not None and self._shared is None:
-            _remove_socket(self._launch.endpoint)
+        socket = None if self._launch is None else _socket_of(self._launch.endpoint)
+        if socket is not None and self._shared is None:
+            clear(socket)  # a killed guest leaves it behind
         self._launch = None
 
     def _note(self, state: str, reason: str = "") -> None:
@@ -394,12 +388,6 @@ class Supervisor:
 
 def _socket_of(endpoint: str) -> Path | None:
     return Path(endpoint.removeprefix("unix:")) if endpoint.startswith("unix:") else None
-
-
-def _remove_socket(endpoint: str) -> None:
-    """Remove the socket that a killed guest leaves behind."""
-    if (path := _socket_of(endpoint)) is not None:
-        clear(path)
 
 
 def _one_line(error: WireError, *, with_fix: bool) -> str:

@@ -39,14 +39,9 @@ def bootstrap_base(
 ) -> str:
     """Make a base image with debootstrap, unless it exists. Returns its name.
 
-    Args:
-        engine: Where the image goes.
-        say: Receives progress messages.
-        own_wheels: Wheels of this Python will be installed in it.
-
-    Raises:
-        TierError: PERMISSION_DENIED without root, FAILED_PRECONDITION without debootstrap or if the
-            wheels would not fit, INTERNAL with debootstrap's last lines if it fails.
+    `say` receives progress messages; `own_wheels`: wheels of this Python will be installed in it.
+    Raises `TierError`: PERMISSION_DENIED without root, FAILED_PRECONDITION without debootstrap or
+    if the wheels would not fit, INTERNAL with debootstrap's last lines if it fails.
     """
     if own_wheels and sys.version_info[:2] != PYTHON:
         have, want = (".".join(map(str, pair)) for pair in (sys.version_info[:2], PYTHON))

@@ -55,11 +55,8 @@ class Recipe:
 def build_images(engine: docker.APIClient, recipe: Recipe, progress: Progress) -> None:
     """Build the images of all roles in parallel, then remove what only the build needed.
 
-    An image that was made from the same content is kept.
-
-    Raises:
-        TierError: INTERNAL with the last lines of the failing step, or UNAVAILABLE if the base
-            cannot be had. Images that are done already stay.
+    An image that was made from the same content is kept. Raises `TierError`: INTERNAL with the last
+    lines of the failing step, or UNAVAILABLE if the base cannot be had; images that are done stay.
     """
     base_id = _have_base(engine, recipe.base, progress)
     with tempfile.TemporaryDirectory(prefix="oxydra-wheels-") as scratch:

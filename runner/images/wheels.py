@@ -103,16 +103,11 @@ def _own_wheel(directory: Path) -> Path:
 
 def _pip_torch(directory: Path, wanted: Sequence[str]) -> None:
     """Get PyTorch's CPU build from the usual index, or else from PyTorch's own."""
-    attempts = (
-        [f"torch=={TORCH}+cpu"],
-        [f"torch=={TORCH}+cpu", "--extra-index-url", _CPU_INDEX],
-    )
-    for attempt in attempts[:-1]:
-        try:
-            return _pip("wheel", "--wheel-dir", str(directory), *attempt, *wanted)
-        except TierError:
-            continue
-    return _pip("wheel", "--wheel-dir", str(directory), *attempts[-1], *wanted)
+    arguments = ("wheel", "--wheel-dir", str(directory), f"torch=={TORCH}+cpu", *wanted)
+    try:
+        _pip(*arguments)
+    except TierError:
+        _pip(*arguments, "--extra-index-url", _CPU_INDEX)
 
 
 def _pip(*arguments: str) -> None:

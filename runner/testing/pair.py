@@ -5,11 +5,10 @@ import json
 import shutil
 import tempfile
 import threading
-from collections.abc import AsyncIterator, Coroutine, Mapping
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import Coroutine, Mapping
+from contextlib import aclosing
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 import docker
@@ -58,14 +57,10 @@ class UserPair:
     as `runner start`; `start` raises the same `WireError`s. All methods block. The guests end with
     this process, even if it is killed, so no Ryuk is needed.
 
-    Args:
-        user_id: Whose guests.
-        root: Holds workspaces and the runtime directory, and is kept. Several pairs may share it,
-            and a later pair finds the notes of an earlier one. Without it, `stop` removes
-            everything.
-        policy: Time limits of supervision.
-        settings: Sections of the configuration, such as `shell={"network": "internal"}`. The
-            embedder is `hashing` by default.
+    `root` holds workspaces and the runtime directory, and is kept. Several pairs may share it, and
+    a later pair finds the notes of an earlier one. Without it, `stop` removes everything. `policy`
+    has the time limits of supervision. `settings` are sections of the configuration, such as
+    `shell={"network": "internal"}`; the embedder is `hashing` by default.
     """
 
     def __init__(
@@ -144,12 +139,7 @@ class UserPair:
     def __enter__(self) -> Self:
         return self.start()
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.stop()
 
     @property
@@ -183,11 +173,9 @@ class UserPair:
         place = Place.of(self.user_id, self.workspace.path)
         socket = find_socket(self.config.container.engine)
         self._engine = client = docker.DockerClient(base_url=f"unix://{socket}")
-        self.agent = GuestContainer(
-            client, place.container(Role.AGENT), self.workspace.log(Role.AGENT)
-        )
-        self.shell = GuestContainer(
-            client, place.container(Role.SHELL), self.workspace.log(Role.SHELL)
+        self.agent, self.shell = (
+            GuestContainer(client, place.container(role), self.workspace.log(role))
+            for role in (Role.AGENT, Role.SHELL)
         )
 
     def _running(self) -> Host:
@@ -198,22 +186,17 @@ class UserPair:
     def _run(self, work: Coroutine[Any, Any, _T]) -> _T:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
-    @asynccontextmanager
-    async def _client(self) -> AsyncIterator[GatewayClient]:
+    async def _client(self) -> GatewayClient:
         endpoint, token = await self._running().gateway()
-        client = await GatewayClient.open(endpoint, token, channel_name=_CHANNEL)
-        try:
-            yield client
-        finally:
-            await client.close()
+        return await GatewayClient.open(endpoint, token, channel_name=_CHANNEL)
 
     async def _call_tool(self, name: str, arguments: str, session_id: str) -> CalledTool:
-        async with self._client() as client:
+        async with await self._client() as client:
             reply = await client.call_tool(name, arguments, session_id)
             return CalledTool(reply.text, reply.is_error)
 
     async def _turn(self, text: str, session_id: str) -> Turn:
-        async with self._client() as client:
+        async with await self._client() as client:
             if not session_id:
                 session_id = (await client.create_session()).session_id
             turn = Turn("", session_id)

@@ -22,11 +22,9 @@ _GUEST_DIRECTORIES: Final = ("shared", "tmp", "vault", "ipc", "logs")
 def resolve_db_path(setting: str, workspace: Workspace, *, mounted_only: bool) -> Path:
     """The database file that `memory.db_path` means for this workspace.
 
-    "auto" is `.oxydra/memory.db`; a relative path starts at the workspace.
-
-    Raises:
-        ConfigError: Tools or the shell could see the place, it belongs to another user, or, with
-            `mounted_only`, the agent guest does not have it.
+    "auto" is `.oxydra/memory.db`; a relative path starts at the workspace. Raises `ConfigError` if
+    tools or the shell could see the place, if it belongs to another user, or, with `mounted_only`,
+    if the agent guest does not have it.
     """
     if setting == "auto":
         return workspace.internal / "memory.db"
@@ -91,13 +89,8 @@ def adopt_old_database(new: Path, working_directory: Path) -> str | None:
     """Move a database from `./.oxydra/memory.db` to `new`.
 
     A crash at any moment loses nothing: the log comes first, then the complete database, and the
-    old files are removed last.
-
-    Returns:
-        A notice about it, or None if there was nothing to move.
-
-    Raises:
-        WorkspaceError: The old database is in use.
+    old files are removed last. Returns a notice about it, or None if there was nothing to move.
+    Raises `WorkspaceError` if the old database is in use.
     """
     old = working_directory / _OLD_PLACE
     try:

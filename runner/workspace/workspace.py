@@ -61,9 +61,8 @@ class Workspace:
     def check(self) -> None:
         """Check, before anything is created, that the workspace can be provisioned safely.
 
-        Raises:
-            WorkspaceError: The root is not a directory, is a link, belongs to somebody else or is
-                not writable; or something else stands in the place of a workspace directory.
+        Raises `WorkspaceError` if the root is no directory, is a link, belongs to somebody else or
+        is not writable, or if something else stands in the place of a workspace directory.
         """
         check_root(self.root, private=False)
         check_tree(self.root, self._directories(), self.owner)

@@ -5,7 +5,7 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from shell_daemon.probe.world import BoundaryHit, World
+from shell_daemon.probe.world import BoundaryHit, World, opened, refused
 
 _SYSTEM: Final = (
     *("/", "/bin", "/boot", "/etc", "/home", "/lib", "/lib64", "/media", "/mnt", "/opt"),
@@ -57,9 +57,7 @@ def root_filesystem(world: World) -> str:
 
 def _can_create(directory: Path) -> bool:
     path = directory / f".oxydra-probe-{os.getpid()}"
-    try:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
-    except OSError:
+    if refused(opened, path, os.O_CREAT | os.O_EXCL | os.O_WRONLY):
         return False
     path.unlink()
     return True
@@ -85,11 +83,7 @@ def _can_open(path: Path) -> bool:
     """Whether `path` opens for writing; nothing is written."""
     if path.name == "kcore" and path.is_char_device():
         return False
-    try:
-        os.close(os.open(path, os.O_WRONLY))
-    except OSError:
-        return False
-    return True
+    return not refused(opened, path, os.O_WRONLY)
 
 
 def devices(world: World) -> str:
@@ -125,9 +119,7 @@ def _special(directory: Path) -> list[tuple[Path, os.stat_result]]:
 
 def _can_make_device(directory: Path) -> str:
     path = directory / f".oxydra-probe-{os.getpid()}"
-    try:
-        os.mknod(path, stat.S_IFCHR | 0o600, os.makedev(1, 3))
-    except OSError:
+    if refused(os.mknod, path, stat.S_IFCHR | 0o600, os.makedev(1, 3)):
         return ""
     path.unlink()
     return "mknod makes devices"

@@ -2,7 +2,6 @@
 
 import ctypes
 import os
-from collections.abc import Callable
 from typing import Final
 
 CLONE_NEWNS: Final = 0x0002_0000
@@ -40,15 +39,6 @@ def trace(pid: int) -> None:
     """Attach to a process as a debugger does, then detach."""
     _check("ptrace", _LIBC.ptrace(_PTRACE_SEIZE, pid, None, None))
     _LIBC.ptrace(_PTRACE_DETACH, pid, None, None)
-
-
-def refused(call: Callable[..., None], *arguments: object) -> bool:
-    """Whether the kernel refuses the call."""
-    try:
-        call(*arguments)
-    except OSError:
-        return True
-    return False
 
 
 def _check(name: str, result: int) -> None:

@@ -14,11 +14,10 @@ from shell_daemon.probe.libc import (
     MS_BIND,
     MS_REMOUNT,
     mount,
-    refused,
     unmount,
     unshare,
 )
-from shell_daemon.probe.world import BoundaryHit, MountInfo, World
+from shell_daemon.probe.world import BoundaryHit, MountInfo, World, refused
 
 _PSEUDO: Final = frozenset(
     {"proc", "sysfs", "cgroup", "cgroup2", "devpts", "mqueue", "devtmpfs", "tmpfs"}
@@ -145,11 +144,8 @@ def _in_own_namespaces(world: World) -> tuple[bool, list[str]]:
 
 
 def in_child(look: Callable[[], tuple[bool, list[str]]]) -> tuple[bool, list[str]]:
-    """Call `look` in a child process and return its answer.
-
-    Raises:
-        ChildProcessError: The child gave no answer.
-    """
+    """Call `look` in a child process and return its answer. Raises `ChildProcessError` if it gives
+    none."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:

@@ -97,12 +97,8 @@ def _is_loopback(address: str) -> bool:
 
 
 def connect(targets: list[Target], patience: float = _PATIENCE_S) -> dict[Target, str]:
-    """Try all targets at once.
-
-    Returns:
-        For each target `connected`, `refused` (a host answered), `unreachable` (the kernel has
-        no route) or `silent` (no answer within `patience` seconds).
-    """
+    """Try all targets at once. The outcome of each is `connected`, `refused` (a host answered),
+    `unreachable` (the kernel has no route) or `silent` (no answer within `patience` seconds)."""
     outcomes: dict[Target, str] = {}
     with selectors.DefaultSelector() as selector:
         for target in targets:

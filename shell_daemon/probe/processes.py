@@ -4,8 +4,8 @@ import os
 import stat
 from typing import Final
 
-from shell_daemon.probe.libc import refused, trace
-from shell_daemon.probe.world import BoundaryHit, World, fields
+from shell_daemon.probe.libc import trace
+from shell_daemon.probe.world import BoundaryHit, World, fields, opened, refused
 
 _DAEMON: Final = "oxydra-shell"
 _DAEMONS: Final = (_DAEMON, "oxydra-zygote", "oxydra-superv")
@@ -43,10 +43,13 @@ def process_memory(world: World) -> str:
     if _DAEMON not in daemons.values():
         found.append("the shell daemon is not visible, so its memory could not be checked")
     for pid, name in daemons.items():
-        readable = [file for file in ("environ", "mem") if _can_read(world, f"{pid}/{file}")]
-        found += [f"{name}'s {file} can be read" for file in readable]
-        links = [link for link in ("root", "cwd", "fd/0") if _can_follow(world, f"{pid}/{link}")]
-        found += [f"{name}'s {link} can be followed" for link in links]
+        own = world.proc / str(pid)
+        for file in ("environ", "mem"):
+            if not refused(opened, own / file, os.O_RDONLY):
+                found.append(f"{name}'s {file} can be read")
+        for link in ("root", "cwd", "fd/0"):
+            if not refused(os.readlink, own / link):
+                found.append(f"{name}'s {link} can be followed")
         if not refused(trace, pid):
             found.append(f"{name} can be traced")
     root = (world.proc / "self/root").stat()
@@ -76,22 +79,6 @@ def _status(world: World, process: str) -> dict[str, str]:
         return fields(world.text(f"{process}/status"))
     except OSError:
         return {}
-
-
-def _can_read(world: World, name: str) -> bool:
-    try:
-        os.close(os.open(world.proc / name, os.O_RDONLY))
-    except OSError:
-        return False
-    return True
-
-
-def _can_follow(world: World, name: str) -> bool:
-    try:
-        (world.proc / name).readlink()
-    except OSError:
-        return False
-    return True
 
 
 def _name(world: World, pid: int) -> str:

@@ -64,17 +64,10 @@ def _scan(world: World) -> tuple[list[tuple[SecretDigest, str]], int]:
 def search(
     content: bytes, wanted: tuple[SecretDigest, ...], salt: bytes, budget: int = _WINDOWS_MAX
 ) -> tuple[list[SecretDigest], int]:
-    """Find secrets in `content`.
+    """The `wanted` secrets in `content`, and how many windows were counted against the budget.
 
-    Args:
-        content: The text to search.
-        wanted: Digests of the secrets.
-        salt: The salt of the digests.
-        budget: How many windows to digest at most for secrets that are not plain words.
-            Windows of word characters are always digested, because few texts have long words.
-
-    Returns:
-        The secrets found, and how many windows were counted against the budget.
+    At most `budget` windows are digested for secrets that are not plain words. Windows of word
+    characters are always digested, because few texts have long words.
     """
     found = []
     tried = 0

@@ -1,6 +1,7 @@
 """What every probe needs: the specification, the kernel's files, and `BoundaryHit`."""
 
 import os
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
@@ -90,6 +91,20 @@ class World:
         for row in self.spec.shared:
             found.setdefault(self.at(row.virtual).stat().st_dev, set()).add(row.device)
         return found
+
+
+def refused(call: Callable[..., object], *arguments: object) -> bool:
+    """Whether the kernel refuses the call."""
+    try:
+        call(*arguments)
+    except OSError:
+        return True
+    return False
+
+
+def opened(path: Path, flags: int) -> None:
+    """Open `path` and close it again. Raises `OSError`."""
+    os.close(os.open(path, flags))
 
 
 def fields(text: str) -> dict[str, str]:

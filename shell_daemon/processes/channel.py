@@ -11,13 +11,10 @@ _CHUNK = 65536
 
 
 class Channel:
-    """One end of a socket pair.
+    """One end of a socket pair, which it owns.
 
-    Args:
-        peer: The socket; the channel owns it.
-        on_message: Called with each message.
-        on_end: Called once, when the other side is gone; it must call `close`. It is not called
-            after a `close`.
+    `on_end` is called once, when the other side is gone, and must call `close`. It is not called
+    after a `close`.
     """
 
     def __init__(
@@ -35,13 +32,8 @@ class Channel:
         self._loop.add_reader(peer, self._readable)
 
     def send(self, message: Any, descriptors: Sequence[int] = ()) -> bytes:
-        """Send one line, with descriptors beside it.
-
-        If the other side is gone, this does nothing; `on_end` reports it.
-
-        Returns:
-            The bytes that did not fit; pass them to `flush`.
-        """
+        """Send one line, with descriptors beside it, and return the bytes that did not fit, for
+        `flush`. If the other side is gone, this does nothing; `on_end` reports it."""
         data = json.dumps(message, ensure_ascii=False).encode() + b"\n"
         with contextlib.suppress(OSError):
             return data[socket.send_fds(self._socket, [data], descriptors) :]

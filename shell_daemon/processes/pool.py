@@ -30,9 +30,8 @@ IDLE_MAX: Final = 4
 class Processes:
     """Starts processes, each under a supervisor; free supervisors wait for the next command.
 
-    Args:
-        on_lost: Called when the zygote dies unexpectedly. Processes can then no longer be
-            started or ended reliably, and the daemon must be restarted.
+    `on_lost` is called when the zygote dies unexpectedly. Processes can then no longer be started
+    or ended reliably, and the daemon must be restarted.
     """
 
     def __init__(self, on_lost: Callable[[], None]) -> None:
@@ -47,12 +46,8 @@ class Processes:
         self._lost: list[Supervisor] = []
 
     def start(self) -> None:
-        """Start the zygote.
-
-        Raises:
-            WireError: FAILED_PRECONDITION if /proc is missing or belongs to another process
-                namespace: process trees are found through it.
-        """
+        """Start the zygote. Raises `WireError` if /proc, through which process trees are found, is
+        missing or belongs to another process namespace."""
         check_proc()
         ours, theirs = socket.socketpair()
         with theirs:

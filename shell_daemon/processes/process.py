@@ -72,11 +72,8 @@ class Process:
 class Supervisor:
     """The connection to one supervisor, and the process that it runs.
 
-    Args:
-        peer: The socket to the supervisor.
-        on_free: Called when nothing of its process is left.
-        on_lost: Called when the supervisor is gone or does not do its work; it must see that
-            `settle` is called.
+    `on_free` is called when nothing of its process is left; `on_lost` when the supervisor is gone
+    or does not do its work: it must see that `settle` is called.
     """
 
     def __init__(

@@ -51,11 +51,17 @@ class Run(TypedDict):
     grace: float
 
 
-class Wakeup:
-    """Waits for children and the daemon at once: SIGCHLD makes a descriptor readable."""
+class Control:
+    """A helper's end of the connection to the daemon.
 
-    def __init__(self, control: socket.socket) -> None:
-        self._control = control
+    It also waits for children: SIGCHLD makes a descriptor readable. `descriptors` were received
+    beside messages and not taken yet.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self.descriptors: list[int] = []
+        self._buffer = b""
         self._read, write = os.pipe()
         os.set_blocking(self._read, False)
         os.set_blocking(write, False)
@@ -63,28 +69,36 @@ class Wakeup:
         signal.set_wakeup_fd(write, warn_on_full_buffer=False)
         self._poll = select.poll()
         self._poll.register(self._read, select.POLLIN)
-        self._poll.register(control, select.POLLIN)
+        self._poll.register(connection, select.POLLIN)
 
     def wait(self, seconds: float | None) -> bool:
         """Wait for a child, the daemon or the timeout; returns whether the daemon sent data."""
         ready = self._poll.poll(None if seconds is None else max(0.0, seconds) * 1000)
         with contextlib.suppress(BlockingIOError):
             os.read(self._read, _CHUNK)
-        return any(descriptor == self._control.fileno() for descriptor, _ in ready)
+        return any(descriptor == self.connection.fileno() for descriptor, _ in ready)
 
-    def forget_control(self) -> None:
+    def forget(self) -> None:
         """Wait for children only from now on: the daemon is gone."""
-        self._poll.unregister(self._control)
+        self._poll.unregister(self.connection)
+
+    def hear(self) -> list[Any] | None:
+        """The messages that have come, or None if the daemon is gone."""
+        data, descriptors = _receive(self.connection)
+        self.descriptors += descriptors
+        *lines, self._buffer = (self._buffer + data).split(b"\n")
+        return [json.loads(line) for line in lines] if data else None
+
+    def say(self, **message: Any) -> None:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+            self.connection.sendall(json.dumps(message).encode() + b"\n")
 
 
 class Supervisor:
     """Runs one command after the other, each until nothing of it is left."""
 
-    def __init__(self, control: socket.socket) -> None:
-        self._control = control
-        self._wakeup = Wakeup(control)
-        self._buffer = b""
-        self._descriptors: list[int] = []
+    def __init__(self, connection: socket.socket) -> None:
+        self._control = Control(connection)
         self._request: Run | None = None
         self._number = 0
         self._number_to_end = 0
@@ -95,18 +109,19 @@ class Supervisor:
     def serve(self) -> None:
         """Serve until the daemon closes its end or a command leaves processes that cannot be
         ended from here. The daemon then has the zygote kill them."""
-        self._say(supervisor=os.getpid())
+        self._control.say(supervisor=os.getpid())
         clean = True
         while clean and (request := self._next()) is not None:
             self._number, self._main, self._status = request["number"], 0, None
+            descriptors = self._control.descriptors
             try:
-                self._main = _spawn(request, self._descriptors)
+                self._main = _spawn(request, descriptors)
             except OSError as error:
-                self._say(failed=f"{request['argv'][0]}: {error.strerror}")
+                self._control.say(failed=f"{request['argv'][0]}: {error.strerror}")
                 continue
             finally:
-                while self._descriptors:
-                    os.close(self._descriptors.pop())
+                while descriptors:
+                    os.close(descriptors.pop())
             clean = self._supervise(request["grace"])
 
     @property
@@ -121,7 +136,7 @@ class Supervisor:
             empty = self._end(grace)
         elif not empty:
             empty = self._kill()
-        self._say(exited=self._status, gone=empty)
+        self._control.say(exited=self._status, gone=empty)
         return empty
 
     def _end(self, grace: float) -> bool:
@@ -154,9 +169,9 @@ class Supervisor:
 
     def _step(self, seconds: float | None) -> bool:
         """Wait for an event and handle it; returns whether no process is left."""
-        if self._wakeup.wait(seconds) and not self._hear():
+        if self._control.wait(seconds) and not self._hear():
             self._orphaned = True
-            self._wakeup.forget_control()
+            self._control.forget()
         return self._reap()
 
     def _reap(self) -> bool:
@@ -180,23 +195,16 @@ class Supervisor:
 
     def _hear(self) -> bool:
         """Read the daemon's messages; returns False if it is gone."""
-        data, descriptors = receive(self._control)
-        self._descriptors += descriptors
-        *lines, self._buffer = (self._buffer + data).split(b"\n")
-        for line in lines:
-            message = json.loads(line)
+        messages = self._control.hear()
+        for message in messages or ():
             if "end" in message:
                 self._number_to_end = message["end"]
             else:
                 self._request = message
-        return bool(data)
-
-    def _say(self, **message: Any) -> None:
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            self._control.sendall(json.dumps(message).encode() + b"\n")
+        return messages is not None
 
 
-def receive(control: socket.socket) -> tuple[bytes, list[int]]:
+def _receive(connection: socket.socket) -> tuple[bytes, list[int]]:
     """Read bytes and the descriptors beside them; no bytes if the other side is gone.
 
     `socket.recv_fds` would not do: it ignores its flags, and without MSG_CMSG_CLOEXEC every
@@ -205,7 +213,7 @@ def receive(control: socket.socket) -> tuple[bytes, list[int]]:
     received = array.array("i")
     space = socket.CMSG_SPACE(_FDS_MAX * received.itemsize)
     try:
-        data, ancillary, _, _ = control.recvmsg(_CHUNK, space, socket.MSG_CMSG_CLOEXEC)
+        data, ancillary, _, _ = connection.recvmsg(_CHUNK, space, socket.MSG_CMSG_CLOEXEC)
     except ConnectionResetError:
         return b"", []
     for level, kind, content in ancillary:

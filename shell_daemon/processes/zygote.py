@@ -15,7 +15,6 @@ at most one descriptor and is sent in one piece.
 
 import contextlib
 import gc
-import json
 import os
 import signal
 import socket
@@ -24,7 +23,7 @@ import time
 from typing import NoReturn
 
 from shell_daemon.processes import prctl, tree
-from shell_daemon.processes.supervisor import KILL_S, Supervisor, Wakeup, receive
+from shell_daemon.processes.supervisor import KILL_S, Control, Supervisor
 
 _OOM_SCORE_ADJ = b"500"
 
@@ -32,17 +31,15 @@ _OOM_SCORE_ADJ = b"500"
 class Zygote:
     """Forks and reaps supervisors, and kills what a lost supervisor leaves behind."""
 
-    def __init__(self, control: socket.socket) -> None:
-        self._control = control
-        self._wakeup = Wakeup(control)
+    def __init__(self, connection: socket.socket) -> None:
+        self._control = Control(connection)
         self._supervisors: set[int] = set()
-        self._buffer = b""
 
     def serve(self) -> None:
         """Serve until the daemon is gone, then kill everything that is left."""
         connected = True
         while connected:
-            spoke = self._wakeup.wait(None)
+            spoke = self._control.wait(None)
             self._reap()
             if spoke:
                 connected = self._receive()
@@ -55,25 +52,23 @@ class Zygote:
             time.sleep(0.01)
 
     def _receive(self) -> bool:
-        data, descriptors = receive(self._control)
-        self._buffer += data
-        *lines, self._buffer = self._buffer.split(b"\n")
-        for line in lines:
-            message = json.loads(line)
+        messages = self._control.hear()
+        for message in messages or ():
             if "fork" in message:
-                self._fork(descriptors.pop(0), descriptors)
+                self._fork(self._control.descriptors.pop(0))
             else:
                 self._destroy(message["destroy"])
-        return bool(data)
+        return messages is not None
 
-    def _fork(self, descriptor: int, others: list[int]) -> None:
+    def _fork(self, descriptor: int) -> None:
         try:
             pid = os.fork()
         except OSError:
             os.close(descriptor)
             return
         if pid == 0:
-            _become_supervisor(descriptor, [self._control.fileno(), *others])
+            control = self._control
+            _become_supervisor(descriptor, [control.connection.fileno(), *control.descriptors])
         os.close(descriptor)
         self._supervisors.add(pid)
 
@@ -83,8 +78,7 @@ class Zygote:
             os.waitpid(supervisor, 0)
             self._supervisors.discard(supervisor)
         self._sweep()
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):
-            self._control.sendall(json.dumps({"destroyed": supervisor}).encode() + b"\n")
+        self._control.say(destroyed=supervisor)
 
     def _sweep(self) -> None:
         """Kill all processes below this one that are below no living supervisor."""
@@ -125,8 +119,8 @@ def _become_supervisor(descriptor: int, inherited: list[int]) -> NoReturn:
 
 
 def main() -> None:
-    control = socket.socket(fileno=int(sys.argv[2]))
-    control.set_inheritable(False)
+    connection = socket.socket(fileno=int(sys.argv[2]))
+    connection.set_inheritable(False)
     # When memory runs out, the kernel kills this and its children before the daemon. This must
     # precede `conceal`, after which the process's files in /proc belong to root.
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "wb") as file:  # noqa: PTH123
@@ -135,4 +129,4 @@ def main() -> None:
     prctl.set_name("oxydra-zygote")
     prctl.adopt_orphans()
     gc.freeze()
-    Zygote(control).serve()
+    Zygote(connection).serve()

@@ -18,20 +18,7 @@ UNCHANGED: Final = "○ memory unchanged"
 _SIGNS: Final = frozenset("✓✗?○✔✘☑☒✅❌❎√×╳？⁇❓❔◯⭕⚪●⬤🔴🟢")
 """Signs at the start of receipts and tool calls, and characters that look like them."""
 _BAR: Final = "│ "
-_FAILED: Final = {
-    "saved": "not saved",
-    "updated": "not updated",
-    "superseded": "not superseded",
-    "deleted": "not deleted",
-    "restored": "not restored",
-}
-_UNKNOWN: Final = {
-    "saved": "may be saved",
-    "updated": "may be updated",
-    "superseded": "may be superseded",
-    "deleted": "may be deleted",
-    "restored": "may be restored",
-}
+_ACTIONS: Final = frozenset({"saved", "updated", "superseded", "deleted", "restored"})
 _SHORT_ID: Final = re.compile(r"(note-[0-9a-f]{8})-[0-9a-f-]{27}")
 _STYLES: Final = {"done": Style.RECEIPT, "failed": Style.FAILURE, "unknown": Style.FAILURE}
 
@@ -39,14 +26,16 @@ _STYLES: Final = {"done": Style.RECEIPT, "failed": Style.FAILURE, "unknown": Sty
 def receipt_line(receipt: gateway_pb2.MemoryReceipt) -> str:
     """One receipt: `✓ saved note-103637e5`, `✗ not saved: …` or `? may be saved: …`."""
     note = _SHORT_ID.sub(r"\1", one_line(receipt.note_id))
+    action = one_line(receipt.action)
     if receipt.outcome == "done":
         told = [f"version {receipt.version}"] if receipt.version > 1 else []
         told += ["by the runtime"] if receipt.asked_by == "runtime" else []
         told += [one_line(receipt.reason)] if receipt.reason else []
         more = f" ({', '.join(told)})" if told else ""
-        return f"✓ {one_line(receipt.action)} {note}".rstrip() + more
-    sign, words = ("✗", _FAILED) if receipt.outcome == "failed" else ("?", _UNKNOWN)
-    line = f"{sign} {words.get(receipt.action, one_line(receipt.action))} {note}".rstrip()
+        return f"✓ {action} {note}".rstrip() + more
+    sign, how = ("✗", "not") if receipt.outcome == "failed" else ("?", "may be")
+    line = f"{sign} {how} {action} {note}" if action in _ACTIONS else f"{sign} {action} {note}"
+    line = line.rstrip()
     return f"{line}: {one_line(receipt.reason)}" if receipt.reason else line
 
 
@@ -64,15 +53,11 @@ def by_event(
 ) -> list[tuple[gateway_pb2.HistoryEvent, list[gateway_pb2.MemoryReceipt]]]:
     """The events of a session. The last event of each turn comes with the receipts of the turn."""
     last = {event.turn_id: event.sequence for event in history.events}
-    return [
-        (
-            event,
-            [each for each in history.receipts if each.turn_id == event.turn_id]
-            if last[event.turn_id] == event.sequence
-            else [],
-        )
-        for event in history.events
-    ]
+    found = []
+    for event in history.events:
+        ends = last[event.turn_id] == event.sequence
+        found.append((event, [r for r in history.receipts if ends and r.turn_id == event.turn_id]))
+    return found
 
 
 class ModelText:

@@ -28,18 +28,11 @@ _READ_MAX_BYTES: Final = 4 * NOTE_MAX_CHARS
 
 
 def text_of(given: str | None, *, before: str, command: str) -> str:
-    """The text of a note: `given` itself, standard input for "-", or an editor if None.
+    """The text of a note, without line breaks at its end: `given` itself, standard input for "-",
+    or, if None, from an editor that opens with `before`.
 
-    Args:
-        given: What was typed.
-        before: The text with which the editor opens.
-        command: How to give the text without an editor, for errors.
-
-    Returns:
-        The text without line breaks at its end.
-
-    Raises:
-        WireError: The text is blank, or there is no editor.
+    `command` gives the text without an editor, for errors. Raises `WireError` if the text is blank
+    or there is no editor.
     """
     if given is None:
         text = _edited(before, command)

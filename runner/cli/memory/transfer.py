@@ -1,7 +1,6 @@
 """`runner memory export|import`: a memory as a file, and back."""
 
 import os
-import secrets
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from wire.errors import Code
 from runner.cli.agent import ask_agent
 from runner.cli.options import AsJson, Options
 from runner.cli.output import discard, print_json
+from runner.client.backups import whole_file
 from runner.client.exports import Imported, read_export, write_export
 from runner.errors import HostError
 from runner.logs import printable
@@ -119,14 +119,9 @@ def new_file(name: str, *, force: bool) -> Iterator[BinaryIO]:
         raise HostError(
             Code.ALREADY_EXISTS, f"{path} is there already", resolution="name another, or --force"
         )
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     try:
-        with os.fdopen(os.open(draft, flags, 0o600), "wb") as file:
+        with whole_file(path) as file:
             yield file
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(path)
     except OSError as error:
         raise HostError(
             Code.FAILED_PRECONDITION,
@@ -134,8 +129,6 @@ def new_file(name: str, *, force: bool) -> Iterator[BinaryIO]:
             details=error.strerror or str(error),
             resolution=f"df -h {path.absolute().parent}; ls -ld {path.absolute().parent}",
         ) from None
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 @contextmanager

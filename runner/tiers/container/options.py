@@ -29,15 +29,8 @@ def create_arguments(
 ) -> dict[str, Any]:
     """Keyword arguments of `docker.APIClient.create_container`, none of them secret.
 
-    Args:
-        spec: The launch.
-        facts: What the engine can do.
-        image: The guest's image.
-        network: The engine's name of the network.
-        runtime: An OCI runtime; None for the engine's default.
-
-    Raises:
-        TierError: An engine with SELinux cannot mount the workspace.
+    `network` is the engine's name of the network, `runtime` an OCI runtime, None for the engine's
+    default. Raises `TierError` if an engine with SELinux cannot mount the workspace.
     """
     uid, gid = spec.owner
     arguments: dict[str, Any] = {

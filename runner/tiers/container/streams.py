@@ -5,15 +5,15 @@ the guest's standard input ends.
 """
 
 import contextlib
-import json
+import logging
 import os
 import socket
 import struct
 import threading
-from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Final
 
 import docker
+from wire.logs import JsonFormatter
 
 from runner.logs import open_for_append
 from runner.tiers.base import LaunchSpec
@@ -114,12 +114,6 @@ class Streams:
                 data = data[os.write(self._log_fd, data) :]
 
     def _line(self, message: str) -> bytes:
-        record: dict[str, Any] = {
-            "time": datetime.now(UTC).isoformat(),
-            "level": "error",
-            "logger": __name__,
-            "message": message,
-            "role": str(self._spec.role),
-            "user": self._spec.user_id,
-        }
-        return json.dumps(record).encode() + b"\n"
+        record = logging.makeLogRecord({"name": __name__, "levelname": "ERROR", "msg": message})
+        line = JsonFormatter(str(self._spec.role), self._spec.user_id).format(record)
+        return line.encode() + b"\n"

@@ -25,7 +25,6 @@ from runner.host.launch import (
     Launchers,
     ShellLauncher,
     guest_environment,
-    make_launchers,
 )
 from runner.host.supervisor import Launch
 from runner.tiers.base import Capabilities, Limits, Network
@@ -256,14 +255,10 @@ def test_the_shell_gets_its_token_and_its_limits_and_nothing_else(workspace: Wor
 
 
 def test_without_a_shell_the_reason_is_kept(workspace: Workspace) -> None:
-    def made(config: Config, tier: Capabilities) -> Launchers:
-        return make_launchers(config, workspace, tier, environ={})
-
-    off = made(Config(shell=ShellSettings(enabled=False)), OWN_FILES)
+    settings = Config(shell=ShellSettings(enabled=False))
+    off = Launchers(settings, workspace, OWN_FILES, environ={})
     assert (off.shell, off.no_shell) == (None, "shell.enabled is false in the configuration")
-    lacking = replace(HOST_FILES, unsupported={Role.SHELL: "no bubblewrap"})
-    assert (made(Config(), lacking).shell, made(Config(), lacking).no_shell) == (
-        None,
-        "no bubblewrap",
-    )
-    assert made(Config(), HOST_FILES).shell is not None
+    without = replace(HOST_FILES, unsupported={Role.SHELL: "no bubblewrap"})
+    lacking = Launchers(Config(), workspace, without, environ={})
+    assert (lacking.shell, lacking.no_shell) == (None, "no bubblewrap")
+    assert Launchers(Config(), workspace, HOST_FILES, environ={}).shell is not None
