@@ -19,18 +19,10 @@ PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 class Settings:
     """Where commands run and what they may use. Times are in seconds.
 
-    Attributes:
-        shared: The directory behind the virtual path `/shared`.
-        tmp: The directory behind the virtual path `/tmp`.
-        commands_max: How many commands may run at once.
-        buffer_bytes: How many bytes of each output stream are kept.
-        stdin_bytes: The most bytes of a command's standard input.
-        free_bytes_min: What commands must leave free on a disk (see `disk_guard`).
-        timeout_default: The timeout of a command whose request has none.
-        timeout_max: The longest timeout that a request may ask for.
-        ended_max: How many ended commands are remembered.
-        ended_age: How long an ended command is remembered.
-        grace: The time between SIGTERM and SIGKILL.
+    `shared` and `tmp` are the directories behind those virtual paths. `commands_max` may run at
+    once. `buffer_bytes` of each output stream are kept. `free_bytes_min` must stay free on a disk
+    (see `disk_guard`). `ended_max` ended commands are remembered, for `ended_age`. `grace` is the
+    time between SIGTERM and SIGKILL.
     """
 
     shared: Path = Path("/shared")

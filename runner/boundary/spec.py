@@ -12,7 +12,6 @@ from wire.boundary import (
     SECRET_MIN_CHARS,
     BoundarySpec,
     PrivatePath,
-    SecretDigest,
     SharedDirectory,
     digest_secret,
 )
@@ -59,6 +58,8 @@ def build_spec(
     are more files and directories of the host that must stay hidden, such as the engine's socket.
     """
     salt = random.token_bytes(16)
+    labelled = {**secrets, CANARY: canary}
+    words = launch.command
     namespaces = (*_NAMESPACES, "user") if confinement.user_namespace else _NAMESPACES
     return BoundarySpec(
         uid=confinement.uid,
@@ -76,9 +77,13 @@ def build_spec(
         other_users=tuple(_other_users(workspace)),
         host_tmpfs=() if confinement.own_kernel else tuple(_host_tmpfs()),
         host_addresses=tuple(_host_addresses()),
-        socket=_socket(launch),
+        socket=words[words.index("--socket") + 1] if "--socket" in words else "/ipc/shell.sock",
         salt=salt.hex(),
-        secrets=tuple(_digests(salt, {**secrets, CANARY: canary})),
+        secrets=tuple(
+            digest_secret(label, salt, secret)
+            for label, secret in labelled.items()
+            if len(secret) >= SECRET_MIN_CHARS
+        ),
     )
 
 
@@ -93,12 +98,6 @@ def _absent() -> tuple[str, ...]:
     ours = {mount.virtual for mount in MOUNTS[Role.SHELL]}
     theirs = {mount.virtual for mounts in MOUNTS.values() for mount in mounts} - ours
     return (*sorted(theirs), "/embedder")
-
-
-def _socket(launch: LaunchSpec) -> str:
-    """The path of the shell's own socket inside the guest."""
-    words = launch.command
-    return words[words.index("--socket") + 1] if "--socket" in words else "/ipc/shell.sock"
 
 
 def _private(
@@ -178,9 +177,3 @@ def _host_addresses() -> list[str]:
     ]
     outside = [address for address in addresses if address != "::1" and address[:4] != "127."]
     return sorted(set(outside))[:_HOST_ADDRESSES_MAX]
-
-
-def _digests(salt: bytes, secrets: Mapping[str, str]) -> Iterable[SecretDigest]:
-    for label, secret in secrets.items():
-        if len(secret) >= SECRET_MIN_CHARS:
-            yield digest_secret(label, salt, secret)

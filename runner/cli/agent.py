@@ -155,7 +155,11 @@ async def find_note(
                 )
             if _begins(note.note_id, "note-", given):
                 found.append(note)
-    return _only(found, given, "note", _described, "runner memory list --all --superseded")
+
+    def described(note: gateway_pb2.Note) -> str:
+        return f"{one_line(note.note_id)} ({clip(one_line(note.text), _TEXT_CELLS)})"
+
+    return _only(found, given, "note", described, "runner memory list --all --superseded")
 
 
 def _begins(identifier: str, prefix: str, given: str) -> bool:
@@ -183,7 +187,3 @@ def _only(
         details=", ".join(described),
         resolution="give more of the id",
     )
-
-
-def _described(note: gateway_pb2.Note) -> str:
-    return f"{one_line(note.note_id)} ({clip(one_line(note.text), _TEXT_CELLS)})"

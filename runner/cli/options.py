@@ -86,7 +86,13 @@ class Options:
         from runner.config.loading import load_config
 
         check_user_id(self.user_id)
-        return load_config(self.config_file, overrides=self._overrides())
+        given = {
+            "--tier": "process" if self.insecure else self.tier,
+            "--workspace-root": self.workspace_root,
+            "--log-level": self.log_level,
+        }
+        overrides = {option: value for option, value in given.items() if value is not None}
+        return load_config(self.config_file, overrides=overrides)
 
     def load_for_hosting(self) -> "Config":
         """The settings for a command that runs guests.
@@ -129,14 +135,6 @@ class Options:
         if self.log_level is not None:
             words += ["--log-level", self.log_level]
         return words
-
-    def _overrides(self) -> dict[str, str]:
-        given = {
-            "--tier": "process" if self.insecure else self.tier,
-            "--workspace-root": self.workspace_root,
-            "--log-level": self.log_level,
-        }
-        return {option: value for option, value in given.items() if value is not None}
 
 
 def warn_unconfined(config: "Config") -> None:

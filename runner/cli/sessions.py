@@ -1,6 +1,7 @@
 """`runner sessions`: list, show, rename, archive and forget conversations."""
 
-from typing import Annotated
+from collections.abc import Awaitable, Callable
+from typing import Annotated, TypeVar
 
 import typer
 from rich.text import Text
@@ -23,6 +24,8 @@ from runner.cli.output import (
 from runner.client.gateway import GatewayClient
 
 sessions = typer.Typer()
+
+_T = TypeVar("_T")
 
 SessionId = Annotated[
     str, typer.Argument(metavar="ID", help="A session, or how its id begins if that is unique.")
@@ -82,11 +85,7 @@ def show(
 @sessions.command()
 def rename(context: typer.Context, session: SessionId, title: str) -> None:
     """Give a conversation another title."""
-
-    async def renamed(agent: GatewayClient) -> gateway_pb2.Session:
-        return await agent.rename_session(await find_session(agent, session), title)
-
-    done = ask_agent(context.obj, renamed)
+    done = _ask(context.obj, session, lambda agent, found: agent.rename_session(found, title))
     typer.echo(f"{one_line(done.session_id)}: {one_line(done.title)}")
 
 
@@ -120,15 +119,22 @@ def forget(context: typer.Context, session: SessionId, yes: Yes = False) -> None
 
 
 def _history(options: Options, session: str, limit: int) -> gateway_pb2.SessionHistory:
-    async def found(agent: GatewayClient) -> gateway_pb2.SessionHistory:
-        return await agent.get_session(await find_session(agent, session), limit)
-
-    return ask_agent(options, found)
+    return _ask(options, session, lambda agent, found: agent.get_session(found, limit))
 
 
 def _set_archived(options: Options, session: str, *, archived: bool) -> str:
-    async def done(agent: GatewayClient) -> gateway_pb2.Session:
-        session_id = await find_session(agent, session)
-        return await agent.archive_session(session_id, archived=archived)
+    done = _ask(
+        options, session, lambda agent, found: agent.archive_session(found, archived=archived)
+    )
+    return one_line(done.session_id)
 
-    return one_line(ask_agent(options, done).session_id)
+
+def _ask(
+    options: Options, session: str, question: Callable[[GatewayClient, str], Awaitable[_T]]
+) -> _T:
+    """The agent's answer to a question about the session that `session` names."""
+
+    async def answer(agent: GatewayClient) -> _T:
+        return await question(agent, await find_session(agent, session))
+
+    return ask_agent(options, answer)

@@ -10,7 +10,6 @@ from wire.v1 import control_pb2
 from runner.cli.memory.output import memory_line
 from runner.cli.options import Options
 from runner.cli.output import as_json, plain_console, print_json, print_table, table_of
-from runner.config.models import Config
 from runner.host.control import connect_control
 from runner.host.host import Host
 from runner.logs import printable
@@ -51,24 +50,20 @@ async def show_status(options: Options, *, json: bool) -> int:
 
 def show_summary(host: Host, options: Options) -> None:
     """Print a few lines about a host that has just started in this terminal."""
+    embedder = host.config.embedder
+    model = f", {embedder.model}" if embedder.backend == "sentence-transformers" else ""
     lines = [
         f"Oxydra {version('oxydra')} is ready ({host.tier} tier)",
         f"  user       {host.user_id}",
         f"  workspace  {host.workspace.path}",
         f"  provider   {host.provider}",
-        f"  embedder   {_embedder(host.config)}",
+        f"  embedder   {embedder.backend}{model}",
         f"  shell      {'none: ' + host.no_shell if host.no_shell else 'ready, boundary proven'}",
         f"  chat       {options.command('chat')}",
         f"  stop       Ctrl-C here, or {options.command('stop')}",
         *(f"note: {notice}" for notice in host.notices),
     ]
     typer.echo(printable("\n".join(lines)))
-
-
-def _embedder(config: Config) -> str:
-    if config.embedder.backend == "sentence-transformers":
-        return f"{config.embedder.backend}, {config.embedder.model}"
-    return config.embedder.backend
 
 
 def _boundary_line(report: control_pb2.BoundaryReport) -> Text:

@@ -4,13 +4,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import docker
-import docker.errors
 from wire.errors import WireError
 from wire.settings import ContainerSettings
 
 from runner.doctor.finding import Finding, ok, problem, refused, warning
-from runner.images.archive import Image, list_images
+from runner.images.archive import Image, inspected, list_images
 from runner.images.bootstrap import BASE_NAME
 from runner.images.naming import OFFICIAL_BASE
 from runner.tiers.container.engine import LIMITS, Engine, EngineFacts, find_socket, judge
@@ -38,7 +36,7 @@ def ask(container: ContainerSettings, environ: Mapping[str, str]) -> EngineRepor
             find_socket(container.engine, environ),
             facts,
             list_images(api, container.images),
-            [name for name in (OFFICIAL_BASE, BASE_NAME) if _has(api, name)],
+            [name for name in (OFFICIAL_BASE, BASE_NAME) if inspected(api, name) is not None],
         )
 
 
@@ -124,11 +122,3 @@ def oci_runtime(facts: EngineFacts, runtime: str, *, needed: bool) -> Finding:
         f'install Kata Containers, name it "{runtime}" under "runtimes" in '
         "/etc/docker/daemon.json, then: sudo systemctl restart docker",
     )
-
-
-def _has(engine: docker.APIClient, image: str) -> bool:
-    try:
-        engine.inspect_image(image)  # type: ignore[no-untyped-call]
-    except docker.errors.ImageNotFound:
-        return False
-    return True

@@ -51,13 +51,14 @@ def _checks(
     in_containers = config.tier != "process"
     shell_here = not in_containers and own.shell.enabled
     base = runtime_base(config)
+    disks = {places.existing(path).stat().st_dev for path in (config.workspace_root, base)}
     return (
         lambda: [settings.credential(own.agent, environ)],
         lambda: [places.workspace(config, user_id)],
         lambda: [places.runtime_directory(config, user_id)],
         lambda: [places.file_system(config.workspace_root)],
         lambda: [places.room("disk", config.workspace_root)],
-        lambda: [places.room("runtime disk", base)] if is_elsewhere(config, base) else [],
+        lambda: [places.room("runtime disk", base)] if len(disks) > 1 else [],
         lambda: [database.database(config, user_id)],
         lambda: memory.memory(config, user_id, environ),
         lambda: [settings.model(config.embedder, config.tier, environ)],
@@ -86,9 +87,3 @@ def _engine(config: Config, environ: Mapping[str, str], *, needed: bool) -> list
     if (directory := Path(facts.info.get("DockerRootDir") or "")).is_dir() and needed:
         findings.append(places.room("engine's disk", directory))
     return findings
-
-
-def is_elsewhere(config: Config, base: Path) -> bool:
-    """Whether the runtime directory is on another disk than the workspaces."""
-    here, there = places.existing(config.workspace_root), places.existing(base)
-    return here.stat().st_dev != there.stat().st_dev

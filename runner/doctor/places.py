@@ -1,11 +1,11 @@
 """The directories: their owners, modes, free space and file systems."""
 
 import os
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+import psutil
 from wire.errors import WireError
 
 from runner.config.models import Config
@@ -14,7 +14,6 @@ from runner.host.embedder import EmbedderHome
 from runner.host.runtime import Runtime
 from runner.workspace.workspace import Workspace
 
-MOUNT_TABLE: Final = Path("/proc/self/mountinfo")
 NETWORK: Final = frozenset(
     ["nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "ceph", "glusterfs", "afs", "ncpfs", "lustre"]
 )
@@ -46,10 +45,15 @@ def room(name: str, path: Path, free: int | None = None) -> Finding:
     return ok(name, what)
 
 
-def file_system(path: Path, table: Path = MOUNT_TABLE) -> Finding:
-    """Whether notes and locks are safe on the file system of `path`, which may be missing."""
+def file_system(path: Path, mounts: Sequence[tuple[str, str]] | None = None) -> Finding:
+    """Whether notes and locks are safe on the file system of `path`, which may be missing.
+
+    `mounts` are points and types; by default those of this machine.
+    """
     name = "file system"
-    kind = file_system_kind(path, table)
+    if mounts is None:
+        mounts = [(part.mountpoint, part.fstype) for part in psutil.disk_partitions(all=True)]
+    kind = file_system_kind(path, mounts)
     if kind in NETWORK or kind.startswith("fuse."):
         return warning(
             name,
@@ -67,23 +71,15 @@ def file_system(path: Path, table: Path = MOUNT_TABLE) -> Finding:
     return ok(name, f"{path} lies on {kind or 'an unknown kind'}")
 
 
-def file_system_kind(path: Path, table: Path) -> str:
-    """The type of the mount that holds `path`; empty if the system does not tell."""
+def file_system_kind(path: Path, mounts: Sequence[tuple[str, str]]) -> str:
+    """The type of the deepest mount that holds `path`, the latest of several; empty if unknown."""
     place = Path(os.path.realpath(existing(path)))
-    best, kind = -1, ""
-    try:
-        lines = table.read_text(errors="replace").splitlines()
-    except OSError:
-        return ""
-    for line in lines:
-        left, _, right = line.partition(" - ")
-        fields, types = left.split(), right.split()
-        if len(fields) < 5 or not types:
-            continue
-        point = Path(_unescaped(fields[4]))
-        if place.is_relative_to(point) and len(point.parts) >= best:
-            best, kind = len(point.parts), types[0]
-    return kind
+    holding = [
+        (len(Path(point).parts), number, kind)
+        for number, (point, kind) in enumerate(mounts)
+        if place.is_relative_to(point)
+    ]
+    return max(holding)[2] if holding else ""
 
 
 def existing(path: Path) -> Path:
@@ -114,8 +110,3 @@ def _checked(name: str, check: Callable[[], str]) -> Finding:
     except OSError as error:
         where = error.filename or ""
         return problem(name, f"{error.strerror}: {where}", f"ls -ld {where}; make it accessible")
-
-
-def _unescaped(text: str) -> str:
-    """Decode a path of the mount table, where blanks and similar characters are octal."""
-    return re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), text)

@@ -27,7 +27,6 @@ import sys
 import threading
 import uuid
 from collections.abc import AsyncIterator, Mapping
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
@@ -83,14 +82,19 @@ _PASSED_ON_PREFIXES: Final = ("HF_", "SENTENCE_TRANSFORMERS_", "PYTHON", "OMP_",
 """The only variables passed on, because the runner's environment may hold providers' keys."""
 
 
-@dataclass(frozen=True)
 class EmbedderHome:
     """The directory of one embedder. Locating it touches nothing on disk."""
 
-    path: Path
-    backend: str
-    model: str
-    owner: Owner
+    def __init__(self, path: Path, backend: str, model: str, owner: Owner) -> None:
+        self.path = path
+        self.backend = backend
+        self.model = model
+        self.owner = owner
+        self.socket = path / "socket" / "embedder.sock"
+        self.leases = path / "state" / "leases"
+        self.log = path / "state" / "embedder.log"
+        self.spawn_lock = path / "spawn.lock"
+        self.state = path / "state.json"
 
     @classmethod
     def locate(cls, config: Config, runtime_base: Path) -> "EmbedderHome":
@@ -104,26 +108,6 @@ class EmbedderHome:
             words += [image, config.container.engine, str(owner.uid)]
         key = hashlib.blake2b("\0".join(words).encode(), digest_size=4).hexdigest()
         return cls(runtime_base / f"embedder-{key}", backend, model, owner)
-
-    @property
-    def socket(self) -> Path:
-        return self.path / "socket" / "embedder.sock"
-
-    @property
-    def leases(self) -> Path:
-        return self.path / "state" / "leases"
-
-    @property
-    def log(self) -> Path:
-        return self.path / "state" / "embedder.log"
-
-    @property
-    def spawn_lock(self) -> Path:
-        return self.path / "spawn.lock"
-
-    @property
-    def state(self) -> Path:
-        return self.path / "state.json"
 
     @property
     def endpoint(self) -> str:

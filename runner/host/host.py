@@ -230,7 +230,10 @@ class Host:
             self._runtime, self.workspace, driver, config.container
         )
         if config.for_user(self.user_id).memory.db_path == "auto":
-            self._adopt_old_database()
+            database = self._launchers.agent.db_path
+            if notice := adopt_old_database(database, self._working_directory):
+                log.warning("%s", notice)
+                self.notices.append(notice)
         self.workspace.adopt()
         if self.no_shell:
             log.warning("no shell guest: %s", self.no_shell)
@@ -295,11 +298,6 @@ class Host:
             private=private,
         )
         return await check_boundary(channel, spec, [promised.python])
-
-    def _adopt_old_database(self) -> None:
-        if notice := adopt_old_database(self._launchers.agent.db_path, self._working_directory):
-            log.warning("%s", notice)
-            self.notices.append(notice)
 
     async def _stop_quietly(self) -> None:
         try:

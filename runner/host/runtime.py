@@ -48,12 +48,18 @@ def runtime_base(config: Config) -> Path:
     return fallback if temporary or too_long else platform
 
 
-@dataclass(frozen=True)
 class Runtime:
     """The runtime directory of one user of one `workspace_root`."""
 
-    base: Path
-    relative: str
+    def __init__(self, base: Path, relative: str) -> None:
+        self.base = base
+        self.directory = base / relative
+        self.lock = self.directory / "host.lock"
+        self.socket = self.directory / "control.sock"
+        self.token = self.directory / "control.token"
+        self.state = self.directory / "state.json"
+        self.log = self.directory / "host.log"
+        self._directories = (relative.partition("/")[0], relative)
 
     @classmethod
     def locate(cls, config: Config, user_id: str) -> "Runtime":
@@ -65,42 +71,15 @@ class Runtime:
         unix_endpoint(runtime.socket)
         return runtime
 
-    @property
-    def directory(self) -> Path:
-        return self.base / self.relative
-
-    @property
-    def lock(self) -> Path:
-        return self.directory / "host.lock"
-
-    @property
-    def socket(self) -> Path:
-        return self.directory / "control.sock"
-
-    @property
-    def token(self) -> Path:
-        return self.directory / "control.token"
-
-    @property
-    def state(self) -> Path:
-        return self.directory / "state.json"
-
-    @property
-    def log(self) -> Path:
-        return self.directory / "host.log"
-
     def check(self) -> None:
         """Check that the directory belongs to us and that nobody else has access."""
         check_root(self.base, private=True)
-        check_tree(self.base, self._directories())
+        check_tree(self.base, self._directories)
 
     def create(self) -> None:
         """Create it with mode 0700. Idempotent."""
         self.check()
-        create_tree(self.base, self._directories())
-
-    def _directories(self) -> tuple[str, ...]:
-        return (self.relative.partition("/")[0], self.relative)
+        create_tree(self.base, self._directories)
 
 
 _TIMEOUT_S = 0.5

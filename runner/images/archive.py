@@ -1,6 +1,5 @@
 """Images as files, for hosts without a registry; and which images there are."""
 
-import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,11 +33,16 @@ def list_images(engine: docker.APIClient, images: str) -> list[Image]:
 
 def look_up(engine: docker.APIClient, images: str, role: ImageRole) -> Image:
     name = image_name(images, role)
+    seen = inspected(engine, name)
+    return Image(role, name, seen["Id"], seen["Size"]) if seen else Image(role, name)
+
+
+def inspected(engine: docker.APIClient, name: str) -> dict[str, Any] | None:
+    """What the engine says about an image; None if it does not have it."""
     try:
-        seen = engine.inspect_image(name)  # type: ignore[no-untyped-call]
+        return dict(engine.inspect_image(name))  # type: ignore[no-untyped-call]
     except docker.errors.ImageNotFound:
-        return Image(role, name)
-    return Image(role, name, seen["Id"], seen["Size"])
+        return None
 
 
 def save_images(
@@ -63,8 +67,7 @@ def save_images(
                 out.write(block)
         partial.replace(file)
     finally:
-        with contextlib.suppress(FileNotFoundError):
-            partial.unlink()
+        partial.unlink(missing_ok=True)
 
 
 def _exported(engine: Any, names: Sequence[str]) -> Iterator[bytes]:

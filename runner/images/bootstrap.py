@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Final
 
 import docker
-import docker.errors
 from wire.errors import Code
 
 from runner.errors import TierError
+from runner.images.archive import inspected
 
 RELEASE: Final = "bookworm"
 PYTHON: Final = (3, 11)
@@ -51,11 +51,7 @@ def bootstrap_base(
             resolution=f"run the runner with Python {want}, or give wheels for {want}: "
             "runner images build --bootstrap-base --wheelhouse DIR",
         )
-    try:
-        engine.inspect_image(BASE_NAME)  # type: ignore[no-untyped-call]
-    except docker.errors.ImageNotFound:
-        pass
-    else:
+    if inspected(engine, BASE_NAME) is not None:
         say(f"{BASE_NAME} exists already")
         return BASE_NAME
     _check()

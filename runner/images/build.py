@@ -21,6 +21,7 @@ from wire.errors import Code
 
 from runner.errors import TierError
 from runner.images import wheels
+from runner.images.archive import inspected
 from runner.images.naming import USUAL_ROLES, ImageRole, checkout, dockerfile, image_name
 
 BUILD_TOOLS: Final = "build-essential python3-dev pkg-config"
@@ -63,24 +64,21 @@ def build_images(engine: docker.APIClient, recipe: Recipe, progress: Progress) -
         directory = Path(scratch)
         if recipe.wheelhouse is None:
             progress.step("wheels", "building oxydra")
-            own = wheels.project_wheel(directory)
+            given = [wheels.project_wheel(directory)]
         else:
-            own = None
-            shared = wheels.given(recipe.wheelhouse)
+            given = wheels.given(recipe.wheelhouse)
 
         def make(role: ImageRole) -> None:
-            content = _content(recipe, role, base_id, shared if own is None else [own])
+            content, packages = _content(recipe, role, base_id, given), given
             if _is_built(engine, image_name(recipe.images, role), content):
                 progress.step(role, "unchanged")
                 return progress.done(role)
-            if own is None:
-                contents = shared
-            else:
+            if recipe.wheelhouse is None:
                 (directory / role).mkdir()
-                contents = wheels.collect(
-                    role, own, directory / role, lambda line: progress.step(role, line)
+                packages = wheels.collect(
+                    role, given[0], directory / role, lambda line: progress.step(role, line)
                 )
-            _build(engine, recipe, role, contents, content, progress)
+            _build(engine, recipe, role, packages, content, progress)
             return progress.done(role)
 
         with ThreadPoolExecutor(len(recipe.roles), thread_name_prefix="image") as pool:
@@ -104,11 +102,8 @@ def _content(recipe: Recipe, role: ImageRole, base_id: str, files: Sequence[Path
 
 
 def _is_built(engine: docker.APIClient, name: str, content: str) -> bool:
-    try:
-        image = engine.inspect_image(name)  # type: ignore[no-untyped-call]
-    except docker.errors.ImageNotFound:
-        return False
-    return (image["Config"].get("Labels") or {}).get(_CONTENT) == content
+    image = inspected(engine, name)
+    return image is not None and (image["Config"].get("Labels") or {}).get(_CONTENT) == content
 
 
 def _arguments(recipe: Recipe, role: ImageRole) -> dict[str, str]:
@@ -120,10 +115,9 @@ def _arguments(recipe: Recipe, role: ImageRole) -> dict[str, str]:
 
 def _have_base(engine: docker.APIClient, base: str, progress: Progress) -> str:
     """Pull the base if it is missing, and return its id."""
-    try:
-        return str(engine.inspect_image(base)["Id"])  # type: ignore[no-untyped-call]
-    except docker.errors.ImageNotFound:
-        progress.step("base", f"pulling {base}")
+    if (image := inspected(engine, base)) is not None:
+        return str(image["Id"])
+    progress.step("base", f"pulling {base}")
     try:
         for message in engine.pull(base, stream=True, decode=True):
             if error := message.get("error"):

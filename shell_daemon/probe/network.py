@@ -11,6 +11,7 @@ from typing import Final, NamedTuple
 from shell_daemon.probe.walk import walk
 from shell_daemon.probe.world import BoundaryHit, World
 
+_LOOPBACK: Final = ("127.0.0.1", "::1")
 METADATA: Final = ("169.254.169.254", "fd00:ec2::254")
 _METADATA_PORT: Final = 80
 _PUBLIC: Final = (("1.1.1.1", 443), ("2606:4700:4700::1111", 443))
@@ -51,14 +52,15 @@ def network(world: World) -> str:
     if spec.network == "outbound":
         BoundaryHit.raise_if(found)
         return "a network of its own; the host's loopback is out of reach"
-    if others := sorted(_interfaces(world) - {"lo"}):
+    lines = world.text("net/dev").splitlines()[2:]
+    if others := sorted({line.partition(":")[0].strip() for line in lines} - {"lo"}):
         found.append(f"there are network interfaces: {', '.join(others)}")
     if _has_routes(world):
         found.append("there are routes")
     found += [
         f"{target.address} can be reached"
         for target, outcome in outcomes.items()
-        if outcome in ("connected", "refused") and not _is_loopback(target.address)
+        if outcome in ("connected", "refused") and target.address not in _LOOPBACK
     ]
     found += [f"name server {name} can be asked" for name in _NAME_SERVERS if can_send(name)]
     BoundaryHit.raise_if(list(dict.fromkeys(found)))
@@ -88,12 +90,8 @@ def _listeners(world: World) -> list[Target]:
     port = world.spec.listener_port
     if not port:
         return []
-    addresses = ("127.0.0.1", "::1", *_gateways(world), *world.spec.host_addresses)
+    addresses = (*_LOOPBACK, *_gateways(world), *world.spec.host_addresses)
     return [Target(address, port) for address in dict.fromkeys(addresses)]
-
-
-def _is_loopback(address: str) -> bool:
-    return address in ("127.0.0.1", "::1")
 
 
 def connect(targets: list[Target], patience: float = _PATIENCE_S) -> dict[Target, str]:
@@ -148,11 +146,6 @@ def can_send(address: str) -> bool:
             return client.connect_ex((address, _DNS_PORT)) == 0
     except OSError:
         return False
-
-
-def _interfaces(world: World) -> set[str]:
-    lines = world.text("net/dev").splitlines()[2:]
-    return {line.partition(":")[0].strip() for line in lines}
 
 
 def _has_routes(world: World) -> bool:

@@ -23,16 +23,12 @@ def processes(world: World) -> str:
             uid = (world.proc / str(pid)).stat().st_uid
         except FileNotFoundError:
             continue
-        # In /proc, a process that concealed itself belongs to root.
-        if uid != world.spec.uid and _effective_uid(world, pid) != world.spec.uid:
+        # In /proc, a process that concealed itself belongs to root; its effective uid tells.
+        effective = _status(world, str(pid)).get("Uid", "-1 -1").split()[1]
+        if uid != world.spec.uid and int(effective) != world.spec.uid:
             found.append(f"process {pid} ({_name(world, pid)}) of another user is visible")
     BoundaryHit.raise_if(found[:10])
     return f"{len(world.pids)} visible, all of this guest"
-
-
-def _effective_uid(world: World, pid: int) -> int:
-    words = _status(world, str(pid)).get("Uid", "").split()
-    return int(words[1]) if words else -1
 
 
 def process_memory(world: World) -> str:

@@ -2,9 +2,6 @@
 
 import asyncio
 import os
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
@@ -17,11 +14,12 @@ from wire.v1 import bootstrap_pb2, gateway_pb2
 
 from runner.cli.agent import ask_agent, ask_host
 from runner.cli.memory.output import replica_age_s
+from runner.cli.memory.transfer import shown
 from runner.cli.options import AsJson, Options, Yes
 from runner.cli.output import as_json, confirm, fact_table, print_json, print_table
 from runner.client import backups
 from runner.errors import ConfigError, HostError
-from runner.host.maintenance import Progress, run_job
+from runner.host.maintenance import run_job
 from runner.logs import printable
 from runner.workspace.credentials import read_memory_key, read_memory_token
 from runner.workspace.workspace import Workspace
@@ -164,27 +162,17 @@ def _work(
     incoming: Path | None = None,
 ) -> None:
     config = options.load_for_hosting()
-    with _bar() as progress:
+    bars = Bars(console=Console(stderr=True))
+    with shown(bars) as task:
+
+        def progress(step: str, done: int, total: int) -> None:
+            bars.update(task, description=step, completed=done, total=max(total, _STEPS_MIN))
+
         result = asyncio.run(
             run_job(config, options.user_id, job, progress, incoming=incoming, job_key=job_key)
         )
     for name, value in result.items():
         typer.echo(printable(f"{name.replace('_', ' '):24} {_shown(value)}"))
-
-
-@contextmanager
-def _bar() -> Iterator[Progress]:
-    """A progress bar, if there is a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda _step, _done, _total: None
-        return
-    with Bars(console=Console(stderr=True)) as bars:
-        task = bars.add_task("", total=None)
-
-        def progress(step: str, done: int, total: int) -> None:
-            bars.update(task, description=step, completed=done, total=max(total, _STEPS_MIN))
-
-        yield progress
 
 
 def _key(env: str, file: Path | None) -> str:

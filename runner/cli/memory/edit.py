@@ -24,6 +24,7 @@ from runner.client.gateway import GatewayClient
 from runner.errors import HostError
 
 PIPE: Final = "-"
+_NOT_SAVED: Final = "note-not-saved-"
 _READ_MAX_BYTES: Final = 4 * NOTE_MAX_CHARS
 
 
@@ -59,14 +60,14 @@ def kept_if_refused(text: str) -> Iterator[None]:
     except WireError as error:
         if not text:
             raise
-        kept = f"your text is in {_keep(text)}"
+        kept = f"your text is in {_written(_NOT_SAVED, text)}"
         resolution = f"{error.resolution}; {kept}" if error.resolution else kept
         raise WireError(
             error.code, error.brief, details=error.details, resolution=resolution
         ) from None
     except BaseException:
         if text:
-            typer.echo(f"your text is in {_keep(text)}", err=True)
+            typer.echo(f"your text is in {_written(_NOT_SAVED, text)}", err=True)
         raise
 
 
@@ -98,10 +99,7 @@ def _edited(before: str, command: str) -> str:
             details="neither VISUAL nor EDITOR is set",
             resolution=f"export EDITOR=nano; or: {command}",
         )
-    fd, name = tempfile.mkstemp(prefix="note-", suffix=".txt")
-    path = Path(name)
-    with os.fdopen(fd, "wb") as file:
-        file.write(before.encode())
+    path = _written("note-", before)
     try:
         _open_editor(editor, path)
         data = path.read_bytes() if path.exists() else b""
@@ -143,8 +141,9 @@ def _decoded(data: bytes, what: str) -> str:
         ) from None
 
 
-def _keep(text: str) -> Path:
-    fd, name = tempfile.mkstemp(prefix="note-not-saved-", suffix=".txt")
+def _written(prefix: str, text: str) -> Path:
+    """A new private file that holds `text`."""
+    fd, name = tempfile.mkstemp(prefix=prefix, suffix=".txt")
     with os.fdopen(fd, "wb") as file:
         file.write(text.encode())
     return Path(name)

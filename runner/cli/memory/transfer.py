@@ -5,11 +5,11 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO, Final
+from typing import Annotated, BinaryIO, Final
 
 import typer
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, TextColumn
+from rich.progress import BarColumn, DownloadColumn, MofNCompleteColumn, TaskID, TextColumn
 from rich.progress import Progress as Bars
 from wire.errors import Code
 
@@ -67,7 +67,7 @@ def _export(options: Options, file: str, *, force: bool) -> dict[str, int]:
     bars = Bars(
         TextColumn("exporting"), BarColumn(), MofNCompleteColumn(), console=Console(stderr=True)
     )
-    with new_file(file, force=force) as target, _shown(bars) as task:
+    with new_file(file, force=force) as target, shown(bars) as task:
 
         def progress(done: int, total: int) -> None:
             bars.update(task, completed=done, total=total)
@@ -79,7 +79,7 @@ def _import(options: Options, file: str, report: Imported, *, dry_run: bool) -> 
     bars = Bars(
         TextColumn("importing"), BarColumn(), DownloadColumn(), console=Console(stderr=True)
     )
-    with _old_file(file) as source, _shown(bars) as task:
+    with _old_file(file) as source, shown(bars) as task:
         bars.update(task, total=os.fstat(source.fileno()).st_size or None)
 
         def progress(done: int) -> None:
@@ -91,8 +91,8 @@ def _import(options: Options, file: str, report: Imported, *, dry_run: bool) -> 
 
 
 @contextmanager
-def _shown(bars: Bars) -> Iterator[Any]:
-    """Show a progress bar if there is a terminal."""
+def shown(bars: Bars) -> Iterator[TaskID]:
+    """Show a progress bar of one task if there is a terminal."""
     bars.disable = not sys.stderr.isatty()
     with bars:
         yield bars.add_task("", total=None)

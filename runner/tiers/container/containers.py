@@ -150,7 +150,12 @@ class Containers:
                 streams.send_envelope()
                 state = client.inspect_container(created)["State"]
             except docker.errors.APIError as error:
-                raise _not_started(spec.role, error) from None
+                raise TierError(
+                    Code.UNAVAILABLE,
+                    f"cannot start the {spec.role} guest",
+                    details=str(error.explanation or error),
+                    resolution="runner doctor",
+                ) from None
             undo.pop_all()
         return Container(
             container_id=created,
@@ -257,12 +262,3 @@ def _was_out_of_memory(client: docker.APIClient, container: Container) -> bool:
 def _memory_line(container: Container) -> str:
     limit = f" of {container.limits.memory_bytes // _MIB} MiB" if container.limits else ""
     return f"the {container.role} guest was killed: out of memory (limit{limit})"
-
-
-def _not_started(role: Role, error: docker.errors.APIError) -> TierError:
-    return TierError(
-        Code.UNAVAILABLE,
-        f"cannot start the {role} guest",
-        details=str(error.explanation or error),
-        resolution="runner doctor",
-    )

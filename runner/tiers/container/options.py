@@ -20,7 +20,6 @@ _RUN_BYTES: Final = 16 * _MIB
 _SHARED_MEMORY_BYTES: Final = 64 * _MIB
 _OPEN_FILES: Final = 4096
 _CPU_PERIOD_US: Final = 100_000
-_NOT_HASHED: Final = ("name", "labels")
 _METADATA_ADDRESS: Final = "169.254.169.254"
 
 
@@ -45,8 +44,16 @@ def create_arguments(
         "host_config": _host_config(spec, facts, network, runtime),
     }
     if spec.network is Network.OUTBOUND:
-        arguments["networking_config"] = _without_metadata(facts, network)
-    arguments["labels"] = launch_labels(spec, _spec_hash(arguments))
+        # The guest itself has the address at which clouds hand out a machine's credentials, so
+        # nobody answers there.
+        endpoint = docker.types.EndpointConfig(
+            facts.api_version, link_local_ips=[_METADATA_ADDRESS]
+        )
+        arguments["networking_config"] = {"EndpointsConfig": {network: dict(endpoint)}}
+    # Equal for launches that differ only in their id and envelope.
+    hashed = {key: value for key, value in arguments.items() if key != "name"}
+    spec_hash = hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()
+    arguments["labels"] = launch_labels(spec, spec_hash)
     return arguments
 
 
@@ -88,13 +95,6 @@ def _host_config(
     elif facts.has_security("userns"):
         config["UsernsMode"] = "host"
     return dict(config)
-
-
-def _without_metadata(facts: EngineFacts, network: str) -> dict[str, Any]:
-    """Map the address at which clouds hand out a machine's credentials to the guest itself, so
-    that nobody answers there."""
-    config = docker.types.EndpointConfig(facts.api_version, link_local_ips=[_METADATA_ADDRESS])
-    return {"EndpointsConfig": {network: dict(config)}}
 
 
 def mounted(mounts: Iterable[BoundMount], selinux: bool) -> dict[str, Any]:
@@ -150,9 +150,3 @@ def _selinux_level(spec: LaunchSpec) -> str:
     first, second = number % 1024, number // 1024 % 1023
     second += second >= first
     return f"s0:c{min(first, second)},c{max(first, second)}"
-
-
-def _spec_hash(arguments: dict[str, Any]) -> str:
-    """Equal for launches that differ only in their id and envelope."""
-    hashed = {key: value for key, value in arguments.items() if key not in _NOT_HASHED}
-    return hashlib.sha256(json.dumps(hashed, sort_keys=True).encode()).hexdigest()
