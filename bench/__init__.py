@@ -1,4 +1,4 @@
-"""Performance claims, measured: `make bench` prints both sides of each."""
+"""Measures the claims about performance: `make bench` prints each figure beside its yardstick."""
 
 import os
 

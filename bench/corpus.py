@@ -38,7 +38,7 @@ class Corpus:
 
 
 class QueryEmbedder:
-    """Answers at once with a prepared vector: the query's embedding costs nothing."""
+    """Answers at once with a prepared vector, so that embedding a query costs nothing."""
 
     def __init__(self, queries: dict[str, npt.NDArray[np.float32]]) -> None:
         self._queries = queries

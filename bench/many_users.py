@@ -67,7 +67,7 @@ async def run(full: bool = False, users: int = 0) -> list[str]:
 
 
 async def _in_namespaces(names: Sequence[str], place: Path) -> list[str]:
-    """sqld with room for all namespaces: with more than that it sometimes denies, for a
+    """sqld with room for all namespaces: beyond its limit it sometimes denies, for a
     moment, that one exists."""
     room = {"SQLD_MAX_ACTIVE_NAMESPACES": str(len(names) + 1)}
     with (

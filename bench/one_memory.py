@@ -1,4 +1,4 @@
-"""One memory of a given size, used by a process of its own, so that its memory can be seen.
+"""One memory of a given size, in a process of its own, so that the process's size can be measured.
 
 `measure` starts that process: `python -m bench.one_memory`, which reads what to do
 from its standard input and prints what it found.
@@ -50,7 +50,7 @@ class Found:
 
 
 class _Embedder(corpus.QueryEmbedder):
-    """Away where `away` is set, so that searches go by keyword and saves do not wait."""
+    """If `away` is set, it does not answer: searches go by keyword and saves do not wait."""
 
     away = False
 
@@ -78,7 +78,7 @@ async def measure(db_path: Path, queries: Path, url: str = "") -> Found:
 
 
 def write_queries(path: Path, data: corpus.Corpus) -> None:
-    """Keep the queries of a corpus, for a process that need not make all of it."""
+    """Write the queries of a corpus to a file, for a process that does not make the corpus."""
     np.savez(path, texts=np.array(list(data.queries)), vectors=np.stack([*data.queries.values()]))
 
 

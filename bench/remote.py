@@ -109,7 +109,7 @@ def _searches(searching: Memory, bare: BareClient, data: corpus.Corpus) -> dict[
 
 
 async def _interleaved(ways: Mapping[str, Way], rounds: int) -> dict[str, list[float]]:
-    """Times of each way, which take turns in an order that changes."""
+    """The times of each way. The ways take turns, in a changing order."""
     chance = random.Random(1)
     times: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(_WARM_UP + rounds):

@@ -20,5 +20,5 @@ def p95(seconds: Sequence[float]) -> float:
 
 
 def verdict(met: bool) -> str:
-    """What a row says of its goal."""
+    """Whether a figure reaches its goal, for a row of the report."""
     return "met" if met else "MISSED"

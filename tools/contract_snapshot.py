@@ -1,8 +1,7 @@
 """The frozen wire contract: what every released peer may rely on.
 
-`python tools/contract_snapshot.py` appends what is new to
-`tests/contract/wire_v1.json`. It refuses to drop or change what is frozen:
-that needs a new generation of the contract (`wire.v2`), not a new snapshot.
+`python tools/contract_snapshot.py` adds new entries to `tests/contract/wire_v1.json`. It refuses to
+drop or change frozen ones: that needs a new generation of the contract (`wire.v2`).
 """
 
 import importlib
@@ -57,7 +56,7 @@ def _file(file: FileDescriptor) -> dict[str, str]:
 
 
 def broken_promises(frozen: dict[str, str], now: dict[str, str]) -> list[str]:
-    """What the frozen contract has and the present one lacks or states otherwise."""
+    """The frozen entries that the present contract lacks or has changed."""
     return [
         f"{name}: frozen as {shape!r}, now {now.get(name, 'gone')!r}"
         for name, shape in frozen.items()
@@ -69,7 +68,7 @@ def main() -> None:
     now = current()
     frozen = json.loads(SNAPSHOT.read_text()) if SNAPSHOT.exists() else {}
     if broken := broken_promises(frozen, now):
-        raise SystemExit("the contract only grows; not frozen anew:\n" + "\n".join(broken))
+        raise SystemExit("frozen entries cannot change:\n" + "\n".join(broken))
     SNAPSHOT.write_text(json.dumps(now, indent=1) + "\n")
     print(f"{SNAPSHOT.relative_to(ROOT)}: {len(now)} entries, {len(now) - len(frozen)} new")
 

@@ -1,7 +1,7 @@
-"""Fail where less of a package is run by tests than is promised: `make coverage`.
+"""Fail if tests run less of a package than promised: `make coverage`.
 
-Reads `coverage.json` and prints, for each package, the share of lines and branches that were
-run, and the ten files that lack most.
+Reads `coverage.json`. Prints the share of lines and branches that were run of each package, and
+the ten files with the lowest share.
 """
 
 import json
@@ -15,7 +15,7 @@ _SHOWN: Final = 10
 
 
 def share(summaries: list[dict[str, Any]]) -> float:
-    """Lines and branches that were run, in percent of those there are."""
+    """The lines and branches that were run, in percent of all."""
     there = sum(each["num_statements"] + each.get("num_branches", 0) for each in summaries)
     run = sum(each["covered_lines"] + each.get("covered_branches", 0) for each in summaries)
     return 100 * run / there if there else 100.0

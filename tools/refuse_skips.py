@@ -1,4 +1,4 @@
-"""Fail where a JUnit report holds a skipped test: in CI every part is required."""
+"""Fail if a JUnit report has a skipped test: in CI every part is required."""
 
 import sys
 import xml.etree.ElementTree as ElementTree

@@ -1,9 +1,9 @@
-"""Say whether the tests that failed in a JUnit report may be run once more.
+"""Decide whether the tests that failed in a JUnit report may run once more.
 
-Tests on real processes, engines and clocks fail now and then for reasons of the
-machine. A few of them get a second run, named loudly; a test that proves a boundary,
-or that memory is not lost, half made, falsely claimed or kept after it was forgotten,
-gets none: there, failing once is a fault.
+Tests on real processes, engines and clocks sometimes fail because of the machine. If only a few
+failed, they run again, and CI prints their names. Tests of a boundary never run again, nor do tests
+that memory is not lost, half-written, falsely claimed or kept after it was forgotten: if such a
+test fails once, something is wrong.
 """
 
 import re
@@ -31,7 +31,7 @@ def failed(report: str) -> list[str]:
 
 
 def refusal(names: list[str]) -> str:
-    """Why these failures stand; empty where they may be tried again."""
+    """Why these tests may not run again; empty if they may."""
     if not names:
         return "the report names no failed test"
     if len(names) > AGAIN_MAX:

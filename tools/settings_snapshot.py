@@ -1,7 +1,7 @@
-"""What an envelope may carry as settings: the frozen schema of `wire.settings.UserSettings`.
+"""The frozen schema of `wire.settings.UserSettings`, which envelopes carry.
 
-`python tools/settings_snapshot.py` writes `tests/contract/settings.json` anew. Do it only
-for a change that was decided; the diff is what reviewers look at.
+`python tools/settings_snapshot.py` rewrites `tests/contract/settings.json`. Run it only for an
+intended change; reviewers look at the diff.
 """
 
 import json

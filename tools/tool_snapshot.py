@@ -1,7 +1,7 @@
-"""What models, MCP clients and scripts may rely on: the tools' frozen contract.
+"""The tools' frozen contract: what models, MCP clients and scripts may rely on.
 
-`python tools/tool_snapshot.py` writes `tests/contract/tools.json` anew. Do it
-only for a change that was decided; the diff is what reviewers look at.
+`python tools/tool_snapshot.py` rewrites `tests/contract/tools.json`. Run it only for an intended
+change; reviewers look at the diff.
 """
 
 import json
@@ -19,7 +19,7 @@ SNAPSHOT = Path(__file__).resolve().parent.parent / "tests" / "contract" / "tool
 
 
 def all_tools() -> list[Tool]:
-    """Every tool, over nothing: definitions need no store and no files."""
+    """Every tool, without a store or files: definitions need neither."""
     nothing = cast(Any, None)
     return [
         *memory_tools(nothing),

@@ -53,7 +53,7 @@ Table = dict[Scope, dict[Way, dict[str, Figures]]]
 
 
 class _Clock:
-    """Stands in for `datetime` where memory asks for the time."""
+    """Replaces `datetime` in the modules of memory that ask for the time."""
 
     def __init__(self) -> None:
         self.moment = TODAY
@@ -167,7 +167,7 @@ async def _ask(memory: Memory, scope: Scope, part: Part) -> dict[str, Figures]:
 
 
 async def names_of(memory: Memory, part: Part) -> dict[str, str]:
-    """From what tells a hit apart to the name of its entry."""
+    """The name of each entry, by what identifies its hits."""
     noted, _ = await memory.list(1000)
     ids = {note.text: note.note_id for note in noted}
     return {_moment(e.written) if e.role else ids[e.text]: e.name for e in part.entries}

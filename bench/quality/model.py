@@ -21,7 +21,7 @@ class InProcess:
 
     @classmethod
     async def load(cls) -> "InProcess":
-        """Takes some seconds. Raises `EmbedderError` where the model is not there."""
+        """Takes some seconds. Raises `EmbedderError` if the model is missing."""
         thread = ThreadPoolExecutor(1)
         loop = asyncio.get_running_loop()
         backend = await loop.run_in_executor(thread, load_sentence_transformer, DEFAULT_MODEL)

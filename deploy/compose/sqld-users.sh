@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# The users of the memory server of sqld.yaml. Needs openssl and curl.
+# Manages the users of the memory server of sqld.yaml. Needs openssl and curl.
 #
 #   sqld-users.sh keys              make the pair of keys, once
 #   sqld-users.sh add USER          make a database for a user, and print their token
-#   sqld-users.sh token USER [DAYS] print another token, for 90 days or as many as said
+#   sqld-users.sh token USER [DAYS] print another token; it is valid for DAYS (default: 90)
 #
-# sqld-keys/private.pem signs tokens: it belongs to the operator and to no container.
+# sqld-keys/private.pem signs tokens. Only the operator may have it; no container needs it.
 set -euo pipefail
 
 keys=${SQLD_KEYS:-$(dirname "$0")/sqld-keys}
@@ -16,7 +16,7 @@ trap 'rm -f "$scratch"' EXIT
 
 base64url() { openssl base64 -A | tr '+/' '-_' | tr -d '='; }
 
-# The name of a database is a part of a host's name, so not every user id can be one.
+# The name of a database becomes a part of a host name, so not every user id can be one.
 check() {
   [[ ${1:-} =~ ^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$ ]] || {
     echo "USER must be made of lower-case letters, digits and hyphens, not: ${1:-}" >&2

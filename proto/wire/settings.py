@@ -1,10 +1,10 @@
-"""Every setting of the sections that configure a user's guests and the host's containers:
-its name, default, bounds and what it accepts, declared here and nowhere else.
+"""The settings of users' guests and of the host's containers: each with its name, default, bounds
+and what it accepts, declared only here.
 
-The configuration file is made of these models (`runner.config`). What holds for one user
-(`UserSettings`) travels whole in the bootstrap envelope, one JSON document per section, and
-the guest validates it by the very same models. Secrets stand apart: a setting only names
-where a key is found, and `wire.envelope.Secrets` carries the key itself.
+`runner.config` builds the configuration file from these models. The settings of one user
+(`UserSettings`) travel in the bootstrap envelope, one JSON document per section, and the guest
+validates them with the same models. Secrets are separate: a setting only names where a key is
+found, and `wire.envelope.Secrets` carries the key itself.
 """
 
 import json
@@ -117,14 +117,14 @@ EmbedderBackend = Literal["sentence-transformers", "hashing", "none"]
 
 
 class Section(BaseModel):
-    """A table of settings: immutable, and without any key that is not declared."""
+    """A table of settings. Immutable; undeclared keys are refused."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class EncryptionSettings(Section):
-    """`[memory.encryption]`: where the key of the database files comes from, if they
-    are encrypted. The key itself is in no configuration."""
+    """`[memory.encryption]`: where the key of the database files is found; without one they are not
+    encrypted. The key itself never stands in the configuration."""
 
     key_env: EnvName = ""
     key_file: Annotated[OptionalPath, Field(description="a path of a file that holds the key")] = (
@@ -139,8 +139,8 @@ class EncryptionSettings(Section):
 
 
 class MemorySettings(Section):
-    """`[memory]`: where notes are stored, how many there may be, how search weighs its two
-    sides and how much of them comes into a prompt by itself."""
+    """`[memory]`: where notes are stored, how many there may be, how search weighs vectors and
+    keywords, and how many tokens of notes are added to each prompt."""
 
     db_path: Annotated[str, text('"auto" or a path of a file', min_length=1)] = "auto"
     vector_weight: Fraction = 0.5
@@ -183,14 +183,14 @@ class MemorySettings(Section):
         return self
 
     def server_of(self, user_id: str) -> str:
-        """The https:// or http:// address of the server with this user's memory; empty where
-        the memory is a file."""
+        """The https:// or http:// address of the server with this user's memory; empty if the
+        memory is a file."""
         return re.sub(r"^libsql://", "https://", self.remote_url.replace("{user_id}", user_id))
 
 
 class ToolsSettings(Section):
-    """`[tools]`: which tools are on or off, who approves Privileged ones, how long a result
-    may be. A tool's own name counts more than that of its family; see `wire.tools`."""
+    """`[tools]`: which tools are on or off, who approves Privileged ones, how long a result may be.
+    The name of a tool overrides that of its family; see `wire.tools`."""
 
     enabled: ToolNames = ()
     disabled: ToolNames = ()
@@ -206,14 +206,13 @@ class ToolsSettings(Section):
 class AgentSettings(Section):
     """`[agent]`: which model answers, and the budgets of one turn.
 
-    `api_key_env` names an environment variable of the runner. `max_steps` bounds the model
-    requests of one turn, `max_tokens` their tokens in and out, `turn_timeout_s` its seconds;
-    `history_turns` is how many earlier turns of the session the model is shown word by word.
+    `api_key_env` names an environment variable of the runner. One turn may make `max_steps` model
+    requests, with `max_tokens` tokens in and out, and take `turn_timeout_s` seconds. The model sees
+    the last `history_turns` turns of the session word by word.
 
-    `context_window` is how many tokens fit into one request. Where the turns shown take more
-    than the share `summary_trigger` of it, the oldest of them are summarised until the others
-    take no more than `summary_target` of it; the last `summary_min_turns` turns are never
-    summarised.
+    `context_window` is how many tokens fit into one request. When the turns shown take more than
+    the share `summary_trigger` of it, the oldest are summarised until the others take at most the
+    share `summary_target`. The last `summary_min_turns` turns are never summarised.
     """
 
     provider: Provider = "offline"
@@ -264,10 +263,10 @@ class AgentSettings(Section):
 class ShellSettings(Section):
     """`[shell]`: whether commands run at all, which, and what they may use.
 
-    `allow` and `deny` are globs over one simple command ("git *"): its words, without quotes,
-    joined by single spaces. An empty `allow` means everything that is not denied. `operators`
-    false refuses pipes, lists, redirections and substitutions. `timeout_s` is that of a
-    command that names none.
+    `allow` and `deny` are globs such as "git *". They are compared with each simple command: its
+    words, without quotes, joined by single spaces. An empty `allow` allows everything that is not
+    denied. With `operators` false, pipes, lists, redirections and substitutions are refused.
+    `timeout_s` applies to commands that name no timeout.
     """
 
     enabled: Switch = True
@@ -282,7 +281,7 @@ class ShellSettings(Section):
 
 
 class UserSettings(Section):
-    """What holds for one user, and all that their agent guest is told."""
+    """The settings of one user; their agent guest gets these and no others."""
 
     memory: MemorySettings = MemorySettings()
     tools: ToolsSettings = ToolsSettings()
@@ -291,7 +290,7 @@ class UserSettings(Section):
 
 
 class EmbedderSettings(Section):
-    """`[embedder]`: what turns text into vectors, one process for all users of this host."""
+    """`[embedder]`: what turns text into vectors, in one process for all users of this host."""
 
     backend: EmbedderBackend = "sentence-transformers"
     model: Annotated[str, text("a model id or a local path", min_length=1, max_length=1000)] = (
@@ -300,13 +299,12 @@ class EmbedderSettings(Section):
 
 
 class ContainerSettings(Section):
-    """`[container]`: the engine, the images and the agent guest's limits in the
-    container and micro_vm tiers.
+    """`[container]`: the engine, the images and the agent guest's limits in the container and
+    micro_vm tiers.
 
-    `guest_uid` is whom guests run as where the runner is root; otherwise they
-    run as the runner's own user. `agent_network` "auto" opens a way out only
-    where a model provider or a memory server is configured. `runtime` is the OCI runtime of the
-    micro_vm tier.
+    If the runner is root, guests run as `guest_uid`; otherwise as the runner's own user. With
+    `agent_network` "auto", the agent guest reaches the outside only if a model provider or a memory
+    server is configured. `runtime` is the OCI runtime of the micro_vm tier.
     """
 
     engine: Annotated[
@@ -329,11 +327,10 @@ def to_json(settings: UserSettings) -> dict[str, str]:
 
 
 def from_json(sections: Mapping[str, str]) -> UserSettings:
-    """What an envelope carries, validated; an absent section or setting has its default.
+    """The validated settings of an envelope; absent sections and settings have their defaults.
 
-    Raises:
-        WireError: INVALID_ARGUMENT; it names the setting as an operator writes it, the
-            value that was seen and what is accepted.
+    Raises `WireError` that names the setting as an operator writes it, its value and what is
+    accepted.
     """
     try:
         return UserSettings.model_validate(
@@ -361,7 +358,7 @@ _TABLE: Final = "a table of settings"
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 _SHOWN_CHARS: Final = 80
 _BETWEEN_SETTINGS: Final = ("weights", "model", "credential", "key", "summary")
-"""Kinds of problems that are not of one setting alone."""
+"""Kinds of problems that concern several settings together."""
 
 
 def dotted(key: Key) -> str:
@@ -370,10 +367,9 @@ def dotted(key: Key) -> str:
 
 
 def lookup(model: type[BaseModel], key: Key) -> type[BaseModel] | FieldInfo | None:
-    """The section or the setting that `key` names in `model`; None where there is none.
+    """The section or the setting that `key` names in `model`; None if there is none.
 
-    A field that maps names to sections (`users`) is a setting itself, and any name in it is
-    a section.
+    A field that maps names to sections (`users`) is a setting, and every name in it is a section.
     """
     found: type[BaseModel] | FieldInfo | None = model
     for name in key:
@@ -406,8 +402,8 @@ def types_of(field: FieldInfo) -> frozenset[Any]:
 
 
 def problems(model: type[BaseModel], error: ValidationError) -> list[tuple[Key, str]]:
-    """What was refused, by key: the value that was seen and what is accepted. A value that
-    may be a secret is not shown."""
+    """What was refused, by key: the value and what is accepted. A value that may be a secret is not
+    shown."""
     return [_problem(model, item) for item in error.errors(include_url=False)]
 
 
@@ -432,7 +428,7 @@ def _problem(model: type[BaseModel], item: ErrorDetails) -> tuple[Key, str]:
 
 
 def _accepted(found: type[BaseModel] | FieldInfo | None) -> str:
-    """What a setting accepts, in words; empty where there is nothing to add."""
+    """What a setting accepts, in words; empty if there is nothing to add."""
     if not isinstance(found, FieldInfo) or get_origin(found.annotation) is dict:
         return _TABLE
     if found.description:
