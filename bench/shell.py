@@ -24,8 +24,8 @@ from runner.host.launch import ShellLauncher
 from runner.tiers.base import Handle
 from runner.tiers.drivers import driver_for
 from runner.tiers.process.driver import ProcessDriver
+from runner.workspace.directories import Owner
 from runner.workspace.mounts import Role
-from runner.workspace.ownership import Owner
 from runner.workspace.workspace import Workspace
 
 GOAL: Final = 20.0

@@ -46,9 +46,8 @@ from runner.host.supervisor import Launch, Policy, Supervisor
 from runner.host.weights import Weights, weights_of
 from runner.images.naming import ImageRole, image_name
 from runner.tiers.base import Handle, LaunchSpec, Limits, TierDriver
-from runner.workspace.directories import create_tree
+from runner.workspace.directories import Owner, create_tree
 from runner.workspace.mounts import Access, BoundMount, Mount, Role
-from runner.workspace.ownership import Owner
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,6 @@ The shell guest is ready only once its boundary has passed the self-test.
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -31,18 +30,11 @@ from runner.workspace.mounts import Role
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True)
-class Probed:
-    """What a probe needs to know: how the shell guest was launched, and the secrets that it must
-    not hold, by their descriptions."""
-
-    shell: LaunchSpec
-    secrets: Mapping[str, str]
-    canary: str
-
-
-Probe = Callable[[grpc.aio.Channel, Probed], Awaitable[control_pb2.BoundaryReport]]
-"""Runs the boundary self-test over a connection to the shell guest."""
+Probe = Callable[
+    [grpc.aio.Channel, LaunchSpec, Mapping[str, str], str], Awaitable[control_pb2.BoundaryReport]
+]
+"""Runs the boundary self-test over a connection to the shell guest. It is told how the guest was
+launched, the secrets that it must not hold, by their descriptions, and the canary."""
 
 ROLES: Final = (Role.AGENT.value, Role.SHELL.value)
 
@@ -152,13 +144,11 @@ class Guests:
                 "there is no shell guest, so there is no boundary to probe",
                 details=self._launchers.no_shell,
             )
-        self._boundary = await self._probe(await self.shell.channel(), self._probed())
-        return self._boundary
+        return await self._probe_shell(await self.shell.channel())
 
     async def _verify(self, channel: grpc.aio.Channel) -> None:
-        self._boundary = await self._probe(channel, self._probed())
         try:
-            require_passed(self._boundary)
+            require_passed(await self._probe_shell(channel))
         except WireError as error:
             raise NeedsOperator(error) from None
         assert self._launchers.shell is not None
@@ -177,7 +167,7 @@ class Guests:
         self._launched[Role.SHELL] = launch = self._launchers.shell.prepare()
         return launch
 
-    def _probed(self) -> Probed:
+    async def _probe_shell(self, channel: grpc.aio.Channel) -> control_pb2.BoundaryReport:
         shell = self._launched[Role.SHELL]
         assert self._launchers.shell is not None
         secrets = {
@@ -189,7 +179,8 @@ class Guests:
         }
         if (agent := self._launched.get(Role.AGENT)) is not None:
             secrets["the gateway's token"] = agent.token
-        return Probed(shell.spec, secrets, self._canary)
+        self._boundary = await self._probe(channel, shell.spec, secrets, self._canary)
+        return self._boundary
 
     def _record(self, role: Role, handle: Handle | None) -> None:
         if handle is None:

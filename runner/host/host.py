@@ -28,12 +28,12 @@ from runner.errors import HostError
 from runner.host.cleanup import clear_leftovers
 from runner.host.control import ControlServer
 from runner.host.embedder import Embedder, EmbedderHome
-from runner.host.guests import ROLES, Guests, Probed, memory_status, not_restartable
+from runner.host.guests import ROLES, Guests, memory_status, not_restartable
 from runner.host.launch import AGENT_COMMAND, Launchers
 from runner.host.runtime import Runtime, host_lock
 from runner.host.supervisor import Policy
 from runner.logs import host_log
-from runner.tiers.base import TierDriver
+from runner.tiers.base import LaunchSpec, TierDriver
 from runner.tiers.drivers import driver_for
 from runner.workspace.database_file import adopt_old_database
 from runner.workspace.directories import check_room
@@ -281,20 +281,22 @@ class Host:
                 )
         self._launchers = self._new_launchers(config)
 
-    async def _probe(self, channel: grpc.aio.Channel, probed: Probed) -> control_pb2.BoundaryReport:
-        promised = self._tier_driver.confinement(probed.shell)
+    async def _probe(
+        self, channel: grpc.aio.Channel, shell: LaunchSpec, secrets: Mapping[str, str], canary: str
+    ) -> control_pb2.BoundaryReport:
+        promised = self._tier_driver.confinement(shell)
         private = []
         if self._capabilities.own_programs:
             from runner.tiers.container.engine import find_socket  # imports docker
 
             private = [find_socket(self.config.container.engine)]
         spec = build_spec(
-            probed.shell,
+            shell,
             promised,
             workspace=self.workspace.path,
             runtime=self._runtime.base,
-            secrets=probed.secrets,
-            canary=probed.canary,
+            secrets=secrets,
+            canary=canary,
             private=private,
         )
         return await check_boundary(channel, spec, [promised.python])

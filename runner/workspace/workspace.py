@@ -13,9 +13,8 @@ from wire.transport import unix_endpoint
 from runner.config.models import Config
 from runner.config.user_id import check_user_id
 from runner.errors import HostError, WorkspaceError
-from runner.workspace.directories import check_root, check_tree, create_tree
+from runner.workspace.directories import Owner, adopt, check_root, check_tree, create_tree
 from runner.workspace.mounts import BoundMount, Role, bind, workspace_directories
-from runner.workspace.ownership import Owner, adopt
 
 
 @dataclass(frozen=True)

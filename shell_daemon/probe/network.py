@@ -1,7 +1,7 @@
 """What a command can connect to: network addresses and Unix sockets."""
 
 import errno
-import selectors
+import select
 import socket
 import struct
 import time
@@ -97,39 +97,29 @@ def _listeners(world: World) -> list[Target]:
 def connect(targets: list[Target], patience: float = _PATIENCE_S) -> dict[Target, str]:
     """Try all targets at once. The outcome of each is `connected`, `refused` (a host answered),
     `unreachable` (the kernel has no route) or `silent` (no answer within `patience` seconds)."""
-    outcomes: dict[Target, str] = {}
-    with selectors.DefaultSelector() as selector:
-        for target in targets:
-            try:
-                client = socket.socket(target.family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-            except OSError:
-                outcomes[target] = "unreachable"
-                continue
-            number = client.connect_ex((target.address, target.port))
-            if number == errno.EINPROGRESS:
-                selector.register(client, selectors.EVENT_WRITE, target)
-                continue
+    outcomes = dict.fromkeys(targets, "unreachable")
+    waiting: dict[socket.socket, Target] = {}
+    for target in targets:
+        try:
+            client = socket.socket(target.family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        except OSError:
+            continue
+        number = client.connect_ex((target.address, target.port))
+        if number == errno.EINPROGRESS:
+            outcomes[target] = "silent"
+            waiting[client] = target
+        else:
             outcomes[target] = _outcome(number)
             client.close()
-        _await(selector, outcomes, time.monotonic() + patience)
-    return outcomes
-
-
-def _await(selector: selectors.BaseSelector, outcomes: dict[Target, str], deadline: float) -> None:
-    waiting: dict[Target, socket.socket] = {}
-    for key in selector.get_map().values():
-        assert isinstance(key.fileobj, socket.socket)
-        waiting[key.data] = key.fileobj
+    deadline = time.monotonic() + patience
     while waiting and (left := deadline - time.monotonic()) > 0:
-        for key, _ in selector.select(left):
-            client = waiting.pop(key.data)
+        for client in select.select([], list(waiting), [], left)[1]:
             number = client.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-            outcomes[key.data] = _outcome(number)
-            selector.unregister(client)
+            outcomes[waiting.pop(client)] = _outcome(number)
             client.close()
-    for target, client in waiting.items():
-        outcomes[target] = "silent"
+    for client in waiting:
         client.close()
+    return outcomes
 
 
 def _outcome(number: int) -> str:

@@ -364,7 +364,7 @@ _RUNNER = """
 import asyncio, sys, time
 from pathlib import Path
 from runner.workspace.mounts import Role
-from runner.workspace.ownership import Owner
+from runner.workspace.directories import Owner
 from runner.tiers.base import LaunchSpec
 from runner.tiers.container.driver import ContainerDriver
 from runner.workspace.workspace import Workspace

@@ -68,13 +68,8 @@ class ContainerDriver(RunningGuests):
                 await self._watch(await starting).end(0)
             raise
         self._guests[spec.launch_id] = self._watch(container)
-        return Handle(
-            driver=self._tier,
-            role=spec.role,
-            user_id=spec.user_id,
-            launch_id=spec.launch_id,
-            data={"container": container.container_id},
-        )
+        data = {"container": container.container_id}
+        return Handle(self._tier, spec.role, spec.user_id, spec.launch_id, data)
 
     async def recover(self, handle: Handle) -> bool:
         container = await asyncio.to_thread(self._containers.recover, handle)

@@ -7,6 +7,8 @@ import signal
 import subprocess
 import threading
 import time
+from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import IO, Final
@@ -85,26 +87,16 @@ class ProcessDriver(RunningGuests):
             os.close(log_fd)
         assert process.stdin is not None
         threading.Thread(target=_send, args=(process.stdin, spec.envelope), daemon=True).start()
-        terminate = partial(_signal_group, process.pid, signal.SIGTERM)
-        self._guests[spec.launch_id] = RunningGuest(
-            pid=process.pid,
-            ended=wait_in_thread(partial(_wait_for_child, process, cgroup)),
-            # bubblewrap forwards no signals; its guest ends with its standard input
-            terminate=process.stdin.close if confined else terminate,
-            kill=partial(_signal_group, process.pid, signal.SIGKILL),
-            stuck=_stuck(spec.role, process.pid),
-        )
-        return Handle(
-            driver="process",
-            role=spec.role,
-            user_id=spec.user_id,
-            launch_id=spec.launch_id,
-            data={
-                "pid": process.pid,
-                "create_time": _create_time(process.pid),
-                "command": command,
-            },
-        )
+        ended = partial(_wait_for_child, process, cgroup)
+        guest = _watched(spec.role, process.pid, ended)
+        if confined:  # bubblewrap forwards no signals; its guest ends with its standard input
+            guest = replace(guest, terminate=process.stdin.close)
+        self._guests[spec.launch_id] = guest
+        created = 0.0
+        with contextlib.suppress(psutil.NoSuchProcess):
+            created = psutil.Process(process.pid).create_time()
+        data = {"pid": process.pid, "create_time": created, "command": command}
+        return Handle("process", spec.role, spec.user_id, spec.launch_id, data)
 
     async def clear(self, user_id: str, home: Path) -> list[str]:  # noqa: ARG002
         return []
@@ -113,13 +105,8 @@ class ProcessDriver(RunningGuests):
         process = _same_process(handle)
         if process is None:
             return False
-        self._guests[handle.launch_id] = RunningGuest(
-            pid=process.pid,
-            ended=wait_in_thread(partial(_wait_for_stranger, process)),
-            terminate=partial(_signal_group, process.pid, signal.SIGTERM),
-            kill=partial(_signal_group, process.pid, signal.SIGKILL),
-            stuck=_stuck(handle.role, process.pid),
-        )
+        ended = partial(_wait_for_stranger, process)
+        self._guests[handle.launch_id] = _watched(handle.role, process.pid, ended)
         return True
 
 
@@ -136,12 +123,18 @@ def _check_shell(spec: LaunchSpec, reason: str) -> None:
         )
 
 
-def _stuck(role: Role, pid: int) -> TierError:
-    return TierError(
-        Code.INTERNAL,
-        f"the {role} guest does not end",
-        details=f"pid {pid} survives SIGKILL: it waits for the kernel",
-        resolution="look for a hanging disk or network mount: dmesg",
+def _watched(role: Role, pid: int, wait: Callable[[], int | None]) -> RunningGuest:
+    return RunningGuest(
+        pid=pid,
+        ended=wait_in_thread(wait),
+        terminate=partial(_signal_group, pid, signal.SIGTERM),
+        kill=partial(_signal_group, pid, signal.SIGKILL),
+        stuck=TierError(
+            Code.INTERNAL,
+            f"the {role} guest does not end",
+            details=f"pid {pid} survives SIGKILL: it waits for the kernel",
+            resolution="look for a hanging disk or network mount: dmesg",
+        ),
     )
 
 
@@ -192,13 +185,6 @@ def _living_members(leader: int) -> list[psutil.Process]:
             if not zombie and os.getpgid(process.pid) == leader:
                 members.append(process)
     return members
-
-
-def _create_time(pid: int) -> float:
-    try:
-        return psutil.Process(pid).create_time()
-    except psutil.NoSuchProcess:
-        return 0.0
 
 
 def _same_process(handle: Handle) -> psutil.Process | None:

@@ -16,8 +16,8 @@ import pytest
 from wire.settings import ContainerSettings
 
 from runner.tiers.container.names import LABEL_WORKSPACE, Place
+from runner.workspace.directories import Owner
 from runner.workspace.mounts import Role
-from runner.workspace.ownership import Owner
 
 IMAGES = "oxydra-standin"
 GUEST_UID = 10_001

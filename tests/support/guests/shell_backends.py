@@ -33,7 +33,7 @@ from runner.host.launch import ShellLauncher
 from runner.tiers.base import TierDriver
 from runner.tiers.drivers import driver_for
 from runner.tiers.process.driver import ProcessDriver
-from runner.workspace.ownership import Owner
+from runner.workspace.directories import Owner
 from runner.workspace.workspace import Workspace
 from shell_daemon.limits import Settings
 from shell_daemon.shell import Shell

@@ -8,7 +8,7 @@ from wire.settings import ContainerSettings
 
 from runner.config.models import Config
 from runner.errors import WorkspaceError
-from runner.workspace.ownership import Owner
+from runner.workspace.directories import Owner
 from runner.workspace.workspace import Workspace
 
 GUEST = 10_777

@@ -10,7 +10,7 @@ from wire.errors import Code
 from wire.settings import ContainerSettings, EmbedderSettings
 
 from runner.config.models import Config
-from runner.doctor import examination, settings
+from runner.doctor import settings
 from runner.doctor.examination import examine
 from runner.doctor.finding import Finding, State
 from runner.errors import ConfigError
@@ -88,11 +88,9 @@ def test_a_check_that_fails_is_a_finding_and_the_rest_goes_on(
     assert named(findings, "workspace").state is State.OK
 
 
-def test_a_runtime_directory_on_another_disk_is_looked_at(
-    root: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_runtime_directory_on_another_disk_is_looked_at(root: Path) -> None:
     names = {each.name for each in examine(lambda: config(root), "alice", {})}
     assert "runtime disk" not in names
-    monkeypatch.setattr(examination, "is_elsewhere", lambda *_: True)
-    names = {each.name for each in examine(lambda: config(root), "alice", {})}
+    elsewhere = config(root).model_copy(update={"runtime_dir": Path("/dev/shm/oxydra-none")})
+    names = {each.name for each in examine(lambda: elsewhere, "alice", {})}
     assert "runtime disk" in names

@@ -20,8 +20,8 @@ from runner.tiers.container import ownership_probe
 from runner.tiers.container.driver import ContainerDriver
 from runner.tiers.container.engine import Engine
 from runner.tiers.container.names import Place
+from runner.workspace.directories import Owner
 from runner.workspace.mounts import Access, BoundMount, Mount, Role
-from runner.workspace.ownership import Owner
 from runner.workspace.workspace import Workspace
 
 UID = os.geteuid() or 10_001
