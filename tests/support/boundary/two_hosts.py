@@ -34,7 +34,7 @@ from wire.v1 import gateway_pb2, gateway_pb2_grpc
 from runner.config.models import Config
 from runner.host import host as host_module
 from runner.host.host import Host
-from runner.host.launch import Launchers, make_launchers
+from runner.host.launch import Launchers
 from runner.host.runtime import Runtime
 from tests.support.boundary.guarded_host import shell_image
 from tests.support.guests.shell_backends import Guest, OverGrpc, Ran
@@ -299,10 +299,10 @@ async def user_host(config: Config, user_id: str) -> AsyncIterator[UserHost]:
         made: list[Launchers] = []
 
         def noted(*arguments: Any, **options: Any) -> Launchers:
-            made.append(make_launchers(*arguments, **options))
+            made.append(Launchers(*arguments, **options))
             return made[-1]
 
-        with mock.patch.object(host_module, "make_launchers", noted):
+        with mock.patch.object(host_module, "Launchers", noted):
             host = await stack.enter_async_context(Host(config, user_id, environ={_KEY_NAME: key}))
         endpoint, token = await host.gateway()
         channel = await stack.enter_async_context(open_channel(endpoint, token))
