@@ -2,8 +2,10 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any, Final, TypeVar
 
+from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 from wire.errors import Code
 from wire.v1 import gateway_pb2
@@ -36,15 +38,32 @@ _M = TypeVar("_M", bound=Message)
 
 def hidden(reply: _M, hide: Callable[[str], str]) -> _M:
     """Apply `hide` to all free text in `reply`, in place, and return it."""
-    for field, value in reply.ListFields():
-        if field.message_type is not None:
-            for message in [value] if isinstance(value, Message) else value:
-                hidden(message, hide)
-        elif field.name in _PROSE and isinstance(value, str):
-            setattr(reply, field.name, hide(value))
-        elif field.name in _PROSE:
+    prose, messages = _free_text(reply.DESCRIPTOR)
+    for name in prose:
+        value = getattr(reply, name)
+        if isinstance(value, str) and value:
+            setattr(reply, name, hide(value))
+        elif value:
             value[:] = map(hide, value)
+    for name in messages:
+        value = getattr(reply, name)
+        if not isinstance(value, Message):
+            for each in value:
+                hidden(each, hide)
+        elif reply.HasField(name):
+            hidden(value, hide)
     return reply
+
+
+@cache
+def _free_text(kind: Descriptor) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The names of the fields with free text, and of those with messages that may have some."""
+    texts = [field for field in kind.fields if field.message_type is None]
+    messages = [field for field in kind.fields if field.message_type is not None]
+    return (
+        tuple(field.name for field in texts if field.name in _PROSE),
+        tuple(field.name for field in messages),
+    )
 
 
 @contextmanager
@@ -101,12 +120,13 @@ def checked(hide: Callable[[str], str] = str) -> Iterator[None]:
 
 def message(kind: type[_M], value: object, **fields: Any) -> _M:
     """A message with `fields`, and with every attribute of `value` that has a field's name."""
-    same = {
-        field.name: given
-        for field in kind.DESCRIPTOR.fields
-        if field.name not in fields and (given := getattr(value, field.name, None)) is not None
-    }
-    return kind(**same, **fields)
+    same = {name: getattr(value, name, None) for name in _names(kind.DESCRIPTOR)}
+    return kind(**{**same, **fields})
+
+
+@cache
+def _names(kind: Descriptor) -> tuple[str, ...]:
+    return tuple(field.name for field in kind.fields)
 
 
 def session(value: Session) -> gateway_pb2.Session:
@@ -122,18 +142,21 @@ def origin(value: Origin) -> gateway_pb2.NoteOrigin:
 
 
 def note(value: Note) -> gateway_pb2.Note:
-    ended = value.superseded or Superseded("", "", "")
-    shown = message(
+    details, ended = value.details, value.superseded or Superseded("", "", "")
+    return message(
         gateway_pb2.Note,
         value,
         origin=origin(value.origin),
+        type=details.type,
+        confidence=details.confidence,
+        rationale=details.rationale,
+        importance=details.importance,
+        scope_session=details.scope_session,
         superseded=value.superseded is not None,
         superseded_by=ended.by,
         superseded_reason=ended.reason,
         superseded_at=ended.at,
     )
-    shown.MergeFrom(message(gateway_pb2.Note, value.details))
-    return shown
 
 
 def result(value: Hit, came_from: Origin | None = None) -> gateway_pb2.Note:
