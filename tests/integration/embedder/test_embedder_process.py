@@ -1,7 +1,6 @@
 """The real process with the hashing backend: life, death and every way to start it wrongly."""
 
 import asyncio
-import json
 import os
 import signal
 import subprocess
@@ -18,7 +17,6 @@ from guest.embedding.backends import HashingBackend
 from tests.support.guests.embedders import (
     TOKEN,
     EmbedderProcess,
-    eventually,
     until_state,
 )
 
@@ -53,49 +51,6 @@ async def test_sigterm_ends_it_and_leaves_nothing_behind(embedder: EmbedderProce
     await client.close()
 
 
-async def test_after_sigkill_the_next_one_serves_at_the_same_place(
-    embedder: EmbedderProcess,
-) -> None:
-    embedder.start()
-    client = embedder.client()
-    await until_state(client, "ready")
-    embedder.process.kill()
-    embedder.process.wait()
-    assert embedder.socket.exists()
-    embedder.start()
-    await until_state(client, "ready")
-    assert len((await client.embed(["x"], timeout=60)).vectors) == 1
-    await client.close()
-
-
-async def test_without_a_lease_it_ends_by_itself(embedder: EmbedderProcess) -> None:
-    embedder.start()
-    client = embedder.client()
-    await until_state(client, "ready")
-    embedder.drop_lease()
-    await asyncio.to_thread(embedder.process.wait, 60)
-    assert embedder.process.returncode == 0
-    assert not embedder.socket.exists()
-    assert "no runner holds a lease" in embedder.log.read_text()
-    await client.close()
-
-
-async def test_a_second_one_at_the_same_place_is_refused(embedder: EmbedderProcess) -> None:
-    embedder.start()
-    client = embedder.client()
-    await until_state(client, "ready")
-    embedder.start()
-    assert await asyncio.to_thread(embedder.process.wait, 60) == EXIT_OPERATOR
-    failure = find_startup_failure(embedder.log.read_text())
-    assert failure is not None
-    assert (failure.code, failure.brief) == (
-        Code.ALREADY_EXISTS,
-        "another embedder is running here",
-    )
-    assert await client.state() == "ready"
-    await client.close()
-
-
 async def test_sigterm_is_quick_while_a_model_loads(embedder: EmbedderProcess) -> None:
     """The loading thread holds the interpreter in a sleep that nobody interrupts."""
     hook = embedder.directory / "sitecustomize.py"
@@ -111,20 +66,6 @@ async def test_sigterm_is_quick_while_a_model_loads(embedder: EmbedderProcess) -
     assert await asyncio.to_thread(embedder.process.wait, 60) == 0
     assert time.monotonic() - began < 30
     assert not embedder.socket.exists()
-    await client.close()
-
-
-async def test_it_logs_json_lines_only(embedder: EmbedderProcess) -> None:
-    embedder.start("--backend", "sentence-transformers", "--model", "/nonexistent")
-    client = embedder.client()
-    await eventually(lambda: "not found" in embedder.log.read_text(), "the failure in the log")
-    state = await client.state()
-    assert state.startswith("the embedder has no model: embedding model not found: /nonexistent")
-    assert 'embedder.backend = "hashing"' in state
-    embedder.process.terminate()
-    embedder.process.wait(60)
-    lines = [json.loads(line) for line in embedder.log.read_text().splitlines()]
-    assert {line["role"] for line in lines} == {"embedder"}
     await client.close()
 
 

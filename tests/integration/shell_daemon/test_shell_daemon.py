@@ -199,14 +199,6 @@ class TestStarting:
         assert brief in failure.brief
         assert left_behind(root) == []
 
-    @pytest.mark.parametrize("stdin", [b"", b"\nx\n"])
-    def test_without_a_token_it_does_not_start(self, root: Path, stdin: bytes) -> None:
-        done = run_main(["--socket", str(root / "s"), "--token-stdin"], stdin)
-        assert done.returncode == logs.EXIT_OPERATOR
-        failure = logs.find_startup_failure(done.stderr.decode())
-        assert isinstance(failure, WireError)
-        assert failure.brief == "no token on standard input"
-
     def test_a_file_cannot_stand_for_the_parent(self, root: Path) -> None:
         (root / "in").write_bytes(b"token\n")
         with (root / "in").open("rb") as stdin:

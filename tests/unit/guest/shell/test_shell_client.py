@@ -68,20 +68,6 @@ def left_behind_by_commands(daemon: Daemon) -> list[str]:
     return [line for line in left_behind(daemon.root) if "shell_daemon" not in line]
 
 
-async def test_a_command_and_its_ends(shell: ShellClient) -> None:
-    ended = await shell.run(command("cat; echo err >&2; exit 3", stdin=b"in"))
-    assert (ended.stdout.head, ended.stderr.head) == (b"in", b"err\n")
-    assert (ended.exit.exit_code, ended.exit.timed_out) == (3, False)
-    assert await shell.state() == "ready"
-
-
-async def test_many_commands_never_mix(shell: ShellClient) -> None:
-    ran = await asyncio.gather(
-        *(shell.run(command(f"for i in 1 2 3; do echo {n}; sleep 0.01; done")) for n in range(20))
-    )
-    assert [ended.stdout.head for ended in ran] == [f"{n}\n".encode() * 3 for n in range(20)]
-
-
 async def test_an_endless_command_is_kept_small_and_stopped(
     shell: ShellClient, daemon: Daemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -97,17 +83,6 @@ async def test_a_hundred_megabytes(shell: ShellClient) -> None:
     ended = await shell.run(command("head -c 100000000 /dev/zero; echo the end"))
     assert ended.stdout.total == 100_000_008
     assert ended.stdout.tail.endswith(b"\0the end\n")
-
-
-async def test_a_cancelled_command_is_gone_with_its_tree(
-    shell: ShellClient, daemon: Daemon
-) -> None:
-    running = asyncio.create_task(shell.run(command("sleep 1001 & touch begun; sleep 1002")))
-    await until((daemon.root / "shared/begun").exists)
-    running.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await running
-    await forgotten(daemon)
 
 
 async def test_a_cancelled_command_that_refuses_to_end_does_not_hold_up_the_caller(
