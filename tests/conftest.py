@@ -7,6 +7,7 @@ import signal
 import subprocess
 from collections.abc import Callable
 from functools import cache
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, Phase, settings
@@ -92,6 +93,12 @@ def pytest_report_header(config: pytest.Config) -> str:
 def chance(request: pytest.FixtureRequest) -> random.Random:
     """A test's own random choices: the same in every run with the same seed."""
     return random.Random(f"{SEED} {request.node.nodeid}")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """Where a test's memory lies."""
+    return tmp_path / "memory.db"
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -23,11 +23,6 @@ TABLE_LEAF = 13
 BACKUP = gateway_pb2.BackupMemoryRequest()
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "memory.db"
-
-
 def of(memory: Memory, path: Path, key: str = "") -> Backups:
     return Backups(path.parent / "backups", key, memory.copy_to)
 

@@ -25,11 +25,6 @@ CODES = (Code.DATA_LOSS, Code.FAILED_PRECONDITION, Code.INTERNAL)
 ROUNDS = int(os.environ.get("DAMAGE_ROUNDS", "10"))
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "memory.db"
-
-
 async def filled(path: Path, key: str) -> tuple[list[str], Path]:
     """The texts of a memory, and a backup of it."""
     async with opened(path, FakeEmbedder(), encryption_key=key) as memory:

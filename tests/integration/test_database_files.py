@@ -45,11 +45,6 @@ time.sleep(60)
 """
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "memory.db"
-
-
 @contextmanager
 def program(source: str, *arguments: object) -> Iterator[subprocess.Popen[bytes]]:
     """Another process that has said that it is ready."""

@@ -34,11 +34,6 @@ asyncio.run(main())
 """
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "memory.db"
-
-
 def contents(path: Path) -> dict[str, bytes]:
     """What everything of the database but its lock holds."""
     return {

@@ -28,11 +28,6 @@ _CHECK = "integrity-check"
 TABLES = ("notes", "note_versions", "sessions", "conversation_events", "chunks", "chunks_vec")
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "memory.db"
-
-
 async def fill(path: Path, **settings: Any) -> None:
     """A memory of this version, with notes, versions, a conversation and vectors."""
     async with opened(path, FakeEmbedder(), **settings) as memory:

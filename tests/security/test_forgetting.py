@@ -70,11 +70,6 @@ async def separators_of_dead_terms(memory: Memory) -> list[bytes]:
     return [s for s in separators if not any(term.startswith(s) for term in living)]
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "memory.db"
-
-
 async def test_note_versions_index_and_log_hold_nothing_of_a_deleted_note(path: Path) -> None:
     async with opened(path, FakeEmbedder()) as memory:
         await memory.save("the garden needs water", [], ORIGIN)

@@ -4,8 +4,6 @@ import random
 import shutil
 from pathlib import Path
 
-import pytest
-
 from guest.memory.memory import Memory
 from guest.memory.storage import local
 from guest.memory.storage.local import connect_apart
@@ -14,11 +12,6 @@ from tests.support.memory.store import ORIGIN, FakeEmbedder, file_bytes, opened
 
 ALICE = "alice"
 KEY = "a key that only the tests know"
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "memory.db"
 
 
 async def decrypted(memory: Memory, path: Path) -> bytes:

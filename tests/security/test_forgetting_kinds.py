@@ -29,11 +29,6 @@ KEY = "a key that only the tests know"
 READ = Origin("agent", "cli", "s1", "t1", link="/shared/quixotry.md", material=True)
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "memory.db"
-
-
 async def bytes_of(memory: Memory, path: Path, key: str) -> bytes:
     return await decrypted(memory, path) if key else file_bytes(path)
 

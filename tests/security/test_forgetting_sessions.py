@@ -17,11 +17,6 @@ from tests.support.memory.store import FakeEmbedder, embedded, file_bytes, opene
 ALICE = "alice"
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "memory.db"
-
-
 async def say(memory: Memory, session_id: str, text: str, role: str = "user") -> None:
     await memory.conversations.append(
         session_id, turn_id="t1", role=role, text=text, payload=f'["{text}"]'

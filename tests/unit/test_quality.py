@@ -54,6 +54,7 @@ def test_tests_know_nothing_private() -> None:
         "from guest.memory import _clock",
         "monkeypatch.setattr(retention, '_SLICE', 2)",
         "monkeypatch.setattr('guest.memory.clock.now', now)",
+        "monkeypatch.setattr(part, now)",
         "mock.patch('time.sleep')",
     ],
 )
@@ -75,6 +76,8 @@ def private_names(code: str) -> Iterator[tuple[int, str]]:
                 names = [name]
             case ast.ImportFrom():
                 names = [alias.name for alias in node.names]
+            case ast.Call(ast.Attribute(_, "setattr"), [ast.Name(), _]):
+                names = ["_path"]
             case ast.Call(ast.Attribute(_, "setattr" | "delattr" | "patch" | "object")):
                 given = [str(each.value) for each in node.args if isinstance(each, ast.Constant)]
                 names = [f"_{name}" if "." in name else name for name in given[:1]]

@@ -17,11 +17,6 @@ from tests.support.memory.store import FakeEmbedder, embedded, opened
 ALICE, BOB = "alice", "bob"
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "memory.db"
-
-
 async def append(
     conversations: Conversations,
     text: str,

@@ -2,8 +2,6 @@
 
 from pathlib import Path
 
-import pytest
-
 from guest.memory.factory import prepare
 from guest.memory.memory import Memory
 from guest.memory.models import Details
@@ -21,11 +19,6 @@ SELECT namespace, SUM(note), SUM(length(CAST(content AS BLOB))) FROM (
     UNION ALL SELECT namespace, 0, content FROM note_versions)
     GROUP BY namespace ORDER BY namespace
 """
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "memory.db"
 
 
 async def test_what_is_used_is_counted_whatever_happens(path: Path) -> None:

@@ -8,10 +8,12 @@ import pytest
 from wire.errors import Code
 
 from guest.errors import StorageError
+from guest.memory.conversations import sessions
 from guest.memory.memory import Memory
 from guest.memory.models import Note
 from guest.memory.notes.repository import NoteRepository
 from guest.memory.storage.base import AnswerLost, Result, Statement
+from guest.memory.storage.erasure import Eraser
 from guest.memory.storage.local import LocalDatabase
 from tests.support.memory.store import ORIGIN, opened
 
@@ -37,40 +39,32 @@ async def forgotten(memory: Memory, _: str) -> None:
 @pytest.mark.parametrize(
     ("change", "part", "sentence"),
     [
-        (
-            updated,
-            "guest.memory.notes.repository.NoteRepository.get",
-            "is updated; it could not be read again",
-        ),
-        (
-            deleted,
-            "guest.memory.notes.repository.NoteRepository.traces",
-            "is deleted; removing every byte",
-        ),
-        (deleted, "guest.memory.storage.erasure.Eraser.erase", "is deleted; removing every byte"),
-        (forgotten, "guest.memory.conversations.sessions.purge", "what was to be forgotten is"),
+        (updated, (NoteRepository, "get"), "is updated; it could not be read again"),
+        (deleted, (NoteRepository, "traces"), "is deleted; removing every byte"),
+        (deleted, (Eraser, "erase"), "is deleted; removing every byte"),
+        (forgotten, (sessions, "purge"), "what was to be forgotten is"),
     ],
 )
 async def test_what_fails_after_a_change_does_not_deny_it(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     change: Callable[[Memory, str], Any],
-    part: str,
+    part: tuple[object, str],
     sentence: str,
 ) -> None:
     async with opened(tmp_path / "memory.db") as memory:
         note = (await memory.save("likes tea", [], ORIGIN)).note
         await memory.conversations.create("s")
         with monkeypatch.context() as patched:
-            patched.setattr(part, away)
+            patched.setattr(*part, away)
             with pytest.raises(StorageError, match=sentence) as caught:
                 await change(memory, note.note_id)
         assert caught.value.code is Code.UNAVAILABLE
         assert "nothing was changed" not in str(caught.value)
         texts = [found.text for found in (await memory.list(10))[0]]
-        sessions = await memory.conversations.list()
+        kept = await memory.conversations.list()
     assert texts == {"updated": ["likes coffee"], "deleted": []}.get(change.__name__, ["likes tea"])
-    assert len(sessions) == (change is not forgotten)
+    assert len(kept) == (change is not forgotten)
 
 
 async def test_an_undo_that_could_not_be_read_again_is_not_denied(

@@ -20,11 +20,6 @@ from tests.support.memory.store import ORIGIN, FakeEmbedder, away, embedded, ope
 ALICE = "alice"
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "memory.db"
-
-
 async def fill(path: Path, number: int) -> None:
     """Notes without vectors."""
     async with opened(path) as memory:

@@ -23,11 +23,6 @@ OWN = Origin("agent", "test", "s2", "t2")
 AGENT = replace(OWN, link="/shared/plan.md", material=True)
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "memory.db"
-
-
 def today() -> date:
     return datetime.now(UTC).date()
 

@@ -5,19 +5,12 @@ import random
 from contextlib import suppress
 from pathlib import Path
 
-import pytest
-
 from guest.memory.memory import Memory
 from guest.memory.models import NoteNotFound
 from tests.support.memory.store import ORIGIN, FakeEmbedder, embedded, opened, rows
 
 USERS = ("alice", "bob")
 STEPS = 20
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "memory.db"
 
 
 async def live(memory: Memory, seed: int) -> dict[str, str]:

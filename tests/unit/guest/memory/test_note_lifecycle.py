@@ -16,11 +16,6 @@ ALICE, BOB = "alice", "bob"
 LONG = " ".join(f"Sentence {i} of a long note about gardening." for i in range(60))
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "memory.db"
-
-
 def counts(path: Path) -> dict[str, int]:
     """Rows by table; the full-text index is checked against what it indexes."""
     tables = ("notes", "note_versions", "chunks", "chunks_vec", "chunks_fts_docsize", "guards")

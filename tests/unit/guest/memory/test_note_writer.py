@@ -22,11 +22,6 @@ READ = Origin("agent", "chat", "s9", "t9", "/shared/page.md", material=True)
 RISKY = Details("risk", 0.25, "the hose is old", 0.5, "s9")
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "memory.db"
-
-
 async def supersede(memory: Memory, note_id: str, by: str = "") -> None:
     await memory.store.database.execute(
         "UPDATE notes SET superseded_by = ?, superseded_reason = 'wrong', superseded_at = ? "

@@ -16,11 +16,6 @@ from tests.support.memory.store import ORIGIN, FakeEmbedder, opened
 ALICE, BOB = "alice", "bob"
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "memory.db"
-
-
 async def listed(memory: Memory) -> list[str]:
     return [note.text for note in (await memory.list(100))[0]]
 

@@ -29,11 +29,6 @@ class Gated(FakeEmbedder):
         return await super().embed(texts, timeout=timeout)  # type: ignore[arg-type]
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "memory.db"
-
-
 async def fill(memory: Memory, number: int) -> None:
     for i in range(number):
         await memory.save(f"note {i} about {WORDS[i % len(WORDS)]}", [], ORIGIN)

@@ -25,11 +25,6 @@ class Clock:
         return self.now
 
 
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "memory.db"
-
-
 async def used(memory: Memory, session_id: str, moment: datetime) -> None:
     """A conversation that was last used at `moment`, stored now."""
     await memory.conversations.create(session_id)

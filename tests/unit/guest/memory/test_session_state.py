@@ -4,8 +4,6 @@ import asyncio
 from collections.abc import Sequence
 from pathlib import Path
 
-import pytest
-
 from guest.memory.conversations.sessions import SessionState
 from guest.memory.memory import Memory
 from guest.memory.models import User
@@ -13,11 +11,6 @@ from guest.memory.storage.base import AnswerLost, Database, Result, Value
 from tests.support.memory.store import opened
 
 ALICE, BOB = "alice", "bob"
-
-
-@pytest.fixture
-def path(tmp_path: Path) -> Path:
-    return tmp_path / "memory.db"
 
 
 async def test_a_value_is_replaced_by_who_knows_its_epoch(path: Path) -> None:
