@@ -62,7 +62,7 @@ async def bare_client(url: str) -> AsyncIterator[BareClient]:
 
 async def saving(user: User, note_id: str, text: str) -> list[Statement]:
     """All statements that the server receives when a note is saved."""
-    draft = Draft(note_id, text, (), Origin("user"), [text])
+    draft = Draft(text, (), Origin("user"), note_id=note_id)
     noted = _Noting()
     database, quota = cast(Database, noted), Quota.of(MemoryConfig(""))
     await NoteRepository(database, VectorStore(database), user, quota).insert(draft)

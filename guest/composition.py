@@ -8,11 +8,12 @@ from typing import Final
 
 from pydantic_ai.models import Model
 from wire.settings import AgentSettings, TypedScope
+from wire.v1 import gateway_pb2 as pb
 
 from guest.agent.prompt.builder import ContextBuilder
 from guest.agent.turn_loop import TurnLoop
 from guest.config import GuestConfig
-from guest.gateway.service import GatewayService, GuestInfo
+from guest.gateway.service import GatewayService
 from guest.memory.memory import Memory
 from guest.memory.storage.files.backup import Backups
 from guest.tools.base import Tool
@@ -35,12 +36,7 @@ _OFFLINE_NOTICE: Final = (
 
 
 def gateway(
-    config: GuestConfig,
-    *,
-    model: Model,
-    memory: Memory,
-    roots: Roots,
-    shell: ShellClient | None,
+    config: GuestConfig, *, model: Model, memory: Memory, roots: Roots, shell: ShellClient | None
 ) -> GatewayService:
     """The gateway service; `close` it before the parts passed in."""
     settings = config.settings
@@ -48,13 +44,13 @@ def gateway(
     pipeline = offered(config, registry(config, memory, roots, shell), scrubber)
     offline = settings.agent.provider == "offline"
     return GatewayService(
-        info=GuestInfo(
+        info=pb.HelloReply(
             tier=config.tier,
             provider=settings.agent.provider,
             model=model.model_name,
             shell=config.shell.unavailable_reason,
             version=metadata.version("oxydra"),
-            embedder_reason=config.embedder.unavailable_reason,
+            embedder=config.embedder.unavailable_reason,
             notices=[_OFFLINE_NOTICE] if offline else [],
         ),
         memory=memory,
@@ -63,9 +59,7 @@ def gateway(
             model, memory, pipeline, settings.agent, settings.memory.context_tokens, scrubber
         ),
         backups=Backups(
-            config.paths.internal / "backups",
-            config.memory.encryption_key,
-            memory.copy_to,
+            config.paths.internal / "backups", config.memory.encryption_key, memory.copy_to
         ),
         scrubber=scrubber,
         shell_state=shell.state if shell else None,

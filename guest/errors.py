@@ -40,10 +40,7 @@ class ToolError(Exception):
     """
 
     def __init__(
-        self,
-        message: str,
-        code: Code = Code.INVALID_ARGUMENT,
-        material: tuple[str, ...] = (),
+        self, message: str, code: Code = Code.INVALID_ARGUMENT, material: tuple[str, ...] = ()
     ) -> None:
         super().__init__(message)
         self.code = code

@@ -7,25 +7,25 @@ key, so it goes to the log (redacted there) and not into the event.
 from pydantic_ai import exceptions
 from wire.errors import Code, WireError
 from wire.settings import AgentSettings
-from wire.v1 import gateway_pb2
+from wire.v1 import gateway_pb2 as pb
 
 _CONFIG = "in the [agent] section of runner.toml, then: runner restart"
 _KEY = f"check the variable that api_key_env names {_CONFIG}"
 
 
-def failed(code: str | Code, message: str, resolution: str = "") -> gateway_pb2.TurnFailed:
-    return gateway_pb2.TurnFailed(code=str(code), message=message, resolution=resolution)
+def failed(code: str | Code, message: str, resolution: str = "") -> pb.TurnFailed:
+    return pb.TurnFailed(code=str(code), message=message, resolution=resolution)
 
 
-def from_wire_error(error: WireError) -> gateway_pb2.TurnFailed:
+def from_wire_error(error: WireError) -> pb.TurnFailed:
     return failed(error.code, error.brief, error.resolution)
 
 
-def forgotten() -> gateway_pb2.TurnFailed:
+def forgotten() -> pb.TurnFailed:
     return failed(Code.NOT_FOUND, "the session was forgotten meanwhile", "go on in another session")
 
 
-def out_of_time(settings: AgentSettings) -> gateway_pb2.TurnFailed:
+def out_of_time(settings: AgentSettings) -> pb.TurnFailed:
     return failed(
         Code.TIMEOUT,
         f"the turn took longer than {settings.turn_timeout_s:g} seconds",
@@ -33,7 +33,7 @@ def out_of_time(settings: AgentSettings) -> gateway_pb2.TurnFailed:
     )
 
 
-def out_of_budget(settings: AgentSettings, steps: int) -> gateway_pb2.TurnFailed:
+def out_of_budget(settings: AgentSettings, steps: int) -> pb.TurnFailed:
     if steps >= settings.max_steps:
         return failed(
             Code.RESOURCE_EXHAUSTED,
@@ -47,7 +47,7 @@ def out_of_budget(settings: AgentSettings, steps: int) -> gateway_pb2.TurnFailed
     )
 
 
-def from_model(error: Exception, settings: AgentSettings) -> gateway_pb2.TurnFailed | None:
+def from_model(error: Exception, settings: AgentSettings) -> pb.TurnFailed | None:
     """The failure to show for `error`; None if neither the model nor its provider caused it."""
     who = f"provider {settings.provider!r}"
     for kind, code, message, resolution in _KINDS:

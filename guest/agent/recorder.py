@@ -12,7 +12,7 @@ from pydantic_ai.messages import (
     TextPart,
     TextPartDelta,
 )
-from wire.v1 import gateway_pb2
+from wire.v1 import gateway_pb2 as pb
 
 from guest.agent import history
 from guest.agent.receipts import saving, second_chance
@@ -166,7 +166,7 @@ class Run:
         """Tell the watcher once if the conversation is not being stored right now."""
         if sentence := self._store.unstored(self.request.context.session_id):
             before = _BREAK if self._answers else ""
-            await self._emit(gateway_pb2.TextDelta(text=f"{before}({sentence}){_BREAK}"))
+            await self._emit(pb.TextDelta(text=f"{before}({sentence}){_BREAK}"))
 
     async def _call(self, call_id: str, tool: str, arguments: Any) -> ToolResult:
         result = await self.ledger.call(self._context(), tool, arguments)
@@ -195,7 +195,7 @@ class Run:
         result = ToolResult(
             text=text, is_error=True, summary=text.split("\n", 1)[0][:_SUMMARY_CHARS], duration_ms=0
         )
-        await self._emit(gateway_pb2.ToolCallStarted(call_id=call_id, tool=tool))
+        await self._emit(pb.ToolCallStarted(call_id=call_id, tool=tool))
         await self._record_call(call_id, tool, None, result)
         await self._emit(finished(call_id, tool, result))
 
@@ -210,8 +210,8 @@ class Run:
             return
         if self._paragraph_due:
             self._paragraph_due = False
-            await self._emit(gateway_pb2.TextDelta(text=_BREAK))
-        await self._emit(gateway_pb2.TextDelta(text=text))
+            await self._emit(pb.TextDelta(text=_BREAK))
+        await self._emit(pb.TextDelta(text=text))
         self.unrecorded += text
 
     async def _append_answer(self, response: ModelResponse, text: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 from pydantic_ai import RunContext, ToolFailed
 from pydantic_ai.tools import ToolDefinition
 from pydantic_ai.toolsets import AbstractToolset, ToolsetTool
-from wire.v1 import gateway_pb2
+from wire.v1 import gateway_pb2 as pb
 
 from guest.agent.history import storable
 from guest.agent.turn import Emit, Pipeline
@@ -79,7 +79,7 @@ class PipelineToolset(AbstractToolset[TurnDeps]):
         turn, call_id = ctx.deps, ctx.tool_call_id or ""
         arguments = tool_args[_ARGUMENTS]
         await turn.emit(
-            gateway_pb2.ToolCallStarted(
+            pb.ToolCallStarted(
                 call_id=call_id, tool=name, arguments_json=storable(turn.redact(_json(arguments)))
             )
         )
@@ -105,9 +105,9 @@ def _schema(arguments: type[Arguments]) -> dict[str, Any]:
     return arguments.model_json_schema()
 
 
-def finished(call_id: str, tool: str, result: ToolResult) -> gateway_pb2.ToolCallFinished:
+def finished(call_id: str, tool: str, result: ToolResult) -> pb.ToolCallFinished:
     """The event that reports a call's outcome."""
-    return gateway_pb2.ToolCallFinished(
+    return pb.ToolCallFinished(
         call_id=call_id,
         tool=tool,
         ok=not result.is_error,

@@ -4,21 +4,21 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from wire.v1 import gateway_pb2
+from wire.v1 import gateway_pb2 as pb
 
 from guest.tools.base import Approve, Tool, ToolContext, ToolResult
 
 Progress = (
-    gateway_pb2.TurnStarted
-    | gateway_pb2.TextDelta
-    | gateway_pb2.ToolCallStarted
-    | gateway_pb2.ToolCallFinished
-    | gateway_pb2.ApprovalRequested
-    | gateway_pb2.MemoryReceipt
+    pb.TurnStarted
+    | pb.TextDelta
+    | pb.ToolCallStarted
+    | pb.ToolCallFinished
+    | pb.ApprovalRequested
+    | pb.MemoryReceipt
 )
 """What may happen within a turn; the gateway numbers these into `TurnEvent`s."""
 
-Outcome = gateway_pb2.TurnCompleted | gateway_pb2.TurnFailed
+Outcome = pb.TurnCompleted | pb.TurnFailed
 """How a turn ends: exactly one, after all progress."""
 
 Emit = Callable[[Progress], Awaitable[None]]

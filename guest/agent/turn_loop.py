@@ -19,7 +19,7 @@ from pydantic_ai.models import Model
 from pydantic_ai.usage import RunUsage
 from wire.errors import Code, WireError
 from wire.settings import AgentSettings
-from wire.v1 import gateway_pb2
+from wire.v1 import gateway_pb2 as pb
 
 from guest.agent import failures, history
 from guest.agent.prompt.builder import ContextBuilder, Prepared
@@ -148,7 +148,7 @@ class TurnLoop:
                 raise
             except Exception as error:  # the model has answered: the turn has not failed
                 log.info("asking once more brought nothing: %s", self._redact(str(error)))
-        return gateway_pb2.TurnCompleted(
+        return pb.TurnCompleted(
             text=run.answer,
             input_tokens=usage.input_tokens,
             output_tokens=usage.output_tokens,
@@ -196,7 +196,7 @@ class TurnLoop:
                         await run.watch_calls(calls)
         return conversation.all_messages(), conversation.usage
 
-    def _explain(self, error: Exception) -> gateway_pb2.TurnFailed:
+    def _explain(self, error: Exception) -> pb.TurnFailed:
         if isinstance(error, WireError):
             log.error("turn failed: %s", error)
             return failures.from_wire_error(error)

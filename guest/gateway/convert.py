@@ -8,7 +8,7 @@ from typing import Any, Final, TypeVar
 from google.protobuf.descriptor import Descriptor
 from google.protobuf.message import Message
 from wire.errors import Code
-from wire.v1 import gateway_pb2
+from wire.v1 import gateway_pb2 as pb
 
 from guest.errors import GuestError
 from guest.memory.models import (
@@ -129,22 +129,22 @@ def _names(kind: Descriptor) -> tuple[str, ...]:
     return tuple(field.name for field in kind.fields)
 
 
-def session(value: Session) -> gateway_pb2.Session:
-    return message(gateway_pb2.Session, value, parent_session_id=value.parent_id)
+def session(value: Session) -> pb.Session:
+    return message(pb.Session, value, parent_session_id=value.parent_id)
 
 
-def event(value: Event) -> gateway_pb2.HistoryEvent:
-    return message(gateway_pb2.HistoryEvent, value)
+def event(value: Event) -> pb.HistoryEvent:
+    return message(pb.HistoryEvent, value)
 
 
-def origin(value: Origin) -> gateway_pb2.NoteOrigin:
-    return message(gateway_pb2.NoteOrigin, value)
+def origin(value: Origin) -> pb.NoteOrigin:
+    return message(pb.NoteOrigin, value)
 
 
-def note(value: Note) -> gateway_pb2.Note:
+def note(value: Note) -> pb.Note:
     details, ended = value.details, value.superseded or Superseded("", "", "")
     return message(
-        gateway_pb2.Note,
+        pb.Note,
         value,
         origin=origin(value.origin),
         type=details.type,
@@ -159,9 +159,9 @@ def note(value: Note) -> gateway_pb2.Note:
     )
 
 
-def result(value: Hit, came_from: Origin | None = None) -> gateway_pb2.Note:
+def result(value: Hit, came_from: Origin | None = None) -> pb.Note:
     """A search result; a conversation has no type."""
-    return gateway_pb2.Note(
+    return pb.Note(
         note_id=value.note_id,
         text=value.text,
         score=value.score,
@@ -177,10 +177,10 @@ def result(value: Hit, came_from: Origin | None = None) -> gateway_pb2.Note:
     )
 
 
-def change(value: ChangeEntry) -> gateway_pb2.Change:
-    return message(gateway_pb2.Change, value, origin=origin(value.origin))
+def change(value: ChangeEntry) -> pb.Change:
+    return message(pb.Change, value, origin=origin(value.origin))
 
 
-def pair(value: SimilarPair) -> gateway_pb2.NearPair:
+def pair(value: SimilarPair) -> pb.NearPair:
     older, newer = note(value.older), note(value.newer)
-    return message(gateway_pb2.NearPair, value, older=older, newer=newer)
+    return message(pb.NearPair, value, older=older, newer=newer)

@@ -6,7 +6,7 @@ from typing import Final
 
 from wire.errors import Code
 from wire.limits import TOP_K_MAX
-from wire.v1 import gateway_pb2
+from wire.v1 import gateway_pb2 as pb
 
 from guest.errors import GuestError, StorageError
 from guest.gateway import convert, validation
@@ -42,7 +42,7 @@ class Notes:
         self._hide = hide
         self._reply_max_bytes = reply_max_bytes
 
-    async def save(self, request: gateway_pb2.SaveNoteRequest) -> gateway_pb2.SaveNoteReply:
+    async def save(self, request: pb.SaveNoteRequest) -> pb.SaveNoteReply:
         text, tags = validation.note_text(request.text), validation.tags(request.tags)
         origin = _by_a_person(request.channel, link=validation.link(request.link))
         with convert.checked():
@@ -52,22 +52,22 @@ class Notes:
         existing = () if saved.created else (saved.note,)
         if existing:
             message += " (a note with exactly this text was there already)"
-        return gateway_pb2.SaveNoteReply(
+        return pb.SaveNoteReply(
             note_id=saved.note.note_id,
             message=message,
             searchable=saved.searchable,
             similar=[
-                gateway_pb2.Note(note_id=hit.note_id, text=hit.text, score=hit.score)
+                pb.Note(note_id=hit.note_id, text=hit.text, score=hit.score)
                 for hit in saved.similar
             ],
             warnings=map(one_line, (*marks_of(*existing), *about_similar(saved, text))),
         )
 
-    async def list(self, request: gateway_pb2.ListNotesRequest) -> gateway_pb2.ListNotesReply:
+    async def list(self, request: pb.ListNotesRequest) -> pb.ListNotesReply:
         cursor, tag = validation.cursor(request.cursor), validation.tag(request.tag)
         kind, actor = validation.note_type(request.type), validation.actor(request.actor)
 
-        async def page(limit: int) -> gateway_pb2.ListNotesReply:
+        async def page(limit: int) -> pb.ListNotesReply:
             notes, following = await self._memory.list(
                 limit,
                 cursor,
@@ -77,35 +77,32 @@ class Notes:
                 material_only=request.material_only,
                 tag=tag,
             )
-            return gateway_pb2.ListNotesReply(notes=map(convert.note, notes), next_cursor=following)
+            return pb.ListNotesReply(notes=map(convert.note, notes), next_cursor=following)
 
         with convert.checked():
             limit = validation.limit(request.limit, default=_PAGE_DEFAULT)
             return await largest_page(limit, page, self._reply_max_bytes)
 
-    async def search(self, request: gateway_pb2.SearchNotesRequest) -> gateway_pb2.SearchNotesReply:
+    async def search(self, request: pb.SearchNotesRequest) -> pb.SearchNotesReply:
         query, tags = validation.query(request.query), validation.tags(request.tags)
         top_k = validation.limit(
             request.top_k, default=_TOP_K_DEFAULT, maximum=TOP_K_MAX, field="top_k"
         )
         with convert.checked():
             found = await self._memory.search(
-                query,
-                top_k=top_k,
-                tags=tags,
-                include_conversation=request.include_conversation,
+                query, top_k=top_k, tags=tags, include_conversation=request.include_conversation
             )
-        return gateway_pb2.SearchNotesReply(
+        return pb.SearchNotesReply(
             notes=await self._results(found.hits),
             warnings=map(one_line, (*found.warnings, *marks(found.hits))),
         )
 
-    async def get(self, request: gateway_pb2.GetNoteRequest) -> gateway_pb2.Note:
+    async def get(self, request: pb.GetNoteRequest) -> pb.Note:
         note_id = validation.identifier("note_id", request.note_id)
         with convert.checked():
             return convert.note(await self._memory.get(note_id))
 
-    async def edit(self, request: gateway_pb2.EditNoteRequest) -> gateway_pb2.Note:
+    async def edit(self, request: pb.EditNoteRequest) -> pb.Note:
         note_id = validation.identifier("note_id", request.note_id)
         text = validation.note_text(request.text)
         tags = validation.tags(request.tags) if request.replace_tags else None
@@ -120,21 +117,19 @@ class Notes:
         _log_change(note_id, "edited", origin)
         return convert.note(updated.note)
 
-    async def delete(self, request: gateway_pb2.DeleteNoteRequest) -> gateway_pb2.DeleteNoteReply:
+    async def delete(self, request: pb.DeleteNoteRequest) -> pb.DeleteNoteReply:
         note_id = validation.identifier("note_id", request.note_id)
         with convert.checked():
             await self._memory.delete(note_id)
         _log_change(note_id, "deleted", _by_a_person(""))
-        return gateway_pb2.DeleteNoteReply()
+        return pb.DeleteNoteReply()
 
-    async def changes(
-        self, request: gateway_pb2.ListChangesRequest
-    ) -> gateway_pb2.ListChangesReply:
+    async def changes(self, request: pb.ListChangesRequest) -> pb.ListChangesReply:
         note_id = validation.identifier("note_id", request.note_id, optional=True)
         cursor, actor = validation.cursor(request.cursor), validation.actor(request.actor)
         session_id = validation.identifier("session_id", request.session_id, optional=True)
 
-        async def page(limit: int) -> gateway_pb2.ListChangesReply:
+        async def page(limit: int) -> pb.ListChangesReply:
             changes, following = await self._memory.history.changes(
                 note_id=note_id,
                 limit=limit,
@@ -143,9 +138,7 @@ class Notes:
                 material_only=request.material_only,
                 session_id=session_id,
             )
-            return gateway_pb2.ListChangesReply(
-                changes=map(convert.change, changes), next_cursor=following
-            )
+            return pb.ListChangesReply(changes=map(convert.change, changes), next_cursor=following)
 
         limit = validation.limit(request.limit, default=_PAGE_DEFAULT)
         with convert.checked():
@@ -153,7 +146,7 @@ class Notes:
                 await self._memory.get(note_id)
             return await largest_page(limit, page, self._reply_max_bytes)
 
-    async def undo(self, request: gateway_pb2.UndoChangeRequest) -> gateway_pb2.UndoChangeReply:
+    async def undo(self, request: pb.UndoChangeRequest) -> pb.UndoChangeReply:
         note_id = validation.identifier("note_id", request.note_id)
         expected = validation.version("expected_version", request.expected_version)
         origin = _by_a_person(request.channel)
@@ -165,13 +158,11 @@ class Notes:
                 channel=origin.channel,
             )
         _log_change(note_id, f"undone: {undone.done}", origin)
-        return gateway_pb2.UndoChangeReply(
+        return pb.UndoChangeReply(
             done=undone.done, note=convert.note(undone.note) if undone.note else None
         )
 
-    async def review(
-        self, request: gateway_pb2.ReviewMemoryRequest
-    ) -> gateway_pb2.ReviewMemoryReply:
+    async def review(self, request: pb.ReviewMemoryRequest) -> pb.ReviewMemoryReply:
         stale_days = validation.limit(
             request.stale_days,
             default=_STALE_DAYS_DEFAULT,
@@ -183,9 +174,9 @@ class Notes:
             reviewed = await self._memory.review(stale_days=stale_days, limit=limit)
         found = max(len(reviewed.near), len(reviewed.stale))
 
-        async def first(most: int) -> gateway_pb2.ReviewMemoryReply:
+        async def first(most: int) -> pb.ReviewMemoryReply:
             cut = (_TOO_LONG.format(most=most),) if most < found else ()
-            return gateway_pb2.ReviewMemoryReply(
+            return pb.ReviewMemoryReply(
                 near=map(convert.pair, reviewed.near[:most]),
                 stale=map(convert.note, reviewed.stale[:most]),
                 warnings=(*reviewed.warnings, *cut),
@@ -193,26 +184,24 @@ class Notes:
 
         return await largest_page(found, first, self._reply_max_bytes)
 
-    async def statistics(
-        self, _: gateway_pb2.MemoryStatisticsRequest
-    ) -> gateway_pb2.MemoryStatisticsReply:
+    async def statistics(self, _: pb.MemoryStatisticsRequest) -> pb.MemoryStatisticsReply:
         counts = await self._memory.statistics()
         return convert.message(
-            gateway_pb2.MemoryStatisticsReply,
+            pb.MemoryStatisticsReply,
             counts,
             embedder=await self._memory.embedder_state(),
             encrypted=self._memory.encrypted,
             vectors=[
-                gateway_pb2.ModelVectors(model=model, vectors=vectors)
+                pb.ModelVectors(model=model, vectors=vectors)
                 for model, vectors in counts.vectors.items()
                 if counts.vectors.keys() != {counts.embedding_model}
             ],
         )
 
-    async def reembed(self, _: gateway_pb2.ReembedMemoryRequest) -> gateway_pb2.ReembedMemoryReply:
-        return gateway_pb2.ReembedMemoryReply(passages=await self._memory.reembed())
+    async def reembed(self, _: pb.ReembedMemoryRequest) -> pb.ReembedMemoryReply:
+        return pb.ReembedMemoryReply(passages=await self._memory.reembed())
 
-    async def _results(self, hits: Sequence[Hit]) -> Sequence[gateway_pb2.Note]:
+    async def _results(self, hits: Sequence[Hit]) -> Sequence[pb.Note]:
         """Search results with the origins of their notes; without origins if the store does not
         answer."""
         try:

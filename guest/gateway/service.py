@@ -2,13 +2,13 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import grpc
 from google.protobuf.message import Message
-from wire.v1 import gateway_pb2, gateway_pb2_grpc
+from wire.v1 import gateway_pb2 as pb
+from wire.v1 import gateway_pb2_grpc
 
 from guest.agent.turn import Pipeline
 from guest.gateway import convert, validation
@@ -24,20 +24,6 @@ from guest.tools.redaction.scrubber import Scrubber
 # ruff: noqa: N802, ARG001, ARG002 - names and arguments are the contract's
 
 Context = grpc.aio.ServicerContext[Any, Any]
-
-
-@dataclass(frozen=True)
-class GuestInfo:
-    """What Hello reports about this guest. `shell` says why there is no shell, `embedder_reason`
-    why there is no embedder; an existing embedder is asked."""
-
-    tier: str
-    provider: str
-    model: str
-    shell: str
-    version: str
-    embedder_reason: str = ""
-    notices: Sequence[str] = ()
 
 
 def _answered_by(handler: "Callable[[GatewayService], Callable[[Any], Awaitable[Message]]]") -> Any:
@@ -56,13 +42,13 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     sessions do not go through it: they are read and written directly, whatever tools are enabled.
     Only the secrets of this launch, which `scrubber` knows, are redacted for people as for models;
     exports and backups are exact copies. `close` cancels the running turns and waits until they are
-    recorded.
+    recorded. `info` is what Hello says of this guest: in `shell` and `embedder`, why there is none.
     """
 
     def __init__(
         self,
         *,
-        info: GuestInfo,
+        info: pb.HelloReply,
         memory: Memory,
         pipeline: Pipeline,
         loop: Loop,
@@ -108,9 +94,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     BackupMemory = _answered_by(lambda service: service._transfer.back_up)
     ImportMemory = _answered_by(lambda service: service._transfer.import_)
 
-    async def Hello(
-        self, request: gateway_pb2.HelloRequest, context: Context
-    ) -> gateway_pb2.HelloReply:
+    async def Hello(self, request: pb.HelloRequest, context: Context) -> pb.HelloReply:
         embedder, shell = await asyncio.gather(self._embedder(), self._shell())
         notices = list(self._info.notices)
         if embedder != "ready":
@@ -119,55 +103,48 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
             notices.append(
                 f"nothing can be saved right now, and searches answer from a copy: {memory}"
             )
-        return gateway_pb2.HelloReply(
-            user_id=self._user_id,
-            tier=self._info.tier,
-            provider=self._info.provider,
-            model=self._info.model,
-            shell=shell,
-            embedder=embedder,
-            notices=notices,
-            version=self._info.version,
-            memory=memory,
+        reply = pb.HelloReply(
+            user_id=self._user_id, shell=shell, embedder=embedder, notices=notices, memory=memory
         )
+        for name in ("tier", "provider", "model", "version"):
+            setattr(reply, name, getattr(self._info, name))
+        return reply
 
     async def _embedder(self) -> str:
-        return self._info.embedder_reason or await self._memory.embedder_state()
+        return self._info.embedder or await self._memory.embedder_state()
 
     async def _shell(self) -> str:
         return self._info.shell if self._shell_state is None else await self._shell_state()
 
     async def RunTurn(
-        self, request: gateway_pb2.RunTurnRequest, context: Context
-    ) -> AsyncIterator[gateway_pb2.TurnEvent]:
+        self, request: pb.RunTurnRequest, context: Context
+    ) -> AsyncIterator[pb.TurnEvent]:
         text = validation.turn_text(request.text)
         turn_id = validation.identifier("turn_id", request.turn_id, optional=True)
         channel = validation.identifier("channel", request.channel, optional=True)
         session_id = await self._sessions.require(request.session_id)
         turn = await self._turns.start(session_id, text, turn_id, channel)
-        context.add_done_callback(lambda _: turn.leave())  # type: ignore[arg-type]  # any callable
-        async for event in turn.events():
+        context.add_done_callback(lambda _: turn.cancel())  # type: ignore[arg-type]  # any callable
+        async for event in turn.stream.events():
             yield event
 
     async def CancelTurn(
-        self, request: gateway_pb2.CancelTurnRequest, context: Context
-    ) -> gateway_pb2.CancelTurnReply:
+        self, request: pb.CancelTurnRequest, context: Context
+    ) -> pb.CancelTurnReply:
         turn_id = validation.identifier("turn_id", request.turn_id)
-        return gateway_pb2.CancelTurnReply(cancelled=self._turns.cancel(turn_id))
+        return pb.CancelTurnReply(cancelled=self._turns.cancel(turn_id))
 
     async def AnswerApproval(
-        self, request: gateway_pb2.AnswerApprovalRequest, context: Context
-    ) -> gateway_pb2.AnswerApprovalReply:
+        self, request: pb.AnswerApprovalRequest, context: Context
+    ) -> pb.AnswerApprovalReply:
         approval_id = validation.identifier("approval_id", request.approval_id)
         accepted = self._turns.answer(approval_id, approved=request.approved)
-        return gateway_pb2.AnswerApprovalReply(accepted=accepted)
+        return pb.AnswerApprovalReply(accepted=accepted)
 
-    async def ListTools(
-        self, request: gateway_pb2.ListToolsRequest, context: Context
-    ) -> gateway_pb2.ListToolsReply:
-        return gateway_pb2.ListToolsReply(
+    async def ListTools(self, request: pb.ListToolsRequest, context: Context) -> pb.ListToolsReply:
+        return pb.ListToolsReply(
             tools=[
-                gateway_pb2.ToolDescription(
+                pb.ToolDescription(
                     name=tool.name,
                     description=tool.description,
                     arguments_schema_json=json.dumps(tool.arguments.model_json_schema()),
@@ -177,9 +154,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
             ]
         )
 
-    async def CallTool(
-        self, request: gateway_pb2.CallToolRequest, context: Context
-    ) -> gateway_pb2.CallToolReply:
+    async def CallTool(self, request: pb.CallToolRequest, context: Context) -> pb.CallToolReply:
         name = validation.identifier("name", request.name)
         arguments = validation.at_most(
             "arguments_json", request.arguments_json, validation.ARGUMENTS_MAX_CHARS
@@ -188,18 +163,18 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         session_id = request.session_id and await self._sessions.require(request.session_id)
         caller = ToolContext(self._user_id, session_id, "", channel)
         result = await self._pipeline.call(caller, name, arguments or "{}")
-        return gateway_pb2.CallToolReply(text=result.text, is_error=result.is_error)
+        return pb.CallToolReply(text=result.text, is_error=result.is_error)
 
     async def SetMemoryToken(
-        self, request: gateway_pb2.SetMemoryTokenRequest, context: Context
-    ) -> gateway_pb2.SetMemoryTokenReply:
+        self, request: pb.SetMemoryTokenRequest, context: Context
+    ) -> pb.SetMemoryTokenReply:
         token = validation.secret("auth_token", request.auth_token)
         self._scrubber.learn(token)
         await self._memory.set_token(token)
-        return gateway_pb2.SetMemoryTokenReply()
+        return pb.SetMemoryTokenReply()
 
     async def ExportMemory(
-        self, request: gateway_pb2.ExportMemoryRequest, context: Context
-    ) -> AsyncIterator[gateway_pb2.ExportMemoryReply]:
+        self, request: pb.ExportMemoryRequest, context: Context
+    ) -> AsyncIterator[pb.ExportMemoryReply]:
         async for part in self._transfer.export():
             yield part

@@ -1,7 +1,7 @@
 """One user's conversations behind the gateway."""
 
 from wire.errors import Code
-from wire.v1 import gateway_pb2
+from wire.v1 import gateway_pb2 as pb
 
 from guest.agent.receipts.ledger import to_message
 from guest.errors import GuestError
@@ -24,7 +24,7 @@ class Sessions:
         self._receipts = receipts
         self._admin = admin
 
-    async def create(self, request: gateway_pb2.CreateSessionRequest) -> gateway_pb2.Session:
+    async def create(self, request: pb.CreateSessionRequest) -> pb.Session:
         with convert.checked():
             return convert.session(
                 await self._conversations.create(
@@ -37,14 +37,14 @@ class Sessions:
                 )
             )
 
-    async def list(self, request: gateway_pb2.ListSessionsRequest) -> gateway_pb2.ListSessionsReply:
+    async def list(self, request: pb.ListSessionsRequest) -> pb.ListSessionsReply:
         sessions = await self._conversations.list(
             validation.limit(request.limit, default=_LIST_DEFAULT),
             include_archived=request.include_archived,
         )
-        return gateway_pb2.ListSessionsReply(sessions=map(convert.session, sessions))
+        return pb.ListSessionsReply(sessions=map(convert.session, sessions))
 
-    async def history(self, request: gateway_pb2.GetSessionRequest) -> gateway_pb2.SessionHistory:
+    async def history(self, request: pb.GetSessionRequest) -> pb.SessionHistory:
         session_id = validation.identifier("session_id", request.session_id)
         limit = validation.limit(request.limit, default=_HISTORY_DEFAULT)
         with convert.checked():
@@ -52,32 +52,30 @@ class Sessions:
             events = await self._conversations.history(session_id, limit)
             turn_ids = sorted({event.turn_id for event in events})
             receipts = await self._receipts.of_turns(session_id, turn_ids)
-        return gateway_pb2.SessionHistory(
+        return pb.SessionHistory(
             session=convert.session(session),
             events=map(convert.event, events),
             receipts=[to_message(receipt, turn_id) for turn_id, receipt in receipts],
         )
 
-    async def rename(self, request: gateway_pb2.RenameSessionRequest) -> gateway_pb2.Session:
+    async def rename(self, request: pb.RenameSessionRequest) -> pb.Session:
         session_id = validation.identifier("session_id", request.session_id)
         title = validation.title(request.title)
         with convert.checked():
             return convert.session(await self._admin.rename(session_id, title))
 
-    async def archive(self, request: gateway_pb2.ArchiveSessionRequest) -> gateway_pb2.Session:
+    async def archive(self, request: pb.ArchiveSessionRequest) -> pb.Session:
         session_id = validation.identifier("session_id", request.session_id)
         with convert.checked():
             return convert.session(await self._admin.archive(session_id, archived=request.archived))
 
-    async def forget(
-        self, request: gateway_pb2.ForgetSessionRequest
-    ) -> gateway_pb2.ForgetSessionReply:
+    async def forget(self, request: pb.ForgetSessionRequest) -> pb.ForgetSessionReply:
         session_id = validation.identifier("session_id", request.session_id)
         with convert.checked():
             await self._admin.forget(session_id)
-        return gateway_pb2.ForgetSessionReply()
+        return pb.ForgetSessionReply()
 
-    async def _parent(self, request: gateway_pb2.CreateSessionRequest) -> str:
+    async def _parent(self, request: pb.CreateSessionRequest) -> str:
         """The session that delegated work to the new one; empty for none."""
         if not request.parent_session_id:
             return ""

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 
 from wire.errors import Code
 from wire.limits import EXPORT_LINE_MAX_BYTES
-from wire.v1 import gateway_pb2
+from wire.v1 import gateway_pb2 as pb
 
 from guest.errors import GuestError
 from guest.gateway import convert
@@ -23,15 +23,13 @@ class Transfer:
         self._backups = backups
         self._importer = memory.importer()
 
-    async def export(self) -> AsyncIterator[gateway_pb2.ExportMemoryReply]:
+    async def export(self) -> AsyncIterator[pb.ExportMemoryReply]:
         async for part in self._memory.export():
-            yield gateway_pb2.ExportMemoryReply(
+            yield pb.ExportMemoryReply(
                 lines=part.lines, entries=part.entries, entries_total=part.entries_total
             )
 
-    async def import_(
-        self, request: gateway_pb2.ImportMemoryRequest
-    ) -> gateway_pb2.ImportMemoryReply:
+    async def import_(self, request: pb.ImportMemoryRequest) -> pb.ImportMemoryReply:
         if len(request.lines) > _REQUEST_MAX_BYTES:
             raise GuestError(
                 Code.INVALID_ARGUMENT,
@@ -41,10 +39,9 @@ class Transfer:
         with convert.checked():
             report = await self._importer.feed(request.lines, dry_run=request.dry_run)
         problems = [
-            gateway_pb2.ImportProblem(line=line, problem=problem)
-            for line, problem in report.problems
+            pb.ImportProblem(line=line, problem=problem) for line, problem in report.problems
         ]
-        return convert.message(gateway_pb2.ImportMemoryReply, report, problems=problems)
+        return convert.message(pb.ImportMemoryReply, report, problems=problems)
 
-    async def back_up(self, _: gateway_pb2.BackupMemoryRequest) -> gateway_pb2.BackupMemoryReply:
-        return convert.message(gateway_pb2.BackupMemoryReply, await self._backups.make())
+    async def back_up(self, _: pb.BackupMemoryRequest) -> pb.BackupMemoryReply:
+        return convert.message(pb.BackupMemoryReply, await self._backups.make())

@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from typing import Final, Protocol
 
 from wire.errors import Code, WireError
-from wire.v1 import gateway_pb2
+from wire.v1 import gateway_pb2 as pb
 
 from guest.agent import failures
 from guest.agent.turn import Emit, Outcome, Progress, TurnRequest
@@ -23,14 +23,14 @@ from guest.tools.base import Approve, Tool, ToolContext
 CAPACITY: Final = 256
 
 _FIELD_OF = {
-    gateway_pb2.TurnStarted: "started",
-    gateway_pb2.TextDelta: "text",
-    gateway_pb2.ToolCallStarted: "tool_started",
-    gateway_pb2.ToolCallFinished: "tool_finished",
-    gateway_pb2.ApprovalRequested: "approval",
-    gateway_pb2.MemoryReceipt: "receipt",
-    gateway_pb2.TurnCompleted: "completed",
-    gateway_pb2.TurnFailed: "failed",
+    pb.TurnStarted: "started",
+    pb.TextDelta: "text",
+    pb.ToolCallStarted: "tool_started",
+    pb.ToolCallFinished: "tool_finished",
+    pb.ApprovalRequested: "approval",
+    pb.MemoryReceipt: "receipt",
+    pb.TurnCompleted: "completed",
+    pb.TurnFailed: "failed",
 }
 
 
@@ -56,7 +56,7 @@ class EventStream:
         self._outcome = outcome
         self._readable.set()
 
-    async def events(self) -> AsyncIterator[gateway_pb2.TurnEvent]:
+    async def events(self) -> AsyncIterator[pb.TurnEvent]:
         """Every event in order, the outcome last. For one reader."""
         index = 0
         while True:
@@ -71,8 +71,8 @@ class EventStream:
             self._readable.clear()
             await self._readable.wait()
 
-    def _numbered(self, index: int, event: Progress | Outcome) -> gateway_pb2.TurnEvent:
-        numbered = gateway_pb2.TurnEvent(turn_id=self._turn_id, index=index)
+    def _numbered(self, index: int, event: Progress | Outcome) -> pb.TurnEvent:
+        numbered = pb.TurnEvent(turn_id=self._turn_id, index=index)
         getattr(numbered, _FIELD_OF[type(event)]).CopyFrom(event)
         return numbered
 
@@ -92,7 +92,7 @@ class Loop(Protocol):
 
 
 class Turn:
-    """A started turn. `events` ends with its outcome."""
+    """A started turn. The events of its `stream` end with its outcome."""
 
     def __init__(self, request: TurnRequest) -> None:
         self.request = request
@@ -100,9 +100,6 @@ class Turn:
         self.began = time.monotonic()
         self.task: asyncio.Task[Outcome] | None = None
         self.cancelling = False
-
-    def events(self) -> AsyncIterator[gateway_pb2.TurnEvent]:
-        return self.stream.events()
 
     def cancel(self) -> bool:
         """Cancel the turn; false if it has already ended."""
@@ -113,21 +110,12 @@ class Turn:
             self.task.cancel()
         return True
 
-    def leave(self) -> None:
-        """The client has gone: nobody waits for the answer any more."""
-        self.cancel()
-
 
 class Turns:
     """All turns of one user's gateway."""
 
     def __init__(
-        self,
-        user_id: str,
-        loop: Loop,
-        in_use: InUse,
-        *,
-        remembered_ids: int = REMEMBERED_TURN_IDS,
+        self, user_id: str, loop: Loop, in_use: InUse, *, remembered_ids: int = REMEMBERED_TURN_IDS
     ) -> None:
         self._user_id = user_id
         self._remembered_ids = remembered_ids
@@ -195,7 +183,7 @@ class Turns:
             await asyncio.wait([leaving.task], timeout=_WIND_DOWN_S)
 
     async def _drive(self, turn: Turn) -> Outcome:
-        await turn.stream.put(gateway_pb2.TurnStarted(session_id=turn.request.context.session_id))
+        await turn.stream.put(pb.TurnStarted(session_id=turn.request.context.session_id))
         try:
             return await self._loop.run(turn.request, turn.stream.put, self._approver(turn))
         except WireError as error:
@@ -235,7 +223,7 @@ class Turns:
             self._approvals[approval_id] = waiting
             try:
                 await turn.stream.put(
-                    gateway_pb2.ApprovalRequested(
+                    pb.ApprovalRequested(
                         approval_id=approval_id, tool=tool.name, arguments_json=arguments_json
                     )
                 )

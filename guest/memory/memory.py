@@ -26,7 +26,7 @@ from guest.memory.notes.history import NoteHistory
 from guest.memory.notes.keyed import KeyedNotes
 from guest.memory.notes.quota import Quota
 from guest.memory.notes.receipts import Receipts
-from guest.memory.notes.repository import Filter
+from guest.memory.notes.repository import Draft, Filter
 from guest.memory.notes.review import NoteReview, Reviewed
 from guest.memory.notes.typed import TypedNotes
 from guest.memory.notes.writer import NoteWriter
@@ -110,7 +110,7 @@ class Memory:
         key, another scope or is superseded. Without a vector in time, the note is found by keyword
         until the vector follows. Raises `MemoryFull`.
         """
-        draft = self._writer.draft(text, tags, origin, details=details)
+        draft = Draft(text, tags, origin, details=details)
         return await self._writer.save(draft)
 
     async def update(
@@ -132,7 +132,7 @@ class Memory:
             StaleVersion: The note is not at `expected_version`.
             MemoryFull: The quota does not allow it.
         """
-        draft = self._writer.draft(
+        draft = Draft(
             text, tags, origin, note_id=note_id, replaces=expected_version, change="update"
         )
         note, embedded = await self._writer.update(draft)

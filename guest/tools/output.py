@@ -26,9 +26,7 @@ class HostPaths:
     """
 
     def __init__(
-        self,
-        roots: Mapping[str, str | PathLike[str]],
-        private: Iterable[str | PathLike[str]] = (),
+        self, roots: Mapping[str, str | PathLike[str]], private: Iterable[str | PathLike[str]] = ()
     ) -> None:
         names: dict[str, str] = {}
         if len(workspace := {Path(directory).parent for directory in roots.values()}) == 1:

@@ -8,7 +8,6 @@ from wire.errors import Code
 from wire.status import from_rpc_error
 from wire.v1 import gateway_pb2 as pb
 
-from guest.gateway.service import GuestInfo
 from tests.support.gateway.gateways import INFO, Client, Gateways, refusal
 
 
@@ -19,11 +18,11 @@ async def test_hello_tells_who_and_what_and_how_well(gateways: Gateways) -> None
     assert hello.shell == "no shell in this test"
     assert hello.embedder == "ready"
     assert list(hello.notices) == ["a notice"]
-    bob = await gateways.serve("bob", GuestInfo("process", "offline", "m", "ready", "0", "is off"))
+    bob = await gateways.serve("bob", pb.HelloReply(tier="process", embedder="is off"))
     hello = await bob.stub.Hello(pb.HelloRequest())
     assert hello.embedder == "is off"
     assert "by keyword only" in hello.notices[-1]
-    assert INFO.embedder_reason == ""
+    assert INFO.embedder == ""
 
 
 async def test_the_whole_life_of_a_note_through_turns(alice: Client) -> None:

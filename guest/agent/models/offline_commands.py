@@ -35,11 +35,7 @@ Step = Call | Say
 
 
 def call_once(
-    view: View,
-    failed: str,
-    tell: Callable[[Outcome], str],
-    tool: str,
-    **arguments: Any,
+    view: View, failed: str, tell: Callable[[Outcome], str], tool: str, **arguments: Any
 ) -> Step:
     """Call `tool` once in this turn; then answer what `tell` makes of its outcome, or that the
     call has `failed` if `tell` makes nothing of it."""

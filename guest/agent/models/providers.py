@@ -53,9 +53,7 @@ def _openai(settings: AgentSettings, api_key: str) -> Model:
         return OpenAIChatModel(
             settings.model,
             provider=OpenAICompatibleProvider(
-                "openai-compatible",
-                base_url=settings.base_url,
-                api_key=api_key or None,
+                "openai-compatible", base_url=settings.base_url, api_key=api_key or None
             ),
         )
     from pydantic_ai.providers.openai import OpenAIProvider

@@ -72,12 +72,7 @@ class FitToWindow(AbstractCapability[TurnDeps]):
         if remembered and sections.relevant:
             told = "\n".join(part.model_response_str() for part in remembered)
             sections = replace(sections, relevant=without(sections.relevant, told))
-        request = fit(
-            Request(sections, messages),
-            self._asked,
-            self._window,
-            tools,
-        )
+        request = fit(Request(sections, messages), self._asked, self._window, tools)
         instructions = [
             replace(part, content=request.sections.text) if part.content == own else part
             for part in parts

@@ -91,12 +91,7 @@ class Searchable(Protocol):
     """The part of `guest.memory.memory.Memory` that is searched."""
 
     async def search(
-        self,
-        query: str,
-        *,
-        top_k: int = 5,
-        include_conversation: bool = False,
-        only: Only = ...,
+        self, query: str, *, top_k: int = 5, include_conversation: bool = False, only: Only = ...
     ) -> SearchOutcome: ...
 
 
@@ -197,9 +192,7 @@ class Relevant:
         if block.text:
             ends = [_HEADING, block.text, *ends]
         return Recollection(
-            "\n".join(ends),
-            tuple(hit.note_id for hit in block.hits if hit.note_id),
-            block.material,
+            "\n".join(ends), tuple(hit.note_id for hit in block.hits if hit.note_id), block.material
         )
 
 

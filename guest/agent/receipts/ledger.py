@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from wire.errors import Code, WireError
-from wire.v1 import gateway_pb2
+from wire.v1 import gateway_pb2 as pb
 
 from guest.agent.history import data_of
 from guest.agent.turn import Pipeline
@@ -106,9 +106,9 @@ class Ledger:
         return replace(result, receipts=(receipt,))
 
 
-def to_message(receipt: Receipt, turn_id: str) -> gateway_pb2.MemoryReceipt:
+def to_message(receipt: Receipt, turn_id: str) -> pb.MemoryReceipt:
     """`receipt` as the surfaces get it."""
-    return gateway_pb2.MemoryReceipt(
+    return pb.MemoryReceipt(
         turn_id=turn_id,
         action=receipt.action,
         outcome=receipt.outcome,
@@ -122,7 +122,7 @@ def to_message(receipt: Receipt, turn_id: str) -> gateway_pb2.MemoryReceipt:
     )
 
 
-def to_messages(receipts: Sequence[Receipt], turn_id: str) -> list[gateway_pb2.MemoryReceipt]:
+def to_messages(receipts: Sequence[Receipt], turn_id: str) -> list[pb.MemoryReceipt]:
     """`receipts` of one turn as the surfaces get them."""
     return [to_message(receipt, turn_id) for receipt in receipts]
 

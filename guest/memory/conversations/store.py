@@ -168,11 +168,7 @@ class Conversations:
     """One user's conversations."""
 
     def __init__(
-        self,
-        database: Database,
-        vectors: VectorStore,
-        indexer: Indexer,
-        user: User,
+        self, database: Database, vectors: VectorStore, indexer: Indexer, user: User
     ) -> None:
         self._database = database
         self._vectors = vectors
@@ -184,11 +180,7 @@ class Conversations:
         return self._user.id
 
     async def create(
-        self,
-        session_id: str = "",
-        title: str = "",
-        channel: str = "",
-        parent_id: str = "",
+        self, session_id: str = "", title: str = "", channel: str = "", parent_id: str = ""
     ) -> Session:
         """Create a session, or return the user's existing one with this id unchanged.
 
@@ -285,12 +277,7 @@ def said(session_id: str, turn_id: str, role: str, text: str, payload: str) -> S
     if role not in _ROLES:
         raise ValueError(f"role: {role!r} is not one of {', '.join(_ROLES)}")
     return Said(
-        session_id,
-        turn_id,
-        cast(Role, role),
-        _storable(text),
-        _storable_json(payload),
-        now(),
+        session_id, turn_id, cast(Role, role), _storable(text), _storable_json(payload), now()
     )
 
 
@@ -311,14 +298,7 @@ def indexing(
     passages = passages_of(text)
     context = f"{role} ({_date(written_at)})"
     return Statement(
-        _INDEX,
-        (
-            namespace,
-            session_id,
-            context,
-            json.dumps(passages, ensure_ascii=False),
-            sequence,
-        ),
+        _INDEX, (namespace, session_id, context, json.dumps(passages, ensure_ascii=False), sequence)
     )
 
 

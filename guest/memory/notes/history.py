@@ -8,15 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, cast
 
 from guest.memory import validation
-from guest.memory.models import (
-    FIXED,
-    Change,
-    Details,
-    Note,
-    NoteType,
-    Origin,
-    StaleVersion,
-)
+from guest.memory.models import FIXED, Change, Details, Note, NoteType, Origin, StaleVersion
 from guest.memory.notes.repository import (
     VERSIONS_KEPT,
     ChangePlace,
@@ -166,7 +158,7 @@ class NoteHistory:
             )
             link, material, restores = origin
             labels = json.loads(tags)
-        return self._writer.draft(
+        return Draft(
             text,
             labels,
             Origin(actor="user", channel=channel, link=link, material=bool(material)),

@@ -10,7 +10,7 @@ from wire.limits import NOTE_MAX_CHARS
 from guest.errors import StorageError
 from guest.memory import validation
 from guest.memory.models import Change, Note, NoteNotFound, Origin, StaleVersion
-from guest.memory.notes.repository import NoteRepository
+from guest.memory.notes.repository import Draft, NoteRepository
 from guest.memory.notes.writer import NoteWriter
 from guest.memory.storage.changes import RETRIES
 from guest.memory.storage.errors import noticed
@@ -92,12 +92,12 @@ class KeyedNotes:
         self, key: str, text: str, mode: Mode, origin: Origin, before: Note | None
     ) -> Note:
         if before is None:
-            draft = self._writer.draft(text, (), origin, key=key, change=mode)
+            draft = Draft(text, (), origin, key=key, change=mode)
             outcome = await self._writer.save(draft)
             if not outcome.created:
                 raise _Overtaken
             return outcome.note
-        draft = self._writer.draft(
+        draft = Draft(
             text,
             None,
             origin,

@@ -7,11 +7,16 @@ know the table.
 import hashlib
 import json
 import logging
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, cast
 
+from wire.limits import NOTE_MAX_CHARS
+
 from guest.errors import StorageError
+from guest.memory import validation
+from guest.memory.indexing.chunking import passages_of
 from guest.memory.indexing.vector_store import VectorStore
 from guest.memory.models import (
     FIXED,
@@ -280,27 +285,35 @@ ChangePlace = tuple[str, str, int, int]
 """A change's place in the history: time, note id, version and kind."""
 
 
-@dataclass(frozen=True)
+@dataclass
 class Draft:
-    """A note to store, cut into passages.
+    """A note to store. Raises `ValueError`, which names the invalid argument.
 
-    For an update, `replaces` is the version it must follow, None for any. Tags and details that are
-    None get the defaults in a new note and are kept by an update. An update changes neither key nor
-    scope.
+    Without `note_id` it is a new note. For an update, `replaces` is the version it must follow,
+    None for any. Tags and details that are None get the defaults in a new note and are kept by an
+    update. An update changes neither key nor scope.
     """
 
-    note_id: str
     text: str
     tags: Sequence[str] | None
     origin: Origin
-    passages: Sequence[str]
+    note_id: str = field(default_factory=lambda: f"note-{uuid.uuid4()}")
     replaces: int | None = None
     details: Details | None = None
     key: str = ""
     change: Change = "save"
     restores: int = 0
-
+    passages: Sequence[str] = field(init=False)
     written_at: str = field(default_factory=now)
+
+    def __post_init__(self) -> None:
+        validation.check_text("text", self.text)
+        validation.check_length("text", self.text, NOTE_MAX_CHARS)
+        if self.details is not None:
+            validation.check_details(self.details)
+        if self.tags is not None:
+            self.tags = validation.checked_tags(self.tags)
+        self.passages = passages_of(self.text)
 
     @property
     def content_hash(self) -> str:
@@ -636,8 +649,7 @@ class NoteRepository:
         assert note.superseded is not None
         same = (self.namespace, note.note_id, note.version, note.superseded.by)
         return await self._apply(
-            Statement(_REQUIRE_SUPERSEDED, same),
-            Statement(_REVIVE, (self.namespace, note.note_id)),
+            Statement(_REQUIRE_SUPERSEDED, same), Statement(_REVIVE, (self.namespace, note.note_id))
         )
 
     async def count_recall(self, note_ids: Sequence[str]) -> None:

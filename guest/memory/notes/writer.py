@@ -1,27 +1,14 @@
 """Writes notes: validates, stores them in one batch, embeds them, and erases deleted ones."""
 
 import logging
-import uuid
 from collections.abc import Sequence
 
 from wire.errors import Code
-from wire.limits import NOTE_MAX_CHARS
 
 from guest.embedding.backends import Embedded
 from guest.errors import StorageError
-from guest.memory import validation
-from guest.memory.indexing.chunking import passages_of
 from guest.memory.indexing.indexer import Indexer
-from guest.memory.models import (
-    Change,
-    Details,
-    Hit,
-    Note,
-    NoteNotFound,
-    Origin,
-    SaveOutcome,
-    StaleVersion,
-)
+from guest.memory.models import Hit, Note, NoteNotFound, Origin, SaveOutcome, StaleVersion
 from guest.memory.notes.repository import Draft, NoteRepository
 from guest.memory.search.engine import Finder
 from guest.memory.storage.changes import RETRIES, Background, change_was_made, unexplained
@@ -48,40 +35,6 @@ class NoteWriter:
         self._eraser = eraser
         self._background = background
         self._embed_wait_s = embed_wait_s
-
-    def draft(
-        self,
-        text: str,
-        tags: Sequence[str] | None,
-        origin: Origin,
-        *,
-        note_id: str = "",
-        replaces: int | None = None,
-        details: Details | None = None,
-        key: str = "",
-        change: Change = "save",
-        restores: int = 0,
-    ) -> Draft:
-        """Check the arguments and make a draft; without `note_id`, of a new note.
-
-        Raises `ValueError`, which names the invalid argument.
-        """
-        validation.check_text("text", text)
-        validation.check_length("text", text, NOTE_MAX_CHARS)
-        if details is not None:
-            validation.check_details(details)
-        return Draft(
-            note_id=note_id or f"note-{uuid.uuid4()}",
-            text=text,
-            tags=None if tags is None else validation.checked_tags(tags),
-            origin=origin,
-            passages=passages_of(text),
-            replaces=replaces,
-            details=details,
-            key=key,
-            change=change,
-            restores=restores,
-        )
 
     async def save(self, draft: Draft) -> SaveOutcome:
         """Store a new note durably, then wait briefly for its vector.

@@ -46,11 +46,7 @@ class Outbox(Conversations):
     """
 
     def __init__(
-        self,
-        database: Database,
-        vectors: VectorStore,
-        indexer: Indexer,
-        user: User,
+        self, database: Database, vectors: VectorStore, indexer: Indexer, user: User
     ) -> None:
         super().__init__(database, vectors, indexer, user)
         self._waiting: deque[Session | Said] = deque()
@@ -70,11 +66,7 @@ class Outbox(Conversations):
         )
 
     async def create(
-        self,
-        session_id: str = "",
-        title: str = "",
-        channel: str = "",
-        parent_id: str = "",
+        self, session_id: str = "", title: str = "", channel: str = "", parent_id: str = ""
     ) -> Session:
         session_id = session_id or f"session-{uuid.uuid4()}"
         try:

@@ -351,10 +351,7 @@ class LocalDatabase:
         return await future
 
     def _work(
-        self,
-        work: Callable[[], _T],
-        loop: asyncio.AbstractEventLoop,
-        future: "asyncio.Future[_T]",
+        self, work: Callable[[], _T], loop: asyncio.AbstractEventLoop, future: "asyncio.Future[_T]"
     ) -> None:
         """Do `work` and tell the waiting task, if it still exists."""
         try:

@@ -209,9 +209,7 @@ async def _earlier(reader: Reader, note: NoteLine) -> AsyncIterator[HistoryLine]
             yield HistoryLine(note_id=note.note_id, history=history)
 
 
-async def _paged(
-    read: Callable[[int], Awaitable[tuple[Sequence[_E], int]]],
-) -> AsyncIterator[_E]:
+async def _paged(read: Callable[[int], Awaitable[tuple[Sequence[_E], int]]]) -> AsyncIterator[_E]:
     """Everything that `read` gives, which takes the place to continue from; 0 is the end."""
     place = 0
     while True:

@@ -88,10 +88,7 @@ def read(roots: Roots, arguments: ReadArguments) -> ToolOutput:
         "size_bytes": size,
     }
     return ToolOutput(
-        data,
-        _notes(found),
-        _summary(arguments.offset, found),
-        material=(location.virtual,),
+        data, _notes(found), _summary(arguments.offset, found), material=(location.virtual,)
     )
 
 

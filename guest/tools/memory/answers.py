@@ -172,11 +172,7 @@ def _mark(what: Iterable[str], where: str = "") -> str:
     return f"{', '.join(what)} came from what was read{where}, not from the user"
 
 
-_ASKED_BY: Final[dict[str, AskedBy]] = {
-    "agent": "model",
-    "automatic": "runtime",
-    "user": "person",
-}
+_ASKED_BY: Final[dict[str, AskedBy]] = {"agent": "model", "automatic": "runtime", "user": "person"}
 
 
 def asked_by(context: ToolContext) -> AskedBy:

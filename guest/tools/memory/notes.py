@@ -3,13 +3,7 @@
 from typing import Any, Final
 
 from guest.memory.memory import Memory
-from guest.memory.models import (
-    Hit,
-    Note,
-    NoteNotFound,
-    Only,
-    StaleVersion,
-)
+from guest.memory.models import Hit, Note, NoteNotFound, Only, StaleVersion
 from guest.memory.notes.contradiction import contradictions
 from guest.memory.search.context_block import render
 from guest.tools.base import MemoryChange, Tool, ToolContext, ToolOutput
@@ -119,9 +113,7 @@ class _MemoryTools:
 
     async def context(self, context: ToolContext, arguments: ContextArguments) -> ToolOutput:
         found = await self._memory.search(
-            arguments.query,
-            top_k=_CONTEXT_HITS,
-            only=Only(session_id=context.session_id),
+            arguments.query, top_k=_CONTEXT_HITS, only=Only(session_id=context.session_id)
         )
         block = render(found.hits, arguments.max_tokens)
         count = len(block.hits)
@@ -136,9 +128,7 @@ class _MemoryTools:
     async def save(self, context: ToolContext, arguments: SaveArguments) -> ToolOutput:
         with refusing_what_is_full():
             saved = await self._memory.save(
-                arguments.content,
-                arguments.tags,
-                origin_of(context, arguments.content),
+                arguments.content, arguments.tags, origin_of(context, arguments.content)
             )
         message = f"Stored: [id: {saved.note.note_id}]"
         held = () if saved.created else (saved.note,)

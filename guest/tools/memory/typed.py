@@ -9,13 +9,7 @@ from wire.settings import TypedScope
 
 from guest.errors import ToolError
 from guest.memory.memory import Memory
-from guest.memory.models import (
-    Details,
-    Note,
-    NoteNotFound,
-    NoteType,
-    SupersedeRefused,
-)
+from guest.memory.models import Details, Note, NoteNotFound, NoteType, SupersedeRefused
 from guest.memory.validation import RATIONALE_MAX_CHARS
 from guest.tools.base import Arguments, MemoryChange, Tool, ToolContext, ToolOutput
 from guest.tools.memory.answers import (
@@ -39,9 +33,7 @@ _REASON_MAX_CHARS: Final = 500
 _LIMIT_MAX: Final = 50
 
 Confidence = Annotated[
-    float,
-    Field(allow_inf_nan=False),
-    AfterValidator(lambda value: min(max(value, 0.0), 1.0)),
+    float, Field(allow_inf_nan=False), AfterValidator(lambda value: min(max(value, 0.0), 1.0))
 ]
 
 

@@ -126,9 +126,7 @@ class _WorkingTools:
 
     async def search(self, context: ToolContext, arguments: SearchMemoryArguments) -> ToolOutput:
         found = await self._memory.search(
-            arguments.query,
-            top_k=arguments.limit,
-            only=Only(session_id=context.session_id),
+            arguments.query, top_k=arguments.limit, only=Only(session_id=context.session_id)
         )
         shown = [
             {

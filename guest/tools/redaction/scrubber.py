@@ -24,10 +24,7 @@ protect nothing."""
 
 
 def replaced(
-    text: str,
-    spans: Sequence[tuple[int, int, str]],
-    first: int = 0,
-    last: int | None = None,
+    text: str, spans: Sequence[tuple[int, int, str]], first: int = 0, last: int | None = None
 ) -> str:
     """`text[first:last]` with each of the sorted `spans` of `text` replaced by its word.
 

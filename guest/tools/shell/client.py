@@ -168,9 +168,7 @@ class ShellClient:
         while True:
             asked, heard = loop.time(), False
             request = shell_pb2.ExecOutputRequest(
-                exec_id=exec_id,
-                stdout_offset=ended.stdout.place,
-                stderr_offset=ended.stderr.place,
+                exec_id=exec_id, stdout_offset=ended.stdout.place, stderr_offset=ended.stderr.place
             )
             call = self._stub.Output(request)
             try:

@@ -23,7 +23,7 @@ from guest import composition
 from guest.agent.models.providers import build_model
 from guest.agent.turn_loop import TurnLoop
 from guest.embedding.backends import Embedder
-from guest.gateway.service import GatewayService, GuestInfo
+from guest.gateway.service import GatewayService
 from guest.memory.memory import Memory
 from guest.memory.models import Details, Note, Origin
 from guest.memory.storage.files.backup import Backups
@@ -39,7 +39,7 @@ from tests.support.memory.store import HashingEmbedder
 from tests.support.scratch import SCRATCH
 from tests.support.settings import memory_config
 
-INFO = GuestInfo(
+INFO = gateway_pb2.HelloReply(
     tier="process",
     provider="offline",
     model="offline",
@@ -152,7 +152,9 @@ class Gateways:
     shell: ShellClient | None = None
     services: dict[str, GatewayService] = field(default_factory=dict)
 
-    async def serve(self, user_id: str, info: GuestInfo = INFO, **limits: int) -> Client:
+    async def serve(
+        self, user_id: str, info: gateway_pb2.HelloReply = INFO, **limits: int
+    ) -> Client:
         memory = self.memory if user_id == ALICE else Memory(self.memory.store, user_id)
         pipeline = self.pipeline_of(memory)
         service = GatewayService(

@@ -38,7 +38,7 @@ async def forever(_: TurnRequest, emit: Emit, __: Approve | None) -> Outcome:
 
 async def read(turn: Turn) -> list[gateway_pb2.TurnEvent]:
     async def all_of() -> list[gateway_pb2.TurnEvent]:
-        return [event async for event in turn.events()]
+        return [event async for event in turn.stream.events()]
 
     return await asyncio.wait_for(all_of(), 60)
 
@@ -116,7 +116,7 @@ async def test_who_left_and_comes_back_waits_for_the_old_turn_to_be_recorded() -
     turns = Turns("alice", FakeLoop(body), InUse())
     first = await turns.start("s1", "first", "", "")
     await asyncio.sleep(0)
-    first.leave()
+    first.cancel()
     second = await turns.start("s1", "second", "", "")
     assert recorded == ["first"]
     await read(second)
@@ -130,7 +130,7 @@ async def test_of_two_who_come_back_with_one_turn_id_one_is_refused() -> None:
 
     turns = Turns("alice", FakeLoop(body), InUse())
     for session in ("s1", "s2"):
-        (await turns.start(session, "first", "", "")).leave()
+        (await turns.start(session, "first", "", "")).cancel()
     started = await asyncio.gather(
         turns.start("s1", "second", "t1", ""),
         turns.start("s2", "second", "t1", ""),
@@ -184,7 +184,7 @@ async def test_an_approval_is_asked_and_answered_once(approved: bool) -> None:
 
     turns = Turns("alice", FakeLoop(body), InUse())
     turn = await turns.start("s1", "hi", "", "")
-    events = turn.events()
+    events = turn.stream.events()
     await anext(events)
     asked = (await anext(events)).approval
     assert (asked.tool, asked.arguments_json) == ("shell_exec", '{"command": "ls"}')
@@ -202,7 +202,7 @@ async def test_an_approval_expires_with_its_turn() -> None:
 
     turns = Turns("alice", FakeLoop(body), InUse())
     turn = await turns.start("s1", "hi", "", "")
-    events = turn.events()
+    events = turn.stream.events()
     await anext(events)
     asked = (await anext(events)).approval
     turn.cancel()
