@@ -31,9 +31,9 @@ from guest.memory.notes.review import NoteReview, Reviewed
 from guest.memory.notes.typed import TypedNotes
 from guest.memory.notes.writer import NoteWriter
 from guest.memory.storage.base import INTEGER_MAX
+from guest.memory.transfer.copying import copy_store
 from guest.memory.transfer.exporter import Part, export
 from guest.memory.transfer.importer import Importer
-from guest.memory.transfer.move import copy_store
 
 LIST_MAX: Final = 1000
 SEARCH_MAX: Final = 50

@@ -6,16 +6,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final, cast
 
-from wire.errors import Code
-
-from guest.errors import StorageError
 from guest.memory.conversations.purge import disown, purge
 from guest.memory.conversations.store import Conversations
 from guest.memory.indexing.vector_store import VectorStore
 from guest.memory.models import Session, SessionBusy, SessionNotFound, User, now
 from guest.memory.notes.repository import NoteRepository
 from guest.memory.storage.base import AnswerLost, ConstraintViolated, Database, Statement, apply
-from guest.memory.storage.changes import Background, change_was_made
+from guest.memory.storage.changes import UNFOLLOWED, Background, bug, change_was_made
 from guest.memory.storage.erasure import Eraser
 
 
@@ -203,11 +200,6 @@ class SessionAdmin:
         arguments = (json.dumps(disowned), json.dumps(removed), began, self._user.notes)
         left = cast(int, (await self._database.execute(_TRACES, arguments)).rows[0][0])
         if left:
-            raise StorageError(
-                Code.INTERNAL,
-                f"{left} rows of forgotten sessions are still there",
-                details="the database did not follow its own foreign keys",
-                resolution="report this, with the log, as a bug",
-            )
+            raise bug(f"{left} rows of forgotten sessions are still there", UNFOLLOWED)
         if disowned or removed:
             await self._eraser.erase()

@@ -3,15 +3,20 @@
 import logging
 from collections.abc import Sequence
 
-from wire.errors import Code
-
 from guest.embedding.backends import Embedded
 from guest.errors import StorageError
 from guest.memory.indexing.indexer import Indexer
 from guest.memory.models import Hit, Note, NoteNotFound, Origin, SaveOutcome, StaleVersion
 from guest.memory.notes.repository import Draft, NoteRepository
 from guest.memory.search.engine import Finder
-from guest.memory.storage.changes import RETRIES, Background, change_was_made, unexplained
+from guest.memory.storage.changes import (
+    RETRIES,
+    UNFOLLOWED,
+    Background,
+    bug,
+    change_was_made,
+    unexplained,
+)
 from guest.memory.storage.erasure import Eraser
 
 log = logging.getLogger(__name__)
@@ -115,12 +120,7 @@ class NoteWriter:
         with change_was_made(f"{note_id} is deleted; removing every byte is not finished"):
             left = await self._notes.traces(note_id, removed)
             if left:
-                raise StorageError(
-                    Code.INTERNAL,
-                    f"{left} rows of the deleted note {note_id} are still there",
-                    details="the database did not follow its own foreign keys",
-                    resolution="report this, with the log, as a bug",
-                )
+                raise bug(f"{left} rows of the deleted note {note_id} are still there", UNFOLLOWED)
             await self._eraser.erase()
 
     async def _embed(self, draft: Draft, chunk_ids: Sequence[int]) -> Embedded | None:

@@ -56,12 +56,16 @@ RETRIES: Final = 100
 """How often a change that met another one is retried: more often than others can interfere."""
 
 
-def unexplained(what: str) -> StorageError:
-    """The error for a change that the database keeps refusing without a known reason; `what` is
-    a sentence."""
+def bug(what: str, details: str) -> StorageError:
+    """The error for what cannot happen; `what` is a sentence."""
     return StorageError(
-        Code.INTERNAL,
-        what,
-        details="the database refuses it, and nothing stored explains why",
-        resolution="report this, with the log, as a bug",
+        Code.INTERNAL, what, details=details, resolution="report this, with the log, as a bug"
     )
+
+
+def unexplained(what: str) -> StorageError:
+    """The error for a change that the database keeps refusing without a known reason."""
+    return bug(what, "the database refuses it, and nothing stored explains why")
+
+
+UNFOLLOWED: Final = "the database did not follow its own foreign keys"

@@ -9,10 +9,9 @@ import asyncio
 import logging
 from typing import Final, cast
 
-from wire.errors import Code
-
 from guest.errors import StorageError
 from guest.memory.storage.base import Database, Statement, apply
+from guest.memory.storage.changes import bug
 
 log = logging.getLogger(__name__)
 
@@ -91,11 +90,9 @@ class Eraser:
                 return
             await apply(self._database, Statement(_REWRITE.format(index=index), (rewrite,)))
         if await self._number(separators_left):
-            raise StorageError(
-                Code.INTERNAL,
+            raise bug(
                 "deleted words are still in the full-text index",
-                details=f"rewriting {index} did not remove them",
-                resolution="report this, with the log, as a bug",
+                f"rewriting {index} did not remove them",
             )
 
     async def _number(self, sql: str) -> int:

@@ -104,6 +104,11 @@ def results(found: SearchOutcome, data: list[dict[str, Any]]) -> ToolOutput:
     )
 
 
+def fields(of: object, names: str) -> dict[str, Any]:
+    """The fields of `of` with these names, separated by spaces."""
+    return {name: getattr(of, name) for name in names.split()}
+
+
 def passages(hits: Iterable[Hit]) -> tuple[str, ...]:
     """A line that names the notes of which only a passage is shown."""
     shortened = ", ".join(hit.note_id for hit in hits if hit.shortened)

@@ -1,15 +1,16 @@
 """The memory family: notes in plain language, per user, across sessions and channels."""
 
-from typing import Any, Final
+from typing import Final
 
 from guest.memory.memory import Memory
-from guest.memory.models import Hit, Note, NoteNotFound, Only, StaleVersion
+from guest.memory.models import Note, NoteNotFound, Only, StaleVersion
 from guest.memory.notes.contradiction import contradictions
 from guest.memory.search.context_block import render
 from guest.tools.base import MemoryChange, Tool, ToolContext, ToolOutput
 from guest.tools.memory.answers import (
     about_similar,
     changeable,
+    fields,
     for_user,
     marks_of,
     material_in,
@@ -34,6 +35,7 @@ from guest.tools.memory.arguments import (
 )
 from guest.tools.memory.provenance import origin_of
 
+_SHOWN: Final = "note_id text score source matched_by tags created_at updated_at version"
 _CONTEXT_HITS: Final = 50
 _CONTEXT_BYTES: Final = 18 * CONTEXT_MAX_TOKENS
 """A token is at most five bytes of words, or two of what JSON spends six bytes each on."""
@@ -109,7 +111,7 @@ class _MemoryTools:
             include_conversation=arguments.include_conversation,
             only=Only(session_id=context.session_id),
         )
-        return results(found, [_result(hit) for hit in found.hits])
+        return results(found, [fields(hit, _SHOWN) for hit in found.hits])
 
     async def context(self, context: ToolContext, arguments: ContextArguments) -> ToolOutput:
         found = await self._memory.search(
@@ -201,17 +203,3 @@ class _MemoryTools:
         if note.details.scope_session not in ("", context.session_id):
             raise NoteNotFound(note_id)
         return note
-
-
-def _result(hit: Hit) -> dict[str, Any]:
-    return {
-        "note_id": hit.note_id,
-        "text": hit.text,
-        "score": hit.score,
-        "source": hit.source,
-        "matched_by": hit.matched_by,
-        "tags": list(hit.tags),
-        "created_at": hit.created_at,
-        "updated_at": hit.updated_at,
-        "version": hit.version,
-    }

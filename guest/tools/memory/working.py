@@ -12,6 +12,7 @@ from guest.memory.models import HANDOFF, SCRATCHPAD, Note, Only, Receipt
 from guest.memory.notes.keyed import Mode
 from guest.tools.base import Arguments, MemoryChange, Tool, ToolContext, ToolOutput
 from guest.tools.memory.answers import (
+    fields,
     for_user,
     marks_of,
     material_in,
@@ -25,6 +26,7 @@ from guest.tools.memory.answers import (
 from guest.tools.memory.arguments import Content, NotBlank
 from guest.tools.memory.provenance import origin_of
 
+_SHOWN: Final = "note_id key text score tags updated_at"
 _LIMIT_MAX: Final = 50
 _KEY_PATTERN: Final = r"^[a-z0-9][a-z0-9._-]{0,63}$"
 _TOOL_OF: Final = {HANDOFF: "write_session_handoff", SCRATCHPAD: "scratch_note"}
@@ -128,18 +130,7 @@ class _WorkingTools:
         found = await self._memory.search(
             arguments.query, top_k=arguments.limit, only=Only(session_id=context.session_id)
         )
-        shown = [
-            {
-                "note_id": hit.note_id,
-                "key": hit.key,
-                "text": hit.text,
-                "score": hit.score,
-                "tags": list(hit.tags),
-                "updated_at": hit.updated_at,
-            }
-            for hit in found.hits
-        ]
-        return results(found, shown)
+        return results(found, [fields(hit, _SHOWN) for hit in found.hits])
 
     async def write(self, context: ToolContext, arguments: WriteMemoryArguments) -> ToolOutput:
         if (tool := _TOOL_OF.get(arguments.key)) is not None:
@@ -195,12 +186,7 @@ def _change_of_scratchpad(given: Mapping[str, Any]) -> MemoryChange | None:
 
 def _written(context: ToolContext, note: Note) -> ToolOutput:
     message = f"Stored: [id: {note.note_id}]"
-    data: dict[str, Any] = {
-        "key": note.key,
-        "note_id": note.note_id,
-        "version": note.version,
-        "message": message,
-    }
+    data = fields(note, "key note_id version") | {"message": message}
     return ToolOutput(data=data, summary=message, receipts=written(context, note))
 
 

@@ -11,7 +11,7 @@ from guest.memory.memory import Memory
 from guest.memory.models import Details, Origin, User
 from guest.memory.notes.quota import UNBOUNDED
 from guest.memory.notes.repository import NoteRepository
-from guest.memory.replica import file, sync, triggers
+from guest.memory.replica import replica, sync, triggers
 from guest.memory.storage.base import Database
 from tests.support.memory.store import ORIGIN, FakeEmbedder, opened
 
@@ -30,7 +30,7 @@ async def memory(tmp_path: Path) -> AsyncIterator[Memory]:
 
 @pytest.fixture
 async def copy(tmp_path: Path) -> AsyncIterator[Database]:
-    database = await file.open_copy(tmp_path / "replica.db", "", "elsewhere")
+    database = await replica.open_copy(tmp_path / "replica.db", "", "elsewhere")
     yield database
     await database.close()
 

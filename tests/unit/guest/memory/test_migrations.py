@@ -8,7 +8,7 @@ import pytest
 from wire.errors import Code
 
 from guest.errors import StorageError
-from guest.memory.replica.file import open_copy
+from guest.memory.replica.replica import open_copy
 from guest.memory.storage.local import LocalDatabase
 from guest.memory.storage.migrations import MIGRATIONS, Migration, migrate, schema_version
 from tests.support.memory.migrations import LATER
