@@ -164,9 +164,9 @@ async def _search(times: _Times, number: int, memory: Memory) -> None:
         start = time.perf_counter()
         outcome = await memory.search(f"{query} says something new")
         times.search.append(time.perf_counter() - start)
-        times.hits += len(outcome.hits)
+        times.hits += len(outcome.results)
         own = f"{_mark(number)} "
-        times.foreign += sum(not hit.text.startswith(own) for hit in outcome.hits)
+        times.foreign += sum(not hit.text.startswith(own) for hit in outcome.results)
 
 
 def _line(label: str, times: Sequence[float], seconds: float) -> str:

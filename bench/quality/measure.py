@@ -158,7 +158,7 @@ async def _ask(memory: Memory, scope: Scope, part: Part) -> dict[str, Figures]:
         found = await memory.search(
             question.text, top_k=_TOP_K, include_conversation=scope != "notes"
         )
-        ranks = [names[_key(hit)] for hit in found.hits]
+        ranks = [names[_key(hit)] for hit in found.results]
         results.append((question, ranks))
     figures = {"all": _figures(results)}
     for kind in KINDS:

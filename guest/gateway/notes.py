@@ -93,8 +93,8 @@ class Notes:
                 query, top_k=top_k, tags=tags, include_conversation=request.include_conversation
             )
         return pb.SearchNotesReply(
-            notes=await self._results(found.hits),
-            warnings=map(one_line, (*found.warnings, *marks(found.hits))),
+            notes=await self._results(found.results),
+            warnings=map(one_line, (*found.warnings, *marks(found.results))),
         )
 
     async def get(self, request: pb.GetNoteRequest) -> pb.Note:
@@ -172,12 +172,12 @@ class Notes:
         limit = validation.limit(request.limit, default=_PAGE_DEFAULT)
         with convert.checked():
             reviewed = await self._memory.review(stale_days=stale_days, limit=limit)
-        found = max(len(reviewed.near), len(reviewed.stale))
+        found = max(len(reviewed.similar), len(reviewed.stale))
 
         async def first(most: int) -> pb.ReviewMemoryReply:
             cut = (_TOO_LONG.format(most=most),) if most < found else ()
             return pb.ReviewMemoryReply(
-                near=map(convert.pair, reviewed.near[:most]),
+                near=map(convert.pair, reviewed.similar[:most]),
                 stale=map(convert.note, reviewed.stale[:most]),
                 warnings=(*reviewed.warnings, *cut),
             )
@@ -201,15 +201,15 @@ class Notes:
     async def reembed(self, _: pb.ReembedMemoryRequest) -> pb.ReembedMemoryReply:
         return pb.ReembedMemoryReply(passages=await self._memory.reembed())
 
-    async def _results(self, hits: Sequence[Hit]) -> Sequence[pb.Note]:
+    async def _results(self, results: Sequence[Hit]) -> Sequence[pb.Note]:
         """Search results with the origins of their notes; without origins if the store does not
         answer."""
         try:
-            found = await self._memory.get_many([hit.note_id for hit in hits if hit.note_id])
+            found = await self._memory.get_many([hit.note_id for hit in results if hit.note_id])
         except StorageError:
             found = []
         origins = {note.note_id: note.origin for note in found}
-        return [convert.result(hit, origins.get(hit.note_id)) for hit in hits]
+        return [convert.result(hit, origins.get(hit.note_id)) for hit in results]
 
     async def _refuse_hidden_text(self, note_id: str) -> None:
         """Raise `GuestError` if the note holds a secret: it is shown as `[redacted]`, and an

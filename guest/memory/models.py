@@ -226,13 +226,13 @@ class Only:
 
 @dataclass(frozen=True)
 class SearchOutcome:
-    """Hits by descending score, and warnings for the caller.
+    """Search results by descending score, and warnings for the caller.
 
     A degraded search is never silent: `warnings` has sentences such as "semantic search is
     unavailable ...".
     """
 
-    hits: tuple[Hit, ...]
+    results: tuple[Hit, ...]
     warnings: tuple[str, ...] = ()
 
 

@@ -77,8 +77,8 @@ def _sentence(
 ) -> str:
     field = ".".join(map(str, location))
     if kind == "extra_forbidden":
-        near = difflib.get_close_matches(field, schema, n=1)
-        hint = f"did you mean {near[0]}? " if near else ""
+        similar = difflib.get_close_matches(field, schema, n=1)
+        hint = f"did you mean {similar[0]}? " if similar else ""
         return f"unknown field {_shown(field, scrub)}: {hint}accepted fields are {_fields(tool)}"
     accepted = _accepted(schema.get(str(location[0]), {}))
     if kind == "missing":

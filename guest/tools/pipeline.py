@@ -237,9 +237,9 @@ class ToolPipeline:
         if (tool := self._registry.get(name)) is not None:
             return tool
         offered = [tool.name for tool in self.tools()]
-        near = difflib.get_close_matches(name, offered, n=2) or offered
+        similar = difflib.get_close_matches(name, offered, n=2) or offered
         shown = self._render.line(name)
-        raise ToolError(f"there is no tool {shown!r}; there is {', '.join(near) or 'none'}")
+        raise ToolError(f"there is no tool {shown!r}; there is {', '.join(similar) or 'none'}")
 
     def _question(self, checked: Arguments) -> str:
         return self._render.question(

@@ -43,7 +43,7 @@ _SHAPES: Final[Mapping[type[Message], str]] = {
         "note_id version change text tags at key? type? current superseded_by? origin"
     ),
     gateway_pb2.NearPair: "older newer similarity? may_contradict",
-    gateway_pb2.ReviewMemoryReply: "near stale warnings",
+    gateway_pb2.ReviewMemoryReply: "similar=near stale warnings",
     gateway_pb2.Session: "session_id title channel created_at updated_at turns archived_at?",
     gateway_pb2.HistoryEvent: "sequence turn_id role text created_at",
     gateway_pb2.MemoryReceipt: (

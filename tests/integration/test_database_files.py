@@ -225,7 +225,7 @@ async def test_a_program_that_writes_is_waited_for_briefly_and_named(path: Path)
             assert caught.value.code is Code.UNAVAILABLE
             assert "another program" in caught.value.brief
             assert f"fuser -v {path}" in caught.value.resolution
-            assert [h.text for h in (await memory.search("tea")).hits] == ["likes tea"]
+            assert [h.text for h in (await memory.search("tea")).results] == ["likes tea"]
         assert (await memory.save("likes coffee", [], ORIGIN)).created
 
 

@@ -77,7 +77,7 @@ async def test_no_file_holds_a_plain_word_at_any_time(path: Path) -> None:
                 "INSERT INTO chunks_fts (chunks_fts) VALUES (?)", (rewrite,)
             )
         assert [word for word in words if word in during + file_bytes(path)] == []
-        assert (await memory.search("zephyrine")).hits
+        assert (await memory.search("zephyrine")).results
     assert len(path.read_bytes()) > 200_000
     assert [word for word in words if word in path.read_bytes()] == []
 

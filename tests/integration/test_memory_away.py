@@ -117,7 +117,7 @@ async def test_changes_fail_and_searches_answer_from_the_copy_until_it_is_back(
             assert raised.value.code == Code.UNAVAILABLE
             assert raised.value.resolution
         outcome = await memory.search("tea coffee")
-        assert [hit.text for hit in outcome.hits] == ["tea with milk"]
+        assert [hit.text for hit in outcome.results] == ["tea with milk"]
         assert outcome.warnings[0].startswith("the memory server cannot be reached (")
         assert outcome.warnings[0].endswith(" ago")
         counts = await memory.statistics()
@@ -128,7 +128,7 @@ async def test_changes_fail_and_searches_answer_from_the_copy_until_it_is_back(
         await back(memory)
         assert (await memory.save("coffee", [], ORIGIN)).created
         outcome = await memory.search("tea coffee")
-        assert sorted(hit.text for hit in outcome.hits) == ["coffee", "tea with milk"]
+        assert sorted(hit.text for hit in outcome.results) == ["coffee", "tea with milk"]
         assert outcome.warnings == ()
         assert (await memory.statistics()).state == "ready"
 
@@ -141,7 +141,7 @@ async def test_while_it_is_away_nobody_waits_for_it_again(server: Sqld, tmp_path
         await gone(memory)
         struck = network.struck.total()
         for _ in range(50):
-            assert (await memory.search("tea")).hits
+            assert (await memory.search("tea")).results
             with pytest.raises(StorageError):
                 await memory.save("coffee", [], ORIGIN)
         assert network.struck.total() - struck <= 50
@@ -161,7 +161,7 @@ async def test_a_server_that_hangs_does_not_hold_a_search_up(server: Sqld, tmp_p
         await until(copied)
         network.fault = Fault.SWALLOW_REQUEST
         outcome = await memory.search("tea")
-        assert [hit.text for hit in outcome.hits] == ["tea with milk"]
+        assert [hit.text for hit in outcome.results] == ["tea with milk"]
         assert outcome.warnings[0].startswith("the memory server does not answer; these results")
         network.fault = None
 
@@ -179,7 +179,7 @@ async def test_a_guest_starts_without_the_server_and_goes_on_when_it_comes(
         server.start()
         await back(memory)
         assert (await memory.save("tea with milk", [], ORIGIN)).created
-        assert [hit.text for hit in (await memory.search("tea")).hits] == ["tea with milk"]
+        assert [hit.text for hit in (await memory.search("tea")).results] == ["tea with milk"]
         assert await said(memory, session.session_id) == ["hello"]
     assert await stored(server) == [(session.session_id, 1, "hello")]
 
@@ -227,8 +227,8 @@ async def test_talks_go_on_and_are_stored_in_order_afterwards(server: Sqld, tmp_
         assert (await memory.conversations.get("new")).parent_id == "old"
         assert memory.conversations.unstored("old") == ""
         found = await memory.search("two", include_conversation=True)
-        assert found.hits[0].source == "conversation"
-        assert found.hits[0].text.endswith(": two")
+        assert found.results[0].source == "conversation"
+        assert found.results[0].text.endswith(": two")
     assert await stored(server) == [
         ("old", 1, "before"),
         ("old", 2, "one"),

@@ -62,7 +62,7 @@ async def found(memory: Memory, query: str) -> dict[str, str]:
     """The notes that a search finds, which must be up to date."""
     outcome = await memory.search(query, top_k=20, include_conversation=True)
     assert not [warning for warning in outcome.warnings if "server" in warning or "copy" in warning]
-    return {hit.note_id or "said": hit.text for hit in outcome.hits}
+    return {hit.note_id or "said": hit.text for hit in outcome.results}
 
 
 async def test_another_guests_changes_are_in_the_next_search(server: Sqld, tmp_path: Path) -> None:
@@ -71,7 +71,7 @@ async def test_another_guests_changes_are_in_the_next_search(server: Sqld, tmp_p
         assert await found(b, "tea coffee") == {note.note_id: "tea with milk"}
         await b.update(note.note_id, "coffee with milk", ["hot"], ORIGIN)
         assert await found(a, "tea coffee") == {note.note_id: "coffee with milk"}
-        assert (await a.search("coffee", tags=["hot"])).hits[0].version == 2
+        assert (await a.search("coffee", tags=["hot"])).results[0].version == 2
         await b.conversations.create("s")
         await b.conversations.append(
             "s", turn_id="t", role="user", text="some coffee grounds", payload="[]"
@@ -148,14 +148,14 @@ async def test_a_long_memory_comes_in_pages_and_vectors_follow_a_new_model(
         async with guest(server, tmp_path / "b") as b:
             for i in (0, 150, 299):
                 outcome = await b.search(f"item{i}", top_k=1)
-                assert outcome.hits[0].text == texts[i]
-                assert outcome.hits[0].matched_by == "both"
+                assert outcome.results[0].text == texts[i]
+                assert outcome.results[0].matched_by == "both"
     newer = FakeEmbedder("fake-2")
     async with guest(server, tmp_path / "a", embedder=newer) as a:
         await a.search("item7")
         await embedded(a, 300)
         outcome = await a.search("item7", top_k=1)
-        assert (outcome.hits[0].matched_by, outcome.warnings) == ("both", ())
+        assert (outcome.results[0].matched_by, outcome.warnings) == ("both", ())
     assert rows(
         tmp_path / "a/replica.db", "SELECT model_id, COUNT(*) FROM chunks_vec GROUP BY 1"
     ) == [("fake-2", 300)]
@@ -170,7 +170,7 @@ async def test_a_copy_survives_a_restart_and_is_not_fetched_again(
     server.stop()
     async with guest(server, tmp_path / "a") as a:
         outcome = await a.search("tea")
-        assert [hit.note_id for hit in outcome.hits] == [note.note_id]
+        assert [hit.note_id for hit in outcome.results] == [note.note_id]
         assert "from the copy of" in outcome.warnings[0]
 
 
@@ -235,7 +235,7 @@ async def test_a_note_cleared_and_written_anew_elsewhere_has_its_name_here(
         assert list((await found(c, "plan")).values()) == ["the first plan"]
         await a.keyed.clear("plan")
         note = await a.keyed.write("plan", "the second plan", "replace", ORIGIN)
-        (hit,) = (await c.search("plan")).hits
+        (hit,) = (await c.search("plan")).results
         assert (hit.note_id, hit.key, hit.text) == (note.note_id, "plan", "the second plan")
         assert (await found(Memory(b.store, BOB), "plan")).popitem()[1] == "the plan of bob"
     for place in ("a", "c"):
@@ -249,16 +249,16 @@ async def test_what_makes_a_note_count_no_more_elsewhere_is_known_here(
         details = Details("risk", 0.5, "heard it", 0.7, "s1")
         note = (await a.save("the hose leaks", [], READ, details)).note
         only = Only(session_id="s1", types=("risk",))
-        (hit,) = (await b.search("hose", only=only)).hits
+        (hit,) = (await b.search("hose", only=only)).results
         assert (hit.type, hit.confidence, hit.actor, hit.link) == ("risk", 0.5, "agent", READ.link)
         assert hit.material
-        assert (await b.search("hose", only=Only(session_id="s2"))).hits == ()
-        assert (await b.search("hose", only=replace(only, min_confidence=0.6))).hits == ()
+        assert (await b.search("hose", only=Only(session_id="s2"))).results == ()
+        assert (await b.search("hose", only=replace(only, min_confidence=0.6))).results == ()
         await a.store.database.execute(
             "UPDATE notes SET superseded_by = '' WHERE note_id = ?", (note.note_id,)
         )
-        assert (await b.search("hose", only=only)).hits == ()
-        (hit,) = (await b.search("hose", only=replace(only, superseded=True))).hits
+        assert (await b.search("hose", only=only)).results == ()
+        (hit,) = (await b.search("hose", only=replace(only, superseded=True))).results
         assert hit.superseded
 
 
@@ -331,7 +331,7 @@ async def test_a_fetch_that_is_killed_goes_on_where_it_was(server: Sqld, tmp_pat
     assert kept == sorted(kept)
     async with guest(server, tmp_path / "b") as b:
         outcome = await b.search("item510", top_k=1)
-        assert outcome.hits[0].text == "fact 510 item510"
+        assert outcome.results[0].text == "fact 510 item510"
         assert b.store.server is not None
         while not b.store.server.replica.progress(User(ALICE).notes).complete_once:
             await b.search("item510")

@@ -106,7 +106,7 @@ async def test_what_was_there_before_is_there_after_and_in_a_copy(path: Path) ->
     await check_whole(copy)
     shutil.copyfile(copy, path)
     async with opened(path, FakeEmbedder()) as memory:
-        assert (await memory.search("walnuts")).hits[0].matched_by == "both"
+        assert (await memory.search("walnuts")).results[0].matched_by == "both"
 
 
 async def test_a_new_memory_leaves_no_copy(path: Path) -> None:

@@ -61,7 +61,7 @@ async def test_a_backup_holds_everything_of_the_user_and_is_encrypted(
         assert found.passages_embedded == counts.passages
         events = await copy.conversations.history("s1", 10)
         assert [event.text for event in events] == ["where are they"]
-        assert (await copy.search("coffee")).hits[0].matched_by == "both"
+        assert (await copy.search("coffee")).results[0].matched_by == "both"
 
 
 async def test_many_guests_at_once_migrate_a_server_once(remote: RemoteConfig) -> None:

@@ -31,14 +31,14 @@ async def test_a_session_is_forgotten_on_the_server_and_in_the_copy(path: Path) 
         passages = (await memory.statistics()).passages
         await embedded(memory, passages)
         found = await memory.search("quixotry", include_conversation=True)
-        assert "quixotry" in found.hits[0].text
+        assert "quixotry" in found.results[0].text
         assert b"quixotry" in bytes_here(path), "the test would see nothing"
         await memory.sessions.forget("gone")
         with pytest.raises(SessionNotFound):
             await memory.conversations.history("gone", 10)
         found = await memory.search("quixotry roses", include_conversation=True)
-        assert found.hits
-        assert all("quixotry" not in hit.text for hit in found.hits)
+        assert found.results
+        assert all("quixotry" not in hit.text for hit in found.results)
         assert b"quixotry" not in bytes_here(path)
         assert (await memory.statistics()).passages < passages
 
@@ -50,12 +50,12 @@ async def test_notes_of_a_forgotten_session_go_from_the_server_and_the_copy(path
         here = Details(type="decision", rationale="because zephyrine", scope_session="gone")
         await memory.save("code word quixotry", [], ORIGIN, here)
         await embedded(memory, 2)
-        assert (await memory.search("quixotry", only=Only("gone"))).hits
+        assert (await memory.search("quixotry", only=Only("gone"))).results
         assert b"quixotry" in bytes_here(path), "the test would see nothing"
         await memory.sessions.forget("gone")
         for only in (Only("gone"), Only("gone", superseded=True)):
             found = await memory.search("quixotry roses", only=only)
-            assert all("quixotry" not in hit.text for hit in found.hits)
+            assert all("quixotry" not in hit.text for hit in found.results)
         assert b"quixotry" not in bytes_here(path)
         assert len((await memory.list(9, include_superseded=True))[0]) == 1
 
@@ -75,10 +75,10 @@ async def test_vectors_made_anew_never_meet_the_old_ones_in_the_copy(path: Path)
         for word in ("tea", "rain", "trains"):
             await memory.save(f"likes {word}", [], ORIGIN)
         await embedded(memory, 3)
-        assert (await memory.search("tea")).hits[0].matched_by == "both"
+        assert (await memory.search("tea")).results[0].matched_by == "both"
         embedder.refuses = lambda text: text.startswith("likes")
         assert await memory.reembed() == 3
         assert (await memory.statistics()).vectors == {"": 3}
         found = await memory.search("tea")
-        assert found.hits[0].matched_by == "keyword"
+        assert found.results[0].matched_by == "keyword"
         assert "3 passages have no vector yet" in found.warnings[0]

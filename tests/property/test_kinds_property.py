@@ -133,7 +133,7 @@ class World:
                 model.forget_session(session_id)
             case "search", query, scope:
                 found = await memory.search(query, top_k=50, only=Only(scope))
-                assert {hit.note_id: hit.text for hit in found.hits} == {
+                assert {hit.note_id: hit.text for hit in found.results} == {
                     note_id: note.text
                     for note_id, note in model.visible_to(scope).items()
                     if note.superseded_by is None and set(query.split()) & set(note.text.split())

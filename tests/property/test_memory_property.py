@@ -210,12 +210,12 @@ class World:
         self, memory: Memory, model: MemoryModel, query: str, tags: tuple[str, ...]
     ) -> None:
         found = await _whole(memory, query, tags)
-        assert {hit.note_id for hit in found.hits} == {
+        assert {hit.note_id for hit in found.results} == {
             note_id
             for note_id, note in model.notes.items()
             if set(query.split()) & set(note.text.split()) and set(tags) <= set(note.tags)
         }
-        for hit in found.hits:
+        for hit in found.results:
             note = model.notes[hit.note_id]
             assert (hit.text, hit.tags, hit.version) == (note.text, note.tags, note.version)
             assert 0 <= hit.score <= 1

@@ -50,7 +50,7 @@ class Drawn:
     """A conversation, what memory finds, and the bounds of a prompt."""
 
     events: list[Event]
-    hits: list[Hit]
+    results: list[Hit]
     notes: dict[str, str]
     running: list[ModelMessage]
     settings: AgentSettings
@@ -127,7 +127,7 @@ def prompts(draw: st.DrawFn) -> Drawn:
 
 async def _build(drawn: Drawn) -> list[Prepared]:
     """The prompt of a turn, and of one after it, on the summary that the first has made."""
-    memory = FakeMemory(drawn.hits)
+    memory = FakeMemory(drawn.results)
     memory.keyed.notes = {key: note(key, text) for key, text in drawn.notes.items()}
     pipeline = FakePipeline([tool(name, nothing) for name in OFFERED])
     made = builder(pipeline, OfflineModel(), drawn.settings, memory, drawn.context_tokens)

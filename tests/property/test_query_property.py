@@ -35,6 +35,6 @@ def test_no_query_makes_a_search_raise(queries: list[str]) -> None:
                     for conversation in (False, True):
                         found = await memory.search(query, include_conversation=conversation)
                         assert "could not be searched" not in "".join(found.warnings)
-                        assert all(0 <= hit.score <= 1 for hit in found.hits)
+                        assert all(0 <= hit.score <= 1 for hit in found.results)
 
     asyncio.run(run())

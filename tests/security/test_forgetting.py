@@ -84,7 +84,7 @@ async def test_note_versions_index_and_log_hold_nothing_of_a_deleted_note(path: 
         after = file_bytes(path)
         assert [word for word in words if word in after] == []
         assert b"garden" in after
-        assert (await memory.search("water")).hits
+        assert (await memory.search("water")).results
 
 
 @pytest.mark.parametrize("number", range(3))
@@ -140,7 +140,7 @@ async def test_an_interrupted_erasure_is_finished_at_the_next_start(
     async with opened(path) as memory:
         assert b"quixotry" not in file_bytes(path)
         assert (await memory.store.database.execute("SELECT * FROM erasures")).rows == ()
-        assert (await memory.search("kept")).hits
+        assert (await memory.search("kept")).results
 
 
 async def _fail_to_checkpoint(_: LocalDatabase) -> None:
@@ -172,8 +172,8 @@ async def test_other_users_notes_are_untouched(path: Path) -> None:
         mine = (await memory.save("shared words quixotry", [], ORIGIN)).note
         await Memory(memory.store, "bob").save("shared words quixotry", [], ORIGIN)
         await memory.delete(mine.note_id)
-        assert (await Memory(memory.store, "bob").search("quixotry")).hits
-        assert not (await memory.search("quixotry")).hits
+        assert (await Memory(memory.store, "bob").search("quixotry")).results
+        assert not (await memory.search("quixotry")).results
         content = file_bytes(path)
         assert len(re.findall(b"shared words quixotry", content)) == 2  # note and passage
 

@@ -150,7 +150,7 @@ async def test_a_session_takes_the_notes_with_it_that_only_it_sees(path: Path, k
         replaced = (await memory.save("it rains", [], ORIGIN)).note
         await replaced_behind_the_tools(memory, replaced.note_id, second)
         await embedded(memory, (await memory.statistics()).passages)
-        assert (await memory.search("heliotrope", only=Only("gone"))).hits
+        assert (await memory.search("heliotrope", only=Only("gone"))).results
         words = [b"zephyrin", b"byzantium", b"heliotrope", b"obsidian", b"tagquark", b"quixotry"]
         content = await bytes_of(memory, path, key)
         assert [word for word in words if word not in content] == [], "the test would see nothing"
@@ -172,7 +172,7 @@ async def test_a_session_takes_the_notes_with_it_that_only_it_sees(path: Path, k
         assert await used(memory) == (before[0] - 1, before[1] - len("roses in may"))
         for only in (Only("gone"), Only("gone", superseded=True), Only()):
             found = await memory.search("heliotrope byzantium", only=only)
-            assert [hit.note_id for hit in found.hits if hit.note_id != everywhere.note_id] == []
+            assert [hit.note_id for hit in found.results if hit.note_id != everywhere.note_id] == []
         statistics = await memory.statistics()
         assert statistics.passages == statistics.passages_embedded == 1
     if not key:
@@ -241,7 +241,7 @@ async def test_many_notes_of_a_session_go_in_slices_and_are_hidden_at_once(
                 await memory.sessions.forget("gone")
         assert [note.note_id for note in (await memory.list(30))[0]] == [kept.note_id]
         for only in (Only(), Only("gone")):
-            hits = (await memory.search("zephyrine", only=only)).hits
+            hits = (await memory.search("zephyrine", only=only)).results
             assert [hit.text for hit in hits if "zephyrine" in hit.text] == []
         assert (await memory.typed.recall(limit=50, session_id="gone")).notes == (kept,)
         assert b"zephyrine" in file_bytes(path)
@@ -256,7 +256,7 @@ async def test_notes_go_while_others_are_written(path: Path) -> None:
     async with opened(path, FakeEmbedder()) as memory:
         await memory.save("the garden", [], ORIGIN)
         await embedded(memory, 1)
-        assert (await memory.search("garden")).hits
+        assert (await memory.search("garden")).results
 
         async def one(number: int) -> None:
             session_id = f"s{number}"
@@ -269,7 +269,7 @@ async def test_notes_go_while_others_are_written(path: Path) -> None:
         await asyncio.gather(*map(one, range(8)))
         await embedded(memory, 9)
         found = await memory.search("roses zephyrine", top_k=20)
-        assert {hit.text for hit in found.hits} == {f"roses {number}" for number in range(8)}
+        assert {hit.text for hit in found.results} == {f"roses {number}" for number in range(8)}
         assert found.warnings == ()
         resident, missing = await memory.store.vectors.snapshot(
             User(ALICE).notes, "fake-1", DIMENSIONS

@@ -60,9 +60,9 @@ async def test_titles_events_payloads_state_index_and_log_hold_nothing(path: Pat
         with pytest.raises(SessionNotFound):
             await memory.conversations.history("gone", 10)
         found = await memory.search("code word zephyrine", include_conversation=True)
-        assert all("zephyrine" not in hit.text for hit in found.hits)
-        assert (await memory.search("cochineal")).hits, "the user's notes stay"
-        assert (await memory.search("roses", include_conversation=True)).hits
+        assert all("zephyrine" not in hit.text for hit in found.results)
+        assert (await memory.search("cochineal")).results, "the user's notes stay"
+        assert (await memory.search("roses", include_conversation=True)).results
         statistics = await memory.statistics()
         assert statistics.passages == statistics.passages_embedded == 2
     assert rows(path, "SELECT COUNT(*) FROM chunks_vec") == [(2,)]

@@ -115,7 +115,7 @@ class Shown:
 class Found:
     """The result of a search, and what went wrong."""
 
-    hits: tuple[Hit, ...] = ()
+    results: tuple[Hit, ...] = ()
     problem: str = ""
 
 
@@ -166,33 +166,35 @@ class Relevant:
         except Exception as error:
             log.error("memory was not searched for a turn", exc_info=error)
             return Found(problem="searching failed")
-        return Found(outcome.hits, "; ".join(outcome.warnings))
+        return Found(outcome.results, "; ".join(outcome.warnings))
 
     def tell(self, found: Found, shown: Shown) -> Recollection:
         """A section with the results, without noise and without what the prompt already contains.
 
         A passage is left out if a note that is not material already says all of it.
         """
-        good = [hit for hit in found.hits if hit.score >= _FLOOR and hit.key not in models.FIXED]
+        good = [hit for hit in found.results if hit.score >= _FLOOR and hit.key not in models.FIXED]
         noted = [_said(hit) for hit in good if hit.note_id and not hit.material]
         said: set[str] = set()
-        hits: list[Hit] = []
+        chosen: list[Hit] = []
         for hit in good:
             told = _said(hit)
             is_noted = not hit.note_id and any(told in note for note in noted)
             if is_noted or told in said or shown.holds(hit):
                 continue
             said.add(told)
-            if len(hits) == _TOP_K:
+            if len(chosen) == _TOP_K:
                 break
-            hits.append(replace(hit, text=self._redact(hit.text), link=self._redact(hit.link)))
+            chosen.append(replace(hit, text=self._redact(hit.text), link=self._redact(hit.link)))
         ends = [_INCOMPLETE.format(why=self._redact(found.problem))] if found.problem else []
         around = sum(tokens_of(f"{line}\n") for line in (_HEADING, *ends))
-        block = render(hits, max(0, self._budget - around))
+        block = render(chosen, max(0, self._budget - around))
         if block.text:
             ends = [_HEADING, block.text, *ends]
         return Recollection(
-            "\n".join(ends), tuple(hit.note_id for hit in block.hits if hit.note_id), block.material
+            "\n".join(ends),
+            tuple(hit.note_id for hit in block.results if hit.note_id),
+            block.material,
         )
 
 

@@ -67,11 +67,11 @@ def may_contradict(first: str, second: str) -> bool:
     )
 
 
-def contradictions(hits: Iterable[Hit], text: str) -> list[str]:
+def contradictions(results: Iterable[Hit], text: str) -> list[str]:
     """One warning for each note similar to `text` that may contradict it."""
     return [
         f"{hit.note_id} may say something else on the same matter; if it is out of date, update it"
-        for hit in hits
+        for hit in results
         if hit.note_id and may_contradict(hit.text, text)
     ]
 

@@ -23,8 +23,8 @@ from guest.memory.notes.contradiction import content_words, likeness, may_contra
 from guest.memory.notes.repository import NoteRepository
 from guest.memory.storage.base import Row, Value
 
-NEAR_COSINE: Final = 0.85
-NEAR_WORDS: Final = 0.8
+SIMILAR_COSINE: Final = 0.85
+SIMILAR_WORDS: Final = 0.8
 COMPARISONS_MAX: Final = 1_000_000
 """The number of pairs compared by words; takes a few seconds."""
 
@@ -50,7 +50,7 @@ def by_vectors(matrix: Vectors, notes: Ids, scopes: Ids, limit: int) -> list[Pai
     """
     count = int(notes.max(initial=-1)) + 1
     pairs, nearest = np.zeros(0, np.int64), np.zeros(0, np.float32)
-    enough = np.nextafter(np.float32(NEAR_COSINE), np.float32(0))
+    enough = np.nextafter(np.float32(SIMILAR_COSINE), np.float32(0))
     for start in range(0, len(matrix), _BLOCK):
         block, rest = slice(start, start + _BLOCK), slice(start, None)
         cosines = matrix[block] @ matrix[rest].T
@@ -86,7 +86,7 @@ def by_words(
         if comparisons == comparisons_max:
             return _most_alike(pairs, limit), False
         share = likeness(words[first], words[second])
-        if share >= NEAR_WORDS:
+        if share >= SIMILAR_WORDS:
             pairs.append(Pair(first, second, share))
     return _most_alike(pairs, limit), True
 
@@ -109,7 +109,7 @@ def _sharing(words: Sequence[frozenset[str]], scopes: Sequence[int]) -> Iterator
     having: dict[tuple[int, str], list[int]] = defaultdict(list)
     for i, own in enumerate(words):
         rarest = sorted(own, key=lambda word: (common[word], word))
-        shared = math.ceil(NEAR_WORDS * len(own) - _ROUNDING)
+        shared = math.ceil(SIMILAR_WORDS * len(own) - _ROUNDING)
         telling = rarest[: len(own) - shared + 1]
         places = [having[scopes[i], word] for word in telling]
         for earlier in sorted({j for place in places for j in place}):
@@ -150,7 +150,7 @@ class Reviewed:
     """Pairs, most similar first; stale notes, oldest first; and warnings about what was not
     compared."""
 
-    near: tuple[SimilarPair, ...]
+    similar: tuple[SimilarPair, ...]
     stale: tuple[Note, ...]
     warnings: tuple[str, ...] = ()
 
@@ -178,14 +178,14 @@ class NoteReview:
         validation.check_range("limit", limit, REVIEW_MAX)
         validation.check_range("stale_days", stale_days, STALE_DAYS_MAX)
         warnings: list[str] = []
-        near = await self._near(limit, warnings)
+        similar = await self._similar(limit, warnings)
         before = at(datetime.now(UTC) - timedelta(days=stale_days))
         stale = await self._notes.stale(before, limit + 1)
         if len(stale) > limit:
             warnings.append(f"more notes than these {limit} were not needed for {stale_days} days")
-        return Reviewed(near, tuple(stale[:limit]), tuple(warnings))
+        return Reviewed(similar, tuple(stale[:limit]), tuple(warnings))
 
-    async def _near(self, limit: int, warnings: list[str]) -> tuple[SimilarPair, ...]:
+    async def _similar(self, limit: int, warnings: list[str]) -> tuple[SimilarPair, ...]:
         vectors = await self._vectors()
         if vectors is None:
             note_ids, pairs = await self._by_words(limit + 1, warnings)

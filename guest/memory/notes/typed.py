@@ -122,7 +122,7 @@ class TypedNotes:
 
     async def _relevant(self, query: str, limit: int, only: Only) -> Recalled:
         found = await self._search.search(query, limit + len(FIXED), (), False, only)
-        wanted = [hit.note_id for hit in found.hits if hit.key not in FIXED][:limit]
+        wanted = [hit.note_id for hit in found.results if hit.key not in FIXED][:limit]
         notes, warning = await self._read(lambda notes: notes.get_many(wanted))
         return Recalled(tuple(notes), found.warnings or _warnings(warning))
 

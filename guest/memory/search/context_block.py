@@ -30,16 +30,16 @@ _SAID_BY: Final = {
 
 @dataclass(frozen=True)
 class Block:
-    """Lines for a prompt, and the hits that they show, in order. `material` names the sources of
-    the hits that nobody vouched for."""
+    """Lines for a prompt, and the search results that they show, in order. `material` names the
+    sources of those that nobody vouched for."""
 
     text: str
-    hits: tuple[Hit, ...] = ()
+    results: tuple[Hit, ...] = ()
     material: tuple[str, ...] = ()
 
 
-def render(hits: Sequence[Hit], budget_tokens: int) -> Block:
-    """Format hits as lines, best first, within `budget_tokens` as counted by `tokens_of`.
+def render(results: Sequence[Hit], budget_tokens: int) -> Block:
+    """Format search results as lines, best first, within `budget_tokens` as counted by `tokens_of`.
 
     A line that is too long is cut after a word and ends in "[…]", or left out if hardly anything
     would remain; shorter lines may still follow.
@@ -47,7 +47,7 @@ def render(hits: Sequence[Hit], budget_tokens: int) -> Block:
     left = budget_tokens
     lines: list[str] = []
     shown: list[Hit] = []
-    for hit in hits:
+    for hit in results:
         line = _line(hit, left)
         if line:
             lines.append(line)

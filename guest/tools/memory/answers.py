@@ -65,16 +65,16 @@ async def _run_for(memory: Memory, run: Run, context: ToolContext, arguments: An
     return await run(context, arguments)
 
 
-def marks(hits: Iterable[Hit]) -> tuple[str, ...]:
+def marks(results: Iterable[Hit]) -> tuple[str, ...]:
     """One line for each source of material among the results."""
     return _marked(
-        (hit.note_id or "a conversation result", source_of(hit)) for hit in hits if hit.material
+        (hit.note_id or "a conversation result", source_of(hit)) for hit in results if hit.material
     )
 
 
-def material_of(hits: Iterable[Hit]) -> tuple[str, ...]:
+def material_of(results: Iterable[Hit]) -> tuple[str, ...]:
     """The sources of material among the results."""
-    return tuple(dict.fromkeys(source_of(hit) for hit in hits if hit.material))
+    return tuple(dict.fromkeys(source_of(hit) for hit in results if hit.material))
 
 
 def marks_of(*notes: Note) -> tuple[str, ...]:
@@ -92,15 +92,15 @@ def material_in(*notes: Note) -> tuple[str, ...]:
     return tuple(dict.fromkeys(source(note) for note in notes if note.origin.material))
 
 
-def results(found: SearchOutcome, data: list[dict[str, Any]]) -> ToolOutput:
+def search_answer(found: SearchOutcome, data: list[dict[str, Any]]) -> ToolOutput:
     """The answer to a search whose results are shown as `data`."""
-    count = len(found.hits)
+    count = len(found.results)
     return ToolOutput(
         data,
-        notes=(*found.warnings, *marks(found.hits), *passages(found.hits)),
+        notes=(*found.warnings, *marks(found.results), *passages(found.results)),
         summary=f"{count} result{'' if count == 1 else 's'}",
         count=count,
-        material=material_of(found.hits),
+        material=material_of(found.results),
     )
 
 
@@ -109,9 +109,9 @@ def fields(of: object, names: str) -> dict[str, Any]:
     return {name: getattr(of, name) for name in names.split()}
 
 
-def passages(hits: Iterable[Hit]) -> tuple[str, ...]:
+def passages(results: Iterable[Hit]) -> tuple[str, ...]:
     """A line that names the notes of which only a passage is shown."""
-    shortened = ", ".join(hit.note_id for hit in hits if hit.shortened)
+    shortened = ", ".join(hit.note_id for hit in results if hit.shortened)
     if not shortened:
         return ()
     return (
@@ -127,8 +127,8 @@ def about_similar(saved: SaveOutcome, text: str) -> tuple[str, ...]:
             "similar notes were not looked for, because this one has no vector yet; a search "
             "finds them by keyword",
         )
-    near = saved.similar
-    return (*contradictions(near, text), *marks(near), *passages(near))
+    similar = saved.similar
+    return (*contradictions(similar, text), *marks(similar), *passages(similar))
 
 
 def quoted(text: str) -> str:

@@ -19,7 +19,7 @@ from guest.tools.memory.answers import (
     reads,
     receipt,
     refusing_what_is_full,
-    results,
+    search_answer,
     stale_version,
     writes,
     written,
@@ -111,14 +111,14 @@ class _MemoryTools:
             include_conversation=arguments.include_conversation,
             only=Only(session_id=context.session_id),
         )
-        return results(found, [fields(hit, _SHOWN) for hit in found.hits])
+        return search_answer(found, [fields(hit, _SHOWN) for hit in found.results])
 
     async def context(self, context: ToolContext, arguments: ContextArguments) -> ToolOutput:
         found = await self._memory.search(
             arguments.query, top_k=_CONTEXT_HITS, only=Only(session_id=context.session_id)
         )
-        block = render(found.hits, arguments.max_tokens)
-        count = len(block.hits)
+        block = render(found.results, arguments.max_tokens)
+        count = len(block.results)
         return ToolOutput(
             data={"context": block.text},
             notes=found.warnings,

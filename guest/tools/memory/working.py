@@ -19,7 +19,7 @@ from guest.tools.memory.answers import (
     reads,
     receipt,
     refusing_what_is_full,
-    results,
+    search_answer,
     writes,
     written,
 )
@@ -130,7 +130,7 @@ class _WorkingTools:
         found = await self._memory.search(
             arguments.query, top_k=arguments.limit, only=Only(session_id=context.session_id)
         )
-        return results(found, [fields(hit, _SHOWN) for hit in found.hits])
+        return search_answer(found, [fields(hit, _SHOWN) for hit in found.results])
 
     async def write(self, context: ToolContext, arguments: WriteMemoryArguments) -> ToolOutput:
         if (tool := _TOOL_OF.get(arguments.key)) is not None:

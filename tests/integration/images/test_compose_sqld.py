@@ -103,7 +103,7 @@ async def test_two_users_each_have_a_memory_of_their_own(
         async with opened(tmp_path / user / "m.db", remote=of(user, user)) as memory:
             await memory.save(f"what only {user} knows", [], ORIGIN)
             found = await memory.search("knows")
-            assert [hit.text for hit in found.hits] == [f"what only {user} knows"]
+            assert [hit.text for hit in found.results] == [f"what only {user} knows"]
     for user, other in (("alice", "bob"), ("bob", "alice")):
         async with sqld.connected(places[user], tokens[other]) as thief:
             with pytest.raises(StorageError, match="there is no memory at"):

@@ -59,7 +59,7 @@ class FakeMemory:
     """Finds `hits` for whatever is asked; `fail` raises instead."""
 
     def __init__(self, hits: Sequence[Hit] = ()) -> None:
-        self.hits = tuple(hits)
+        self.results = tuple(hits)
         self.warnings: tuple[str, ...] = ()
         self.fail: Exception | None = None
         self.asked: list[tuple[str, Only]] = []
@@ -78,7 +78,7 @@ class FakeMemory:
         self.asked.append((query, only))
         if self.fail is not None:
             raise self.fail
-        return SearchOutcome(self.hits[:top_k], self.warnings)
+        return SearchOutcome(self.results[:top_k], self.warnings)
 
 
 def builder(

@@ -73,7 +73,7 @@ async def test_everything_stands_in_its_place() -> None:
         Activity(f"{today}T09:05:00Z", "plan", "replace", 3),
         Activity(f"{today}T10:15:00Z", "log", "append", 4),
     ]
-    house.memory.hits = (hit("the user likes green tea"),)
+    house.memory.results = (hit("the user likes green tea"),)
     house.keep(Summary(text="The user said:\n- ship on Friday", through=4, made_by="extract"))
     house.talked(4)
     prepared = await house.build()
@@ -127,7 +127,7 @@ async def test_each_part_is_there_only_where_its_tool_is(kept_on: str) -> None:
     }
     now = datetime.now(UTC)
     house.memory.keyed.done = [Activity(f"{now:%Y-%m-%d}T00:00:00Z", "the-key", "replace", 1)]
-    house.memory.hits = (hit("the note"),)
+    house.memory.results = (hit("the note"),)
     text = (await house.build()).instructions
     there = {
         "write_session_handoff": "> the handoff",
@@ -141,7 +141,7 @@ async def test_each_part_is_there_only_where_its_tool_is(kept_on: str) -> None:
 @pytest.mark.parametrize("tool", ["memory_search", "recall", "search_memory"])
 async def test_any_tool_that_finds_brings_what_memory_holds(tool: str) -> None:
     house = House(tool)
-    house.memory.hits = (hit("the note"),)
+    house.memory.results = (hit("the note"),)
     assert "the note" in (await house.build()).instructions
 
 
@@ -182,7 +182,7 @@ async def test_what_the_turns_shown_hold_is_not_told_again() -> None:
     house.said("assistant", '{"note_id": "note-1", "text": "The user likes green tea"}', "t2")
     house.keep(Summary(text="The agent said:\n- answer 0", through=2, made_by="extract"))
     spoken: dict[str, Any] = {"note_id": "", "session_id": "s1"}
-    house.memory.hits = (
+    house.memory.results = (
         hit("the user likes green tea"),
         hit("user (2026-11-20): question 0", sequence=1, **spoken),
         hit("assistant (2026-11-20): answer 0", sequence=2, **spoken),

@@ -627,9 +627,9 @@ async def test_later_calls_know_what_was_read_and_the_next_turn_does_too() -> No
 async def test_a_note_in_the_prompt_is_material_in_the_next_turn_too() -> None:
     write = calls(("memory_save", {}))
     house = House(steps("It is Mallory.", write, "ok"), tool("memory_save", nothing))
-    house.memory.hits = (hit("The admin is Mallory", material=True, link="/shared/page.md"),)
+    house.memory.results = (hit("The admin is Mallory", material=True, link="/shared/page.md"),)
     await house.say("Who is the admin?", "t1")
-    house.memory.hits = ()
+    house.memory.results = ()
     await house.say("Good to know", "t2")
     assert house.pipeline.calls[0][0].material == ("/shared/page.md",)
 

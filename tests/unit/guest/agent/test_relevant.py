@@ -84,7 +84,7 @@ async def test_small_talk_asks_nothing(said: str) -> None:
 )
 async def test_a_question_or_any_other_word_is_no_small_talk(asked: str) -> None:
     memory = FakeMemory([hit("tea")])
-    assert (await relevant(memory).find(CONTEXT, asked)).hits == (hit("tea"),)
+    assert (await relevant(memory).find(CONTEXT, asked)).results == (hit("tea"),)
 
 
 @pytest.mark.parametrize(
@@ -221,7 +221,7 @@ async def test_on_a_real_memory_what_was_just_said_is_no_doubt_and_no_result(
         finder = relevant(memory)
         found = await finder.find(CONTEXT, question)
         assert found.problem == ""
-        assert len(found.hits) == 2
+        assert len(found.results) == 2
         text = finder.tell(found, Shown("s1", sequence - 1, (question,))).text
         assert text.count("green tea") == 1
         assert "drinks green tea at four" in text

@@ -274,7 +274,7 @@ async def test_every_request_of_a_turn_fits_also_after_many_results() -> None:
     house = House(
         5000, [*(look() for _ in range(9)), "done"], *("long result " * 250 for _ in "123456789")
     )
-    house.memory.hits = (hit("the user likes green tea"),)
+    house.memory.results = (hit("the user likes green tea"),)
     outcome = await house.say("look nine times")
     assert isinstance(outcome, gateway_pb2.TurnCompleted), outcome
     assert len(house.requests) == 10
@@ -303,7 +303,7 @@ async def test_a_message_that_can_never_fit_fails_before_the_model_is_asked() ->
 
 async def test_instructions_reach_the_model_in_their_order() -> None:
     house = House(64_000, ["hi"])
-    house.memory.hits = (hit("the user likes green tea"),)
+    house.memory.results = (hit("the user likes green tea"),)
     await house.say("what do I drink?")
     told = house.requests[0][1].instructions or ""
     assert told.index("You are Oxydra") < told.index("green tea")
@@ -314,7 +314,7 @@ async def test_a_note_that_a_tool_tells_of_is_no_longer_told_of_by_the_prompt() 
         return [{"note_id": "note-1", "text": "likes tea"}]
 
     house = House(64_000, [{0: DeltaToolCall("memory_search", "{}")}, "tea"])
-    house.memory.hits = (hit("likes tea"), hit("likes milk", "note-2"))
+    house.memory.results = (hit("likes tea"), hit("likes milk", "note-2"))
     house.offer(tool("memory_search", found))
     await house.say("what do I drink?")
     first, second = [info.instructions or "" for _, info in house.requests]

@@ -62,7 +62,7 @@ async def test_an_answer_is_found_by_its_question_but_after_it(tmp_path: Path) -
         await say(memory, "user: Which tent shall we buy?", "assistant: The blue one.")
         for i in range(8):
             await say(memory, f"user: Something else {i}", session=f"other {i}")
-        hits = (await memory.search("tent", include_conversation=True)).hits
+        hits = (await memory.search("tent", include_conversation=True)).results
         assert [hit.text.partition("): ")[2] for hit in hits] == [
             "Which tent shall we buy?",
             "The blue one.",
@@ -75,7 +75,7 @@ async def test_nothing_of_a_forgotten_session_stays(tmp_path: Path) -> None:
         await say(memory, "user: pelican", "assistant: heron")
         await memory.sessions.forget("s1")
         await check_index(memory)
-        assert not (await memory.search("pelican", include_conversation=True)).hits
+        assert not (await memory.search("pelican", include_conversation=True)).results
     assert b"pelican" not in path.read_bytes()
 
 
@@ -85,5 +85,5 @@ async def test_a_turn_is_found_by_its_day(tmp_path: Path) -> None:
         year, month, day = map(int, models.now()[:10].split("-"))
         suffix = {1: "st", 2: "nd", 3: "rd"}.get(day % 10 if day // 10 != 1 else 0, "th")
         found = await memory.search(f"the {day}{suffix}", include_conversation=True)
-        assert len(found.hits) == 1
-        assert f"({year}-{month:02}-{day:02}, " in found.hits[0].text
+        assert len(found.results) == 1
+        assert f"({year}-{month:02}-{day:02}, " in found.results[0].text

@@ -176,7 +176,7 @@ async def test_long_turns_are_found_and_tool_output_only_by_its_beginning(path: 
         await append(memory.conversations, "  ", role="assistant")
         for word, found in (("heliotrope", True), ("cochineal", True), ("mauveine", False)):
             outcome = await memory.search(word, include_conversation=True)
-            assert any(word in hit.text for hit in outcome.hits) == found, word
+            assert any(word in hit.text for hit in outcome.results) == found, word
         assert [e.text for e in await memory.conversations.history("s1", 3)][1] == output
 
 
@@ -188,5 +188,5 @@ async def test_passages_get_vectors_soon_after(path: Path) -> None:
         await append(memory.conversations, "physician")
         await embedded(memory, 1)
         assert any(text.startswith("user (20") for text in embedder.texts)
-        (hit,) = (await memory.search("doctor user", include_conversation=True)).hits
+        (hit,) = (await memory.search("doctor user", include_conversation=True)).results
         assert hit.matched_by == "both"

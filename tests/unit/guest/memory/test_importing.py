@@ -74,7 +74,7 @@ async def test_a_newer_version_is_taken_over_and_what_was_there_is_history(memor
     await fed(memory, older)
     assert outcome(await fed(memory, newer)) == (0, 1, 0, 0)
     assert await only(memory) == newer
-    (hit,) = (await memory.search("tea")).hits
+    (hit,) = (await memory.search("tea")).results
     assert hit.text == "black tea"
     assert outcome(await fed(memory, older)) == (0, 0, 1, 0)
     assert await only(memory) == newer
@@ -196,10 +196,10 @@ async def test_imported_words_are_found_and_get_their_vectors(memory: Memory) ->
     await memory.save("Tea.", [], ORIGIN)
     await embedded(memory, 1)
     await fed(memory, note("n1", "The violin."), session("s1"), event("s1", 5, "A zebra."))
-    hits = (await memory.search("zebra", include_conversation=True)).hits
+    hits = (await memory.search("zebra", include_conversation=True)).results
     assert [hit.source for hit in hits][:1] == ["conversation"]
     await embedded(memory, 3)
-    (first, *_) = (await memory.search("violin")).hits
+    (first, *_) = (await memory.search("violin")).results
     assert (first.note_id, first.matched_by) == ("n1", "both")
 
 

@@ -33,7 +33,7 @@ async def test_what_an_earlier_run_left_is_embedded_in_batches(path: Path) -> No
     async with opened(path, embedder) as memory:
         await embedded(memory, 2 * BATCH_MAX + 5)
         assert embedder.calls == 4  # one to learn the model, three batches
-        (hit,) = (await memory.search("number 7", top_k=1)).hits
+        (hit,) = (await memory.search("number 7", top_k=1)).results
         assert hit.text == "note number 7"
         assert hit.matched_by == "both"
 
@@ -67,7 +67,7 @@ async def test_another_model_replaces_all_vectors_and_old_ones_rank_nothing(path
         await until(lambda: len(new.texts) > 1)
         await embedded(memory, 100)
         found = await memory.search("jotting number 7", top_k=1)
-        assert found.hits[0].text == "note number 7"
+        assert found.results[0].text == "note number 7"
         assert found.warnings == ()
         assert (await memory.statistics()).embedding_model == "new"
     assert rows(
@@ -84,7 +84,7 @@ async def test_it_waits_patiently_and_notices_when_the_embedder_is_back(path: Pa
         await asyncio.sleep(0.3)
         assert embedder.calls < 20, "it hammers on an embedder that is away"
         embedder.error = None
-        assert (await memory.search("tea")).hits  # someone else's answer wakes it
+        assert (await memory.search("tea")).results  # someone else's answer wakes it
         await embedded(memory, 1)
 
 
@@ -97,7 +97,7 @@ async def test_a_passage_that_cannot_be_embedded_does_not_hold_up_others(
     with caplog.at_level(logging.WARNING):
         async with opened(path, embedder) as memory:
             await embedded(memory, 49)
-            assert (await memory.search("13")).hits[0].text == "note number 13"
+            assert (await memory.search("13")).results[0].text == "note number 13"
     assert "cannot be embedded" in caplog.text
     assert len(embedder.texts) < 3 * 50
 
@@ -126,7 +126,7 @@ async def test_malformed_vectors_are_not_stored(path: Path) -> None:
         assert (await memory.save("likes tea", [], ORIGIN)).searchable == "keyword"
         found = await memory.search("tea")
         assert "malformed" in found.warnings[0]
-        assert found.hits
+        assert found.results
     assert rows(path, "SELECT * FROM chunks_vec") == []
 
 
@@ -164,7 +164,7 @@ async def test_a_note_deleted_meanwhile_gets_no_vector(path: Path) -> None:
         kept = (await memory.save("stays", [], ORIGIN)).note
         await embedded(memory, 1)
         embedder.delay_s = 0
-        hits = (await memory.search("gone soon stays")).hits
+        hits = (await memory.search("gone soon stays")).results
         assert [hit.note_id for hit in hits] == [kept.note_id]
     assert rows(path, "SELECT COUNT(*) FROM chunks_vec") == [(1,)]
 

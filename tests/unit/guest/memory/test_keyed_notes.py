@@ -57,7 +57,7 @@ async def test_every_search_finds_it_and_a_save_never_takes_it_for_a_duplicate(p
         again = await memory.save("the gate code is 4711", [], ORIGIN)
         assert (again.created, again.note.note_id) == (False, fact.note.note_id)
         other = await memory.keyed.write("gate", "the gate code is 4711", "replace", ORIGIN)
-        hits = (await memory.search("gate code")).hits
+        hits = (await memory.search("gate code")).results
         assert {(hit.note_id, hit.key) for hit in hits} == {
             (keyed.note_id, "plan"),
             (fact.note.note_id, ""),
@@ -74,7 +74,7 @@ async def test_what_is_cleared_is_gone_for_good(path: Path) -> None:
         assert await memory.keyed.clear(SCRATCHPAD)
         assert not await memory.keyed.clear(SCRATCHPAD)
         assert await memory.keyed.read(SCRATCHPAD) is None
-        assert not (await memory.search("plan")).hits
+        assert not (await memory.search("plan")).results
         assert (await memory.statistics()).note_versions == 0
         note = await memory.keyed.write(SCRATCHPAD, "anew", "append", ORIGIN)
         assert (note.text, note.version) == ("anew", 1)

@@ -31,7 +31,7 @@ async def live(memory: Memory, seed: int) -> dict[str, str]:
                 await memory.delete(note_id)
                 del notes[note_id]
         found = await memory.search(f"tea fact {seed}", top_k=20, include_conversation=True)
-        for hit in found.hits:
+        for hit in found.results:
             assert memory.user_id in hit.text
             if f"{memory.user_id} {seed} " in hit.text and hit.note_id:
                 assert notes[hit.note_id] == hit.text
@@ -118,7 +118,7 @@ async def test_deletions_and_saves_of_the_same_text_at_once(path: Path) -> None:
 
         await asyncio.gather(*(save_and_delete() for _ in range(5)))
         assert (await memory.list(10))[0] == []
-        assert not (await memory.search("contested")).hits
+        assert not (await memory.search("contested")).results
 
 
 async def test_closing_lets_running_changes_finish(path: Path) -> None:

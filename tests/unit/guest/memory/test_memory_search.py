@@ -47,15 +47,15 @@ async def test_words_are_joined_with_or_and_stemmed(memory: Memory) -> None:
     await save(memory, "The user's name is Shantanu")
     await save(memory, "Rex is a dog")
     found = await memory.search("what do you know about my names and dogs?")
-    assert sorted(texts(found.hits)) == ["Rex is a dog", "The user's name is Shantanu"]
+    assert sorted(texts(found.results)) == ["Rex is a dog", "The user's name is Shantanu"]
 
 
 async def test_meaning_finds_what_no_word_does(memory: Memory, embedder: FakeEmbedder) -> None:
     embedder.aliases = {"physician": "doctor"}
     note_id = await save(memory, "physician on Monday")
-    (hit,) = (await memory.search("doctor Monday?")).hits
+    (hit,) = (await memory.search("doctor Monday?")).results
     assert (hit.note_id, hit.matched_by) == (note_id, "both")
-    (hit,) = (await memory.search("doctor")).hits
+    (hit,) = (await memory.search("doctor")).results
     assert (hit.note_id, hit.matched_by) == (note_id, "semantic")
     assert hit.source == "user_memory"
 
@@ -63,7 +63,7 @@ async def test_meaning_finds_what_no_word_does(memory: Memory, embedder: FakeEmb
 async def test_scores_fall_from_at_most_one(memory: Memory) -> None:
     for i in range(12):
         await save(memory, "tea " * (i + 1) + " ".join(f"word{j}" for j in range(i)))
-    hits = (await memory.search("tea word3 word7", top_k=20)).hits
+    hits = (await memory.search("tea word3 word7", top_k=20)).results
     scores = [hit.score for hit in hits]
     assert len(scores) == 12
     assert scores == sorted(scores, reverse=True)
@@ -75,14 +75,14 @@ async def test_the_same_search_gives_the_same_order(memory: Memory) -> None:
         await save(memory, f"tea number{i}")
     first = await memory.search("tea", top_k=10)
     assert await memory.search("tea", top_k=10) == first
-    assert texts(first.hits)[0] == "tea number9"  # a tie: the newer first
+    assert texts(first.results)[0] == "tea number9"  # a tie: the newer first
 
 
 async def test_top_k_limits_the_notes(memory: Memory) -> None:
     for i in range(8):
         await save(memory, f"tea number{i}")
-    assert len((await memory.search("tea")).hits) == 5
-    assert len((await memory.search("tea", top_k=1)).hits) == 1
+    assert len((await memory.search("tea")).results) == 5
+    assert len((await memory.search("tea", top_k=1)).results) == 1
 
 
 @pytest.mark.parametrize("top_k", [0, -1, 51])
@@ -96,7 +96,7 @@ async def test_a_note_with_many_matching_passages_is_one_result(memory: Memory) 
     long = " ".join(sentences)
     note_id = await save(memory, long + " The kettle is vermilion.")
     other = await save(memory, "tea too")
-    hits = (await memory.search("tea kettle vermilion", top_k=20)).hits
+    hits = (await memory.search("tea kettle vermilion", top_k=20)).results
     assert {hit.note_id for hit in hits} == {note_id, other}
     assert len(hits) == 2
     best = next(hit for hit in hits if hit.note_id == note_id)
@@ -108,7 +108,7 @@ async def test_a_note_of_moderate_length_is_shown_whole(memory: Memory) -> None:
     text = " ".join(f"Sentence {i} about tea." for i in range(50))
     assert 640 < len(text) <= HIT_TEXT_MAX_CHARS
     await save(memory, text)
-    assert texts((await memory.search("tea")).hits) == [text]
+    assert texts((await memory.search("tea")).results) == [text]
 
 
 async def test_all_tags_must_match_before_ranking(memory: Memory) -> None:
@@ -117,12 +117,12 @@ async def test_all_tags_must_match_before_ranking(memory: Memory) -> None:
     both = await save(memory, "about coffee and a little tea", "home", "drinks")
     await save(memory, "tea", "home")
     await save(memory, "tea tea", "drinks")
-    hits = (await memory.search("tea", top_k=1, tags=["drinks", "home"])).hits
+    hits = (await memory.search("tea", top_k=1, tags=["drinks", "home"])).results
     assert [hit.note_id for hit in hits] == [both]
     assert hits[0].tags == ("home", "drinks")
     assert hits[0].matched_by == "both"
-    assert not (await memory.search("tea", tags=["hom"])).hits
-    assert not (await memory.search("tea", tags=['home", "drinks'])).hits
+    assert not (await memory.search("tea", tags=["hom"])).results
+    assert not (await memory.search("tea", tags=['home", "drinks'])).results
 
 
 async def test_tagged_notes_are_found_among_more_matches_than_are_scored(
@@ -132,7 +132,7 @@ async def test_tagged_notes_are_found_among_more_matches_than_are_scored(
     oldest = await save(memory, "tea", "home")
     for i in range(20):
         await save(memory, f"tea {i}")
-    (hit,) = (await memory.search("tea", tags=["home"])).hits
+    (hit,) = (await memory.search("tea", tags=["home"])).results
     assert (hit.note_id, hit.matched_by) == (oldest, "both")
 
 
@@ -142,9 +142,9 @@ async def test_users_never_meet(memory: Memory) -> None:
     await say(Memory(memory.store, BOB), "bob said oolong")
     for user_id, expected in ((ALICE, mine), (BOB, theirs), ("carol", None)):
         found = await Memory(memory.store, user_id).search("secret oolong tea", top_k=20)
-        assert [hit.note_id for hit in found.hits] == ([expected] if expected else [])
+        assert [hit.note_id for hit in found.results] == ([expected] if expected else [])
     spoken = await memory.search("oolong", top_k=20, include_conversation=True)
-    assert [hit.note_id for hit in spoken.hits] == [mine]
+    assert [hit.note_id for hit in spoken.results] == [mine]
 
 
 async def test_conversations_are_merged_by_score_and_labelled(memory: Memory) -> None:
@@ -152,15 +152,15 @@ async def test_conversations_are_merged_by_score_and_labelled(memory: Memory) ->
     await say(memory, "I booked the window seat for the train to Ulm")
     await say(memory, "Lunch was good", role="assistant")
     without = await memory.search("Ulm train window", top_k=10)
-    assert [hit.note_id for hit in without.hits] == [note_id]
+    assert [hit.note_id for hit in without.results] == [note_id]
     found = await memory.search("Ulm train window", top_k=10, include_conversation=True)
-    spoken = [hit for hit in found.hits if hit.source == "conversation"]
-    assert [hit.note_id for hit in found.hits].count(note_id) == 1
+    spoken = [hit for hit in found.results if hit.source == "conversation"]
+    assert [hit.note_id for hit in found.results].count(note_id) == 1
     assert spoken[0].note_id == ""
     assert spoken[0].version == 0
     assert spoken[0].text.startswith("user (")
     assert spoken[0].text.endswith("): I booked the window seat for the train to Ulm")
-    scores = [hit.score for hit in found.hits]
+    scores = [hit.score for hit in found.results]
     assert scores == sorted(scores, reverse=True)
 
 
@@ -172,14 +172,14 @@ async def test_what_a_note_says_already_is_not_repeated_from_a_conversation(
     await say(memory, "my name is not important")
     await say(memory, "my name is not important")
     found = await memory.search("my name is Shantanu", include_conversation=True)
-    assert [hit.note_id for hit in found.hits] == [note_id, ""]
-    assert "important" in found.hits[1].text
+    assert [hit.note_id for hit in found.results] == [note_id, ""]
+    assert "important" in found.results[1].text
 
 
 async def test_tags_leave_conversations_out(memory: Memory) -> None:
     await say(memory, "tea in a conversation")
     found = await memory.search("tea", tags=["drinks"], include_conversation=True)
-    assert found.hits == ()
+    assert found.results == ()
 
 
 @pytest.mark.parametrize("broken", ["conversation_fts", "conversation_events"])
@@ -194,7 +194,7 @@ async def test_notes_are_found_when_conversations_fail(
         await memory.store.database.execute("ALTER TABLE conversation_events RENAME TO hidden")
     with caplog.at_level(logging.WARNING):
         found = await memory.search("tea", include_conversation=True)
-    assert [hit.note_id for hit in found.hits] == [note_id]
+    assert [hit.note_id for hit in found.results] == [note_id]
     assert found.warnings == ("conversations could not be searched; these results are notes only",)
     assert "searching conversations failed" in caplog.text
 
@@ -205,7 +205,7 @@ async def test_a_search_by_keyword_only_says_so_and_why(
     note_id = await save(memory, "likes tea")
     embedder.error = away()
     found = await memory.search("tea and other things")
-    assert [(hit.note_id, hit.score) for hit in found.hits] == [(note_id, 1.0)]
+    assert [(hit.note_id, hit.score) for hit in found.results] == [(note_id, 1.0)]
     assert found.warnings == (
         "semantic search is unavailable (the embedder cannot be reached); "
         "these results were found by keyword only",
@@ -217,7 +217,7 @@ async def test_missing_vectors_are_mentioned(memory: Memory, embedder: FakeEmbed
     embedder.refuses = lambda text: "tea" in text
     await save(memory, "likes tea")
     found = await memory.search("likes")
-    assert len(found.hits) == 2
+    assert len(found.results) == 2
     assert found.warnings == ("1 passage has no vector yet and can be found by keyword only",)
     embedder.refuses = lambda _: False
     memory.store.indexer.rescan()
@@ -262,7 +262,7 @@ async def test_weights_decide(tmp_path: Path) -> None:
         ) as memory:
             await save(memory, "physician checkup")
             await save(memory, "a doctor of philosophy wrote a very long thesis")
-            by_weight[vector] = texts((await memory.search("doctor appointment")).hits)[0]
+            by_weight[vector] = texts((await memory.search("doctor appointment")).results)[0]
     assert by_weight[1.0] == "physician checkup"
     assert by_weight[0.0].startswith("a doctor")
 
@@ -278,9 +278,9 @@ async def test_a_store_with_few_large_words_stays_exact_beyond_the_match_limit(
         for i in range(60):
             await save(memory, f"tea number {i}")
         found = await memory.search("tea cardamom", top_k=20)
-        assert [hit.note_id for hit in found.hits] == [rare]
+        assert [hit.note_id for hit in found.results] == [rare]
         common = await memory.search("tea", top_k=20)
-        assert sorted(texts(common.hits)) == sorted(f"tea number {i}" for i in range(40, 60))
+        assert sorted(texts(common.results)) == sorted(f"tea number {i}" for i in range(40, 60))
 
 
 class CountedDatabase:
@@ -309,5 +309,5 @@ async def test_the_age_of_notes_costs_no_further_query(tmp_path: Path) -> None:
         database = CountedDatabase(store.database)
         search = Search(database, store.vectors, store.vectorizer, store.config, User(ALICE))
         found = await search.search("tea", 5, (), include_conversation=False)
-    assert texts(found.hits)[:2] == ["tea number0", "tea number24"]
+    assert texts(found.results)[:2] == ["tea number0", "tea number24"]
     assert database.queries == 2

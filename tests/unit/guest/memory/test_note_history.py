@@ -144,8 +144,8 @@ async def test_undo_brings_back_what_was_said_before(memory: Memory) -> None:
     assert (note.version, note.change, note.restores) == (3, "undo", 1)
     assert note.origin == Origin("user", "cli")
     assert note.created_at == before.created_at
-    assert [hit.note_id for hit in (await memory.search("oolong")).hits] == [tea]
-    assert (await memory.search("espresso")).hits == ()
+    assert [hit.note_id for hit in (await memory.search("oolong")).results] == [tea]
+    assert (await memory.search("espresso")).results == ()
 
 
 async def test_undo_again_goes_further_back(memory: Memory) -> None:
@@ -190,7 +190,7 @@ async def test_undo_of_a_superseded_note_makes_it_current(memory: Memory) -> Non
     assert undone.done == "current_again"
     assert undone.note is not None
     assert (undone.note.version, undone.note.superseded) == (1, None)
-    assert [hit.note_id for hit in (await memory.search("tea")).hits] == [tea]
+    assert [hit.note_id for hit in (await memory.search("tea")).results] == [tea]
     assert said(await changes(memory)) == [("save", "tea at four")]
 
 

@@ -61,7 +61,7 @@ async def test_a_saved_note_is_whole(path: Path) -> None:
 async def test_a_long_note_is_found_by_its_last_words(path: Path) -> None:
     async with opened(path, FakeEmbedder()) as memory:
         outcome = await memory.save(LONG + " The gate code is heliotrope.", [], ORIGIN)
-        hits = (await memory.search("heliotrope")).hits
+        hits = (await memory.search("heliotrope")).results
         assert [hit.note_id for hit in hits] == [outcome.note.note_id]
         assert "heliotrope" in hits[0].text
         assert len(hits[0].text) <= 640
@@ -104,7 +104,7 @@ async def test_an_update_keeps_id_and_past(path: Path) -> None:
         assert (third.version, third.tags) == (3, ("new",))
         for word, found in (("Shantanu", False), ("prefers", False), ("gardening", True)):
             outcome = await memory.search(word)
-            by_word = [hit for hit in outcome.hits if hit.matched_by != "semantic"]
+            by_word = [hit for hit in outcome.results if hit.matched_by != "semantic"]
             assert bool(by_word) == found, word
         await check_index(memory)
     versions = rows(path, "SELECT version, content, tags, origin_actor FROM note_versions")
@@ -171,8 +171,8 @@ async def test_a_deleted_note_leaves_no_row(path: Path) -> None:
         await memory.delete(gone.note_id)
         with pytest.raises(NoteNotFound):
             await memory.get(gone.note_id)
-        assert not (await memory.search("gardening short now")).hits
-        assert (await memory.search("stays")).hits[0].note_id == kept.note_id
+        assert not (await memory.search("gardening short now")).results
+        assert (await memory.search("stays")).results[0].note_id == kept.note_id
         await check_index(memory)
     assert counts(path) == {
         "notes": 1,
@@ -230,7 +230,7 @@ async def test_without_an_embedder_notes_are_found_by_keyword_and_it_says_so(pat
         assert not outcome.note.embedded
         assert outcome.similar == ()
         found = await memory.search("tea")
-        assert [hit.matched_by for hit in found.hits] == ["keyword"]
+        assert [hit.matched_by for hit in found.results] == ["keyword"]
         assert "semantic search is unavailable (no embedder is configured)" in found.warnings[0]
         assert await memory.embedder_state() == "no embedder is configured"
 
@@ -241,7 +241,7 @@ async def test_a_slow_embedder_is_not_waited_for(path: Path) -> None:
     async with opened(path, embedder, embed_wait_s=0.01) as memory:
         outcome = await memory.save("likes tea", [], ORIGIN)
         assert outcome.searchable == "keyword"
-        assert (await memory.search("tea")).hits
+        assert (await memory.search("tea")).results
         await embedded(memory, 1)
         assert (await memory.get(outcome.note.note_id)).embedded
 
@@ -255,7 +255,7 @@ async def test_a_broken_embedder_never_fails_a_save(path: Path, error: Exception
     async with opened(path, embedder) as memory:
         assert (await memory.save("likes tea", [], ORIGIN)).searchable == "keyword"
         outcome = await memory.search("tea")
-        assert outcome.hits
+        assert outcome.results
         assert "keyword only" in outcome.warnings[0]
 
 

@@ -73,7 +73,7 @@ async def test_a_note_written_anew_counts_again(path: Path) -> None:
         await supersede(memory, note.note_id)
         updated = (await memory.update(note.note_id, "lives in Bern", None, ORIGIN)).note
         assert updated.superseded is None
-        assert [hit.note_id for hit in (await memory.search("lives")).hits] == [note.note_id]
+        assert [hit.note_id for hit in (await memory.search("lives")).results] == [note.note_id]
 
 
 async def test_the_same_text_is_one_note_for_each_who_sees_it(path: Path) -> None:

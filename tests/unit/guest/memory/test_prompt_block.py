@@ -76,17 +76,17 @@ def test_what_nobody_vouched_for_is_named_once() -> None:
     ]
     block = render(hits, 1000)
     assert block.material == ("/shared/p.md", "note-3", "session s7")
-    assert block.hits == tuple(hits)
+    assert block.results == tuple(hits)
 
 
 def test_what_does_not_fit_is_shortened_visibly_or_left_out() -> None:
     long, other = note("word " * 400), note("short enough to stay as it is", "note-2")
     block = render([long, other], 100)
-    assert block.hits == (long,)
+    assert block.results == (long,)
     assert block.text.endswith("word […]")
     assert tokens_of(block.text) <= 100
     block = render([note("x" * 4000), other], 100)
-    assert block.hits == (other,)
+    assert block.results == (other,)
 
 
 def test_a_word_is_never_shown_in_half() -> None:
@@ -106,5 +106,5 @@ def test_the_budget_is_kept_for_any_texts(texts: list[str], links: list[str], bu
     ]
     block = render(hits, budget)
     assert tokens_of(block.text) <= budget
-    assert len(block.text.splitlines()) == len(block.hits)
-    assert [hit for hit in hits if hit in block.hits] == list(block.hits)
+    assert len(block.text.splitlines()) == len(block.results)
+    assert [hit for hit in hits if hit in block.results] == list(block.results)

@@ -30,7 +30,7 @@ async def test_one_note_too_many_is_refused_with_the_numbers(path: Path) -> None
             await memory.keyed.write("plan", "three", "append", ORIGIN)
         assert await listed(memory) == ["two", "one"]
         assert (await memory.statistics()).passages == 2
-        assert not (await memory.search("three")).hits
+        assert not (await memory.search("three")).results
 
         assert not (await memory.save("one", [], ORIGIN)).created
         await memory.update(first.note_id, "one, and more of it", None, ORIGIN)

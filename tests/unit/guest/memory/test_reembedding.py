@@ -76,7 +76,7 @@ async def test_a_model_that_changes_in_mid_run_meets_no_vector_of_the_other(
         embedder.gate = asyncio.Semaphore(0)
         assert await compared(memory, monkeypatch) == ("two", set())
         found = await memory.search("violins")
-        assert found.hits, "search stays up by keyword"
+        assert found.results, "search stays up by keyword"
         assert "200 passages have no vector yet" in found.warnings[0]
         embedder.gate.release()
         await until(lambda: len(embedder.texts) > 260)
@@ -113,7 +113,7 @@ async def test_all_vectors_of_a_user_are_made_anew_under_the_same_name(
         assert await memory.reembed() == 101
         assert (await memory.statistics()).passages_embedded == 0
         found = await memory.search("tea")
-        assert found.hits[0].matched_by == "keyword"
+        assert found.results[0].matched_by == "keyword"
         assert "100 passages have no vector yet" in found.warnings[0]
         assert await of_models(Memory(memory.store, BOB)) == {"one": 3}, "others keep theirs"
     embedder.gate = None
@@ -123,7 +123,7 @@ async def test_all_vectors_of_a_user_are_made_anew_under_the_same_name(
         new = rows_of(await vectors(memory))
         changed = [each for each in new if old[each] != new[each]]
         assert len(changed) == 13  # those about tea
-        assert (await memory.search("brewage")).hits
+        assert (await memory.search("brewage")).results
 
 
 async def test_nothing_is_set_aside_while_nobody_can_make_new_ones(path: Path) -> None:

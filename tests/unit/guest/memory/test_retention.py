@@ -64,7 +64,7 @@ async def test_old_conversations_go_with_every_byte_and_others_stay(path: Path) 
         assert await retention(memory, Clock()).look() == 2
         assert await names(memory) == {"archived", "fresh", "empty"}
         assert await names(Memory(memory.store, BOB)) == {"bobs"}
-        assert (await memory.search("long ago")).hits
+        assert (await memory.search("long ago")).results
         content = file_bytes(path)
         assert b"words of old" not in content
         assert b"words of fresh" in content

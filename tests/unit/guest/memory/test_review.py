@@ -35,7 +35,7 @@ async def save(memory: Memory, text: str, scope: str = "") -> str:
 
 async def pairs(memory: Memory) -> list[tuple[str, str]]:
     reviewed = await memory.review()
-    return [(pair.older.note_id, pair.newer.note_id) for pair in reviewed.near]
+    return [(pair.older.note_id, pair.newer.note_id) for pair in reviewed.similar]
 
 
 async def test_nearly_the_same_is_shown_as_a_pair(memory: Memory) -> None:
@@ -44,7 +44,7 @@ async def test_nearly_the_same_is_shown_as_a_pair(memory: Memory) -> None:
     newer = await save(memory, NEARLY)
     await save(Memory(memory.store, BOB), NEARLY)
     reviewed = await memory.review()
-    (pair,) = reviewed.near
+    (pair,) = reviewed.similar
     assert (pair.older.note_id, pair.newer.note_id) == (older, newer)
     assert 0.85 <= pair.similarity < 1
     assert not pair.may_contradict
@@ -61,7 +61,7 @@ async def test_an_update_does_not_make_a_note_the_newer_one(memory: Memory) -> N
 async def test_a_pair_may_contradict(memory: Memory) -> None:
     await save(memory, "the meeting with the whole team on the roof is at 10:30")
     await save(memory, "the meeting with the whole team on the roof is at 11:30")
-    (pair,) = (await memory.review()).near
+    (pair,) = (await memory.review()).similar
     assert pair.may_contradict
 
 
@@ -90,8 +90,8 @@ async def test_the_nearest_pairs_come_first_and_more_are_mentioned(memory: Memor
     await save(memory, same)
     await save(memory, same + "!")
     reviewed = await memory.review(limit=2)
-    assert round(reviewed.near[0].similarity, 3) == 1
-    assert len(reviewed.near) == 2
+    assert round(reviewed.similar[0].similarity, 3) == 1
+    assert len(reviewed.similar) == 2
     assert reviewed.warnings == ("more than these 2 pairs of notes say nearly the same",)
 
 
@@ -103,7 +103,7 @@ async def test_without_vectors_words_are_compared(tmp_path: Path) -> None:
         newer = await save(memory, OAK + "!")
         await save(memory, OAK + "?", scope="s1")
         reviewed = await memory.review()
-    (pair,) = reviewed.near
+    (pair,) = reviewed.similar
     assert (pair.older.note_id, pair.newer.note_id, pair.similarity) == (older, newer, 0.0)
     assert reviewed.warnings == (
         "there are no vectors of these notes; they were compared by the words of their first "
@@ -178,7 +178,7 @@ def test_pairs_by_vectors_are_those_of_comparing_each_with_each() -> None:
     scopes = notes % 2
     nearest: dict[tuple[int, int], float] = {}
     cosines = matrix @ matrix.T
-    for i, j in zip(*np.nonzero(cosines >= near.NEAR_COSINE), strict=True):
+    for i, j in zip(*np.nonzero(cosines >= near.SIMILAR_COSINE), strict=True):
         one, other = int(min(notes[i], notes[j])), int(max(notes[i], notes[j]))
         if one != other and scopes[i] == scopes[j]:
             pair = (one, other)
@@ -200,7 +200,7 @@ def test_pairs_by_words_are_those_of_comparing_each_with_each() -> None:
         for j in range(len(texts))
         for i in range(j)
         if scopes[i] == scopes[j]
-        and likeness(frozenset(texts[i].split()), frozenset(texts[j].split())) >= near.NEAR_WORDS
+        and likeness(frozenset(texts[i].split()), frozenset(texts[j].split())) >= near.SIMILAR_WORDS
     }
     pairs, complete = near.by_words(texts, scopes, 10_000)
     assert complete

@@ -31,7 +31,7 @@ async def save(
 
 async def found(memory: Memory, query: str, only: Only, top_k: int = 5) -> set[str]:
     outcome = await memory.search(query, top_k=top_k, only=only)
-    return {hit.note_id for hit in outcome.hits}
+    return {hit.note_id for hit in outcome.results}
 
 
 async def test_only_its_own_session_finds_a_scoped_note(memory: Memory) -> None:
@@ -55,7 +55,7 @@ async def test_types_and_confidence_narrow_a_search(memory: Memory) -> None:
     }
     assert await found(memory, "tea", Only(min_confidence=0.5)) == {ids["fact"], ids["risk"]}
     assert await found(memory, "tea", Only(types=("decision",), min_confidence=0.5)) == set()
-    (hit,) = (await memory.search("tea", only=Only(types=("risk",)))).hits
+    (hit,) = (await memory.search("tea", only=Only(types=("risk",)))).results
     assert (hit.type, hit.confidence) == ("risk", 0.5)
 
 
@@ -64,7 +64,7 @@ async def test_tags_and_types_must_both_match(memory: Memory) -> None:
     await save(memory, "black tea", "drink")
     await save(memory, "white tea", type="risk")
     outcome = await memory.search("tea", tags=("drink",), only=Only(types=("risk",)))
-    assert [hit.note_id for hit in outcome.hits] == [both]
+    assert [hit.note_id for hit in outcome.results] == [both]
 
 
 async def test_superseded_notes_are_found_only_by_who_asks(memory: Memory) -> None:
@@ -74,16 +74,16 @@ async def test_superseded_notes_are_found_only_by_who_asks(memory: Memory) -> No
     assert await found(memory, "tea", Only()) == {new}
     assert await found(memory, "tea", Only(types=("fact",))) == {new}
     outcome = await memory.search("tea", only=Only(superseded=True))
-    assert {hit.note_id: hit.superseded for hit in outcome.hits} == {old: True, new: False}
+    assert {hit.note_id: hit.superseded for hit in outcome.results} == {old: True, new: False}
     assert await found(memory, "tea", Only(superseded=True, types=("fact",))) == {old, new}
 
 
 async def test_a_hit_says_where_a_note_comes_from(memory: Memory) -> None:
     await save(memory, "tea is sold at dawn", origin=PAGE)
     await memory.keyed.write("plan", "coffee for everybody", "replace", ORIGIN)
-    (hit,) = (await memory.search("tea")).hits
+    (hit,) = (await memory.search("tea")).results
     assert (hit.actor, hit.link, hit.material) == ("agent", "/shared/page.md", True)
-    (hit,) = (await memory.search("coffee")).hits
+    (hit,) = (await memory.search("coffee")).results
     assert (hit.actor, hit.link, hit.material, hit.key) == ("user", "", False, "plan")
 
 
@@ -93,12 +93,12 @@ async def test_a_hit_says_where_in_a_conversation_it_was_said(memory: Memory) ->
         await memory.conversations.append(
             "kitchen", turn_id="t", role=role, text=text, payload="[]"
         )
-    said = (await memory.search("coffee tea", include_conversation=True)).hits
+    said = (await memory.search("coffee tea", include_conversation=True)).results
     places = {(hit.session_id, hit.sequence, hit.material) for hit in said}
     assert places == {("kitchen", 1, False), ("kitchen", 2, True)}
     narrowed = Only(min_confidence=0.1)
     outcome = await memory.search("coffee tea", include_conversation=True, only=narrowed)
-    assert outcome.hits == ()
+    assert outcome.results == ()
 
 
 @pytest.mark.parametrize("hide", ["another session's", "superseded"])

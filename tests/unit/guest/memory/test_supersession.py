@@ -37,7 +37,7 @@ async def test_a_superseded_note_is_kept_and_not_found(memory: Memory) -> None:
     assert note.superseded is not None
     assert (note.superseded.by, note.superseded.reason) == ("", "nobody comes")
     assert note.superseded.at > note.updated_at
-    assert (await memory.search("tea")).hits == ()
+    assert (await memory.search("tea")).results == ()
     assert await memory.list(10) == ([], "")
 
 

@@ -275,15 +275,15 @@ def test_a_review_names_the_command_that_mends(memory: FakeGateway, run_memory: 
 
 
 def test_a_review_for_programs(memory: FakeGateway, run_memory: RunCommand) -> None:
-    nothing: dict[str, Any] = {"near": [], "stale": [], "warnings": []}
+    nothing: dict[str, Any] = {"similar": [], "stale": [], "warnings": []}
     assert written(run_memory, "review") == nothing
     assert run_memory("review").out.startswith("nothing to review")
     note = memory.holds("note-1")
     pair = gateway_pb2.NearPair(older=note, newer=note)
     memory.reviewed = gateway_pb2.ReviewMemoryReply(near=[pair], stale=[note])
     found = written(run_memory, "review")
-    assert found["near"][0].keys() == {"older", "newer", "similarity", "may_contradict"}
-    assert found["near"][0]["similarity"] is None
+    assert found["similar"][0].keys() == {"older", "newer", "similarity", "may_contradict"}
+    assert found["similar"][0]["similarity"] is None
     assert found["stale"] == [written(run_memory, "show", "note-1")]
 
 
