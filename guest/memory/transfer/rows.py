@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from functools import cache
 from typing import Any, Final, TypeVar
 
 from pydantic import BaseModel
@@ -79,5 +80,10 @@ def _said(kind: type[_S], values: Sequence[Any]) -> _S:
 
 def _made(kind: type[_M], values: Sequence[Any], **more: Any) -> _M:
     """A line, or a part of one, from the values of its fields in order, except for `more`."""
-    names = (name for name in kind.model_fields if name != "kind" and name not in more)
+    names = _names(kind, tuple(more))
     return kind.model_construct(None, **dict(zip(names, values, strict=True)), **more)
+
+
+@cache
+def _names(kind: type[BaseModel], others: Sequence[str]) -> tuple[str, ...]:
+    return tuple(name for name in kind.model_fields if name not in ("kind", *others))
