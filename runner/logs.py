@@ -26,6 +26,8 @@ _BLOCK = 64 * 1024
 _POLL_S = 0.2
 _LINE_MAX = 1024 * 1024
 _TAIL_MAX = 64 * 1024 * 1024
+_FIXED: Final = frozenset({"time", "level", "logger", "message", "role", "user", "traceback"})
+_LOGGERS = ("runner", "wire")
 
 
 def open_for_append(path: Path) -> int:
@@ -140,9 +142,6 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
 
 
-_FIXED: Final = frozenset({"time", "level", "logger", "message", "role", "user", "traceback"})
-
-
 def _open_for_reading(path: Path) -> int | None:
     try:
         fd = os.open(path, os.O_RDONLY | _SAFE)
@@ -171,9 +170,6 @@ def _unusable(path: Path, why: str) -> WorkspaceError:
         details=why,
         resolution=f"move {path} away; a new one is created",
     )
-
-
-_LOGGERS = ("runner", "wire")
 
 
 @contextmanager

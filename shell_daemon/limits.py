@@ -13,6 +13,7 @@ from wire.errors import Code, WireError
 from wire.limits import COMMAND_MAX_CHARS, COMMAND_TIMEOUT_MAX_S, COMMAND_TIMEOUT_S
 
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 @dataclass(frozen=True)
@@ -62,9 +63,6 @@ def _bad(field: str, problem: str, accepted: str) -> WireError:
         f"bad shell daemon setting {field}: {problem}",
         details=f"accepted: {accepted}",
     )
-
-
-_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
 
 
 def refused(field: str, problem: str, accepted: str) -> WireError:

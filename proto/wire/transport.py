@@ -40,6 +40,12 @@ _INTERNAL = WireError(
     resolution="runner logs",
 )
 _HEALTH_PREFIX = "/grpc.health.v1.Health/"
+_WRONG_TOKEN: Final = WireError(Code.UNAUTHENTICATED, "missing or wrong launch token")
+_SEALED: Final = WireError(
+    Code.UNAVAILABLE,
+    "it has just been started and is being checked",
+    resolution="try again in a moment",
+)
 
 
 def new_token() -> str:
@@ -115,14 +121,6 @@ def open_channel(endpoint: str, token: str) -> grpc.aio.Channel:
         options=_OPTIONS,
         interceptors=[_TokenOnCalls(token), _TokenOnStreams(token)],
     )
-
-
-_WRONG_TOKEN: Final = WireError(Code.UNAUTHENTICATED, "missing or wrong launch token")
-_SEALED: Final = WireError(
-    Code.UNAVAILABLE,
-    "it has just been started and is being checked",
-    resolution="try again in a moment",
-)
 
 
 class _Guard(grpc.aio.ServerInterceptor):

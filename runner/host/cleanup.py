@@ -13,6 +13,10 @@ from runner.tiers.base import TierDriver
 from runner.tiers.drivers import driver_for
 from runner.workspace.workspace import Workspace
 
+log = logging.getLogger(__name__)
+_GRACE_S: Final = 2.0
+"""Short, because such a guest should have ended with its runner already."""
+
 
 def clear(path: Path) -> None:
     """Free the place `path`. A directory is moved aside, not emptied, so its size does not matter.
@@ -32,12 +36,6 @@ def clear_unless_file(path: Path) -> None:
             clear(path)
     except FileNotFoundError:
         return
-
-
-log = logging.getLogger(__name__)
-
-_GRACE_S: Final = 2.0
-"""Short, because such a guest should have ended with its runner already."""
 
 
 async def clear_leftovers(

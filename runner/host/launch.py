@@ -25,6 +25,18 @@ from runner.workspace.workspace import Workspace
 
 EMBEDDER_MOUNT = Mount("embedder", "", "/embedder", Access.READ_ONLY)
 """The directory with the embedder's socket, for agent guests. It lies outside the workspace."""
+AGENT_COMMAND: Final = (
+    sys.executable,
+    "-P",  # never import from the working directory
+    "-m",
+    "guest.app",
+    "--bootstrap-stdin",
+    "--exit-with-parent",
+)
+_SHELL_MODULE: Final = (sys.executable, "-P", "-m", "shell_daemon.server")
+_PASSED_ON: Final = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR")
+_SHELL_HOME: Final = "/run"
+_MIB: Final = 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -47,20 +59,6 @@ class GuestMounts:
     def endpoint(self, host_socket: Path) -> str:
         """The address of a Unix socket, as the guest sees it."""
         return unix_endpoint(self.path(host_socket))
-
-
-AGENT_COMMAND: Final = (
-    sys.executable,
-    "-P",  # never import from the working directory
-    "-m",
-    "guest.app",
-    "--bootstrap-stdin",
-    "--exit-with-parent",
-)
-_SHELL_MODULE: Final = (sys.executable, "-P", "-m", "shell_daemon.server")
-_PASSED_ON: Final = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR")
-_SHELL_HOME: Final = "/run"
-_MIB: Final = 1024 * 1024
 
 
 def guest_environment(home: Path, environ: Mapping[str, str]) -> dict[str, str]:

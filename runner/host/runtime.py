@@ -26,6 +26,10 @@ from runner.tiers.base import Handle
 from runner.workspace.directories import check_root, check_tree, create_tree
 
 _LONGEST_SOCKET: Final = len(f"/01234567/{'u' * USER_ID_MAX_CHARS}/control.sock")
+_TIMEOUT_S = 0.5
+"""`status` takes the lock for microseconds to look at it; a host keeps it."""
+_PAUSE_S = 0.02
+_VERSION: Final = 1
 
 
 def runtime_base(config: Config) -> Path:
@@ -80,11 +84,6 @@ class Runtime:
         """Create it with mode 0700. Idempotent."""
         self.check()
         create_tree(self.base, self._directories)
-
-
-_TIMEOUT_S = 0.5
-"""`status` takes the lock for microseconds to look at it; a host keeps it."""
-_PAUSE_S = 0.02
 
 
 @dataclass(frozen=True)
@@ -156,9 +155,6 @@ def _read(fd: int) -> Holder:
         return Holder(int(content["pid"]), str(content["since"]))
     except (ValueError, KeyError, TypeError):
         return Holder()
-
-
-_VERSION: Final = 1
 
 
 def save_state(path: Path, handles: Sequence[Handle]) -> None:

@@ -22,6 +22,8 @@ from runner.logs import next_offset, read_from
 from runner.tiers.base import Handle, LaunchSpec, TierDriver
 
 _LAST_LINE_CHARS: Final = 300
+log = logging.getLogger(__name__)
+_FIX: Final = "runner logs"
 
 
 class NeedsOperator(Exception):  # noqa: N818 - a condition that the supervisor handles
@@ -61,11 +63,6 @@ def _how(code: int | None) -> str:
     if code < 0:
         return f"was killed by {signal.Signals(-code).name}"
     return f"exited with status {code}"
-
-
-log = logging.getLogger(__name__)
-
-_FIX: Final = "runner logs"
 
 
 @dataclass(frozen=True)

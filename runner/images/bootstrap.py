@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
@@ -14,6 +13,7 @@ from wire.errors import Code
 
 from runner.errors import TierError
 from runner.images.archive import inspected
+from runner.images.wheels import run_program
 
 RELEASE: Final = "bookworm"
 PYTHON: Final = (3, 11)
@@ -31,7 +31,6 @@ _SURPLUS: Final = (
     "usr/share/man/*",
     "usr/share/locale/*",
 )
-_LAST_LINES: Final = 20
 
 
 def bootstrap_base(
@@ -84,21 +83,11 @@ def _check() -> None:
 
 def _debootstrap(root: Path) -> None:
     command = ["debootstrap", "--variant=minbase", f"--include={_PACKAGES}"]
-    done = subprocess.run(  # noqa: S603
+    run_program(
         [*command, RELEASE, str(root), _MIRROR],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        stdin=subprocess.DEVNULL,
-        text=True,
-        check=False,
+        "debootstrap failed",
+        f"check that {_MIRROR} can be reached and that there is free space",
     )
-    if done.returncode != 0:
-        raise TierError(
-            Code.INTERNAL,
-            "debootstrap failed",
-            details="\n    ".join(done.stdout.strip().splitlines()[-_LAST_LINES:]),
-            resolution=f"check that {_MIRROR} can be reached and that there is free space",
-        )
 
 
 def _slim(root: Path) -> None:
@@ -118,10 +107,10 @@ def _slim(root: Path) -> None:
 
 def _import(engine: docker.APIClient, root: Path) -> None:
     packed = root.with_name("root.tar")
-    subprocess.run(  # noqa: S603
-        ["tar", "--numeric-owner", "-C", str(root), "-cf", str(packed), "."],  # noqa: S607
-        check=True,
-        stdin=subprocess.DEVNULL,
+    run_program(
+        ["tar", "--numeric-owner", "-C", str(root), "-cf", str(packed), "."],
+        "the base image cannot be packed",
+        "make room in the directory for temporary files",
     )
     repository, tag = BASE_NAME.split(":")
     engine.import_image_from_file(str(packed), repository=repository, tag=tag)

@@ -10,6 +10,9 @@ from wire.errors import Code
 
 from runner.errors import TierError
 
+OFFICIAL_BASE: Final = f"python:3.{sys.version_info.minor}-slim-bookworm"
+"""Has the Python version of the host, because that one makes the wheels."""
+
 
 class ImageRole(StrEnum):
     AGENT = "agent"
@@ -21,9 +24,6 @@ class ImageRole(StrEnum):
 
 USUAL_ROLES: Final = (ImageRole.AGENT, ImageRole.SHELL, ImageRole.EMBEDDER)
 """The images that every host with guests in containers needs."""
-
-OFFICIAL_BASE: Final = f"python:3.{sys.version_info.minor}-slim-bookworm"
-"""Has the Python version of the host, because that one makes the wheels."""
 
 
 def image_name(images: str, role: ImageRole) -> str:

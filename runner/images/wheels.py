@@ -111,17 +111,24 @@ def _pip_torch(directory: Path, wanted: Sequence[str]) -> None:
 
 
 def _pip(*arguments: str) -> None:
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments]
-    done = subprocess.run(  # noqa: S603 - our own interpreter, no shell
-        command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=False
-    )
-    if done.returncode == 0:
-        return
-    said = (done.stderr + done.stdout).strip().splitlines()[-_LAST_LINES:]
-    raise TierError(
-        Code.INTERNAL,
+    run_program(
+        [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments],
         "the wheels for an image cannot be made",
-        details="\n    ".join(said),
-        resolution="python -m pip install pip, where pip is missing; check the network, "
+        "python -m pip install pip, where pip is missing; check the network, "
         "or give the wheels: runner images build --wheelhouse DIR",
     )
+
+
+def run_program(command: Sequence[str], brief: str, resolution: str) -> None:
+    """Run a program to its end. Raises `TierError` (INTERNAL) with its last lines if it fails."""
+    done = subprocess.run(  # noqa: S603 - our own words, no shell
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if done.returncode != 0:
+        details = "\n    ".join(done.stdout.strip().splitlines()[-_LAST_LINES:])
+        raise TierError(Code.INTERNAL, brief, details=details, resolution=resolution)

@@ -17,6 +17,11 @@ from runner.workspace.mounts import workspace_directories
 from runner.workspace.workspace import Workspace
 
 _GUEST_DIRECTORIES: Final = ("shared", "tmp", "vault", "ipc", "logs")
+_OLD_PLACE: Final = Path(".oxydra") / "memory.db"
+_SQLITE_LOCKS: Final = (512, 0x40000000)
+"""Length and start of the bytes that SQLite locks in a database file. A program that has the
+file open in WAL mode holds some of these locks."""
+_NO_LINK: Final = (errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK)
 
 
 def resolve_db_path(setting: str, workspace: Workspace, *, mounted_only: bool) -> Path:
@@ -76,13 +81,6 @@ def _refused(setting: str, why: str) -> ConfigError:
         details=why,
         resolution='use db_path = "auto", or a path such as ".oxydra/memory.db"',
     )
-
-
-_OLD_PLACE: Final = Path(".oxydra") / "memory.db"
-_SQLITE_LOCKS: Final = (512, 0x40000000)
-"""Length and start of the bytes that SQLite locks in a database file. A program that has the
-file open in WAL mode holds some of these locks."""
-_NO_LINK: Final = (errno.EXDEV, errno.EPERM, errno.EOPNOTSUPP, errno.EMLINK)
 
 
 def adopt_old_database(new: Path, working_directory: Path) -> str | None:

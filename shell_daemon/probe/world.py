@@ -49,13 +49,10 @@ class World:
         """The real location of the guest's `path`."""
         return self.root / path.lstrip("/")
 
-    def read(self, path: Path) -> bytes:
-        with path.open("rb") as file:
-            return file.read(_READ_MAX_BYTES)
-
     def text(self, name: str) -> str:
         """The content of a file below /proc."""
-        return self.read(self.proc / name).decode(errors="replace")
+        with (self.proc / name).open("rb") as file:
+            return file.read(_READ_MAX_BYTES).decode(errors="replace")
 
     @cached_property
     def status(self) -> dict[str, str]:

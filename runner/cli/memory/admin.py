@@ -14,11 +14,11 @@ from wire.v1 import bootstrap_pb2, gateway_pb2
 
 from runner.cli.agent import ask_agent, ask_host
 from runner.cli.memory.output import replica_age_s
-from runner.cli.memory.transfer import shown
+from runner.cli.memory.transfer import refuse_existing, shown
 from runner.cli.options import AsJson, Options, Yes
 from runner.cli.output import as_json, confirm, fact_table, print_json, print_table
 from runner.client import backups
-from runner.errors import ConfigError, HostError
+from runner.errors import ConfigError
 from runner.host.maintenance import run_job
 from runner.logs import printable
 from runner.workspace.credentials import read_memory_key, read_memory_token
@@ -57,10 +57,8 @@ def backup(
     force: Annotated[bool, typer.Option("--force", help="Replace FILE.")] = False,
 ) -> None:
     """Copy the whole memory into one file, consistently, while the agent runs."""
-    if file is not None and os.path.lexists(file) and not force:
-        raise HostError(
-            Code.ALREADY_EXISTS, f"{file} is there already", resolution="name another, or --force"
-        )
+    if file is not None:
+        refuse_existing(file, force=force)
     options: Options = context.obj
     workspace = Workspace.locate(options.load(), options.user_id)
     made = ask_agent(options, lambda agent: agent.back_up_memory())

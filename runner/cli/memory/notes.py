@@ -40,6 +40,7 @@ FromMaterial = Annotated[
     ),
 ]
 _T = TypeVar("_T")
+_DATE_CHARS: Final = 10
 
 
 def search(
@@ -123,9 +124,6 @@ def warn(warnings: Sequence[str]) -> None:
     """Print warnings about an answer on standard error."""
     for warning in warnings:
         typer.echo(f"warning: {one_line(warning)}", err=True)
-
-
-_DATE_CHARS: Final = 10
 
 
 def show(context: typer.Context, note: NoteId, json: AsJson = False) -> None:

@@ -13,6 +13,32 @@ from wire.v1 import gateway_pb2
 from runner.cli.agent import short_id
 from runner.cli.output import clip, neutralise, one_line, to_the_second
 
+_TEXT_CELLS: Final = 200
+_LABELS_CELLS: Final = 50
+_TABLE_CELLS: Final = 120
+_ROOMY_CELLS: Final = 500
+_HEAD_CELLS: Final = 21
+_INDENT: Final = (0, 0, 0, 2)
+_ID_STYLE: Final = "bold"
+_DATE_CHARS: Final = 10
+_MARK_STYLE: Final = "yellow"
+_ACTORS: Final = {
+    "user": "the user said so",
+    "agent": "the agent decided to keep it",
+    "automatic": "the runtime kept it by itself",
+    "import": "it was imported",
+}
+_ACTORS_OF_MATERIAL: Final = {**_ACTORS, "user": "the user brought it back"}
+_BRIEF_ACTORS: Final = {"agent": "agent", "automatic": "automatic", "import": "imported"}
+_CHANGES: Final = {
+    "save": "saved",
+    "update": "updated",
+    "replace": "replaced",
+    "append": "appended",
+    "undo": "undone",
+    "supersede": "superseded",
+}
+
 
 def memory_line(found: gateway_pb2.MemoryStatisticsReply) -> str:
     """In one line: how much there is, how much of it has vectors, and the state of the store."""
@@ -43,33 +69,6 @@ def _embedded(found: gateway_pb2.MemoryStatisticsReply) -> str:
         return share
     again = "re-embedding" if found.vectors else "embedding"
     return f"{share} ({again} with {found.embedding_model})"
-
-
-_TEXT_CELLS: Final = 200
-_LABELS_CELLS: Final = 50
-_TABLE_CELLS: Final = 120
-_ROOMY_CELLS: Final = 500
-_HEAD_CELLS: Final = 21
-_INDENT: Final = (0, 0, 0, 2)
-_ID_STYLE: Final = "bold"
-_DATE_CHARS: Final = 10
-_MARK_STYLE: Final = "yellow"
-_ACTORS: Final = {
-    "user": "the user said so",
-    "agent": "the agent decided to keep it",
-    "automatic": "the runtime kept it by itself",
-    "import": "it was imported",
-}
-_ACTORS_OF_MATERIAL: Final = {**_ACTORS, "user": "the user brought it back"}
-_BRIEF_ACTORS: Final = {"agent": "agent", "automatic": "automatic", "import": "imported"}
-_CHANGES: Final = {
-    "save": "saved",
-    "update": "updated",
-    "replace": "replaced",
-    "append": "appended",
-    "undo": "undone",
-    "supersede": "superseded",
-}
 
 
 class Rows:

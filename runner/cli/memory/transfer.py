@@ -98,6 +98,13 @@ def shown(bars: Bars) -> Iterator[TaskID]:
         yield bars.add_task("", total=None)
 
 
+def refuse_existing(file: Path, *, force: bool) -> None:
+    if os.path.lexists(file) and not force:
+        raise HostError(
+            Code.ALREADY_EXISTS, f"{file} is there already", resolution="name another, or --force"
+        )
+
+
 @contextmanager
 def new_file(name: str, *, force: bool) -> Iterator[BinaryIO]:
     """Yield a file of mode 0600 that gets its name only once it is complete, and is removed
@@ -115,10 +122,7 @@ def new_file(name: str, *, force: bool) -> Iterator[BinaryIO]:
             ) from None
         return
     path = Path(name)
-    if os.path.lexists(path) and not force:
-        raise HostError(
-            Code.ALREADY_EXISTS, f"{path} is there already", resolution="name another, or --force"
-        )
+    refuse_existing(path, force=force)
     try:
         with whole_file(path) as file:
             yield file

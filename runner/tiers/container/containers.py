@@ -34,6 +34,11 @@ _TIMEOUT_S: Final = 45.0
 _PAUSE_S: Final = 0.1
 SETTLED: Final = timedelta(minutes=1)
 """A living runner removes its guests much sooner."""
+log = logging.getLogger(__name__)
+_AGAIN_S: Final = 1.0
+_SIGNALLED: Final = 128
+_KILLED: Final = 137
+_MIB: Final = 1024 * 1024
 
 
 def remove(client: docker.APIClient, container: str) -> None:
@@ -81,14 +86,6 @@ def make_room(client: docker.APIClient, name: str, place: Place) -> None:
         return
     place.require_own("container", name, found["Config"].get("Labels"))
     remove(client, found["Id"])
-
-
-log = logging.getLogger(__name__)
-
-_AGAIN_S: Final = 1.0
-_SIGNALLED: Final = 128
-_KILLED: Final = 137
-_MIB: Final = 1024 * 1024
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ import contextlib
 import logging
 import os
 import socket
-import struct
 import threading
 from typing import Final
 
 import docker
+from docker.utils.socket import frames_iter
 from wire.logs import JsonFormatter
 
 from runner.logs import open_for_append
@@ -21,8 +21,6 @@ from runner.tiers.base import LaunchSpec
 LOG_BYTES_MAX: Final = 64 * 1024 * 1024
 """The limit of what one launch may log; the rest is dropped."""
 
-_HEADER: Final = struct.Struct(">BxxxL")
-_BLOCK: Final = 256 * 1024
 _TIMEOUT_S: Final = 10.0
 
 
@@ -86,27 +84,12 @@ class Streams:
 
     def _copy(self) -> None:
         with contextlib.suppress(OSError):
-            while header := self._read(_HEADER.size):
-                if len(header) < _HEADER.size:
-                    return
-                _, size = _HEADER.unpack(header)
-                while size > 0 and (block := self._socket.recv(min(size, _BLOCK))):
-                    size -= len(block)
-                    self._keep(block)
-
-    def _read(self, size: int) -> bytes:
-        """`size` bytes, fewer at the end of the stream."""
-        found = b""
-        while len(found) < size and (more := self._socket.recv(size - len(found))):
-            found += more
-        return found
-
-    def _keep(self, block: bytes) -> None:
-        if self._left > 0:
-            self._write(block[: self._left])
-            self._left -= len(block)
-            if self._left <= 0:
-                self._write(b"\n" + self._line("the log is full: what follows is dropped"))
+            for _, block in frames_iter(self._socket, tty=False):
+                if self._left > 0:
+                    self._write(block[: self._left])
+                    self._left -= len(block)
+                    if self._left <= 0:
+                        self._write(b"\n" + self._line("the log is full: what follows is dropped"))
 
     def _write(self, data: bytes) -> None:
         with contextlib.suppress(OSError):  # a full disk must not stop the guest
