@@ -1,7 +1,6 @@
 """All settings of one runner: the sections of `wire.settings`, where it keeps its files, and the
 settings of each user."""
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import platformdirs
@@ -21,11 +20,6 @@ from runner.config.user_id import check_user_id
 from runner.errors import WorkspaceError
 
 
-def default_workspace_root() -> Path:
-    """The platform's place for a user's data."""
-    return platformdirs.user_data_path("oxydra") / "workspaces"
-
-
 def _auto(value: object) -> object:
     return None if value == "auto" else value
 
@@ -41,7 +35,7 @@ class Config(UserSettings):
     """All settings of one runner, immutable. `Config()` holds the defaults."""
 
     workspace_root: Annotated[AbsolutePath, Field(description="a path of a directory")] = Field(
-        default_factory=default_workspace_root
+        default_factory=lambda: platformdirs.user_data_path("oxydra") / "workspaces"
     )
     runtime_dir: Annotated[
         AbsolutePath | None,

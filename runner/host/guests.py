@@ -103,12 +103,7 @@ class Guests:
         Raises `HostError` if the settings turn the shell on or off.
         """
         if (launchers.shell is None) is not (self.shell is None):
-            raise HostError(
-                Code.FAILED_PRECONDITION,
-                "shell.enabled has changed in the configuration",
-                details="it cannot change while the host runs; the running guests go on",
-                resolution="runner stop, then: runner start",
-            )
+            raise changed_while_running("shell.enabled")
         if launchers.shell is not None and self._launchers.shell is not None:
             launchers.shell.agent_token = self._launchers.shell.agent_token
         self._launchers = launchers
@@ -194,6 +189,16 @@ class Guests:
 
     def _all(self) -> list[Supervisor]:
         return [self.agent] if self.shell is None else [self.agent, self.shell]
+
+
+def changed_while_running(setting: str) -> HostError:
+    """The error for a restart with a setting that must stay as it is."""
+    return HostError(
+        Code.FAILED_PRECONDITION,
+        f"{setting} has changed in the configuration",
+        details="it cannot change while the host runs; the running guests go on",
+        resolution="runner stop, then: runner start",
+    )
 
 
 def not_restartable(role: str, no_shell: str) -> HostError:

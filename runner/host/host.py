@@ -28,7 +28,13 @@ from runner.errors import HostError
 from runner.host.cleanup import clear_leftovers
 from runner.host.control import ControlServer
 from runner.host.embedder import Embedder, EmbedderHome
-from runner.host.guests import ROLES, Guests, memory_status, not_restartable
+from runner.host.guests import (
+    ROLES,
+    Guests,
+    changed_while_running,
+    memory_status,
+    not_restartable,
+)
 from runner.host.launch import AGENT_COMMAND, Launchers
 from runner.host.runtime import Runtime, host_lock
 from runner.host.supervisor import Policy
@@ -273,12 +279,7 @@ class Host:
     def _take_up(self, config: Config) -> None:
         for name in _FIXED_WHILE_RUNNING:
             if getattr(config, name) != getattr(self.config, name):
-                raise HostError(
-                    Code.FAILED_PRECONDITION,
-                    f"{name} has changed in the configuration",
-                    details="it cannot change while the host runs; the running guests go on",
-                    resolution="runner stop, then: runner start",
-                )
+                raise changed_while_running(name)
         self._launchers = self._new_launchers(config)
 
     async def _probe(

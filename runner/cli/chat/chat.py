@@ -14,7 +14,7 @@ from runner.cli.agent import connect_agent, connect_host, host_runs
 from runner.cli.chat.commands import HostStatus, SlashCommands
 from runner.cli.chat.conversation import RECONNECT_WITHIN_S, Connect, Conversation
 from runner.cli.chat.piped import run_piped
-from runner.cli.chat.screen import PlainScreen, Screen, say
+from runner.cli.chat.screen import PlainScreen, say
 from runner.cli.chat.terminal import TerminalChat, TerminalScreen, TypedAhead
 from runner.cli.lifecycle import at_first_signal
 from runner.cli.output import discard, model_name, one_line, plain_console
@@ -48,7 +48,16 @@ async def talk(
     )
     try:
         async with Conversation(connect, screen, reconnect_within_s) as conversation:
-            await _begin(conversation, screen, session)
+            hello = conversation.client.hello
+            await screen.status(
+                f"Oxydra {one_line(hello.version)} · user {one_line(hello.user_id)} · "
+                f"{one_line(hello.tier)} tier · {model_name(hello)}"
+            )
+            for notice in hello.notices:
+                await screen.status(one_line(notice))
+            if session:
+                await conversation.resume_or_create(session)
+                await screen.status(f"session {one_line(conversation.session_id)}")
             commands = SlashCommands(conversation, screen, host_status)
             if isinstance(screen, PlainScreen):
                 return await run_piped(stdin.fileno(), conversation, commands, screen)
@@ -64,19 +73,6 @@ async def talk(
             raise
         discard(stdout)
         return 0
-
-
-async def _begin(conversation: Conversation, screen: Screen, session: str | None) -> None:
-    hello = conversation.client.hello
-    await screen.status(
-        f"Oxydra {one_line(hello.version)} · user {one_line(hello.user_id)} · "
-        f"{one_line(hello.tier)} tier · {model_name(hello)}"
-    )
-    for notice in hello.notices:
-        await screen.status(one_line(notice))
-    if session:
-        await conversation.resume_or_create(session)
-        await screen.status(f"session {one_line(conversation.session_id)}")
 
 
 async def chat(

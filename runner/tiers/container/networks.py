@@ -92,13 +92,19 @@ def _is_ours(client: docker.APIClient, name: str, place: Place) -> bool:
 
 def _create(client: docker.APIClient, name: str, place: Place, network: Network) -> None:
     try:
-        _try_to_create(client, name, place, network)
+        client.create_network(
+            name,
+            driver="bridge",
+            internal=network is Network.INTERNAL,
+            options=_OPTIONS[network],
+            labels=place.labels,
+            check_duplicate=True,
+        )
     except docker.errors.APIError as error:
         if not any(words in str(error) for words in _FULL):
             raise
         if sweep_unused(client):
-            _try_to_create(client, name, place, network)
-            return
+            return _create(client, name, place, network)
         raise TierError(
             Code.RESOURCE_EXHAUSTED,
             "the container engine has no addresses left for another network",
@@ -106,17 +112,6 @@ def _create(client: docker.APIClient, name: str, place: Place, network: Network)
             resolution='docker network prune, or widen "default-address-pools" in '
             "/etc/docker/daemon.json",
         ) from None
-
-
-def _try_to_create(client: docker.APIClient, name: str, place: Place, network: Network) -> None:
-    client.create_network(
-        name,
-        driver="bridge",
-        internal=network is Network.INTERNAL,
-        options=_OPTIONS[network],
-        labels=place.labels,
-        check_duplicate=True,
-    )
 
 
 def sweep_unused(client: docker.APIClient) -> bool:

@@ -84,7 +84,7 @@ class Streams:
 
     def _copy(self) -> None:
         with contextlib.suppress(OSError):
-            for _, block in frames_iter(self._socket, tty=False):
+            for _, block in frames_iter(self._socket, tty=False):  # type: ignore[no-untyped-call]
                 if self._left > 0:
                     self._write(block[: self._left])
                     self._left -= len(block)

@@ -9,7 +9,6 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -167,28 +166,18 @@ def _proc_of_root() -> list[Path]:
 
 
 def _programs() -> list[str]:
-    """Python, its packages and ours, as far as they lie outside `/usr`."""
-    found = [Path(sys.base_prefix), Path(sys.prefix), *_package_directories()]
-    words: list[str] = []
-    for path in _without_nested(found):
-        words += ["--ro-bind", str(path), str(path)]
+    """Python, its packages and ours, as far as they lie outside `/usr`; what lies in another of
+    them is there already."""
+    found = {Path(sys.base_prefix), Path(sys.prefix)}
+    for name in ("wire", "shell_daemon"):
+        if (spec := find_spec(name)) is not None:
+            found |= {Path(place) for place in spec.submodule_search_locations or ()}
+    there, words = [Path("/usr")], list[str]()
+    for path in sorted(found, key=lambda path: len(path.parts)):
+        if not any(path.is_relative_to(other) for other in there):
+            there.append(path)
+            words += ["--ro-bind", str(path), str(path)]
     return words
-
-
-def _package_directories() -> list[Path]:
-    """Our packages, which in a source checkout lie outside Python's directories."""
-    specs = [find_spec(name) for name in ("wire", "shell_daemon")]
-    return [
-        Path(place) for spec in specs if spec for place in spec.submodule_search_locations or ()
-    ]
-
-
-def _without_nested(paths: Sequence[Path]) -> list[Path]:
-    roots: list[Path] = []
-    for path in sorted(set(paths), key=lambda path: len(path.parts)):
-        if not any(path.is_relative_to(other) for other in [Path("/usr"), *roots]):
-            roots.append(path)
-    return roots
 
 
 def _limits(spec: LaunchSpec) -> list[str]:
