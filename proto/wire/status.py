@@ -17,20 +17,9 @@ from wire.v1 import common_pb2
 
 _T = TypeVar("_T")
 
+_OTHER_NAMES = {Code.CONFLICT: "ABORTED", Code.TIMEOUT: "DEADLINE_EXCEEDED"}
 STATUS_OF: dict[Code, grpc.StatusCode] = {
-    Code.INVALID_ARGUMENT: grpc.StatusCode.INVALID_ARGUMENT,
-    Code.NOT_FOUND: grpc.StatusCode.NOT_FOUND,
-    Code.ALREADY_EXISTS: grpc.StatusCode.ALREADY_EXISTS,
-    Code.CONFLICT: grpc.StatusCode.ABORTED,
-    Code.UNAUTHENTICATED: grpc.StatusCode.UNAUTHENTICATED,
-    Code.PERMISSION_DENIED: grpc.StatusCode.PERMISSION_DENIED,
-    Code.FAILED_PRECONDITION: grpc.StatusCode.FAILED_PRECONDITION,
-    Code.RESOURCE_EXHAUSTED: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    Code.UNAVAILABLE: grpc.StatusCode.UNAVAILABLE,
-    Code.TIMEOUT: grpc.StatusCode.DEADLINE_EXCEEDED,
-    Code.CANCELLED: grpc.StatusCode.CANCELLED,
-    Code.DATA_LOSS: grpc.StatusCode.DATA_LOSS,
-    Code.INTERNAL: grpc.StatusCode.INTERNAL,
+    code: grpc.StatusCode[_OTHER_NAMES.get(code, code.name)] for code in Code
 }
 _CODE_OF = {status: code for code, status in STATUS_OF.items()}
 

@@ -1,16 +1,14 @@
-"""Brings a backup that the agent guest has made out of the workspace; files that appear whole."""
+"""Brings a backup that the agent guest has made out of the workspace."""
 
 import hashlib
 import os
-import secrets
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO, Final
 
 from wire.errors import Code
 
 from runner.errors import HostError
+from runner.workspace.directories import whole_file
 from runner.workspace.workspace import Workspace
 
 DIRECTORY: Final = "backups"
@@ -21,22 +19,6 @@ _BLOCK: Final = 1024 * 1024
 def path_of(workspace: Workspace, name: str) -> Path:
     """Where the guest has written the backup `name`."""
     return workspace.internal / DIRECTORY / name
-
-
-@contextmanager
-def whole_file(path: Path) -> Iterator[BinaryIO]:
-    """Yield a file, readable only for us, that becomes `path` when the body ends; if the body
-    raises, nothing is left of it."""
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | _SAFE, 0o600)
-    try:
-        with os.fdopen(fd, "wb") as file:
-            yield file
-            file.flush()
-            os.fsync(fd)
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def take_out(workspace: Workspace, name: str, sha256: str, target: Path) -> None:

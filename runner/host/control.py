@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import os
-from pathlib import Path
 from typing import Any, Final, Protocol
 
 import grpc
@@ -16,6 +15,7 @@ from wire.v1 import control_pb2, control_pb2_grpc, gateway_pb2
 from runner.config.models import Config
 from runner.errors import HostError
 from runner.host.runtime import Holder, Runtime, lock_holder
+from runner.workspace.directories import whole_file
 
 # ruff: noqa: N802, ARG002 - names and arguments are the contract's
 
@@ -90,7 +90,8 @@ class ControlServer:
         self._runtime.token.unlink(missing_ok=True)
         await self._server.start()
         await self._server.set_serving(True)
-        _write_private(self._runtime.token, self.token)
+        with whole_file(self._runtime.token) as file:
+            file.write(self.token.encode())
 
     async def stop(self) -> None:
         """Remove the token and the socket. Idempotent."""
@@ -211,12 +212,3 @@ def _silent(holder: Holder, why: str) -> HostError:
         details=why,
         resolution=f"kill -9 {holder.pid}; the next start removes what it leaves",
     )
-
-
-def _write_private(path: Path, content: str) -> None:
-    draft = path.with_suffix(".tmp")
-    draft.unlink(missing_ok=True)
-    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(fd, "w", encoding="ascii") as file:
-        file.write(content)
-    draft.replace(path)

@@ -30,6 +30,7 @@ from runner.host.supervisor import Launch, NeedsOperator, meaning_of_end
 from runner.logs import host_log
 from runner.tiers.base import TierDriver
 from runner.tiers.drivers import driver_for
+from runner.workspace.directories import whole_file
 from runner.workspace.mounts import Role
 from runner.workspace.workspace import Workspace
 
@@ -132,14 +133,10 @@ def _nobody_running(lock: Path) -> Iterator[None]:
 def _lent(source: Path, workspace: Workspace, launcher: AgentLauncher) -> Iterator[str]:
     """Lend the guest a private copy of `source` beside the memory. Yields its path in the guest."""
     copy = workspace.internal / "restoring.db"
-    copy.unlink(missing_ok=True)
     try:
-        with source.open("rb") as reading:
-            fd = os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-            with os.fdopen(fd, "wb") as writing:
-                shutil.copyfileobj(reading, writing)
+        with source.open("rb") as reading, whole_file(copy) as writing:
+            shutil.copyfileobj(reading, writing)
     except OSError as error:
-        copy.unlink(missing_ok=True)
         raise HostError(
             Code.FAILED_PRECONDITION,
             f"cannot copy {source} into the workspace",

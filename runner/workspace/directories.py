@@ -1,4 +1,4 @@
-"""Private directories, entered one component at a time, and who owns them.
+"""Private directories and files: entered one component at a time, written whole, owned by one user.
 
 The owner is the user that the runner runs as, or the guests' user if the runner is root and the
 tier uses containers.
@@ -9,11 +9,13 @@ nobody can replace a directory between check and use.
 
 import errno
 import os
+import secrets
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO
 
 from wire.errors import Code
 
@@ -123,6 +125,22 @@ def create_tree(root: Path, relative: Iterable[str], owner: Owner | None = None)
     except OSError as error:
         raise _system(root, error) from None
     _walk(root, relative, owner or Owner.ours(), create=True)
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[BinaryIO]:
+    """Yield a file, readable only for us, that becomes `path` when the body ends; if the body
+    raises, nothing is left of it."""
+    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        with os.fdopen(fd, "wb") as file:
+            yield file
+            file.flush()
+            os.fsync(fd)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def _walk(root: Path, relative: Iterable[str], owner: Owner, *, create: bool) -> None:

@@ -204,38 +204,36 @@ def _superseded(note: gateway_pb2.Note) -> str:
 
 def _print_pair(console: Console, pair: gateway_pb2.NearPair, options: Options) -> None:
     how = f"{pair.similarity:.0%} alike" if pair.similarity else "alike by their words"
-    head = Text(f"{how}, may contradict" if pair.may_contradict else how, style="bold")
     older, newer = pair.older.note_id, pair.newer.note_id
     fixes = {
         "only the newer holds": ("forget", older),
         "only the older holds": ("forget", newer),
         "both in one": ("edit", newer),
     }
-    console.print(head, soft_wrap=True)
-    console.print(_line("older", pair.older), soft_wrap=True)
-    console.print(_line("newer", pair.newer), soft_wrap=True)
-    _print_fixes(console, fixes, options)
+    head = f"{how}, may contradict" if pair.may_contradict else how
+    _print_found(console, head, {"older": pair.older, "newer": pair.newer}, fixes, options)
 
 
 def _print_stale(console: Console, note: gateway_pb2.Note, options: Options) -> None:
-    last = note.accessed_at or note.updated_at
+    last = one_line((note.accessed_at or note.updated_at)[:_DATE_CHARS])
     done = "recalled" if note.accessed_at else "written, and never recalled,"
-    console.print(Text(f"last {done} {one_line(last[:_DATE_CHARS])}", style="bold"), soft_wrap=True)
-    console.print(_line("note", note), soft_wrap=True)
-    fixes = {
-        "it still holds": ("edit", note.note_id),
-        "it does not": ("forget", note.note_id),
-    }
-    _print_fixes(console, fixes, options)
+    fixes = {"it still holds": ("edit", note.note_id), "it does not": ("forget", note.note_id)}
+    _print_found(console, f"last {done} {last}", {"note": note}, fixes, options)
 
 
-def _line(name: str, note: gateway_pb2.Note) -> Text:
-    line = Text(f"  {name}  {one_line(note.updated_at[:_DATE_CHARS])}  {brief(note.text)}")
-    found = marks(note)
-    return line.append(f"  [{', '.join(found)}]", style="yellow") if found else line
-
-
-def _print_fixes(console: Console, fixes: dict[str, tuple[str, str]], options: Options) -> None:
+def _print_found(
+    console: Console,
+    head: str,
+    notes: dict[str, gateway_pb2.Note],
+    fixes: dict[str, tuple[str, str]],
+    options: Options,
+) -> None:
+    console.print(Text(head, style="bold"), soft_wrap=True)
+    for name, note in notes.items():
+        line = Text(f"  {name}  {one_line(note.updated_at[:_DATE_CHARS])}  {brief(note.text)}")
+        if found := marks(note):
+            line.append(f"  [{', '.join(found)}]", style="yellow")
+        console.print(line, soft_wrap=True)
     width = max(map(len, fixes))
     for when, (verb, note_id) in fixes.items():
         command = one_line(options.command("memory", verb, note_id))

@@ -16,10 +16,10 @@ from wire.errors import Code
 from runner.cli.agent import ask_agent
 from runner.cli.options import AsJson, Options
 from runner.cli.output import discard, print_json
-from runner.client.backups import whole_file
 from runner.client.exports import Imported, read_export, write_export
 from runner.errors import HostError
 from runner.logs import printable
+from runner.workspace.directories import whole_file
 
 _PIPE: Final = "-"
 _PROBLEMS_SHOWN: Final = 50
