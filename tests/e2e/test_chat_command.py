@@ -12,10 +12,17 @@ from tests.support.commands.terminal import Terminal
 
 
 @pytest.fixture(autouse=True)
-def without_embedder(household: Household) -> None:
+def without_embedder_and_shell(household: Household) -> None:
     household.environment["OXYDRA_EMBEDDER__BACKEND"] = "none"
+    household.environment["OXYDRA_SHELL__ENABLED"] = "false"
 
 
+@pytest.fixture
+def with_shell(household: Household) -> None:
+    del household.environment["OXYDRA_SHELL__ENABLED"]
+
+
+@pytest.mark.usefixtures("with_shell")
 async def test_on_a_terminal(household: Household) -> None:
     command, here = [*COMMAND, "chat"], household.working_directory
     async with Terminal(command, household.environment, here) as terminal:
@@ -48,6 +55,7 @@ def test_a_reader_that_leaves_ends_the_chat_quietly(household: Household) -> Non
     assert household.left_behind() == []
 
 
+@pytest.mark.usefixtures("with_shell")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
 def test_a_signal_ends_chat_and_host(household: Household, number: signal.Signals) -> None:
     chat = household.begin("chat")
@@ -63,6 +71,7 @@ def test_a_signal_ends_chat_and_host(household: Household, number: signal.Signal
     assert household.left_behind() == []
 
 
+@pytest.mark.usefixtures("with_shell")
 def test_a_killed_chat_leaves_no_process(household: Household) -> None:
     chat = household.begin("chat")
     assert chat.stdout is not None

@@ -18,7 +18,7 @@ def containers() -> Iterator[Household]:
     made = Household(containers=True)
     made.environment["OXYDRA_EMBEDDER__BACKEND"] = "hashing"
     yield made
-    made.run("--user", "alice", "stop")
+    made.stop("alice")
     made.remove()
 
 

@@ -22,7 +22,7 @@ def house() -> Iterator[Household]:
     made = Household(containers=True)
     made.environment["OXYDRA_EMBEDDER__BACKEND"] = "none"
     yield made
-    made.run("stop")
+    made.stop()
     made.remove()
 
 

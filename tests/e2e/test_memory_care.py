@@ -19,7 +19,7 @@ def house(household: Household) -> Iterator[Household]:
     household.environment["OXYDRA_EMBEDDER__BACKEND"] = "none"
     household.environment["OXYDRA_SHELL__ENABLED"] = "false"
     yield household
-    household.run("stop")
+    household.stop()
 
 
 def keyed(house: Household, name: str, key: str) -> None:
@@ -40,16 +40,6 @@ def bytes_at_rest(house: Household) -> bytes:
     return b"".join(path.read_bytes() for path in internal.rglob("*") if path.is_file())
 
 
-def backed_up(house: Household, name: str) -> Path:
-    file = house.path / name
-    house.works("start", "--detach")
-    told = house.works("memory", "backup", str(file))
-    house.works("stop")
-    assert re.search(r"\d+ notes, \d+ sessions, .* sha256 [0-9a-f]{64}", told), told
-    assert file.stat().st_mode & 0o777 == 0o600
-    return file
-
-
 def test_from_plain_to_encrypted_to_another_key_and_back(house: Household) -> None:
     assert "Saved" in house.said(f"remember that {FACT}")
     assert b"Albatross" in bytes_at_rest(house)
@@ -63,7 +53,6 @@ def test_from_plain_to_encrypted_to_another_key_and_back(house: Household) -> No
     keyed(house, "OTHER_KEY", SECOND)
     assert "key" in refused(house, "start", "--detach")
     house.works("memory", "rekey", "--old-key-env", "MEMORY_KEY")
-    assert "Albatross" in house.said("what do you know about my boat?")
     assert b"Albatross" not in bytes_at_rest(house)
 
     del house.environment["OXYDRA_MEMORY__ENCRYPTION__KEY_ENV"]
@@ -75,40 +64,42 @@ def test_from_plain_to_encrypted_to_another_key_and_back(house: Household) -> No
         assert not any(key in text for text in logs)
 
 
-def test_a_backup_brings_back_what_was_lost_also_one_of_another_key(house: Household) -> None:
+def test_a_backup_brings_back_what_was_lost_and_a_damaged_one_harms_nothing(
+    house: Household,
+) -> None:
+    """Also a backup of another key, and nothing while the memory is in use."""
     keyed(house, "MEMORY_KEY", FIRST)
+    house.works("start", "--detach")
     house.said(f"remember that {FACT}")
-    backup = backed_up(house, "saved.db")
+    backup = house.path / "saved.db"
+    told = house.works("memory", "backup", str(backup))
+    assert re.search(r"\d+ notes, \d+ sessions, .* sha256 [0-9a-f]{64}", told), told
+    assert backup.stat().st_mode & 0o777 == 0o600
     assert b"Albatross" not in backup.read_bytes()
-    assert "know nothing" in house.said("forget my boat", "what do you know about my boat?")
+
+    for words in (("rekey",), ("restore", str(backup), "--yes")):
+        assert "runner stop" in refused(house, "memory", *words)
+    assert "is there already" in refused(house, "memory", "backup", str(backup))
+    status = json.loads(house.works("status", "--json"))
+    assert {guest["state"] for guest in status["guests"] if guest["role"] == "agent"} == {"ready"}
+    house.works("stop")
+
+    damaged = house.path / "damaged.db"
+    content = bytearray(backup.read_bytes())
+    content[len(content) // 2 : len(content) // 2 + 4096] = b"\x5a" * 4096
+    damaged.write_bytes(content)
+    assert "restore" in refused(house, "memory", "restore", str(damaged), "--yes").lower()
+    question = "what do you know about my boat?"
+    before, after = house.said(question, "forget my boat", question).split("> forget my boat\n")
+    assert "Albatross" in before
+    assert "know nothing" in after
 
     assert "--yes" in refused(house, "memory", "restore", str(backup))
     keyed(house, "OTHER_KEY", SECOND)
     house.works("memory", "rekey", "--old-key-env", "MEMORY_KEY")
     refused(house, "memory", "restore", str(backup), "--yes")
     house.works("memory", "restore", str(backup), "--key-env", "MEMORY_KEY", "--yes")
-    assert "Albatross" in house.said("what do you know about my boat?")
-
-
-def test_a_damaged_backup_is_refused_and_harms_nothing(house: Household) -> None:
-    house.said(f"remember that {FACT}")
-    backup = backed_up(house, "saved.db")
-    content = bytearray(backup.read_bytes())
-    content[len(content) // 2 : len(content) // 2 + 4096] = b"\x5a" * 4096
-    backup.write_bytes(content)
-    assert "restore" in refused(house, "memory", "restore", str(backup), "--yes").lower()
-    assert "Albatross" in house.said("what do you know about my boat?")
-
-
-def test_nothing_is_done_to_a_memory_that_is_in_use(house: Household) -> None:
-    house.said(f"remember that {FACT}")
-    backup = backed_up(house, "saved.db")
-    house.works("start", "--detach")
-    for words in (("rekey",), ("restore", str(backup), "--yes")):
-        assert "runner stop" in refused(house, "memory", *words)
-    assert "is there already" in refused(house, "memory", "backup", str(backup))
-    status = json.loads(house.works("status", "--json"))
-    assert {guest["state"] for guest in status["guests"] if guest["role"] == "agent"} == {"ready"}
+    assert "Albatross" in house.said(question)
 
 
 def test_without_a_server_there_is_nothing_to_move_to(house: Household) -> None:

@@ -36,7 +36,7 @@ def house(household: Household, server: sqld.Sqld, keys: sqld.Keys) -> Iterator[
         "MEMORY_TOKEN": keys.token("default"),
     }
     yield household
-    household.run("stop")
+    household.stop()
 
 
 def until_back(house: Household) -> None:

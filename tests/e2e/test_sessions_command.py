@@ -15,7 +15,7 @@ def house(household: Household) -> Iterator[Household]:
     household.environment["OXYDRA_EMBEDDER__BACKEND"] = "hashing"
     household.environment["OXYDRA_SHELL__ENABLED"] = "false"
     yield household
-    household.run("stop")
+    household.stop()
 
 
 def works(house: Household, *words: str, stdin: str = "") -> str:

@@ -30,7 +30,7 @@ def house(request: pytest.FixtureRequest) -> Iterator[Household]:
         "OXYDRA_AGENT__SUMMARY_MIN_TURNS": "1",
     }
     yield made
-    made.run("stop")
+    made.stop()
     made.remove()
 
 

@@ -162,7 +162,7 @@ def house() -> Iterator[Household]:
     made = Household(containers=True)
     made.environment["OXYDRA_EMBEDDER__BACKEND"] = "hashing"
     yield made
-    made.run("stop")
+    made.stop()
     made.remove()
 
 

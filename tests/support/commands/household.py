@@ -139,6 +139,11 @@ class Household:
         """Whether all processes end by themselves, as after a kill of their runner."""
         return _soon(lambda: not self.processes())
 
+    def stop(self, user: str = "default") -> None:
+        """Stop the user's host, unless nothing of this household is left."""
+        if self.left_behind():
+            self.works("--user", user, "stop")
+
     def remove(self) -> None:
         for process in self.hosts:
             process.kill()
