@@ -9,6 +9,7 @@ maintenance job, the guest does that job and exits.
 
 import argparse
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -163,6 +164,7 @@ async def _open(config: GuestConfig, stack: AsyncExitStack) -> None:
     from wire.transport import Server
     from wire.v1 import gateway_pb2_grpc
 
+    gc.disable()  # of what these imports make, nothing is garbage and all of it stays
     from guest import composition
     from guest.agent.models.providers import build_model
     from guest.embedding.client import RemoteEmbedder
@@ -170,6 +172,8 @@ async def _open(config: GuestConfig, stack: AsyncExitStack) -> None:
     from guest.tools.files.roots import Roots
     from guest.tools.shell.client import ShellClient
 
+    gc.freeze()
+    gc.enable()
     model = build_model(
         config.settings.agent,
         config.secrets.api_key,

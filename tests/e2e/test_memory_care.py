@@ -4,7 +4,6 @@ the real command."""
 import json
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
