@@ -14,7 +14,7 @@ from guest.errors import EmbedderError
 from guest.memory.indexing.embedder import Vectorizer
 from guest.memory.indexing.vector_store import VectorStore
 from guest.memory.indexing.vectors import Ids
-from guest.memory.models import FIXED, Hit, MemoryConfig, Only, SearchOutcome, User
+from guest.memory.models import FIXED, Hit, MatchedBy, MemoryConfig, Only, SearchOutcome, User
 from guest.memory.search import keyword, results
 from guest.memory.search.ranking import (
     NO_RECENCY,
@@ -146,7 +146,7 @@ class Search:
             evidence = await self._evidence_of(question, among, spoken, warnings)
             ranked = rank(evidence, self._weights)
             recency = Recency.of_now(self._recency_weight)
-            shown = await self._show(ranked, top_k, warnings, only, recency)
+            shown = await self._show(ranked, top_k, warnings, only, recency, spoken=spoken)
             if len(shown) >= top_k or among is not None:
                 break
             if not crowded(evidence[_NOTES], self._weights):
@@ -259,18 +259,22 @@ class Search:
         recency: Recency = NO_RECENCY,
         without: str = "",
         without_keys: Collection[str] = (),
+        *,
+        spoken: bool = False,
     ) -> tuple[Hit, ...]:
         """The first `limit` entries, each with its best passage, without duplicates.
 
-        Recency only lowers a score, so an entry's place is final once no later passage can score as
-        much.
+        With `spoken`, passages of conversations are among them; those that repeat a note are left
+        out. Recency only lowers a score, so an entry's place is final once no later passage can
+        score as much.
         """
-        waiting: list[tuple[float, Hit]] = []
+        waiting: list[tuple[float, MatchedBy, results.Found]] = []
         entries = {without}
         said: set[str] = set()
         for page in _pages(ranked, limit, recency):
             found = await self._fetch(page, warnings, only)
-            said.update(entry.said for entry in found.values() if entry.note_id)
+            if spoken:
+                said.update(entry.said for entry in found.values() if entry.note_id)
             for passage in page:
                 entry = found.get(passage.chunk_id)
                 if entry is None or entry.entry in entries or entry.key in without_keys:
@@ -281,11 +285,11 @@ class Search:
                         continue
                     said.add(entry.said)
                 score = recency.adjusted(passage.score, entry.updated_at)
-                waiting.append((score, entry.hit(score, passage.matched_by)))
+                waiting.append((score, passage.matched_by, entry))
             waiting.sort(key=lambda scored: -scored[0])
             if len(waiting) >= limit and waiting[limit - 1][0] >= page[-1].score:
                 break
-        return tuple(hit for _, hit in waiting[:limit])
+        return tuple(entry.hit(score, matched_by) for score, matched_by, entry in waiting[:limit])
 
     async def _fetch(
         self, page: Iterable[Ranked], warnings: list[str], only: Only

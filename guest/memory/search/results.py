@@ -1,15 +1,16 @@
 """Turns ranked passages into results: their notes, or the speaker and time in a conversation."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final, cast
 
 import numpy as np
 
 from guest.memory.indexing.vectors import Ids
 from guest.memory.models import HIDDEN, HIT_TEXT_MAX_CHARS, Hit, MatchedBy, Only
-from guest.memory.storage.base import Database
+from guest.memory.storage.base import Database, Row
 from guest.memory.storage.errors import noticed
 
 _NOTES: Final = """
@@ -47,30 +48,20 @@ SELECT json_group_array(chunks.chunk_id)
 
 @dataclass(frozen=True)
 class Found:
-    """One passage as shown. Duplicates have the same `said`. `entry` identifies the note, or the
-    passage itself in a conversation. `rest` holds the other fields of its `Hit`."""
+    """A passage that may be shown. `entry` identifies the note, or the passage itself in a
+    conversation. `hit` makes the result from its score and what matched: only a few are shown."""
 
     entry: str
-    said: str
     note_id: str
     key: str
-    text: str
-    created_at: str
+    body: str
     updated_at: str
-    rest: Mapping[str, Any]
+    hit: Callable[[float, MatchedBy], Hit]
 
-    def hit(self, score: float, matched_by: MatchedBy) -> Hit:
-        return Hit(
-            note_id=self.note_id,
-            text=self.text,
-            score=round(score, 4),
-            source="user_memory" if self.note_id else "conversation",
-            matched_by=matched_by,
-            created_at=self.created_at,
-            updated_at=self.updated_at,
-            key=self.key,
-            **self.rest,
-        )
+    @property
+    def said(self) -> str:
+        """The same for duplicates."""
+        return " ".join(self.body.casefold().split())
 
 
 def narrows(tags: Sequence[str], only: Only) -> bool:
@@ -95,27 +86,35 @@ async def notes(
         ),
     )
     found = {}
-    with noticed("a note"):
-        for row in result.rows:
-            chunk_id, note_id, text, tags, created, updated, version, key = cast(
-                "tuple[Any, ...]", row[:8]
-            )
-            kind, confidence, actor, link, material, *states = cast("tuple[Any, ...]", row[8:])
-            rest = {
-                "tags": tuple(json.loads(tags)),
-                "version": version,
-                "type": kind,
-                "confidence": confidence,
-                "actor": actor,
-                "link": link,
-                "material": bool(material),
-                "superseded": bool(states[0]),
-                "shortened": bool(states[1]),
-            }
-            found[chunk_id] = Found(
-                note_id, _said(text), note_id, key, text, created, updated, rest
-            )
+    for row in result.rows:
+        chunk_id, note_id, text, _, _, updated, _, key, *_ = cast("tuple[Any, ...]", row)
+        found[chunk_id] = Found(note_id, note_id, key, text, updated, partial(_note_hit, row))
     return found
+
+
+def _note_hit(row: Row, score: float, matched_by: MatchedBy) -> Hit:
+    _, note_id, text, tags, created, updated, version, key, *rest = cast("tuple[Any, ...]", row)
+    kind, confidence, actor, link, material, superseded, shortened = rest
+    with noticed("a note"):
+        return Hit(
+            note_id=note_id,
+            text=text,
+            score=round(score, 4),
+            source="user_memory",
+            matched_by=matched_by,
+            tags=tuple(json.loads(tags)),
+            created_at=created,
+            updated_at=updated,
+            version=version,
+            key=key,
+            type=kind,
+            confidence=confidence,
+            actor=actor,
+            link=link,
+            material=bool(material),
+            superseded=bool(superseded),
+            shortened=bool(shortened),
+        )
 
 
 async def conversation(
@@ -125,17 +124,28 @@ async def conversation(
     result = await database.execute(_CONVERSATION, (json.dumps(list(chunk_ids)), namespace))
     found = {}
     for row in result.rows:
-        chunk_id, context, body, created, session_id, sequence, role = cast("tuple[Any, ...]", row)
-        rest = {
-            "tags": (),
-            "version": 0,
-            "material": role == "tool",
-            "session_id": session_id,
-            "sequence": sequence,
-        }
-        entry, text = f"passage {chunk_id}", f"{context}: {body}"
-        found[chunk_id] = Found(entry, _said(body), "", "", text, created, created, rest)
+        chunk_id, _, body, created, *_ = cast("tuple[Any, ...]", row)
+        hit = partial(_conversation_hit, row)
+        found[chunk_id] = Found(f"passage {chunk_id}", "", "", body, created, hit)
     return found
+
+
+def _conversation_hit(row: Row, score: float, matched_by: MatchedBy) -> Hit:
+    _, context, body, created, session_id, sequence, role = cast("tuple[Any, ...]", row)
+    return Hit(
+        note_id="",
+        text=f"{context}: {body}",
+        score=round(score, 4),
+        source="conversation",
+        matched_by=matched_by,
+        tags=(),
+        created_at=created,
+        updated_at=created,
+        version=0,
+        material=role == "tool",
+        session_id=session_id,
+        sequence=sequence,
+    )
 
 
 async def allowed(database: Database, namespace: str, tags: Sequence[str], only: Only) -> Ids:
@@ -153,7 +163,3 @@ async def allowed(database: Database, namespace: str, tags: Sequence[str], only:
     )
     with noticed("the tags of a note"):
         return np.array(json.loads(cast(str, result.rows[0][0])), np.int64)
-
-
-def _said(text: str) -> str:
-    return " ".join(text.casefold().split())
