@@ -108,13 +108,14 @@ async def test_an_approval_travels_to_the_user_and_back(approved: bool) -> None:
         async for event in alice.stub.RunTurn(pb.RunTurnRequest(session_id="s", text="go")):
             seen.append(event.WhichOneof("event"))
             if event.WhichOneof("event") == "approval":
-                answer = pb.AnswerApprovalRequest(
-                    approval_id=event.approval.approval_id, approved=approved
-                )
+                asked = event.approval
+                assert (asked.tool, asked.arguments_json) == ("risky", "{}")
+                answer = pb.AnswerApprovalRequest(approval_id=asked.approval_id, approved=approved)
                 assert (await alice.stub.AnswerApproval(answer)).accepted
                 assert not (await alice.stub.AnswerApproval(answer)).accepted
             if event.WhichOneof("event") == "tool_finished":
                 assert event.tool_finished.ok is approved
+        assert not (await alice.stub.AnswerApproval(answer)).accepted
         assert seen == ["started", "tool_started", "approval", "tool_finished", "text", "completed"]
         unasked = await alice.stub.CallTool(pb.CallToolRequest(name="risky"))
         assert unasked.is_error

@@ -60,22 +60,6 @@ async def test_a_turn_runs_from_started_to_outcome() -> None:
     assert started.turn_id == context.turn_id != ""
 
 
-async def test_a_session_runs_one_turn_at_a_time_and_others_run_beside_it() -> None:
-    turns = Turns("alice", FakeLoop(forever), InUse())
-    first = await turns.start("s1", "hi", "t1", "")
-    error = await refused(turns)
-    assert error.code is Code.CONFLICT
-    assert "t1" in error.brief
-    second = await turns.start("s2", "hi", "t2", "")
-    assert turns.cancel("t1")
-    assert turns.cancel("t2")
-    assert (await read(first))[-1].failed.code == "cancelled"
-    assert (await read(second))[-1].failed.code == "cancelled"
-    third = await turns.start("s1", "hi", "t3", "")
-    third.cancel()
-    await read(third)
-
-
 async def test_a_turn_id_is_never_used_twice() -> None:
     turns = Turns("alice", FakeLoop(done), InUse())
     await read(await turns.start("s1", "hi", "t1", ""))
@@ -173,25 +157,6 @@ async def _nothing(_: ToolContext, __: Arguments) -> ToolOutput:
 
 
 RISKY = Tool("shell_exec", "Runs.", Arguments, Safety.PRIVILEGED, 1.0, _nothing)
-
-
-@pytest.mark.parametrize("approved", [True, False])
-async def test_an_approval_is_asked_and_answered_once(approved: bool) -> None:
-    async def body(request: TurnRequest, _: Emit, approve: Approve | None) -> Outcome:
-        assert approve is not None
-        answer = await approve(request.context, RISKY, '{"command": "ls"}')
-        return gateway_pb2.TurnCompleted(text=str(answer))
-
-    turns = Turns("alice", FakeLoop(body), InUse())
-    turn = await turns.start("s1", "hi", "", "")
-    events = turn.stream.events()
-    await anext(events)
-    asked = (await anext(events)).approval
-    assert (asked.tool, asked.arguments_json) == ("shell_exec", '{"command": "ls"}')
-    assert turns.answer(asked.approval_id, approved=approved)
-    assert not turns.answer(asked.approval_id, approved=True)
-    assert (await anext(events)).completed.text == str(approved)
-    assert not turns.answer(asked.approval_id, approved=True)
 
 
 async def test_an_approval_expires_with_its_turn() -> None:
