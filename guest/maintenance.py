@@ -8,8 +8,7 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -67,7 +66,7 @@ def _restore(memory: MemoryConfig, path: str, job_key: str, progress: Progress) 
             "runner memory move --to remote",
         )
     database = Path(os.path.realpath(memory.db_path))
-    with _owned(database):
+    with FileOwner.acquire(database):
         progress("checking and copying the backup", 0, 1)
         key = job_key or memory.encryption_key
         done = restore(database, memory.encryption_key, Path(path), key)
@@ -79,15 +78,6 @@ def _restore(memory: MemoryConfig, path: str, job_key: str, progress: Progress) 
         "schema_version": done.found.schema_version,
         "replaced_memory": done.kept_as or "there was none",
     }
-
-
-@contextmanager
-def _owned(database: Path) -> Iterator[None]:
-    owner = FileOwner.acquire(database)
-    try:
-        yield
-    finally:
-        owner.release()
 
 
 def _rekey(
@@ -102,7 +92,7 @@ def _rekey(
             "--old-key-env or --old-key-file (neither: the files are not encrypted yet)",
         )
     database = Path(os.path.realpath(memory.db_path))
-    with _owned(database), _owned(database.with_name("replica.db")):
+    with FileOwner.acquire(database), FileOwner.acquire(database.with_name("replica.db")):
         return _rekey_all(database, backups, from_key, memory.encryption_key, progress)
 
 

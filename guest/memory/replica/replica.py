@@ -107,12 +107,9 @@ async def anew(
 
 def _remove(path: Path) -> None:
     """Remove a file. Raises `StorageError` if another process has it open."""
-    owner = FileOwner.acquire(path)
-    try:
+    with FileOwner.acquire(path):
         for suffix in ("", "-wal", "-shm"):
             path.with_name(path.name + suffix).unlink(missing_ok=True)
-    finally:
-        owner.release()
 
 
 class Unasked(Exception):  # noqa: N818 - a condition that callers expect and handle

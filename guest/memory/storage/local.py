@@ -58,6 +58,12 @@ class FileOwner:
                 raise errors.from_system(error, path) from None
             return cls(path, descriptor)
 
+    def __enter__(self) -> None:
+        """Nothing to do: the lock is held already."""
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
     def release(self) -> None:
         """Remove the lock. Idempotent."""
         descriptor, self._descriptor = self._descriptor, None

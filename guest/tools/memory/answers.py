@@ -30,7 +30,7 @@ from guest.tools.base import Arguments, Changes, Run, Safety, Tool, ToolContext,
 _READ_TIMEOUT_S: Final = 15.0
 _WRITE_TIMEOUT_S: Final = 10.0
 _MARKS_MAX_BYTES: Final = 3_000
-"""Of more than that the end might be cut, and with it marks."""
+"""Longer marks might be cut at the end of an answer."""
 
 
 def reads(
@@ -132,7 +132,7 @@ def about_similar(saved: SaveOutcome, text: str) -> tuple[str, ...]:
 
 
 def quoted(text: str) -> str:
-    """Somebody else's words within our text, with a visible end."""
+    """Somebody else's words, in quotation marks, so that their end is visible."""
     return json.dumps(text, ensure_ascii=False)
 
 
@@ -144,7 +144,7 @@ def changeable(note_id: str) -> str:
 
 
 def not_found(note_id: str) -> ToolError:
-    """The error for an id of which the caller sees no note."""
+    """The error for an id with which the caller sees no note."""
     return ToolError(
         f"note not found: {note_id}; call memory_search to find the right one", Code.NOT_FOUND
     )
@@ -195,18 +195,8 @@ def receipt(
     reason: str = "",
 ) -> tuple[Receipt, ...]:
     """The receipt of a change made in `context`."""
-    return (
-        Receipt(
-            action,
-            "done",
-            note_id,
-            version,
-            searchable,
-            durable=True,
-            asked_by=asked_by(context),
-            reason=reason,
-        ),
-    )
+    asked = asked_by(context)
+    return (Receipt(action, "done", note_id, version, searchable, True, asked, reason),)
 
 
 def written(context: ToolContext, note: Note) -> tuple[Receipt, ...]:

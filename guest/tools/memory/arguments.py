@@ -1,4 +1,4 @@
-"""What the memory family's tools take, and the field types that all families share."""
+"""The arguments of the memory family's tools, and the field types that all families share."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""The memory family: notes in plain language, per user, across sessions and channels."""
+"""The memory family: a user's notes in plain language, for all sessions and channels."""
 
 from typing import Final
 
@@ -38,7 +38,7 @@ from guest.tools.memory.provenance import origin_of
 _SHOWN: Final = "note_id text score source matched_by tags created_at updated_at version"
 _CONTEXT_HITS: Final = 50
 _CONTEXT_BYTES: Final = 18 * CONTEXT_MAX_TOKENS
-"""A token is at most five bytes of words, or two of what JSON spends six bytes each on."""
+"""A token has at most five bytes of words, or two characters that take six bytes each as JSON."""
 
 
 def memory_tools(memory: Memory) -> list[Tool]:
@@ -198,7 +198,7 @@ class _MemoryTools:
         )
 
     async def _seen(self, context: ToolContext, note_id: str) -> Note:
-        """The note. Raises `NoteNotFound` also where only another session sees it."""
+        """The note. Raises `NoteNotFound` also if only another session sees it."""
         note = await self._memory.get(note_id)
         if note.details.scope_session not in ("", context.session_id):
             raise NoteNotFound(note_id)

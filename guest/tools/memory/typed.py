@@ -1,4 +1,4 @@
-"""Typed memory: what is known, how surely, why, and what has taken its place."""
+"""Typed memory: statements with a type, a confidence and a rationale, replaced but not erased."""
 
 from typing import Annotated, Any, Final, Literal
 
@@ -14,6 +14,7 @@ from guest.memory.validation import RATIONALE_MAX_CHARS
 from guest.tools.base import Arguments, MemoryChange, Tool, ToolContext, ToolOutput
 from guest.tools.memory.answers import (
     about_similar,
+    fields,
     for_user,
     marks_of,
     material_in,
@@ -31,6 +32,7 @@ from guest.tools.memory.provenance import origin_of
 CONTENT_MAX_CHARS: Final = 2_000
 _REASON_MAX_CHARS: Final = 500
 _LIMIT_MAX: Final = 50
+_TOLD: Final = "type confidence rationale"
 
 Confidence = Annotated[
     float, Field(allow_inf_nan=False), AfterValidator(lambda value: min(max(value, 0.0), 1.0))
@@ -219,8 +221,7 @@ class _TypedTools:
         )
 
     def _session(self, context: ToolContext) -> str:
-        """The session that asks; raises `ToolError` where the scope needs one and there is
-        none."""
+        """The session that asks. Raises `ToolError` if the scope requires one and there is none."""
         if self._scope == "session" and not context.session_id:
             raise ToolError("session context is not available")
         return context.session_id
@@ -230,9 +231,7 @@ def _memory(note: Note) -> dict[str, Any]:
     return {
         "id": note.note_id,
         "content": note.text,
-        "type": note.details.type,
-        "confidence": note.details.confidence,
-        "rationale": note.details.rationale,
+        **fields(note.details, _TOLD),
         "timestamp": note.updated_at,
         "access_count": note.access_count,
         "superseded_by": None if note.superseded is None else note.superseded.by,
@@ -240,13 +239,9 @@ def _memory(note: Note) -> dict[str, Any]:
 
 
 def _differences(note: Note, wanted: Details) -> tuple[str, ...]:
-    """What a memory that was there already says differently of the same text."""
+    """How the stored note differs from the `wanted` details of the same text."""
     held = note.details
-    if (held.type, held.confidence, held.rationale) == (
-        wanted.type,
-        wanted.confidence,
-        wanted.rationale,
-    ):
+    if fields(held, _TOLD) == fields(wanted, _TOLD):
         return ()
     why = f", because: {quoted(held.rationale)}" if held.rationale else ""
     return (

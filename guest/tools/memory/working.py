@@ -1,4 +1,4 @@
-"""Working memory: notes by time horizon, for the task, for the next session, for always."""
+"""Working memory: notes for the current task, for the next session, and for good."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal

@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -54,8 +56,7 @@ class Backups:
         """
         async with self._lock:
             await asyncio.to_thread(self._prepare)
-            moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-            name = self._free(f"memory-{moment}")
+            name = _unused(lambda time: self._directory / f"memory-{time}.db").name
             draft = self._directory / (name + _UNCHECKED)
             try:
                 await self._snapshot(draft)
@@ -95,12 +96,12 @@ class Backups:
         except OSError as error:
             raise errors.from_system(error, self._directory) from None
 
-    def _free(self, stem: str) -> str:
-        name, number = f"{stem}.db", 1
-        while (self._directory / name).exists():
-            number += 1
-            name = f"{stem}-{number}.db"
-        return name
+
+def _unused(named: Callable[[str], Path]) -> Path:
+    """The first path that does not exist among those `named` after the time now and a number."""
+    moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    paths = (named(f"{moment}-{number}" if number > 1 else moment) for number in count(1))
+    return next(path for path in paths if not path.exists())
 
 
 def _sha256(path: Path) -> str:
@@ -164,11 +165,7 @@ def _make_way(database: Path, key: str) -> Path:
 
     A log that cannot be written back stays with its file: the new file must never meet it.
     """
-    moment = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-    kept, number = copies.before_restore(database, moment), 1
-    while kept.exists():
-        number += 1
-        kept = copies.before_restore(database, f"{moment}-{number}")
+    kept = _unused(partial(copies.before_restore, database))
     if not database.exists():
         return kept
     with suppress(StorageError):
