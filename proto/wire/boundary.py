@@ -55,8 +55,8 @@ class SharedDirectory(NamedTuple):
 
 
 class PrivatePath(NamedTuple):
-    """Something on the host that the guest must not reach. `inode` is 0 where nothing is
-    there now, `path` "" where the name itself is private."""
+    """Something on the host that the guest must not reach. `inode` is 0 if nothing is there now,
+    `path` is empty if the name itself is private."""
 
     label: str
     path: str
@@ -76,12 +76,11 @@ class SecretDigest(NamedTuple):
 class BoundarySpec(NamedTuple):
     """What must hold inside. Numbers of devices and namespaces are the host's.
 
-    `namespaces` are those that the guest must have of its own. `read_only` are
-    mount points of programs that the tier brings. `host_tmpfs` are devices
-    ("0:25") whose contents are the host's. `listener_port` and `listener_name`
-    are a port on the host's 127.0.0.1 and an abstract Unix socket where somebody
-    listens during the test. With `own_kernel` the guest must have another boot
-    id, and numbers of the host's kernel mean nothing in it.
+    The guest must not share the `namespaces`. `read_only` are mount points of programs that the
+    tier adds. `host_tmpfs` are device numbers ("0:25") of the host's in-memory file systems. During
+    the test the runner listens on `listener_port` of the host's 127.0.0.1 and on the abstract Unix
+    socket `listener_name`. With `own_kernel` the guest must have another boot id, and the numbers
+    of the host's kernel mean nothing in it.
     """
 
     uid: int

@@ -1,12 +1,11 @@
 """The one error that crosses a process boundary.
 
     WireError
-    ├── runner.errors.RunnerError     what an operator must mend on the host
-    └── guest.errors.GuestError       what an operator must mend in a guest
+    ├── runner.errors.RunnerError     what an operator must fix on the host
+    └── guest.errors.GuestError       what an operator must fix in a guest
 
-It carries a code from a closed set and three sentences for a person: what
-happened, why, and what fixes it. Class names never travel; `wire.status` turns
-an error into a gRPC status and back.
+It carries one of a fixed set of codes, and says what happened, why, and what fixes it. Class names
+never cross the boundary; `wire.status` turns an error into a gRPC status and back.
 """
 
 from collections.abc import Mapping
@@ -42,8 +41,8 @@ class Code(StrEnum):
 class WireError(Exception):
     """A failure that a person has to read.
 
-    `brief` says what happened, `details` why and what was tried, `resolution`
-    the command or the step that fixes it. None of them holds a secret.
+    `brief` says what happened, `details` why and what was tried, `resolution` which command or step
+    fixes it. None of them holds a secret.
     """
 
     def __init__(self, code: Code, brief: str, *, details: str = "", resolution: str = "") -> None:

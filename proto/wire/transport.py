@@ -1,8 +1,8 @@
-"""Channels and servers that speak the contract: token on every call, errors mapped.
+"""gRPC channels and servers: a token on every call, errors as statuses.
 
-An endpoint is `unix:/absolute/path` or `tcp:127.0.0.1:port`. Calls between
-tiers are authenticated by the launch's random token in their metadata on
-either. The standard health service is open: it tells nothing but liveness.
+An endpoint is `unix:/absolute/path` or `tcp:127.0.0.1:port`. On both, every call carries the random
+token of its launch in its metadata. Only the standard health service needs no token; all that it
+tells is whether the server serves.
 """
 
 import asyncio
@@ -28,8 +28,8 @@ _OPTIONS = (
     ("grpc.max_send_message_length", GRPC_MESSAGE_MAX_BYTES),
     ("grpc.so_reuseport", 0),
     ("grpc.enable_http_proxy", 0),
-    # Everything is on this machine: what died is back within a second or two, and
-    # gRPC's default would keep us from noticing for up to two minutes.
+    # All servers are on this machine and restart within a second or two. With gRPC's default it
+    # could take two minutes until a client notices.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
 )
@@ -198,12 +198,12 @@ class _Guard(grpc.aio.ServerInterceptor):
 class Server:
     """A gRPC server on one endpoint with token check, error mapping and health.
 
-    `add` the services, then `start`; `set_serving` flips what health checks
-    see; `stop` ends it and removes the socket. A stale socket file is replaced:
-    whoever starts a server holds the lock that makes it stale.
+    Add the services to `grpc`, then `start`. `set_serving` says what health checks see. `stop` ends
+    the server and removes the socket. `start` replaces an old socket file: its caller holds the
+    lock of that place, so no other server uses it.
 
-    `sealed`: whoever lacks `token` is told to wait (UNAVAILABLE) until `admit`
-    names the token of the others.
+    With `sealed`, callers without `token` are told to wait (UNAVAILABLE) until `admit` has added
+    another token.
     """
 
     def __init__(self, endpoint: str, token: str, *, sealed: bool = False) -> None:
@@ -248,8 +248,8 @@ class Server:
 
 
 async def check_health(channel: grpc.aio.Channel, timeout: float = 2.0) -> bool:
-    """Whether the server behind `channel` says SERVING within `timeout` seconds. A
-    channel that somebody closes meanwhile does not."""
+    """Whether the server behind `channel` says SERVING within `timeout` seconds. False if the
+    channel is closed in the meantime."""
     stub = health_pb2_grpc.HealthStub(channel)
     try:
         reply = await stub.Check(health_pb2.HealthCheckRequest(), timeout=timeout)
@@ -263,7 +263,7 @@ async def check_health(channel: grpc.aio.Channel, timeout: float = 2.0) -> bool:
 
 
 def was_cancelled() -> bool:
-    """Whether a `CancelledError` means the running task: gRPC raises the same one in whoever
-    waits on a channel that is closed."""
+    """Whether a `CancelledError` is meant for the running task. gRPC also raises it in tasks that
+    wait on a channel while it is closed."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

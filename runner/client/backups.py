@@ -8,7 +8,7 @@ from typing import BinaryIO, Final
 from wire.errors import Code
 
 from runner.errors import HostError
-from runner.workspace.directories import whole_file
+from runner.workspace.directories import descriptor, whole_file
 from runner.workspace.workspace import Workspace
 
 DIRECTORY: Final = "backups"
@@ -40,16 +40,12 @@ def take_out(workspace: Workspace, name: str, sha256: str, target: Path) -> None
 
 
 def _open(workspace: Workspace, name: str) -> BinaryIO:
-    directory = os.O_RDONLY | os.O_DIRECTORY | _SAFE
-    internal = os.open(workspace.internal, directory)
-    try:
-        inside = os.open(DIRECTORY, directory, dir_fd=internal)
-    finally:
-        os.close(internal)
-    try:
+    directory = os.O_RDONLY | os.O_DIRECTORY
+    with (
+        descriptor(workspace.internal, directory) as internal,
+        descriptor(DIRECTORY, directory, internal) as inside,
+    ):
         file = os.open(os.path.basename(name), os.O_RDONLY | os.O_NONBLOCK | _SAFE, dir_fd=inside)  # noqa: PTH119 - a name, not a path
-    finally:
-        os.close(inside)
     return os.fdopen(file, "rb")
 
 

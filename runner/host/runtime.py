@@ -8,7 +8,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,7 +23,7 @@ from runner.config.models import Config
 from runner.config.user_id import USER_ID_MAX_CHARS, check_user_id
 from runner.errors import HostError
 from runner.tiers.base import Handle
-from runner.workspace.directories import check_root, check_tree, create_tree
+from runner.workspace.directories import check_root, check_tree, create_tree, descriptor
 
 _LONGEST_SOCKET: Final = len(f"/01234567/{'u' * USER_ID_MAX_CHARS}/control.sock")
 _TIMEOUT_S = 0.5
@@ -100,8 +100,7 @@ def host_lock(path: Path) -> Iterator[None]:
 
     Raises `HostError` (ALREADY_EXISTS) that names the holder.
     """
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    try:
+    with descriptor(path, os.O_RDWR | os.O_CREAT) as fd:
         if not _take(fd):
             holder = _read(fd)
             who = f"pid {holder.pid}, since {holder.since}" if holder.pid else "starting just now"
@@ -118,23 +117,16 @@ def host_lock(path: Path) -> Iterator[None]:
             yield
         finally:
             os.ftruncate(fd, 0)
-    finally:
-        os.close(fd)
 
 
 def lock_holder(path: Path) -> Holder | None:
     """Who holds the lock now, or None. Does not wait."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return None
-    try:
-        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        return None
-    except BlockingIOError:
-        return _read(fd)
-    finally:
-        os.close(fd)
+    with suppress(FileNotFoundError), descriptor(path, os.O_RDONLY) as fd:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return _read(fd)
+    return None
 
 
 def _take(fd: int) -> bool:

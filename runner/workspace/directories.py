@@ -128,6 +128,16 @@ def create_tree(root: Path, relative: Iterable[str], owner: Owner | None = None)
 
 
 @contextmanager
+def descriptor(path: Path | str, flags: int, dir_fd: int | None = None) -> Iterator[int]:
+    """Open `path`, unless it is a link, and close it when the body ends. A new file is private."""
+    fd = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=dir_fd)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+@contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
     """Yield a file, readable only for us, that becomes `path` when the body ends; if the body
     raises, nothing is left of it."""

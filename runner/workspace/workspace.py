@@ -13,7 +13,14 @@ from wire.transport import unix_endpoint
 from runner.config.models import Config
 from runner.config.user_id import check_user_id
 from runner.errors import HostError, WorkspaceError
-from runner.workspace.directories import Owner, adopt, check_root, check_tree, create_tree
+from runner.workspace.directories import (
+    Owner,
+    adopt,
+    check_root,
+    check_tree,
+    create_tree,
+    descriptor,
+)
 from runner.workspace.mounts import BoundMount, Role, bind, workspace_directories
 
 
@@ -77,11 +84,8 @@ class Workspace:
         Only root can do this; for other users there is nothing to do.
         """
         if os.geteuid() == 0:
-            fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            try:
+            with descriptor(self.path, os.O_RDONLY | os.O_DIRECTORY) as fd:
                 adopt(fd, self.owner)
-            finally:
-                os.close(fd)
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -90,8 +94,7 @@ class Workspace:
 
         Raises `HostError` (ALREADY_EXISTS) if another runner holds it.
         """
-        fd = os.open(self.path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-        try:
+        with descriptor(self.path, os.O_RDONLY | os.O_DIRECTORY) as fd:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -109,8 +112,6 @@ class Workspace:
                     resolution="put workspace_root on a local disk",
                 ) from None
             yield
-        finally:
-            os.close(fd)
 
     def _directories(self) -> tuple[str, ...]:
         below = (f"{self.user_id}/{directory}" for directory in workspace_directories())
