@@ -71,6 +71,8 @@ class Scrubber:
 
     def scrub_known(self, text: str) -> str:
         """`text` without the known secrets, otherwise unchanged."""
+        if not any(map(text.__contains__, self._forms)):
+            return text
         return replaced(text, [(*span, REDACTED) for span in sorted(self._known(text))])
 
     def replacements(self, text: str) -> list[tuple[int, int, str]]:
