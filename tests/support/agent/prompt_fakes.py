@@ -1,4 +1,4 @@
-"""A memory of lists for building prompts, and the builder on it."""
+"""A memory of lists for building prompts, and the builder and the turn loop on it."""
 
 from collections.abc import Sequence
 from datetime import date
@@ -8,9 +8,11 @@ from wire.settings import AgentSettings
 
 from guest.agent.prompt.builder import ContextBuilder
 from guest.agent.turn import Pipeline
+from guest.agent.turn_loop import TurnLoop
 from guest.errors import StorageError
 from guest.memory.models import Hit, Note, Only, Origin, SearchOutcome
 from guest.memory.notes.keyed import Activity
+from tests.support.agent.turn_fakes import FakeReceipts, FakeStore
 from tests.support.settings import PATIENT
 
 Key = tuple[str, str]
@@ -95,8 +97,31 @@ def builder(
         settings=settings,
         model=model,
         context_tokens=context_tokens,
-        redact=lambda text: text.replace("s3cret", "[redacted]"),
+        redact=_redact,
     )
+
+
+def loop_on(
+    model: Model,
+    pipeline: Pipeline,
+    store: FakeStore,
+    settings: AgentSettings,
+    memory: FakeMemory | None = None,
+) -> TurnLoop:
+    """A loop with everything around it faked."""
+    return TurnLoop(
+        model=model,
+        pipeline=pipeline,
+        store=store,
+        receipts=FakeReceipts(),
+        context=builder(pipeline, model, settings, memory),
+        settings=settings,
+        redact=_redact,
+    )
+
+
+def _redact(text: str) -> str:
+    return text.replace("s3cret", "[redacted]")
 
 
 def note(key: str, text: str, *, session_id: str = "s0", **origin: object) -> Note:

@@ -16,12 +16,14 @@ from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models.function import AgentInfo, FunctionModel
 from wire.settings import AgentSettings
 
-from guest.agent.prompt.builder import ContextBuilder
+from guest import composition
 from guest.agent.turn import TurnRequest
 from guest.agent.turn_loop import TurnLoop
 from guest.memory.memory import Memory
 from guest.tools.base import ToolContext
-from tests.support.agent.turn_fakes import FakePipeline, Watcher
+from guest.tools.pipeline import Registry, ToolPipeline
+from guest.tools.redaction.scrubber import Scrubber
+from tests.support.agent.turn_fakes import Watcher
 from tests.support.memory.store import opened
 
 USER_ID, SESSION_ID = "alice", "s1"
@@ -45,24 +47,8 @@ def loop_on(
         yield "The user said:\n- " + " ".join(MARK.findall(given))
 
     model = FunctionModel(stream_function=speak)
-    pipeline = FakePipeline([])
-    context = ContextBuilder(
-        memory=memory,
-        pipeline=pipeline,
-        settings=SETTINGS,
-        model=model,
-        context_tokens=1000,
-        redact=str,
-    )
-    return TurnLoop(
-        model=model,
-        pipeline=pipeline,
-        store=memory.conversations,
-        receipts=memory.receipts,
-        context=context,
-        settings=SETTINGS,
-        redact=str,
-    )
+    pipeline = ToolPipeline(Registry([]), scrubber=Scrubber())
+    return composition.turn_loop(model, memory, pipeline, SETTINGS, 1000, Scrubber())
 
 
 async def say(loop: TurnLoop, number: int) -> None:

@@ -19,12 +19,10 @@ from wire.v1 import gateway_pb2
 
 from guest.agent.models.offline import OfflineModel
 from guest.agent.turn import TurnRequest
-from guest.agent.turn_loop import TurnLoop
-from tests.support.agent.prompt_fakes import builder
+from tests.support.agent.prompt_fakes import loop_on
 from tests.support.agent.turn_fakes import (
     CONTEXT,
     FakePipeline,
-    FakeReceipts,
     FakeStore,
     Watcher,
     tool,
@@ -74,18 +72,9 @@ class InParts(OfflineModel):
 async def test_parts_are_paragraphs_and_what_is_stored_was_shown(
     answers: list[list[ModelResponsePart]], shown: str
 ) -> None:
-    store, watcher, settings = FakeStore(), Watcher(), AgentSettings()
+    store, watcher = FakeStore(), Watcher()
     pipeline = FakePipeline([tool("look", nothing)])
-    model = InParts(*answers)
-    loop = TurnLoop(
-        model=model,
-        pipeline=pipeline,
-        store=store,
-        receipts=FakeReceipts(),
-        context=builder(pipeline, model, settings),
-        settings=settings,
-        redact=str,
-    )
+    loop = loop_on(InParts(*answers), pipeline, store, AgentSettings())
     outcome = await loop.run(TurnRequest(CONTEXT, "I like tea."), watcher)
     assert isinstance(outcome, gateway_pb2.TurnCompleted)
     assert outcome.text == shown

@@ -20,14 +20,12 @@ from wire.settings import AgentSettings
 from wire.v1 import gateway_pb2
 
 from guest.agent.turn import Outcome, TurnRequest
-from guest.agent.turn_loop import TurnLoop
 from guest.errors import GuestError, StorageError
 from guest.tools.base import Safety, Tool, ToolContext, ToolOutput
-from tests.support.agent.prompt_fakes import FakeMemory, builder, hit
+from tests.support.agent.prompt_fakes import FakeMemory, hit, loop_on
 from tests.support.agent.turn_fakes import (
     CONTEXT,
     FakePipeline,
-    FakeReceipts,
     FakeStore,
     Text,
     Watcher,
@@ -65,18 +63,12 @@ class House:
                 yield piece
 
         self.memory = FakeMemory()
-        speaker, configured = (
+        self.loop = loop_on(
             FunctionModel(stream_function=model),
+            self.pipeline,
+            self.store,
             AgentSettings.model_construct(**settings),
-        )
-        self.loop = TurnLoop(
-            model=speaker,
-            pipeline=self.pipeline,
-            store=self.store,
-            receipts=FakeReceipts(),
-            context=builder(self.pipeline, speaker, configured, self.memory),
-            settings=configured,
-            redact=lambda text: text.replace("s3cret", "[redacted]"),
+            self.memory,
         )
 
     async def say(self, text: str = "hello", turn_id: str = "t1") -> Outcome:

@@ -10,10 +10,9 @@ from wire.settings import AgentSettings
 from wire.v1 import gateway_pb2
 
 from guest.agent.turn import TurnRequest
-from guest.agent.turn_loop import TurnLoop
 from guest.tools.base import ToolContext
-from tests.support.agent.prompt_fakes import FakeMemory, builder
-from tests.support.agent.turn_fakes import FakePipeline, FakeReceipts, FakeStore, Watcher
+from tests.support.agent.prompt_fakes import FakeMemory, loop_on
+from tests.support.agent.turn_fakes import FakePipeline, FakeStore, Watcher
 from tests.unit.guest.agent.test_summary import AWAY
 
 
@@ -37,16 +36,7 @@ class House:
         agent = AgentSettings.model_construct(**settings)
         self.memory = FakeMemory()
         self.store = FakeStore()
-        pipeline = FakePipeline([])
-        self.loop = TurnLoop(
-            model=model,
-            pipeline=pipeline,
-            store=self.store,
-            receipts=FakeReceipts(),
-            context=builder(pipeline, model, agent, self.memory),
-            settings=agent,
-            redact=str,
-        )
+        self.loop = loop_on(model, FakePipeline([]), self.store, agent, self.memory)
 
     async def say(self, text: str, turn_id: str, session_id: str = "s1") -> Any:
         context = ToolContext("alice", session_id, turn_id, "test")

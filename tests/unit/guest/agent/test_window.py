@@ -26,15 +26,13 @@ from guest.agent.prompt.fitting import Request, fit
 from guest.agent.prompt.window import Window, of_messages, of_part, of_tools
 from guest.agent.toolset import definition
 from guest.agent.turn import TurnRequest
-from guest.agent.turn_loop import TurnLoop
 from guest.errors import GuestError
 from guest.memory.search.tokens import tokens_of
 from guest.tools.base import Tool
-from tests.support.agent.prompt_fakes import FakeMemory, builder, hit, note
+from tests.support.agent.prompt_fakes import FakeMemory, hit, loop_on, note
 from tests.support.agent.turn_fakes import (
     CONTEXT,
     FakePipeline,
-    FakeReceipts,
     FakeStore,
     Watcher,
     tool,
@@ -244,15 +242,7 @@ class House:
 
     def offer(self, *tools: Tool) -> None:
         pipeline = FakePipeline(tools)
-        self.loop = TurnLoop(
-            model=self.model,
-            pipeline=pipeline,
-            store=self.store,
-            receipts=FakeReceipts(),
-            context=builder(pipeline, self.model, self.settings, self.memory),
-            settings=self.settings,
-            redact=str,
-        )
+        self.loop = loop_on(self.model, pipeline, self.store, self.settings, self.memory)
 
     async def say(self, text: str) -> Any:
         return await self.loop.run(TurnRequest(CONTEXT, text), Watcher())
