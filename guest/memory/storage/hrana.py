@@ -53,10 +53,11 @@ class PipelineClient:
     """Sends statements to one server, in at most `_CONNECTIONS` requests at a time.
 
     Methods raise `ServerError` if the engine there rejects a statement (nothing of the call has
-    then happened), and the exceptions above. `token` may be replaced at any time.
+    then happened), and the exceptions above. `token` may be replaced at any time; `tls` is
+    None for a URL without TLS.
     """
 
-    def __init__(self, url: str, token: str, tls: ssl.SSLContext, timeout_s: float) -> None:
+    def __init__(self, url: str, token: str, tls: ssl.SSLContext | None, timeout_s: float) -> None:
         self.token = token
         self._url = url.rstrip("/") + "/v2/pipeline"
         self._places = asyncio.Semaphore(_CONNECTIONS)
@@ -84,7 +85,7 @@ class PipelineClient:
 
     def _new_session(self) -> aiohttp.ClientSession:
         connector = aiohttp.TCPConnector(
-            limit=_CONNECTIONS, keepalive_timeout=_IDLE_S, ssl=self._tls
+            limit=_CONNECTIONS, keepalive_timeout=_IDLE_S, ssl=self._tls or True
         )
         return aiohttp.ClientSession(connector=connector, timeout=self._timeout)
 

@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from functools import partial
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
+from urllib.parse import urlsplit
 
 from wire.errors import Code
 
@@ -200,9 +201,7 @@ class RemoteDatabase:
         A request may take `timeout_s`, a repeated call up to twice that. Raises `StorageError`
         INVALID_ARGUMENT for invalid certificates.
         """
-        client = PipelineClient(
-            config.url, config.auth_token, _trust(config.ca_pem), config.timeout_s
-        )
+        client = PipelineClient(config.url, config.auth_token, _trust(config), config.timeout_s)
         return cls(client, config)
 
     async def execute(self, sql: str, args: Sequence[Value] = ()) -> Result:
@@ -390,12 +389,17 @@ async def _after(
     return await work()
 
 
-def _trust(ca_pem: str) -> ssl.SSLContext:
-    """A TLS context that trusts the system's authorities and those of `ca_pem`."""
+def _trust(config: RemoteConfig) -> ssl.SSLContext | None:
+    """A TLS context that trusts the system's authorities and those of the configuration.
+
+    None without TLS: reading the system's authorities takes longer than all else on opening.
+    """
+    if urlsplit(config.url).scheme == "http" and not config.ca_pem:
+        return None
     context = ssl.create_default_context()
-    if ca_pem:
+    if config.ca_pem:
         try:
-            context.load_verify_locations(cadata=ca_pem)
+            context.load_verify_locations(cadata=config.ca_pem)
         except ssl.SSLError as error:
             raise StorageError(
                 Code.INVALID_ARGUMENT,
