@@ -87,11 +87,13 @@ def kill_guests(lane: Lane, work: str) -> None:
 def kill_migrating(lane: Lane) -> None:
     """SIGKILL of a guest of a later version that opens a memory."""
     longest = 0.0
+    filled = lane.stores.place()
+    before = seeds.filled(filled, notes=24, sessions=12)
+    files = lane.stores.left(filled)
     for _ in range(lane.rounds + 1):
-        place = lane.stores.place()
+        place = lane.stores.place(like=files)
         ledger = Ledger(lane.tally)
-        before = seeds.filled(place, notes=24, sessions=12)
-        ledger.memory = MemoryModel(before.notes, before.sessions)
+        ledger.memory = MemoryModel(dict(before.notes), dict(before.sessions))
         place.migrations = LATER
         child = Child(_task(lane, place, "migration", Ledger(Tally())), ledger.read)
         child.listen(_PATIENCE_S, _will_work)

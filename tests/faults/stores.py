@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -35,10 +36,10 @@ class Place(Protocol):
 
 
 class LocalPlace:
-    """A file, in a directory of its own."""
+    """A file, in a directory of its own, or in one that is there already."""
 
     def __init__(self, directory: Path) -> None:
-        directory.mkdir()
+        directory.mkdir(exist_ok=True)
         self._directory = directory
         self.migrations: Sequence[Migration] = MIGRATIONS
         self.config = memory_config(directory / "memory.db", embed_wait_s=0.005)
@@ -62,10 +63,11 @@ class LocalPlace:
 
 
 class RemotePlace:
-    """A server. `way` turns its address into the one that the guest uses, as of a proxy."""
+    """A server, on new data or on what is in `directory`. `way` turns its address into the one
+    that the guest uses, as of a proxy."""
 
     def __init__(self, directory: Path, way: Callable[[str], str], timeout_s: float) -> None:
-        directory.mkdir()
+        directory.mkdir(exist_ok=True)
         self.migrations: Sequence[Migration] = MIGRATIONS
         self.server = sqld.Sqld(directory / "data")
         self.server.start()
@@ -95,15 +97,28 @@ class Stores:
         self._server: sqld.Sqld | None = None
 
     def place(
-        self, way: Callable[[str], str] = str, timeout_s: float = _PATIENT_S
+        self,
+        way: Callable[[str], str] = str,
+        timeout_s: float = _PATIENT_S,
+        *,
+        like: Path | None = None,
     ) -> LocalPlace | RemotePlace:
+        """A new place: empty, or with what `left` has returned."""
         directory = self._directory / f"place{next(self._numbers)}"
+        if like is not None:
+            shutil.copytree(like, directory)
         if self._kind == "local":
             return LocalPlace(directory)
         self.close()
         place = RemotePlace(directory, way, timeout_s)
         self._server = place.server
         return place
+
+    def left(self, place: Place) -> Path:
+        """The files of a place that nobody uses any more."""
+        if self._server is not None:
+            self._server.stop()
+        return Path(place.config.db_path).parent
 
     def close(self) -> None:
         if self._server is not None:
