@@ -286,7 +286,7 @@ def server() -> Iterator[sqld.Sqld]:
 
 
 @pytest.mark.sqld
-@examples(25)
+@examples(10)
 @given(STEPS, st.booleans())
 def test_a_server_that_two_guests_share_holds_what_dictionaries_would(
     server: sqld.Sqld, steps: Sequence[Any], semantic: bool

@@ -9,6 +9,11 @@ from hypothesis import settings
 SEED: Final = int(os.environ.get("TESTS_SEED", "0"))
 
 
+def scaled(count: int) -> int:
+    """So many in every run; with `--long` ten times as many."""
+    return count * settings().max_examples // 100
+
+
 def examples(count: int) -> Callable[[Any], Any]:
     """Try a property with so many examples; `--long` tries it with ten times as many."""
-    return settings(max_examples=count * settings().max_examples // 100)
+    return settings(max_examples=scaled(count))
