@@ -33,7 +33,12 @@ def names(path: Path) -> list[str]:
 
 async def texts(path: Path, key: str = "") -> list[str]:
     async with opened(path, encryption_key=key) as memory:
-        return [note.text for note in (await memory.list(1000))[0]]
+        page, following = await memory.list(1000)
+        found = [note.text for note in page]
+        while following:
+            page, following = await memory.list(1000, following)
+            found += [note.text for note in page]
+        return found
 
 
 async def test_the_reply_says_what_the_file_holds() -> None:
