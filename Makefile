@@ -4,6 +4,9 @@ PY := .venv/bin/python
 ARGS ?=
 PYTEST = TESTS_SEED=$(or $(SEED),0) $(PY) -m pytest -n 2 --dist loadgroup
 
+# With compiled modules left behind, a run collects its tests in a third of the time.
+unexport PYTHONDONTWRITEBYTECODE
+
 # The main job: an agent that remembers. Needs no key, no Docker, no network service.
 run: setup
 	@.venv/bin/runner --insecure chat $(ARGS)
