@@ -10,6 +10,8 @@ import pytest
 
 from tests.support.commands.household import Household
 
+pytestmark = pytest.mark.xdist_group("memory_files_command")
+
 
 @pytest.fixture(scope="module")
 def house() -> Iterator[Household]:

@@ -10,6 +10,8 @@ import pytest
 from tests.support.commands.household import COMMAND, Household
 from tests.support.commands.terminal import Terminal
 
+pytestmark = pytest.mark.xdist_group("memory_notes_command")
+
 
 @pytest.fixture(scope="module")
 def house() -> Iterator[Household]:

@@ -19,11 +19,12 @@ from tests.support.guests.engine import docker, engine_objects
 
 pytestmark = pytest.mark.docker
 
+one_pair = pytest.mark.xdist_group("container_lifecycle")
 GUARD_S = 60.0
-QUICK = Policy(check_interval=0.2, check_timeout=2.0, backoff_first=0.05, stop_grace=2.0)
+QUICK = Policy(check_interval=0.2, check_timeout=1.0, backoff_first=0.05, stop_grace=2.0)
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def pair() -> Iterator[UserPair]:
     with UserPair(policy=QUICK) as made:
         yield made
@@ -104,6 +105,7 @@ class Notes:
         }
 
 
+@one_pair
 def test_no_part_that_is_killed_takes_a_note_or_its_neighbour_with_it(pair: UserPair) -> None:
     notes = Notes(pair)
     try:
@@ -136,6 +138,7 @@ def test_no_part_that_is_killed_takes_a_note_or_its_neighbour_with_it(pair: User
     assert pair.status().boundary.passed
 
 
+@one_pair
 @pytest.mark.parametrize("role", ["agent", "shell"])
 def test_a_frozen_guest_is_replaced_and_the_other_one_stays(pair: UserPair, role: str) -> None:
     assert not pair.call_tool("memory_save", {"content": "tea is at five"}).is_error
@@ -149,6 +152,7 @@ def test_a_frozen_guest_is_replaced_and_the_other_one_stays(pair: UserPair, role
     assert not pair.call_tool("shell_exec", {"command": "true"}).is_error
 
 
+@one_pair
 def test_a_restart_of_the_shell_leaves_the_agent_alone(pair: UserPair) -> None:
     agent, shell = identity(pair.agent), identity(pair.shell)
     pair.restart("shell")

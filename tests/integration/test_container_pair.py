@@ -15,7 +15,7 @@ from runner.workspace.mounts import MOUNTS, Access, Role
 from tests.support.guests.engine import engine_objects, owner
 from tests.support.scratch import SCRATCH
 
-pytestmark = pytest.mark.docker
+pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("container_pair")]
 
 ABSENT: Final = "absent"
 SYSTEM: Final = (

@@ -48,7 +48,7 @@ def test_an_image_is_built_on_an_operators_base(throwaway: str) -> None:
     made = subprocess.run(
         ["docker", "build", "-q", "-t", root_again, "-"],
         input=f"FROM {base}\nUSER root\nRUN userdel oxydra && rm -rf /opt/oxydra "
-        "/usr/local/bin/oxydra-*\n",
+        "/usr/local/bin/oxydra-* /etc/apt/sources.list*\n",
         capture_output=True,
         text=True,
         env={**os.environ, "DOCKER_BUILDKIT": "0"},
@@ -69,7 +69,10 @@ def test_an_image_is_built_on_an_operators_base(throwaway: str) -> None:
 
 
 def test_saved_images_come_back_with_name_and_content(throwaway: str, tmp_path: Path) -> None:
-    docker("tag", f"{IMAGES}-shell:{TAG}", throwaway)
+    with tarfile.open(tmp_path / "content.tar", "w") as tar:
+        tar.add(__file__, "content")
+    docker("import", str(tmp_path / "content.tar"), throwaway)
+    (tmp_path / "content.tar").unlink()
     known = docker("inspect", "--format", "{{.Id}}", throwaway)
     file = tmp_path / "images.tar"
     saved = runner("save", str(file), "--role", "shell")

@@ -8,8 +8,16 @@ import pytest_asyncio
 from tests.support.boundary.two_hosts import TwoHosts, two_hosts
 
 TIERS = [
-    pytest.param("process", id="process", marks=pytest.mark.bubblewrap),
-    pytest.param("container", id="container", marks=pytest.mark.docker),
+    pytest.param(
+        "process",
+        id="process",
+        marks=[pytest.mark.bubblewrap, pytest.mark.xdist_group("hostile-process")],
+    ),
+    pytest.param(
+        "container",
+        id="container",
+        marks=[pytest.mark.docker, pytest.mark.xdist_group("hostile-container")],
+    ),
 ]
 
 

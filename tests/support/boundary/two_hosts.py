@@ -36,6 +36,7 @@ from runner.host import host as host_module
 from runner.host.host import Host
 from runner.host.launch import Launchers
 from runner.host.runtime import Runtime
+from runner.host.supervisor import Policy
 from tests.support.boundary.guarded_host import shell_image
 from tests.support.guests.shell_backends import Guest, OverGrpc, Ran
 from tests.support.scratch import SCRATCH
@@ -45,6 +46,7 @@ TRIED = "TRIED:"
 MEMORY_MB = 512
 PROCESSES = 128
 _KEY_NAME = "HOSTILE_KEY"
+_POLICY = Policy(check_interval=0.5)
 
 _BASH = 'won() { echo "W""ON: $*"; }\n'
 _PYTHON = """
@@ -303,7 +305,9 @@ async def user_host(config: Config, user_id: str) -> AsyncIterator[UserHost]:
             return made[-1]
 
         with mock.patch.object(host_module, "Launchers", noted):
-            host = await stack.enter_async_context(Host(config, user_id, environ={_KEY_NAME: key}))
+            host = await stack.enter_async_context(
+                Host(config, user_id, environ={_KEY_NAME: key}, policy=_POLICY)
+            )
         endpoint, token = await host.gateway()
         channel = await stack.enter_async_context(open_channel(endpoint, token))
         gateway: Any = gateway_pb2_grpc.GatewayStub(channel)
