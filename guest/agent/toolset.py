@@ -7,9 +7,9 @@ error and the model can correct it.
 
 import functools
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from pydantic_ai import RunContext, ToolFailed
 from pydantic_ai.tools import ToolDefinition
@@ -23,10 +23,8 @@ from guest.tools.base import Arguments, Safety, Tool, ToolResult
 _ARGUMENTS = "arguments"
 
 
-class RunCall(Protocol):
-    """Runs a call, stores its result and tells the watcher how it ended."""
-
-    async def __call__(self, call_id: str, tool: str, arguments: Any) -> ToolResult: ...
+RunCall = Callable[[str, str, Any], Awaitable[ToolResult]]
+"""Runs a call, given by its id, tool and arguments; stores its result and tells the watcher."""
 
 
 @dataclass(frozen=True)

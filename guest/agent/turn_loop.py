@@ -25,7 +25,7 @@ from guest.agent import failures, history
 from guest.agent.prompt.builder import ContextBuilder, Prepared
 from guest.agent.prompt.fitting import FitToWindow
 from guest.agent.prompt.summary import Rolled
-from guest.agent.receipts.ledger import to_messages
+from guest.agent.receipts.ledger import to_message
 from guest.agent.receipts.second_chance import NOTHING_TO_ADD, STEPS_MAX
 from guest.agent.recorder import Run
 from guest.agent.toolset import PipelineToolset, TurnDeps
@@ -112,7 +112,8 @@ class TurnLoop:
             outcome = failures.failed(Code.CANCELLED, "the turn was cancelled")
         finally:
             await self._finish(run)
-        outcome.receipts.extend(to_messages(await self._settled(run), context.turn_id))
+        for receipt in await self._settled(run):
+            outcome.receipts.append(to_message(receipt, context.turn_id))
         return outcome
 
     async def _to_outcome(self, run: Run, events: Sequence[Event], latest: Rolled) -> Outcome:

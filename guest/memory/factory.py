@@ -138,21 +138,6 @@ class Server:
     replica: Replica
     outboxes: list[Outbox] = field(default_factory=list)
 
-    async def statistics(self, user: User, model_id: str) -> Statistics:
-        """Counts for one user; from the replica while the server is away."""
-        try:
-            counts = await _statistics(self.watched, user, model_id)
-        except StorageError as error:
-            if not is_away(error):
-                raise
-            counts = await _statistics(self.replica.database, user, model_id)
-        return replace(
-            counts,
-            store="remote",
-            state=self.state,
-            replica_synced_at=self.replica.progress(user.notes).synced_at,
-        )
-
     @property
     def state(self) -> str:
         return "ready" if self.watched.problem is None else self.watched.problem.brief
@@ -208,9 +193,18 @@ class Store:
         return "ready" if self.server is None else self.server.state
 
     async def statistics(self, user: User) -> Statistics:
-        if self.server is not None:
-            return await self.server.statistics(user, self.vectorizer.model_id)
-        return await _statistics(self.database, user, self.vectorizer.model_id)
+        """Counts for one user; from the replica while the server is away."""
+        model_id, server = self.vectorizer.model_id, self.server
+        try:
+            counts = await _statistics(self.database, user, model_id)
+        except StorageError as error:
+            if server is None or not is_away(error):
+                raise
+            counts = await _statistics(server.replica.database, user, model_id)
+        if server is None:
+            return counts
+        synced_at = server.replica.progress(user.notes).synced_at
+        return replace(counts, store="remote", state=server.state, replica_synced_at=synced_at)
 
     async def set_token(self, auth_token: str) -> None:
         """See `Memory.set_token`."""

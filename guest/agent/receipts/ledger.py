@@ -1,6 +1,6 @@
 """What memory did in one turn, from the tools' results and never from anybody's words."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -120,11 +120,6 @@ def to_message(receipt: Receipt, turn_id: str) -> pb.MemoryReceipt:
         reason=receipt.reason,
         created_at=receipt.created_at,
     )
-
-
-def to_messages(receipts: Sequence[Receipt], turn_id: str) -> list[pb.MemoryReceipt]:
-    """`receipts` of one turn as the surfaces get them."""
-    return [to_message(receipt, turn_id) for receipt in receipts]
 
 
 def parsed(arguments: Any) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Final
 
 from guest.errors import StorageError
 from guest.memory import validation
@@ -34,14 +34,10 @@ class Recalled:
     warnings: tuple[str, ...] = ()
 
 
-class NoteReader(Protocol):
-    """Reads notes from the store, or from the replica while a server is away."""
-
-    async def __call__(
-        self, reading: Callable[[NoteRepository], Awaitable[list[Note]]]
-    ) -> tuple[list[Note], str]:
-        """The result of `reading`, and a warning if it came from the replica; else empty."""
-        ...
+Reading = Callable[[NoteRepository], Awaitable[list[Note]]]
+NoteReader = Callable[[Reading], Awaitable[tuple[list[Note], str]]]
+"""Reads notes from the store, or from the replica while a server is away: the result, and then a
+warning; else the warning is empty."""
 
 
 class TypedNotes:
