@@ -78,12 +78,7 @@ class Finder(Protocol):
     """Searches one user's memory: `Search`, or the search of a replica."""
 
     async def search(
-        self,
-        query: str,
-        top_k: int,
-        tags: Sequence[str],
-        include_conversation: bool,
-        only: Only,
+        self, query: str, top_k: int, tags: Sequence[str], include_conversation: bool, only: Only
     ) -> SearchOutcome:
         """See `Memory.search`."""
         ...
@@ -165,16 +160,16 @@ class Search:
     async def similar(
         self, note_id: str, embedded: Embedded, session_id: str = ""
     ) -> tuple[Hit, ...]:
-        """Other notes with passages near `embedded`, by descending cosine, that the session
+        """Other notes with passages similar to `embedded`, by descending cosine, that the session
         sees; never those with a fixed key."""
         namespace = self._user.notes
         similarity = await self._similarity(namespace, embedded)
         vectors, cosines = similarity.vectors, similarity.cosines
-        near = np.flatnonzero(cosines >= SIMILAR_MIN)
-        near = near[np.argsort(-cosines[near], kind="stable")]
+        rows = np.flatnonzero(cosines >= SIMILAR_MIN)
+        rows = rows[np.argsort(-cosines[rows], kind="stable")]
         ranked = (
             Ranked(_NOTES, int(vectors.ids[row]), min(1.0, float(cosines[row])), "semantic")
-            for row in near
+            for row in rows
         )
         only = Only(session_id=session_id)
         return await self._show(ranked, SIMILAR_MAX, [], only, without=note_id, without_keys=FIXED)
@@ -191,11 +186,7 @@ class Search:
         return await results.allowed(self._database, self._user.notes, tags, only)
 
     async def _evidence_of(
-        self,
-        question: Question,
-        among: Ids | None,
-        spoken: bool,
-        warnings: list[str],
+        self, question: Question, among: Ids | None, spoken: bool, warnings: list[str]
     ) -> list[Evidence]:
         """Evidence for notes (only those in `among`, if given) and, with `spoken`, for
         conversations."""

@@ -88,11 +88,7 @@ def statements(index: Index, limit: int) -> _Statements:
     def search(expression: str, condition: str = "") -> str:
         expression = expression.format(index=index, limit=limit)
         return _SEARCH.format(
-            index=index,
-            limit=limit,
-            expression=expression,
-            condition=condition,
-            unit=_SCORE_UNIT,
+            index=index, limit=limit, expression=expression, condition=condition, unit=_SCORE_UNIT
         )
 
     return _Statements(search(_ANY_OF_THEM), search(_RAREST), search(_ANY_OF_THEM, _AMONG))
@@ -129,11 +125,7 @@ def _word_character(character: str) -> str:
 
 
 async def match(
-    database: Database,
-    index: Index,
-    namespace: str,
-    terms: Sequence[str],
-    only: Ids | None = None,
+    database: Database, index: Index, namespace: str, terms: Sequence[str], only: Ids | None = None
 ) -> KeywordMatches:
     """The passages of a namespace that match any of `terms`; limited to those in `only`, if
     given."""

@@ -188,15 +188,15 @@ def _candidates(part: Evidence, min_similarity: float) -> _Candidates:
     cosine = np.where(known, cosines[rows], 0) if len(cosines) else np.zeros(len(rows))
     others = (cosines >= min_similarity) & (cosines > 0)
     others[rows[known]] = False
-    near = np.flatnonzero(others)
+    similar = np.flatnonzero(others)
     if part.only is not None:
-        near = near[np.isin(ids[near], part.only)]
-    if len(near) > SEMANTIC_MAX:
-        near = near[np.argpartition(-cosines[near], SEMANTIC_MAX)[:SEMANTIC_MAX]]
+        similar = similar[np.isin(ids[similar], part.only)]
+    if len(similar) > SEMANTIC_MAX:
+        similar = similar[np.argpartition(-cosines[similar], SEMANTIC_MAX)[:SEMANTIC_MAX]]
     return _Candidates(
-        ids=np.concatenate((found, ids[near])),
-        bm25=np.concatenate((bm25, np.zeros(len(near), np.float32))),
-        cosine=np.maximum(np.concatenate((cosine, cosines[near])), 0, dtype=np.float32),
+        ids=np.concatenate((found, ids[similar])),
+        bm25=np.concatenate((bm25, np.zeros(len(similar), np.float32))),
+        cosine=np.maximum(np.concatenate((cosine, cosines[similar])), 0, dtype=np.float32),
     )
 
 
