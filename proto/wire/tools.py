@@ -42,18 +42,12 @@ NAMES: Final = frozenset(FAMILIES) | frozenset(TOOLS)
 def offered(enabled: Collection[str], disabled: Collection[str]) -> frozenset[str]:
     """The tools that are enabled. A tool's own name overrides its family's, and `disabled`
     overrides `enabled` at the same level."""
-    return frozenset(
-        tool
-        for family, tools in FAMILIES.items()
-        for tool in tools
-        if _is_on(tool, family, enabled, disabled)
-    )
 
+    def is_on(tool: str, family: str) -> bool:
+        for name in (tool, family):
+            if name in disabled or name in enabled:
+                return name not in disabled
+        return tool not in OFF_BY_DEFAULT
 
-def _is_on(tool: str, family: str, enabled: Collection[str], disabled: Collection[str]) -> bool:
-    for name in (tool, family):
-        if name in disabled:
-            return False
-        if name in enabled:
-            return True
-    return tool not in OFF_BY_DEFAULT
+    pairs = ((tool, family) for family, tools in FAMILIES.items() for tool in tools)
+    return frozenset(tool for tool, family in pairs if is_on(tool, family))

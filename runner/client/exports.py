@@ -15,10 +15,6 @@ from runner.client.gateway import GatewayClient
 from runner.errors import HostError
 
 
-class NotWhole(Exception):  # noqa: N818 - a condition that callers expect and report
-    """The lines of a file differ from those that were exported."""
-
-
 @dataclass
 class Imported:
     """What an import did or, in a dry run, would do. Line numbers in problems start at 1."""
@@ -55,17 +51,17 @@ class Seal:
     def check(self) -> dict[str, int]:
         """Return how many entries there are of each kind.
 
-        Raises `NotWhole` if lines are missing, added or changed.
+        Raises `ValueError` if lines are missing, added or changed.
         """
         end = _object(self.last)
         if end.get("kind") != "end":
-            raise NotWhole("the end line is missing: the file was cut off here")
+            raise ValueError("the end line is missing: the file was cut off here")
         if end.get("lines") != self._seen - 2:
-            raise NotWhole(
+            raise ValueError(
                 f"{end.get('lines')} lines were exported, and {self._seen - 2} are in the file"
             )
         if end.get("sha256") != self._digest.hexdigest():
-            raise NotWhole("lines of the file were changed since they were exported")
+            raise ValueError("lines of the file were changed since they were exported")
         return {name: count for name, count in end.get("counts", {}).items() if count}
 
 
@@ -88,7 +84,7 @@ async def write_export(
             progress(part.entries, part.entries_total)
     try:
         return seal.check()
-    except NotWhole as error:
+    except ValueError as error:
         raise HostError(
             Code.DATA_LOSS, "the export is incomplete", details=str(error), resolution="try again"
         ) from None
@@ -118,7 +114,7 @@ async def read_export(
         progress(done)
     try:
         seal.check()
-    except NotWhole as error:
+    except ValueError as error:
         report.problems.append((number, str(error)))
 
 

@@ -9,6 +9,7 @@ from typing import Final
 from wire.errors import WireError
 
 from runner.config.models import Config
+from runner.doctor.database_probe import MAGIC
 from runner.doctor.finding import Finding, ok, problem, refused, warning
 from runner.host.runtime import Runtime, lock_holder
 from runner.workspace.database_file import resolve_db_path
@@ -16,7 +17,6 @@ from runner.workspace.workspace import Workspace
 
 _NAME: Final = "database"
 _TIMEOUT_S: Final = 120.0
-_PLAIN: Final = b"SQLite format 3\0"
 
 
 def database(config: Config, user_id: str, *, timeout: float = _TIMEOUT_S) -> Finding:
@@ -53,7 +53,7 @@ def _encrypted(path: Path) -> Finding:
     """Only the agent guest can read such a file; here only whether it is encrypted can be seen."""
     try:
         with path.open("rb") as file:
-            plain = file.read(len(_PLAIN)) == _PLAIN
+            plain = file.read(len(MAGIC)) == MAGIC
     except OSError as error:
         return _judged(path, "unreadable", error.strerror or str(error))
     if plain:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
-_MAGIC: Final = b"SQLite format 3\0"
+MAGIC: Final = b"SQLite format 3\0"
 
 
 def examine(database: Path) -> tuple[str, str]:
@@ -37,10 +37,10 @@ def examine(database: Path) -> tuple[str, str]:
 
 def _unowned(database: Path) -> tuple[str, str]:
     with database.open("rb") as file:
-        magic = file.read(len(_MAGIC))
+        magic = file.read(len(MAGIC))
     if not magic:
         return "ok", "empty"
-    if magic != _MAGIC:
+    if magic != MAGIC:
         return "foreign", "it does not begin like a database; it may be encrypted"
     log = database.with_name(database.name + "-wal")
     if log.exists() and log.stat().st_size:

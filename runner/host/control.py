@@ -136,17 +136,17 @@ class ControlClient:
         request = gateway_pb2.SetMemoryTokenRequest(auth_token=token)
         await answered(self._stub.SetMemoryToken(request, timeout=_GUEST_S))
 
-    async def stop(self, timeout: float = _STOP_S) -> None:
+    async def stop(self) -> None:
         """Stop the host and wait until nothing of it is left.
 
         A host process of its own ends a moment later; that is waited for too.
         """
         holder = lock_holder(self._runtime.lock)
         await answered(self._stub.Stop(control_pb2.StopRequest(), timeout=_ANSWER_S))
-        deadline = asyncio.get_running_loop().time() + timeout
+        deadline = asyncio.get_running_loop().time() + _STOP_S
         while (now := lock_holder(self._runtime.lock)) is not None and now == holder:
             if asyncio.get_running_loop().time() > deadline:
-                raise _silent(now, f"it was asked to stop {timeout:g} s ago and still runs")
+                raise _silent(now, f"it was asked to stop {_STOP_S:g} s ago and still runs")
             await asyncio.sleep(_PAUSE_S)
         if holder is not None:
             await _until_ended(holder.pid)

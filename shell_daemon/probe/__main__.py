@@ -55,17 +55,16 @@ PROBES: Final[dict[str, Check]] = {
 
 def run(world: World, probes: dict[str, Check]) -> list[dict[str, Any]]:
     """The result of each probe; a probe that fails to run counts as a hit."""
-    return [_result(name, check, world) for name, check in probes.items()]
-
-
-def _result(name: str, check: Check, world: World) -> dict[str, Any]:
-    try:
-        details, passed = check(world), True
-    except BoundaryHit as hit:
-        details, passed = str(hit), False
-    except Exception as error:
-        details, passed = f"could not be checked: {error!r}", False
-    return {"name": name, "passed": passed, "details": details[:_DETAILS_MAX_CHARS]}
+    results = []
+    for name, check in probes.items():
+        try:
+            details, passed = check(world), True
+        except BoundaryHit as hit:
+            details, passed = str(hit), False
+        except Exception as error:
+            details, passed = f"could not be checked: {error!r}", False
+        results.append({"name": name, "passed": passed, "details": details[:_DETAILS_MAX_CHARS]})
+    return results
 
 
 def main() -> None:
