@@ -179,9 +179,9 @@ class Containers:
         status = self._wait(container)
         try:
             with self._engine.client() as client:
-                out_of_memory = status == _KILLED and _was_out_of_memory(client, container)
+                last_line = _memory_line(client, container) if status == _KILLED else ""
                 if container.streams is not None:
-                    container.streams.finish(_memory_line(container) if out_of_memory else "")
+                    container.streams.finish(last_line)
                 remove(client, container.container_id)
                 self._networks.release(client, container.place, container.launch_id)
         except TierError as error:
@@ -249,13 +249,10 @@ def _check_image(client: docker.APIClient, image: str) -> None:
         ) from None
 
 
-def _was_out_of_memory(client: docker.APIClient, container: Container) -> bool:
+def _memory_line(client: docker.APIClient, container: Container) -> str:
+    """That the guest was killed for its memory; empty if it was not."""
     with contextlib.suppress(docker.errors.APIError):
-        state = client.inspect_container(container.container_id)["State"]
-        return bool(state["OOMKilled"])
-    return False
-
-
-def _memory_line(container: Container) -> str:
-    limit = f" of {container.limits.memory_bytes // _MIB} MiB" if container.limits else ""
-    return f"the {container.role} guest was killed: out of memory (limit{limit})"
+        if client.inspect_container(container.container_id)["State"]["OOMKilled"]:
+            limit = f" of {container.limits.memory_bytes // _MIB} MiB" if container.limits else ""
+            return f"the {container.role} guest was killed: out of memory (limit{limit})"
+    return ""
