@@ -41,6 +41,7 @@ def test_a_memory_on_a_server_outlives_its_containers(house: Household) -> None:
         assert status["boundary"]["passed"]
         assert status["memory"]["store"] == "remote"
         house.works("stop")
+        house.environment["OXYDRA_SHELL__ENABLED"] = "false"
         for file in (house.workspaces / "default" / ".oxydra").iterdir():
             if file.is_file():
                 file.unlink()
@@ -48,6 +49,7 @@ def test_a_memory_on_a_server_outlives_its_containers(house: Household) -> None:
 
 
 def test_files_are_encrypted_backed_up_and_restored_in_the_guest(house: Household) -> None:
+    house.environment["OXYDRA_SHELL__ENABLED"] = "false"
     internal = house.workspaces / "default" / ".oxydra"
     assert "Saved" in house.said(f"remember that {FACT}")
     house.environment |= {"OXYDRA_MEMORY__ENCRYPTION__KEY_ENV": "MEMORY_KEY", "MEMORY_KEY": KEY}

@@ -31,6 +31,7 @@ def server(keys: sqld.Keys) -> Iterator[sqld.Sqld]:
 def house(household: Household, server: sqld.Sqld, keys: sqld.Keys) -> Iterator[Household]:
     household.environment |= {
         "OXYDRA_EMBEDDER__BACKEND": "none",
+        "OXYDRA_SHELL__ENABLED": "false",
         "OXYDRA_MEMORY__REMOTE_URL": server.url(),
         "OXYDRA_MEMORY__AUTH_TOKEN_ENV": "MEMORY_TOKEN",
         "MEMORY_TOKEN": keys.token("default"),

@@ -23,6 +23,7 @@ def house(request: pytest.FixtureRequest) -> Iterator[Household]:
     made = Household(containers=request.param)
     made.environment |= {
         "OXYDRA_EMBEDDER__BACKEND": "none",
+        "OXYDRA_SHELL__ENABLED": "false",
         "OXYDRA_TOOLS__ENABLED": "typed_memory,working_memory",
         "OXYDRA_AGENT__PROVIDER": "openai",
         "OXYDRA_AGENT__MODEL": "scripted",

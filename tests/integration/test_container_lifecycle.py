@@ -183,7 +183,8 @@ def kill_and_wait(runner: psutil.Process) -> None:
 
 
 def test_what_a_killed_runner_leaves_is_gone_before_another_agent_begins(house: Household) -> None:
-    """Its guests are frozen, so that they cannot notice and end by themselves."""
+    """Its guests are frozen, so that they cannot notice and end by themselves. A second start is
+    refused, and a restart of the shell restarts nothing else."""
     assert house.run("start", "--detach").returncode == 0
     said = house.run("chat", stdin="remember that tea is at five\n").stdout
     note_id = said.split("[id: ")[1].split("]")[0]
@@ -201,8 +202,23 @@ def test_what_a_killed_runner_leaves_is_gone_before_another_agent_begins(house: 
     assert second.keys() == first.keys()
     assert not set(second.values()) & set(first.values())
     assert note_id in house.run("chat", stdin="what do you know about tea?\n").stdout
-    assert house.run("stop").returncode == 0
+
+    refused = house.run("start", "--detach")
+    assert refused.returncode == 1
+    assert "is there already" in refused.stderr
+    assert running(house) == second
+    restarted = house.run("restart", "--role", "shell")
+    assert restarted.returncode == 0, restarted.stderr
+    changed = {name for name, number in running(house).items() if number != second[name]}
+    assert len(changed) == 1
+    assert changed.pop().endswith("-shell")
+    for role in ("agent", "shell"):
+        logged = house.run("logs", "--role", role)
+        assert logged.returncode == 0, logged.stderr
+        assert re.search(r"\S", logged.stdout), role
+    assert house.run("stop").stdout == "stopped\n"
     assert house.settles(), house.left_behind()
+    assert house.run("stop").stdout == "not running\n"
 
 
 def test_a_runner_killed_in_mid_turn_loses_no_acknowledged_note(house: Household) -> None:
@@ -233,25 +249,3 @@ def test_a_runner_killed_in_mid_turn_loses_no_acknowledged_note(house: Household
     assert [text for text, note_id in confirmed.items() if note_id not in answered] == []
     assert house.run("stop").returncode == 0
     assert house.settles(), house.left_behind()
-
-
-def test_restart_logs_and_a_second_start_by_the_command(house: Household) -> None:
-    assert house.run("start", "--detach").returncode == 0
-    before = running(house)
-    second = house.run("start", "--detach")
-    assert second.returncode == 1
-    assert "is there already" in second.stderr
-    assert running(house) == before
-
-    restarted = house.run("restart", "--role", "shell")
-    assert restarted.returncode == 0, restarted.stderr
-    changed = {name for name, number in running(house).items() if number != before[name]}
-    assert len(changed) == 1
-    assert changed.pop().endswith("-shell")
-    for role in ("agent", "shell"):
-        logged = house.run("logs", "--role", role)
-        assert logged.returncode == 0, logged.stderr
-        assert re.search(r"\S", logged.stdout), role
-    assert house.run("stop").stdout == "stopped\n"
-    assert house.settles(), house.left_behind()
-    assert house.run("stop").stdout == "not running\n"

@@ -52,17 +52,13 @@ async def test_any_network_with_a_way_out_is_the_guests_own(guarded: GuardedHost
     assert found.keys() <= {"metadata_address"}
 
 
-@pytest.mark.parametrize("place", ["/.oxydra", "/data"])
-async def test_the_private_directory_is_caught_under_any_name(
-    guarded: GuardedHost, place: str
-) -> None:
-    found = await broken(guarded, "--volume", f"{guarded.alice}/.oxydra:{place}")
-    assert f".oxydra is there as {place}" in found["private_paths"]
-    assert place in found["mounts"]
-
-
-async def test_the_vault_is_caught(guarded: GuardedHost) -> None:
-    found = await broken(guarded, "--volume", f"{guarded.alice}/vault:/vault:ro")
+async def test_private_directories_are_caught_under_any_name(guarded: GuardedHost) -> None:
+    private, vault = f"{guarded.alice}/.oxydra", f"{guarded.alice}/vault"
+    mounts = (f"{private}:/.oxydra", f"{private}:/data", f"{vault}:/vault:ro")
+    found = await broken(guarded, *(word for mount in mounts for word in ("--volume", mount)))
+    for place in ("/.oxydra", "/data"):
+        assert f".oxydra is there as {place}" in found["private_paths"]
+        assert place in found["mounts"]
     assert "/vault is there" in found["private_paths"]
     assert "/vault" in found["mounts"]
 
@@ -198,9 +194,10 @@ async def test_a_missing_filter_is_caught_where_the_engine_has_one(guarded: Guar
     assert found.keys() == expected
 
 
-async def test_a_secret_in_the_environment_is_caught(guarded: GuardedHost) -> None:
-    found = await broken(guarded, "--env", f"KEY={API_KEY}")
+async def test_a_secret_and_the_canary_in_the_environment_are_caught(guarded: GuardedHost) -> None:
+    found = await broken(guarded, "--env", f"KEY={API_KEY}", "--env", f"ENVELOPE={CANARY}")
     assert "the provider's key is in /proc/1/environ" in found["secrets"]
+    assert "the canary is in /proc/1/environ" in found["canary"]
 
 
 async def test_a_secret_in_a_command_line_is_caught(guarded: GuardedHost) -> None:
@@ -210,11 +207,6 @@ async def test_a_secret_in_a_command_line_is_caught(guarded: GuardedHost) -> Non
         )
     )
     assert "the shell's token is in /proc/1/cmdline" in found["secrets"]
-
-
-async def test_the_agents_canary_is_caught(guarded: GuardedHost) -> None:
-    found = await broken(guarded, "--env", f"ENVELOPE={CANARY}")
-    assert "the canary is in /proc/1/environ" in found["canary"]
 
 
 async def test_a_runtime_that_only_bears_the_name_of_a_virtual_machine_is_caught(
