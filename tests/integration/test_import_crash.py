@@ -14,10 +14,11 @@ import pytest
 
 from guest.memory.indexing.chunking import passages_of
 from tests.support.crashing import imports
+from tests.support.examples import scaled
 from tests.support.memory.exports import TIME, entities, event, exported, file, note, session
 from tests.support.memory.store import opened, rows
 
-ROUNDS = 25
+ROUNDS = scaled(12)
 PARTS = 16
 LONGEST_LIFE_S = 0.25
 

@@ -14,10 +14,11 @@ import pytest
 from google.protobuf.message import Message
 from wire.v1 import gateway_pb2 as pb
 
+from tests.support.examples import scaled
 from tests.support.gateway.gateways import Client, hashing, open_gateways
 
 USERS = ("alice", "bob", "carol", "dave")
-TURNS_EACH = 60
+TURNS_EACH = scaled(36)
 SESSIONS_EACH = 3
 
 
