@@ -30,7 +30,6 @@ from runner.host.supervisor import Launch, NeedsOperator, meaning_of_end
 from runner.logs import host_log
 from runner.tiers.base import TierDriver
 from runner.tiers.drivers import driver_for
-from runner.workspace.directories import whole_file
 from runner.workspace.mounts import Role
 from runner.workspace.workspace import Workspace
 
@@ -133,17 +132,19 @@ def _nobody_running(lock: Path) -> Iterator[None]:
 def _lent(source: Path, workspace: Workspace, launcher: AgentLauncher) -> Iterator[str]:
     """Lend the guest a private copy of `source` beside the memory. Yields its path in the guest."""
     copy = workspace.internal / "restoring.db"
+    copy.unlink(missing_ok=True)  # a restore that was killed may have left it
     try:
-        with source.open("rb") as reading, whole_file(copy) as writing:
-            shutil.copyfileobj(reading, writing)
-    except OSError as error:
-        raise HostError(
-            Code.FAILED_PRECONDITION,
-            f"cannot copy {source} into the workspace",
-            details=error.strerror or str(error),
-            resolution=f"ls -l {source}; df -h {workspace.internal}",
-        ) from None
-    try:
+        try:
+            fd = os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+            with source.open("rb") as reading, os.fdopen(fd, "wb") as writing:
+                shutil.copyfileobj(reading, writing)
+        except OSError as error:
+            raise HostError(
+                Code.FAILED_PRECONDITION,
+                f"cannot copy {source} into the workspace",
+                details=error.strerror or str(error),
+                resolution=f"ls -l {source}; df -h {workspace.internal}",
+            ) from None
         yield launcher.guest_path(copy)
     finally:
         copy.unlink(missing_ok=True)
