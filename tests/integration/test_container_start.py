@@ -76,10 +76,10 @@ def test_with_a_mount_that_should_not_be_there(root: Path, monkeypatch: pytest.M
         return made
 
     monkeypatch.setattr(options, "mounted", leaky)
-    error = refusal(root)
+    error = refusal(root, embedder={"backend": "none"})
     assert "/mnt" in error.brief + error.details
     monkeypatch.undo()
-    with UserPair(root=root) as pair:
+    with UserPair(root=root, embedder={"backend": "none"}) as pair:
         assert pair.status().boundary.passed
 
 
@@ -114,6 +114,8 @@ def test_a_runtime_that_only_bears_the_name_is_no_micro_vm(root: Path, runtime: 
     if runtime not in listed:
         message = f"the engine knows no runtime {runtime!r}, a second name for runc"
         pytest.fail(message) if "docker" in REQUIRED else pytest.skip(message)
-    error = refusal(root, tier="micro_vm", container={"runtime": runtime})
+    error = refusal(
+        root, tier="micro_vm", container={"runtime": runtime}, embedder={"backend": "none"}
+    )
     assert "kernel" in error.brief + error.details
     assert "boot" in error.brief + error.details, error.details
