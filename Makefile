@@ -12,7 +12,7 @@ run: setup
 	@.venv/bin/runner --insecure chat $(ARGS)
 
 # Linters, types and architecture run as tests (tests/unit/test_quality.py).
-# Two at a time, handed out one by one: without groups, loadgroup keeps no chunks back.
+# Two at a time, handed out one by one; those that share a running host go together (xdist_group).
 # Random examples are drawn from SEED.
 test: setup-dev
 	$(PYTEST) $(ARGS)
