@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Manages the users of the memory server of sqld.yaml. Needs openssl and curl.
+# Manages the users of the memory server of sqld.yaml. Needs openssl and docker.
 #
 #   sqld-users.sh keys              make the pair of keys, once
 #   sqld-users.sh add USER          make a database for a user, and print their token
@@ -9,7 +9,7 @@
 set -euo pipefail
 
 keys=${SQLD_KEYS:-$(dirname "$0")/sqld-keys}
-admin=${SQLD_ADMIN:-http://127.0.0.1:9090}
+container=${SQLD_CONTAINER:-oxydra-sqld}
 
 scratch=$(mktemp)
 trap 'rm -f "$scratch"' EXIT
@@ -33,6 +33,19 @@ token() {
   printf '%s.%s\n' "$signed" "$signature"
 }
 
+# The admin port and its key are inside the container only.
+create() {
+  docker exec "$container" bash -euc '
+    exec 3<>/dev/tcp/127.0.0.1/9090
+    printf "%s\r\n" "POST /v1/namespaces/$1/create HTTP/1.1" "Host: sqld" \
+      "Authorization: Basic $(cat /tmp/admin-key)" "Content-Type: application/json" \
+      "Content-Length: 2" "Connection: close" "" >&3
+    printf "{}" >&3
+    answer=$(cat <&3)
+    [[ $answer == "HTTP/1.1 200 "* ]] || { echo "$answer" >&2; exit 1; }
+  ' create "$1"
+}
+
 case "${1:-}" in
 keys)
   [ ! -e "$keys/private.pem" ] || { echo "$keys/private.pem is there already" >&2; exit 1; }
@@ -43,8 +56,7 @@ keys)
   ;;
 add)
   check "${2:-}"
-  curl --silent --show-error --fail-with-body --output /dev/null \
-    --json '{}' "$admin/v1/namespaces/$2/create"
+  create "$2"
   token "$2" 90
   ;;
 token)

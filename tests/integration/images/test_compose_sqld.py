@@ -4,6 +4,7 @@ guide says: each has a memory that no other can read.
 The compose plugin is no part of every engine, so the service is handed to `docker run`.
 """
 
+import json
 import os
 import subprocess
 from collections.abc import Callable, Iterator
@@ -26,12 +27,12 @@ Script = Callable[..., str]
 
 
 def as_run_options(service: dict[str, Any], keys: Path) -> list[str]:
-    """The service as options of `docker run`, on ports of the engine's choice. Fails for
+    """The service as options of `docker run`, on a port of the engine's choice. Fails for
     a key it does not know, so that none is forgotten."""
     made = []
     for key, value in service.items():
         match key:
-            case "command" | "image" | "restart" | "stop_grace_period":
+            case "command" | "container_name" | "image" | "restart" | "stop_grace_period":
                 continue
             case "user":
                 made.append(f"--user={value}")
@@ -40,10 +41,8 @@ def as_run_options(service: dict[str, Any], keys: Path) -> list[str]:
             case "cap_drop" | "security_opt" | "tmpfs":
                 made += [f"--{key.replace('_', '-')}={each}" for each in value]
             case "ports":
-                assert all(
-                    each.startswith(("${SQLD_ADDRESS:-127.0.0.1}:", "127.")) for each in value
-                )
-                made += [f"--publish=127.0.0.1::{each.rpartition(':')[2]}" for each in value]
+                assert value == ["${SQLD_ADDRESS:-127.0.0.1}:8080:8080"]
+                made.append("--publish=127.0.0.1::8080")
             case "volumes":
                 assert value[0] == "sqld-data:/var/lib/sqld"
                 made.append("--volume=/var/lib/sqld")
@@ -62,8 +61,8 @@ def script(*words: str, **environment: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def composed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, Script]]:
-    """The port of the server, and the script for its users."""
+def composed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, Script, str]]:
+    """The port of the server, the script for its users, and the name of its container."""
     keys = tmp_path_factory.mktemp("keys")
     script("keys", SQLD_KEYS=str(keys))
     assert (keys / "private.pem").stat().st_mode & 0o777 == 0o600
@@ -71,27 +70,25 @@ def composed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, Sc
     service = content["services"]["sqld"]
     options = as_run_options(service, keys)
     name = f"oxydra-sqld-test-{os.getpid()}"
-    docker("run", "--detach", "--name", name, *options, sqld_image.build(), *service["command"])
+    command = [word.replace("$$", "$") for word in service["command"]]
+    docker("run", "--detach", "--name", name, *options, sqld_image.build(), *command)
     try:
-        port, admin = (
-            int(docker("port", name, inside).rpartition(":")[2]) for inside in ("8080", "9090")
-        )
+        port = int(docker("port", name, "8080").rpartition(":")[2])
         sqld.wait_for(lambda: docker("logs", name), port)
 
         def users(*words: str) -> str:
-            url = f"http://127.0.0.1:{admin}"
-            return script(*words, SQLD_KEYS=str(keys), SQLD_ADMIN=url)
+            return script(*words, SQLD_KEYS=str(keys), SQLD_CONTAINER=name)
 
-        yield port, users
+        yield port, users, name
     finally:
         docker("rm", "--force", "--volumes", name)
 
 
 async def test_two_users_each_have_a_memory_of_their_own(
-    composed: tuple[int, Script], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    composed: tuple[int, Script, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     sqld.localhost_names(monkeypatch)
-    port, users = composed
+    port, users, _ = composed
     tokens = {user: users("add", user) for user in ("alice", "bob")}
     places = {user: f"http://{user}.localhost:{port}" for user in tokens}
 
@@ -118,9 +115,76 @@ async def test_two_users_each_have_a_memory_of_their_own(
             await expired.execute("SELECT 1")
 
 
-def test_the_server_says_that_it_is_well(composed: tuple[int, Script]) -> None:
+def test_the_server_says_that_it_is_well(composed: tuple[int, Script, str]) -> None:
     with urlopen(f"http://127.0.0.1:{composed[0]}/health", timeout=5) as answer:
         assert answer.status == 200
+
+
+_AS_ANOTHER_ACCOUNT = """
+import sys
+from pathlib import Path
+from urllib.error import HTTPError, URLError
+from urllib.request import Request, urlopen
+
+pid, published, *addresses = sys.argv[1:]
+create = "/v1/namespaces/stolen/create"
+tried = [f"http://{each}:9090{create}" for each in ("127.0.0.1", *addresses)]
+for url in [*tried, f"http://127.0.0.1:{published}{create}"]:
+    try:
+        urlopen(Request(url, b"{}", {"Content-Type": "application/json"}), timeout=3)
+        print("made a database at", url)
+    except HTTPError as refused:
+        if not url.startswith(f"http://127.0.0.1:{published}/"):
+            print("reached the admin port at", url, refused.code)
+    except (URLError, OSError):
+        pass
+for name in ("environ", "root/tmp/admin-key"):
+    try:
+        print("read", name, Path(f"/proc/{pid}/{name}").read_bytes())
+    except OSError:
+        pass
+print("tried")
+"""
+
+
+@pytest.mark.root
+def test_no_other_account_reaches_the_admin_port_or_its_key(
+    composed: tuple[int, Script, str],
+) -> None:
+    port, _, name = composed
+    seen = json.loads(docker("inspect", name))[0]
+    addresses = [each["IPAddress"] for each in seen["NetworkSettings"]["Networks"].values()]
+    words = [str(seen["State"]["Pid"]), str(port), *addresses]
+    done = subprocess.run(
+        ["/usr/bin/python3", "-c", _AS_ANOTHER_ACCOUNT, *words],
+        capture_output=True,
+        text=True,
+        check=True,
+        user=65_534,
+        group=65_534,
+        extra_groups=[],
+        cwd="/",
+    )
+    assert done.stdout == "tried\n", done.stdout
+    key = docker("exec", name, "cat", "/tmp/admin-key")
+    assert len(key) == 64
+    told = docker("inspect", name) + docker("logs", name) + docker("top", name, "-eo", "pid,args")
+    assert key not in told
+
+
+@pytest.mark.parametrize(
+    ("header", "answer"), [("X-None: 1", "401"), ("Authorization: Basic guessed", "401")]
+)
+def test_the_admin_port_wants_its_key(
+    composed: tuple[int, Script, str], header: str, answer: str
+) -> None:
+    ask = (
+        "exec 3<>/dev/tcp/127.0.0.1/9090; "
+        'printf "%s\\r\\n" "POST /v1/namespaces/stolen/create HTTP/1.1" "Host: sqld" "$1" '
+        '"Content-Length: 2" "Content-Type: application/json" "Connection: close" "" "{}" >&3; '
+        'read -r _ code _ <&3; echo "$code"'
+    )
+    assert docker("exec", composed[2], "bash", "-c", ask, "ask", header).strip() == answer
 
 
 @pytest.mark.parametrize("user", ["Alice", "a_b", "../x", "", "a.b"])
