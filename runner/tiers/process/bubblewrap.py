@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from runner.tiers.base import Confinement, LaunchSpec
+from runner.tiers.process.keyrings import FILTER_FD, guarded
 from runner.workspace.mounts import Access
 
 GUEST_UID: Final = 10_001
@@ -66,7 +67,7 @@ class Bubblewrap:
         return self._reason
 
     def command(self, spec: LaunchSpec) -> list[str]:
-        """The complete command line that runs `spec` inside."""
+        """The command line that runs `spec` inside; `keyrings.guarded` makes it complete."""
         words = [self._path, *_namespaces(), *_system()]
         for bound in spec.mounts:
             kind = "--ro-bind" if bound.mount.access is Access.READ_ONLY else "--bind"
@@ -88,6 +89,7 @@ class Bubblewrap:
             gid=GUEST_UID,
             python=sys.executable,
             user_namespace=True,
+            seccomp=True,
             read_only=tuple(
                 target for option, _, target in bound if option in ("--ro-bind", "--ro-bind-try")
             ),
@@ -98,7 +100,7 @@ class Bubblewrap:
             return f"bubblewrap is not installed, so there is no shell; {_INSTALL}"
         if not shutil.which("prlimit"):
             return "the command prlimit is missing, so there is no shell; install util-linux"
-        command = [self._path, *_namespaces(), *_system(), "true"]
+        command = guarded([self._path, *_namespaces(), *_system(), "true"])
         try:
             tried = subprocess.run(  # noqa: S603
                 command, capture_output=True, text=True, timeout=_TRY_S, check=False
@@ -126,7 +128,7 @@ def _namespaces() -> list[str]:
         *("--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent"),
         "--as-pid-1",
         *("--new-session", "--cap-drop", "ALL", "--hostname", _HOSTNAME),
-        *("--uid", str(GUEST_UID), "--gid", str(GUEST_UID)),
+        *("--uid", str(GUEST_UID), "--gid", str(GUEST_UID), "--seccomp", str(FILTER_FD)),
     ]
 
 

@@ -19,6 +19,7 @@ from wire.errors import Code
 from runner.errors import TierError
 from runner.logs import open_for_append
 from runner.tiers.base import Capabilities, Confinement, Handle, LaunchSpec, Network
+from runner.tiers.process import keyrings
 from runner.tiers.process.bubblewrap import Bubblewrap
 from runner.tiers.process.cgroup import Cgroup
 from runner.tiers.running import RunningGuest, RunningGuests, wait_in_thread
@@ -59,9 +60,10 @@ class ProcessDriver(RunningGuests):
         command = first = list(spec.command)
         if confined:
             _check_shell(spec, self._bubblewrap.reason)
-            command = first = self._bubblewrap.command(spec)
+            command = self._bubblewrap.command(spec)
+            first = keyrings.guarded(command)
             if (cgroup := Cgroup.create(spec.launch_id, spec.limits)) is not None:
-                first = cgroup.command(command)
+                first = cgroup.command(first)
         log_fd = open_for_append(spec.log_path)
         try:
             # asyncio would kill the process with the event loop, but the embedder outlives the

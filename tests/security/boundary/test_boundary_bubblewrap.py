@@ -149,6 +149,15 @@ def _shared_network(words: Words) -> Words:
     return [*words[1:place], "--share-net", *words[place:]]
 
 
+async def test_a_missing_filter_of_system_calls_is_caught(guarded: GuardedHost) -> None:
+    def without(words: Words) -> Words:
+        place = words.index("--seccomp")
+        return [*words[:place], *words[place + 2 :]]
+
+    found = hits(await in_bubblewrap(guarded, without))
+    assert "no system call filter" in found["seccomp"]
+
+
 async def test_a_kept_capability_is_caught(guarded: GuardedHost) -> None:
     def alter(words: Words) -> Words:
         words = without(words, "--disable-userns")

@@ -284,10 +284,21 @@ RIGHTS = [
         "keys of the kernel",
         python("""
             # the keyrings of the session and user from which others' keys could be read
-            for ring in (-1, -2, -3, -4, -5):
+            def read(number):
                 buffer = ctypes.create_string_buffer(4096)
-                got = syscall(250, 11, ring, buffer, 4096)
-                if got > 0: print(ring, buffer.raw[:got].hex())
+                got = syscall(250, 11, number, buffer, 4096)
+                return buffer.raw[:got] if got > 0 else b""
+            for ring in (-1, -2, -3, -4, -5, -6, -7, -8):
+                found = read(ring)
+                for at in range(0, len(found), 4):
+                    key, = struct.unpack_from("=i", found, at)
+                    print(ring, key, read(key))
+                named = syscall(250, 10, ring, b"user", b"oxydra-test", 0)
+                if named > 0: won("found by its name", named, read(named))
+            if read(@KEY@): won("read by its number", read(@KEY@))
+            for command in (0, 1, 3, 5, 6, 8, 9, 12, 15, 16, 18, 22):
+                if syscall(250, command, @KEY@, -3) >= 0: won("keyctl", command)
+            if syscall(249, b"user", b"oxydra-test", None, -3) >= 0: won("request_key")
             print(refused(lambda: open("/proc/keys").read()))
             print(refused(lambda: open("/proc/key-users").read()))
         """),

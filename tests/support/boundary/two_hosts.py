@@ -7,6 +7,7 @@ the marks, plainly and as encoders would write them.
 
 import asyncio
 import base64
+import ctypes
 import json
 import os
 import secrets
@@ -127,6 +128,8 @@ class UserHost:
         return [note.text for note in (await self.gateway.SearchNotes(request)).notes]
 
 
+_ADD_KEY, _KEYCTL, _SET_PERM = 248, 250, 5  # x86-64
+
 _SETTLE_LOOKS = 5
 _SETTLE_PAUSE_S = 0.2
 
@@ -140,7 +143,11 @@ class TwoHosts:
         self.alice: UserHost
         self.bob: UserHost
         self.port = 0
-        self.secrets: dict[str, str] = {"a file of the host": _mark("host")}
+        self.key_serial = 0
+        self.secrets: dict[str, str] = {
+            "a file of the host": _mark("host"),
+            "a key of the operator's session": _mark("key"),
+        }
         self._count = 0
         self._before: dict[str, Any] = {}
 
@@ -162,6 +169,7 @@ class TwoHosts:
             "@RUNTIME@": Runtime.locate(self.alice.host.config, "alice").base,
             "@PORT@": self.port,
             "@ADDRESSES@": " ".join(host_addresses()),
+            "@KEY@": self.key_serial,
         }
         for name, value in places.items():
             command = command.replace(name, str(value))
@@ -286,6 +294,22 @@ def container_section() -> ContainerSettings:
     return ContainerSettings(images=images)
 
 
+def operators_key(payload: str) -> int:
+    """Put a key into the session keyring of this process, which all programs inherit that it
+    starts, as an operator's session does. Returns its number."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    of_the_session = ctypes.c_long(-3)
+    content = payload.encode()
+    number: int = libc.syscall(
+        *(ctypes.c_long(_ADD_KEY), b"user", b"oxydra-test"),
+        *(content, ctypes.c_long(len(content)), of_the_session),
+    )
+    assert number > 0, os.strerror(ctypes.get_errno())
+    for_all_of_the_user = ctypes.c_long(0x3F3F0000)
+    assert libc.syscall(*map(ctypes.c_long, (_KEYCTL, _SET_PERM, number)), for_all_of_the_user) == 0
+    return number
+
+
 @contextmanager
 def service_of_the_host() -> Iterator[int]:
     """A TCP service on every address of this host; the port."""
@@ -346,6 +370,7 @@ async def two_hosts(
     root = Path(tempfile.mkdtemp(dir=SCRATCH, prefix="ht-"))
     root.chmod(0o755)
     place = TwoHosts(root, tier)
+    place.key_serial = operators_key(place.secrets["a key of the operator's session"])
     (root / "host-secret.txt").write_text(place.secrets["a file of the host"])
     if disk:
         (root / "ws").mkdir()
