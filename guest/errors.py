@@ -6,7 +6,7 @@ WireError
     │   ├── ChangeUnknownError   a server may or may not have made the change
     │   └── AfterChangeError      the change was made, and what follows it failed
     └── EmbedderError     the embedder: absent, loading, broken (callers go on by keyword)
-ToolError                 the model can mend it: one short, actionable message
+ToolError                 the model can mend it: short, actionable lines
 """
 
 from wire.errors import Code, WireError
@@ -33,15 +33,21 @@ class EmbedderError(GuestError):
 
 
 class ToolError(Exception):
-    """A mistake that the model can correct; the message goes to the model unchanged.
+    """A mistake that the model can correct.
 
-    `code` is its kind, for programs that make calls for a person. `material` names the material
-    that the message quotes.
+    The message goes to the model on one line, whatever it quotes, and each of `notes` as a `Note: `
+    line after it. `code` is its kind, for programs that make calls for a person. `material` names
+    the material that the message quotes.
     """
 
     def __init__(
-        self, message: str, code: Code = Code.INVALID_ARGUMENT, material: tuple[str, ...] = ()
+        self,
+        message: str,
+        code: Code = Code.INVALID_ARGUMENT,
+        material: tuple[str, ...] = (),
+        notes: tuple[str, ...] = (),
     ) -> None:
         super().__init__(message)
         self.code = code
         self.material = material
+        self.notes = notes

@@ -18,21 +18,21 @@ def check(
 ) -> Arguments:
     """Validate the arguments of a call.
 
-    Raises `ToolError` with one short sentence for each wrong field: its name, the value (redacted
-    by `scrub`) and what is accepted.
+    Raises `ToolError` with a few words for each wrong field: its name, the value (redacted by
+    `scrub`) and what is accepted.
     """
     value = _parsed(arguments)
     if not isinstance(value, dict):
         raise ToolError(f"arguments must be a JSON object with the fields {_fields(tool)}")
     paths = {argument.field for argument in tool.paths}
     if problems := list(_unstorable(value, paths)):
-        raise ToolError("\n".join(problems))
+        raise ToolError(". ".join(problems))
     try:
         return tool.arguments.model_validate_json(json.dumps(value))
     except ValidationError as error:
         schema = tool.arguments.model_json_schema()["properties"]
         raise ToolError(
-            "\n".join(
+            ". ".join(
                 dict.fromkeys(
                     _sentence(tool, schema, found["type"], found["loc"], found["input"], scrub)
                     for found in error.errors(include_url=False)

@@ -8,6 +8,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Final
 
+from guest.errors import ToolError
 from guest.memory.search.context_block import one_line
 from guest.tools.base import Excerpt, Spliced, ToolOutput
 from guest.tools.redaction.credentials import SENSITIVE_NAME
@@ -76,17 +77,19 @@ class Renderer:
         ends after a whole item.
         """
         data = self._clean(output.data)
-        notes = [one_line(self.text(note)) for note in output.notes]
         max_bytes = max(self._max_bytes, at_least_bytes)
-        tail = _tail(notes, max_bytes)
+        tail = self._tail(output.notes, max_bytes)
         if _size(text := _json(data)) + _size(tail) <= max_bytes:
             return text + tail
         return _whole_items(data, tail, max_bytes) or _beginning(text, tail, max_bytes)
 
-    def error(self, message: str) -> str:
-        """The text of an error."""
-        text = self.text(message)
-        return text if _size(text) <= self._max_bytes else _beginning(text, "", self._max_bytes)
+    def error(self, error: ToolError) -> str:
+        """The text of an error: its message on one line, then its `Note: ` lines."""
+        text = " ".join(self.text(str(error)).splitlines())
+        tail = self._tail(error.notes, self._max_bytes)
+        if _size(text) + _size(tail) <= self._max_bytes:
+            return text + tail
+        return _beginning(text, tail, self._max_bytes)
 
     def text(self, text: str) -> str:
         """`text` with virtual paths and without secrets."""
@@ -104,6 +107,10 @@ class Renderer:
         """`text` as one short line for a person who watches."""
         line = one_line(self.text(text))
         return line if len(line) <= _SUMMARY_CHARS else f"{line[: _SUMMARY_CHARS - 1]}…"
+
+    def _tail(self, notes: Iterable[str], max_bytes: int) -> str:
+        lines = (f"\nNote: {one_line(self.text(note))}" for note in notes)
+        return _cut("".join(lines), max_bytes // _NOTES_SHARE)
 
     def _clean(self, value: Any) -> Any:
         match value:
@@ -128,17 +135,18 @@ class Renderer:
         return self._clean(value)
 
     def _shown(self, text: str, first: int, last: int) -> str:
-        """`text[first:last]`; replacements are found in the whole of `text`."""
+        """`text[first:last]`; replacements are found in the whole of `text`.
+
+        Lone surrogates, which no text for a model can hold, become question marks.
+        """
+        if not text.isascii():
+            text = text.encode(errors="replace").decode()
         spans = sorted([*self._scrubber.replacements(text), *self._host_paths.spans(text)])
         return replaced(text, spans, first, last)
 
 
 def _json(data: Any) -> str:
     return json.dumps(data, ensure_ascii=False).translate(_LINE_BREAKS)
-
-
-def _tail(notes: list[str], max_bytes: int) -> str:
-    return _cut("".join(f"\nNote: {note}" for note in notes), max_bytes // _NOTES_SHARE)
 
 
 def _whole_items(data: Any, tail: str, max_bytes: int) -> str:

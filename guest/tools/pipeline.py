@@ -174,8 +174,8 @@ class ToolPipeline:
             output = await self._run(ctx, name, arguments, approve)
         except ToolError as error:
             self._account(ctx, tool, began, "refused")
-            text = self._render.error(str(error))
-            summary = self._render.line(text.split("\n", 1)[0])
+            text = self._render.error(error)
+            summary = self._render.line(str(error))
             material = tuple(map(self._render.line, error.material))
             return ToolResult(text, True, summary, _ms(began), material, error.code)
         except WireError as error:

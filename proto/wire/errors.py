@@ -66,9 +66,10 @@ class WireError(Exception):
         }
 
     def __str__(self) -> str:
+        """The fields in one block each, so that no quoted line looks like a field."""
         lines = [self.brief]
         if self.details:
             lines.append(f"  why: {self.details}")
         if self.resolution:
             lines.append(f"  fix: {self.resolution}")
-        return "\n".join(lines)
+        return "\n".join(line.replace("\n", "\n       ") for line in lines)

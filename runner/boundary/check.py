@@ -22,6 +22,7 @@ import grpc
 from wire.boundary import CHECKS, BoundarySpec
 from wire.errors import Code
 from wire.status import answered, from_rpc_error
+from wire.text import visible_name
 from wire.transport import was_cancelled
 from wire.v1 import control_pb2, shell_pb2, shell_pb2_grpc
 
@@ -124,7 +125,7 @@ async def _output(stub: Any, exec_id: str) -> bytes:
             if event.exit.timed_out:
                 raise TimeoutError
             if event.exit.exit_code != 0:
-                said = _plain(written["stderr"].decode(errors="replace"))[-300:]
+                said = visible_name(written["stderr"].decode(errors="replace"))[-300:]
                 raise ValueError(f"it ended with code {event.exit.exit_code}: {said}")
             return bytes(written["stdout"])
         chunk = getattr(event, kind)
@@ -150,15 +151,10 @@ def _parse(answer: bytes) -> list[control_pb2.BoundaryCheck]:
         if not isinstance(passed, bool) or not isinstance(details, str):
             raise ValueError(f"its report of {name} is malformed")
         found[name] = control_pb2.BoundaryCheck(
-            name=name, passed=passed, details=_plain(details)[:_DETAILS_MAX_CHARS]
+            name=name, passed=passed, details=visible_name(details)[:_DETAILS_MAX_CHARS]
         )
     return [found.get(name) or _failed(name, "the probe did not report it") for name in CHECKS]
 
 
 def _failed(name: str, details: str) -> control_pb2.BoundaryCheck:
-    return control_pb2.BoundaryCheck(name=name, passed=False, details=_plain(details))
-
-
-def _plain(text: str) -> str:
-    """Remove control characters, which a terminal would obey."""
-    return "".join(character if character.isprintable() else " " for character in text)
+    return control_pb2.BoundaryCheck(name=name, passed=False, details=visible_name(details))

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from wire.errors import Code
+from wire.text import visible_name
 
 from guest.errors import GuestError, ToolError
 from guest.tools.base import Arguments, PathArgument, Safety, Tool, ToolContext, ToolOutput
@@ -98,4 +99,5 @@ async def _run(
                 f"the workspace cannot be written: {error.strerror}",
                 resolution="make room on the disk of the workspace, or repair it",
             ) from None
-        raise ToolError(f"{arguments.path}: {error.strerror or error.errno}") from None
+        named = visible_name(arguments.path)
+        raise ToolError(f"{named}: {error.strerror or error.errno}") from None

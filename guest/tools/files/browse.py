@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from pydantic import Field
+from wire.text import visible_name
 
 from guest.errors import ToolError
 from guest.tools.base import EXCERPT_CONTEXT_CHARS, Arguments, Excerpt, ToolOutput
@@ -71,7 +72,7 @@ def list_files(roots: Roots, arguments: ListArguments) -> ToolOutput:
     total = 0
     room = ANSWER_MAX_BYTES
     with roots.directory(location) as descriptor:
-        for entry in _walk(descriptor, location.virtual, arguments.depth):
+        for entry in _walk(descriptor, location.path, arguments.depth):
             total += 1
             described = _described(entry)
             room -= _cost(described)
@@ -171,14 +172,14 @@ def _match(path: str, number: int, line: str, found: int, text: str, place: int)
     start, end = place + begin, place + begin + len(shown)
     before = text[max(0, start - EXCERPT_CONTEXT_CHARS) : start]
     after = text[end : end + EXCERPT_CONTEXT_CHARS]
-    return {"path": _printable(path), "line": number, "text": Excerpt(shown, before, after)}
+    return {"path": visible_name(path), "line": number, "text": Excerpt(shown, before, after)}
 
 
 def _candidates(roots: Roots, location: Location, glob: str) -> list[str]:
     """The files to search: those below a directory, or the named file."""
     try:
         with roots.directory(location) as descriptor:
-            entries = _walk(descriptor, location.virtual, _SEARCH_MAX_DEPTH)
+            entries = _walk(descriptor, location.path, _SEARCH_MAX_DEPTH)
             return [
                 entry.path
                 for entry, _ in zip(entries, range(_WALK_MAX_ENTRIES), strict=False)
@@ -186,7 +187,7 @@ def _candidates(roots: Roots, location: Location, glob: str) -> list[str]:
             ]
     except NotDirectoryError:
         with roots.file(location):
-            return [location.virtual]
+            return [location.path]
 
 
 def _walk(descriptor: int, path: str, depth: int) -> Iterator[_Entry]:
@@ -224,7 +225,7 @@ def _described(entry: _Entry) -> dict[str, Any]:
     status = entry.status
     modified = datetime.fromtimestamp(status.st_mtime, UTC).isoformat(timespec="seconds")
     return {
-        "path": _printable(entry.path),
+        "path": visible_name(entry.path),
         "type": _type(status.st_mode),
         "size_bytes": status.st_size,
         "modified": modified,
@@ -234,10 +235,6 @@ def _described(entry: _Entry) -> dict[str, Any]:
 def _cost(entry: dict[str, Any]) -> int:
     """How many bytes `entry` takes in an answer, which is JSON."""
     return len(json.dumps(entry, ensure_ascii=False).encode()) + 2
-
-
-def _printable(path: str) -> str:
-    return path.encode(errors="surrogateescape").decode(errors="replace")
 
 
 def _type(mode: int) -> str:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wire.paths import VIRTUAL_ROOTS, VirtualRoot
+from wire.text import visible_name
 
 from guest.errors import ToolError
 from guest.tools.files.beneath import Beneath, OutsideError, best_beneath
@@ -29,7 +30,7 @@ class Location:
     """A parsed virtual path.
 
     Attributes:
-        given: The path as the caller wrote it, with control characters escaped.
+        given: The path as the caller wrote it, for messages.
         root: The virtual root.
         parts: The components below the root.
     """
@@ -43,21 +44,18 @@ class Location:
         return "/".join(self.parts) or "."
 
     @property
-    def virtual(self) -> str:
+    def path(self) -> str:
         return "/".join((self.root.path, *self.parts))
+
+    @property
+    def virtual(self) -> str:
+        """The path for results and messages."""
+        return visible_name(self.path)
 
 
 def outside(path: str) -> ToolError:
     """The one error for every path that is not in a root or leads out of it."""
-    return ToolError(f"path is outside /shared, /tmp and /vault: {_on_one_line(path)}")
-
-
-def _on_one_line(path: str) -> str:
-    """`path` with control characters escaped, so that it stays one line of a message."""
-    return "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
-        for letter in path
-    )
+    return ToolError(f"path is outside /shared, /tmp and /vault: {visible_name(path)}")
 
 
 def parse(path: str) -> Location:
@@ -69,7 +67,7 @@ def parse(path: str) -> Location:
     if root is None:
         raise outside(path)
     return Location(
-        _on_one_line(path), root, tuple(part for part in below if part not in ("", "."))
+        visible_name(path), root, tuple(part for part in below if part not in ("", "."))
     )
 
 
@@ -219,7 +217,9 @@ class Roots:
             similar = difflib.get_close_matches(location.parts[-1], names, n=1)
         except (OSError, ToolError, IndexError):
             return message
-        return f"{message}; did you mean {above.virtual}/{similar[0]}?" if similar else message
+        if not similar:
+            return message
+        return f"{message}; did you mean {visible_name(f'{above.path}/{similar[0]}')}?"
 
     @contextmanager
     def _opened_quietly(self, location: Location) -> Iterator[int]:

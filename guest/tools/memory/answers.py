@@ -152,13 +152,13 @@ def not_found(note_id: str) -> ToolError:
 
 def stale_version(current: Note, seen: int | None) -> ToolError:
     """The error for a note that is no longer at version `seen`; quotes its current text."""
-    marked = "".join(f"Note: {mark}\n" for mark in marks_of(current))
     return ToolError(
-        f"the note has changed: it has version {current.version}, not {seen}, and says now: "
-        f"{quoted(current.text)}\n{marked}Nothing was changed. Decide again on this text; to "
-        f"replace it, call memory_update with version {current.version}",
+        f"nothing was changed, because the note has changed: it has version {current.version}, not "
+        f"{seen}. Decide again on what it says now; to replace it, call memory_update with version "
+        f"{current.version}. It says: {quoted(current.text)}",
         Code.CONFLICT,
         material_in(current),
+        marks_of(current),
     )
 
 

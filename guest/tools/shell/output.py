@@ -1,9 +1,10 @@
 """The beginning and the end of a command's output, as text that fits a tool result."""
 
 import json
-import re
 from dataclasses import dataclass
 from typing import Final
+
+from wire.text import visible
 
 from guest.tools.base import EXCERPT_CONTEXT_CHARS, Excerpt, Spliced
 
@@ -65,10 +66,6 @@ class Kept:
             del self._tail[: -self._most]
 
 
-_HIDDEN: Final = re.compile(
-    "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
-    "\ufeff\U000e0000-\U000e0fff]"
-)
 _DOUBLED: Final = frozenset('"\\\n\t')
 
 
@@ -83,7 +80,7 @@ class Shown:
 def readable(data: bytes) -> str:
     """`data` as text with control characters escaped and all line ends as newlines."""
     text = data.decode(errors="replace").replace("\r\n", "\n").replace("\r", "\n")
-    return _HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return visible(text)
 
 
 def both(stdout: Kept, stderr: Kept, budget: int) -> tuple[Shown, Shown]:

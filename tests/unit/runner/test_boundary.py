@@ -117,7 +117,7 @@ async def test_a_hit_is_passed_on_without_what_a_terminal_would_obey(
     hostile = {**HEALTHY[0], "passed": False, "details": "\x1b[2J\nfound" + "x" * 5000}
     report = await answered(channel, tmp_path, f"print({json.dumps([hostile, *HEALTHY[1:]])!r})")
     assert not report.passed
-    assert report.checks[0].details.startswith(" [2J found")
+    assert report.checks[0].details.startswith("\\x1b[2J\\nfound")
     assert len(report.checks[0].details) == 1000
 
 

@@ -107,7 +107,7 @@ def test_values_that_json_does_not_know_are_refused() -> None:
 
 
 def test_every_wrong_field_has_its_sentence() -> None:
-    lines = refusal("memory_search", {"query": "", "top_k": 0, "limit": 3}).splitlines()
+    lines = refusal("memory_search", {"query": "", "top_k": 0, "limit": 3}).split(". ")
     assert len(lines) == 3
 
 

@@ -109,8 +109,9 @@ async def test_a_stale_text_that_was_read_is_marked_in_the_refusal(tools: Tools)
     assert refusal.is_error
     first, *noted = refusal.text.split("\nNote: ")
     assert json.dumps(planted) in first
-    assert noted[0].startswith(f"{note_id} {MARK}\nNothing was changed.")
-    assert (len(noted), refusal.material) == (1, ("/shared/page.md",))
+    assert noted == [f"{note_id} {MARK}"]
+    assert first.startswith("nothing was changed, because the note has changed")
+    assert refusal.material == ("/shared/page.md",)
 
 
 async def test_an_update_has_its_own_origin(tools: Tools) -> None:
