@@ -42,7 +42,7 @@ def build(
         typer.Option(
             "--bootstrap-base",
             help="Build on a base made from Debian packages, where no registry can be "
-            "reached. Needs root and debootstrap.",
+            "reached. Needs root, debootstrap and debian-archive-keyring.",
         ),
     ] = False,
     wheelhouse: Annotated[

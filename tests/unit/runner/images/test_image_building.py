@@ -1,5 +1,6 @@
 """Building with an engine that only pretends: what it is asked, what its errors become."""
 
+import hashlib
 import os
 import shutil
 import tarfile
@@ -177,6 +178,65 @@ def test_debootstraps_last_words_are_passed_on(
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     engine: Any = FakeEngine(images=())
+    archive = bootstrap.Archive(tmp_path.as_uri(), "http://mirror", program)
     with pytest.raises(TierError, match="debootstrap failed") as raised:
-        bootstrap.bootstrap_base(engine, lambda _: None)
+        bootstrap.bootstrap_base(engine, lambda _: None, archive=archive)
     assert raised.value.details == "E: no mirror"
+
+
+def test_without_keys_to_check_signatures_nothing_is_bootstrapped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    engine: Any = FakeEngine(images=())
+    archive = bootstrap.Archive(tmp_path.as_uri(), "http://mirror", tmp_path / "absent.gpg")
+    with pytest.raises(TierError, match="signatures of Debian's packages cannot") as raised:
+        bootstrap.bootstrap_base(engine, lambda _: None, archive=archive)
+    assert "apt-get install debian-archive-keyring gpgv" in raised.value.resolution
+
+
+@pytest.mark.parametrize("tls", [True, False])
+def test_tls_is_used_where_it_is_and_signatures_are_always_checked(
+    tls: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "debootstrap"
+    program.write_text('#!/bin/sh\necho "$@"\nexit 1\n')
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(os, "geteuid", lambda: 0)
+    if tls:
+        (tmp_path / "dists" / bootstrap.RELEASE).mkdir(parents=True)
+        (tmp_path / "dists" / bootstrap.RELEASE / "InRelease").touch()
+    archive = bootstrap.Archive(tmp_path.as_uri(), "http://mirror", program)
+    engine: Any = FakeEngine(images=())
+    said: list[str] = []
+    with pytest.raises(TierError) as raised:
+        bootstrap.bootstrap_base(engine, said.append, archive=archive)
+    words = raised.value.details.split()
+    assert {"--force-check-gpg", f"--keyring={program}"} <= set(words)
+    assert words[-1] == (tmp_path.as_uri() if tls else "http://mirror")
+    assert any("cannot be reached" in line for line in said) is not tls
+    assert bootstrap.DEBIAN.mirror.startswith("https://")
+
+
+@pytest.mark.root
+@pytest.mark.skipif(shutil.which("debootstrap") is None, reason="debootstrap is not installed")
+def test_a_mirror_whose_release_debian_has_not_signed_is_refused(tmp_path: Path) -> None:
+    release = tmp_path / "mirror/dists" / bootstrap.RELEASE
+    packages = release / "main/binary-amd64/Packages"
+    packages.parent.mkdir(parents=True)
+    packages.write_text("Package: base-files\nFilename: evil.deb\n")
+    told = hashlib.sha256(packages.read_bytes()).hexdigest()
+    size = packages.stat().st_size
+    (release / "Release").write_text(
+        f"Origin: Debian\nCodename: {bootstrap.RELEASE}\nComponents: main\nArchitectures: amd64\n"
+        f"SHA256:\n {told} {size} main/binary-amd64/Packages\n"
+    )
+    (release / "Release.gpg").write_text("signed, honestly\n")
+    mirror = (tmp_path / "mirror").as_uri()
+    archive = bootstrap.Archive(mirror, mirror, bootstrap.DEBIAN.keyring)
+    engine: Any = FakeEngine(images=())
+    with pytest.raises(TierError, match="debootstrap failed") as raised:
+        bootstrap.bootstrap_base(engine, lambda _: None, archive=archive)
+    assert "Release signature" in raised.value.details
