@@ -245,10 +245,12 @@ time.sleep(1000)'
         assert not guest.alive((guest.shared / "pid").read_text().strip())
 
     async def test_what_heeds_sigterm_may_tidy_up(self, guest: Guest) -> None:
-        script = "trap 'echo tidy; exit 9' TERM; sleep 1000 & wait"
-        ran = await guest.run("a", script, timeout_ms=500)
+        await guest.start("a", "trap 'echo tidy; exit 9' TERM; echo set > trap; sleep 1000 & wait")
+        await guest.appears("trap")
+        await guest.cancel("a")
+        ran = await guest.collect("a")
         assert ran.stdout == b"tidy\n"
-        assert (ran.exit.timed_out, ran.exit.exit_code) == (True, 9)
+        assert (ran.exit.cancelled, ran.exit.exit_code) == (True, 9)
 
     async def test_a_stopped_tree_ends_too(self, guest: Guest) -> None:
         ran = await guest.run("a", "kill -STOP $$", timeout_ms=200)
