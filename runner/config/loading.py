@@ -20,6 +20,7 @@ from pydantic.fields import FieldInfo
 from wire.errors import Code
 from wire.settings import Key, UserSettings, dotted, keys_of, lookup, problems, types_of
 
+from runner.config import trust
 from runner.config.models import Config
 from runner.errors import ConfigError
 
@@ -55,7 +56,8 @@ def load_config(
     """Load the settings. `overrides` has values of options such as `--log-level`.
 
     The file is `file`, else what `OXYDRA_CONFIG` names, `./runner.toml`, or the one in the user's
-    configuration directory; none at all is fine. Raises `ConfigError` for an unusable setting.
+    configuration directory; none at all is fine. Raises `ConfigError` for an unusable setting, and
+    for a file that a guest or, unless it was named, another account may have written.
     """
     try:
         return _load(file, os.environ if environ is None else environ, overrides or {})
@@ -71,7 +73,9 @@ def load_config(
 def _load(file: Path | None, environ: Mapping[str, str], overrides: Mapping[str, str]) -> Config:
     layers = _Layers()
     if (path := _find_file(file, environ)) is not None:
-        for key, value in _leaves(_read(path)):
+        trust.check_place(path, ())
+        named = None if file or environ.get(ENV_CONFIG) else environ
+        for key, value in _leaves(_read(path, named)):
             if lookup(Config, key) is None:
                 raise _unknown(key, str(path))
             layers.put(key, _located(key, value, path.parent.absolute()), str(path))
@@ -85,9 +89,12 @@ def _load(file: Path | None, environ: Mapping[str, str], overrides: Mapping[str,
         key = (option.removeprefix("--").replace("-", "_"),)
         layers.put(key, _from_text(key, text), f"command line option {option}")
     try:
-        return Config.model_validate(layers.values)
+        config = Config.model_validate(layers.values)
     except ValidationError as error:
         raise _explained(error, layers.sources) from None
+    if path is not None:
+        trust.check_place(path, (config.workspace_root,))
+    return config
 
 
 def _find_file(file: Path | None, environ: Mapping[str, str]) -> Path | None:
@@ -113,9 +120,14 @@ def _existing(path: Path, named_by: str) -> Path:
     return path.absolute()
 
 
-def _read(path: Path) -> dict[str, Any]:
+def _read(path: Path, found_by: Mapping[str, str] | None) -> dict[str, Any]:
+    """`found_by` is the environment for a file that nobody has named."""
     try:
-        text = path.read_bytes().decode()
+        with open(path, "rb", opener=_open_without_waiting) as file:
+            if found_by is not None:
+                trust.check_owner(path, os.fstat(file.fileno()), found_by)
+            os.set_blocking(file.fileno(), True)
+            text = file.read().decode()
         return tomllib.loads(text)
     except OSError as error:
         raise ConfigError(
@@ -131,6 +143,10 @@ def _read(path: Path) -> dict[str, Any]:
         raise _broken(path, line, column, "the file is not UTF-8 text") from None
     except tomllib.TOMLDecodeError as error:
         raise _broken(path, *_position(str(error), text)) from None
+
+
+def _open_without_waiting(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _position(message: str, text: str) -> tuple[int, int, str]:

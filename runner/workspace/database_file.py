@@ -12,6 +12,7 @@ from typing import BinaryIO, Final
 
 from wire.errors import Code
 
+from runner.config.trust import workspace_around
 from runner.errors import ConfigError, WorkspaceError
 from runner.workspace.mounts import workspace_directories
 from runner.workspace.workspace import Workspace
@@ -28,8 +29,8 @@ def resolve_db_path(setting: str, workspace: Workspace, *, mounted_only: bool) -
     """The database file that `memory.db_path` means for this workspace.
 
     "auto" is `.oxydra/memory.db`; a relative path starts at the workspace. Raises `ConfigError` if
-    tools or the shell could see the place, if it belongs to another user, or, with `mounted_only`,
-    if the agent guest does not have it.
+    tools or the shell could see the place, if it or its file belongs to another user, or, with
+    `mounted_only`, if the agent guest does not have it.
     """
     if setting == "auto":
         return workspace.internal / "memory.db"
@@ -39,6 +40,7 @@ def resolve_db_path(setting: str, workspace: Workspace, *, mounted_only: bool) -
     path = Path(os.path.normpath(workspace.path / given))
     for candidate in (path, Path(os.path.realpath(path))):
         _check_place(setting, given, candidate, workspace)
+    _check_owner(setting, path, workspace)
     if mounted_only and not path.is_relative_to(workspace.internal):
         raise _refused(setting, "in this tier the agent guest has no directory but .oxydra for it")
     if path.is_dir() or setting.endswith("/"):
@@ -74,6 +76,16 @@ def _check_place(setting: str, given: Path, path: Path, workspace: Workspace) ->
         raise _refused(setting, "a relative path must stay inside the workspace")
 
 
+def _check_owner(setting: str, path: Path, workspace: Workspace) -> None:
+    around = workspace_around(path)
+    ours = {str(workspace.path), os.path.realpath(workspace.path)}
+    if around is not None and str(around) not in ours:
+        raise _refused(setting, f"it lies in {around}, the workspace of another agent")
+    with suppress(OSError):
+        if (uid := path.stat().st_uid) not in workspace.owner.accepted:
+            raise _refused(setting, f"it belongs to the account with uid {uid}")
+
+
 def _refused(setting: str, why: str) -> ConfigError:
     return ConfigError(
         Code.INVALID_ARGUMENT,
@@ -88,7 +100,8 @@ def adopt_old_database(new: Path, working_directory: Path) -> str | None:
 
     A crash at any moment loses nothing: the log comes first, then the complete database, and the
     old files are removed last. Returns a notice about it, or None if there was nothing to move.
-    Raises `WorkspaceError` if the old database is in use.
+    One that tools, commands or another account may have made is left alone. Raises
+    `WorkspaceError` if the old database is in use.
     """
     old = working_directory / _OLD_PLACE
     try:
@@ -102,6 +115,8 @@ def adopt_old_database(new: Path, working_directory: Path) -> str | None:
             return None
         _remove(old)  # an earlier move was cut off after its last link
         return _moved(old, new)
+    if (around := workspace_around(old)) is not None:
+        return f"a database at {old} was left alone: agents can write in {around}"
     if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
         return f"an old database at {old} was left alone: it is not a plain file of this user"
     with _unused(old) as content:

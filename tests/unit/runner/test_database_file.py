@@ -244,6 +244,38 @@ def test_an_old_place_that_is_not_ours_is_left_alone(
     assert list(workspace.internal.iterdir()) == []
 
 
+@pytest.mark.parametrize("directory", ["shared", "tmp/deep/er"])
+def test_a_database_that_a_command_has_planted_is_left_alone(
+    workspace: Workspace, directory: str
+) -> None:
+    planted = workspace.path / directory / ".oxydra" / "memory.db"
+    planted.parent.mkdir(parents=True)
+    planted.write_bytes(b"believe me")
+    notice = adopt(planted, workspace)
+    assert notice == (
+        f"a database at {planted} was left alone: agents can write in {workspace.path}"
+    )
+    assert planted.exists()
+    assert list(workspace.internal.iterdir()) == []
+
+
+def test_a_path_to_a_workspace_of_another_root_is_refused(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    other = Workspace(tmp_path / "others", "bob")
+    other.provision()
+    with pytest.raises(ConfigError, match="workspace of another agent"):
+        resolve(str(other.path / "shared" / "m.db"), workspace)
+
+
+@pytest.mark.root
+def test_a_file_of_another_account_is_refused(workspace: Workspace, tmp_path: Path) -> None:
+    (tmp_path / "m.db").touch()
+    os.chown(tmp_path / "m.db", 12345, -1)
+    with pytest.raises(ConfigError, match="uid 12345"):
+        resolve(str(tmp_path / "m.db"), workspace)
+
+
 def test_a_workspace_that_is_the_working_directory_needs_no_move(workspace: Workspace) -> None:
     new = workspace.internal / "memory.db"
     new.write_bytes(b"here")
