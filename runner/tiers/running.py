@@ -13,6 +13,7 @@ from runner.errors import TierError
 from runner.tiers.base import Handle, Inspection
 
 _KILL_TIMEOUT_S: Final = 60.0
+_AGAIN_S: Final = 0.5
 
 
 @dataclass(frozen=True)
@@ -20,8 +21,8 @@ class RunningGuest:
     """One guest, in terms of its tier.
 
     `ended` resolves to the exit code (None: unknown) once nothing of the guest runs. `terminate`
-    and `kill` may block, and do nothing for a guest that has ended. `stuck` is the error for a
-    guest that survives `kill`.
+    and `kill` may block, may be repeated, and do nothing for a guest that has ended. `stuck` is the
+    error for a guest that survives `kill`.
     """
 
     pid: int
@@ -35,9 +36,11 @@ class RunningGuest:
         if self.ended.done():
             return
         try:
-            if grace > 0:
+            # A first process loses a signal that comes before it handles it, so it is repeated.
+            while grace > 0 and not self.ended.done():
                 await asyncio.to_thread(self.terminate)
-                await asyncio.wait({self.ended}, timeout=grace)
+                await asyncio.wait({self.ended}, timeout=min(grace, _AGAIN_S))
+                grace -= _AGAIN_S
         finally:
             if not self.ended.done():
                 await asyncio.to_thread(self.kill)

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from shell_daemon.probe.world import BoundaryHit, World
+from shell_daemon.probe.world import BoundaryHit, World, fields
 
 _SETS: Final = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
 _SECCOMP_FILTER: Final = 2
@@ -34,17 +34,25 @@ def capabilities(world: World) -> str:
 
 
 def no_new_privileges(world: World) -> str:
-    if world.status["NoNewPrivs"] != "1":
+    """Neither commands nor the daemon, which sets it for commands itself, can gain rights."""
+    if not all(each["NoNewPrivs"] == "1" for each in (world.status, _first_process(world))):
         raise BoundaryHit("no_new_privs is not set: setuid programs give commands another identity")
     return "set"
 
 
 def seccomp(world: World) -> str:
-    """System calls are filtered if the tier has a filter."""
-    filtered = int(world.status.get("Seccomp", "0")) == _SECCOMP_FILTER
+    """System calls are filtered if the tier has a filter.
+
+    The daemon's process is asked, because it puts commands under a further filter itself.
+    """
+    filtered = int(_first_process(world).get("Seccomp", "0")) == _SECCOMP_FILTER
     if world.spec.seccomp and not filtered:
         raise BoundaryHit("no system call filter, though this tier has one")
     return "filtered" if filtered else "no filter; this tier has none"
+
+
+def _first_process(world: World) -> dict[str, str]:
+    return fields(world.text("1/status"))
 
 
 def namespaces(world: World) -> str:

@@ -14,8 +14,9 @@ from typing import Any, Final
 
 from wire.errors import Code, WireError
 
+from shell_daemon.processes import init
 from shell_daemon.processes.channel import Channel
-from shell_daemon.processes.process import PATIENCE_S, Process, Supervisor
+from shell_daemon.processes.process import PATIENCE_S, Process, Supervisor, thaw
 from shell_daemon.processes.supervisor import KILL_S, Run
 
 log = logging.getLogger(__name__)
@@ -25,13 +26,15 @@ _ZYGOTE: Final = (
     "from shell_daemon.processes import zygote; zygote.main()"
 )
 IDLE_MAX: Final = 4
+_ANSWER_S: Final = 3 * KILL_S
+"""How long the zygote may take for what it is asked, on a machine that is busy."""
 
 
 class Processes:
     """Starts processes, each under a supervisor; free supervisors wait for the next command.
 
-    `on_lost` is called when the zygote dies unexpectedly. Processes can then no longer be started
-    or ended reliably, and the daemon must be restarted.
+    `on_lost` is called when the zygote dies unexpectedly or does not answer. Processes can then no
+    longer be started or ended reliably, and the daemon must be restarted.
     """
 
     def __init__(self, on_lost: Callable[[], None]) -> None:
@@ -76,6 +79,7 @@ class Processes:
                 Code.UNAVAILABLE, "the shell daemon is stopping", resolution="runner restart"
             )
         supervisor = self._idle.pop() if self._idle else self._fork(self._channel)
+        thaw(supervisor.pid)
         number = next(self._numbers)
         request = Run(number=number, argv=argv, environment=environment, grace=grace)
         return await supervisor.run(request, descriptors)
@@ -85,6 +89,7 @@ class Processes:
         if self._closing or self._channel is None or self._zygote is None:
             return
         self._closing = True
+        thaw(self._zygote.pid)
         self._channel.finish()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._ended.wait(), KILL_S + PATIENCE_S / 2)
@@ -92,13 +97,37 @@ class Processes:
         self._zygote.wait()
         self._release_all()
 
+    def reap(self) -> None:
+        """Collect the children of the daemon that have ended, as its guest's first process must.
+
+        Only for a process without children of others.
+        """
+        if self._zygote is not None:
+            init.reap(self._zygote)
+
     def _fork(self, channel: Channel) -> Supervisor:
         ours, theirs = socket.socketpair()
         with theirs:
-            channel.send({"fork": True}, [theirs.fileno()])
+            self._ask(channel, {"fork": True}, theirs.fileno())
         supervisor = Supervisor(ours, self._take_back, self._destroy)
         self._supervisors.add(supervisor)
+        self._expect(lambda: supervisor.pid != 0 or supervisor not in self._supervisors)
         return supervisor
+
+    def _ask(self, channel: Channel, request: dict[str, Any], *descriptors: int) -> None:
+        if self._zygote is not None:
+            thaw(self._zygote.pid)
+        channel.send(request, descriptors)
+
+    def _expect(self, answered: Callable[[], bool]) -> None:
+        """Give the zygote up if it has not `answered` in time: a command may have stopped it."""
+
+        def look() -> None:
+            if not answered() and not self._ended.is_set():
+                log.error("the zygote does not answer", extra={"event": "zygote_silent"})
+                self._on_end()
+
+        asyncio.get_running_loop().call_later(_ANSWER_S, look)
 
     def _take_back(self, supervisor: Supervisor) -> None:
         if len(self._idle) < IDLE_MAX:
@@ -116,7 +145,8 @@ class Processes:
             supervisor.settle()
         else:
             self._lost.append(supervisor)
-            self._channel.send({"destroy": supervisor.pid})
+            self._ask(self._channel, {"destroy": supervisor.pid})
+            self._expect(lambda: supervisor not in self._lost)
 
     def _on_message(self, message: dict[str, Any]) -> None:
         """Settle the first lost supervisor: the zygote answers in the order of the requests."""
@@ -126,7 +156,7 @@ class Processes:
     def _on_end(self) -> None:
         self._release_all()
         if not self._closing:
-            log.error("the zygote was killed", extra={"event": "zygote_lost"})
+            log.error("the zygote is lost", extra={"event": "zygote_lost"})
             self._on_lost()
 
     def _release_all(self) -> None:

@@ -1,8 +1,10 @@
 """The daemon's view of one command's process tree and of the supervisor above it."""
 
 import asyncio
+import contextlib
 import logging
 import os
+import signal
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -95,6 +97,7 @@ class Supervisor:
         return process
 
     def end(self, number: int) -> None:
+        thaw(self.pid)
         self._channel.send({"end": number})
 
     def abandon(self) -> None:
@@ -138,6 +141,13 @@ class Supervisor:
         self._process = None
         process.settle(exited)
         self._on_free(self)
+
+
+def thaw(pid: int) -> None:
+    """Let a helper go on that a command may have stopped; 0 for one that has not begun."""
+    if pid:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGCONT)
 
 
 def exit_code(status: int | None) -> int:

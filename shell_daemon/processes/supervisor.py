@@ -35,7 +35,7 @@ _STEP_S = 0.05
 _CHUNK = 65536
 _FDS_MAX = 8
 _OOM_SCORE_ADJ = b"1000"
-_RESET = {signal.SIGPIPE, signal.SIGXFSZ, signal.SIGINT, signal.SIGTERM, signal.SIGHUP}
+_RESET = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
 
 
 class Run(TypedDict):

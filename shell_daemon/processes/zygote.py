@@ -22,7 +22,7 @@ import sys
 import time
 from typing import NoReturn
 
-from shell_daemon.processes import prctl, tree
+from shell_daemon.processes import prctl, seccomp, tree
 from shell_daemon.processes.supervisor import KILL_S, Control, Supervisor
 
 _OOM_SCORE_ADJ = b"500"
@@ -126,6 +126,7 @@ def main() -> None:
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "wb") as file:  # noqa: PTH123
         file.write(_OOM_SCORE_ADJ)
     prctl.conceal()
+    seccomp.confine()
     prctl.set_name("oxydra-zygote")
     prctl.adopt_orphans()
     gc.freeze()

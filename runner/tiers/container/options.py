@@ -68,7 +68,9 @@ def _host_config(
         security.append(f"label=level:{_selinux_level(spec)}")
     config = docker.types.HostConfig(
         version=facts.api_version,
-        init=True,
+        # The shell daemon is its guest's first process itself: commands, which have its user id,
+        # could stop and trace the engine's.
+        init=spec.role is not Role.SHELL,
         read_only=True,
         cap_drop=["ALL"],
         security_opt=security,

@@ -42,6 +42,12 @@ _PROC_READ_ONLY: Final = (
 )
 """Files through which the host's root could change the kernel from any namespace."""
 
+_FIRST_PROCESS: Final = (
+    *("autogroup", "clear_refs", "coredump_filter", "oom_adj", "oom_score_adj", "sched"),
+)
+"""Files of `/proc/1` through which the daemon could be changed. They are root's, because it has
+concealed itself, but in the guest of a runner that is root, commands are root to the kernel."""
+
 _RUN_BYTES: Final = 16 * 1024 * 1024
 _SHARED_MEMORY_BYTES: Final = 64 * 1024 * 1024
 _OPEN_FILES: Final = 4096
@@ -147,8 +153,10 @@ def _system() -> list[str]:
     words += ["--proc", "/proc"]
     for name in _PROC_READ_ONLY:
         words += ["--ro-bind-try", f"/proc/{name}", f"/proc/{name}"]
-    for path in _proc_of_root():
+    for path in (*_proc_of_root(), *_of_first_process()):
         words += ["--ro-bind", os.devnull, str(path)]
+    # The same files once more, for each thread.
+    words += ["--tmpfs", "/proc/1/task", "--remount-ro", "/proc/1/task"]
     words += ["--dev", "/dev", "--size", str(_SHARED_MEMORY_BYTES), "--tmpfs", "/dev/shm"]  # noqa: S108
     words += ["--remount-ro", "/dev", "--size", str(_RUN_BYTES), "--tmpfs", "/run"]
     return words
@@ -165,6 +173,10 @@ def _proc_of_root() -> list[Path]:
         if not for_all or path.name == "keys":
             found.append(path)
     return found
+
+
+def _of_first_process() -> list[Path]:
+    return [Path("/proc/1") / name for name in _FIRST_PROCESS if Path("/proc/self", name).exists()]
 
 
 def _programs() -> list[str]:

@@ -62,6 +62,10 @@ class ProbedGuest:
         lines = {**STATUS, **changes}.items()
         self.write("self/status", "".join(f"{name}:\t{value}\n" for name, value in lines))
 
+    def first_process(self, *, seccomp: int = 2, no_new_privileges: int = 1) -> None:
+        """What /proc/1/status says."""
+        self.write("1/status", f"Seccomp:\t{seccomp}\nNoNewPrivs:\t{no_new_privileges}\n")
+
     def write(self, name: str, content: str | bytes) -> None:
         """A file below /proc."""
         path = self.proc / name

@@ -13,6 +13,7 @@ from tests.support.boundary.probed_guest import UID, ProbedGuest
 def test_a_guest_as_it_should_be(guest: ProbedGuest) -> None:
     if UID == 0:
         guest.status(Uid="5\t5\t5\t5")
+    guest.first_process()
     world = guest.look(uid=UID or 5)
     assert "gid 7" in kernel.identity(world)
     assert kernel.capabilities(world) == "none"
@@ -50,13 +51,19 @@ def test_a_capability_in_any_set_is_a_hit(guest: ProbedGuest, name: str) -> None
 
 
 def test_missing_no_new_privileges_is_a_hit(guest: ProbedGuest) -> None:
+    guest.first_process()
+    assert kernel.no_new_privileges(guest.look())
+    guest.first_process(no_new_privileges=0)
+    with pytest.raises(BoundaryHit):
+        kernel.no_new_privileges(guest.look())
+    guest.first_process()
     guest.status(NoNewPrivs="0")
     with pytest.raises(BoundaryHit):
         kernel.no_new_privileges(guest.look())
 
 
 def test_a_missing_filter_is_a_hit_only_where_the_tier_has_one(guest: ProbedGuest) -> None:
-    guest.status(Seccomp="0")
+    guest.first_process(seccomp=0)
     assert "this tier has none" in kernel.seccomp(guest.look(seccomp=False))
     with pytest.raises(BoundaryHit):
         kernel.seccomp(guest.look())
