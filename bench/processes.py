@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 from wire import envelope, transport
+from wire.identity import Party, Peer
 from wire.v1 import (
     bootstrap_pb2,
     embedder_pb2,
@@ -22,6 +23,7 @@ from wire.v1 import (
     gateway_pb2_grpc,
 )
 
+from runner.host.authority import Authority
 from tests.support.settings import envelope_for
 
 _READY_LIMIT_S = 120.0
@@ -59,7 +61,10 @@ def _envelope(base: Path) -> bootstrap_pb2.BootstrapEnvelope:
 
 
 async def _guest(base: Path) -> tuple[float, int]:
+    authority = Authority.new()
     settings = _envelope(base)
+    settings.identity.CopyFrom(authority.issue(Party.AGENT).message())
+    ours = authority.issue(Party.CLI)
     began = time.perf_counter()
     process = await asyncio.create_subprocess_exec(
         sys.executable,
@@ -74,7 +79,9 @@ async def _guest(base: Path) -> tuple[float, int]:
     process.stdin.write(envelope.encode(settings))
     await process.stdin.drain()
     try:
-        async with transport.open_channel(settings.gateway, settings.token) as channel:
+        async with transport.open_channel(
+            Peer(settings.gateway, Party.AGENT, settings.token, ours)
+        ) as channel:
             await _until_healthy(channel, process)
             seconds = time.perf_counter() - began
             await one_turn(gateway_pb2_grpc.GatewayStub(channel))
@@ -106,6 +113,9 @@ async def one_turn(gateway: "gateway_pb2_grpc.GatewayAsyncStub") -> None:
 
 async def _embedder(base: Path, backend: str) -> tuple[float, int]:
     socket = base / f"{backend}.sock"
+    authority = Authority.new()
+    ours = authority.issue(Party.AGENT)
+    server = Peer(f"unix:{socket}", Party.EMBEDDER, _TOKEN, ours)
     lease = os.open(base / "leases", os.O_RDWR | os.O_CREAT)
     fcntl.flock(lease, fcntl.LOCK_SH)  # without one the embedder would end by itself
     began = time.perf_counter()
@@ -114,15 +124,15 @@ async def _embedder(base: Path, backend: str) -> tuple[float, int]:
         "-m",
         "guest.embedding.server",
         *("--socket", str(socket), "--backend", backend, "--model", "all-MiniLM-L6-v2"),
-        *("--leases", str(base / "leases"), "--token-stdin"),
+        *("--leases", str(base / "leases"), "--bootstrap-stdin"),
         stdin=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
     )
     assert process.stdin is not None
-    process.stdin.write(f"{_TOKEN}\n".encode())
+    process.stdin.write(envelope.service(_TOKEN, authority.issue(Party.EMBEDDER)))
     process.stdin.close()
     try:
-        async with transport.open_channel(f"unix:{socket}", _TOKEN) as channel:
+        async with transport.open_channel(server) as channel:
             await _until_healthy(channel, process)
             stub = embedder_pb2_grpc.EmbedderStub(channel)
             while (info := await stub.Info(embedder_pb2.EmbedderInfoRequest())).state == "loading":

@@ -12,7 +12,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
 
-from wire import transport
+from wire import envelope, transport
+from wire.identity import Party, Peer
 from wire.settings import Tier
 
 from bench import engine
@@ -20,6 +21,7 @@ from bench.report import percentile, verdict
 from bench.scratch import scratch
 from guest.tools.shell.client import Command, ShellClient
 from runner.config.models import Config
+from runner.host.authority import Authority
 from runner.host.launch import ShellLauncher
 from runner.tiers.base import Handle
 from runner.tiers.drivers import driver_for
@@ -108,21 +110,29 @@ def _asking(client: ShellClient) -> Way:
 @asynccontextmanager
 async def _daemon() -> AsyncIterator[ShellClient]:
     """The daemon as an ordinary process, without any tier around it."""
-    token = transport.new_token()
+    token, authority = transport.new_token(), Authority.new()
     with scratch() as root:
         for name in ("shared", "tmp"):
             (root / name).mkdir()
         process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "shell_daemon.server", "--token-stdin", "--exit-with-parent"),
+            *(
+                sys.executable,
+                "-m",
+                "shell_daemon.server",
+                "--bootstrap-stdin",
+                "--exit-with-parent",
+            ),
             *("--socket", str(root / "shell.sock")),
             *("--root-shared", str(root / "shared"), "--root-tmp", str(root / "tmp")),
             stdin=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.DEVNULL,
         )
         assert process.stdin is not None
-        process.stdin.write(f"{token}\n".encode())
+        process.stdin.write(envelope.service(token, authority.issue(Party.SHELL)))
         try:
-            async with _client(root / "shell.sock", token) as client:
+            endpoint = transport.unix_endpoint(root / "shell.sock")
+            server = Peer(endpoint, Party.SHELL, token, authority.issue(Party.AGENT))
+            async with _client(server) as client:
                 yield client
         finally:
             process.terminate()
@@ -137,24 +147,25 @@ async def _guest(tier: Tier) -> AsyncIterator[tuple[ShellClient, Handle]]:
         driver = driver_for(tier, config.container)
         workspace = Workspace(root, "bench", Owner.of(config))
         workspace.provision()
-        launch = ShellLauncher(config, workspace, driver.capabilities).prepare()
+        launch = ShellLauncher(config, workspace, driver.capabilities, Authority.new()).prepare()
         await driver.check()
         handle = await driver.start(launch.spec)
         try:
-            async with _client(workspace.shell_socket, launch.token) as client:
+            async with _client(launch.peer) as client:
                 yield client, handle
         finally:
             await driver.stop(handle)
 
 
 @asynccontextmanager
-async def _client(socket: Path, token: str) -> AsyncIterator[ShellClient]:
+async def _client(server: Peer) -> AsyncIterator[ShellClient]:
+    socket = Path(server.endpoint.removeprefix("unix:"))
     deadline = time.monotonic() + _READY_S
     while not socket.exists():
         if time.monotonic() > deadline:
             raise RuntimeError(f"the shell guest did not become ready: no {socket}")
         await asyncio.sleep(0.02)
-    client = ShellClient(transport.unix_endpoint(socket), token)
+    client = ShellClient(server)
     try:
         yield client
     finally:

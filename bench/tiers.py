@@ -132,7 +132,7 @@ async def _memory(tier: Tier) -> list[str]:
 async def _user(config: Config, user: str) -> AsyncIterator[Host]:
     """A user's host that has answered one turn."""
     async with Host(config, user) as host:
-        async with transport.open_channel(*await host.gateway()) as channel:
+        async with transport.open_channel(await host.gateway()) as channel:
             await one_turn(gateway_pb2_grpc.GatewayStub(channel))
         yield host
 

@@ -161,6 +161,7 @@ def _stop_at_end_of_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) 
 async def _open(config: GuestConfig, stack: AsyncExitStack) -> None:
     """Open the guest's parts. `stack` closes all that were opened if a later step fails."""
     # imported here, so that --help and a bad envelope need not wait for it
+    from wire.identity import Party
     from wire.transport import Server
     from wire.v1 import gateway_pb2_grpc
 
@@ -180,8 +181,8 @@ async def _open(config: GuestConfig, stack: AsyncExitStack) -> None:
         no_shell_reason=config.shell.unavailable_reason,
     )
     embedder = None
-    if config.embedder.endpoint:
-        embedder = RemoteEmbedder(config.embedder.endpoint, config.embedder.token)
+    if config.embedder.peer is not None:
+        embedder = RemoteEmbedder(config.embedder.peer)
         _close_later(stack, "embedder", embedder.close)
     memory = await Memory.open(config.memory, embedder, config.user_id)
     _close_later(stack, "memory", memory.close)
@@ -200,11 +201,12 @@ async def _open(config: GuestConfig, stack: AsyncExitStack) -> None:
         ) from None
     stack.callback(roots.close)
     shell = None
-    if config.shell.endpoint:
-        shell = ShellClient(config.shell.endpoint, config.shell.token)
+    if config.shell.peer is not None:
+        shell = ShellClient(config.shell.peer)
         _close_later(stack, "shell", shell.close)
     service = composition.gateway(config, model=model, memory=memory, roots=roots, shell=shell)
-    server = Server(config.endpoint, config.token)
+    served = {Party.RUNNER, Party.CLI}
+    server = Server(config.endpoint, config.token, config.identity, served)
     gateway_pb2_grpc.add_GatewayServicer_to_server(service, server.grpc)
     _close_later(stack, "server", server.stop)
     await server.start()

@@ -13,6 +13,7 @@ from typing import get_args
 from wire.boundary import SECRET_MIN_CHARS
 from wire.envelope import Secrets
 from wire.errors import Code, WireError
+from wire.identity import Identity, Party, Peer
 from wire.limits import USER_ID_PATTERN
 from wire.paths import VIRTUAL_ROOTS
 from wire.settings import LogLevel, Tier, UserSettings, from_json
@@ -25,10 +26,9 @@ from guest.memory.models import MemoryConfig, RemoteConfig
 
 @dataclass(frozen=True)
 class Link:
-    """The endpoint of another guest, or the reason why there is none."""
+    """Another guest, or the reason why there is none."""
 
-    endpoint: str = ""
-    token: str = field(default="", repr=False)
+    peer: Peer | None = None
     unavailable_reason: str = ""
 
 
@@ -62,6 +62,7 @@ class GuestConfig:
     tier: str
     launch_id: str
     token: str = field(repr=False)
+    identity: Identity
     endpoint: str
     paths: Paths
     settings: UserSettings
@@ -78,8 +79,8 @@ class GuestConfig:
         Shorter keys are placeholders that some local servers require ("ollama", "none"): redacting
         them would only damage ordinary text.
         """
-        tokens = (self.token, self.embedder.token, self.shell.token)
-        candidates = (*tokens, *vars(self.secrets).values())
+        others = [link.peer.token for link in (self.embedder, self.shell) if link.peer]
+        candidates = (self.token, *others, *vars(self.secrets).values())
         return tuple(secret for secret in candidates if len(secret) >= SECRET_MIN_CHARS)
 
 
@@ -107,6 +108,7 @@ def load(envelope: bootstrap_pb2.BootstrapEnvelope) -> GuestConfig:
         tier=_one_of("tier", envelope.tier, get_args(Tier)),
         launch_id=envelope.launch_id,
         token=envelope.token,
+        identity=Identity.of(envelope.identity),
         endpoint=_endpoint("gateway", envelope.gateway),
         paths=Paths(
             **{
@@ -117,16 +119,17 @@ def load(envelope: bootstrap_pb2.BootstrapEnvelope) -> GuestConfig:
         settings=settings,
         secrets=secrets,
         memory=MemoryConfig(str(database), settings.memory, secrets.memory_key, remote),
-        embedder=_link("embedder", envelope.embedder),
-        shell=_link("shell", envelope.shell),
+        embedder=_link(Party.EMBEDDER, envelope.embedder),
+        shell=_link(Party.SHELL, envelope.shell),
         log_level=_one_of("log_level", envelope.log_level or "info", get_args(LogLevel)),
     )
 
 
-def _link(name: str, link: bootstrap_pb2.Link) -> Link:
+def _link(party: Party, link: bootstrap_pb2.Link) -> Link:
     if not link.endpoint:
-        return Link(unavailable_reason=link.unavailable_reason or f"no {name} was configured")
-    return Link(endpoint=_endpoint(name, link.endpoint), token=link.token)
+        return Link(unavailable_reason=link.unavailable_reason or f"no {party} was configured")
+    endpoint = _endpoint(party.value, link.endpoint)
+    return Link(Peer(endpoint, party, link.token, Identity.of(link.identity)))
 
 
 def _endpoint(name: str, address: str) -> str:

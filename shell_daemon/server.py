@@ -11,12 +11,14 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final, NoReturn
 
-from wire import logs, transport
+from wire import envelope, logs, transport
 from wire.errors import Code, WireError
+from wire.identity import Identity, Party
 from wire.v1 import shell_pb2_grpc
+from wire.v1.bootstrap_pb2 import ServiceEnvelope
 
 from shell_daemon.limits import Settings
-from shell_daemon.processes import prctl
+from shell_daemon.processes import init
 from shell_daemon.shell import Shell
 
 log = logging.getLogger(__name__)
@@ -29,7 +31,6 @@ _SETTINGS: Final = {
     "--default-timeout": ("timeout_default", float),
     "--max-timeout": ("timeout_max", float),
 }
-_TOKEN_MAX_BYTES: Final = 1024
 _EXIT_LOST: Final = 1
 _LAST_WORDS_SECONDS: Final = 0.2
 """Time for clients to read the last messages: gRPC closes a connection with its last call, and
@@ -50,10 +51,10 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="oxydra-shell-daemon", description="Runs commands in the shell guest.")
     parser.add_argument("--socket", type=Path, required=True, metavar="PATH")
     parser.add_argument(
-        "--token-stdin",
+        "--bootstrap-stdin",
         action="store_true",
         required=True,
-        help="the first line of standard input is the token of every call",
+        help="read a ServiceEnvelope: the token of every call, and the server's identity",
     )
     parser.add_argument(
         "--exit-with-parent", action="store_true", help="stop when standard input ends"
@@ -72,28 +73,24 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def read_token(descriptor: int) -> str:
-    """The first line of `descriptor`, read byte by byte so that the rest stays unread."""
-    token = b""
-    while len(token) <= _TOKEN_MAX_BYTES and (byte := os.read(descriptor, 1)) not in (b"", b"\n"):
-        token += byte
-    if not 1 <= len(token) <= _TOKEN_MAX_BYTES or not token.isascii():
-        raise WireError(
-            Code.INVALID_ARGUMENT,
-            "no token on standard input",
-            details=f"its first line must be 1 to {_TOKEN_MAX_BYTES} ASCII characters",
-            resolution="start the daemon through the runner",
-        )
-    return token.decode()
+def read_envelope(descriptor: int) -> ServiceEnvelope:
+    """Read the envelope, and not a byte of what follows."""
+    with open(descriptor, "rb", buffering=0, closefd=False) as stdin:
+        return envelope.read_service(stdin)
 
 
 async def serve(
-    socket: Path, token: str, settings: Settings, watch: int | None, *, sealed: bool = False
+    socket: Path,
+    received: ServiceEnvelope,
+    settings: Settings,
+    watch: int | None,
+    *,
+    sealed: bool = False,
 ) -> int:
-    """Serve until a signal, the end of the descriptor `watch` or the loss of the zygote.
+    """Serve until SIGTERM, the end of the descriptor `watch` or the loss of the zygote.
 
-    Every call must carry `token`; `sealed`: until a call with it admits another token. Returns the
-    exit code of the daemon.
+    Every call must carry the token of `received`; `sealed`: until a call with it admits another
+    token. Returns the exit code of the daemon.
     """
     loop = asyncio.get_running_loop()
     stopped: asyncio.Future[int] = loop.create_future()
@@ -102,12 +99,18 @@ async def serve(
         if not stopped.done():
             stopped.set_result(code)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop, 0)
+    loop.add_signal_handler(signal.SIGTERM, stop, 0)
     async with AsyncExitStack() as stack:
-        server = transport.Server(transport.unix_endpoint(socket), token, sealed=sealed)
+        server = transport.Server(
+            transport.unix_endpoint(socket),
+            received.token,
+            Identity.of(received.identity),
+            {Party.RUNNER, Party.AGENT},
+            sealed=sealed,
+        )
         shell = Shell(settings, admit=server.admit, on_lost=lambda: stop(_EXIT_LOST))
         shell.open()
+        loop.add_signal_handler(signal.SIGCHLD, shell.reap)
         stack.push_async_callback(shell.close)
         shell_pb2_grpc.add_ShellServicer_to_server(shell, server.grpc)
         await server.start()
@@ -148,12 +151,13 @@ def main() -> None:
     try:
         arguments = _parser().parse_args()
         logs.configure("shell", "", arguments.log_level)
-        prctl.set_name("oxydra-shell")
-        prctl.conceal()
-        token = read_token(sys.stdin.fileno())
+        init.become()
+        received = read_envelope(sys.stdin.fileno())
         watch = sys.stdin.fileno() if arguments.exit_with_parent else None
         settings = Settings(**{field: getattr(arguments, field) for field, _ in _SETTINGS.values()})
-        code = asyncio.run(serve(arguments.socket, token, settings, watch, sealed=arguments.sealed))
+        code = asyncio.run(
+            serve(arguments.socket, received, settings, watch, sealed=arguments.sealed)
+        )
     except WireError as error:
         logs.log_startup_failure(log, error)
         code = logs.EXIT_OPERATOR

@@ -78,6 +78,10 @@ class Shell(shell_pb2_grpc.ShellServicer):
             timer.cancel()
         self._guard.stop()
 
+    def reap(self) -> None:
+        """Collect ended children of this process, when it is the guest's first."""
+        self._processes.reap()
+
     async def Hello(
         self, request: shell_pb2.ShellHelloRequest, context: Any
     ) -> shell_pb2.ShellHelloReply:

@@ -8,6 +8,7 @@ import grpc
 import numpy as np
 from wire import status, transport
 from wire.errors import Code
+from wire.identity import Peer
 from wire.limits import ERROR_METADATA_KEY
 from wire.v1 import embedder_pb2, embedder_pb2_grpc
 
@@ -25,9 +26,8 @@ class RemoteEmbedder:
     Connects with the first call, and reconnects if the process is restarted at the same socket.
     """
 
-    def __init__(self, endpoint: str, token: str) -> None:
-        self._endpoint = endpoint
-        self._token = token
+    def __init__(self, server: Peer) -> None:
+        self._server = server
         self._channel: grpc.aio.Channel | None = None
         self._closed = False
 
@@ -61,7 +61,7 @@ class RemoteEmbedder:
         if self._closed:
             raise _connection_closed()
         if self._channel is None:
-            self._channel = transport.open_channel(self._endpoint, self._token)
+            self._channel = transport.open_channel(self._server)
         return embedder_pb2_grpc.EmbedderStub(self._channel)
 
     async def _answer(self, call: Awaitable[_Reply]) -> _Reply:

@@ -13,10 +13,12 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, NoReturn
 
-from wire import logs
+from wire import envelope, logs
 from wire.errors import Code, WireError
+from wire.identity import Identity, Party
 from wire.transport import Server, unix_endpoint
 from wire.v1 import embedder_pb2_grpc
+from wire.v1.bootstrap_pb2 import ServiceEnvelope
 
 from guest.embedding import backends
 from guest.embedding.backends import release_memory
@@ -98,7 +100,7 @@ def main() -> NoReturn:
     os.umask(0o077)
     try:
         with sole_instance(arguments.leases.with_name("embedder.lock")):
-            asyncio.run(_serve(arguments, _read_token()))
+            asyncio.run(_serve(arguments, envelope.read_service(sys.stdin.buffer)))
         code = 0
     except WireError as error:
         logs.log_startup_failure(log, error)
@@ -120,29 +122,25 @@ def _parse() -> argparse.Namespace:
         "--leases", type=Path, required=True, help="file that runners lock; ours lies beside it"
     )
     parser.add_argument(
-        "--token-stdin", action="store_true", required=True, help="read the token's line"
+        "--bootstrap-stdin",
+        action="store_true",
+        required=True,
+        help="read a ServiceEnvelope: the token of every call, and the server's identity",
     )
     parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning"])
     return parser.parse_args()
 
 
-def _read_token() -> str:
-    token = sys.stdin.readline().strip()
-    if not token:
-        raise WireError(
-            Code.INVALID_ARGUMENT,
-            "no token on standard input",
-            details="--token-stdin expects one line",
-            resolution="start the embedder through the runner",
-        )
-    return token
-
-
-async def _serve(arguments: argparse.Namespace, token: str) -> None:
+async def _serve(arguments: argparse.Namespace, received: ServiceEnvelope) -> None:
     service = EmbedderService(
         lambda: backends.load(arguments.backend, arguments.model), on_idle=release_memory
     )
-    server = Server(unix_endpoint(arguments.socket), token)
+    server = Server(
+        unix_endpoint(arguments.socket),
+        received.token,
+        Identity.of(received.identity),
+        {Party.RUNNER, Party.AGENT},
+    )
     embedder_pb2_grpc.add_EmbedderServicer_to_server(service, server.grpc)
     asked = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -1,4 +1,4 @@
-"""The bootstrap envelope's secrets, and its framing: four length bytes, then the message.
+"""The envelopes' framing, four length bytes and then the message, and the secrets in them.
 
 The length distinguishes a truncated envelope from a short one, and an oversized one is rejected
 before it is read.
@@ -6,17 +6,20 @@ before it is read.
 
 import struct
 from dataclasses import dataclass, fields
-from typing import BinaryIO, Self
+from typing import BinaryIO, Self, TypeVar
 
 from google.protobuf.message import DecodeError
 
 from wire.errors import Code, WireError
+from wire.identity import Identity
 from wire.limits import ENVELOPE_MAX_BYTES, ENVELOPE_VERSION
 from wire.v1 import bootstrap_pb2
-from wire.v1.bootstrap_pb2 import BootstrapEnvelope
+from wire.v1.bootstrap_pb2 import BootstrapEnvelope, ServiceEnvelope
 
 _LENGTH = struct.Struct(">I")
 _RESOLUTION = "start guests through the runner of the same version: runner restart"
+
+_Envelope = TypeVar("_Envelope", BootstrapEnvelope, ServiceEnvelope)
 
 
 @dataclass(frozen=True, repr=False)
@@ -39,7 +42,13 @@ class Secrets:
         return bootstrap_pb2.Secrets(**vars(self))
 
 
-def encode(envelope: BootstrapEnvelope) -> bytes:
+def service(token: str, identity: Identity) -> bytes:
+    """The framed envelope of the shell daemon or the embedder."""
+    message = ServiceEnvelope(version=ENVELOPE_VERSION, token=token, identity=identity.message())
+    return encode(message)
+
+
+def encode(envelope: BootstrapEnvelope | ServiceEnvelope) -> bytes:
     """Frame `envelope`; raises `WireError` if it is over `ENVELOPE_MAX_BYTES`."""
     body = envelope.SerializeToString()
     if len(body) > ENVELOPE_MAX_BYTES:
@@ -48,10 +57,25 @@ def encode(envelope: BootstrapEnvelope) -> bytes:
 
 
 def read(stream: BinaryIO) -> BootstrapEnvelope:
-    """Read exactly one envelope from `stream` and leave what follows.
+    """Read an agent's envelope from `stream` and leave what follows.
 
     Raises `WireError` if it is truncated, oversized, unreadable or of another version.
     """
+    return _read(stream, BootstrapEnvelope())
+
+
+def read_service(stream: BinaryIO) -> ServiceEnvelope:
+    """Read the envelope of the shell daemon or the embedder.
+
+    Raises like `read`, and if it holds no token.
+    """
+    envelope = _read(stream, ServiceEnvelope())
+    if not envelope.token:
+        raise _bad("it holds no token")
+    return envelope
+
+
+def _read(stream: BinaryIO, envelope: _Envelope) -> _Envelope:
     head = _read_exactly(stream, _LENGTH.size)
     if len(head) < _LENGTH.size:
         raise _bad(f"truncated: {len(head)} of {_LENGTH.size} length bytes")
@@ -61,11 +85,10 @@ def read(stream: BinaryIO) -> BootstrapEnvelope:
     body = _read_exactly(stream, length)
     if len(body) < length:
         raise _bad(f"truncated: {len(body)} of {length} bytes")
-    envelope = BootstrapEnvelope()
     try:
         envelope.ParseFromString(body)
     except DecodeError:
-        raise _bad("the bytes are not a BootstrapEnvelope") from None
+        raise _bad(f"the bytes are not a {envelope.DESCRIPTOR.name}") from None
     if envelope.version != ENVELOPE_VERSION:
         raise WireError(
             Code.FAILED_PRECONDITION,

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-ENVELOPE_VERSION: Final = 2
+ENVELOPE_VERSION: Final = 3
 ENVELOPE_MAX_BYTES: Final = 1024 * 1024
 
 UNIX_SOCKET_PATH_MAX_BYTES: Final = 107

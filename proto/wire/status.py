@@ -22,6 +22,8 @@ STATUS_OF: dict[Code, grpc.StatusCode] = {
     code: grpc.StatusCode[_OTHER_NAMES.get(code, code.name)] for code in Code
 }
 _CODE_OF = {status: code for code, status in STATUS_OF.items()}
+_UNPROVEN = ("Tls handshake failed", "Hostname Verification Check failed")
+"""gRPC's words for a server that shows the certificate of another authority or role, or none."""
 
 
 async def abort(context: grpc.aio.ServicerContext[Any, Any], error: WireError) -> NoReturn:
@@ -57,4 +59,11 @@ def from_rpc_error(error: grpc.RpcError) -> WireError:
                 break
     status = error.code()
     text = error.details() or f"gRPC call failed: {status.name}"
+    if any(words in text for words in _UNPROVEN):
+        return WireError(
+            Code.UNAVAILABLE,
+            "somebody else answers at the socket: it did not prove to be who it must be",
+            details=text,
+            resolution="runner status says what was replaced; runner restart makes it anew",
+        )
     return WireError(_CODE_OF.get(status, Code.INTERNAL), text)

@@ -1,15 +1,17 @@
-"""gRPC channels and servers: a token on every call, errors as statuses.
+"""gRPC channels and servers: mutual TLS, a token on every call, errors as statuses.
 
-An endpoint is `unix:/absolute/path` or `tcp:127.0.0.1:port`. On both, every call carries the random
-token of its launch in its metadata. Only the standard health service needs no token; all that it
-tells is whether the server serves.
+An endpoint is `unix:/absolute/path` or `tcp:127.0.0.1:port`. On either, both sides prove who they
+are (see `wire.identity`) before anything of a call is sent: the client demands the server's role,
+the server one of the roles that it serves. Every call also carries the random token of its launch
+in its metadata. Only the standard health service needs no token; all that it tells is whether the
+server serves.
 """
 
 import asyncio
 import hmac
 import logging
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +20,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from wire.errors import Code, WireError
+from wire.identity import Identity, Party, Peer
 from wire.limits import GRPC_MESSAGE_MAX_BYTES, TOKEN_METADATA_KEY, UNIX_SOCKET_PATH_MAX_BYTES
 from wire.status import abort
 
@@ -32,6 +35,8 @@ _OPTIONS = (
     # could take two minutes until a client notices.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
+    # Whoever connects and says nothing must not hold a descriptor for two minutes.
+    ("grpc.server_handshake_timeout_ms", 10_000),
 )
 _INTERNAL = WireError(
     Code.INTERNAL,
@@ -114,19 +119,25 @@ def _with_token(details: grpc.aio.ClientCallDetails, token: str) -> grpc.aio.Cli
     )
 
 
-def open_channel(endpoint: str, token: str) -> grpc.aio.Channel:
-    """A channel whose calls all carry `token`. The caller closes it."""
-    return grpc.aio.insecure_channel(
-        grpc_target(endpoint),
-        options=_OPTIONS,
-        interceptors=[_TokenOnCalls(token), _TokenOnStreams(token)],
+def open_channel(peer: Peer) -> grpc.aio.Channel:
+    """A channel to `peer`, and to nobody else: to a server that does not prove to be it, nothing
+    is sent. The caller closes it."""
+    identity = peer.identity
+    return grpc.aio.secure_channel(
+        grpc_target(peer.endpoint),
+        grpc.ssl_channel_credentials(
+            identity.authority.encode(), identity.key.encode(), identity.certificate.encode()
+        ),
+        options=(*_OPTIONS, ("grpc.ssl_target_name_override", peer.party.value)),
+        interceptors=[_TokenOnCalls(peer.token), _TokenOnStreams(peer.token)],
     )
 
 
 class _Guard(grpc.aio.ServerInterceptor):
-    """Checks the token, then turns raised errors into statuses."""
+    """Checks the caller's role and token, then turns raised errors into statuses."""
 
-    def __init__(self, token: str, sealed: bool) -> None:
+    def __init__(self, serves: Collection[Party], token: str, sealed: bool) -> None:
+        self._serves = sorted(serves)
         self._tokens = [token.encode()]
         self._refusal = _SEALED if sealed else _WRONG_TOKEN
 
@@ -140,23 +151,28 @@ class _Guard(grpc.aio.ServerInterceptor):
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Any:
         handler = await continuation(handler_call_details)
-        if handler is None or handler_call_details.method.startswith(_HEALTH_PREFIX):
-            return handler
+        if handler is None:
+            return None
+        needs_token = not handler_call_details.method.startswith(_HEALTH_PREFIX)
         if handler.response_streaming:
             return grpc.unary_stream_rpc_method_handler(
-                self._streaming(handler.unary_stream),
+                self._streaming(handler.unary_stream, needs_token),
                 handler.request_deserializer,
                 handler.response_serializer,
             )
         return grpc.unary_unary_rpc_method_handler(
-            self._single(handler.unary_unary),
+            self._single(handler.unary_unary, needs_token),
             handler.request_deserializer,
             handler.response_serializer,
         )
 
     @asynccontextmanager
-    async def _admitted(self, context: grpc.aio.ServicerContext[Any, Any]) -> AsyncIterator[None]:
-        await self._authenticate(context)
+    async def _admitted(
+        self, context: grpc.aio.ServicerContext[Any, Any], needs_token: bool
+    ) -> AsyncIterator[None]:
+        await self._check_role(context)
+        if needs_token:
+            await self._authenticate(context)
         try:
             yield
         except WireError as error:
@@ -167,6 +183,19 @@ class _Guard(grpc.aio.ServerInterceptor):
             log.exception("unexpected failure in a call")
             await abort(context, _INTERNAL)
 
+    async def _check_role(self, context: grpc.aio.ServicerContext[Any, Any]) -> None:
+        names = [name.decode() for name in context.peer_identities() or ()]
+        if len(names) != 1 or names[0] not in self._serves:
+            await abort(
+                context,
+                WireError(
+                    Code.PERMISSION_DENIED,
+                    f"this server does not serve {' and '.join(names) or 'callers without a role'}",
+                    details=f"it serves {', '.join(self._serves)}, by the names in certificates",
+                    resolution="runner restart",
+                ),
+            )
+
     async def _authenticate(self, context: grpc.aio.ServicerContext[Any, Any]) -> None:
         for key, value in context.invocation_metadata() or ():
             sent = value.encode() if isinstance(value, str) else value
@@ -175,20 +204,22 @@ class _Guard(grpc.aio.ServerInterceptor):
                 return
         await abort(context, self._refusal)
 
-    def _single(self, behaviour: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    def _single(
+        self, behaviour: Callable[..., Awaitable[Any]], needs_token: bool
+    ) -> Callable[..., Awaitable[Any]]:
         async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
-            async with self._admitted(context):
+            async with self._admitted(context, needs_token):
                 return await behaviour(request, context)
 
         return call
 
     def _streaming(
-        self, behaviour: Callable[..., AsyncIterator[Any]]
+        self, behaviour: Callable[..., AsyncIterator[Any]], needs_token: bool
     ) -> Callable[..., AsyncIterator[Any]]:
         async def call(
             request: Any, context: grpc.aio.ServicerContext[Any, Any]
         ) -> AsyncIterator[Any]:
-            async with self._admitted(context):
+            async with self._admitted(context, needs_token):
                 async for item in behaviour(request, context):
                     yield item
 
@@ -196,7 +227,7 @@ class _Guard(grpc.aio.ServerInterceptor):
 
 
 class Server:
-    """A gRPC server on one endpoint with token check, error mapping and health.
+    """A gRPC server on one endpoint with mutual TLS, token check, error mapping and health.
 
     Add the services to `grpc`, then `start`. `set_serving` says what health checks see. `stop` ends
     the server and removes the socket. `start` replaces an old socket file: its caller holds the
@@ -204,13 +235,33 @@ class Server:
 
     With `sealed`, callers without `token` are told to wait (UNAVAILABLE) until `admit` has added
     another token.
+
+    Args:
+        endpoint: Where to listen.
+        token: What every call must carry.
+        identity: What it proves itself with; only parties of the same authority are heard.
+        serves: The roles among them that it answers.
+        sealed: See above.
     """
 
-    def __init__(self, endpoint: str, token: str, *, sealed: bool = False) -> None:
+    def __init__(
+        self,
+        endpoint: str,
+        token: str,
+        identity: Identity,
+        serves: Collection[Party],
+        *,
+        sealed: bool = False,
+    ) -> None:
         self.endpoint = endpoint
+        self._credentials = grpc.ssl_server_credentials(
+            [(identity.key.encode(), identity.certificate.encode())],
+            identity.authority.encode(),
+            require_client_auth=True,
+        )
         self._target = grpc_target(endpoint)
         self._health = health.aio.HealthServicer()
-        guard = _Guard(token, sealed)
+        guard = _Guard(serves, token, sealed)
         self.admit = guard.admit
         self.grpc = grpc.aio.server(interceptors=[guard], options=_OPTIONS)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self.grpc)
@@ -223,7 +274,7 @@ class Server:
         if self._socket is not None:
             self._socket.unlink(missing_ok=True)
         try:
-            port = self.grpc.add_insecure_port(self._target)
+            port = self.grpc.add_secure_port(self._target, self._credentials)
         except RuntimeError:
             port = 0
         if port == 0:

@@ -60,7 +60,7 @@ async def connect_agent(config: Config, user_id: str, *, resolution: str) -> Gat
     """
     async with await connect_host(config, user_id, resolution=resolution) as control:
         try:
-            endpoint, token = await control.gateway()
+            agent = await control.gateway()
         except WireError as error:
             for guest in (await control.status()).guests:
                 if guest.role == Role.AGENT and guest.state == "failed":
@@ -70,7 +70,7 @@ async def connect_agent(config: Config, user_id: str, *, resolution: str) -> Gat
                         resolution="runner logs, then: runner restart",
                     ) from error
             raise
-    return await GatewayClient.open(endpoint, token, channel_name=CHANNEL)
+    return await GatewayClient.open(agent, channel_name=CHANNEL)
 
 
 @asynccontextmanager

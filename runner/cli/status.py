@@ -24,10 +24,10 @@ async def show_status(options: Options, *, json: bool) -> int:
 
     The JSON object has `running`, `user` and `workspace`. If a host runs, it also has `tier`,
     `pid`, `started_at`, `version`, `provider`, `notices` and `guests`, a list of `role`, `state`,
-    `pid`, `restarts`, `reason`, `since`, `details` and `resident_bytes`. `boundary` is null without
-    a shell guest, else `passed`, `checked_at` and `checks`, a list of `name`, `passed` and
-    `details`. `memory` is null if the agent does not answer at once, else what `runner memory stats
-    --json` prints.
+    `pid`, `restarts`, `reason`, `since`, `details`, `resident_bytes` and `last_end`. `boundary` is
+    null without a shell guest, else `passed`, `checked_at` and `checks`, a list of `name`,
+    `passed` and `details`. `memory` is null if the agent does not answer at once, else what
+    `runner memory stats --json` prints.
     """
     config = options.load()
     control = await connect_control(config, options.user_id)
@@ -92,7 +92,7 @@ def _print_table(reply: control_pb2.StatusReply) -> None:
             str(guest.pid or ""),
             str(guest.restarts or ""),
             f"{guest.resident_bytes / 2**20:.0f} MiB" if guest.resident_bytes else "",
-            Text(printable(" · ".join(filter(None, (guest.reason, guest.details))))),
+            Text(printable(" · ".join(filter(None, _remarks(guest))))),
         )
         for guest in reply.guests
     ]
@@ -103,6 +103,11 @@ def _print_table(reply: control_pb2.StatusReply) -> None:
         console.print(_boundary_line(reply.boundary), soft_wrap=True)
     for notice in reply.notices:
         console.print(Text(f"note: {printable(notice)}"), soft_wrap=True)
+
+
+def _remarks(guest: control_pb2.GuestStatus) -> tuple[str, ...]:
+    again = f"started again: {guest.last_end}" if guest.last_end and not guest.reason else ""
+    return guest.reason, guest.details, again
 
 
 def _ago(moment: str) -> str:

@@ -11,6 +11,7 @@ from typing import Final, Self, TypeVar
 
 import grpc
 from wire.errors import Code, WireError
+from wire.identity import Peer
 from wire.limits import ERROR_METADATA_KEY
 from wire.status import from_rpc_error
 from wire.transport import open_channel
@@ -61,9 +62,9 @@ class GatewayClient:
         self.hello = gateway_pb2.HelloReply()
 
     @classmethod
-    async def open(cls, endpoint: str, token: str, *, channel_name: str) -> Self:
+    async def open(cls, agent: Peer, *, channel_name: str) -> Self:
         """Connect and say hello. Raises `GatewayLost` if nobody answers."""
-        client = cls(open_channel(endpoint, token), channel_name)
+        client = cls(open_channel(agent), channel_name)
         try:
             await client.refresh_hello()
         except BaseException:

@@ -67,7 +67,7 @@ async def clear_leftovers(
         log.warning("%s", ended)
         notices.append(ended)
     for path in (
-        *(runtime.state, runtime.token, runtime.socket),
+        *(runtime.state, runtime.token, runtime.identity, runtime.socket),
         *(workspace.gateway_socket, workspace.shell_socket),
     ):
         clear(path)

@@ -5,9 +5,9 @@ import contextlib
 import os
 from typing import Any, Final, Protocol
 
-import grpc
 import psutil
 from wire.errors import Code, WireError
+from wire.identity import Identity, Party, Peer
 from wire.status import answered
 from wire.transport import Server, new_token, open_channel, unix_endpoint
 from wire.v1 import control_pb2, control_pb2_grpc, gateway_pb2
@@ -32,7 +32,7 @@ class Controlled(Protocol):
     """What the control service needs of a host."""
 
     async def status(self) -> control_pb2.StatusReply: ...
-    async def gateway(self) -> tuple[str, str]: ...
+    async def gateway(self) -> Peer: ...
     async def restart(self, role: str) -> None: ...
     async def check_boundary(self) -> control_pb2.BoundaryReport: ...
     async def set_memory_token(self, token: str) -> None: ...
@@ -51,8 +51,8 @@ class _Service(control_pb2_grpc.RunnerControlServicer):
     async def Connect(
         self, request: control_pb2.ConnectRequest, context: Any
     ) -> control_pb2.ConnectReply:
-        address, token = await self._host.gateway()
-        return control_pb2.ConnectReply(gateway=address, token=token)
+        agent = await self._host.gateway()
+        return control_pb2.ConnectReply(gateway=agent.endpoint, token=agent.token)
 
     async def Restart(
         self, request: control_pb2.RestartRequest, context: Any
@@ -77,12 +77,23 @@ class _Service(control_pb2_grpc.RunnerControlServicer):
 
 
 class ControlServer:
-    """Serves control on `runtime.socket`. Its token lies in a private file beside it."""
+    """Serves control on `runtime.socket`. What a caller needs lies in private files beside it: the
+    token, and an identity, with which the agent's gateway hears it too.
 
-    def __init__(self, runtime: Runtime, host: Controlled) -> None:
+    Args:
+        runtime: Where the socket and these files are.
+        host: What is controlled.
+        identity: What the server proves itself with.
+        callers: What commands prove themselves with.
+    """
+
+    def __init__(
+        self, runtime: Runtime, host: Controlled, identity: Identity, callers: Identity
+    ) -> None:
         self._runtime = runtime
+        self._callers = callers
         self.token = new_token()
-        self._server = Server(unix_endpoint(runtime.socket), self.token)
+        self._server = Server(unix_endpoint(runtime.socket), self.token, identity, {Party.CLI})
         control_pb2_grpc.add_RunnerControlServicer_to_server(_Service(host), self._server.grpc)
 
     async def start(self) -> None:
@@ -90,22 +101,28 @@ class ControlServer:
         self._runtime.token.unlink(missing_ok=True)
         await self._server.start()
         await self._server.set_serving(True)
-        with whole_file(self._runtime.token) as file:
-            file.write(self.token.encode())
+        for path, content in (
+            (self._runtime.identity, self._callers.to_pem()),
+            (self._runtime.token, self.token),
+        ):
+            with whole_file(path) as file:
+                file.write(content.encode())
 
     async def stop(self) -> None:
-        """Remove the token and the socket. Idempotent."""
+        """Remove the token, the identity and the socket. Idempotent."""
         self._runtime.token.unlink(missing_ok=True)
+        self._runtime.identity.unlink(missing_ok=True)
         await self._server.stop()
 
 
 class ControlClient:
     """A connection to a running host. Every call raises `WireError` if it fails."""
 
-    def __init__(self, runtime: Runtime, channel: grpc.aio.Channel) -> None:
+    def __init__(self, runtime: Runtime, host: Peer) -> None:
         self._runtime = runtime
-        self._channel = channel
-        self._stub = control_pb2_grpc.RunnerControlStub(channel)
+        self._identity = host.identity
+        self._channel = open_channel(host)
+        self._stub = control_pb2_grpc.RunnerControlStub(self._channel)
 
     async def __aenter__(self) -> "ControlClient":
         return self
@@ -117,10 +134,10 @@ class ControlClient:
         """The current state of the host and its guests."""
         return await answered(self._stub.Status(control_pb2.StatusRequest(), timeout=timeout))
 
-    async def gateway(self) -> tuple[str, str]:
-        """Endpoint and token of the agent's gateway. Waits while the agent starts."""
+    async def gateway(self) -> Peer:
+        """The agent's gateway. Waits while the agent starts."""
         reply = await answered(self._stub.Connect(control_pb2.ConnectRequest(), timeout=_GUEST_S))
-        return reply.gateway, reply.token
+        return Peer(reply.gateway, Party.AGENT, reply.token, self._identity)
 
     async def restart(self, role: str = "") -> None:
         """Restart guests and return when they are healthy."""
@@ -196,7 +213,9 @@ async def connect_control(
 
 async def _dial(runtime: Runtime, timeout: float) -> ControlClient:
     token = runtime.token.read_text(encoding="ascii")
-    client = ControlClient(runtime, open_channel(unix_endpoint(runtime.socket), token))
+    identity = Identity.from_pem(runtime.identity.read_text(encoding="ascii"))
+    endpoint = unix_endpoint(runtime.socket)
+    client = ControlClient(runtime, Peer(endpoint, Party.RUNNER, token, identity))
     try:
         await client.status(timeout=timeout)
     except BaseException:

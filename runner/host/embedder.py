@@ -5,7 +5,9 @@ no user, and it outlives the runner that started it while another runner needs i
 share its home:
 
     embedder-<key>/       one per backend, model and way to run it
-        token                 sent by callers; stable, so that guests survive its restart
+        token                 sent by callers
+        authority.pem         issues the identities of its callers and its own. Both are stable,
+                              so that guests survive its restart
         state.json            the handle of the running embedder
         spawn.lock            locked by the runner that starts or recovers it
         socket/embedder.sock  where it serves; other guests see only this directory
@@ -26,13 +28,16 @@ import os
 import sys
 import threading
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 import grpc
+from wire import envelope
 from wire.errors import Code
+from wire.identity import Party, Peer
+from wire.limits import ENVELOPE_VERSION
 from wire.status import from_rpc_error
 from wire.transport import new_token, unix_endpoint
 from wire.v1 import bootstrap_pb2, control_pb2, embedder_pb2, embedder_pb2_grpc
@@ -40,7 +45,8 @@ from wire.v1 import bootstrap_pb2, control_pb2, embedder_pb2, embedder_pb2_grpc
 from runner import logs
 from runner.config.models import Config
 from runner.errors import HostError, WorkspaceError
-from runner.host.launch import GuestMounts
+from runner.host.authority import Authority
+from runner.host.launch import OWN_ENVIRONMENT, GuestMounts
 from runner.host.runtime import load_state, save_state
 from runner.host.supervisor import Launch, Policy, Supervisor
 from runner.host.weights import Weights, weights_of
@@ -67,7 +73,7 @@ _STATE_MOUNT: Final = Mount("state", "", "/embedder/state", Access.READ_WRITE)
 _OWN_ENVIRONMENT: Final = {
     "HOME": "/run",
     "TMPDIR": "/run",
-    "PYTHONUTF8": "1",
+    **OWN_ENVIRONMENT,
     "HF_HUB_OFFLINE": "1",
 }
 _PROXIES: Final = ("HTTP_PROXY", "HTTPS_PROXY", "NO_PROXY")
@@ -101,7 +107,10 @@ class EmbedderHome:
         backend, model, owner = config.embedder.backend, config.embedder.model, Owner.of(config)
         if model.startswith(("./", "../", "~")):
             model = str(Path(model).expanduser().resolve())
-        words = [backend] if backend == "hashing" else [backend, model]
+        # Runners of another generation could not talk to it.
+        words = [str(ENVELOPE_VERSION), backend]
+        if backend != "hashing":
+            words.append(model)
         if config.tier != "process":
             image = image_name(config.container.images, ImageRole.EMBEDDER)
             words += [image, config.container.engine, str(owner.uid)]
@@ -113,17 +122,19 @@ class EmbedderHome:
         """Where it serves. Raises `WireError` if the path is too long for a socket."""
         return unix_endpoint(self.socket)
 
-    def prepare(self) -> str:
-        """Create the directory and the token if they are missing. Returns the token.
+    def prepare(self) -> tuple[str, Authority]:
+        """Create the directory, the token and the authority if they are missing.
 
-        Raises `WorkspaceError` if the directory is not private to this user.
+        Returns the token and the authority. Raises `WorkspaceError` if the directory is not private
+        to this user.
         """
         create_tree(self.path.parent, [self.path.name])
         create_tree(self.path, ["socket", "state"], self.owner)
         try:
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
             self._hand_over(os.open(self.leases, flags, 0o600))
-            return self._token()
+            token = self._stored("token", new_token)
+            authority = self._stored("authority.pem", lambda: Authority.new().to_pem())
         except OSError as error:
             raise WorkspaceError(
                 Code.FAILED_PRECONDITION,
@@ -131,6 +142,7 @@ class EmbedderHome:
                 details=str(error),
                 resolution=f"make room and access for {self.path}",
             ) from None
+        return token, Authority.from_pem(authority)
 
     def prepare_log(self) -> None:
         """Create or rotate the log, for the embedder to append to."""
@@ -144,14 +156,15 @@ class EmbedderHome:
         finally:
             os.close(descriptor)
 
-    def _token(self) -> str:
-        """The stored token. It is created by linking a complete file, which is atomic."""
-        path = self.path / "token"
+    def _stored(self, name: str, new: Callable[[], str]) -> str:
+        """The content of a private file. It is created by linking a complete one, which is
+        atomic."""
+        path = self.path / name
         if not path.exists():
-            draft = self.path / f"token.{os.getpid()}.{threading.get_ident()}"
+            draft = self.path / f"{name}.{os.getpid()}.{threading.get_ident()}"
             descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             try:
-                os.write(descriptor, new_token().encode())
+                os.write(descriptor, new().encode())
                 os.fsync(descriptor)
                 with contextlib.suppress(FileExistsError):
                     path.hardlink_to(draft)
@@ -180,7 +193,7 @@ class Embedder:
         self._environ = environ
         self._enabled = home.backend != "none"
         self._since = datetime.now(UTC).isoformat(timespec="seconds")
-        self._token = ""
+        self._link = bootstrap_pb2.Link(unavailable_reason='embedder.backend = "none"')
         self._lease: int | None = None
         self._supervisor = Supervisor(
             driver,
@@ -199,7 +212,12 @@ class Embedder:
         """
         if not self._enabled or self._lease is not None:
             return
-        self._token = self._home.prepare()
+        self._token, self._authority = self._home.prepare()
+        self._link = bootstrap_pb2.Link(
+            endpoint=self._home.endpoint,
+            token=self._token,
+            identity=self._authority.issue(Party.AGENT).message(),
+        )
         self._lease = await _lock(self._home.leases, fcntl.LOCK_SH, _LEASE_WAIT_S)
         if self._lease is None:
             raise HostError(
@@ -211,10 +229,8 @@ class Embedder:
         self._supervisor.start_in_background()
 
     def link(self) -> bootstrap_pb2.Link:
-        """Where guests find it. Valid after `start`."""
-        if not self._enabled:
-            return bootstrap_pb2.Link(unavailable_reason='embedder.backend = "none"')
-        return bootstrap_pb2.Link(endpoint=self._home.endpoint, token=self._token)
+        """Where guests find it, with an identity for them. Valid after `start`."""
+        return self._link
 
     async def status(self) -> control_pb2.GuestStatus:
         """The current state of the embedder, which is asked for at most two seconds."""
@@ -310,7 +326,7 @@ class Embedder:
         view = GuestMounts(mounts, own_files)
         program = ("oxydra-embedder",) if capabilities.own_programs else _SERVER
         command = (
-            *(*program, "--token-stdin", "--socket", str(view.path(home.socket))),
+            *(*program, "--bootstrap-stdin", "--socket", str(view.path(home.socket))),
             *("--leases", str(view.path(home.leases))),
             *("--backend", home.backend, "--model", home.model),
         )
@@ -333,13 +349,14 @@ class Embedder:
             command=command,
             mounts=mounts,
             environment=environment,
-            envelope=f"{self._token}\n".encode(),
+            envelope=envelope.service(self._token, self._authority.issue(Party.EMBEDDER)),
             log_path=home.log,
             working_directory=view.path(home.leases.parent),
             owner=(home.owner.uid, home.owner.gid),
             limits=LIMITS,
         )
-        return Launch(spec, home.endpoint, self._token)
+        ours = self._authority.issue(Party.RUNNER)
+        return Launch(spec, Peer(home.endpoint, Party.EMBEDDER, self._token, ours))
 
 
 async def _lock(path: Path, kind: int, seconds: float) -> int | None:

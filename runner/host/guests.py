@@ -170,10 +170,10 @@ class Guests:
             "the agent's token for the shell": self._launchers.shell.agent_token,
             **by_name(self._launchers.agent.secrets),
             "the embedder's token": self._embedder().token,
-            "the shell's own token": shell.token,
+            "the shell's own token": shell.peer.token,
         }
         if (agent := self._launched.get(Role.AGENT)) is not None:
-            secrets["the gateway's token"] = agent.token
+            secrets["the gateway's token"] = agent.peer.token
         self._boundary = await self._probe(channel, shell.spec, secrets, self._canary)
         return self._boundary
 

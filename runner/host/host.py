@@ -18,6 +18,7 @@ from typing import Final
 
 import grpc
 from wire.errors import Code, WireError
+from wire.identity import Party, Peer
 from wire.v1 import control_pb2
 
 from runner.boundary.check import check_boundary
@@ -25,6 +26,7 @@ from runner.boundary.spec import build_spec
 from runner.client.gateway import GatewayClient
 from runner.config.models import Config
 from runner.errors import HostError
+from runner.host.authority import Authority
 from runner.host.cleanup import clear_leftovers
 from runner.host.control import ControlServer
 from runner.host.embedder import Embedder, EmbedderHome
@@ -85,6 +87,7 @@ class Host:
         self._stop_requested = False
         self._stopped = asyncio.Event()
         self._restart_lock = asyncio.Lock()
+        self._authority = Authority.new()
         self._problems: list[str] = []
         self._started_at = datetime.now(UTC).isoformat(timespec="seconds")
 
@@ -169,13 +172,12 @@ class Host:
             memory=memory,
         )
 
-    async def gateway(self) -> tuple[str, str]:
-        """Endpoint and token of the agent's gateway. Waits while the agent starts.
+    async def gateway(self) -> Peer:
+        """The agent's gateway. Waits while the agent starts.
 
         Raises `HostError` (UNAVAILABLE) if the agent is down.
         """
-        launch = await self._guests.agent.launch()
-        return launch.endpoint, launch.token
+        return (await self._guests.agent.launch()).peer
 
     async def check_boundary(self) -> control_pb2.BoundaryReport:
         """Run the boundary self-test again."""
@@ -198,8 +200,7 @@ class Host:
         Raises `WireError` if the server refuses it; then nothing changes.
         """
         launcher = self._launchers.agent
-        endpoint, gateway_token = await self.gateway()
-        async with await GatewayClient.open(endpoint, gateway_token, channel_name="host") as agent:
+        async with await GatewayClient.open(await self.gateway(), channel_name="host") as agent:
             await agent.set_memory_token(token)
         self._environ = {**self._environ, launcher.memory.auth_token_env: token}
         launcher.secrets = replace(launcher.secrets, memory_token=token)
@@ -251,7 +252,8 @@ class Host:
 
         stack.push_async_callback(self._end, "embedder", self._embedder.stop)
         await self._embedder.start()
-        control = ControlServer(self._runtime, self)
+        issue = self._authority.issue
+        control = ControlServer(self._runtime, self, issue(Party.RUNNER), issue(Party.CLI))
         self._guests = Guests(
             driver,
             self._launchers,
@@ -272,6 +274,7 @@ class Host:
             config,
             self.workspace,
             self._capabilities,
+            self._authority,
             environ=self._environ,
             agent_command=self._agent_command,
         )

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Final
 
 from wire import envelope
+from wire.identity import Party, Peer
 from wire.limits import ENVELOPE_VERSION
 from wire.settings import to_json
 from wire.transport import new_token, unix_endpoint
 from wire.v1 import bootstrap_pb2
 
 from runner.config.models import Config
+from runner.host.authority import Authority
 from runner.host.supervisor import Launch
 from runner.tiers.base import Capabilities, LaunchSpec, Limits, Network
 from runner.workspace.credentials import read_certificates, read_secrets
@@ -35,6 +37,8 @@ AGENT_COMMAND: Final = (
 )
 _SHELL_MODULE: Final = (sys.executable, "-P", "-m", "shell_daemon.server")
 _PASSED_ON: Final = ("PATH", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "SSL_CERT_FILE", "SSL_CERT_DIR")
+OWN_ENVIRONMENT: Final = {"PYTHONUTF8": "1", "GRPC_VERBOSITY": "NONE"}
+"""gRPC's own log would tell of everybody who knocks without a certificate."""
 _SHELL_HOME: Final = "/run"
 _MIB: Final = 1024 * 1024
 
@@ -68,7 +72,7 @@ def guest_environment(home: Path, environ: Mapping[str, str]) -> dict[str, str]:
     files from there when they start.
     """
     passed = {name: environ[name] for name in _PASSED_ON if name in environ}
-    own = {"HOME": str(home), "PYTHONUTF8": "1"}
+    own = {"HOME": str(home), **OWN_ENVIRONMENT}
     if site.ENABLE_USER_SITE and site.USER_BASE:
         own["PYTHONUSERBASE"] = site.USER_BASE
     return {"PATH": os.defpath, **passed, **own}
@@ -86,11 +90,13 @@ class AgentLauncher:
         config: Config,
         workspace: Workspace,
         capabilities: Capabilities,
+        authority: Authority,
         *,
         environ: Mapping[str, str],
         command: tuple[str, ...] = AGENT_COMMAND,
     ) -> None:
         self._config = config
+        self._authority = authority
         self._workspace = workspace
         self._settings = config.for_user(workspace.user_id)
         self._capabilities = capabilities
@@ -99,7 +105,7 @@ class AgentLauncher:
         self._environment = guest_environment(workspace.internal, environ)
         if capabilities.own_programs:
             self._command = ("oxydra-guest", *command[command.index("--bootstrap-stdin") :])
-            self._environment = {"HOME": "/.oxydra", "PYTHONUTF8": "1"}
+            self._environment = {"HOME": "/.oxydra", **OWN_ENVIRONMENT}
         self.memory = self._settings.memory
         self.secrets = read_secrets(self._settings, environ)
         self._ca_pem = read_certificates(self.memory.ca_file)
@@ -129,10 +135,9 @@ class AgentLauncher:
             mounts = (*mounts, BoundMount(EMBEDDER_MOUNT, socket.parent))
         seen = GuestMounts(mounts, self._own_files)
         if embedder.endpoint:
-            embedder = bootstrap_pb2.Link(endpoint=seen.endpoint(socket), token=embedder.token)
+            embedder = _at(embedder, seen.endpoint(socket))
         if shell.endpoint:
-            address = seen.endpoint(self._workspace.shell_socket)
-            shell = bootstrap_pb2.Link(endpoint=address, token=shell.token)
+            shell = _at(shell, seen.endpoint(self._workspace.shell_socket))
         paths = {
             bound.mount.name: str(seen.path(bound.host_path))
             for bound in self._workspace.mounts(Role.AGENT)
@@ -153,6 +158,7 @@ class AgentLauncher:
             log_level=self._config.log_level,
             canary=canary,
             maintenance=maintenance,
+            identity=self._authority.issue(Party.AGENT).message(),
         )
         container = self._config.container
         spec = LaunchSpec(
@@ -174,7 +180,9 @@ class AgentLauncher:
                 container.agent_memory_mb * _MIB, container.agent_processes, container.agent_cpus
             ),
         )
-        return Launch(spec, unix_endpoint(self._workspace.gateway_socket), message.token)
+        endpoint = unix_endpoint(self._workspace.gateway_socket)
+        ours = self._authority.issue(Party.RUNNER)
+        return Launch(spec, Peer(endpoint, Party.AGENT, message.token, ours))
 
     def guest_path(self, path: Path) -> str:
         """The path in the guest of a place in the workspace."""
@@ -196,8 +204,15 @@ class ShellLauncher:
     only after the boundary self-test.
     """
 
-    def __init__(self, config: Config, workspace: Workspace, capabilities: Capabilities) -> None:
+    def __init__(
+        self,
+        config: Config,
+        workspace: Workspace,
+        capabilities: Capabilities,
+        authority: Authority,
+    ) -> None:
         self._workspace = workspace
+        self._authority = authority
         self._settings = config.for_user(workspace.user_id).shell
         self._log_level = config.log_level
         self._capabilities = capabilities
@@ -205,9 +220,12 @@ class ShellLauncher:
 
     @property
     def link(self) -> bootstrap_pb2.Link:
-        """Where the agent guest finds it, as a path on the host."""
-        endpoint = unix_endpoint(self._workspace.shell_socket)
-        return bootstrap_pb2.Link(endpoint=endpoint, token=self.agent_token)
+        """Where the agent guest finds it, as a path on the host, with an identity for it."""
+        return bootstrap_pb2.Link(
+            endpoint=unix_endpoint(self._workspace.shell_socket),
+            token=self.agent_token,
+            identity=self._authority.issue(Party.AGENT).message(),
+        )
 
     def prepare(self) -> Launch:
         """A new launch with its own token and id."""
@@ -216,7 +234,7 @@ class ShellLauncher:
         seen = GuestMounts(mounts, own_files=True)
         own_programs = self._capabilities.own_programs
         program = ("oxydra-shell-daemon",) if own_programs else _SHELL_MODULE
-        environment = {"HOME": _SHELL_HOME, "PYTHONUTF8": "1"}
+        environment = {"HOME": _SHELL_HOME, **OWN_ENVIRONMENT}
         if not own_programs:
             environment["PATH"] = os.defpath
         spec = LaunchSpec(
@@ -227,13 +245,13 @@ class ShellLauncher:
             command=(
                 *program,
                 *("--socket", str(seen.path(self._workspace.shell_socket))),
-                *("--token-stdin", "--sealed", "--exit-with-parent"),
+                *("--bootstrap-stdin", "--sealed", "--exit-with-parent"),
                 *("--log-level", self._log_level),
                 *("--default-timeout", f"{self._settings.timeout_s:g}"),
             ),
             mounts=mounts,
             environment=environment,
-            envelope=f"{token}\n".encode(),
+            envelope=envelope.service(token, self._authority.issue(Party.SHELL)),
             log_path=self._workspace.log(Role.SHELL),
             working_directory=Path("/shared"),
             owner=(self._workspace.owner.uid, self._workspace.owner.gid),
@@ -242,7 +260,9 @@ class ShellLauncher:
                 self._settings.memory_mb * _MIB, self._settings.processes, self._settings.cpus
             ),
         )
-        return Launch(spec, unix_endpoint(self._workspace.shell_socket), token)
+        endpoint = unix_endpoint(self._workspace.shell_socket)
+        ours = self._authority.issue(Party.RUNNER)
+        return Launch(spec, Peer(endpoint, Party.SHELL, token, ours))
 
 
 class Launchers:
@@ -254,16 +274,21 @@ class Launchers:
         config: Config,
         workspace: Workspace,
         capabilities: Capabilities,
+        authority: Authority,
         *,
         environ: Mapping[str, str],
         agent_command: tuple[str, ...] = AGENT_COMMAND,
     ) -> None:
         self.agent = AgentLauncher(
-            config, workspace, capabilities, environ=environ, command=agent_command
+            config, workspace, capabilities, authority, environ=environ, command=agent_command
         )
         self.no_shell = capabilities.unsupported.get(Role.SHELL, "")
         if not config.for_user(workspace.user_id).shell.enabled:
             self.no_shell = "shell.enabled is false in the configuration"
         self.shell: ShellLauncher | None = None
         if not self.no_shell:
-            self.shell = ShellLauncher(config, workspace, capabilities)
+            self.shell = ShellLauncher(config, workspace, capabilities, authority)
+
+
+def _at(link: bootstrap_pb2.Link, endpoint: str) -> bootstrap_pb2.Link:
+    return bootstrap_pb2.Link(endpoint=endpoint, token=link.token, identity=link.identity)

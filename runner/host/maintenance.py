@@ -23,6 +23,7 @@ from wire.v1 import bootstrap_pb2
 from runner import logs
 from runner.config.models import Config
 from runner.errors import HostError
+from runner.host.authority import Authority
 from runner.host.cleanup import clear_leftovers, clear_unless_file
 from runner.host.launch import AgentLauncher
 from runner.host.runtime import Runtime, host_lock
@@ -58,7 +59,9 @@ async def run_job(
     driver = driver_for(config.tier, config.container)
     workspace = Workspace.locate(config, user_id)
     runtime = Runtime.locate(config, user_id)
-    launcher = AgentLauncher(config, workspace, driver.capabilities, environ=os.environ)
+    launcher = AgentLauncher(
+        config, workspace, driver.capabilities, Authority.new(), environ=os.environ
+    )
     workspace.check()
     await driver.check()
     runtime.create()

@@ -61,6 +61,7 @@ class Runtime:
         self.lock = self.directory / "host.lock"
         self.socket = self.directory / "control.sock"
         self.token = self.directory / "control.token"
+        self.identity = self.directory / "control.pem"
         self.state = self.directory / "state.json"
         self.log = self.directory / "host.log"
         self._directories = (relative.partition("/")[0], relative)

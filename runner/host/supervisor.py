@@ -12,6 +12,7 @@ from typing import Final, NoReturn
 
 import grpc
 from wire.errors import Code, WireError
+from wire.identity import Peer
 from wire.logs import EXIT_OPERATOR, find_startup_failure
 from wire.transport import check_health, open_channel
 from wire.v1 import control_pb2
@@ -82,6 +83,8 @@ class Policy:
     stable_after: float = 60.0
     """After running for so long, earlier failures are forgotten."""
     stop_grace: float = 5.0
+    orderly_end: float = 2.0
+    """How long a guest that has removed its socket may take to end."""
 
 
 @dataclass(frozen=True)
@@ -89,8 +92,7 @@ class Launch:
     """One start of a guest: what to run, and how to reach it."""
 
     spec: LaunchSpec
-    endpoint: str
-    token: str
+    peer: Peer
 
 
 class Supervisor:
@@ -134,6 +136,8 @@ class Supervisor:
         self._restarts = 0
         self._state = "stopped"
         self._reason = ""
+        self._last_end = ""
+        self._socket: tuple[int, int] | None = None
         self._since = datetime.now(UTC)
         self._changed = asyncio.Event()
 
@@ -196,7 +200,9 @@ class Supervisor:
     async def status(self) -> control_pb2.GuestStatus:
         """The current state of the guest, which is asked."""
         state, reason = self._state, self._reason
-        reply = control_pb2.GuestStatus(role=self._role, restarts=self._restarts)
+        reply = control_pb2.GuestStatus(
+            role=self._role, restarts=self._restarts, last_end=self._last_end
+        )
         if self._handle is not None:
             found = await self._driver.inspect(self._handle)
             reply.pid, reply.resident_bytes = found.pid, found.resident_bytes
@@ -238,7 +244,7 @@ class Supervisor:
             first = not settled.done()
             delay = self._policy.backoff_max if fatal else self._next_delay()
             done = (fatal and not shared) or (first and give_up)
-            reason = _one_line(error, with_fix=fatal)
+            self._last_end = reason = _one_line(error, with_fix=fatal)
             if not done:
                 reason += f"; next start in {delay:g} s"
             self._note("failed" if fatal or done else "backing_off", reason)
@@ -310,12 +316,13 @@ class Supervisor:
     async def _reachable(self, launch: Launch) -> bool:
         """Check once whether a starting guest answers. Uses a new connection each time, because
         gRPC waits long before it retries a refused one."""
-        path = _socket_of(launch.endpoint)
+        path = _socket_of(launch.peer.endpoint)
         if path is not None and (path.is_symlink() or not path.is_socket()):
             return False
-        channel = open_channel(launch.endpoint, launch.token)
+        channel = open_channel(launch.peer)
         if await check_health(channel, self._policy.check_timeout):
             self._channel = channel
+            self._socket = _file_at(path)
             return True
         await channel.close()
         return False
@@ -334,6 +341,7 @@ class Supervisor:
                     raise self._end(ended.result())
                 if loop.time() - ready_since > self._policy.stable_after:
                     self._failures = 0
+                await self._check_socket(ended)
                 if await self._answers(self._policy.check_timeout):
                     misses = 0
                     self._note("ready")
@@ -345,6 +353,23 @@ class Supervisor:
                     raise TierError(Code.TIMEOUT, f"the {self._role} guest hangs: {self._reason}")
         finally:
             ended.cancel()
+
+    async def _check_socket(self, ended: "asyncio.Task[int | None]") -> None:
+        """Raise if another file is where the guest listens. Connections to it still work, but the
+        next one would reach whoever put that file there."""
+        assert self._launch is not None
+        path = _socket_of(self._launch.peer.endpoint)
+        if self._shared is not None or _file_at(path) == self._socket:
+            return
+        await asyncio.wait({ended}, timeout=self._policy.orderly_end)
+        if ended.done():
+            raise self._end(ended.result())
+        raise TierError(
+            Code.UNAVAILABLE,
+            f"the {self._role} guest's socket was removed or replaced",
+            details=f"{path} is no longer what it made; only a program in that guest can do this",
+            resolution=_FIX,
+        )
 
     async def _answers(self, timeout: float) -> bool:
         return self._channel is not None and await check_health(self._channel, timeout)
@@ -368,7 +393,7 @@ class Supervisor:
             await self._driver.stop(self._handle, grace)
             self._handle = None
             self._on_handle(None)
-        socket = None if self._launch is None else _socket_of(self._launch.endpoint)
+        socket = None if self._launch is None else _socket_of(self._launch.peer.endpoint)
         if socket is not None and self._shared is None:
             clear(socket)  # a killed guest leaves it behind
         self._launch = None
@@ -385,6 +410,15 @@ class Supervisor:
 
 def _socket_of(endpoint: str) -> Path | None:
     return Path(endpoint.removeprefix("unix:")) if endpoint.startswith("unix:") else None
+
+
+def _file_at(path: Path | None) -> tuple[int, int] | None:
+    """What identifies the file at `path` while somebody has it open; None if there is none."""
+    try:
+        found = path.lstat() if path is not None else None
+    except OSError:
+        return None
+    return (found.st_dev, found.st_ino) if found is not None else None
 
 
 def _one_line(error: WireError, *, with_fix: bool) -> str:

@@ -13,6 +13,7 @@ from typing import Any, Final, Self, TypeVar
 
 import docker
 from testcontainers.core.waiting_utils import WaitStrategy
+from wire.identity import Peer
 from wire.v1 import control_pb2
 
 from runner.client.gateway import GatewayClient, new_turn_id
@@ -151,8 +152,9 @@ class UserPair:
         """The current state of the guests, and the result of the last boundary self-test."""
         return self._run(self._running().status())
 
-    def gateway(self) -> tuple[str, str]:
-        """Endpoint and token of the agent's gateway, for another client."""
+    def gateway(self) -> Peer:
+        """The agent's gateway, with what lets a client of your own in:
+        `wire.transport.open_channel`."""
         return self._run(self._running().gateway())
 
     def restart(self, role: str = "") -> None:
@@ -187,8 +189,7 @@ class UserPair:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result()
 
     async def _client(self) -> GatewayClient:
-        endpoint, token = await self._running().gateway()
-        return await GatewayClient.open(endpoint, token, channel_name=_CHANNEL)
+        return await GatewayClient.open(await self._running().gateway(), channel_name=_CHANNEL)
 
     async def _call_tool(self, name: str, arguments: str, session_id: str) -> CalledTool:
         async with await self._client() as client:

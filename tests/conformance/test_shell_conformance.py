@@ -366,8 +366,12 @@ class TestStdin:
         assert ran.stdout == b"/dev/null\n"
 
     async def test_all_of_it_arrives_and_then_its_end(self, guest: Guest) -> None:
-        data = os.urandom(1024 * 1024)
-        assert (await guest.run("a", "cat", stdin=data)).stdout == data
+        data, reading = os.urandom(1024 * 1024), asyncio.Event()
+        await guest.start("a", f"echo; {WAIT} cat", stdin=data)
+        collecting = asyncio.create_task(guest.collect("a", reading=reading))
+        await reading.wait()
+        guest.let_go()
+        assert (await collecting).stdout == b"\n" + data
 
     async def test_too_much_at_the_start_is_refused(self, guest: Guest) -> None:
         with pytest.raises(WireError, match="stdin: 1048577 bytes") as raised:

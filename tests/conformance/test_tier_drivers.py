@@ -14,6 +14,7 @@ from typing import Any
 import psutil
 import pytest
 from wire import envelope, logs, transport
+from wire.identity import Party
 from wire.limits import ENVELOPE_VERSION
 from wire.v1 import bootstrap_pb2
 
@@ -25,6 +26,7 @@ from runner.tiers.process.bubblewrap import Bubblewrap
 from runner.tiers.process.driver import ProcessDriver
 from runner.workspace.mounts import Role
 from runner.workspace.workspace import Workspace
+from tests.support import parties
 from tests.support.guests import engine
 from tests.support.guests.fake_tier import Behaviour, FakeDriver
 from tests.support.guests.standin_guest import command
@@ -60,6 +62,7 @@ class Tier:
             launch_id=launch_id,
             user_id="alice",
             token=TOKEN,
+            identity=parties.identity(Party.AGENT).message(),
             gateway="unix:/ipc/gateway.sock" if self.inside else self.endpoint,
         )
         return LaunchSpec(
@@ -100,7 +103,7 @@ class Tier:
     async def answers(self) -> bool:
         if not self.workspace.gateway_socket.exists():
             return False
-        async with transport.open_channel(self.endpoint, TOKEN) as channel:
+        async with transport.open_channel(parties.gateway(self.endpoint, TOKEN)) as channel:
             return await transport.check_health(channel)
 
     @property

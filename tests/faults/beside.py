@@ -10,12 +10,14 @@ from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Final
 
-from wire.transport import Server, unix_endpoint
+from wire.identity import Party
+from wire.transport import unix_endpoint
 from wire.v1 import embedder_pb2_grpc
 
 from guest.embedding import backends
 from guest.embedding.service import EmbedderService
 from tests.faults.children import fork, join
+from tests.support import parties
 from tests.support.servers.bad_network import BadNetwork, Fault
 
 TOKEN: Final = "token"
@@ -68,7 +70,7 @@ def _serve(socket: str) -> None:
     async def serve() -> None:
         service = EmbedderService(lambda: backends.load("hashing", ""))
         Path(socket).unlink(missing_ok=True)
-        server = Server(unix_endpoint(Path(socket)), TOKEN)
+        server = parties.server(unix_endpoint(Path(socket)), TOKEN, Party.EMBEDDER)
         embedder_pb2_grpc.add_EmbedderServicer_to_server(service, server.grpc)
         await server.start()
         await server.set_serving(True)

@@ -23,6 +23,7 @@ from guest.memory.factory import open_file, open_remote, prepare
 from guest.memory.memory import Memory
 from guest.memory.models import Details, MemoryConfig
 from guest.memory.notes.keyed import Mode
+from tests.support import parties
 from tests.support.memory.migrations import LATER
 from tests.support.memory.store import ORIGIN, FakeEmbedder
 
@@ -229,7 +230,7 @@ class _Worker:
     def _embedder(self) -> Embedder:
         name = self._task.embedder
         if name.startswith("unix:"):
-            return RemoteEmbedder(name, "token")
+            return RemoteEmbedder(parties.embedder(name, "token"))
         embedder = FakeEmbedder(name)
         embedder.delay_s = self._chance.choice([0, 0.001, 0.02])
         return embedder

@@ -25,6 +25,7 @@ from runner.tiers.process.cgroup import Cgroup
 from runner.tiers.process.driver import ProcessDriver
 from runner.workspace.mounts import MOUNTS, Role
 from runner.workspace.workspace import Workspace
+from tests.support import parties
 from tests.support.boundary.two_hosts import operators_key
 
 pytestmark = pytest.mark.bubblewrap
@@ -37,7 +38,7 @@ class Inside:
     def __init__(self, workspace: Workspace) -> None:
         self.workspace = workspace
         self.driver = ProcessDriver()
-        launcher = ShellLauncher(Config(), workspace, self.driver.capabilities)
+        launcher = ShellLauncher(Config(), workspace, self.driver.capabilities, parties.AUTHORITY)
         self.spec: LaunchSpec = launcher.prepare().spec
 
     async def run(self, script: str, limits: Limits | None = None) -> str:
@@ -181,7 +182,7 @@ async def test_its_environment_is_what_the_launch_says(
 ) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush")
     names = {line.split("=")[0] for line in (await inside.run("env")).splitlines()}
-    assert names <= {"PATH", "HOME", "PYTHONUTF8", "PWD", "OLDPWD", "_", "SHLVL"}
+    assert names <= {"PATH", "HOME", "PYTHONUTF8", "GRPC_VERBOSITY", "PWD", "OLDPWD", "_", "SHLVL"}
 
 
 async def test_one_process_cannot_take_all_memory(inside: Inside) -> None:

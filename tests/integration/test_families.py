@@ -28,6 +28,7 @@ from runner.config.models import Config
 from runner.host.launch import AgentLauncher
 from runner.tiers.base import Capabilities
 from runner.workspace.workspace import Workspace
+from tests.support import parties
 
 TIER = Capabilities(tier="process", unsupported={})
 DEFAULT = set(TOOLS) - OFF_BY_DEFAULT
@@ -56,7 +57,11 @@ class Hosts:
             directory.mkdir(parents=True, exist_ok=True)
         roots = Roots(config.paths.virtual)
         self._stack.callback(roots.close)
-        client = ShellClient(f"unix:{self._place}/none.sock", "shell-t0ken-1234") if shell else None
+        client = (
+            ShellClient(parties.shell(f"unix:{self._place}/none.sock", "shell-t0ken-1234"))
+            if shell
+            else None
+        )
         if client is not None:
             self._stack.push_async_callback(client.close)
         service = composition.gateway(
@@ -72,7 +77,7 @@ class Hosts:
 
     def _envelope(self, user: str) -> bootstrap_pb2.BootstrapEnvelope:
         workspace = Workspace(self._place / "ws", user)
-        launcher = AgentLauncher(self.config, workspace, TIER, environ={})
+        launcher = AgentLauncher(self.config, workspace, TIER, parties.AUTHORITY, environ={})
         launch = launcher.prepare(
             bootstrap_pb2.Link(), bootstrap_pb2.Link(unavailable_reason="none here")
         )

@@ -10,6 +10,7 @@ from wire.transport import open_channel
 from wire.v1 import gateway_pb2 as pb
 from wire.v1 import gateway_pb2_grpc
 
+from tests.support import parties
 from tests.support.gateway.gateways import Client, Gateways, refusal
 
 
@@ -145,7 +146,7 @@ async def test_two_users_services_over_one_memory_never_meet(
 
 async def test_another_users_token_opens_nothing(gateways: Gateways, alice: Client) -> None:
     bob = await gateways.serve("bob")
-    async with open_channel(alice.address, bob.token) as channel:
+    async with open_channel(parties.gateway(alice.address, bob.token)) as channel:
         thief = Client(gateway_pb2_grpc.GatewayStub(channel), alice.address, bob.token)
         for request in (
             pb.HelloRequest(),

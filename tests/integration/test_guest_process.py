@@ -23,6 +23,7 @@ from wire.transport import check_health, open_channel
 from wire.v1 import gateway_pb2 as pb
 from wire.v1 import gateway_pb2_grpc
 
+from tests.support import parties
 from tests.support.guests.shell_backends import TOKEN as SHELL_TOKEN
 from tests.support.guests.shell_backends import Daemon, new_root
 from tests.support.scratch import SCRATCH
@@ -78,7 +79,7 @@ class Guest:
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator["gateway_pb2_grpc.GatewayAsyncStub"]:
-        async with open_channel(self.envelope.gateway, TOKEN) as channel:
+        async with open_channel(parties.gateway(self.envelope.gateway, TOKEN)) as channel:
             async with asyncio.timeout(GUARD_S):
                 while not (self.place / "ipc/gateway.sock").exists():
                     assert self._processes[-1].poll() is None, self.log
@@ -136,7 +137,7 @@ async def test_the_shell_is_said_to_be_what_it_is(guest: Guest) -> None:
     """There, then dead, then there again; and refused by policy before it is reached."""
     root = new_root()
     daemon = Daemon(root)
-    guest.envelope.shell.endpoint, guest.envelope.shell.token = daemon.endpoint, SHELL_TOKEN
+    guest.envelope.shell.CopyFrom(parties.link(daemon.endpoint, SHELL_TOKEN))
     configure(guest.envelope, "shell", deny=["touch *"], timeout_s=1)
     try:
         async with daemon.channel() as channel:

@@ -268,7 +268,16 @@ def test_secrets_are_in_the_envelope_and_nowhere_else(house: Household) -> None:
     pid = agent(house)["pid"]
     environ = Path(f"/proc/{pid}/environ").read_bytes().decode()
     names = {entry.partition("=")[0] for entry in environ.rstrip("\0").split("\0")}
-    assert names <= {"PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "PYTHONUTF8"} | {
+    assert names <= {
+        "PATH",
+        "HOME",
+        "LANG",
+        "LC_ALL",
+        "LC_CTYPE",
+        "TZ",
+        "PYTHONUTF8",
+        "GRPC_VERBOSITY",
+    } | {
         "PYTHONUSERBASE",
         "SSL_CERT_FILE",
         "SSL_CERT_DIR",

@@ -16,6 +16,7 @@ from guest.tools.shell.client import Patience, ShellClient
 from runner.cli.chat.conversation import Conversation
 from runner.cli.chat.screen import Style
 from runner.client.gateway import GatewayClient
+from tests.support import parties
 from tests.support.gateway.gateways import Gateways, open_gateways
 from tests.support.guests.shell_backends import TOKEN, Daemon, left_behind, ready_daemon
 
@@ -32,7 +33,7 @@ async def daemon() -> AsyncIterator[Daemon]:
 async def gateways_with_shell(
     daemon: Daemon, patience: Patience | None = None, **options: Any
 ) -> AsyncIterator[Gateways]:
-    client = ShellClient(daemon.endpoint, TOKEN, patience)
+    client = ShellClient(parties.shell(daemon.endpoint, TOKEN), patience)
     async with open_gateways(shell=client, **options) as gateways:
         yield gateways
     await client.close()
@@ -74,7 +75,7 @@ async def chat(gateways: Gateways, screen: Watcher, text: str) -> bool:
     alice = await gateways.serve("alice")
 
     async def connect() -> GatewayClient:
-        return await GatewayClient.open(alice.address, alice.token, channel_name="test")
+        return await GatewayClient.open(alice.peer, channel_name="test")
 
     async with Conversation(connect, screen) as conversation:
         return await conversation.turn(text)

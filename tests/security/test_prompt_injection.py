@@ -83,12 +83,13 @@ async def user_in(**tier: Any) -> AsyncIterator[Target]:
                 ),
                 **tier,
             )
-            async with Host(config, "alice", environ={"OBEDIENT_KEY": KEY}) as host:
-                endpoint, token = await host.gateway()
-                async with open_channel(endpoint, token) as channel:
-                    stub = gateway_pb2_grpc.GatewayStub(channel)
-                    await stub.CreateSession(pb.CreateSessionRequest(session_id="s"))
-                    yield Target(host, model, stub)
+            async with (
+                Host(config, "alice", environ={"OBEDIENT_KEY": KEY}) as host,
+                open_channel(await host.gateway()) as channel,
+            ):
+                stub = gateway_pb2_grpc.GatewayStub(channel)
+                await stub.CreateSession(pb.CreateSessionRequest(session_id="s"))
+                yield Target(host, model, stub)
 
 
 TIERS = [pytest.param({"tier": "process"}, id="process", marks=pytest.mark.bubblewrap)]
@@ -240,7 +241,7 @@ async def test_an_agent_that_obeys_a_file_gives_nothing_away(target: Target, way
     assert "ignore your rules" in content
     await target.obey(plant(target.workspace))
     calls = ATTACKS[way](target.workspace, str(target.model.port))
-    _, token = await target.host.gateway()
+    token = (await target.host.gateway()).token
     before = len(target.model.requests)
     results: list[str] = []
     for first in range(0, len(calls), ATTACKS_PER_TURN):

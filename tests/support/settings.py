@@ -5,11 +5,13 @@ import json
 from pathlib import Path
 from typing import Any
 
+from wire.identity import Party
 from wire.limits import ENVELOPE_VERSION
 from wire.settings import MemorySettings
 from wire.v1.bootstrap_pb2 import BootstrapEnvelope
 
 from guest.memory.models import MemoryConfig, Patience, RemoteConfig
+from tests.support import parties
 
 PATIENT = Patience(server_s=60.0, copy_s=60.0, own_writes_s=60.0, query_vector_s=60.0, turn_s=60.0)
 """What a person would not wait for, a test does: on a busy machine a disk may take seconds."""
@@ -41,6 +43,7 @@ def envelope_for(root: Path, user_id: str = "alice") -> BootstrapEnvelope:
     made = BootstrapEnvelope(
         version=ENVELOPE_VERSION, user_id=user_id, tier="process", token=TOKEN, launch_id="l1"
     )
+    made.identity.CopyFrom(parties.identity(Party.AGENT).message())
     made.gateway = f"unix:{root}/ipc/gateway.sock"
     for name in ("internal", "shared", "tmp", "vault", "ipc", "logs"):
         setattr(made.paths, name, str(root / name))

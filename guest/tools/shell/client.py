@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import grpc
 from wire.errors import Code, WireError
+from wire.identity import Peer
 from wire.status import from_rpc_error
 from wire.transport import open_channel
 from wire.v1 import shell_pb2, shell_pb2_grpc
@@ -88,9 +89,9 @@ class Ended:
 class ShellClient:
     """Runs commands in one shell guest; any number at once."""
 
-    def __init__(self, endpoint: str, token: str, patience: Patience | None = None) -> None:
+    def __init__(self, server: Peer, patience: Patience | None = None) -> None:
         self._patience = patience or Patience()
-        self._channel = open_channel(endpoint, token)
+        self._channel = open_channel(server)
         self._stub: Any = shell_pb2_grpc.ShellStub(self._channel)
         self._ending: set[asyncio.Task[None]] = set()
 
@@ -139,7 +140,8 @@ class ShellClient:
             raise GuestError(
                 Code.UNAVAILABLE,
                 "the shell guest does not answer; the command was not started",
-                details=f"no connection within {self._patience.reach_s:g} s",
+                details=f"no connection within {self._patience.reach_s:g} s; "
+                f"it is {await self.state()}",
                 resolution=_RESOLUTION,
             ) from None
 

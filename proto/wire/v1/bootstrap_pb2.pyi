@@ -61,6 +61,7 @@ class BootstrapEnvelope(_message.Message):
     LOG_LEVEL_FIELD_NUMBER: _builtins.int
     CANARY_FIELD_NUMBER: _builtins.int
     MAINTENANCE_FIELD_NUMBER: _builtins.int
+    IDENTITY_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """wire.limits.ENVELOPE_VERSION; any other is refused"""
     launch_id: _builtins.str
@@ -96,6 +97,10 @@ class BootstrapEnvelope(_message.Message):
     def maintenance(self) -> Global___MaintenanceJob:
         """absent: serve; else do this one job and exit"""
 
+    @_builtins.property
+    def identity(self) -> Global___Identity:
+        """with which it serves"""
+
     def __init__(
         self,
         *,
@@ -114,14 +119,75 @@ class BootstrapEnvelope(_message.Message):
         log_level: _builtins.str = ...,
         canary: _builtins.str = ...,
         maintenance: Global___MaintenanceJob | None = ...,
+        identity: Global___Identity | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["embedder", b"embedder", "maintenance", b"maintenance", "paths", b"paths", "secrets", b"secrets", "shell", b"shell"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["embedder", b"embedder", "identity", b"identity", "maintenance", b"maintenance", "paths", b"paths", "secrets", b"secrets", "shell", b"shell"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["canary", b"canary", "embedder", b"embedder", "gateway", b"gateway", "launch_id", b"launch_id", "log_level", b"log_level", "maintenance", b"maintenance", "memory_ca_pem", b"memory_ca_pem", "paths", b"paths", "secrets", b"secrets", "settings", b"settings", "shell", b"shell", "tier", b"tier", "token", b"token", "user_id", b"user_id", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["canary", b"canary", "embedder", b"embedder", "gateway", b"gateway", "identity", b"identity", "launch_id", b"launch_id", "log_level", b"log_level", "maintenance", b"maintenance", "memory_ca_pem", b"memory_ca_pem", "paths", b"paths", "secrets", b"secrets", "settings", b"settings", "shell", b"shell", "tier", b"tier", "token", b"token", "user_id", b"user_id", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___BootstrapEnvelope: _TypeAlias = BootstrapEnvelope  # noqa: Y015
+
+@_typing.final
+class ServiceEnvelope(_message.Message):
+    """What the shell daemon and the embedder need to serve. Framed like BootstrapEnvelope."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VERSION_FIELD_NUMBER: _builtins.int
+    TOKEN_FIELD_NUMBER: _builtins.int
+    IDENTITY_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """wire.limits.ENVELOPE_VERSION; any other is refused"""
+    token: _builtins.str
+    """every gRPC call carries it"""
+    @_builtins.property
+    def identity(self) -> Global___Identity:
+        """with which it serves"""
+
+    def __init__(
+        self,
+        *,
+        version: _builtins.int = ...,
+        token: _builtins.str = ...,
+        identity: Global___Identity | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["identity", b"identity"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["identity", b"identity", "token", b"token", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ServiceEnvelope: _TypeAlias = ServiceEnvelope  # noqa: Y015
+
+@_typing.final
+class Identity(_message.Message):
+    """What one party proves itself with, and the authority whose parties it accepts. All PEM."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CERTIFICATE_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    AUTHORITY_FIELD_NUMBER: _builtins.int
+    certificate: _builtins.str
+    """its only name is the party's role"""
+    key: _builtins.str
+    authority: _builtins.str
+    def __init__(
+        self,
+        *,
+        certificate: _builtins.str = ...,
+        key: _builtins.str = ...,
+        authority: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["authority", b"authority", "certificate", b"certificate", "key", b"key"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Identity: _TypeAlias = Identity  # noqa: Y015
 
 @_typing.final
 class Secrets(_message.Message):
@@ -166,20 +232,26 @@ class Link(_message.Message):
     ENDPOINT_FIELD_NUMBER: _builtins.int
     TOKEN_FIELD_NUMBER: _builtins.int
     UNAVAILABLE_REASON_FIELD_NUMBER: _builtins.int
+    IDENTITY_FIELD_NUMBER: _builtins.int
     endpoint: _builtins.str
     """unix:/path or tcp:127.0.0.1:port; empty: there is none"""
     token: _builtins.str
     unavailable_reason: _builtins.str
+    @_builtins.property
+    def identity(self) -> Global___Identity:
+        """with which the agent calls it"""
+
     def __init__(
         self,
         *,
         endpoint: _builtins.str = ...,
         token: _builtins.str = ...,
         unavailable_reason: _builtins.str = ...,
+        identity: Global___Identity | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["identity", b"identity"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "token", b"token", "unavailable_reason", b"unavailable_reason"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["endpoint", b"endpoint", "identity", b"identity", "token", b"token", "unavailable_reason", b"unavailable_reason"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -46,6 +46,7 @@ class GuestStatus(_message.Message):
     SINCE_FIELD_NUMBER: _builtins.int
     DETAILS_FIELD_NUMBER: _builtins.int
     RESIDENT_BYTES_FIELD_NUMBER: _builtins.int
+    LAST_END_FIELD_NUMBER: _builtins.int
     role: _builtins.str
     """"agent", "shell" or "embedder" """
     state: _builtins.str
@@ -60,6 +61,8 @@ class GuestStatus(_message.Message):
     """RFC 3339, UTC"""
     details: _builtins.str
     resident_bytes: _builtins.int
+    last_end: _builtins.str
+    """why it was started again the last time; empty if it was not"""
     def __init__(
         self,
         *,
@@ -71,10 +74,11 @@ class GuestStatus(_message.Message):
         since: _builtins.str = ...,
         details: _builtins.str = ...,
         resident_bytes: _builtins.int = ...,
+        last_end: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["details", b"details", "pid", b"pid", "reason", b"reason", "resident_bytes", b"resident_bytes", "restarts", b"restarts", "role", b"role", "since", b"since", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["details", b"details", "last_end", b"last_end", "pid", b"pid", "reason", b"reason", "resident_bytes", b"resident_bytes", "restarts", b"restarts", "role", b"role", "since", b"since", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from wire.identity import Party
 
 from guest.embedding.client import RemoteEmbedder
 from runner.host.embedder import POLICY, Embedder
 from runner.tiers.container.names import Place as ContainerPlace
+from tests.support import parties
 from tests.support.guests.embedders import (
     HASHING,
     LIMIT_S,
@@ -74,7 +76,7 @@ async def test_it_computes_with_no_right_no_network_and_no_file_but_its_own(
     home = place.home()
     await embedder.start()
     await until(embedder, "ready")
-    guest = RemoteEmbedder(embedder.link().endpoint, embedder.link().token)
+    guest = RemoteEmbedder(parties.linked(embedder.link(), Party.EMBEDDER))
     assert (await guest.embed(["one", "two"], timeout=60)).vectors.shape == (2, 384)
     await guest.close()
 
@@ -201,7 +203,7 @@ async def test_the_packaged_model_needs_no_network(place: Place) -> None:
     try:
         seen = await until(embedder, "ready")
         assert seen.details == "sentence-transformers/all-MiniLM-L6-v2, 384 dimensions"
-        guest = RemoteEmbedder(embedder.link().endpoint, embedder.link().token)
+        guest = RemoteEmbedder(parties.linked(embedder.link(), Party.EMBEDDER))
         texts = ["a cat", "a kitten", "income tax"]
         cat, kitten, tax = (await guest.embed(texts, timeout=60)).vectors
         await guest.close()

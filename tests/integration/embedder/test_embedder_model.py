@@ -19,6 +19,7 @@ from wire import transport
 from wire.limits import EMBED_TEXT_MAX_CHARS
 from wire.v1 import embedder_pb2, embedder_pb2_grpc
 
+from tests.support import parties
 from tests.support.guests.embedders import TOKEN, EmbedderProcess, until_state
 from tests.support.scratch import SCRATCH
 
@@ -135,7 +136,7 @@ async def test_it_reached_for_no_network_and_logged_json_only(
 
 async def test_info_while_ready(model: EmbedderProcess) -> None:
     await vectors(model, ["ready"])
-    async with transport.open_channel(f"unix:{model.socket}", TOKEN) as channel:
+    async with transport.open_channel(parties.embedder(f"unix:{model.socket}", TOKEN)) as channel:
         info = await embedder_pb2_grpc.EmbedderStub(channel).Info(
             embedder_pb2.EmbedderInfoRequest()
         )

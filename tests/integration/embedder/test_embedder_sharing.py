@@ -12,10 +12,12 @@ from pathlib import Path
 
 import psutil
 import pytest
+from wire.identity import Party
 
 from guest.embedding.client import RemoteEmbedder
 from runner.host.embedder import Embedder
 from runner.host.supervisor import Policy
+from tests.support import parties
 from tests.support.guests.embedders import (
     LIMIT_S,
     QUICK,
@@ -51,7 +53,9 @@ async def test_two_runners_share_one_and_the_last_ends_it(make: Make, place: Pla
     first, second = make(), make()
     await first.start()
     await second.start()
-    assert first.link() == second.link()
+    assert first.link().endpoint == second.link().endpoint
+    assert first.link().token == second.link().token
+    assert first.link().identity.authority == second.link().identity.authority
     seen = await until(first, "ready")
     assert (seen.role, seen.restarts, seen.reason) == ("embedder", 0, "")
     assert seen.details == "hashing-v1-384, 384 dimensions"
@@ -84,7 +88,7 @@ async def test_a_killed_embedder_comes_back_under_the_same_link(make: Make) -> N
     embedder = make()
     await embedder.start()
     before = await until(embedder, "ready")
-    guest = RemoteEmbedder(embedder.link().endpoint, embedder.link().token)
+    guest = RemoteEmbedder(parties.linked(embedder.link(), Party.EMBEDDER))
     await guest.embed(["x"], timeout=60)
     os.kill(before.pid, signal.SIGKILL)
     after = await until(embedder, "ready", lambda seen: seen.pid != before.pid)
@@ -174,7 +178,7 @@ async def test_an_embedder_outlives_its_killed_starter_while_another_runner_need
     await until(other, "ready")
     runner.kill()
     runner.wait()
-    guest = RemoteEmbedder(other.link().endpoint, other.link().token)
+    guest = RemoteEmbedder(parties.linked(other.link(), Party.EMBEDDER))
     assert len((await guest.embed(["x"], timeout=60)).vectors) == 1
     await guest.close()
     seen = await other.status()

@@ -12,6 +12,7 @@ import pytest
 from wire.errors import WireError
 
 from runner.errors import WorkspaceError
+from runner.host.authority import Authority
 from runner.host.embedder import Embedder, EmbedderHome
 from tests.support.guests.embedders import (
     HASHING,
@@ -141,19 +142,22 @@ async def test_bad_places_are_refused(make: Make, short_dir: Path, home: Embedde
 
 
 def test_the_token_is_private_stable_and_the_same_for_all(home: EmbedderHome) -> None:
-    seen: list[str] = []
-    threads = [threading.Thread(target=lambda: seen.append(home.prepare())) for _ in range(16)]
+    prepared: list[tuple[str, Authority]] = []
+    threads = [threading.Thread(target=lambda: prepared.append(home.prepare())) for _ in range(16)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
+    seen = [token for token, _ in prepared]
     assert len(seen) == 16
     assert len(set(seen)) == 1
+    assert len({authority.to_pem() for _, authority in prepared}) == 1
+    assert (home.path / "authority.pem").stat().st_mode & 0o777 == 0o600
     assert len(seen[0]) >= 43
     assert (home.path / "token").stat().st_mode & 0o777 == 0o600
     assert home.path.stat().st_mode & 0o777 == 0o700
     files = {path.name for path in home.path.rglob("*") if path.is_file()}
-    assert files == {"token", "leases"}
+    assert files == {"token", "authority.pem", "leases"}
 
 
 def test_models_have_directories_of_their_own(

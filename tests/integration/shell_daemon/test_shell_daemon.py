@@ -11,29 +11,39 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 import grpc
+import psutil
 import pytest
-from wire import logs, transport
+from wire import envelope, logs, transport
 from wire.errors import Code, WireError
+from wire.identity import Party
+from wire.limits import ENVELOPE_VERSION
 from wire.status import from_rpc_error
 from wire.v1 import shell_pb2, shell_pb2_grpc
+from wire.v1.bootstrap_pb2 import ServiceEnvelope
 
 from shell_daemon.processes import tree
+from tests.support import parties
 from tests.support.guests.shell_backends import (
     TOKEN,
     Daemon,
     Guest,
     OverGrpc,
     alive,
+    held,
     left_behind,
     new_root,
 )
 
+STDIN = "--bootstrap-stdin"
 SPREAD = """
     (setsid nohup env -i sleep 1000 & echo $! > orphan)
     trap '' TERM
     echo $$ > pid
     while :; do sleep 0.1; done
 """
+ENVELOPE = envelope.service(TOKEN, parties.identity(Party.SHELL))
+NO_TOKEN = envelope.service("", parties.identity(Party.SHELL))
+NO_IDENTITY = envelope.encode(ServiceEnvelope(version=ENVELOPE_VERSION, token=TOKEN))
 
 
 @pytest.fixture
@@ -68,12 +78,20 @@ async def nothing_left(root: Path) -> bool:
     return left_behind(root) == []
 
 
+def zygote_of(daemon: Daemon) -> int:
+    return next(
+        pid
+        for pid in tree.descendants(daemon.process.pid)
+        if Path(f"/proc/{pid}/comm").read_text() == "oxydra-zygote\n"
+    )
+
+
 class TestToken:
     @pytest.mark.parametrize("token", ["", "wrong", TOKEN + "x", TOKEN[:-1], TOKEN.upper()])
     async def test_no_call_passes_with_another(self, daemon: Daemon, token: str) -> None:
         async with daemon.channel() as channel:
             await daemon.ready(channel)
-        async with transport.open_channel(daemon.endpoint, token) as channel:
+        async with transport.open_channel(parties.shell(daemon.endpoint, token)) as channel:
             stub = shell_pb2_grpc.ShellStub(channel)
             for call in (
                 stub.Hello(shell_pb2.ShellHelloRequest()),
@@ -103,7 +121,7 @@ class TestToken:
 
 
 class TestStopping:
-    @pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT, "parent"])
+    @pytest.mark.parametrize("how", [signal.SIGTERM, "parent"])
     async def test_asked_to_it_ends_everything_at_once(
         self, daemon: Daemon, guest: Guest, how: signal.Signals | str
     ) -> None:
@@ -126,6 +144,16 @@ class TestStopping:
         ran = await reader
         assert (ran.exit.cancelled, ran.exit.exit_code) == (True, 137)
 
+    @pytest.mark.parametrize(
+        "number", sorted({1, 2, 3, 10, 12, 14, 20, 21, 22, 23, 24, 26, 27, 28, 29, 30, 34, 64})
+    )
+    async def test_no_other_signal_ends_or_stops_it(
+        self, daemon: Daemon, guest: Guest, number: int
+    ) -> None:
+        await guest.run("a", f"kill -{number} {daemon.process.pid}; sleep 0.1")
+        assert (await guest.run("b", "echo still")).stdout == b"still\n"
+        assert psutil.Process(daemon.process.pid).status() != psutil.STATUS_STOPPED
+
     async def test_killed_it_leaves_nothing_either(self, daemon: Daemon, guest: Guest) -> None:
         await guest.start("a", SPREAD)
         await guest.appears("pid")
@@ -144,15 +172,22 @@ class TestStopping:
     ) -> None:
         await guest.start("a", SPREAD)
         await guest.appears("pid")
-        zygote = next(
-            pid
-            for pid in tree.descendants(daemon.process.pid)
-            if Path(f"/proc/{pid}/comm").read_text() == "oxydra-zygote\n"
-        )
-        os.kill(zygote, signal.SIGKILL)
+        os.kill(zygote_of(daemon), signal.SIGKILL)
         assert await asyncio.to_thread(daemon.process.wait, 60) == 1
         assert await nothing_left(daemon.root)
         assert '"zygote_lost"' in (daemon.root / "log").read_text()
+
+    @pytest.mark.root
+    async def test_a_zygote_that_does_not_answer_is_given_up(
+        self, daemon: Daemon, guest: Guest
+    ) -> None:
+        await guest.run("first", "true")
+        with held(zygote_of(daemon)):
+            for number in range(8):
+                await guest.start(f"a{number}", "sleep 1000")
+            assert await asyncio.to_thread(daemon.process.wait, 60) == 1
+        assert '"zygote_silent"' in (daemon.root / "log").read_text()
+        assert await nothing_left(daemon.root)
 
     async def test_it_starts_again_over_a_stale_socket(self, root: Path) -> None:
         first = Daemon(root)
@@ -174,17 +209,26 @@ class TestStarting:
         ("arguments", "brief"),
         [
             ([], "bad arguments: the following arguments are required"),
-            (["--socket", "S", "--token-stdin", "--no-such-flag"], "bad arguments: unrecognized"),
             (
-                ["--socket", "S", "--token-stdin", "--max-commands", "many"],
+                ["--socket", "S", STDIN, "--no-such-flag"],
+                "bad arguments: unrecognized",
+            ),
+            (
+                ["--socket", "S", STDIN, "--max-commands", "many"],
                 "bad arguments: argument",
             ),
-            (["--socket", "S", "--token-stdin", "--max-commands", "0"], "commands_max: 0"),
-            (["--socket", "S", "--token-stdin", "--default-timeout", "1e9"], "timeout_default"),
-            (["--socket", "S", "--token-stdin", "--root-shared", "/nowhere"], "shared: /nowhere"),
-            (["--socket", "S", "--token-stdin", "--log-level", "loud"], "bad arguments: argument"),
-            (["--socket", "/nowhere/s", "--token-stdin"], "cannot listen on unix:/nowhere/s"),
-            (["--socket", "/tmp/" + "x" * 200, "--token-stdin"], "socket path is too long"),
+            (["--socket", "S", STDIN, "--max-commands", "0"], "commands_max: 0"),
+            (["--socket", "S", STDIN, "--default-timeout", "1e9"], "timeout_default"),
+            (
+                ["--socket", "S", STDIN, "--root-shared", "/nowhere"],
+                "shared: /nowhere",
+            ),
+            (
+                ["--socket", "S", STDIN, "--log-level", "loud"],
+                "bad arguments: argument",
+            ),
+            (["--socket", "/nowhere/s", STDIN], "cannot listen on unix:/nowhere/s"),
+            (["--socket", "/tmp/" + "x" * 200, STDIN], "socket path is too long"),
         ],
     )
     def test_what_cannot_work_is_an_operator_s_error(
@@ -192,20 +236,29 @@ class TestStarting:
     ) -> None:
         roots = ["--root-shared", str(root / "shared"), "--root-tmp", str(root / "tmp")]
         arguments = [str(root / "s") if word == "S" else word for word in arguments]
-        done = run_main([*roots, *arguments] if arguments else [], b"token\n")
+        done = run_main([*roots, *arguments] if arguments else [], ENVELOPE)
         assert done.returncode == logs.EXIT_OPERATOR
         failure = logs.find_startup_failure(done.stderr.decode())
         assert failure is not None
         assert brief in failure.brief
         assert left_behind(root) == []
 
+    @pytest.mark.parametrize("stdin", [b"", b"token\n", NO_TOKEN, NO_IDENTITY])
+    def test_without_an_envelope_it_does_not_start(self, root: Path, stdin: bytes) -> None:
+        roots = ["--root-shared", str(root / "shared"), "--root-tmp", str(root / "tmp")]
+        done = run_main(["--socket", str(root / "s"), STDIN, *roots], stdin)
+        assert done.returncode == logs.EXIT_OPERATOR
+        failure = logs.find_startup_failure(done.stderr.decode())
+        assert isinstance(failure, WireError)
+        assert failure.brief.startswith(("bad bootstrap envelope", "no complete identity"))
+
     def test_a_file_cannot_stand_for_the_parent(self, root: Path) -> None:
-        (root / "in").write_bytes(b"token\n")
+        (root / "in").write_bytes(ENVELOPE)
         with (root / "in").open("rb") as stdin:
             done = subprocess.run(
                 [
                     *(sys.executable, "-m", "shell_daemon.server", "--exit-with-parent"),
-                    *("--socket", str(root / "s"), "--token-stdin"),
+                    *("--socket", str(root / "s"), STDIN),
                     *("--root-shared", str(root / "shared"), "--root-tmp", str(root / "tmp")),
                 ],
                 stdin=stdin,
@@ -249,7 +302,7 @@ async def test_a_sealed_daemon_waits_for_its_starter_to_admit_others(root: Path)
     try:
         async with (
             daemon.channel() as channel,
-            transport.open_channel(daemon.endpoint, other) as outside,
+            transport.open_channel(parties.shell(daemon.endpoint, other)) as outside,
         ):
             await daemon.ready(channel)
             starter, agent = OverGrpc(channel), OverGrpc(outside)

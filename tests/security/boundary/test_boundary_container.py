@@ -1,6 +1,7 @@
 """The self-test in a container: silent in a hardened one, and each way to break the boundary
 is caught by the check that is meant for it."""
 
+import re
 from collections.abc import AsyncIterator
 
 import pytest
@@ -195,9 +196,22 @@ async def test_a_missing_filter_is_caught_where_the_engine_has_one(guarded: Guar
 
 
 async def test_a_secret_and_the_canary_in_the_environment_are_caught(guarded: GuardedHost) -> None:
-    found = await broken(guarded, "--env", f"KEY={API_KEY}", "--env", f"ENVELOPE={CANARY}")
-    assert "the provider's key is in /proc/1/environ" in found["secrets"]
-    assert "the canary is in /proc/1/environ" in found["canary"]
+    """In that of a process beside the daemon, whose own is closed to commands."""
+
+    def beside(words: list[str]) -> list[str]:
+        at = words.index("oxydra-shell-daemon")
+        child = ["sh", "-c", 'env "$0" "$1" sleep 1000 & shift; exec "$@"']
+        return [*words[:at], *child, f"KEY={API_KEY}", f"ENVELOPE={CANARY}", *words[at:]]
+
+    found = hits(await in_container(guarded, beside))
+    assert re.search(r"the provider's key is in /proc/\d+/environ", found["secrets"])
+    assert re.search(r"the canary is in /proc/\d+/environ", found["canary"])
+
+
+async def test_the_daemons_own_environment_is_closed(guarded: GuardedHost) -> None:
+    """As its memory is: to the self-test, and so to every command."""
+    further = ("--env", f"KEY={API_KEY}")
+    assert not hits(await in_container(guarded, lambda words: with_options(words, *further)))
 
 
 async def test_a_secret_in_a_command_line_is_caught(guarded: GuardedHost) -> None:

@@ -156,6 +156,13 @@ async def test_who_kills_the_shell_kills_only_that(place: TwoHosts, name: str) -
     await place.assert_unharmed()
 
 
+async def replaced(place: TwoHosts) -> None:
+    """The runner starts the shell anew by itself, and says why."""
+    await place.shell_again()
+    shell = (await place.alice.host.status()).guests[1]
+    assert "socket was removed or replaced" in shell.last_end
+
+
 SOCKET = {
     "deleted": "rm -f /ipc/shell.sock",
     "a link to the agent's gateway": "ln -sf ../gateway.sock /ipc/shell.sock",
@@ -182,7 +189,7 @@ async def test_a_replaced_socket_gives_nothing_and_is_made_anew(place: TwoHosts,
     denied(place, text)
     if name in ASKED_FOR:
         denied(place, await place.tool("shell_exec", command="echo still"))
-    await restarted(place)
+    await replaced(place)
     await place.assert_unharmed()
 
 
@@ -227,7 +234,7 @@ async def test_a_directory_in_the_sockets_place_is_moved_aside(place: TwoHosts) 
             "", bash("rm -f /ipc/shell.sock; mkdir -p /ipc/shell.sock/x; touch /ipc/shell.sock/y")
         ),
     )
-    await restarted(place)
+    await replaced(place)
     await place.assert_unharmed()
 
 

@@ -18,8 +18,9 @@ from importlib.metadata import version
 from pathlib import Path
 
 import pytest
-from wire import transport
+from wire import envelope, transport
 from wire.boundary import CHECKS
+from wire.identity import Party
 from wire.settings import ContainerSettings
 from wire.v1 import control_pb2
 
@@ -30,6 +31,7 @@ from runner.tiers.drivers import driver_for
 from runner.tiers.process.bubblewrap import Bubblewrap
 from runner.tiers.process.keyrings import guarded as guarded_from_keys
 from runner.workspace.mounts import Role, bind, workspace_directories
+from tests.support import parties
 from tests.support.scratch import SCRATCH
 
 TOKEN = "the_token_of_this_shell_guest_0123456789"
@@ -86,11 +88,11 @@ class GuardedHost:
             launch_id="boundary",
             command=(
                 *(sys.executable, "-P", "-m", "shell_daemon.server"),
-                *("--socket", "/ipc/shell.sock", "--token-stdin", "--exit-with-parent"),
+                *("--socket", "/ipc/shell.sock", "--bootstrap-stdin", "--exit-with-parent"),
             ),
             mounts=bind(Role.SHELL, self.alice),
             environment={"PATH": "/usr/local/bin:/usr/bin:/bin"},
-            envelope=f"{TOKEN}\n".encode(),
+            envelope=envelope.service(TOKEN, parties.identity(Party.SHELL)),
             log_path=self.alice / "logs" / "shell" / "shell.log",
             working_directory=Path("/shared"),
             owner=owner,
@@ -141,7 +143,9 @@ class GuardedHost:
         socket_path = self.alice / "ipc" / "shell" / "shell.sock"
         async with (
             asyncio.timeout(90),
-            transport.open_channel(f"unix:{socket_path}", TOKEN) as channel,
+            transport.open_channel(
+                parties.shell(f"unix:{socket_path}", TOKEN, Party.RUNNER)
+            ) as channel,
         ):
             while not socket_path.exists() or not await transport.check_health(channel):
                 assert await runs(), launch.log_path.read_text()
@@ -158,7 +162,7 @@ class GuardedHost:
             return await check_boundary(channel, spec, [confinement.python])
 
 
-_ENVIRONMENT = {"PATH": os.environ["PATH"]}
+_ENVIRONMENT = {name: os.environ[name] for name in ("PATH", "DOCKER_HOST") if name in os.environ}
 
 
 @asynccontextmanager
@@ -216,7 +220,7 @@ async def in_container(
     launch = guarded.launch((uid, uid), network)
     mounts = [f"{bound.host_path}:{bound.mount.virtual}" for bound in launch.mounts]
     command = [
-        *("docker", "run", "--rm", "--interactive", "--init", "--read-only"),
+        *("docker", "run", "--rm", "--interactive", "--read-only"),
         *("--network", "none" if network is Network.NONE else "bridge"),
         *("--user", f"{uid}:{uid}", "--cap-drop", "ALL"),
         *("--security-opt", "no-new-privileges", "--pids-limit", "256"),

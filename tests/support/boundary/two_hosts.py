@@ -27,6 +27,7 @@ from unittest import mock
 
 import grpc
 from wire.errors import WireError
+from wire.identity import Party, Peer
 from wire.settings import AgentSettings, ContainerSettings, EmbedderSettings, ShellSettings
 from wire.status import from_rpc_error
 from wire.transport import open_channel
@@ -38,6 +39,7 @@ from runner.host.host import Host
 from runner.host.launch import Launchers
 from runner.host.runtime import Runtime
 from runner.host.supervisor import Policy
+from tests.support import parties
 from tests.support.boundary.guarded_host import shell_image
 from tests.support.guests.shell_backends import Guest, OverGrpc, Ran
 from tests.support.scratch import SCRATCH
@@ -65,9 +67,7 @@ def syscall(number, *arguments):
 def pids():
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 def mine(pid):
-    # this command's own processes, and the engine's init, which holds nothing
-    if pid == 1 and open("/proc/1/comm").read() == "docker-init\\n":
-        return True
+    # this command's own processes
     seen = os.getpid()
     while seen > 1:
         if seen == pid:
@@ -116,6 +116,7 @@ class UserHost:
     host: Host
     shell: Guest
     gateway: "gateway_pb2_grpc.GatewayAsyncStub"
+    shell_as_agent: Peer
     secrets: dict[str, str]
 
     @property
@@ -332,14 +333,13 @@ async def user_host(config: Config, user_id: str) -> AsyncIterator[UserHost]:
             host = await stack.enter_async_context(
                 Host(config, user_id, environ={_KEY_NAME: key}, policy=_POLICY)
             )
-        endpoint, token = await host.gateway()
-        channel = await stack.enter_async_context(open_channel(endpoint, token))
+        agent = await host.gateway()
+        channel = await stack.enter_async_context(open_channel(agent))
         gateway: Any = gateway_pb2_grpc.GatewayStub(channel)
         link = made[-1].shell
         assert link is not None, host.no_shell
-        to_shell = await stack.enter_async_context(
-            open_channel(f"unix:{host.workspace.shell_socket}", link.agent_token)
-        )
+        shell_as_agent = parties.linked(link.link, Party.SHELL)
+        to_shell = await stack.enter_async_context(open_channel(shell_as_agent))
         marks = {"memory": f"the note {_mark(user_id)}", "vault": _mark(f"{user_id}-deed")}
         marks["own file"] = _mark(f"{user_id}-own")
         saved = await gateway.CallTool(
@@ -354,11 +354,11 @@ async def user_host(config: Config, user_id: str) -> AsyncIterator[UserHost]:
         runtime = Runtime.locate(config, user_id)
         marks |= {
             "key": key,
-            "gateway's token": token,
+            "gateway's token": agent.token,
             "agent's token for the shell": link.agent_token,
             "control token": runtime.token.read_text().strip(),
         }
-        yield UserHost(host, shell, gateway, marks)
+        yield UserHost(host, shell, gateway, shell_as_agent, marks)
 
 
 @asynccontextmanager

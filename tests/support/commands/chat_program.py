@@ -1,9 +1,10 @@
-"""A chat against the gateway given on the command line: `ENDPOINT TOKEN [SESSION]`."""
+"""A chat against the gateway given on the command line: `ENDPOINT TOKEN PEM [SESSION]`."""
 
 import asyncio
 import os
 import sys
 
+from wire.identity import Identity, Party, Peer
 from wire.v1 import control_pb2
 
 from runner.cli.chat.chat import talk
@@ -15,13 +16,16 @@ async def host_status() -> control_pb2.StatusReply:
 
 
 async def main() -> int:
+    endpoint, token, pem, *session = sys.argv[1:]
+    agent = Peer(endpoint, Party.AGENT, token, Identity.from_pem(pem))
+
     async def connect() -> GatewayClient:
-        return await GatewayClient.open(sys.argv[1], sys.argv[2], channel_name="cli")
+        return await GatewayClient.open(agent, channel_name="cli")
 
     return await talk(
         connect,
         host_status,
-        session=sys.argv[3] if len(sys.argv) > 3 else None,
+        session=session[0] if session else None,
         stdin=sys.stdin,
         stdout=sys.stdout,
         stderr=sys.stderr,

@@ -37,6 +37,7 @@ class Household:
         self.working_directory.mkdir()
         self.environment = {
             "PATH": os.environ["PATH"],
+            **{name: os.environ[name] for name in ("DOCKER_HOST",) if name in os.environ},
             "HOME": str(self.path / "home"),
             "XDG_CONFIG_HOME": str(self.path / "home" / "config"),
             "OXYDRA_WORKSPACE_ROOT": str(self.workspaces),

@@ -5,8 +5,11 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from wire.errors import Code, WireError
+from wire.identity import Party, Peer
 from wire.transport import Server, new_token
 from wire.v1 import gateway_pb2, gateway_pb2_grpc
+
+from tests.support import parties
 
 Change = gateway_pb2.Change
 Event = gateway_pb2.TurnEvent
@@ -86,10 +89,15 @@ class FakeGateway(gateway_pb2_grpc.GatewayServicer):
         self.reviewed = gateway_pb2.ReviewMemoryReply()
         self._server: Server | None = None
 
+    @property
+    def peer(self) -> Peer:
+        """This launch, for a command."""
+        return parties.gateway(self.endpoint, self.token)
+
     async def start(self) -> None:
         """Serve as a new launch, with a token of its own."""
         self.token = new_token()
-        self._server = Server(self.endpoint, self.token)
+        self._server = parties.server(self.endpoint, self.token, Party.AGENT)
         gateway_pb2_grpc.add_GatewayServicer_to_server(self, self._server.grpc)
         await self._server.start()
         await self._server.set_serving(True)

@@ -13,10 +13,11 @@ import grpc
 import pytest
 from pydantic_ai.models import Model
 from wire.errors import WireError
+from wire.identity import Party, Peer
 from wire.settings import AgentSettings
 from wire.status import from_rpc_error
 from wire.tools import FAMILIES, TOOLS, offered
-from wire.transport import Server, open_channel
+from wire.transport import open_channel
 from wire.v1 import gateway_pb2, gateway_pb2_grpc
 
 from guest import composition
@@ -35,6 +36,7 @@ from guest.tools.pipeline import Registry, ToolPipeline
 from guest.tools.redaction.scrubber import Scrubber
 from guest.tools.shell.client import ShellClient
 from guest.tools.shell.tool import shell_tools
+from tests.support import parties
 from tests.support.memory.store import HashingEmbedder
 from tests.support.scratch import SCRATCH
 from tests.support.settings import memory_config
@@ -58,6 +60,10 @@ class Client:
     stub: "gateway_pb2_grpc.GatewayAsyncStub"
     address: str
     token: str
+
+    @property
+    def peer(self) -> Peer:
+        return parties.gateway(self.address, self.token)
 
     async def say(
         self, session_id: str, text: str, turn_id: str = ""
@@ -174,12 +180,14 @@ class Gateways:
         self.services[user_id] = service
         address = f"unix:{self.path}/{user_id}{len(limits)}.sock"
         token = f"token-of-{user_id}"
-        server = Server(address, token)
+        server = parties.server(address, token, Party.AGENT)
         gateway_pb2_grpc.add_GatewayServicer_to_server(service, server.grpc)
         await server.start()
         self.stack.push_async_callback(server.stop, 0)
         self.stack.push_async_callback(service.close)
-        channel = await self.stack.enter_async_context(open_channel(address, token))
+        channel = await self.stack.enter_async_context(
+            open_channel(parties.gateway(address, token))
+        )
         return Client(gateway_pb2_grpc.GatewayStub(channel), address, token)
 
 

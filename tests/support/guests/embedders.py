@@ -11,6 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
+from wire import envelope
+from wire.identity import Party
 from wire.v1 import control_pb2
 
 from guest.embedding.client import RemoteEmbedder
@@ -22,6 +24,7 @@ from runner.tiers.base import TierDriver
 from runner.tiers.container.names import Place as ContainerPlace
 from runner.tiers.drivers import driver_for
 from runner.workspace.mounts import Role
+from tests.support import parties
 
 TOKEN = "test-token"
 LIMIT_S = 120.0
@@ -171,7 +174,7 @@ class EmbedderProcess:
         with self.log.open("ab") as log:
             process = subprocess.Popen(
                 [
-                    *(sys.executable, "-P", "-m", "guest.embedding.server", "--token-stdin"),
+                    *(sys.executable, "-P", "-m", "guest.embedding.server", "--bootstrap-stdin"),
                     *("--socket", str(self.socket), "--leases", str(self.leases)),
                     *(arguments or ("--backend", "hashing")),
                 ],
@@ -182,7 +185,7 @@ class EmbedderProcess:
             )
         self._processes.append(process)
         assert process.stdin is not None
-        process.stdin.write(token.encode() + b"\n")
+        process.stdin.write(envelope.service(token, parties.identity(Party.EMBEDDER)))
         process.stdin.close()
 
     @property
@@ -190,7 +193,7 @@ class EmbedderProcess:
         return self._processes[-1]
 
     def client(self) -> RemoteEmbedder:
-        return RemoteEmbedder(f"unix:{self.socket}", TOKEN)
+        return RemoteEmbedder(parties.embedder(f"unix:{self.socket}", TOKEN))
 
     def drop_lease(self) -> None:
         if self._lease is not None:

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from wire import envelope
 from wire.errors import Code
+from wire.identity import Identity, Party
 from wire.transport import Server
 
 from runner.errors import TierError
@@ -68,7 +69,12 @@ class FakeGuest:
             self._finish(self.behaviour.exit_code)
             return
         settings = envelope.read(io.BytesIO(self.spec.envelope))
-        self._server = Server(settings.gateway, settings.token)
+        self._server = Server(
+            settings.gateway,
+            settings.token,
+            Identity.of(settings.identity),
+            {Party.RUNNER, Party.CLI},
+        )
         await self._server.start()
         await self.set_healthy(self.behaviour.healthy)
 

@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,8 +22,9 @@ from typing import Any, Protocol
 import grpc
 import psutil
 import pytest
-from wire import transport
+from wire import envelope, transport
 from wire.errors import WireError
+from wire.identity import Party
 from wire.status import from_rpc_error
 from wire.v1 import shell_pb2, shell_pb2_grpc
 
@@ -37,6 +38,7 @@ from runner.workspace.directories import Owner
 from runner.workspace.workspace import Workspace
 from shell_daemon.limits import Settings
 from shell_daemon.shell import Shell
+from tests.support import parties
 from tests.support.scratch import SCRATCH
 
 TOKEN = "the-token-of-this-test"
@@ -229,6 +231,27 @@ async def in_process(**limits: Any) -> AsyncIterator[Guest]:
         shutil.rmtree(root)
 
 
+_HOLD = """
+import ctypes, os, sys
+pid = int(sys.argv[1])
+assert ctypes.CDLL(None).ptrace(16, pid, None, None) == 0
+os.waitpid(pid, os.WUNTRACED)
+print("held", flush=True)
+os.waitpid(pid, 0)
+"""
+
+
+@contextlib.contextmanager
+def held(pid: int) -> Iterator[None]:
+    """Stop a process by tracing it, which unlike SIGSTOP no SIGCONT ends; until it is killed."""
+    hold = [sys.executable, "-c", _HOLD, str(pid)]
+    with subprocess.Popen(hold, stdout=subprocess.PIPE) as tracer:
+        assert tracer.stdout is not None
+        assert tracer.stdout.readline() == b"held\n"
+        yield
+        tracer.kill()
+
+
 class Daemon:
     """A real daemon process on a real socket."""
 
@@ -238,7 +261,7 @@ class Daemon:
         self.process = subprocess.Popen(
             [
                 *(*under, sys.executable, "-m", "shell_daemon.server"),
-                *("--socket", str(root / "shell.sock"), "--token-stdin", "--exit-with-parent"),
+                *("--socket", str(root / "shell.sock"), "--bootstrap-stdin", "--exit-with-parent"),
                 *("--root-shared", str(root / "shared"), "--root-tmp", str(root / "tmp")),
                 *flags,
             ],
@@ -247,11 +270,11 @@ class Daemon:
             env={**os.environ, CANARY: "leaked"},
         )
         assert self.process.stdin is not None
-        self.process.stdin.write(TOKEN.encode() + b"\n")
+        self.process.stdin.write(envelope.service(TOKEN, parties.identity(Party.SHELL)))
         self.process.stdin.flush()
 
     def channel(self) -> grpc.aio.Channel:
-        return transport.open_channel(self.endpoint, TOKEN)
+        return transport.open_channel(parties.shell(self.endpoint, TOKEN))
 
     async def ready(self, channel: grpc.aio.Channel) -> None:
         async with asyncio.timeout(60):
@@ -325,12 +348,13 @@ async def in_tier(driver: TierDriver, owner: Owner, **limits: Any) -> AsyncItera
     workspace = Workspace(root, "alice", owner)
     workspace.provision()
     flags = [f"{_FLAGS[name]}={value}" for name, value in limits.items()]
-    launch = ShellLauncher(Config(), workspace, driver.capabilities).prepare()
+    launcher = ShellLauncher(Config(), workspace, driver.capabilities, parties.AUTHORITY)
+    launch = launcher.prepare()
     environment = {**launch.spec.environment, CANARY: "leaked"}
     command = (*launch.spec.command, *flags)
     handle = await driver.start(replace(launch.spec, command=command, environment=environment))
     try:
-        async with transport.open_channel(launch.endpoint, launch.token) as channel:
+        async with transport.open_channel(launch.peer) as channel:
             async with asyncio.timeout(60):
                 while not workspace.shell_socket.exists() or not await transport.check_health(
                     channel

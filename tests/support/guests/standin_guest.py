@@ -16,6 +16,7 @@ import threading
 
 from wire import envelope, logs
 from wire.errors import Code, WireError
+from wire.identity import Identity, Party
 from wire.transport import Server
 
 
@@ -51,7 +52,8 @@ async def serve(behaviour: str) -> None:
 
     if behaviour != "obstinate":
         threading.Thread(target=until_the_runner_is_gone, daemon=True).start()
-    server = Server(settings.gateway, settings.token)
+    identity = Identity.of(settings.identity)
+    server = Server(settings.gateway, settings.token, identity, {Party.RUNNER, Party.CLI})
     await server.start()
     await server.set_serving(behaviour != "never_ready")
     log.info("serving")

@@ -6,11 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from wire.errors import Code, WireError
+from wire.identity import Party
 from wire.settings import UserSettings
 from wire.v1.bootstrap_pb2 import BootstrapEnvelope
 
 from guest.config import Link, load
 from guest.memory.models import MemoryConfig, RemoteConfig
+from tests.support import parties
 from tests.support.settings import TOKEN, configure, envelope_for
 
 
@@ -33,8 +35,7 @@ def test_settings_links_and_secrets_arrive(envelope: BootstrapEnvelope) -> None:
     envelope.secrets.memory_token, envelope.secrets.memory_key = "memory-t0ken", "memory-k3y-0123"
     envelope.secrets.api_key, envelope.memory_ca_pem = "a-long-api-k3y", "PEM"
     envelope.shell.unavailable_reason = "no bubblewrap"
-    envelope.embedder.endpoint = "unix:/run/e.sock"
-    envelope.embedder.token = "embedder-t0ken"
+    envelope.embedder.CopyFrom(parties.link("unix:/run/e.sock", "embedder-t0ken"))
     config = load(envelope)
     assert config.memory == MemoryConfig(
         "/ws/internal/memory.db",
@@ -44,7 +45,7 @@ def test_settings_links_and_secrets_arrive(envelope: BootstrapEnvelope) -> None:
     )
     assert (config.settings.memory.max_notes, config.settings.shell.deny) == (7, ("rm *",))
     assert config.shell == Link(unavailable_reason="no bubblewrap")
-    assert config.embedder == Link("unix:/run/e.sock", "embedder-t0ken")
+    assert config.embedder == Link(parties.linked(envelope.embedder, Party.EMBEDDER))
     secrets = {TOKEN, "embedder-t0ken", "a-long-api-k3y", "memory-t0ken", "memory-k3y-0123"}
     assert set(config.redacted) == secrets
     assert not [secret for secret in secrets if secret in repr(config)]

@@ -21,6 +21,7 @@ from runner.boundary.spec import build_spec, new_canary
 from runner.errors import TierError
 from runner.tiers.base import Confinement, LaunchSpec
 from runner.workspace.mounts import Role, bind, workspace_directories
+from tests.support import parties
 from tests.support.boundary.probed_guest import ProbedGuest
 from tests.support.guests.shell_backends import Daemon, new_root
 
@@ -71,6 +72,7 @@ async def test_the_specification_arrives_with_listeners_on_the_host(
     script = """
 import json, socket, sys
 from wire.boundary import CHECKS, BoundarySpec
+from tests.support import parties
 spec = BoundarySpec.from_json(sys.stdin.buffer.read())
 socket.create_connection(("127.0.0.1", spec.listener_port)).close()
 with socket.socket(socket.AF_UNIX) as client: client.connect("\\0" + spec.listener_name)
@@ -137,7 +139,7 @@ async def test_a_missing_program_is_a_failed_probe(
 
 
 async def test_a_shell_that_does_not_answer_is_a_failed_probe(tmp_path: Path) -> None:
-    async with transport.open_channel("unix:/tmp/no-such.sock", "token") as channel:
+    async with transport.open_channel(parties.shell("unix:/tmp/no-such.sock", "token")) as channel:
         report = await check_boundary(channel, ProbedGuest(tmp_path).spec, ["python3"])
     assert failure(report)
 

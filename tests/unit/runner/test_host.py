@@ -8,9 +8,11 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 from wire import envelope, logs
 from wire.errors import Code, WireError
+from wire.identity import Identity, Party, Peer
 from wire.settings import (
     AgentSettings,
     ContainerSettings,
@@ -18,6 +20,7 @@ from wire.settings import (
     MemorySettings,
     from_json,
 )
+from wire.status import from_rpc_error
 from wire.transport import open_channel
 from wire.v1 import control_pb2, control_pb2_grpc
 
@@ -25,7 +28,8 @@ from runner.config.models import Config
 from runner.errors import ConfigError, HostError, TierError, WorkspaceError
 from runner.host import guests as guests_module
 from runner.host import host as host_module
-from runner.host.control import connect_control
+from runner.host.authority import Authority
+from runner.host.control import ControlServer, connect_control
 from runner.host.host import Host
 from runner.host.runtime import Runtime, host_lock, load_state, lock_holder, save_state
 from runner.host.supervisor import Policy
@@ -89,9 +93,9 @@ async def running(house: House) -> AsyncIterator[Host]:
 
 async def test_a_host_serves_and_leaves_nothing(house: House) -> None:
     async with house.host() as host:
-        endpoint, token = await host.gateway()
-        assert endpoint == f"unix:{house.root}/ws/alice/ipc/gateway.sock"
-        assert token
+        agent = await host.gateway()
+        assert agent.endpoint == f"unix:{house.root}/ws/alice/ipc/gateway.sock"
+        assert agent.token
         runtime = house.runtime()
         assert runtime.socket.is_socket()
         assert runtime.token.stat().st_mode & 0o777 == 0o600
@@ -149,7 +153,7 @@ async def test_a_second_host_with_another_runtime_directory_is_refused_too(
 
 async def test_two_users_have_two_hosts(house: House, running: Host) -> None:
     async with house.host("bob") as bob:
-        assert (await bob.gateway())[0] != (await running.gateway())[0]
+        assert (await bob.gateway()).endpoint != (await running.gateway()).endpoint
 
 
 async def test_control_reaches_the_host(house: House, running: Host) -> None:
@@ -157,10 +161,10 @@ async def test_control_reaches_the_host(house: House, running: Host) -> None:
     assert control is not None
     async with control:
         assert (await control.status()).user_id == "alice"
-        assert await control.gateway() == await running.gateway()
         before = await running.gateway()
+        assert (await control.gateway()).token == before.token
         await control.restart("agent")
-        assert await control.gateway() != before
+        assert (await control.gateway()).token != before.token
         await control.stop()
     assert house.leftovers() == set()
     assert await connect_control(house.config, "alice") is None
@@ -181,10 +185,32 @@ async def test_what_cannot_be_restarted_says_so(
 
 
 async def test_control_needs_its_token(house: House, running: Host) -> None:
-    async with open_channel(f"unix:{house.runtime().socket}", "wrong") as channel:
+    runtime = house.runtime()
+    identity = Identity.from_pem(runtime.identity.read_text())
+    peer = Peer(f"unix:{runtime.socket}", Party.RUNNER, "wrong", identity)
+    async with open_channel(peer) as channel:
         with pytest.raises(Exception, match="launch token"):
             await control_pb2_grpc.RunnerControlStub(channel).Stop(control_pb2.StopRequest())
     assert (await running.status()).guests[0].state == "ready"
+
+
+@pytest.mark.parametrize("party", [Party.AGENT, Party.SHELL, Party.EMBEDDER, Party.RUNNER])
+async def test_control_hears_commands_only(house: House, party: Party) -> None:
+    authority = Authority.new()
+    runtime = house.runtime()
+    runtime.create()
+    server = ControlServer(
+        runtime, house.host(), authority.issue(Party.RUNNER), authority.issue(Party.CLI)
+    )
+    await server.start()
+    assert runtime.identity.stat().st_mode & 0o777 == 0o600
+    peer = Peer(f"unix:{runtime.socket}", Party.RUNNER, server.token, authority.issue(party))
+    async with open_channel(peer) as channel:
+        with pytest.raises(grpc.RpcError) as raised:
+            await control_pb2_grpc.RunnerControlStub(channel).Stop(control_pb2.StopRequest())
+    assert from_rpc_error(raised.value).code is Code.PERMISSION_DENIED
+    await server.stop()
+    assert not runtime.identity.exists()
 
 
 async def test_connecting_where_nothing_runs_makes_nothing(house: House) -> None:

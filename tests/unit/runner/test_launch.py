@@ -31,6 +31,7 @@ from runner.tiers.base import Capabilities, Limits, Network
 from runner.workspace.credentials import read_api_key
 from runner.workspace.mounts import Role
 from runner.workspace.workspace import Workspace
+from tests.support import parties
 
 SECRET = "sk-very-secret-4711"
 AGENT = AgentSettings(provider="openai", model="m", api_key_env="MY_KEY", instructions="be kind")
@@ -56,7 +57,9 @@ OWN_FILES = Capabilities(
 def launcher(
     workspace: Workspace, config: Config | None = None, tier: Capabilities = HOST_FILES
 ) -> AgentLauncher:
-    return AgentLauncher(config or Config(agent=AGENT), workspace, tier, environ=ENVIRON)
+    return AgentLauncher(
+        config or Config(agent=AGENT), workspace, tier, parties.AUTHORITY, environ=ENVIRON
+    )
 
 
 def launch(made: AgentLauncher, shell_reason: str = "no shell") -> Launch:
@@ -86,8 +89,8 @@ def test_the_envelope_holds_everything_the_guest_needs(workspace: Workspace) -> 
         "process",
     )
     assert message.launch_id == made.spec.launch_id != ""
-    assert (message.gateway, message.token) == (made.endpoint, made.token)
-    assert made.endpoint == f"unix:{workspace.path}/ipc/gateway.sock"
+    assert (message.gateway, message.token) == (made.peer.endpoint, made.peer.token)
+    assert made.peer.endpoint == f"unix:{workspace.path}/ipc/gateway.sock"
     assert message.paths.internal == str(workspace.path / ".oxydra")
     assert message.paths.shared == str(workspace.path / "shared")
     assert message.paths.tmp == str(workspace.path / "tmp")
@@ -107,7 +110,7 @@ def test_the_envelope_holds_everything_the_guest_needs(workspace: Workspace) -> 
 def test_every_launch_has_a_token_and_an_id_of_its_own(workspace: Workspace) -> None:
     made = launcher(workspace)
     first, second = launch(made), launch(made)
-    assert first.token != second.token
+    assert first.peer.token != second.peer.token
     assert first.spec.launch_id != second.spec.launch_id
 
 
@@ -122,7 +125,7 @@ def test_secrets_travel_in_the_envelope_and_nowhere_else(workspace: Workspace) -
     made = launch(launcher(workspace))
     spec = made.spec
     elsewhere = repr((spec, spec.command, dict(spec.environment), spec.mounts, spec.log_path))
-    for secret in (SECRET, made.token, "et"):
+    for secret in (SECRET, made.peer.token, "et"):
         assert secret.encode() in spec.envelope
         if secret != "et":
             assert secret not in elsewhere
@@ -146,6 +149,7 @@ def test_a_guests_environment_is_a_short_list(tmp_path: Path) -> None:
         "LANG": "C.UTF-8",
         "HOME": str(tmp_path),
         "PYTHONUTF8": "1",
+        "GRPC_VERBOSITY": "NONE",
     }
     assert guest_environment(tmp_path, {})["PATH"]
 
@@ -164,7 +168,9 @@ def test_a_missing_credential_is_named_before_anything_is_made(
 ) -> None:
     environ = {} if value is None else {"MY_KEY": value}
     with pytest.raises(ConfigError, match="MY_KEY is not set") as raised:
-        AgentLauncher(Config(agent=AGENT), workspace, HOST_FILES, environ=environ)
+        AgentLauncher(
+            Config(agent=AGENT), workspace, HOST_FILES, parties.AUTHORITY, environ=environ
+        )
     assert raised.value.code is Code.FAILED_PRECONDITION
     assert "MY_KEY" in raised.value.resolution
     assert not workspace.root.exists()
@@ -192,7 +198,7 @@ def test_a_bad_place_for_the_database_is_refused_before_anything_is_made(
 
 def test_a_guest_with_files_of_its_own_is_told_virtual_paths(workspace: Workspace) -> None:
     made = launcher(workspace, tier=OWN_FILES)
-    shell = ShellLauncher(Config(), workspace, OWN_FILES)
+    shell = ShellLauncher(Config(), workspace, OWN_FILES, parties.AUTHORITY)
     started = made.prepare(EMBEDDER, shell.link)
     message = opened(started)
     assert message.tier == "container"
@@ -203,7 +209,7 @@ def test_a_guest_with_files_of_its_own_is_told_virtual_paths(workspace: Workspac
     assert message.shell.endpoint == "unix:/ipc/shell/shell.sock"
     assert message.shell.token == shell.agent_token
     assert message.embedder.endpoint == "unix:/embedder/embedder.sock"
-    assert started.endpoint == f"unix:{workspace.path}/ipc/gateway.sock"
+    assert started.peer.endpoint == f"unix:{workspace.path}/ipc/gateway.sock"
     assert started.spec.command == ("oxydra-guest", "--bootstrap-stdin", "--exit-with-parent")
     extra = [bound for bound in started.spec.mounts if bound.mount.virtual == "/embedder"]
     assert [(str(bound.host_path), bound.mount.access) for bound in extra] == [("/run/e", "ro")]
@@ -236,29 +242,31 @@ def test_a_database_must_lie_where_the_guest_has_a_mount(workspace: Workspace) -
 
 def test_the_shell_gets_its_token_and_its_limits_and_nothing_else(workspace: Workspace) -> None:
     section = ShellSettings(memory_mb=256, processes=64, cpus=0.5, timeout_s=7)
-    made = ShellLauncher(Config(shell=section), workspace, HOST_FILES)
+    made = ShellLauncher(Config(shell=section), workspace, HOST_FILES, parties.AUTHORITY)
     started = made.prepare()
     spec = started.spec
-    assert spec.envelope == f"{started.token}\n".encode()
-    assert made.agent_token not in spec.envelope.decode()
-    for token in (started.token, made.agent_token):
+    received = envelope.read_service(io.BytesIO(spec.envelope))
+    assert received.token == started.peer.token
+    assert made.agent_token.encode() not in spec.envelope
+    for token in (started.peer.token, made.agent_token):
         assert token not in repr((spec, spec.command, dict(spec.environment)))
     assert "--sealed" in spec.command
     assert spec.limits == Limits(256 * 1024 * 1024, 64, 0.5)
     assert spec.network is Network.NONE
-    assert started.endpoint == f"unix:{workspace.path}/ipc/shell/shell.sock"
+    assert started.peer.endpoint == f"unix:{workspace.path}/ipc/shell/shell.sock"
     assert spec.command[spec.command.index("--socket") + 1] == "/ipc/shell.sock"
     assert spec.command[spec.command.index("--default-timeout") + 1] == "7"
-    assert set(spec.environment) == {"HOME", "PATH", "PYTHONUTF8"}
+    assert set(spec.environment) == {"HOME", "PATH", "PYTHONUTF8", "GRPC_VERBOSITY"}
     assert {bound.mount.virtual for bound in spec.mounts} == {"/shared", "/tmp", "/ipc", "/logs"}
-    assert started.token != made.prepare().token
+    assert started.peer.token != made.prepare().peer.token
 
 
 def test_without_a_shell_the_reason_is_kept(workspace: Workspace) -> None:
     settings = Config(shell=ShellSettings(enabled=False))
-    off = Launchers(settings, workspace, OWN_FILES, environ={})
+    off = Launchers(settings, workspace, OWN_FILES, parties.AUTHORITY, environ={})
     assert (off.shell, off.no_shell) == (None, "shell.enabled is false in the configuration")
     without = replace(HOST_FILES, unsupported={Role.SHELL: "no bubblewrap"})
-    lacking = Launchers(Config(), workspace, without, environ={})
+    lacking = Launchers(Config(), workspace, without, parties.AUTHORITY, environ={})
     assert (lacking.shell, lacking.no_shell) == (None, "no bubblewrap")
-    assert Launchers(Config(), workspace, HOST_FILES, environ={}).shell is not None
+    with_shell = Launchers(Config(), workspace, HOST_FILES, parties.AUTHORITY, environ={})
+    assert with_shell.shell is not None

@@ -23,6 +23,7 @@ from runner.workspace.credentials import (
 )
 from runner.workspace.mounts import Role
 from runner.workspace.workspace import Workspace
+from tests.support import parties
 
 KEY = "correct horse battery staple 42"
 TOKEN = "eyJhbGciOiJFZERTQSJ9.e30.c2ln"
@@ -135,7 +136,7 @@ def test_the_envelope_carries_what_the_guest_needs(tmp_path: Path, *, remote: bo
     workspace.provision()
     capabilities = Capabilities("process", {})
     environ = {**os.environ, "MEMORY_TOKEN": TOKEN, "KEY": KEY}
-    launcher = AgentLauncher(config, workspace, capabilities, environ=environ)
+    launcher = AgentLauncher(config, workspace, capabilities, parties.AUTHORITY, environ=environ)
     spec = launcher.prepare(bootstrap_pb2.Link(), bootstrap_pb2.Link()).spec
     assert spec.role is Role.AGENT
     sent = bootstrap_pb2.BootstrapEnvelope.FromString(spec.envelope[4:])

@@ -57,7 +57,7 @@ async def asked(
         control_pb2.GuestStatus(role="agent", state=state),
         control_pb2.GuestStatus(role="shell", state="ready"),
     ]
-    async with open_channel(gateway.endpoint, gateway.token) as channel:
+    async with open_channel(gateway.peer) as channel:
         return await memory_status(cast(Supervisor, Agent(channel)), guests, **patience)
 
 

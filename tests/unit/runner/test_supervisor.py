@@ -21,6 +21,7 @@ from runner.host.supervisor import Launch, Policy, Supervisor
 from runner.tiers.base import Handle, LaunchSpec
 from runner.workspace.mounts import Role
 from runner.workspace.workspace import Workspace
+from tests.support import parties
 from tests.support.guests.fake_tier import Behaviour, FakeDriver, FakeGuest
 
 GUARD_S = 60.0
@@ -55,7 +56,7 @@ class Scene:
         self.workspace = Workspace(root, "alice")
         self.workspace.provision()
         self.launcher = AgentLauncher(
-            Config(), self.workspace, FakeDriver().capabilities, environ={}
+            Config(), self.workspace, FakeDriver().capabilities, parties.AUTHORITY, environ={}
         )
         self.script = list(script or (Behaviour(),))
         self.driver = FakeDriver(self._behave)
@@ -126,7 +127,7 @@ async def test_a_guest_is_ready_when_it_answers(stage: Stage) -> None:
     assert (status.restarts, status.reason) == (0, "")
     assert status.since
     launch = await scene.supervisor.launch()
-    assert (launch.endpoint, launch.spec) == (
+    assert (launch.peer.endpoint, launch.spec) == (
         f"unix:{scene.workspace.gateway_socket}",
         scene.guest.spec,
     )
@@ -142,7 +143,7 @@ async def test_a_guest_that_dies_is_started_again_with_another_token(stage: Stag
     assert status.restarts == 1
     assert status.pid == scene.guest.pid
     second = await scene.supervisor.launch()
-    assert first.token != second.token
+    assert first.peer.token != second.peer.token
     assert [None if handle is None else handle.launch_id for handle in scene.handles] == [
         first.spec.launch_id,
         None,
@@ -363,7 +364,7 @@ async def test_who_asks_for_the_gateway_waits_while_the_guest_starts(stage: Stag
     await asyncio.sleep(0.01)
     assert not asking.done()
     go.set()
-    assert (await asking).token
+    assert (await asking).peer.token
     await starting
 
 
@@ -384,3 +385,32 @@ async def test_a_bug_in_the_driver_is_told_and_tried_again(stage: Stage) -> None
     await scene.until(lambda: len(scene.driver.launched) == 2)
     await scene.until_state("ready")
     assert len(failed) == 2
+
+
+@pytest.mark.parametrize("with_another", [False, True])
+async def test_a_socket_that_was_replaced_ends_the_guest_and_is_said(
+    stage: Stage, with_another: bool
+) -> None:
+    scene = stage()
+    await scene.supervisor.start()
+    assert (await scene.supervisor.status()).last_end == ""
+    scene.workspace.gateway_socket.unlink()
+    if with_another:
+        scene.workspace.gateway_socket.touch()
+    await scene.until(lambda: len(scene.driver.launched) == 2)
+    status = await scene.until_state("ready")
+    assert status.reason == ""
+    assert "the agent guest's socket was removed or replaced" in status.last_end
+    assert scene.workspace.gateway_socket.is_socket()
+
+
+async def test_a_guest_that_removes_its_socket_and_ends_is_not_called_replaced(
+    stage: Stage,
+) -> None:
+    scene = stage()
+    await scene.supervisor.start()
+    scene.workspace.gateway_socket.unlink()
+    await asyncio.sleep(2 * QUICK.check_interval)
+    await scene.guest.end(3)
+    await scene.until(lambda: len(scene.driver.launched) == 2)
+    assert "exited with status 3" in (await scene.until_state("ready")).last_end

@@ -22,6 +22,7 @@ from tests.support.guests.shell_backends import (
     Guest,
     InProcess,
     alive,
+    held,
     in_process,
     left_behind,
     new_root,
@@ -61,7 +62,19 @@ async def test_a_killed_supervisor_takes_its_command_along() -> None:
         assert (await guest.collect("b")).stdout == b"spared\n"
 
 
-async def test_a_stopped_supervisor_is_killed_when_it_must_act(
+async def test_a_stopped_supervisor_goes_on_when_it_must_act() -> None:
+    async with in_process() as guest:
+        await guest.start("a", SPREAD)
+        pid = await guest.appears("pid")
+        stopped = parent_of(pid)
+        os.kill(stopped, signal.SIGSTOP)
+        async with asyncio.timeout(60):
+            await guest.cancel("a")
+        assert stopped in supervisors(), "it has done it itself"
+
+
+@pytest.mark.root
+async def test_a_supervisor_that_does_not_act_is_killed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(process, "KILL_S", 0.1)
@@ -70,9 +83,9 @@ async def test_a_stopped_supervisor_is_killed_when_it_must_act(
         await guest.start("a", SPREAD)
         pid, child = await guest.appears("pid"), await guest.appears("child")
         supervisor = parent_of(pid)
-        os.kill(supervisor, signal.SIGSTOP)
-        async with asyncio.timeout(60):
-            await guest.cancel("a")
+        with held(supervisor):
+            async with asyncio.timeout(60):
+                await guest.cancel("a")
         assert not any(alive(one) for one in (supervisor, pid, child))
         assert (await guest.collect("a")).exit.cancelled
 

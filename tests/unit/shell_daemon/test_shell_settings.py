@@ -5,10 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from wire import envelope
 from wire.errors import Code, WireError
+from wire.identity import Party
 
 from shell_daemon.limits import Settings
-from shell_daemon.server import read_token
+from shell_daemon.server import read_envelope
+from tests.support import parties
 
 
 @pytest.mark.parametrize(
@@ -32,22 +35,13 @@ def test_bad_settings_are_refused_by_name(
     assert raised.value.code is Code.INVALID_ARGUMENT
 
 
-def token_of(data: bytes) -> tuple[str, bytes]:
+def test_the_envelope_is_read_and_no_byte_more() -> None:
+    sent = envelope.service("the-token", parties.identity(Party.SHELL))
     read, write = os.pipe()
-    os.write(write, data)
+    os.write(write, sent + b"next")
     os.close(write)
     try:
-        return read_token(read), os.read(read, 100)
+        assert read_envelope(read).token == "the-token"
+        assert os.read(read, 100) == b"next"
     finally:
         os.close(read)
-
-
-def test_the_token_is_the_first_line_and_no_byte_more() -> None:
-    assert token_of(b"abc-_9\nnext") == ("abc-_9", b"next")
-    assert token_of(b"abc") == ("abc", b"")
-
-
-@pytest.mark.parametrize("data", [b"", b"\n", b"\nabc\n", b"x" * 2000 + b"\n", b"\xff\xfe\n"])
-def test_a_missing_or_impossible_token_is_refused(data: bytes) -> None:
-    with pytest.raises(WireError, match="no token on standard input"):
-        token_of(data)

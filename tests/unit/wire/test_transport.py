@@ -5,15 +5,20 @@ import shutil
 import socket
 import tempfile
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import grpc
 import pytest
 from wire import transport
 from wire.errors import Code, WireError
+from wire.identity import Identity, Party, Peer
 from wire.status import STATUS_OF, from_rpc_error
 from wire.v1 import gateway_pb2, gateway_pb2_grpc
+
+from runner.host.authority import Authority
+from tests.support import parties
 
 
 class Gateway(gateway_pb2_grpc.GatewayServicer):
@@ -51,7 +56,7 @@ def free_address() -> str:
 @pytest.fixture(params=["unix", "tcp"])
 async def endpoint(request: pytest.FixtureRequest, socket_dir: Path) -> AsyncIterator[str]:
     address = f"unix:{socket_dir}/s.sock" if request.param == "unix" else free_address()
-    server = transport.Server(address, "right-token")
+    server = parties.server(address, "right-token", Party.AGENT)
     gateway_pb2_grpc.add_GatewayServicer_to_server(Gateway(), server.grpc)  # type: ignore[abstract]
     await server.start()
     await server.set_serving(True)
@@ -60,10 +65,21 @@ async def endpoint(request: pytest.FixtureRequest, socket_dir: Path) -> AsyncIte
 
 
 async def call(endpoint: str, client: str = "", token: str = "right-token") -> Any:
-    async with transport.open_channel(endpoint, token) as channel:
+    async with transport.open_channel(parties.gateway(endpoint, token)) as channel:
         return await gateway_pb2_grpc.GatewayStub(channel).Hello(
             gateway_pb2.HelloRequest(client=client)
         )
+
+
+def without_token(endpoint: str) -> grpc.aio.Channel:
+    """A channel of a command that has its identity only."""
+    identity = parties.identity(Party.CLI)
+    parts = (identity.authority, identity.key, identity.certificate)
+    return grpc.aio.secure_channel(
+        transport.grpc_target(endpoint),
+        grpc.ssl_channel_credentials(*(part.encode() for part in parts)),
+        options=[("grpc.ssl_target_name_override", "agent")],
+    )
 
 
 async def drain(stub: Any, text: str, seen: list[Any] | None = None) -> None:
@@ -83,7 +99,7 @@ async def test_any_other_token_is_refused(endpoint: str, token: str) -> None:
 
 
 async def test_a_call_without_token_is_refused(endpoint: str) -> None:
-    async with grpc.aio.insecure_channel(transport.grpc_target(endpoint)) as channel:
+    async with without_token(endpoint) as channel:
         stub = gateway_pb2_grpc.GatewayStub(channel)
         with pytest.raises(grpc.RpcError) as raised:
             await stub.Hello(gateway_pb2.HelloRequest())
@@ -112,7 +128,7 @@ def test_every_code_has_a_status_of_its_own() -> None:
 
 
 async def test_errors_in_mid_stream_keep_what_came_before(endpoint: str) -> None:
-    async with transport.open_channel(endpoint, "right-token") as channel:
+    async with transport.open_channel(parties.gateway(endpoint, "right-token")) as channel:
         seen: list[Any] = []
         with pytest.raises(grpc.RpcError) as raised:
             await drain(gateway_pb2_grpc.GatewayStub(channel), "", seen)
@@ -122,7 +138,7 @@ async def test_errors_in_mid_stream_keep_what_came_before(endpoint: str) -> None
 
 @pytest.mark.parametrize("streaming", [False, True])
 async def test_a_bug_is_internal_and_tells_nothing(endpoint: str, streaming: bool) -> None:
-    async with transport.open_channel(endpoint, "right-token") as channel:
+    async with transport.open_channel(parties.gateway(endpoint, "right-token")) as channel:
         stub = gateway_pb2_grpc.GatewayStub(channel)
         hello = stub.Hello(gateway_pb2.HelloRequest(client="bug"))
         with pytest.raises(grpc.RpcError) as raised:
@@ -136,12 +152,12 @@ async def test_a_sealed_server_answers_its_starter_only_until_it_admits_others(
     socket_dir: Path,
 ) -> None:
     address = f"unix:{socket_dir}/s.sock"
-    server = transport.Server(address, "starter-token", sealed=True)
+    server = parties.server(address, "starter-token", Party.AGENT, sealed=True)
     gateway_pb2_grpc.add_GatewayServicer_to_server(Gateway(), server.grpc)  # type: ignore[abstract]
     await server.start()
 
     async def answer(token: str) -> Code | None:
-        async with transport.open_channel(address, token) as channel:
+        async with transport.open_channel(parties.gateway(address, token)) as channel:
             stub: Any = gateway_pb2_grpc.GatewayStub(channel)
             try:
                 await stub.Hello(gateway_pb2.HelloRequest())
@@ -166,9 +182,9 @@ async def test_a_dead_endpoint_is_unavailable(socket_dir: Path) -> None:
 
 async def test_health_needs_no_token_and_follows_set_serving(socket_dir: Path) -> None:
     address = f"unix:{socket_dir}/h.sock"
-    server = transport.Server(address, "t")
+    server = parties.server(address, "t", Party.AGENT)
     await server.start()
-    async with grpc.aio.insecure_channel(address) as channel:
+    async with without_token(address) as channel:
         await server.set_serving(True)
         assert await transport.check_health(channel)
         await server.set_serving(False)
@@ -186,7 +202,7 @@ async def silent(address: str) -> asyncio.Server:
 async def test_a_channel_that_is_closed_meanwhile_is_not_healthy(socket_dir: Path) -> None:
     address = f"unix:{socket_dir}/h.sock"
     server = await silent(address)
-    channel = transport.open_channel(address, "t")
+    channel = transport.open_channel(parties.gateway(address, "t"))
     asking = asyncio.create_task(transport.check_health(channel, timeout=30))
     await asyncio.sleep(0.1)
     await channel.close()
@@ -198,7 +214,7 @@ async def test_a_channel_that_is_closed_meanwhile_is_not_healthy(socket_dir: Pat
 async def test_a_health_check_can_be_cancelled(socket_dir: Path) -> None:
     address = f"unix:{socket_dir}/h.sock"
     server = await silent(address)
-    async with transport.open_channel(address, "t") as channel:
+    async with transport.open_channel(parties.gateway(address, "t")) as channel:
         asking = asyncio.create_task(transport.check_health(channel, timeout=30))
         await asyncio.sleep(0.1)
         asking.cancel()
@@ -210,7 +226,7 @@ async def test_a_health_check_can_be_cancelled(socket_dir: Path) -> None:
 async def test_the_socket_is_private_and_a_stale_one_is_replaced(socket_dir: Path) -> None:
     path = socket_dir / "s.sock"
     path.touch()
-    server = transport.Server(f"unix:{path}", "t")
+    server = parties.server(f"unix:{path}", "t", Party.AGENT)
     await server.start()
     assert path.is_socket()
     assert path.stat().st_mode & 0o777 == 0o600
@@ -218,7 +234,7 @@ async def test_the_socket_is_private_and_a_stale_one_is_replaced(socket_dir: Pat
 
 
 async def test_an_endpoint_that_cannot_be_bound_is_a_clear_error() -> None:
-    server = transport.Server("unix:/nonexistent-dir/s.sock", "t")
+    server = parties.server("unix:/nonexistent-dir/s.sock", "t", Party.AGENT)
     with pytest.raises(WireError, match="cannot listen on"):
         await server.start()
 
@@ -250,3 +266,124 @@ def test_tokens_are_long_and_never_repeat() -> None:
     tokens = {transport.new_token() for _ in range(100)}
     assert len(tokens) == 100
     assert min(map(len, tokens)) >= 43
+
+
+class Strangers:
+    """Clients and servers that are not who they should be, by the name of what is wrong."""
+
+    other = Authority.new()
+    ours = parties.identity(Party.CLI)
+    clients: ClassVar[dict[str, Identity]] = {
+        "another authority": other.issue(Party.CLI),
+        "a certificate of another authority": replace(
+            other.issue(Party.CLI), authority=ours.authority
+        ),
+        "a server of another authority is expected": replace(
+            ours, authority=other.issue(Party.CLI).authority
+        ),
+    }
+
+
+UNPROVEN = "did not prove to be who it must be"
+
+
+@pytest.mark.parametrize("name", Strangers.clients)
+async def test_a_client_of_another_authority_is_not_heard(endpoint: str, name: str) -> None:
+    peer = Peer(endpoint, Party.AGENT, "right-token", Strangers.clients[name])
+    assert (await refusal(peer)).code is Code.UNAVAILABLE
+
+
+async def test_a_client_without_a_certificate_is_not_heard(endpoint: str) -> None:
+    target = transport.grpc_target(endpoint)
+    authority = parties.identity(Party.CLI).authority.encode()
+    naked = grpc.aio.secure_channel(
+        target,
+        grpc.ssl_channel_credentials(authority),
+        options=[("grpc.ssl_target_name_override", "agent")],
+    )
+    for channel in (naked, grpc.aio.insecure_channel(target)):
+        async with channel:
+            with pytest.raises(grpc.RpcError) as raised:
+                await gateway_pb2_grpc.GatewayStub(channel).Hello(gateway_pb2.HelloRequest())
+            assert from_rpc_error(raised.value).code is Code.UNAVAILABLE
+            assert not await transport.check_health(channel)
+
+
+@pytest.mark.parametrize("party", [Party.SHELL, Party.EMBEDDER, Party.RUNNER, Party.CLI])
+async def test_a_server_of_another_role_gets_no_call(endpoint: str, party: Party) -> None:
+    found = await refusal(parties.peer(endpoint, party, "right-token"))
+    assert found.code is Code.UNAVAILABLE
+    assert UNPROVEN in found.brief
+    assert found.resolution
+
+
+@pytest.mark.parametrize("caller", list(Party))
+async def test_a_server_answers_the_roles_that_it_serves(socket_dir: Path, caller: Party) -> None:
+    address = f"unix:{socket_dir}/s.sock"
+    identity = parties.identity(Party.SHELL)
+    serves = {Party.RUNNER, Party.AGENT}
+    server = transport.Server(address, "right-token", identity, serves)
+    gateway_pb2_grpc.add_GatewayServicer_to_server(Gateway(), server.grpc)  # type: ignore[abstract]
+    await server.start()
+    await server.set_serving(True)
+    peer = parties.shell(address, "right-token", caller)
+    async with transport.open_channel(peer) as channel:
+        assert await transport.check_health(channel) is (caller in serves)
+        stub: Any = gateway_pb2_grpc.GatewayStub(channel)
+        if caller in serves:
+            assert (await stub.Hello(gateway_pb2.HelloRequest())).user_id == "alice"
+        else:
+            for call in (stub.Hello(gateway_pb2.HelloRequest()), drain(stub, "")):
+                with pytest.raises(grpc.RpcError) as raised:
+                    await call
+                found = from_rpc_error(raised.value)
+                assert found.code is Code.PERMISSION_DENIED
+                assert found.brief == f"this server does not serve {caller}"
+                assert found.details == "it serves agent, runner, by the names in certificates"
+    await server.stop(0)
+
+
+@pytest.mark.parametrize("says", [b"", b"HTTP/1.1 200 OK\r\n\r\n", bytes(range(256))])
+async def test_nothing_is_said_to_a_server_without_a_certificate(
+    socket_dir: Path, says: bytes
+) -> None:
+    heard = bytearray()
+
+    async def listen(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heard.extend(await reader.read(65536))
+        writer.write(says)
+        writer.write_eof()
+        heard.extend(await reader.read())
+        writer.close()
+
+    server = await asyncio.start_unix_server(listen, socket_dir / "s.sock")
+    found = await refusal(parties.gateway(f"unix:{socket_dir}/s.sock", "right-token"))
+    assert found.code is Code.UNAVAILABLE
+    assert heard
+    assert b"right-token" not in heard
+    server.close()
+
+
+async def test_a_server_that_comes_back_is_found_again_by_the_same_channel(
+    socket_dir: Path,
+) -> None:
+    address = f"unix:{socket_dir}/s.sock"
+    async with transport.open_channel(parties.gateway(address, "t")) as channel:
+        for authority in (parties.AUTHORITY, Authority.new(), parties.AUTHORITY):
+            server = transport.Server(address, "t", authority.issue(Party.AGENT), {Party.CLI})
+            await server.start()
+            await server.set_serving(True)
+            ours = authority is parties.AUTHORITY
+            async with asyncio.timeout(30):
+                while ours and not await transport.check_health(channel):
+                    await asyncio.sleep(0.05)
+            assert await transport.check_health(channel) is ours
+            await server.stop(0)
+
+
+async def refusal(peer: Peer) -> WireError:
+    """What a call to `peer` is answered."""
+    async with transport.open_channel(peer) as channel:
+        with pytest.raises(grpc.RpcError) as raised:
+            await gateway_pb2_grpc.GatewayStub(channel).Hello(gateway_pb2.HelloRequest())
+    return from_rpc_error(raised.value)

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from wire import transport
 from wire.errors import Code
+from wire.identity import Party
 from wire.limits import EMBED_BATCH_MAX_TEXTS, EMBED_TEXT_MAX_CHARS
 from wire.v1 import embedder_pb2, embedder_pb2_grpc
 
@@ -23,6 +24,7 @@ from guest.embedding.backends import MODEL_ID, Backend, HashingBackend
 from guest.embedding.client import RemoteEmbedder
 from guest.embedding.service import EmbedderService
 from guest.errors import EmbedderError
+from tests.support import parties
 
 
 class Held(HashingBackend):
@@ -48,7 +50,7 @@ def endpoint() -> Iterator[str]:
 async def serving(
     endpoint: str, servicer: embedder_pb2_grpc.EmbedderServicer
 ) -> AsyncIterator[None]:
-    server = transport.Server(endpoint, "token")
+    server = parties.server(endpoint, "token", Party.EMBEDDER)
     embedder_pb2_grpc.add_EmbedderServicer_to_server(servicer, server.grpc)
     await server.start()
     loading = (
@@ -66,7 +68,7 @@ async def serving(
 async def linked(
     endpoint: str, load: Callable[[], Backend] = HashingBackend, **options: Any
 ) -> AsyncIterator[RemoteEmbedder]:
-    embedder = RemoteEmbedder(endpoint, "token")
+    embedder = RemoteEmbedder(parties.embedder(endpoint, "token"))
     async with serving(endpoint, EmbedderService(load, **options)):
         yield embedder
     await embedder.close()
@@ -187,14 +189,14 @@ async def test_too_much_is_refused_naming_field_and_bound(endpoint: str) -> None
 
 async def test_a_wrong_token_is_refused(endpoint: str) -> None:
     async with linked(endpoint):
-        stranger = RemoteEmbedder(endpoint, "other")
+        stranger = RemoteEmbedder(parties.embedder(endpoint, "other"))
         assert (await refused(stranger, ["x"])).code is Code.UNAUTHENTICATED
         assert await stranger.state() == "missing or wrong launch token"
         await stranger.close()
 
 
 async def test_an_absent_embedder_is_unavailable_at_once(endpoint: str) -> None:
-    embedder = RemoteEmbedder(endpoint, "token")
+    embedder = RemoteEmbedder(parties.embedder(endpoint, "token"))
     error = await refused(embedder, ["x"], timeout=60)
     assert (error.code, error.brief) == (Code.UNAVAILABLE, "the embedder cannot be reached")
     assert await embedder.state() == "the embedder cannot be reached"
@@ -209,7 +211,7 @@ async def test_a_hanging_embedder_costs_no_more_than_the_timeout(endpoint: str) 
         async def Embed(self, request: Any, context: Any) -> Any:
             await asyncio.sleep(600)
 
-    embedder = RemoteEmbedder(endpoint, "token")
+    embedder = RemoteEmbedder(parties.embedder(endpoint, "token"))
     async with serving(endpoint, Hanging()):
         began = time.monotonic()
         error = await refused(embedder, ["x"], timeout=0.1)
@@ -230,7 +232,7 @@ async def test_a_malformed_answer_is_refused(endpoint: str) -> None:
         async def Embed(self, request: Any, context: Any) -> Any:
             return embedder_pb2.EmbedReply(model_id="m", dimensions=384, vectors=b"1234")
 
-    embedder = RemoteEmbedder(endpoint, "token")
+    embedder = RemoteEmbedder(parties.embedder(endpoint, "token"))
     async with serving(endpoint, Lying()):
         error = await refused(embedder, ["x"])
         assert (error.code, error.brief) == (
@@ -241,7 +243,7 @@ async def test_a_malformed_answer_is_refused(endpoint: str) -> None:
 
 
 async def test_it_reconnects_when_the_embedder_comes_back(endpoint: str) -> None:
-    embedder = RemoteEmbedder(endpoint, "token")
+    embedder = RemoteEmbedder(parties.embedder(endpoint, "token"))
     for _ in range(2):
         async with serving(endpoint, EmbedderService(HashingBackend)):
             await until(embedder, "ready")
@@ -293,7 +295,7 @@ async def test_a_compute_thread_that_hangs_is_told(endpoint: str) -> None:
 async def test_info_tells_model_dimensions_and_memory(endpoint: str) -> None:
     async with linked(endpoint) as embedder:
         await until(embedder, "ready")
-        async with transport.open_channel(endpoint, "token") as channel:
+        async with transport.open_channel(parties.embedder(endpoint, "token")) as channel:
             info = await embedder_pb2_grpc.EmbedderStub(channel).Info(
                 embedder_pb2.EmbedderInfoRequest()
             )

@@ -10,12 +10,13 @@ from typing import Any
 import grpc
 import pytest
 from wire.errors import Code, WireError
-from wire.transport import Server
+from wire.identity import Party
 from wire.v1 import shell_pb2, shell_pb2_grpc
 
 from guest.errors import GuestError, ToolError
 from guest.tools.shell.client import Command, Ended, Patience, ShellClient
 from guest.tools.shell.output import CONTEXT_BYTES, Kept
+from tests.support import parties
 from tests.support.guests.shell_backends import (
     TOKEN,
     Daemon,
@@ -38,7 +39,7 @@ async def daemon() -> AsyncIterator[Daemon]:
 async def connected(
     endpoint: str, token: str = TOKEN, **patience: float
 ) -> AsyncIterator[ShellClient]:
-    client = ShellClient(endpoint, token, Patience(**patience))
+    client = ShellClient(parties.shell(endpoint, token), Patience(**patience))
     yield client
     await client.close()
 
@@ -199,7 +200,7 @@ LOST = grpc.StatusCode.UNAVAILABLE
 @asynccontextmanager
 async def flaky(**patience: float) -> AsyncIterator[tuple[Flaky, ShellClient]]:
     root = new_root()
-    server = Server(f"unix:{root}/shell.sock", TOKEN)
+    server = parties.server(f"unix:{root}/shell.sock", TOKEN, Party.SHELL)
     service = Flaky()  # type: ignore[abstract]  # it has the calls that a command needs
     shell_pb2_grpc.add_ShellServicer_to_server(service, server.grpc)
     await server.start()

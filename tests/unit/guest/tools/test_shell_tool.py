@@ -14,6 +14,7 @@ from guest.tools.redaction.scrubber import Scrubber
 from guest.tools.shell.client import ShellClient
 from guest.tools.shell.output import readable
 from guest.tools.shell.tool import shell_tools
+from tests.support import parties
 from tests.support.guests.shell_backends import TOKEN, Daemon, alive, new_root, once_read
 from tests.support.tools.pipelines import ALICE, SECRET
 
@@ -26,7 +27,7 @@ class Shell:
 
     def __init__(self, daemon: Daemon) -> None:
         self.daemon = daemon
-        self.client = ShellClient(daemon.endpoint, TOKEN)
+        self.client = ShellClient(parties.shell(daemon.endpoint, TOKEN))
 
     async def call(self, command: str, pipeline: Any = None, **arguments: Any) -> ToolResult:
         line: ToolPipeline = pipeline or self.pipeline()

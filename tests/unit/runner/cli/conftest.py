@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from wire.identity import Peer
 
 from runner.cli import agent
 from runner.cli import app as app_module
@@ -112,8 +113,8 @@ class _Control:
     def __init__(self, memory: FakeGateway) -> None:
         self._memory = memory
 
-    async def gateway(self) -> tuple[str, str]:
-        return self._memory.endpoint, self._memory.token
+    async def gateway(self) -> Peer:
+        return self._memory.peer
 
     async def __aenter__(self) -> "_Control":
         return self

@@ -11,6 +11,7 @@ from typing import Any, TextIO
 
 import pytest
 from wire.errors import Code, WireError
+from wire.identity import Peer
 from wire.v1 import control_pb2
 
 from runner.cli import agent as agent_module
@@ -48,10 +49,10 @@ class Control:
     async def close(self) -> None:
         return
 
-    async def gateway(self) -> tuple[str, str]:
+    async def gateway(self) -> Peer:
         if self.house.agent_state != "ready":
             raise WireError(Code.UNAVAILABLE, "the agent guest is down")
-        return self.house.gateway.endpoint, self.house.gateway.token
+        return self.house.gateway.peer
 
     async def status(self) -> control_pb2.StatusReply:
         agent = control_pb2.GuestStatus(

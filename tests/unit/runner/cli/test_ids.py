@@ -24,7 +24,7 @@ async def agent(gateway: FakeGateway) -> AsyncIterator[GatewayClient]:
     }.items():
         gateway.holds(note_id, text)
     gateway.holds("note-3c", superseded=True)
-    client = await GatewayClient.open(gateway.endpoint, gateway.token, channel_name="test")
+    client = await GatewayClient.open(gateway.peer, channel_name="test")
     async with client:
         yield client
 

@@ -36,7 +36,7 @@ async def host_status() -> control_pb2.StatusReply:
 
 def connector(gateway: FakeGateway) -> conversation.Connect:
     async def connect() -> GatewayClient:
-        return await GatewayClient.open(gateway.endpoint, gateway.token, channel_name="cli")
+        return await GatewayClient.open(gateway.peer, channel_name="cli")
 
     return connect
 

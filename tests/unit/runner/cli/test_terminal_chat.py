@@ -21,12 +21,18 @@ from tests.support.commands import chat_program
 from tests.support.commands.terminal import Terminal
 from tests.support.gateway.fake_gateway import Event, FakeGateway, completed, says, text, tool
 
-CHILD = Path(chat_program.__file__)
+
+def chat_with(gateway: FakeGateway) -> list[str]:
+    peer = gateway.peer
+    program = [sys.executable, chat_program.__file__]
+    return [*program, peer.endpoint, peer.token, peer.identity.to_pem()]
+
+
 TurnRequest = gateway_pb2.RunTurnRequest
 
 
 def on_a_terminal(gateway: FakeGateway, *session: str) -> Terminal:
-    command = [sys.executable, str(CHILD), gateway.endpoint, gateway.token, *session]
+    command = [*chat_with(gateway), *session]
     return Terminal(command, os.environ)
 
 
@@ -186,7 +192,7 @@ async def test_nothing_an_answer_says_reaches_the_terminal_as_a_command(
 async def test_the_history_is_offered_again_and_in_no_file(
     gateway: FakeGateway, tmp_path: Path
 ) -> None:
-    command = [sys.executable, str(CHILD), gateway.endpoint, gateway.token]
+    command = chat_with(gateway)
     async with Terminal(command, {**os.environ, "HOME": str(tmp_path)}) as terminal:
         await terminal.expect("Ctrl-D ends")
         terminal.type("first words\r")
@@ -204,7 +210,7 @@ async def test_an_agent_that_stays_away_ends_the_chat(gateway: FakeGateway) -> N
     """With the terminal's own input, so that the wait can be shortened."""
 
     async def connect() -> GatewayClient:
-        return await GatewayClient.open(gateway.endpoint, gateway.token, channel_name="cli")
+        return await GatewayClient.open(gateway.peer, channel_name="cli")
 
     async def host_status() -> control_pb2.StatusReply:
         return control_pb2.StatusReply()

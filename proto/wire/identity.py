@@ -1,0 +1,86 @@
+"""Who is who on a socket: parties, and what they prove themselves with.
+
+Every connection between parties is mutual TLS. The name in a certificate is the role of its owner
+and nothing else; the authority that signed it says to which runner, or to which embedder, it
+belongs.
+"""
+
+import re
+from dataclasses import dataclass, fields
+from enum import StrEnum
+from typing import Final, Self
+
+from wire.errors import Code, WireError
+from wire.v1 import bootstrap_pb2
+
+_BLOCK: Final = re.compile(r"-----BEGIN [A-Z ]+-----\n[^-]+-----END [A-Z ]+-----\n")
+
+
+class Party(StrEnum):
+    """The roles that certificates name."""
+
+    RUNNER = "runner"
+    CLI = "cli"
+    """Commands and other programs of the operator."""
+    AGENT = "agent"
+    SHELL = "shell"
+    EMBEDDER = "embedder"
+
+
+@dataclass(frozen=True, repr=False)
+class Identity:
+    """One party's certificate and key, and the authority whose parties it accepts, with the
+    fields of the message `Identity`. All PEM; never shown in a repr."""
+
+    certificate: str
+    key: str
+    authority: str
+
+    @classmethod
+    def of(cls, message: bootstrap_pb2.Identity) -> Self:
+        """Read the identity of an envelope. Raises `WireError` if a part is missing."""
+        if not (message.certificate and message.key and message.authority):
+            raise _incomplete("the envelope holds none")
+        return cls(**{field.name: getattr(message, field.name) for field in fields(cls)})
+
+    def message(self) -> bootstrap_pb2.Identity:
+        """The identity as a message for an envelope."""
+        return bootstrap_pb2.Identity(**vars(self))
+
+    @classmethod
+    def from_pem(cls, text: str) -> Self:
+        """Read what `to_pem` wrote. Raises `WireError` if it is damaged."""
+        blocks = _BLOCK.findall(text)
+        if len(blocks) != len(fields(cls)):
+            raise _incomplete(f"{len(blocks)} PEM blocks of {len(fields(cls))}")
+        return cls(*blocks)
+
+    def to_pem(self) -> str:
+        """Certificate, key and authority as one text, for a private file."""
+        return self.certificate + self.key + self.authority
+
+
+@dataclass(frozen=True, repr=False)
+class Peer:
+    """A server as a client knows it.
+
+    Attributes:
+        endpoint: Where it listens.
+        party: The role that its certificate must name.
+        token: What its calls must carry.
+        identity: What the client proves itself with.
+    """
+
+    endpoint: str
+    party: Party
+    token: str
+    identity: Identity
+
+
+def _incomplete(details: str) -> WireError:
+    return WireError(
+        Code.INVALID_ARGUMENT,
+        "no complete identity: a certificate, its key and the authority",
+        details=details,
+        resolution="start guests through the runner of the same version: runner restart",
+    )
