@@ -102,6 +102,7 @@ def registry(
     if shell is not None:
         tools += shell_tools(
             shell,
+            policy=CommandPolicy(config.settings.shell),
             timeout_s=config.settings.shell.timeout_s,
             max_output_bytes=config.settings.tools.max_output_bytes,
         )

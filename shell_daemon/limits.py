@@ -3,6 +3,7 @@
 import hashlib
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from posixpath import normpath
@@ -96,11 +97,15 @@ def check_same(field: str, value: str, known: bytes, asked: bytes) -> None:
         )
 
 
-def check_command(command: str) -> None:
+def check_command(command: str, argv: Sequence[str]) -> None:
+    """One of the two must be given: a text for a shell, or a program and its arguments."""
     accepted = f"1 to {COMMAND_MAX_CHARS} characters without NUL"
-    if not 1 <= len(command) <= COMMAND_MAX_CHARS:
-        raise refused("command", f"{len(command)} characters", accepted)
-    if "\0" in command:
+    if command and argv:
+        raise refused("argv", "a command is given too", "one of the two")
+    text = command or " ".join(argv)
+    if not 1 <= len(text) <= COMMAND_MAX_CHARS or (argv and not argv[0]):
+        raise refused("command", f"{len(text)} characters", accepted)
+    if "\0" in text:
         raise refused("command", "it contains NUL", accepted)
 
 

@@ -105,7 +105,7 @@ class Shell(shell_pb2_grpc.ShellServicer):
         if (known := self._executions.get(request.exec_id)) is not None:
             limits.check_same("exec_id", request.exec_id, known.fingerprint, fingerprint)
             return shell_pb2.StartExecReply()
-        limits.check_command(request.command)
+        limits.check_command(request.command, request.argv)
         limits.check_stdin(request.stdin, self._settings)
         timeout = limits.check_timeout(request.timeout_ms, self._settings)
         if self._running() >= self._settings.commands_max:
@@ -163,12 +163,22 @@ class Shell(shell_pb2_grpc.ShellServicer):
         self._forget(request.exec_id)
         return shell_pb2.ReleaseExecReply()
 
+    def _argv(self, request: shell_pb2.StartExecRequest) -> list[str]:
+        """What is executed. Raises `WireError` if there is no such program."""
+        if not request.argv:
+            return [self._shell, "-c", request.command]
+        name = request.argv[0]
+        program = name if "/" in name else shutil.which(name, path=PATH)
+        if program is None:
+            raise WireError(Code.NOT_FOUND, f"{name}: no such program; this runs without a shell")
+        return [program, *request.argv[1:]]
+
     async def _run(
         self, request: shell_pb2.StartExecRequest, execution: Execution, directory: int
     ) -> None:
         """Run a command; whatever goes wrong, it gets an exit that its callers can read."""
-        argv = [self._shell, "-c", request.command]
         try:
+            argv = self._argv(request)
             await execution.run(self._processes, argv, directory, request.stdin)
         except WireError as error:
             execution.fail(error.brief)

@@ -265,7 +265,7 @@ class ShellSettings(Section):
 
     `allow` and `deny` are globs such as "git *". They are compared with each simple command: its
     words, without quotes, joined by single spaces. An empty `allow` allows everything that is not
-    denied. With `operators` false, pipes, lists, redirections and substitutions are refused.
+    denied. With `operators` false, a command is a program and its arguments, without a shell.
     `timeout_s` applies to commands that name no timeout.
     """
 

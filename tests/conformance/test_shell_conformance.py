@@ -47,6 +47,23 @@ def code_of(raised: pytest.ExceptionInfo[WireError]) -> Code:
     return raised.value.code
 
 
+async def test_a_program_is_executed_without_a_shell(guest: Guest) -> None:
+    words = ["$HOME", "*", "$(touch ran)", "a b", "'", ""]
+    ran = await guest.run("a", "", argv=["printf", "%s|", *words])
+    assert (ran.exit.exit_code, ran.stdout) == (0, "".join(f"{word}|" for word in words).encode())
+    subscript = ["test", "-v", "a[$(touch ran)]"]
+    assert (await guest.run("b", "", argv=subscript)).exit.exit_code != 0
+    for number, name in enumerate(("cd", "no-such-program", "ran;ls")):
+        ran = await guest.run(f"c{number}", "", argv=[name, "/"])
+        assert ran.exit.exit_code == 126
+        assert f"{name}: no such program; this runs without a shell" in ran.stderr.decode()
+    assert not (guest.shared / "ran").exists()
+    for command, argv in (("ls", ["ls"]), ("", [""]), ("", ["a\0b"]), ("", [])):
+        with pytest.raises(WireError) as raised:
+            await guest.start("d", command, argv=argv)
+        assert code_of(raised) is Code.INVALID_ARGUMENT
+
+
 class TestStreams:
     async def test_both_streams_and_the_exit_code_come_apart(self, guest: Guest) -> None:
         ran = await guest.run("a", "echo out; echo err >&2; exit 7")

@@ -4,11 +4,13 @@ This is a guard-rail against accidents, not a boundary. `python3 -c`, `make`, a 
 copy of a binary under another name can do what a denied command does, and no parser can tell. The
 shell guest decides what a command can reach.
 
-Spelling alone does not get around a rule: the policy resolves quotes and backslashes, looks past
-assignments and directories before a program's name, and checks the commands behind `env`,
-`xargs`, `bash -c` and the like. It refuses what it cannot take apart with certainty.
+The policy resolves quotes and backslashes, looks past assignments and directories before a
+program's name, and checks the commands behind `env`, `xargs`, `bash -c` and the like. It refuses
+what it cannot take apart with certainty. Where operators are not permitted, there is no shell that
+could read a command in another way: its words are executed.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from posixpath import basename, dirname
@@ -17,8 +19,14 @@ from typing import Final
 from wire.settings import ShellSettings
 
 from guest.errors import ToolError
+from guest.tools.command_policy.evaluation import (
+    check_assignments,
+    check_evaluation,
+    check_script_file,
+    check_variable,
+)
 from guest.tools.command_policy.glob import glob
-from guest.tools.command_policy.words import Simple, UncertainError, parse
+from guest.tools.command_policy.words import Parsed, Simple, UncertainError, parse
 
 _SYSTEM: Final = frozenset(
     f"{prefix}/{name}" for prefix in ("", "/usr", "/usr/local") for name in ("bin", "sbin")
@@ -27,17 +35,28 @@ _HARMLESS: Final = frozenset({"COLUMNS", "LANG", "LINES", "NO_COLOR", "TERM", "T
 """Variables besides LC_* that do not change what a program does."""
 _RUNNERS: Final = frozenset(
     """
-    builtin busybox chroot command doas env exec find flock ionice nice nohup nsenter parallel
-    setpriv setsid stdbuf strace sudo taskset time timeout toybox unshare watch xargs
+    builtin busybox chrt command env exec find flock ionice jobs ltrace nice nohup numactl perf
+    prlimit setpriv setsid stdbuf strace taskset time timeout toybox valgrind watch xargs
     """.split()  # noqa: SIM905 - a list of 25 quoted words is harder to read
 )
 """Programs that run the command in their arguments."""
-_FED: Final = frozenset({"parallel", "xargs"})
-_SHELLS: Final = frozenset({"ash", "bash", "dash", "ksh", "sh", "zsh"})
-_READERS: Final = _SHELLS | {"eval", "mapfile", "readarray", "trap"}
+_OPAQUE: Final = frozenset(
+    """
+    at batch capsh chroot doas fakeroot i386 linux32 linux64 newgrp nsenter parallel pkexec proot
+    runuser script setarch sg su sudo unshare x86_64
+    """.split()  # noqa: SIM905
+)
+"""Programs that start a shell, or run what they are told elsewhere."""
+_SHELLS: Final = frozenset(
+    "ash bash csh dash fish ksh ksh93 mksh rbash sh tcsh yash zsh".split()  # noqa: SIM905
+)
+_READERS: Final = _SHELLS | {"eval", "flock", "mapfile", "readarray", "trap", "watch"}
 """Programs whose arguments may be scripts."""
-_RENAMERS: Final = frozenset({"alias", "enable", "hash", "shopt"})
+_RENAMERS: Final = frozenset({"alias", "enable", "hash", "shopt", "unalias"})
 """Builtins after which a name may mean another program."""
+_SPLIT_STRING: Final = re.compile(r"-[^-]*S.*|--s.*", re.DOTALL)
+_PUT_IN_PLACE: Final = re.compile(r"-[0rtxpo]*I.*|-[0rtxpo]*i.*|--rep.*", re.DOTALL)
+_TAKES_A_WORD: Final = re.compile(r"-[0rtxpo]*[adEnLPs]|--(?:arg-file|delimiter|max-\w+)")
 _DEPTH_MAX: Final = 4
 _ARGUMENTS_MAX: Final = 64
 _SHOWN_CHARS: Final = 120
@@ -60,11 +79,15 @@ class CommandPolicy:
             parsed = parse(command)
             if parsed.operator and not self.rules.operators:
                 raise _no_operators(parsed.operator)
+            if not self.rules.operators:
+                _executable(parsed)
             if not self.rules.allow and not self.rules.deny:
                 return
             if parsed.keyword:
                 raise UncertainError(f"{parsed.keyword!r}")
             for simple in parsed.commands:
+                if self.rules.operators:
+                    _check_what_the_shell_evaluates(simple.assignments, simple.words)
                 self._check_denied(simple.assignments, simple.words, 0)
                 self._check_allowed(simple)
         except UncertainError as uncertain:
@@ -72,6 +95,11 @@ class CommandPolicy:
                 "the operator limits which commands may run, and this one cannot be taken apart "
                 f"with certainty because of {uncertain}; write it as plain commands"
             ) from None
+
+    def argv(self, command: str) -> tuple[str, ...]:
+        """The program and its arguments to execute without a shell, for a command that `check` has
+        let pass; empty if the operator permits a shell."""
+        return () if self.rules.operators else _executable(parse(command))
 
     def _check_allowed(self, simple: Simple) -> None:
         if not self.rules.allow:
@@ -110,6 +138,10 @@ class CommandPolicy:
         if depth > _DEPTH_MAX:
             raise UncertainError("commands within commands")
         _must_know_the_program(words, found_by_the_shell=depth == 0)
+        if depth:
+            _check_what_the_shell_evaluates(assignments, words)
+        if words and words[0] and "{}" in words[0]:
+            raise UncertainError("a program's name that is put in place of {}")
         for text, whole in _denied_forms(assignments, words):
             for pattern in self.rules.deny:
                 if glob(pattern).matches(text):
@@ -124,26 +156,79 @@ class CommandPolicy:
 
     def _check_what_it_runs(self, program: str, arguments: Words, depth: int) -> None:
         """Check the commands that `program` would run."""
+        if program in _OPAQUE:
+            raise UncertainError(f"{program!r}, which may run more than it says")
         if program in _RUNNERS:
+            _check_options(program, arguments)
             if len(arguments) > _ARGUMENTS_MAX:
                 raise UncertainError(f"so many words after {program!r}")
-            fed: Words = [None] if program in _FED else []
+            fed: Words = [None] if program == "xargs" else []
             for first in range(len(arguments)):
                 self._check_denied([], [*arguments[first:], *fed], depth)
-        elif program in _RENAMERS:
+        if program in _RENAMERS:
             raise UncertainError(f"{program!r}, which gives names another meaning")
-        elif program in _READERS:
+        if program in _READERS:
             scripts = [word for word in arguments if word is not None]
             if len(scripts) < len(arguments):
                 raise UncertainError(f"a word that the shell fills in after {program!r}")
             if program in _SHELLS and all(word.startswith("-") for word in scripts):
                 raise UncertainError(f"{program}, which reads commands from elsewhere")
+            if program in _SHELLS:
+                for word in scripts:
+                    check_script_file(program, word)
             for script in dict.fromkeys((*scripts, " ".join(scripts))):
                 parsed = parse(script)
                 if parsed.keyword:
                     raise UncertainError(f"{parsed.keyword!r}")
                 for simple in parsed.commands:
                     self._check_denied(simple.assignments, simple.words, depth)
+
+
+def _executable(parsed: Parsed) -> tuple[str, ...]:
+    """The words of a command that needs no shell. Raises `ToolError` for one that does."""
+    needed = ""
+    simple = parsed.commands[0] if parsed.commands else Simple()
+    words = [word for word in simple.words if word is not None]
+    if simple.assignments:
+        needed = "an assignment"
+    elif len(words) < len(simple.words):
+        needed = "a variable or a pattern that a shell would fill in"
+    elif not words or not words[0]:
+        needed = "no program"
+    if needed:
+        raise ToolError(
+            "the operator permits one plain command at a time, whose words are executed without a "
+            f"shell; found {needed}"
+        )
+    return tuple(words)
+
+
+def _check_what_the_shell_evaluates(
+    assignments: Sequence[tuple[str, str | None]], words: Words
+) -> None:
+    for name, _ in assignments:
+        check_variable(name)
+    if words and words[0]:
+        check_evaluation(basename(words[0]), words[1:])
+
+
+def _check_options(program: str, arguments: Words) -> None:
+    """Refuse options of runners that hold a command, or a place for one, in one word."""
+    if any(word is not None and word.lstrip()[:1] in ("|", "!") for word in arguments):
+        raise UncertainError(f"a pipe in a word of {program!r}")
+    if program == "env":
+        known = [word for word in arguments if word is not None]
+        check_assignments(known)
+        for word in filter(_SPLIT_STRING.fullmatch, known):
+            raise UncertainError(f"'env {word}'")
+    elif program == "xargs":
+        skipped = False
+        for word in arguments:
+            if word is None or (not skipped and not word.startswith("-")):
+                return
+            if not skipped and _PUT_IN_PLACE.fullmatch(word):
+                raise UncertainError(f"'xargs {word}'")
+            skipped = not skipped and _TAKES_A_WORD.fullmatch(word) is not None
 
 
 def _must_know_the_program(words: Words, *, found_by_the_shell: bool = True) -> None:

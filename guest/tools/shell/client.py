@@ -60,6 +60,7 @@ class Command:
 
     Attributes:
         text: The command line, for bash.
+        argv: If not empty, what is executed instead of `text`, without any shell.
         cwd: Its working directory, a virtual path.
         timeout_s: When the shell ends it.
         stdin: Its standard input.
@@ -69,6 +70,7 @@ class Command:
     text: str
     cwd: str
     timeout_s: float
+    argv: tuple[str, ...] = ()
     stdin: bytes = b""
     keep_bytes: int = 16 * 1024
 
@@ -149,7 +151,8 @@ class ShellClient:
         """Start the command, once. If the answer is lost, `_follow` finds out whether it runs."""
         request = shell_pb2.StartExecRequest(
             exec_id=exec_id,
-            command=command.text,
+            command="" if command.argv else command.text,
+            argv=command.argv,
             cwd=command.cwd,
             timeout_ms=round(command.timeout_s * 1000),
             stdin=command.stdin,

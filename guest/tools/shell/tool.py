@@ -12,6 +12,7 @@ from wire.limits import (
 )
 
 from guest.tools.base import Arguments, PathArgument, Safety, Tool, ToolContext, ToolOutput
+from guest.tools.command_policy.policy import CommandPolicy
 from guest.tools.shell.client import Command, Ended, Patience, ShellClient
 from guest.tools.shell.output import Shown, both
 
@@ -53,6 +54,7 @@ class ShellArguments(Arguments):
 def shell_tools(
     shell: ShellClient,
     *,
+    policy: CommandPolicy | None = None,
     timeout_s: float = COMMAND_TIMEOUT_S,
     max_output_bytes: int = TOOL_OUTPUT_MAX_BYTES,
 ) -> list[Tool]:
@@ -60,9 +62,12 @@ def shell_tools(
 
     Args:
         shell: The client to use; the caller closes it.
+        policy: The operator's rules; they may want commands to be executed without a shell.
         timeout_s: The timeout of commands without one.
         max_output_bytes: The size of a result.
     """
+
+    rules = policy or CommandPolicy()
 
     def seconds(arguments: ShellArguments) -> float:
         return timeout_s if arguments.timeout_s is None else arguments.timeout_s
@@ -72,6 +77,7 @@ def shell_tools(
         ended = await shell.run(
             Command(
                 text=arguments.command,
+                argv=rules.argv(arguments.command),
                 cwd=arguments.cwd,
                 timeout_s=limit,
                 stdin=(arguments.stdin or "").encode(),

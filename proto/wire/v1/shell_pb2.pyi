@@ -3,8 +3,10 @@
 isort:skip_file
 """
 
+from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from google.protobuf.internal import containers as _containers
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -89,6 +91,7 @@ class StartExecRequest(_message.Message):
     CWD_FIELD_NUMBER: _builtins.int
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     STDIN_FIELD_NUMBER: _builtins.int
+    ARGV_FIELD_NUMBER: _builtins.int
     exec_id: _builtins.str
     command: _builtins.str
     """for bash -c, or sh -c where there is no bash"""
@@ -96,6 +99,10 @@ class StartExecRequest(_message.Message):
     timeout_ms: _builtins.int
     """0: the daemon's default"""
     stdin: _builtins.bytes
+    @_builtins.property
+    def argv(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """instead of command: a program and its arguments, without any shell"""
+
     def __init__(
         self,
         *,
@@ -104,10 +111,11 @@ class StartExecRequest(_message.Message):
         cwd: _builtins.str = ...,
         timeout_ms: _builtins.int = ...,
         stdin: _builtins.bytes = ...,
+        argv: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["command", b"command", "cwd", b"cwd", "exec_id", b"exec_id", "stdin", b"stdin", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["argv", b"argv", "command", b"command", "cwd", b"cwd", "exec_id", b"exec_id", "stdin", b"stdin", "timeout_ms", b"timeout_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

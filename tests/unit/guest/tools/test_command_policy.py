@@ -1,6 +1,10 @@
 """The operator's command policy: what passes, what does not, and what is said."""
 
+import contextlib
+import os
+import subprocess
 import time
+from pathlib import Path
 
 import pytest
 from wire.settings import ShellSettings
@@ -124,6 +128,145 @@ def test_what_is_denied_does_not(command: str) -> None:
         NO_RM.check(command)
 
 
+EVALUATED = [
+    "test -v 'a[$(rmx a)]'",
+    "[ -v 'a[$(rmx a)]' ]",
+    "x='-v a[$(rmx a)]'; test $x",
+    "[[ -v 'a[$(rmx a)]' ]]",
+    "PS4='$(rmx a)'; set -x; :",
+    "export PS4='$(rmx a)'; set -x; :",
+    "declare 'PS4=$(rmx a)'; set -x; :",
+    "readonly PS4='$(rmx a)'; set -x; :",
+    "printf -v PS4 '%s' '$(rmx a)'; set -x; :",
+    "echo '$(rmx a)' > f; read -r PS4 < f; set -x; :",
+    "printf -v 'a[$(rmx a)]' x",
+    "printf '-va[$(rmx a)]' x",
+    "x='a[$(rmx a)]'; printf -v \"$x\" y",
+    "x='b[$(rmx a)]'; printf -v 'a[x]' y",
+    "let 'a[$(rmx a)]=1'",
+    "x='a[$(rmx a)]'; let x",
+    "declare 'a[$(rmx a)]=1'",
+    "declare -i 'x=a[$(rmx a)]'",
+    "declare -a 'x=([$(rmx a)]=1)'",
+    "typeset -i x; x='a[$(rmx a)]'",
+    "export 'a[$(rmx a)]=1'",
+    "declare -n r=PS4; r='$(rmx a)'; set -x; :",
+    "echo x > f; read 'a[$(rmx a)]' < f",
+    "unset 'a[$(rmx a)]'",
+    "getopts x 'a[$(rmx a)]' -x",
+    "mapfile -c 1 -C 'rmx a' < f",
+    "mapfile '-Crmx a' -c 1 < f",
+    "readarray -c1 '-tCrmx a' < f",
+    "trap 'rmx a' EXIT",
+    "trap 'rmx a' DEBUG; :",
+    "PROMPT_COMMAND='rmx a'",
+    "BASH_ENV=f bash x",
+    "env BASH_ENV=f bash x",
+    "ENV=f sh -c :",
+    "env 'BASH_FUNC_ls%%=() { rmx a; }' bash -c 'ls'",
+    "env '-Srmx a'",
+    "env -iS 'rmx a'",
+    "env '--split-string=rmx a'",
+    "echo rmx a | bash /dev/stdin",
+    "echo rmx a | bash -x -- /proc/self/fd/0",
+    "echo rmx a | sh ../../../dev/fd/0",
+    "echo rmx a | source /dev/stdin",
+    "echo rmx a | . /dev/stdin",
+    "source <(echo rmx a)",
+    "bash <<< 'rmx a'",
+    "bash -s < f",
+    "echo rmx a | xargs -I% bash -c %",
+    "echo rmx a | xargs -n 1 -I % sh -c %",
+    "echo rmx | xargs -I% % a",
+    "echo rmx | xargs -rI% % a",
+    "echo rmx | xargs --replace % a",
+    "echo a | xargs rmx",
+    "echo rmx a | parallel",
+    "find /bin -name rmx -exec {} a ';'",
+    "find . -exec rmx a ';'",
+    "nice -n 3 rmx a",
+    "timeout 5 rmx a",
+    "stdbuf -o0 rmx a",
+    "prlimit --core=0 rmx a",
+    "script -c 'rmx a' /dev/null",
+    "setarch -R rmx a",
+    "flock f -c 'rmx a'",
+    "flock f -c ':; rmx a'",
+    "watch -t 'true; rmx a'",
+    "strace -o '|rmx a' ls",
+    "jobs -x rmx a",
+    "compgen -W '$(rmx a)'",
+    "builtin test -v 'a[$(rmx a)]'",
+    "command printf -v 'a[$(rmx a)]' x",
+    "bash -c 'test -v \"a[$(rmx a)]\"'",
+    "eval 'PS4=\\$(rmx\\ a)'; set -x; :",
+    "set -k; env PS4='$(rmx a)' bash -xc :",
+]
+"""Spellings that ran a denied program, or would have."""
+
+
+@pytest.mark.parametrize("command", EVALUATED)
+def test_what_the_shell_evaluates_later_is_refused(command: str) -> None:
+    with pytest.raises(ToolError):
+        CommandPolicy(ShellSettings(deny=("rmx *",))).check(command)
+
+
+@pytest.mark.parametrize("command", EVALUATED[:35])
+def test_a_permitted_builtin_runs_nothing_else(command: str) -> None:
+    names = ("test", "[", "set", ":", "export", "declare", "readonly", "printf", "read", "let")
+    permitted = (*names, "typeset", "unset", "getopts", "mapfile", "readarray", "trap", "env")
+    policy = CommandPolicy(ShellSettings(allow=tuple(f"{name} *" for name in (*permitted, "echo"))))
+    if command.startswith(("trap", "env", "mapfile -c", "mapfile '", "readarray")):
+        return  # whoever permits these permits what they run
+    with pytest.raises(ToolError):
+        policy.check(command)
+
+
+@pytest.mark.parametrize("command", EVALUATED)
+def test_without_operators_no_shell_reads_a_word(command: str, tmp_path: Path) -> None:
+    """The words are executed as the shell guest does it, with a denied program at hand."""
+    program = tmp_path / "rmx"
+    program.write_text(f"#!/bin/sh\ntouch {tmp_path}/ran\n")
+    program.chmod(0o755)
+    policy = CommandPolicy(ShellSettings(deny=("rmx *",), operators=False))
+    try:
+        policy.check(command)
+    except ToolError:
+        return
+    with contextlib.suppress(OSError):
+        subprocess.run(
+            policy.argv(command),
+            env={"PATH": f"{tmp_path}:{os.environ['PATH']}"},
+            cwd=tmp_path,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+        )
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "test -f x && [ -d y ]",
+        "[ a = b ]",
+        "printf '[%s]\\n' \"$x\"",
+        "export LANG=C PATH=/usr/bin",
+        "declare -rx NAME=value",
+        "read -r line < f",
+        "unset name",
+        "set -eu",
+        "source venv/bin/activate",
+        "bash dev/build.sh",
+        "grep ENV=x f | xargs -r0 -n 1 grep -i x",
+        "env -u HOME LANG=C make",
+        "grep '[ab]' f",
+    ],
+)
+def test_what_the_shell_does_not_evaluate_passes(command: str) -> None:
+    CommandPolicy(ShellSettings(deny=("rmx *",))).check(command)
+
+
 def test_without_a_policy_everything_passes_unread() -> None:
     CommandPolicy().check("for f in $(ls); do cat <<E `x` 'unfinished")
 
@@ -138,8 +281,23 @@ def test_a_pattern_with_a_star_in_front_refuses_what_the_shell_fills_in() -> Non
 
 def test_without_operators() -> None:
     policy = CommandPolicy(ShellSettings(operators=False))
-    for command in ("ls -l", "! ls", "x=1 make 'a;b' \"c|d\" e\\>f", "ls *.py $HOME", "time ls"):
+    for command, words in (
+        ("ls -l  # all", ("ls", "-l")),
+        ("! ls", ("!", "ls")),
+        ("make 'a;b' \"c|d\" e\\>f 'x=$y'", ("make", "a;b", "c|d", "e>f", "x=$y")),
+        ("test -v 'a[$(rmx a)]'", ("test", "-v", "a[$(rmx a)]")),
+    ):
         policy.check(command)
+        assert policy.argv(command) == words
+    for command, found in (
+        ("x=1 make", "an assignment"),
+        ("ls *.py", "a pattern that a shell would fill in"),
+        ("ls $HOME", "a variable"),
+        ("# nothing", "no program"),
+        ("''", "no program"),
+    ):
+        with pytest.raises(ToolError, match=f"executed without a shell; found .*{found}"):
+            policy.check(command)
     with pytest.raises(ToolError, match=r"one plain command at a time.*found \|"):
         policy.check("ls | wc")
     with pytest.raises(ToolError, match="found a line break"):

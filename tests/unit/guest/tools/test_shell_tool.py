@@ -6,8 +6,10 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from wire.settings import ShellSettings
 
 from guest.tools.base import Safety, ToolResult
+from guest.tools.command_policy.policy import CommandPolicy
 from guest.tools.output import HostPaths
 from guest.tools.pipeline import Registry, ToolPipeline
 from guest.tools.redaction.scrubber import Scrubber
@@ -66,6 +68,20 @@ async def shell() -> AsyncIterator[Shell]:
     await opened.client.close()
     daemon.stop()
     shutil.rmtree(root)
+
+
+async def test_without_operators_words_are_executed(shell: Shell) -> None:
+    policy = CommandPolicy(ShellSettings(operators=False))
+    pipeline = ToolPipeline(
+        Registry(shell_tools(shell.client, policy=policy)), scrubber=Scrubber(), commands=policy
+    )
+    for command, said in (
+        ("printf %s '$(touch ran)'", '"stdout": "$(touch ran)"'),
+        ("test -v 'a[$(touch ran)]'", '"exit_code": 2'),
+        ("cd /tmp", "cd: no such program; this runs without a shell"),
+    ):
+        assert said in (await shell.call(command, pipeline)).text
+    assert list((shell.daemon.root / "shared").iterdir()) == []
 
 
 async def test_a_result(shell: Shell) -> None:
