@@ -219,8 +219,8 @@ def _check_options(program: str, arguments: Words) -> None:
     if program == "env":
         known = [word for word in arguments if word is not None]
         check_assignments(known)
-        for word in filter(_SPLIT_STRING.fullmatch, known):
-            raise UncertainError(f"'env {word}'")
+        for option in filter(_SPLIT_STRING.fullmatch, known):
+            raise UncertainError(f"'env {option}'")
     elif program == "xargs":
         skipped = False
         for word in arguments:
