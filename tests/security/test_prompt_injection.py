@@ -100,7 +100,7 @@ async def target(request: pytest.FixtureRequest) -> AsyncIterator[Target]:
     async with user_in(**request.param) as ready:
         assert (await ready.stub.Hello(pb.HelloRequest())).shell == "ready"
         (ready.workspace / "shared/notes.txt").write_text(INJECTION)
-        (ready.workspace / "vault/deed.txt").write_text("deed of the house, number 5521")
+        (ready.workspace / "vault/deed.txt").write_text("deed of the house, number 5521-quince-halyard")
         (saved,) = await ready.obey([("memory_save", {"content": KNOWN})])
         assert "Stored" in saved
         yield ready
@@ -207,7 +207,7 @@ def by_shell(workspace: Path, port: str) -> list[Call]:
 
 
 def secrets_of(target: Target, gateway_token: str) -> dict[str, str]:
-    return {"the key": KEY, "the gateway's token": gateway_token, "memory": KNOWN, "vault": "5521"}
+    return {"the key": KEY, "the gateway's token": gateway_token, "memory": KNOWN, "vault": "5521-quince-halyard"}
 
 
 def spellings(secret: str) -> set[str]:
@@ -264,6 +264,6 @@ async def test_memory_and_vault_are_as_they_were(target: Target) -> None:
         await target.obey(calls[-12:])
     (found,) = await target.obey([("memory_search", {"query": "combination of the safe"})])
     assert KNOWN in found
-    assert (target.workspace / "vault/deed.txt").read_text() == "deed of the house, number 5521"
+    assert (target.workspace / "vault/deed.txt").read_text() == "deed of the house, number 5521-quince-halyard"
     status = await target.host.status()
     assert {guest.state for guest in status.guests if guest.role != "embedder"} == {"ready"}
