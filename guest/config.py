@@ -10,11 +10,10 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import get_args
 
-from wire.boundary import SECRET_MIN_CHARS
 from wire.envelope import Secrets
 from wire.errors import Code, WireError
 from wire.identity import Identity, Party, Peer
-from wire.limits import USER_ID_PATTERN
+from wire.limits import SECRET_MIN_CHARS, USER_ID_PATTERN
 from wire.paths import VIRTUAL_ROOTS
 from wire.settings import LogLevel, Tier, UserSettings, from_json
 from wire.transport import grpc_target

@@ -105,7 +105,8 @@ class Shell(shell_pb2_grpc.ShellServicer):
         if (known := self._executions.get(request.exec_id)) is not None:
             limits.check_same("exec_id", request.exec_id, known.fingerprint, fingerprint)
             return shell_pb2.StartExecReply()
-        limits.check_command(request.command, request.argv)
+        if not request.probe:
+            limits.check_command(request.command, request.argv)
         limits.check_stdin(request.stdin, self._settings)
         timeout = limits.check_timeout(request.timeout_ms, self._settings)
         if self._running() >= self._settings.commands_max:
@@ -164,7 +165,9 @@ class Shell(shell_pb2_grpc.ShellServicer):
         return shell_pb2.ReleaseExecReply()
 
     def _argv(self, request: shell_pb2.StartExecRequest) -> list[str]:
-        """What is executed. Raises `WireError` if there is no such program."""
+        """What is executed, nothing for the probe. Raises `WireError` if a program is missing."""
+        if request.probe:
+            return []
         if not request.argv:
             return [self._shell, "-c", request.command]
         name = request.argv[0]

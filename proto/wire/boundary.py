@@ -1,13 +1,12 @@
 """The questions of the boundary self-test: written by the runner, read by the probe in the shell
 guest.
 
-It crosses as JSON on a command's standard input. Secrets are in it only as salted digests, other
-users only as inode numbers. Standard library only: the probe's start delays every cold start.
+It crosses as JSON on the probe's standard input. Nothing in it helps to guess a secret: tokens are
+in it only by their marks, private files and other users only by inode numbers. Standard library
+only: the probe runs without any other package, and its start delays every cold start.
 """
 
-import hmac
 import json
-import re
 from typing import Any, Final, NamedTuple
 
 CHECKS: Final = (
@@ -35,14 +34,10 @@ CHECKS: Final = (
 )
 """Every check, in the order of the report. All of them must be answered."""
 
-SECRET_MIN_CHARS: Final = 12
-"""Shorter secrets are not looked for: they could be guessed from their digest, and would
-be found by chance."""
-
 CANARY: Final = "the canary"
-"""The label of the digest that only the check `canary` looks for."""
+"""The label of the mark that only the check `canary` looks for."""
 
-_WORD: Final = re.compile(rb"[A-Za-z0-9_-]+")
+_MARK_END: Final = "."
 
 
 class SharedDirectory(NamedTuple):
@@ -64,13 +59,11 @@ class PrivatePath(NamedTuple):
     inode: int
 
 
-class SecretDigest(NamedTuple):
-    """A secret to look for. `word`: it consists of letters, digits, `_` and `-`."""
+class Mark(NamedTuple):
+    """A random word to look for: the canary, or the public beginning of a token."""
 
     label: str
-    length: int
-    word: bool
-    digest: str
+    text: str
 
 
 class BoundarySpec(NamedTuple):
@@ -99,8 +92,7 @@ class BoundarySpec(NamedTuple):
     host_tmpfs: tuple[str, ...]
     host_addresses: tuple[str, ...]
     socket: str
-    salt: str
-    secrets: tuple[SecretDigest, ...]
+    marks: tuple[Mark, ...]
     listener_port: int = 0
     listener_name: str = ""
 
@@ -117,18 +109,18 @@ class BoundarySpec(NamedTuple):
             fields["shared"] = tuple(SharedDirectory(*row) for row in fields["shared"])
             fields["private"] = tuple(PrivatePath(*row) for row in fields["private"])
             fields["other_users"] = tuple((row[0], row[1]) for row in fields["other_users"])
-            fields["secrets"] = tuple(SecretDigest(*row) for row in fields["secrets"])
+            fields["marks"] = tuple(Mark(*row) for row in fields["marks"])
             return cls(**fields)
         except (TypeError, KeyError, IndexError) as error:
             raise ValueError(f"not a boundary specification: {error!r}") from None
 
 
-def digest(salt: bytes, content: bytes) -> str:
-    """HMAC-SHA256, in hexadecimal."""
-    return hmac.digest(salt, content, "sha256").hex()
+def marked(mark: str, secret: str) -> str:
+    """A token that can be recognised by its `mark`, which says nothing about the rest."""
+    return f"{mark}{_MARK_END}{secret}"
 
 
-def digest_secret(label: str, salt: bytes, secret: str) -> SecretDigest:
-    content = secret.encode()
-    word = _WORD.fullmatch(content) is not None
-    return SecretDigest(label, len(content), word, digest(salt, content))
+def mark_of(token: str) -> str:
+    """The mark of a token; empty if it has none."""
+    mark, end, _ = token.partition(_MARK_END)
+    return mark if end else ""

@@ -35,5 +35,8 @@ EXPORT_LINE_MAX_BYTES: Final = 8 * 1024 * 1024
 """A message of an export or import holds whole lines: up to `EXPORT_PART_BYTES` of them, or one
 longer line of at most this size."""
 
+SECRET_MIN_CHARS: Final = 12
+"""Shorter secrets are not looked for in texts: they would be found by chance."""
+
 TOKEN_METADATA_KEY: Final = "oxydra-token"  # noqa: S105
 ERROR_METADATA_KEY: Final = "oxydra-error-bin"

@@ -19,6 +19,7 @@ from typing import Any, Final
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from wire.boundary import marked
 from wire.errors import Code, WireError
 from wire.identity import Identity, Party, Peer
 from wire.limits import GRPC_MESSAGE_MAX_BYTES, TOKEN_METADATA_KEY, UNIX_SOCKET_PATH_MAX_BYTES
@@ -54,8 +55,8 @@ _SEALED: Final = WireError(
 
 
 def new_token() -> str:
-    """A fresh launch token: 256 random bits."""
-    return secrets.token_urlsafe(32)
+    """A fresh launch token: a mark to recognise it by, and 256 random bits."""
+    return marked(secrets.token_urlsafe(15), secrets.token_urlsafe(32))
 
 
 def unix_endpoint(path: Path) -> str:

@@ -7,14 +7,7 @@ from pathlib import Path
 from typing import Final
 
 import psutil
-from wire.boundary import (
-    CANARY,
-    SECRET_MIN_CHARS,
-    BoundarySpec,
-    PrivatePath,
-    SharedDirectory,
-    digest_secret,
-)
+from wire.boundary import CANARY, BoundarySpec, Mark, PrivatePath, SharedDirectory, mark_of
 
 from runner.tiers.base import Confinement, LaunchSpec
 from runner.workspace.mounts import MOUNTS, Access, BoundMount, Role, workspace_directories
@@ -47,18 +40,18 @@ def build_spec(
     *,
     workspace: Path,
     runtime: Path,
-    secrets: Mapping[str, str],
+    tokens: Mapping[str, str],
     canary: str = "",
     private: Iterable[Path] = (),
 ) -> BoundarySpec:
     """The specification for one shell guest.
 
     The workspaces of other users are siblings of `workspace`. `runtime` is the runner's directory,
-    which no guest mounts. `secrets` are by a description such as "the gateway's token". `private`
-    are more files and directories of the host that must stay hidden, such as the engine's socket.
+    which no guest mounts. `tokens` are by a description such as "the gateway's token"; only their
+    marks are told. `private` are more files and directories of the host that must stay hidden, such
+    as the engine's socket.
     """
-    salt = random.token_bytes(16)
-    labelled = {**secrets, CANARY: canary}
+    marks = {label: mark_of(token) for label, token in tokens.items()} | {CANARY: canary}
     words = launch.command
     namespaces = (*_NAMESPACES, "user") if confinement.user_namespace else _NAMESPACES
     return BoundarySpec(
@@ -78,12 +71,7 @@ def build_spec(
         host_tmpfs=() if confinement.own_kernel else tuple(_host_tmpfs()),
         host_addresses=tuple(_host_addresses()),
         socket=words[words.index("--socket") + 1] if "--socket" in words else "/ipc/shell.sock",
-        salt=salt.hex(),
-        secrets=tuple(
-            digest_secret(label, salt, secret)
-            for label, secret in labelled.items()
-            if len(secret) >= SECRET_MIN_CHARS
-        ),
+        marks=tuple(Mark(label, mark) for label, mark in marks.items() if mark),
     )
 
 
@@ -110,11 +98,10 @@ def _private(
         if (path := workspace / directory) not in mounted:
             yield _place(directory, path)
             for file in _files(path):
-                yield _place(f"a file of {directory}", file)
+                yield _nameless(f"a file of {directory}", file)
     yield _place("the runner's runtime directory", runtime)
     for path in _below(runtime):
-        # The path is left out: it contains the names of other users.
-        yield _place("a file of the runner's runtime directory", path)._replace(path="")
+        yield _nameless("a file of the runner's runtime directory", path)
     uid = os.geteuid()
     sockets = {Path(path.format(uid=uid)) for path in _ENGINE_SOCKETS}
     for path in sorted({*sockets, *further}):
@@ -147,6 +134,11 @@ def _place(label: str, path: Path) -> PrivatePath:
     except OSError:
         return PrivatePath(label, str(path), 0, 0)
     return PrivatePath(label, str(path), found.st_dev, found.st_ino)
+
+
+def _nameless(label: str, path: Path) -> PrivatePath:
+    """Without the path, which would tell the names of private files and of other users."""
+    return _place(label, path)._replace(path="")
 
 
 def _other_users(workspace: Path) -> list[tuple[int, int]]:

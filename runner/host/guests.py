@@ -24,7 +24,6 @@ from runner.host.launch import Launchers
 from runner.host.runtime import save_state
 from runner.host.supervisor import Launch, NeedsOperator, Policy, Supervisor
 from runner.tiers.base import Handle, LaunchSpec, TierDriver
-from runner.workspace.credentials import by_name
 from runner.workspace.mounts import Role
 
 log = logging.getLogger(__name__)
@@ -34,7 +33,8 @@ Probe = Callable[
     [grpc.aio.Channel, LaunchSpec, Mapping[str, str], str], Awaitable[control_pb2.BoundaryReport]
 ]
 """Runs the boundary self-test over a connection to the shell guest. It is told how the guest was
-launched, the secrets that it must not hold, by their descriptions, and the canary."""
+launched, the tokens that it must not hold, by their descriptions, and the canary, which stands for
+all else in the agent's envelope."""
 
 ROLES: Final = (Role.AGENT.value, Role.SHELL.value)
 
@@ -42,7 +42,7 @@ ROLES: Final = (Role.AGENT.value, Role.SHELL.value)
 class Guests:
     """Both supervisors of one user, and what they share.
 
-    `embedder` returns where the embedder is, at each launch. `secrets` are the host's own, by their
+    `embedder` returns where the embedder is, at each launch. `tokens` are the host's own, by their
     descriptions. From the file `state` the next runner recovers.
     """
 
@@ -53,14 +53,14 @@ class Guests:
         *,
         embedder: Callable[[], bootstrap_pb2.Link],
         probe: Probe,
-        secrets: Mapping[str, str],
+        tokens: Mapping[str, str],
         state: Path,
         policy: Policy | None = None,
     ) -> None:
         self._launchers = launchers
         self._embedder = embedder
         self._probe = probe
-        self._secrets = secrets
+        self._tokens = tokens
         self._state = state
         self._handles: dict[Role, Handle] = {}
         self._canary = new_canary()
@@ -165,16 +165,15 @@ class Guests:
     async def _probe_shell(self, channel: grpc.aio.Channel) -> control_pb2.BoundaryReport:
         shell = self._launched[Role.SHELL]
         assert self._launchers.shell is not None
-        secrets = {
-            **self._secrets,
+        tokens = {
+            **self._tokens,
             "the agent's token for the shell": self._launchers.shell.agent_token,
-            **by_name(self._launchers.agent.secrets),
             "the embedder's token": self._embedder().token,
             "the shell's own token": shell.peer.token,
         }
         if (agent := self._launched.get(Role.AGENT)) is not None:
-            secrets["the gateway's token"] = agent.peer.token
-        self._boundary = await self._probe(channel, shell.spec, secrets, self._canary)
+            tokens["the gateway's token"] = agent.peer.token
+        self._boundary = await self._probe(channel, shell.spec, tokens, self._canary)
         return self._boundary
 
     def _record(self, role: Role, handle: Handle | None) -> None:

@@ -259,7 +259,7 @@ class Host:
             self._launchers,
             embedder=self._embedder.link,
             probe=self._probe,
-            secrets={"the control token": control.token},
+            tokens={"the control token": control.token},
             state=self._runtime.state,
             policy=self._policy,
         )
@@ -286,7 +286,7 @@ class Host:
         self._launchers = self._new_launchers(config)
 
     async def _probe(
-        self, channel: grpc.aio.Channel, shell: LaunchSpec, secrets: Mapping[str, str], canary: str
+        self, channel: grpc.aio.Channel, shell: LaunchSpec, tokens: Mapping[str, str], canary: str
     ) -> control_pb2.BoundaryReport:
         promised = self._tier_driver.confinement(shell)
         private = []
@@ -299,11 +299,11 @@ class Host:
             promised,
             workspace=self.workspace.path,
             runtime=self._runtime.base,
-            secrets=secrets,
+            tokens=tokens,
             canary=canary,
             private=private,
         )
-        return await check_boundary(channel, spec, [promised.python])
+        return await check_boundary(channel, spec)
 
     async def _stop_quietly(self) -> None:
         try:

@@ -83,13 +83,11 @@ class Confinement:
     `uid` and `gid` are those inside. `seccomp`: commands run under a system call filter.
     `user_namespace`: the guest has its own, in which groups of the host's user cannot be dropped
     and show as the overflow group. `own_kernel`: it runs in a virtual machine. `read_only` lists
-    mount points of programs that the tier adds to the root file system. `python` is the path in the
-    guest of the interpreter that can import `shell_daemon`.
+    mount points of programs that the tier adds to the root file system.
     """
 
     uid: int
     gid: int
-    python: str
     seccomp: bool = False
     user_namespace: bool = False
     own_kernel: bool = False

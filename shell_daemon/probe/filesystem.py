@@ -5,7 +5,7 @@ import stat
 from pathlib import Path
 from typing import Final
 
-from shell_daemon.probe.world import BoundaryHit, World, opened, refused
+from shell_daemon.probe.world import BoundaryHit, World, opened, refused, require_tried
 
 _SYSTEM: Final = (
     *("/", "/bin", "/boot", "/etc", "/home", "/lib", "/lib64", "/media", "/mnt", "/opt"),
@@ -75,7 +75,8 @@ def kernel_settings(world: World) -> str:
 def _names(directory: Path) -> list[str]:
     try:
         return sorted(entry.name for entry in directory.iterdir())
-    except OSError:
+    except OSError as error:
+        require_tried(error)
         return []
 
 

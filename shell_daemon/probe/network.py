@@ -1,15 +1,17 @@
 """What a command can connect to: network addresses and Unix sockets."""
 
 import errno
+import os
 import select
 import socket
 import struct
 import time
+from contextlib import suppress
 from functools import cache
 from typing import Final, NamedTuple
 
-from shell_daemon.probe.walk import walk
-from shell_daemon.probe.world import BoundaryHit, World
+from shell_daemon.probe.walk import opened_at, walk
+from shell_daemon.probe.world import BoundaryHit, World, require_tried
 
 _LOOPBACK: Final = ("127.0.0.1", "::1")
 METADATA: Final = ("169.254.169.254", "fd00:ec2::254")
@@ -102,7 +104,8 @@ def connect(targets: list[Target], patience: float = _PATIENCE_S) -> dict[Target
     for target in targets:
         try:
             client = socket.socket(target.family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-        except OSError:
+        except OSError as error:
+            require_tried(error)
             continue
         number = client.connect_ex((target.address, target.port))
         if number == errno.EINPROGRESS:
@@ -134,7 +137,8 @@ def can_send(address: str) -> bool:
     try:
         with socket.socket(target.family, socket.SOCK_DGRAM) as client:
             return client.connect_ex((address, _DNS_PORT)) == 0
-    except OSError:
+    except OSError as error:
+        require_tried(error)
         return False
 
 
@@ -163,15 +167,16 @@ def unix_sockets(world: World) -> str:
     The kernel reports process id 0 for a listener outside the guest. A socket that belongs to
     another user was made outside, too.
     """
-    found = []
-    paths = {entry.path for entry in walk(world) if entry.is_socket}
+    found = list(walk(world).unfinished.values())
+    paths = {entry.path for entry in walk(world).entries if entry.is_socket}
     # A directory listing does not show that something is mounted on an entry.
     paths |= {mount.point for mount in world.mounts if world.at(mount.point).is_socket()}
     for path in sorted(paths - {world.spec.socket}):
-        if world.at(path).lstat().st_uid != world.spec.uid:
-            found.append(f"{path} is there, a socket of another user")
-        elif is_served_outside(str(world.at(path))):
-            found.append(f"{path} is served from outside the guest")
+        with suppress(FileNotFoundError), opened_at(world, path) as descriptor:
+            if os.fstat(descriptor).st_uid != world.spec.uid:
+                found.append(f"{path} is there, a socket of another user")
+            elif is_served_outside(f"/proc/self/fd/{descriptor}"):
+                found.append(f"{path} is served from outside the guest")
     names = _abstract(world)
     for name in [*names[:_ABSTRACT_MAX], world.spec.listener_name]:
         if name and is_served_outside(f"\0{name}"):
@@ -185,7 +190,8 @@ def is_served_outside(address: str) -> bool:
         client.settimeout(_CONNECT_S)
         try:
             client.connect(address)
-        except OSError:
+        except OSError as error:
+            require_tried(error)
             return False
         credentials = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
     pid, _, _ = _CREDENTIALS.unpack(credentials)

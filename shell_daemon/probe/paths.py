@@ -1,7 +1,7 @@
 """Paths that no name may lead to: the user's private files and all files of other users."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Iterable
 
 from shell_daemon.probe.walk import walk
 from shell_daemon.probe.world import BoundaryHit, World
@@ -10,49 +10,43 @@ from shell_daemon.probe.world import BoundaryHit, World
 def private_paths(world: World) -> str:
     """Private files cannot be reached by their virtual path, their host path, a link or a
     mount."""
+    private = world.spec.private
     found = [f"{path} is there" for path in world.spec.absent if _lstat(world, path)]
-    for private in world.spec.private:
-        result = _lstat(world, private.path) if private.path else None
-        if result and world.is_same(result, private.device, private.inode):
-            found.append(f"{private.label} is there by its host path")
-    by_inode = {private.inode: private for private in world.spec.private if private.inode}
-
-    def judge(path: str, inode: int) -> str:
-        private = by_inode.get(inode)
-        if private is None or not _is_same(world, path, private.device, inode):
-            return ""
-        return f"{private.label} is there as {path}"
-
-    BoundaryHit.raise_if(found + _judge_all(world, judge))
-    return f"none of {len(world.spec.private)} among {len(walk(world))} entries"
+    for place in private:
+        result = _lstat(world, place.path) if place.path else None
+        if result and world.is_same(result, place.device, place.inode):
+            found.append(f"{place.label} is there by its host path")
+    found += _there(world, [(place.label, place.device, place.inode) for place in private])
+    BoundaryHit.raise_if(found)
+    return f"none of {len(private)} among {walk(world).seen} entries"
 
 
 def other_users(world: World) -> str:
     """No directory of another user's workspace can be reached under any name."""
-    theirs = {inode: device for device, inode in world.spec.other_users}
-
-    def judge(path: str, inode: int) -> str:
-        device = theirs.get(inode)
-        if device is None or not _is_same(world, path, device, inode):
-            return ""
-        return f"a directory of another user's workspace is there as {path}"
-
-    BoundaryHit.raise_if(_judge_all(world, judge))
-    return f"none of {len(theirs)} directories among {len(walk(world))} entries"
+    label = "a directory of another user's workspace"
+    theirs = world.spec.other_users
+    BoundaryHit.raise_if(_there(world, [(label, device, inode) for device, inode in theirs]))
+    return f"none of {len(theirs)} directories among {walk(world).seen} entries"
 
 
-def _judge_all(world: World, judge: Callable[[str, int], str]) -> list[str]:
-    """Judge every entry; a mount point by what is mounted there, which no listing shows."""
+def _there(world: World, wanted: Iterable[tuple[str, int, int]]) -> list[str]:
+    """Which of these labelled devices and inodes were found where, and where the walk did not end.
+
+    A mount point is judged by what is mounted there, which no listing shows.
+    """
     points = {mount.point for mount in world.mounts}
-    mounted = [(point, result.st_ino) for point in points if (result := _lstat(world, point))]
-    entries = [(entry.path, entry.inode) for entry in walk(world) if entry.path not in points]
-    judged = (judge(path, inode) for path, inode in (*sorted(mounted), *entries))
-    return [problem for problem in judged if problem]
-
-
-def _is_same(world: World, path: str, device: int, inode: int) -> bool:
-    result = _lstat(world, path)
-    return result is not None and world.is_same(result, device, inode)
+    found = [(point, result) for point in sorted(points) if (result := _lstat(world, point))]
+    found += [(entry.path, entry.result) for entry in walk(world).entries]
+    by_inode: dict[int, list[tuple[str, os.stat_result]]] = {}
+    for path, result in found:
+        by_inode.setdefault(result.st_ino, []).append((path, result))
+    hits = [
+        f"{label} is there as {path}"
+        for label, device, inode in wanted
+        for path, result in by_inode.get(inode, ())
+        if world.is_same(result, device, inode)
+    ]
+    return [*dict.fromkeys(hits), *walk(world).unfinished.values()]
 
 
 def _lstat(world: World, path: str) -> os.stat_result | None:

@@ -5,7 +5,7 @@ import stat
 from typing import Final
 
 from shell_daemon.probe.libc import trace
-from shell_daemon.probe.world import BoundaryHit, World, fields, opened, refused
+from shell_daemon.probe.world import BoundaryHit, World, fields, opened, refused, require_tried
 
 _DAEMON: Final = "oxydra-shell"
 _DAEMONS: Final = (_DAEMON, "oxydra-zygote", "oxydra-superv")
@@ -93,14 +93,16 @@ def descriptors(world: World) -> str:
         directory = world.proc / str(pid) / "fd"
         try:
             numbers = [entry.name for entry in directory.iterdir()]
-        except OSError:
+        except OSError as error:
+            require_tried(error)
             continue
         for number in numbers:
             seen += 1
             try:
                 mode = (directory / number).stat().st_mode
                 info = world.text(f"{pid}/fdinfo/{number}")
-            except OSError:
+            except OSError as error:
+                require_tried(error)
                 continue
             outside = fields(info).get("mnt_id") not in ids
             if outside and (stat.S_ISDIR(mode) or stat.S_ISBLK(mode)):

@@ -1,30 +1,34 @@
-"""Search what a command can read for secrets of the runner and the agent.
+"""Search what a command can read for the secrets of the runner and the agent.
 
-The probe knows only digests of the secrets. It therefore digests every piece of text that is as
-long as a secret, and compares.
+The probe knows no secret. It looks for marks: the canary, which the runner planted beside the keys
+in the agent's envelope, and the public beginnings of tokens.
 """
 
 import os
-import re
 import stat
+import time
 from collections.abc import Iterator
 from functools import cache
-from typing import Final
+from typing import Final, NamedTuple
 
-from wire.boundary import CANARY, SecretDigest, digest
+from wire.boundary import CANARY, Mark
 
-from shell_daemon.probe.walk import walk
-from shell_daemon.probe.world import BoundaryHit, World
+from shell_daemon.probe.walk import TEXTS, place_of, walk
+from shell_daemon.probe.world import BoundaryHit, World, require_tried
 
 _OF_PROCESS: Final = ("environ", "cmdline", "comm", "mountinfo")
 _OF_KERNEL: Final = ("cmdline", "keys", "version", "net/unix", "sys/kernel/hostname")
-_PLACES: Final = ("/run/", "/var/run/", "/ipc/", "/logs/")
-_FILE_MAX_BYTES: Final = 256 * 1024
-_WINDOWS_MAX: Final = 100_000
+_FILE_MAX_BYTES: Final = 1024 * 1024
+
+
+class _Scan(NamedTuple):
+    found: list[tuple[Mark, str]]
+    looked: int
+    unfinished: list[str]
 
 
 def secrets(world: World) -> str:
-    """No token or key is in an environment, a command line or a file."""
+    """No token is in an environment, a command line or a file."""
     return _report(world, canary=False)
 
 
@@ -34,86 +38,60 @@ def canary(world: World) -> str:
 
 
 def _report(world: World, *, canary: bool) -> str:
-    found, looked = _scan(world)
+    scan = _scan(world)
     hits = [
-        f"{secret.label} is in {place}"
-        for secret, place in found
-        if (secret.label == CANARY) == canary
+        f"{mark.label} is in {place}"
+        for mark, place in scan.found
+        if (mark.label == CANARY) == canary
     ]
-    BoundaryHit.raise_if(hits)
-    count = sum((secret.label == CANARY) == canary for secret in world.spec.secrets)
+    BoundaryHit.raise_if(hits + scan.unfinished)
+    count = sum((mark.label == CANARY) == canary for mark in world.spec.marks)
     if not count:
         return "nothing to look for"
-    return f"{count} not found in {looked} places"
+    return f"{count} not found in {scan.looked} places"
 
 
 @cache
-def _scan(world: World) -> tuple[list[tuple[SecretDigest, str]], int]:
-    salt = bytes.fromhex(world.spec.salt)
+def _scan(world: World) -> _Scan:
+    unfinished = [why for start, why in walk(world).unfinished.items() if place_of(start)]
+    marks = [(mark, mark.text.encode()) for mark in world.spec.marks]
     found = []
     looked = 0
-    budget = _WINDOWS_MAX
-    for place, content in _texts(world):
+    for place, content in _texts(world, unfinished):
         looked += 1
-        hits, tried = search(content, world.spec.secrets, salt, budget)
-        budget -= tried
-        found += [(secret, place) for secret in hits]
-    return found, looked
+        found += [(mark, place) for mark, text in marks if text in content]
+    return _Scan(found, looked, unfinished)
 
 
-def search(
-    content: bytes, wanted: tuple[SecretDigest, ...], salt: bytes, budget: int = _WINDOWS_MAX
-) -> tuple[list[SecretDigest], int]:
-    """The `wanted` secrets in `content`, and how many windows were counted against the budget.
-
-    At most `budget` windows are digested for secrets that are not plain words. Windows of word
-    characters are always digested, because few texts have long words.
-    """
-    found = []
-    tried = 0
-    for length, word in sorted({(secret.length, secret.word) for secret in wanted}):
-        digests = {
-            secret.digest: secret
-            for secret in wanted
-            if (secret.length, secret.word) == (length, word)
-        }
-        windows = set(_words(content, length) if word else _windows(content, length))
-        if not word:
-            windows = set(list(windows)[: max(0, budget - tried)])
-            tried += len(windows)
-        for window in windows:
-            if (secret := digests.get(digest(salt, window))) is not None:
-                found.append(secret)
-    return found, tried
-
-
-def _words(content: bytes, length: int) -> Iterator[bytes]:
-    for match in re.finditer(rb"[A-Za-z0-9_-]{%d,}" % length, content):
-        yield from _windows(match[0], length)
-
-
-def _windows(content: bytes, length: int) -> Iterator[bytes]:
-    return (content[start : start + length] for start in range(len(content) - length + 1))
-
-
-def _texts(world: World) -> Iterator[tuple[str, bytes]]:
-    """All texts to search, those likeliest to hold a secret first."""
+def _texts(world: World, unfinished: list[str]) -> Iterator[tuple[str, bytes]]:
+    """All texts to search. A place whose files take more than its budget is added to
+    `unfinished`."""
     for name in _OF_PROCESS:
         for pid in world.pids:
-            yield from _content(world, f"/proc/{pid}/{name}")
+            yield from read_end(world, f"/proc/{pid}/{name}")
     for name in _OF_KERNEL:
-        yield from _content(world, f"/proc/{name}")
-    for entry in walk(world):
-        if entry.path.startswith(_PLACES):
-            yield from _content(world, entry.path)
+        yield from read_end(world, f"/proc/{name}")
+    for place in TEXTS:
+        left = world.budgets.own.size
+        deadline = time.monotonic() + world.budgets.own.seconds
+        for entry in walk(world).entries:
+            if place_of(entry.path) != place:
+                continue
+            if left <= 0 or time.monotonic() > deadline:
+                unfinished.append(f"the files of {place} are too many or too large to be searched")
+                break
+            for path, content in read_end(world, entry.path):
+                left -= len(content)
+                yield path, content
 
 
-def _content(world: World, path: str) -> Iterator[tuple[str, bytes]]:
-    """The path and the last bytes of a regular file; nothing if it cannot be read."""
+def read_end(world: World, path: str) -> Iterator[tuple[str, bytes]]:
+    """The path and the last bytes of a regular file; nothing if commands cannot read it."""
     real = world.proc / path[6:] if path.startswith("/proc/") else world.at(path)
     try:
         descriptor = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
+    except OSError as error:
+        require_tried(error)
         return
     try:
         result = os.fstat(descriptor)
@@ -121,7 +99,8 @@ def _content(world: World, path: str) -> Iterator[tuple[str, bytes]]:
             return
         os.lseek(descriptor, max(0, result.st_size - _FILE_MAX_BYTES), os.SEEK_SET)
         content = _read_all(descriptor)
-    except OSError:
+    except OSError as error:
+        require_tried(error)
         return
     finally:
         os.close(descriptor)

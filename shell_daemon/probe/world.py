@@ -1,14 +1,19 @@
 """What every probe needs: the specification, the kernel's files, and `BoundaryHit`."""
 
+import errno
 import os
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from wire.boundary import BoundarySpec
 
 _READ_MAX_BYTES = 1024 * 1024
+_NOT_TRIED: Final = {
+    *(errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EAGAIN, errno.EINTR),
+}
+_MIB: Final = 1024 * 1024
 
 
 class BoundaryHit(Exception):  # noqa: N818 - a finding, not an error
@@ -35,13 +40,35 @@ class MountInfo(NamedTuple):
         return "ro" in self.options
 
 
+class Budget(NamedTuple):
+    """What looking through one place may cost: directory entries, seconds, bytes of files."""
+
+    entries: int
+    seconds: float
+    size: int = 0
+
+
+class Budgets(NamedTuple):
+    """Each place has a budget of its own, so that no directory can use up another's. `users` is for
+    the directories where users keep what they like, `own` for every other place."""
+
+    users: Budget = Budget(1_000_000, 4.0)
+    own: Budget = Budget(100_000, 1.0, 256 * _MIB)
+
+
 class World:
-    """The guest as its files show it; tests pass other directories than the real ones."""
+    """The guest as its files show it; tests pass other directories and budgets than the real
+    ones."""
 
     def __init__(
-        self, spec: BoundarySpec, proc: Path = Path("/proc"), root: Path = Path("/")
+        self,
+        spec: BoundarySpec,
+        proc: Path = Path("/proc"),
+        root: Path = Path("/"),
+        budgets: Budgets = Budgets(),  # noqa: B008 - immutable
     ) -> None:
         self.spec = spec
+        self.budgets = budgets
         self.proc = proc
         self.root = root
 
@@ -91,12 +118,22 @@ class World:
 
 
 def refused(call: Callable[..., object], *arguments: object) -> bool:
-    """Whether the kernel refuses the call."""
+    """Whether the kernel refuses the call. Raises `OSError` if that could not be tried."""
     try:
         call(*arguments)
-    except OSError:
+    except OSError as error:
+        require_tried(error)
         return True
     return False
+
+
+def require_tried(error: OSError) -> None:
+    """Raise `error` again if it is no answer: the process ran out of something, or nobody answered.
+
+    Commands have this process's user id, and could see to that.
+    """
+    if error.errno in _NOT_TRIED or isinstance(error, TimeoutError | ChildProcessError):
+        raise error
 
 
 def opened(path: Path, flags: int) -> None:

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
+from wire import errors
 from wire.errors import Code, WireError
 
 from shell_daemon.processes import init
@@ -22,9 +23,16 @@ from shell_daemon.processes.supervisor import KILL_S, Run
 log = logging.getLogger(__name__)
 
 _ZYGOTE: Final = (
-    "import sys; sys.path.insert(0, sys.argv[1]); "
+    "import sys; sys.path[:0] = sys.argv[2:]; "
     "from shell_daemon.processes import zygote; zygote.main()"
 )
+_PACKAGES: Final = tuple(
+    dict.fromkeys(
+        str(Path(file).resolve().parents[depth])
+        for file, depth in ((__file__, 2), (errors.__file__, 1))
+    )
+)
+"""Where `shell_daemon` and `wire` are: all that the zygote imports besides the standard library."""
 IDLE_MAX: Final = 4
 _ANSWER_S: Final = 3 * KILL_S
 """How long the zygote may take for what it is asked, on a machine that is busy."""
@@ -57,7 +65,7 @@ class Processes:
             self._zygote = subprocess.Popen(  # noqa: S603 - our own program
                 [
                     *(sys.executable, "-I", "-S", "-X", "utf8", "-c", _ZYGOTE),
-                    *(str(Path(__file__).resolve().parents[2]), str(theirs.fileno())),
+                    *(str(theirs.fileno()), *_PACKAGES),
                 ],
                 env={},
                 cwd="/",

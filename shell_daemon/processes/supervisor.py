@@ -8,6 +8,10 @@ Every supervisor is a child subreaper: whatever a command leaves behind (a doubl
 then it takes the next command. It must stay single-threaded and import little, because it is
 forked.
 
+The boundary self-test's probe is forked instead of run: a program would be open to commands, which
+have its user id, from its start until it has closed itself. The child of a concealed process is
+concealed, and stays so while it runs no program.
+
 Messages are JSON lines. From the daemon: `Run`, with the descriptors beside it; `end` with the
 number of the run to end; end-of-file: kill the run and exit. To the daemon: `supervisor` (its own
 pid) once; then for each run `failed` (it was not started), or `exited` (wait status) with `gone`
@@ -21,10 +25,11 @@ import os
 import select
 import signal
 import socket
+import sys
 import time
-from typing import Any, TypedDict
+from typing import Any, NoReturn, TypedDict
 
-from shell_daemon.processes import tree
+from shell_daemon.processes import prctl, tree
 
 DRAIN_S = 0.25
 """How long processes that a command left behind may still write before they are ended: enough
@@ -39,7 +44,7 @@ _RESET = signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}
 
 
 class Run(TypedDict):
-    """A request to run a command.
+    """A request to run a command, or, with an empty `argv`, the boundary self-test's probe.
 
     The descriptors beside it are the working directory, then standard input, output and error.
     `number` identifies the run; `grace` is the time between SIGTERM and SIGKILL, in seconds.
@@ -117,7 +122,7 @@ class Supervisor:
             try:
                 self._main = _spawn(request, descriptors)
             except OSError as error:
-                self._control.say(failed=f"{request['argv'][0]}: {error.strerror}")
+                self._control.say(failed=f"{(request['argv'] or ['probe'])[0]}: {error.strerror}")
                 continue
             finally:
                 while descriptors:
@@ -225,6 +230,8 @@ def _receive(connection: socket.socket) -> tuple[bytes, list[int]]:
 def _spawn(request: Run, descriptors: list[int]) -> int:
     """Start the command in its own session; the first descriptor is its directory."""
     directory, *sources = descriptors
+    if not request["argv"]:
+        return _fork_probe(sources)
     os.fchdir(directory)
     main = os.posix_spawn(
         request["argv"][0],
@@ -240,6 +247,40 @@ def _spawn(request: Run, descriptors: list[int]) -> int:
     _prefer_for_oom_kill(main)
     os.chdir("/")
     return main
+
+
+def _fork_probe(sources: list[int]) -> int:
+    pid = os.fork()
+    if pid == 0:
+        _become_probe(sources)
+    return pid
+
+
+def _become_probe(sources: list[int]) -> NoReturn:
+    """Report and exit; a forked process must never return into the supervisor's loop.
+
+    Otherwise it is like a command: a session, signals and descriptors as after exec.
+    """
+    status = 1
+    try:
+        os.setsid()
+        signal.set_wakeup_fd(-1)
+        for handled in {signal.SIGCHLD, *_RESET}:
+            signal.signal(handled, signal.SIG_DFL)
+        for number, source in enumerate(sources):
+            os.dup2(source, number)
+        for descriptor in map(int, os.listdir("/proc/self/fd")):  # noqa: PTH208
+            with contextlib.suppress(OSError):
+                if not os.get_inheritable(descriptor):
+                    os.close(descriptor)
+        prctl.set_name("oxydra-probe")
+        from shell_daemon.probe import report  # a command's supervisor needs none of it
+
+        status = report.main()
+    except BaseException:
+        sys.excepthook(*sys.exc_info())
+    finally:
+        os._exit(status)
 
 
 def _prefer_for_oom_kill(command: int) -> None:

@@ -2,7 +2,7 @@
 
 It is a program of its own, started by the daemon before anything else:
 
-    python -I -S -c '…' PACKAGE_PARENT DESCRIPTOR
+    python -I -S -c '…' DESCRIPTOR DIRECTORY_OF_PACKAGES…
 
 so that a fork copies only ten megabytes of memory and no gRPC threads. It is a child subreaper
 too: if a command kills its supervisor, the zygote adopts the orphans, and the daemon has it kill
@@ -119,7 +119,7 @@ def _become_supervisor(descriptor: int, inherited: list[int]) -> NoReturn:
 
 
 def main() -> None:
-    connection = socket.socket(fileno=int(sys.argv[2]))
+    connection = socket.socket(fileno=int(sys.argv[1]))
     connection.set_inheritable(False)
     # When memory runs out, the kernel kills this and its children before the daemon. This must
     # precede `conceal`, after which the process's files in /proc belong to root.

@@ -227,6 +227,16 @@ async def test_a_network_is_refused_because_there_is_only_the_hosts(inside: Insi
     assert "--tier container" in raised.value.resolution
 
 
+async def test_programs_that_commands_could_change_confine_nobody(
+    inside: Inside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "prefix", str(inside.workspace.path / "shared" / "venv"))
+    with pytest.raises(TierError, match="commands could change the programs") as raised:
+        await inside.driver.start(inside.spec)
+    assert "which is /shared in the shell guest" in raised.value.details
+    assert "outside of every workspace" in raised.value.resolution
+
+
 def test_without_bubblewrap_the_reason_says_how_to_get_it() -> None:
     assert "apt-get install bubblewrap" in Bubblewrap("").reason
     reasons = ProcessDriver(Bubblewrap("")).capabilities.unsupported

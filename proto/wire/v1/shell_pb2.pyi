@@ -92,6 +92,7 @@ class StartExecRequest(_message.Message):
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     STDIN_FIELD_NUMBER: _builtins.int
     ARGV_FIELD_NUMBER: _builtins.int
+    PROBE_FIELD_NUMBER: _builtins.int
     exec_id: _builtins.str
     command: _builtins.str
     """for bash -c, or sh -c where there is no bash"""
@@ -99,6 +100,8 @@ class StartExecRequest(_message.Message):
     timeout_ms: _builtins.int
     """0: the daemon's default"""
     stdin: _builtins.bytes
+    probe: _builtins.bool
+    """run the boundary self-test's probe instead, on the specification in stdin"""
     @_builtins.property
     def argv(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """instead of command: a program and its arguments, without any shell"""
@@ -112,10 +115,11 @@ class StartExecRequest(_message.Message):
         timeout_ms: _builtins.int = ...,
         stdin: _builtins.bytes = ...,
         argv: _abc.Iterable[_builtins.str] | None = ...,
+        probe: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["argv", b"argv", "command", b"command", "cwd", b"cwd", "exec_id", b"exec_id", "stdin", b"stdin", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["argv", b"argv", "command", b"command", "cwd", b"cwd", "exec_id", b"exec_id", "probe", b"probe", "stdin", b"stdin", "timeout_ms", b"timeout_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -8,7 +8,7 @@ import contextlib
 import signal
 from functools import partial
 from pathlib import Path
-from typing import Final, Literal
+from typing import Literal
 
 from wire.errors import Code
 from wire.settings import ContainerSettings
@@ -20,8 +20,6 @@ from runner.tiers.container.engine import Engine
 from runner.tiers.container.names import Place
 from runner.tiers.running import RunningGuest, RunningGuests, wait_in_thread
 from runner.workspace.mounts import Role
-
-GUEST_PYTHON: Final = "/opt/oxydra/bin/python"
 
 
 class ContainerDriver(RunningGuests):
@@ -50,7 +48,6 @@ class ContainerDriver(RunningGuests):
     def confinement(self, spec: LaunchSpec) -> Confinement:
         return Confinement(
             *spec.owner,
-            python=GUEST_PYTHON,
             seccomp=self._containers.seccomp,
             own_kernel=self._tier == "micro_vm",
         )

@@ -13,6 +13,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from wire.errors import Code
+
+from runner.errors import TierError
 from runner.tiers.base import Confinement, LaunchSpec
 from runner.tiers.process.keyrings import FILTER_FD, guarded
 from runner.workspace.mounts import Access
@@ -73,7 +76,11 @@ class Bubblewrap:
         return self._reason
 
     def command(self, spec: LaunchSpec) -> list[str]:
-        """The command line that runs `spec` inside; `keyrings.guarded` makes it complete."""
+        """The command line that runs `spec` inside; `keyrings.guarded` makes it complete.
+
+        Raises `TierError` if commands could change the programs that the guest runs.
+        """
+        _check_programs(spec)
         words = [self._path, *_namespaces(), *_system()]
         for bound in spec.mounts:
             kind = "--ro-bind" if bound.mount.access is Access.READ_ONLY else "--bind"
@@ -93,7 +100,6 @@ class Bubblewrap:
         return Confinement(
             uid=GUEST_UID,
             gid=GUEST_UID,
-            python=sys.executable,
             user_namespace=True,
             seccomp=True,
             read_only=tuple(
@@ -179,15 +185,33 @@ def _of_first_process() -> list[Path]:
     return [Path("/proc/1") / name for name in _FIRST_PROCESS if Path("/proc/self", name).exists()]
 
 
-def _programs() -> list[str]:
-    """Python, its packages and ours, as far as they lie outside `/usr`; what lies in another of
-    them is there already."""
+def _installation() -> set[Path]:
+    """Where Python, its packages and ours are."""
     found = {Path(sys.base_prefix), Path(sys.prefix)}
     for name in ("wire", "shell_daemon"):
         if (spec := find_spec(name)) is not None:
             found |= {Path(place) for place in spec.submodule_search_locations or ()}
+    return found
+
+
+def _check_programs(spec: LaunchSpec) -> None:
+    for path in _installation():
+        for bound in spec.mounts:
+            writable = bound.mount.access is Access.READ_WRITE
+            if writable and path.resolve().is_relative_to(bound.host_path.resolve()):
+                raise TierError(
+                    Code.FAILED_PRECONDITION,
+                    "commands could change the programs that confine them",
+                    details=f"{path} lies in {bound.host_path}, which is {bound.mount.virtual} in "
+                    "the shell guest",
+                    resolution="install Oxydra outside of every workspace",
+                )
+
+
+def _programs() -> list[str]:
+    """Where they are, as far as that is outside `/usr`; what lies in another is there already."""
     there, words = [Path("/usr")], list[str]()
-    for path in sorted(found, key=lambda path: len(path.parts)):
+    for path in sorted(_installation(), key=lambda path: len(path.parts)):
         if not any(path.is_relative_to(other) for other in there):
             there.append(path)
             words += ["--ro-bind", str(path), str(path)]

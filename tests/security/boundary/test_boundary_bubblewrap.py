@@ -9,8 +9,8 @@ import pytest
 import pytest_asyncio
 
 from tests.support.boundary.guarded_host import (
-    API_KEY,
     CANARY,
+    CONTROL_TOKEN,
     TOKEN,
     GuardedHost,
     Words,
@@ -174,9 +174,9 @@ def _own_init(words: Words) -> Words:
 
 
 async def test_a_secret_in_the_environment_is_caught(guarded: GuardedHost) -> None:
-    report = await in_bubblewrap(guarded, _own_init, {"SOME": f"x{API_KEY}y"})
+    report = await in_bubblewrap(guarded, _own_init, {"SOME": f"x{CONTROL_TOKEN}y"})
     found = hits(report)
-    assert found == {"secrets": "the provider's key is in /proc/1/environ"}
+    assert found == {"secrets": "the control token is in /proc/1/environ"}
 
 
 async def test_a_secret_in_a_command_line_is_caught(guarded: GuardedHost) -> None:

@@ -9,8 +9,8 @@ import pytest_asyncio
 
 from runner.tiers.base import Network
 from tests.support.boundary.guarded_host import (
-    API_KEY,
     CANARY,
+    CONTROL_TOKEN,
     DOCKER_SOCKET,
     TOKEN,
     GuardedHost,
@@ -201,16 +201,16 @@ async def test_a_secret_and_the_canary_in_the_environment_are_caught(guarded: Gu
     def beside(words: list[str]) -> list[str]:
         at = words.index("oxydra-shell-daemon")
         child = ["sh", "-c", 'env "$0" "$1" sleep 1000 & shift; exec "$@"']
-        return [*words[:at], *child, f"KEY={API_KEY}", f"ENVELOPE={CANARY}", *words[at:]]
+        return [*words[:at], *child, f"KEY={CONTROL_TOKEN}", f"ENVELOPE={CANARY}", *words[at:]]
 
     found = hits(await in_container(guarded, beside))
-    assert re.search(r"the provider's key is in /proc/\d+/environ", found["secrets"])
+    assert re.search(r"the control token is in /proc/\d+/environ", found["secrets"])
     assert re.search(r"the canary is in /proc/\d+/environ", found["canary"])
 
 
 async def test_the_daemons_own_environment_is_closed(guarded: GuardedHost) -> None:
     """As its memory is: to the self-test, and so to every command."""
-    further = ("--env", f"KEY={API_KEY}")
+    further = ("--env", f"KEY={CONTROL_TOKEN}")
     assert not hits(await in_container(guarded, lambda words: with_options(words, *further)))
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 
 import pytest
 from wire import envelope, transport
-from wire.boundary import CHECKS
+from wire.boundary import CHECKS, marked
 from wire.identity import Party
 from wire.settings import ContainerSettings
 from wire.v1 import control_pb2
@@ -34,11 +34,10 @@ from runner.workspace.mounts import Role, bind, workspace_directories
 from tests.support import parties
 from tests.support.scratch import SCRATCH
 
-TOKEN = "the_token_of_this_shell_guest_0123456789"
+TOKEN = marked("the_shell_0123456789", "the_token_of_this_shell_guest")
+CONTROL_TOKEN = marked("the_runner_0123456789", "the_token_of_the_control_socket")
 CANARY = "the-canary-in-the-agents-envelope-0123456789"
-API_KEY = "sk/the key of a provider: 0123456789"
 GUEST_UID = 10_001
-GUEST_PYTHON = "/opt/oxydra/bin/python"
 REPOSITORY = Path(__file__).resolve().parents[3]
 _TEST_IMAGES = "oxydra-boundary-test"
 DOCKER_SOCKET = "/var/run/docker.sock"
@@ -62,7 +61,7 @@ class GuardedHost:
             for directory in ("", *workspace_directories()):
                 (user / directory).mkdir(parents=True, exist_ok=True)
             (user / ".oxydra" / "memory.db").write_text("what is remembered")
-        (self.runtime / "control.token").write_text("secret")
+        (self.runtime / "control.token").write_text(CONTROL_TOKEN)
         self.serve(self.runtime / "control.sock")
         self.serve(self.alice / "ipc" / "gateway.sock")
 
@@ -155,11 +154,11 @@ class GuardedHost:
                 confinement,
                 workspace=self.alice,
                 runtime=self.runtime,
-                secrets={"the shell's token": TOKEN, "the provider's key": API_KEY},
+                tokens={"the shell's token": TOKEN, "the control token": CONTROL_TOKEN},
                 canary=CANARY,
                 private=[Path(DOCKER_SOCKET)],
             )
-            return await check_boundary(channel, spec, [confinement.python])
+            return await check_boundary(channel, spec)
 
 
 _ENVIRONMENT = {name: os.environ[name] for name in ("PATH", "DOCKER_HOST") if name in os.environ}
@@ -228,9 +227,7 @@ async def in_container(
         *(word for mount in mounts for word in ("--volume", mount)),
         *(shell_image(), "oxydra-shell-daemon", *launch.command[4:]),
     ]
-    confinement = Confinement(
-        uid, uid, GUEST_PYTHON, seccomp=_engine_has_seccomp(), own_kernel=micro_vm
-    )
+    confinement = Confinement(uid, uid, seccomp=_engine_has_seccomp(), own_kernel=micro_vm)
     return await guarded.probe(alter(command), launch, confinement)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from wire.boundary import BoundarySpec, SharedDirectory
 
-from shell_daemon.probe.world import World
+from shell_daemon.probe.world import Budgets, World
 
 UID = os.geteuid()
 STATUS = {
@@ -45,8 +45,7 @@ class ProbedGuest:
             host_tmpfs=("0:25",),
             host_addresses=(),
             socket="/ipc/shell.sock",
-            salt="00" * 16,
-            secrets=(),
+            marks=(),
         )
         for place in ("self/ns", "net", "sys/kernel/random"):
             (self.proc / place).mkdir(parents=True)
@@ -85,7 +84,7 @@ class ProbedGuest:
     def mount(self, line: str) -> None:
         self.mountinfo.append(line)
 
-    def look(self, **changes: object) -> World:
+    def look(self, budgets: Budgets = Budgets(), **changes: object) -> World:  # noqa: B008
         """The guest as the checks see it, with these changes to what is asked."""
         self.write("self/mountinfo", "\n".join(self.mountinfo))
-        return World(self.spec._replace(**changes), proc=self.proc, root=self.root)  # type: ignore[arg-type]
+        return World(self.spec._replace(**changes), proc=self.proc, root=self.root, budgets=budgets)  # type: ignore[arg-type]

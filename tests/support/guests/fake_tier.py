@@ -131,7 +131,7 @@ class FakeDriver:
         return []
 
     def confinement(self, spec: LaunchSpec) -> Confinement:
-        return Confinement(*spec.owner, python="python3")
+        return Confinement(*spec.owner)
 
     async def start(self, spec: LaunchSpec) -> Handle:
         if reason := self.capabilities.unsupported.get(spec.role):

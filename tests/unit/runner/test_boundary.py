@@ -2,52 +2,100 @@
 
 import json
 import shutil
-import sys
-from collections.abc import AsyncIterator
+import socket
+import tempfile
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
-import pytest_asyncio
-from wire import transport
-from wire.boundary import CANARY, CHECKS, BoundarySpec
+from wire.boundary import CANARY, CHECKS, BoundarySpec, mark_of, marked
 from wire.errors import Code
-from wire.v1 import control_pb2
+from wire.transport import new_token
+from wire.v1 import control_pb2, shell_pb2, shell_pb2_grpc
 
-from runner.boundary import check as boundary
 from runner.boundary.check import check_boundary, require_passed
 from runner.boundary.spec import build_spec, new_canary
 from runner.errors import TierError
 from runner.tiers.base import Confinement, LaunchSpec
 from runner.workspace.mounts import Role, bind, workspace_directories
-from tests.support import parties
 from tests.support.boundary.probed_guest import ProbedGuest
-from tests.support.guests.shell_backends import Daemon, new_root
 
+TOKEN = marked("a-mark-of-its-own", "a-secret-of-some-length")
 HEALTHY = [{"name": name, "passed": True, "details": "fine"} for name in CHECKS]
 
 
-@pytest_asyncio.fixture
-async def channel() -> AsyncIterator[grpc.aio.Channel]:
-    """To a real shell daemon without any confinement."""
-    root = new_root()
-    daemon = Daemon(root)
+ENDED = shell_pb2.ExecExit()
+BROKEN = shell_pb2.ExecExit(exit_code=1)
+_CHUNK_BYTES = 65_536
+
+
+class AnsweringShell(shell_pb2_grpc.ShellServicer):
+    """A shell guest that makes up what the probe wrote and how it ended."""
+
+    def __init__(self, stdout: bytes, stderr: bytes, end: shell_pb2.ExecExit) -> None:
+        self.on_start: Callable[[shell_pb2.StartExecRequest], None] = lambda _request: None
+        self._stdout = stdout
+        self._stderr = stderr
+        self._end = end
+
+    async def Hello(
+        self, request: shell_pb2.ShellHelloRequest, context: Any
+    ) -> shell_pb2.ShellHelloReply:
+        return shell_pb2.ShellHelloReply()
+
+    async def Admit(self, request: shell_pb2.AdmitRequest, context: Any) -> shell_pb2.AdmitReply:
+        return shell_pb2.AdmitReply()
+
+    async def Start(
+        self, request: shell_pb2.StartExecRequest, context: Any
+    ) -> shell_pb2.StartExecReply:
+        assert request.probe
+        assert not request.command
+        self.on_start(request)
+        return shell_pb2.StartExecReply()
+
+    async def Output(
+        self, request: shell_pb2.ExecOutputRequest, context: Any
+    ) -> AsyncIterator[shell_pb2.ExecOutputEvent]:
+        for offset in range(0, len(self._stdout), _CHUNK_BYTES):
+            data = self._stdout[offset : offset + _CHUNK_BYTES]
+            yield shell_pb2.ExecOutputEvent(stdout=shell_pb2.OutputChunk(offset=offset, data=data))
+        yield shell_pb2.ExecOutputEvent(stderr=shell_pb2.OutputChunk(data=self._stderr))
+        yield shell_pb2.ExecOutputEvent(exit=self._end)
+
+    async def Cancel(
+        self, request: shell_pb2.CancelExecRequest, context: Any
+    ) -> shell_pb2.CancelExecReply:
+        return shell_pb2.CancelExecReply()
+
+    async def Release(
+        self, request: shell_pb2.ReleaseExecRequest, context: Any
+    ) -> shell_pb2.ReleaseExecReply:
+        return shell_pb2.ReleaseExecReply()
+
+
+async def reported_by(shell: AnsweringShell, tmp_path: Path) -> control_pb2.BoundaryReport:
+    directory = tempfile.mkdtemp(dir="/tmp", prefix="bs-")
+    server = grpc.aio.server()
+    shell_pb2_grpc.add_ShellServicer_to_server(shell, server)
+    server.add_insecure_port(f"unix:{directory}/shell.sock")
+    await server.start()
     try:
-        async with daemon.channel() as channel:
-            await daemon.ready(channel)
-            yield channel
+        async with grpc.aio.insecure_channel(f"unix:{directory}/shell.sock") as channel:
+            return await check_boundary(channel, ProbedGuest(tmp_path).spec)
     finally:
-        daemon.stop()
-        shutil.rmtree(root)
+        await server.stop(0)
+        shutil.rmtree(directory)
 
 
 async def answered(
-    channel: grpc.aio.Channel, tmp_path: Path, script: str
+    tmp_path: Path, answer: str, stderr: str = "", end: shell_pb2.ExecExit = ENDED
 ) -> control_pb2.BoundaryReport:
-    """The report where this Python is what runs in place of the probe."""
-    spec = ProbedGuest(tmp_path).spec
-    return await check_boundary(channel, spec, [sys.executable, "-c", script])
+    """The report where this is what the probe wrote."""
+    shell = AnsweringShell(answer.encode(), stderr.encode(), end)
+    return await reported_by(shell, tmp_path)
 
 
 def failure(report: control_pb2.BoundaryReport) -> str:
@@ -57,90 +105,77 @@ def failure(report: control_pb2.BoundaryReport) -> str:
     return check.details
 
 
-async def test_a_healthy_answer_passes(channel: grpc.aio.Channel, tmp_path: Path) -> None:
-    report = await answered(channel, tmp_path, f"print({json.dumps(HEALTHY)!r})")
+async def test_a_healthy_answer_passes(tmp_path: Path) -> None:
+    report = await answered(tmp_path, json.dumps(HEALTHY))
     assert report.passed
     assert [check.name for check in report.checks] == list(CHECKS)
     assert report.checked_at.endswith("+00:00")
     require_passed(report)
 
 
-async def test_the_specification_arrives_with_listeners_on_the_host(
-    channel: grpc.aio.Channel, tmp_path: Path
-) -> None:
+async def test_the_specification_arrives_with_listeners_on_the_host(tmp_path: Path) -> None:
     """Both can be reached here, where nothing is confined."""
-    script = """
-import json, socket, sys
-from wire.boundary import CHECKS, BoundarySpec
-from tests.support import parties
-spec = BoundarySpec.from_json(sys.stdin.buffer.read())
-socket.create_connection(("127.0.0.1", spec.listener_port)).close()
-with socket.socket(socket.AF_UNIX) as client: client.connect("\\0" + spec.listener_name)
-print(json.dumps([{"name": name, "passed": True, "details": ""} for name in CHECKS]))
-"""
-    assert (await answered(channel, tmp_path, script)).passed
+    shell = AnsweringShell(json.dumps(HEALTHY).encode(), b"", ENDED)
+    asked: list[BoundarySpec] = []
+
+    def connect(request: shell_pb2.StartExecRequest) -> None:
+        asked.append(spec := BoundarySpec.from_json(request.stdin))
+        socket.create_connection(("127.0.0.1", spec.listener_port)).close()
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(f"\0{spec.listener_name}")
+
+    shell.on_start = connect
+    assert (await reported_by(shell, tmp_path)).passed
+    assert len(asked) == 1
 
 
 @pytest.mark.parametrize(
-    ("script", "why"),
+    ("answer", "why"),
     [
-        ("print('all is well')", "it wrote no report"),
-        ("print('{}')", "it wrote no report"),
-        ("print('[1]')", "it wrote no report"),
-        ("print('[' * 100000)", "it wrote no report"),
+        ("all is well", "it wrote no report"),
+        ("{}", "it wrote no report"),
+        ("[1]", "it wrote no report"),
+        ("[" * 100_000, "it wrote no report"),
         ("", "it wrote no report"),
-        ("print('x' * 1000000)", "it wrote more than a report"),
-        ("import sys; sys.exit('broken')", "it ended with code 1: broken"),
-        ("import os; os.kill(os.getpid(), 9)", "it ended with code 137"),
-        (f"print({json.dumps([*HEALTHY, HEALTHY[0]])!r})", "answered twice"),
-        (f"print({json.dumps([{**HEALTHY[0], 'name': 'extra'}])!r})", "unknown"),
-        (f"print({json.dumps([{**HEALTHY[0], 'passed': 1}])!r})", "malformed"),
-        (f"print({json.dumps([{**HEALTHY[0], 'details': None}])!r})", "malformed"),
-        (f"print({json.dumps([{**HEALTHY[0], 'name': []}])!r})", "unknown"),
+        ("x" * 1_000_000, "it wrote more than a report"),
+        (json.dumps([*HEALTHY, HEALTHY[0]]), "answered twice"),
+        (json.dumps([{**HEALTHY[0], "name": "extra"}]), "unknown"),
+        (json.dumps([{**HEALTHY[0], "passed": 1}]), "malformed"),
+        (json.dumps([{**HEALTHY[0], "details": None}]), "malformed"),
+        (json.dumps([{**HEALTHY[0], "name": []}]), "unknown"),
     ],
 )
-async def test_nonsense_is_a_failed_probe(
-    channel: grpc.aio.Channel, tmp_path: Path, script: str, why: str
-) -> None:
-    assert why in failure(await answered(channel, tmp_path, script))
+async def test_nonsense_is_a_failed_probe(tmp_path: Path, answer: str, why: str) -> None:
+    assert why in failure(await answered(tmp_path, answer))
 
 
-async def test_a_check_that_is_not_answered_has_failed(
-    channel: grpc.aio.Channel, tmp_path: Path
-) -> None:
-    report = await answered(channel, tmp_path, f"print({json.dumps(HEALTHY[1:])!r})")
+async def test_a_probe_that_breaks_has_failed_whatever_it_wrote(tmp_path: Path) -> None:
+    report = await answered(tmp_path, json.dumps(HEALTHY), "broken", BROKEN)
+    assert "it ended with code 1: broken" in failure(report)
+
+
+async def test_a_check_that_is_not_answered_has_failed(tmp_path: Path) -> None:
+    report = await answered(tmp_path, json.dumps(HEALTHY[1:]))
     assert not report.passed
     assert [check.name for check in report.checks if not check.passed] == [CHECKS[0]]
 
 
-async def test_a_hit_is_passed_on_without_what_a_terminal_would_obey(
-    channel: grpc.aio.Channel, tmp_path: Path
-) -> None:
+async def test_a_hit_is_passed_on_without_what_a_terminal_would_obey(tmp_path: Path) -> None:
     hostile = {**HEALTHY[0], "passed": False, "details": "\x1b[2J\nfound" + "x" * 5000}
-    report = await answered(channel, tmp_path, f"print({json.dumps([hostile, *HEALTHY[1:]])!r})")
+    report = await answered(tmp_path, json.dumps([hostile, *HEALTHY[1:]]))
     assert not report.passed
     assert report.checks[0].details.startswith("\\x1b[2J\\nfound")
     assert len(report.checks[0].details) == 1000
 
 
-async def test_a_probe_that_hangs_has_failed(
-    channel: grpc.aio.Channel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(boundary, "TIMEOUT_S", 0.5)
-    report = await answered(channel, tmp_path, "import time; time.sleep(1000)")
+async def test_a_probe_that_hangs_has_failed(tmp_path: Path) -> None:
+    report = await answered(tmp_path, "", end=shell_pb2.ExecExit(exit_code=143, timed_out=True))
     assert "no answer within" in failure(report)
 
 
-async def test_a_missing_program_is_a_failed_probe(
-    channel: grpc.aio.Channel, tmp_path: Path
-) -> None:
-    report = await check_boundary(channel, ProbedGuest(tmp_path).spec, ["/no/such/python"])
-    assert "it ended with code 127" in failure(report)
-
-
 async def test_a_shell_that_does_not_answer_is_a_failed_probe(tmp_path: Path) -> None:
-    async with transport.open_channel(parties.shell("unix:/tmp/no-such.sock", "token")) as channel:
-        report = await check_boundary(channel, ProbedGuest(tmp_path).spec, ["python3"])
+    async with grpc.aio.insecure_channel("unix:/tmp/no-such.sock") as channel:
+        report = await check_boundary(channel, ProbedGuest(tmp_path).spec)
     assert failure(report)
 
 
@@ -185,8 +220,8 @@ def specified(workspaces: Path, **changes: Any) -> BoundarySpec:
         working_directory=Path("/shared"),
         owner=(5, 5),
     )
-    given = {"secrets": {"the token": "a-secret-of-some-length"}, "canary": new_canary(), **changes}
-    confinement = Confinement(uid=5, gid=6, python="python3")
+    given = {"tokens": {"the token": TOKEN}, "canary": new_canary(), **changes}
+    confinement = Confinement(uid=5, gid=6)
     runtime = workspaces.parent / "runtime"
     return build_spec(launch, confinement, workspace=alice, runtime=runtime, **given)
 
@@ -202,18 +237,24 @@ def test_what_is_no_specification_is_refused(content: bytes) -> None:
         BoundarySpec.from_json(content)
 
 
-def test_neither_secrets_nor_other_users_names_are_told(workspaces: Path) -> None:
-    text = specified(workspaces, canary="the-canary-of-this-test").to_json().decode()
+def test_nothing_helps_to_guess_a_secret_or_names_what_is_private(workspaces: Path) -> None:
+    (workspaces / "alice/vault/love-letter.txt").write_text("x")
+    spec = specified(workspaces)
+    text = spec.to_json().decode()
     assert "a-secret-of-some-length" not in text
-    assert "the-canary-of-this-test" not in text
+    assert "love-letter" not in text
     assert "bob" not in text
+    letter = (workspaces / "alice/vault/love-letter.txt").stat().st_ino
+    assert letter in {place.inode for place in spec.private}
+    assert [mark.text for mark in spec.marks if mark.label != CANARY] == ["a-mark-of-its-own"]
 
 
 def test_what_is_private_is_named_with_its_numbers(workspaces: Path) -> None:
     spec = specified(workspaces, private=[workspaces / "nothing"])
     found = {place.path.removeprefix(f"{workspaces.parent}/"): place for place in spec.private}
     database = (workspaces / "alice/.oxydra/memory.db").stat()
-    assert found["ws/alice/.oxydra/memory.db"][2:] == (database.st_dev, database.st_ino)
+    nameless = {place[2:]: place.label for place in spec.private if not place.path}
+    assert nameless[database.st_dev, database.st_ino] == "a file of .oxydra"
     assert {"ws", "ws/alice", "ws/alice/vault", "ws/alice/ipc", "runtime"} <= found.keys()
     token = (workspaces.parent / "runtime/bob-with-a-name/control.token").stat()
     assert token.st_ino in {place.inode for place in spec.private if not place.path}
@@ -223,12 +264,10 @@ def test_what_is_private_is_named_with_its_numbers(workspaces: Path) -> None:
     assert (bobs.st_dev, bobs.st_ino) in spec.other_users
 
 
-def test_secrets_that_could_be_guessed_are_left_out(workspaces: Path) -> None:
-    spec = specified(workspaces, secrets={"short": "hunter2", "long": "x" * 12}, canary="")
-    assert [secret.label for secret in spec.secrets] == ["long"]
-    labels = [secret.label for secret in specified(workspaces).secrets]
+def test_what_has_no_mark_is_not_looked_for(workspaces: Path) -> None:
+    """A key of a provider is never told, in whatever form; the canary stands for it."""
+    token = new_token()
+    spec = specified(workspaces, tokens={"a key": "hunter2", "long": token}, canary="")
+    assert [(mark.label, mark.text) for mark in spec.marks] == [("long", mark_of(token))]
+    labels = [mark.label for mark in specified(workspaces).marks]
     assert labels == ["the token", CANARY]
-
-
-def test_every_start_has_a_salt_of_its_own(workspaces: Path) -> None:
-    assert specified(workspaces).salt != specified(workspaces).salt

@@ -101,7 +101,7 @@ def test_no_setting_holds_a_secret() -> None:
 
 def test_the_shell_guest_and_its_probe_do_not_import_settings() -> None:
     script = (
-        "import sys, shell_daemon.server, shell_daemon.probe.__main__; "
+        "import sys, shell_daemon.server, shell_daemon.probe.report; "
         "print([name for name in ('wire.settings', 'pydantic') if name in sys.modules])"
     )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)

@@ -1,14 +1,26 @@
 """The mount table and what lies below it."""
 
+import os
+import resource
 import socket
+import subprocess
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from wire.boundary import PrivatePath
 
-from shell_daemon.probe import filesystem, mounts, network, paths
+from shell_daemon.probe import filesystem, mounts, network, paths, processes, secrets
 from shell_daemon.probe.walk import walk
-from shell_daemon.probe.world import BoundaryHit, parse_mount
+from shell_daemon.probe.world import (
+    BoundaryHit,
+    Budget,
+    Budgets,
+    World,
+    opened,
+    parse_mount,
+    refused,
+)
 from tests.support.boundary.probed_guest import ProbedGuest
 
 HARMLESS = [
@@ -157,11 +169,88 @@ def test_another_users_directory_is_a_hit_that_names_nobody(guest: ProbedGuest) 
     assert paths.other_users(guest.look(other_users=((found.st_dev, 1),)))
 
 
-def test_a_walk_ends_however_much_there_is(guest: ProbedGuest) -> None:
+def test_a_walk_goes_to_the_end_of_what_commands_nest(guest: ProbedGuest) -> None:
+    """Also beyond what the kernel allows a path to be long."""
     shared = guest.share("/shared")
-    for name in range(30):
-        (shared / f"{name}" / "a/b/c/d/e/f/g/h").mkdir(parents=True)
-    assert 0 < len(walk(guest.look())) <= 30 * 6
+    database = guest.root.parent / "memory.db"
+    database.write_text("x")
+    nest(shared, 3000, database)
+    world = guest.look(private=private(database))
+    with pytest.raises(BoundaryHit, match=r"^the database is there as /shared/d/d/"):
+        paths.private_paths(world)
+    assert walk(world).seen == 3001
+    assert walk(world).unfinished == {}
+    subprocess.run(["rm", "-rf", shared], check=True)
+
+
+def nest(directory: Path, depth: int, database: Path) -> None:
+    """Directories below each other, and a hard link in the last."""
+    descriptor = os.open(directory, os.O_RDONLY)
+    source = os.open(database.parent, os.O_RDONLY)
+    for _ in range(depth):
+        os.mkdir("d", dir_fd=descriptor)
+        below = os.open("d", os.O_RDONLY, dir_fd=descriptor)
+        os.close(descriptor)
+        descriptor = below
+    os.link(database.name, "link", src_dir_fd=source, dst_dir_fd=descriptor)
+    os.close(source)
+    os.close(descriptor)
+
+
+@pytest.mark.parametrize("check", [paths.private_paths, paths.other_users, network.unix_sockets])
+def test_a_walk_that_did_not_end_is_a_hit(
+    guest: ProbedGuest, check: Callable[[World], str]
+) -> None:
+    shared = guest.share("/shared")
+    for number in range(30):
+        (shared / f"{number}").touch()
+    assert check(guest.look())
+    world = guest.look(budgets=Budgets(users=Budget(20, 5.0)))
+    with pytest.raises(BoundaryHit, match="/shared did not end: it has more than 20 entries"):
+        check(world)
+    world = guest.look(budgets=Budgets(users=Budget(100, 0.0)))
+    with pytest.raises(BoundaryHit, match="/shared did not end: it took more than 0 seconds"):
+        check(world)
+
+
+def test_what_is_closed_to_commands_is_passed_over(guest: ProbedGuest) -> None:
+    (guest.share("/shared") / "link").symlink_to("/etc")
+    assert walk(guest.look()).unfinished == {}
+
+
+def nothing_in_a_text(world: World) -> object:
+    return list(secrets.read_end(world, "/proc/7/environ"))
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        filesystem.kernel_settings,
+        processes.descriptors,
+        nothing_in_a_text,
+        lambda _world: network.can_send("127.0.0.1"),
+        lambda _world: network.connect([network.Target("127.0.0.1", 1)]),
+        lambda _world: refused(opened, Path("/dev/null"), os.O_RDONLY),
+    ],
+)
+def test_without_descriptors_nothing_was_tried(
+    guest: ProbedGuest, look: Callable[[World], object]
+) -> None:
+    """A command of the same user could see to that with `prlimit`."""
+    for place in ("sys/fs/cgroup/cpu", "dev", "tmp"):
+        (guest.root / place).mkdir(parents=True)
+    guest.write("7/environ", "PATH=/bin")
+    (guest.proc / "7/fd").mkdir()
+    world = guest.look()
+    assert look(world) is not None
+    assert world.pids == [7]
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, before[1]))
+    try:
+        with pytest.raises(OSError):
+            look(world)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def test_a_writable_system_directory_is_a_hit(guest: ProbedGuest) -> None:

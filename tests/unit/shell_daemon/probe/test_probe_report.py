@@ -8,7 +8,7 @@ import pytest
 from wire.boundary import CHECKS
 
 from shell_daemon.probe import network
-from shell_daemon.probe.__main__ import PROBES, run
+from shell_daemon.probe.report import PROBES, run
 from shell_daemon.probe.world import BoundaryHit, World
 from tests.support.boundary.probed_guest import ProbedGuest
 
@@ -48,13 +48,14 @@ def test_what_cannot_be_read_has_failed(
 
 @pytest.mark.parametrize("content", [b"", b"{}", b"no json"])
 def test_a_specification_that_cannot_be_read_is_no_report(content: bytes) -> None:
-    command = [sys.executable, "-P", "-m", "shell_daemon.probe"]
+    script = "import sys; from shell_daemon.probe import report; sys.exit(report.main())"
+    command = [sys.executable, "-P", "-c", script]
     ran = subprocess.run(command, input=content, capture_output=True, check=False)
     assert (ran.returncode, ran.stdout) == (2, b"")
     assert ran.stderr
 
 
 def test_it_starts_without_what_takes_long() -> None:
-    script = "import json, sys, shell_daemon.probe.__main__; print(json.dumps(list(sys.modules)))"
+    script = "import json, sys, shell_daemon.probe.report; print(json.dumps(list(sys.modules)))"
     ran = subprocess.run([sys.executable, "-P", "-c", script], capture_output=True, check=True)
     assert not {"grpc", "google.protobuf", "pydantic", "asyncio"} & set(json.loads(ran.stdout))

@@ -1,26 +1,27 @@
-"""The scan for secrets, of which only digests are known."""
+"""The scan for secrets, of which only marks are known."""
 
 import socket
 
 import pytest
-from wire.boundary import CANARY, SECRET_MIN_CHARS, SecretDigest, digest_secret
+from wire.boundary import CANARY, Mark, mark_of, marked
+from wire.transport import new_token
 
 from shell_daemon.probe import secrets
-from shell_daemon.probe.world import BoundaryHit
+from shell_daemon.probe.world import BoundaryHit, Budget, Budgets
 from tests.support.boundary.probed_guest import ProbedGuest
 
-TOKEN = "A-token_of-43-characters-as-the-runner-makes"
-PHRASE = "a key with spaces, and ünïcode"
-SALT = bytes(16)
+TOKEN = new_token()
+OTHER = marked("ünïcode", "another token")
+PLANTED = "a-canary-as-the-runner-makes-it"
 WANTED = (
-    digest_secret("the token", SALT, TOKEN),
-    digest_secret("the key", SALT, PHRASE),
-    digest_secret(CANARY, SALT, TOKEN[::-1]),
+    Mark("the token", mark_of(TOKEN)),
+    Mark("the other token", mark_of(OTHER)),
+    Mark(CANARY, PLANTED),
 )
 
 
-def found(guest: ProbedGuest, wanted: tuple[SecretDigest, ...] = WANTED) -> str:
-    world = guest.look(secrets=wanted)
+def found(guest: ProbedGuest, wanted: tuple[Mark, ...] = WANTED) -> str:
+    world = guest.look(marks=wanted)
     try:
         return secrets.secrets(world)
     except BoundaryHit as hit:
@@ -43,8 +44,8 @@ def test_a_secret_of_a_process_is_a_hit(guest: ProbedGuest, name: str) -> None:
 
 
 def test_a_secret_with_other_characters_is_a_hit(guest: ProbedGuest) -> None:
-    guest.write("7/environ", f"KEY=[{PHRASE}]\0")
-    assert found(guest) == "hit: the key is in /proc/7/environ"
+    guest.write("7/environ", f"KEY=[{OTHER}]\0")
+    assert found(guest) == "hit: the other token is in /proc/7/environ"
 
 
 @pytest.mark.parametrize("place", ["/ipc/deep/er/file", "/logs/old.log", "/run/x"])
@@ -58,8 +59,39 @@ def test_a_secret_in_a_file_is_a_hit(guest: ProbedGuest, place: str) -> None:
 
 def test_only_the_end_of_a_huge_file_is_read(guest: ProbedGuest) -> None:
     path = guest.share("/logs") / "old.log"
-    path.write_text(TOKEN + "\n" + "a line\n" * 100_000)
+    path.write_text(TOKEN + "\n" + "a line\n" * 200_000)
     assert "not found" in found(guest)
+
+
+def test_files_that_are_too_large_together_are_a_hit(guest: ProbedGuest) -> None:
+    logs = guest.share("/logs")
+    for number in range(3):
+        (logs / f"{number}").write_text("a line\n")
+    assert "not found" in found(guest)
+    world = guest.look(budgets=Budgets(own=Budget(100, 5.0, 10)), marks=WANTED)
+    with pytest.raises(BoundaryHit, match=r"^the files of /logs are too many or too large"):
+        secrets.secrets(world)
+
+
+def test_a_crowd_elsewhere_hides_no_secret(guest: ProbedGuest) -> None:
+    """Each place has a budget of its own, and one that is used up is a hit only for itself."""
+    shared, logs = guest.share("/shared"), guest.share("/logs")
+    for number in range(30):
+        (shared / f"{number}").touch()
+    (logs / "x.log").write_text(TOKEN)
+    world = guest.look(budgets=Budgets(users=Budget(20, 5.0)), marks=WANTED)
+    with pytest.raises(BoundaryHit, match=r"^the token is in /logs/x\.log$"):
+        secrets.secrets(world)
+
+
+def test_a_crowd_beside_it_is_a_hit(guest: ProbedGuest) -> None:
+    logs = guest.share("/logs")
+    for number in range(30):
+        (logs / f"{number}").touch()
+    world = guest.look(budgets=Budgets(own=Budget(20, 5.0, 100)), marks=WANTED)
+    for check in (secrets.secrets, secrets.canary):
+        with pytest.raises(BoundaryHit, match="the walk of /logs did not end"):
+            check(world)
 
 
 def test_the_users_own_files_are_their_own(guest: ProbedGuest) -> None:
@@ -77,26 +109,20 @@ def test_what_is_no_file_is_passed_over(guest: ProbedGuest) -> None:
 
 
 def test_the_canary_is_a_check_of_its_own(guest: ProbedGuest) -> None:
-    guest.write("7/environ", f"ENVELOPE={TOKEN[::-1]}\0")
+    guest.write("7/environ", f"ENVELOPE={PLANTED}\0")
     assert "not found" in found(guest)
     with pytest.raises(BoundaryHit, match=r"^the canary is in /proc/7/environ$"):
-        secrets.canary(guest.look(secrets=WANTED))
+        secrets.canary(guest.look(marks=WANTED))
 
 
 def test_without_a_canary_there_is_nothing_to_look_for(guest: ProbedGuest) -> None:
-    assert secrets.canary(guest.look(secrets=WANTED[:1])) == "nothing to look for"
+    assert secrets.canary(guest.look(marks=WANTED[:1])) == "nothing to look for"
 
 
-def test_the_budget_bounds_what_is_digested() -> None:
-    content = bytes(range(33, 127)) * 1000
-    hits, tried = secrets.search(content, WANTED, SALT, budget=50)
-    assert (hits, tried) == ([], 50)
-
-
-def test_a_digest_says_nothing_but_length_and_alphabet() -> None:
-    first, second = digest_secret("x", SALT, TOKEN), digest_secret("x", bytes([1] * 16), TOKEN)
-    assert first.digest != second.digest
-    assert TOKEN not in repr(first)
-    assert (first.length, first.word) == (len(TOKEN), True)
-    assert not digest_secret("x", SALT, PHRASE).word
-    assert SECRET_MIN_CHARS == 12
+def test_a_mark_says_nothing_about_the_rest_of_its_token() -> None:
+    mark = mark_of(TOKEN)
+    assert len(mark) >= 16
+    assert TOKEN.startswith(f"{mark}.")
+    assert len(TOKEN) - len(mark) > 43
+    assert mark_of(new_token()) != mark
+    assert mark_of("a token without a mark") == ""

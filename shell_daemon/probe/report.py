@@ -1,7 +1,8 @@
-"""Run every probe: `python -P -m shell_daemon.probe`.
+"""All probes, and the report about them.
 
-Reads a `BoundarySpec` from standard input and writes one result per probe to standard
-output, as JSON. Exits with 2 if the specification cannot be read.
+The report is made in a process that runs no program of its own: a supervisor forks it (see
+`shell_daemon.processes.supervisor`). So it is closed to commands from its first instruction,
+imports nothing but the standard library and our own files, and has no home and no environment.
 """
 
 import json
@@ -67,14 +68,14 @@ def run(world: World, probes: dict[str, Check]) -> list[dict[str, Any]]:
     return results
 
 
-def main() -> None:
+def main() -> int:
+    """Read a `BoundarySpec` from standard input and write one result per probe to standard output,
+    as JSON. Returns the exit code: 2 if the specification cannot be read."""
     try:
         spec = BoundarySpec.from_json(sys.stdin.buffer.read())
     except ValueError as error:
-        print(error, file=sys.stderr)  # noqa: T201 - the probe has no log
-        sys.exit(_EXIT_SPEC)
+        sys.stderr.write(f"{error}\n")
+        return _EXIT_SPEC
     json.dump(run(World(spec), PROBES), sys.stdout)
-
-
-if __name__ == "__main__":
-    main()
+    sys.stdout.flush()
+    return 0
