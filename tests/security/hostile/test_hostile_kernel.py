@@ -281,6 +281,54 @@ RIGHTS = [
         """),
     ),
     Attempt(
+        "set-uid bits on a file that the operator will own",
+        python("""
+            import subprocess
+            os.umask(0)
+            def bits(path): return os.path.exists(path) and os.lstat(path).st_mode & 0o6000
+            place = "/shared/set-id"
+            os.makedirs(place)
+            for mode in (0o4755, 0o2755, 0o6777):
+                made = [f"{place}/{number}" for number in range(8)]
+                open(made[0], "w").close()
+                refused(os.chmod, made[0], mode)
+                at = os.open(made[0], os.O_RDWR)
+                refused(os.fchmod, at, mode)
+                here = os.open(place, os.O_RDONLY)
+                refused(lambda: os.chmod("0", mode, dir_fd=here))
+                syscall(452, -100, made[0].encode(), mode, 0)
+                refused(os.open, made[1], os.O_CREAT | os.O_WRONLY, mode)
+                syscall(2, made[2].encode(), os.O_CREAT | os.O_WRONLY, mode)
+                syscall(85, made[3].encode(), mode)
+                refused(os.mknod, made[4], stat.S_IFREG | mode)
+                syscall(133, made[5].encode(), stat.S_IFREG | mode, 0)
+                how = struct.pack("=QQQ", os.O_CREAT | os.O_WRONLY, mode, 0)
+                syscall(437, -100, made[6].encode(), how, 24)
+                inside, _ = refused(os.open, place, os.O_TMPFILE | os.O_RDWR, mode)
+                if inside is not None: refused(os.link, f"/proc/self/fd/{inside}", made[7])
+                for path in filter(bits, made): won(path, oct(mode))
+                subprocess.run(["rm", "-f", *made])
+            os.rmdir(place)
+        """),
+    ),
+    Attempt(
+        "a lease, for which whoever opens the file must wait",
+        python("""
+            import fcntl
+            at = os.open("/shared/leased", os.O_CREAT | os.O_RDWR)
+            for kind in (fcntl.F_WRLCK, fcntl.F_RDLCK):
+                if refused(fcntl.fcntl, at, 1024, kind)[1] is None: won("lease", kind)
+            os.unlink("/shared/leased")
+        """),
+    ),
+    Attempt(
+        "a socket to the hypervisor",
+        python("""
+            for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+                if refused(socket.socket, 40, kind)[1] is None: won("vsock", kind)
+        """),
+    ),
+    Attempt(
         "keys of the kernel",
         python("""
             # the keyrings of the session and user from which others' keys could be read
