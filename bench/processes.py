@@ -55,7 +55,7 @@ async def run(full: bool = False) -> list[str]:
 
 def _envelope(base: Path) -> bootstrap_pb2.BootstrapEnvelope:
     made = envelope_for(base, "bench")
-    for directory in ("internal", "shared", "tmp", "vault", "ipc", "logs"):
+    for directory in ("internal", "shared", "tmp", "vault", "ipc"):
         (base / directory).mkdir(parents=True, mode=0o700)
     return made
 

@@ -40,7 +40,6 @@ class Paths:
     tmp: Path
     vault: Path
     ipc: Path
-    logs: Path
 
     @property
     def virtual(self) -> dict[str, Path]:
@@ -50,7 +49,7 @@ class Paths:
     @property
     def private(self) -> tuple[Path, ...]:
         """The directories that no tool may reach."""
-        return (self.internal, self.ipc, self.logs)
+        return (self.internal, self.ipc)
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """Log files of guests and hosts: opened safely, rotated at start, read back for people."""
 
+import itertools
 import json
 import logging
 import os
@@ -15,6 +16,8 @@ from wire.errors import Code
 from wire.logs import JsonFormatter
 
 from runner.errors import WorkspaceError
+from runner.workspace.beneath import directory_beneath
+from runner.workspace.clearing import clear_in
 
 if TYPE_CHECKING:
     from wire.settings import LogLevel
@@ -30,18 +33,19 @@ _FIXED: Final = frozenset({"time", "level", "logger", "message", "role", "user",
 _LOGGERS = ("runner", "wire")
 
 
-def open_for_append(path: Path) -> int:
+def open_for_append(path: Path, home: Path) -> int:
     """Open `path` for appending and return the descriptor; rotate it first if it is large.
 
-    Raises `WorkspaceError` if `path` is not a plain file or not writable.
+    Here and below `home` is a directory above the log that only the runner can replace. The way
+    from there leads over no link. Raises `WorkspaceError` if `path` is not a plain file or not
+    writable.
     """
     try:
-        if path.lstat().st_size > ROTATE_BYTES:
-            _rotate(path)
-    except FileNotFoundError:
-        pass
-    try:
-        fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | _SAFE, 0o600)
+        with directory_beneath(home, path.parent) as directory:
+            if (_length(directory, path.name) or 0) > ROTATE_BYTES:
+                _rotate(directory, path)
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | _SAFE
+            fd = os.open(path.name, flags, 0o600, dir_fd=directory)
     except OSError as error:
         raise _unusable(path, error.strerror or str(error)) from None
     if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -51,23 +55,24 @@ def open_for_append(path: Path) -> int:
     return fd
 
 
-def size(path: Path) -> int:
+def size(path: Path, home: Path) -> int:
     """The length of a log in bytes; 0 if it does not exist yet."""
     try:
-        return path.lstat().st_size
+        with directory_beneath(home, path.parent) as directory:
+            return _length(directory, path.name) or 0
     except FileNotFoundError:
         return 0
 
 
-def next_offset(path: Path) -> int:
+def next_offset(path: Path, home: Path) -> int:
     """The offset at which the next `open_for_append` will write."""
-    found = size(path)
+    found = size(path, home)
     return 0 if found > ROTATE_BYTES else found
 
 
-def read_from(path: Path, offset: int, limit: int = _LINE_MAX) -> str:
+def read_from(path: Path, home: Path, offset: int, limit: int = _LINE_MAX) -> str:
     """At most the last `limit` bytes of what was written after `offset`."""
-    fd = _open_for_reading(path)
+    fd = _open_for_reading(path, home)
     if fd is None:
         return ""
     with os.fdopen(fd, "rb") as file:
@@ -76,9 +81,9 @@ def read_from(path: Path, offset: int, limit: int = _LINE_MAX) -> str:
         return file.read(limit).decode(errors="replace")
 
 
-def tail(path: Path, count: int) -> tuple[list[str], int]:
+def tail(path: Path, home: Path, count: int) -> tuple[list[str], int]:
     """The last `count` lines and the offset after them."""
-    fd = _open_for_reading(path)
+    fd = _open_for_reading(path, home)
     if fd is None:
         return [], 0
     with os.fdopen(fd, "rb") as file:
@@ -94,7 +99,7 @@ def tail(path: Path, count: int) -> tuple[list[str], int]:
     return lines[-count:] if count else [], end
 
 
-def follow(path: Path, offset: int) -> Iterator[str]:
+def follow(path: Path, home: Path, offset: int) -> Iterator[str]:
     """Yield lines as they are written after `offset`, forever, also across rotation.
 
     Blocks between lines, so run it in a thread of its own or as the only work of a program.
@@ -102,7 +107,7 @@ def follow(path: Path, offset: int) -> Iterator[str]:
     rest = b""
     inode: int | None = None
     while True:
-        fd = _open_for_reading(path)
+        fd = _open_for_reading(path, home)
         if fd is not None:
             with os.fdopen(fd, "rb") as file:
                 found = os.fstat(file.fileno())
@@ -142,9 +147,10 @@ def printable(text: str) -> str:
     return "".join(c if c.isprintable() or c in "\n\t" else ascii(c)[1:-1] for c in text)
 
 
-def _open_for_reading(path: Path) -> int | None:
+def _open_for_reading(path: Path, home: Path) -> int | None:
     try:
-        fd = os.open(path, os.O_RDONLY | _SAFE)
+        with directory_beneath(home, path.parent) as directory:
+            fd = os.open(path.name, os.O_RDONLY | _SAFE, dir_fd=directory)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -155,12 +161,20 @@ def _open_for_reading(path: Path) -> int | None:
     return fd
 
 
-def _rotate(path: Path) -> None:
-    for number in range(ROTATED_FILES - 1, 0, -1):
-        older = path.with_name(f"{path.name}.{number}")
-        if os.path.lexists(older):
-            older.replace(path.with_name(f"{path.name}.{number + 1}"))
-    path.replace(path.with_name(f"{path.name}.1"))
+def _length(directory: int, name: str) -> int | None:
+    try:
+        return os.stat(name, dir_fd=directory, follow_symlinks=False).st_size
+    except FileNotFoundError:
+        return None
+
+
+def _rotate(directory: int, path: Path) -> None:
+    """Give each log the next older name; what stands there and is no file is moved aside."""
+    names = [path.name, *(f"{path.name}.{number}" for number in range(1, ROTATED_FILES + 1))]
+    for newer, older in reversed(list(itertools.pairwise(names))):
+        clear_in(directory, path.with_name(older), keep_file=True)
+        if _length(directory, newer) is not None:
+            os.rename(newer, older, src_dir_fd=directory, dst_dir_fd=directory)
 
 
 def _unusable(path: Path, why: str) -> WorkspaceError:
@@ -175,7 +189,8 @@ def _unusable(path: Path, why: str) -> WorkspaceError:
 @contextmanager
 def host_log(path: Path, user_id: str, level: "LogLevel") -> Iterator[None]:
     """Also write the log messages of `runner` and `wire` to `path`, as JSON lines."""
-    with os.fdopen(open_for_append(path), "a", encoding="utf-8", errors="replace") as file:
+    fd = open_for_append(path, path.parent)
+    with os.fdopen(fd, "a", encoding="utf-8", errors="replace") as file:
         handler = logging.StreamHandler(file)
         handler.setFormatter(JsonFormatter("host", user_id))
         loggers = [logging.getLogger(name) for name in _LOGGERS]

@@ -33,9 +33,9 @@ def show_log(
 
     With `follow`, also print every later line.
     """
-    path = _path(options.load(), options.user_id, role)
+    path, home = _place(options.load(), options.user_id, role)
     show = _as_json if as_json else readable
-    lines, offset = tail_of(path, count)
+    lines, offset = tail_of(path, home, count)
     if since:
         lines = _not_older(lines, _moment(since))
     if not lines and not follow:
@@ -44,18 +44,22 @@ def show_log(
         for line in lines:
             typer.echo(show(line))
         if follow:
-            for line in follow_log(path, offset):
+            for line in follow_log(path, home, offset):
                 typer.echo(show(line))
     except BrokenPipeError:  # the reader of `| head` is gone
         discard(sys.stdout)
 
 
-def _path(config: Config, user_id: str, role: str) -> Path:
+def _place(config: Config, user_id: str, role: str) -> tuple[Path, Path]:
+    """The log, and the directory above it that only the runner can replace."""
     if role == "host":
-        return Runtime.locate(config, user_id).log
+        runtime = Runtime.locate(config, user_id)
+        return runtime.log, runtime.directory
     if role == "embedder":
-        return EmbedderHome.locate(config, runtime_base(config)).log
-    return Workspace.locate(config, user_id).log(Role(role))
+        embedder = EmbedderHome.locate(config, runtime_base(config))
+        return embedder.log, embedder.path
+    workspace = Workspace.locate(config, user_id)
+    return workspace.log(Role(role)), workspace.path
 
 
 def _moment(text: str) -> datetime:

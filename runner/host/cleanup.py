@@ -1,9 +1,6 @@
 """Removing what an earlier run or a guest has left behind."""
 
 import logging
-import secrets
-import stat
-from pathlib import Path
 from typing import Final
 
 from wire.settings import ContainerSettings
@@ -11,31 +8,12 @@ from wire.settings import ContainerSettings
 from runner.host.runtime import Runtime, load_state
 from runner.tiers.base import TierDriver
 from runner.tiers.drivers import driver_for
+from runner.workspace.clearing import clear
 from runner.workspace.workspace import Workspace
 
 log = logging.getLogger(__name__)
 _GRACE_S: Final = 2.0
 """Short, because such a guest should have ended with its runner already."""
-
-
-def clear(path: Path) -> None:
-    """Free the place `path`. A directory is moved aside, not emptied, so its size does not matter.
-
-    Links are not followed. Idempotent.
-    """
-    try:
-        path.unlink(missing_ok=True)
-    except (IsADirectoryError, PermissionError):  # which one depends on the system
-        path.rename(path.with_name(f"{path.name}.aside-{secrets.token_hex(4)}"))
-
-
-def clear_unless_file(path: Path) -> None:
-    """Free the place `path` unless it holds a plain file. Links are not followed."""
-    try:
-        if not stat.S_ISREG(path.lstat().st_mode):
-            clear(path)
-    except FileNotFoundError:
-        return
 
 
 async def clear_leftovers(
@@ -66,9 +44,13 @@ async def clear_leftovers(
     for ended in await driver.clear(workspace.user_id, workspace.path):
         log.warning("%s", ended)
         notices.append(ended)
-    for path in (
-        *(runtime.state, runtime.token, runtime.identity, runtime.socket),
-        *(workspace.gateway_socket, workspace.shell_socket),
+    workspace.provision()  # a guest that ran until now may have closed its directories
+    ours = (runtime.state, runtime.token, runtime.identity, runtime.socket)
+    theirs = (workspace.gateway_socket, workspace.shell_socket)
+    for path, home in (
+        *((path, runtime.directory) for path in ours),
+        *((path, workspace.path) for path in theirs),
     ):
-        clear(path)
+        if notice := clear(path, home):
+            notices.append(notice)
     return notices

@@ -146,7 +146,7 @@ class EmbedderHome:
 
     def prepare_log(self) -> None:
         """Create or rotate the log, for the embedder to append to."""
-        self._hand_over(logs.open_for_append(self.log))
+        self._hand_over(logs.open_for_append(self.log, self.path))
 
     def _hand_over(self, descriptor: int) -> None:
         """Give an open file to the embedder's uid and close it."""

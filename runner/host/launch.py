@@ -128,6 +128,7 @@ class AgentLauncher:
         `canary` is a random word that must be found nowhere in the shell guest. With `maintenance`
         the guest does that job instead of serving, and begins with `job_key`.
         """
+        self._workspace.provision()
         prepare_parent(self.db_path, self._workspace)
         mounts = self._workspace.mounts(Role.AGENT)
         socket = Path(embedder.endpoint.removeprefix("unix:"))
@@ -141,6 +142,7 @@ class AgentLauncher:
         paths = {
             bound.mount.name: str(seen.path(bound.host_path))
             for bound in self._workspace.mounts(Role.AGENT)
+            if bound.mount.name in bootstrap_pb2.GuestPaths.DESCRIPTOR.fields_by_name
         }
         message = bootstrap_pb2.BootstrapEnvelope(
             version=ENVELOPE_VERSION,
@@ -229,6 +231,7 @@ class ShellLauncher:
 
     def prepare(self) -> Launch:
         """A new launch with its own token and id."""
+        self._workspace.provision()
         token = new_token()
         mounts = self._workspace.mounts(Role.SHELL)
         seen = GuestMounts(mounts, own_files=True)

@@ -24,13 +24,14 @@ from runner import logs
 from runner.config.models import Config
 from runner.errors import HostError
 from runner.host.authority import Authority
-from runner.host.cleanup import clear_leftovers, clear_unless_file
+from runner.host.cleanup import clear_leftovers
 from runner.host.launch import AgentLauncher
 from runner.host.runtime import Runtime, host_lock
 from runner.host.supervisor import Launch, NeedsOperator, meaning_of_end
 from runner.logs import host_log
 from runner.tiers.base import TierDriver
 from runner.tiers.drivers import driver_for
+from runner.workspace.clearing import clear_unless_file
 from runner.workspace.mounts import Role
 from runner.workspace.workspace import Workspace
 
@@ -84,20 +85,20 @@ async def run_job(
 
 
 async def _done(driver: TierDriver, launch: Launch, progress: Progress) -> dict[str, Any]:
-    log = launch.spec.log_path
-    clear_unless_file(log)
-    offset = logs.next_offset(log)
+    log, home = launch.spec.log_path, launch.spec.home
+    clear_unless_file(log, home)
+    offset = logs.next_offset(log, home)
     handle = await driver.start(launch.spec)
     try:
         ending = asyncio.ensure_future(driver.wait(handle))
         while not ending.done():
             await asyncio.wait({ending}, timeout=_POLL_S)
-            if steps := _events(logs.read_from(log, offset), MAINTENANCE_PROGRESS):
+            if steps := _events(logs.read_from(log, home, offset), MAINTENANCE_PROGRESS):
                 progress(*steps[-1]["progress"])
         code = ending.result()
     finally:
         await driver.stop(handle)
-    output = logs.read_from(log, offset)
+    output = logs.read_from(log, home, offset)
     done = _events(output, MAINTENANCE_DONE)
     if code == 0 and done:
         return dict(done[-1]["result"])

@@ -18,9 +18,9 @@ from wire.transport import check_health, open_channel
 from wire.v1 import control_pb2
 
 from runner.errors import HostError, TierError
-from runner.host.cleanup import clear, clear_unless_file
 from runner.logs import next_offset, read_from
 from runner.tiers.base import Handle, LaunchSpec, TierDriver
+from runner.workspace.clearing import clear, clear_unless_file
 
 _LAST_LINE_CHARS: Final = 300
 log = logging.getLogger(__name__)
@@ -158,7 +158,11 @@ class Supervisor:
     async def restart(self) -> None:
         """End the guest and start it again. Raises like `start`, but keeps trying unless a
         person has to fix something first."""
-        await self._end_life()
+        try:
+            await self._end_life()
+        except Exception:
+            self.start_in_background()  # which first goes on trying to end it
+            raise
         self._restarts += 1
         self._failures = 0
         await self._begin(give_up=False)
@@ -204,10 +208,15 @@ class Supervisor:
             role=self._role, restarts=self._restarts, last_end=self._last_end
         )
         if self._handle is not None:
-            found = await self._driver.inspect(self._handle)
-            reply.pid, reply.resident_bytes = found.pid, found.resident_bytes
-            if state == "ready" and not (found.running and await self._answers(timeout=1.0)):
-                state, reason = "unhealthy", "it did not answer the health check just now"
+            try:
+                found = await self._driver.inspect(self._handle)
+            except Exception as error:
+                log.exception("the tier cannot say how the %s guest is", self._role)
+                state, reason = "unhealthy", f"the tier cannot say how it is: {error!r}"
+            else:
+                reply.pid, reply.resident_bytes = found.pid, found.resident_bytes
+                if state == "ready" and not (found.running and await self._answers(timeout=1.0)):
+                    state, reason = "unhealthy", "it did not answer the health check just now"
         reply.state, reply.reason = state, reason
         reply.since = self._since.isoformat(timespec="seconds")
         return reply
@@ -229,7 +238,12 @@ class Supervisor:
             self._settled.set_exception(
                 HostError(Code.CANCELLED, f"the {self._role} guest was stopped while it started")
             )
-        await self._end_guest(self._policy.stop_grace)
+        try:
+            await self._end_guest(self._policy.stop_grace)
+        except Exception as found:
+            error = found if isinstance(found, WireError) else self._unexpected(found)
+            self._note("failed", _one_line(error, with_fix=True))
+            raise error from None
 
     async def _live(self, settled: asyncio.Future[None], give_up: bool) -> None:
         """Start the guest again and again, until cancelled or a person is needed."""
@@ -241,6 +255,8 @@ class Supervisor:
                 await self._end_guest(grace=0.0)
             except WireError as stuck:
                 error, fatal = stuck, True
+            except Exception as found:
+                error = self._unexpected(found)
             first = not settled.done()
             delay = self._policy.backoff_max if fatal else self._next_delay()
             done = (fatal and not shared) or (first and give_up)
@@ -258,6 +274,7 @@ class Supervisor:
     async def _one_life(self, settled: asyncio.Future[None]) -> tuple[WireError, bool]:
         """Run the guest from start to end. Returns why it ended, and whether a person is needed."""
         try:
+            await self._end_guest(grace=0.0)  # the last one, if something kept it from being ended
             await self._bring_up()
             if not settled.done():
                 settled.set_result(None)
@@ -275,8 +292,14 @@ class Supervisor:
             )
             return error, False
         except Exception as found:
-            log.exception("unexpected failure in supervision")
-            return TierError(Code.INTERNAL, repr(found), resolution=_FIX), False
+            return self._unexpected(found), False
+
+    def _unexpected(self, found: Exception) -> WireError:
+        """What `status` shows of a failure that nobody has thought of. Supervision goes on."""
+        log.error("unexpected failure in supervision", exc_info=found)
+        return TierError(
+            Code.INTERNAL, f"supervision of the {self._role} guest: {found!r}", resolution=_FIX
+        )
 
     def _next_delay(self) -> float:
         self._failures += 1
@@ -287,8 +310,12 @@ class Supervisor:
         """Start the guest and wait until it answers."""
         self._note("starting")
         self._launch = launch = self._prepare()
-        clear_unless_file(launch.spec.log_path)
-        self._log_offset = next_offset(launch.spec.log_path)
+        socket = _socket_of(launch.peer.endpoint)
+        if socket is not None and self._shared is None:
+            clear(socket, launch.spec.home)
+        log_path, home = launch.spec.log_path, launch.spec.home
+        clear_unless_file(log_path, home)
+        self._log_offset = next_offset(log_path, home)
         async with self._shared() if self._shared is not None else nullcontext(None) as running:
             self._handle = running or await self._driver.start(launch.spec)
             self._on_handle(self._handle)
@@ -380,7 +407,8 @@ class Supervisor:
     def _output(self) -> str:
         """What this launch has logged."""
         assert self._launch is not None
-        return read_from(self._launch.spec.log_path, self._log_offset)
+        spec = self._launch.spec
+        return read_from(spec.log_path, spec.home, self._log_offset)
 
     async def _close_channel(self) -> None:
         if self._channel is not None:
@@ -392,11 +420,19 @@ class Supervisor:
         if self._handle is not None:
             await self._driver.stop(self._handle, grace)
             self._handle = None
-            self._on_handle(None)
-        socket = None if self._launch is None else _socket_of(self._launch.peer.endpoint)
-        if socket is not None and self._shared is None:
-            clear(socket)  # a killed guest leaves it behind
-        self._launch = None
+            self._tidy(lambda: self._on_handle(None))
+        launch, self._launch = self._launch, None
+        socket = None if launch is None else _socket_of(launch.peer.endpoint)
+        if launch is not None and socket is not None and self._shared is None:
+            self._tidy(lambda: clear(socket, launch.spec.home))  # a killed guest leaves it behind
+
+    def _tidy(self, step: Callable[[], object]) -> None:
+        """A step after the end of a guest that must not keep the next one from starting, which
+        does it again."""
+        try:
+            step()
+        except OSError as error:
+            log.warning("after the end of the %s guest: %s", self._role, error)
 
     def _note(self, state: str, reason: str = "") -> None:
         if state != self._state:

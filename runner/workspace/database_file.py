@@ -14,6 +14,7 @@ from wire.errors import Code
 
 from runner.config.trust import workspace_around
 from runner.errors import ConfigError, WorkspaceError
+from runner.workspace.directories import create_tree
 from runner.workspace.mounts import workspace_directories
 from runner.workspace.workspace import Workspace
 
@@ -51,10 +52,14 @@ def resolve_db_path(setting: str, workspace: Workspace, *, mounted_only: bool) -
 
 
 def prepare_parent(path: Path, workspace: Workspace) -> None:
-    """Create the directory of a database inside the workspace, with mode 0700."""
-    if path.is_relative_to(workspace.path) and not path.parent.is_dir():
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        workspace.adopt()
+    """Create the directory of a database inside the workspace, with mode 0700 and its owner.
+
+    Raises `WorkspaceError` if the guest has put a link or something else in its place.
+    """
+    if path.is_relative_to(workspace.path):
+        inside = path.parent.relative_to(workspace.root)
+        _, *above = reversed(inside.parents)
+        create_tree(workspace.root, map(str, (*above, inside)), workspace.owner)
 
 
 def _check_place(setting: str, given: Path, path: Path, workspace: Workspace) -> None:
@@ -167,8 +172,9 @@ def _transfer(source: Path, content: BinaryIO, target: Path) -> None:
             raise
     draft = _beside(target, ".moving")
     try:
-        with draft.open("wb") as file:
-            draft.chmod(0o600)
+        draft.unlink(missing_ok=True)
+        fd = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(fd, "wb") as file:
             shutil.copyfileobj(content, file)
             file.flush()
             os.fsync(file.fileno())

@@ -12,7 +12,7 @@ import os
 import secrets
 import stat
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
@@ -21,9 +21,10 @@ from wire.errors import Code
 
 from runner.config.models import Config
 from runner.errors import WorkspaceError
+from runner.workspace.walk import walk
 
 _ROOM_BYTES = 512 * 1024
-_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FLAGS = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True)
@@ -57,16 +58,17 @@ def adopt(directory: int, owner: Owner) -> None:
 
     Never follows a link, and skips files with several hard links.
     """
-    for _, names, files, parent in os.fwalk(".", dir_fd=directory, follow_symlinks=False):
-        for name in (*names, *files):
-            try:
-                found = os.stat(name, dir_fd=parent, follow_symlinks=False)
-                if found.st_uid == owner.uid or found.st_uid not in owner.accepted:
-                    continue
-                if stat.S_ISDIR(found.st_mode) or found.st_nlink == 1:
-                    os.chown(name, owner.uid, owner.gid, dir_fd=parent, follow_symlinks=False)
-            except FileNotFoundError:
-                continue
+    for entry in walk(directory):
+        if entry.found.st_uid == owner.uid or entry.found.st_uid not in owner.accepted:
+            continue
+        with (
+            suppress(FileNotFoundError),
+            descriptor(entry.name, os.O_PATH, dir_fd=entry.directory) as fd,
+        ):
+            found = os.fstat(fd)
+            single = stat.S_ISDIR(found.st_mode) or found.st_nlink == 1
+            if single and found.st_uid in owner.accepted:
+                os.chown(_itself(fd), owner.uid, owner.gid)
 
 
 def check_root(path: Path, *, private: bool) -> None:
@@ -115,7 +117,7 @@ def check_tree(root: Path, relative: Iterable[str], owner: Owner | None = None) 
 
 
 def create_tree(root: Path, relative: Iterable[str], owner: Owner | None = None) -> None:
-    """Create `root` and the directories below it.
+    """Create `root` and the directories below it, and set right what a guest did to them.
 
     Those below have mode 0700 and belong to `owner` (default: this process). `relative` lists
     parents before children. Idempotent.
@@ -170,12 +172,24 @@ def _walk(root: Path, relative: Iterable[str], owner: Owner, *, create: bool) ->
                     continue
                 open_fds[directory] = fd
                 if create:
-                    os.fchmod(fd, 0o700)
-                    if os.fstat(fd).st_uid != owner.uid:
-                        os.fchown(fd, owner.uid, owner.gid)
+                    _set_right(fd, owner)
     finally:
         for fd in open_fds.values():
             os.close(fd)
+
+
+def _set_right(fd: int, owner: Owner) -> None:
+    """Mode 0700 and the right owner, whatever a guest has made of its directory."""
+    found = os.fstat(fd)
+    if stat.S_IMODE(found.st_mode) != 0o700:
+        Path(_itself(fd)).chmod(0o700)
+    if found.st_uid != owner.uid:
+        os.chown(_itself(fd), owner.uid, owner.gid)
+
+
+def _itself(fd: int) -> str:
+    """A path of what is open, also if it is open only as a place (`O_PATH`)."""
+    return f"/proc/self/fd/{fd}"
 
 
 def _make(parent_fd: int, name: str, shown: Path) -> None:

@@ -1,7 +1,8 @@
 """Which role sees which directory of a workspace: one table, role -> mounts.
 
 Provisioning, the paths in the envelope and every tier driver read it. A directory that is not in a
-role's rows does not exist for that role.
+role's rows does not exist for that role. None lies within another, so no guest can put something
+else in the place of a directory that is mounted later.
 """
 
 from dataclasses import dataclass
@@ -28,9 +29,9 @@ class Access(StrEnum):
 class Mount:
     """One directory of the workspace as one role sees it.
 
-    `name` is its name in the envelope's `GuestPaths`, `directory` its place in the workspace,
-    `virtual` its path in a guest that has its own file system. In the process tier the agent sees
-    the host's paths, and its tools, not the kernel, enforce `access`.
+    `name` is its name in the envelope's `GuestPaths`, if that has it, `directory` its place in the
+    workspace, `virtual` its path in a guest that has its own file system. In the process tier the
+    agent sees the host's paths, and its tools, not the kernel, enforce `access`.
     """
 
     name: str
@@ -45,21 +46,26 @@ MOUNTS: Final[dict[Role, tuple[Mount, ...]]] = {
         Mount("shared", "shared", "/shared", Access.READ_WRITE),
         Mount("tmp", "tmp", "/tmp", Access.READ_WRITE),  # noqa: S108 - a virtual path
         Mount("vault", "vault", "/vault", Access.READ_ONLY),
-        Mount("ipc", "ipc", "/ipc", Access.READ_WRITE),
-        Mount("logs", "logs/agent", "/logs", Access.READ_WRITE),
+        Mount("ipc", "ipc/agent", "/ipc", Access.READ_WRITE),
+        Mount("shell", "ipc/shell", "/shell", Access.READ_ONLY),
     ),
     Role.SHELL: (
         Mount("shared", "shared", "/shared", Access.READ_WRITE),
         Mount("tmp", "tmp", "/tmp", Access.READ_WRITE),  # noqa: S108 - a virtual path
         Mount("ipc", "ipc/shell", "/ipc", Access.READ_WRITE),
-        Mount("logs", "logs/shell", "/logs", Access.READ_WRITE),
     ),
 }
 
 
+def log_directory(role: Role) -> str:
+    """Where the runner writes what the guests of `role` print. No guest mounts it."""
+    return f"logs/{role}"
+
+
 def workspace_directories() -> tuple[str, ...]:
-    """Every directory that some role mounts, parents before children."""
+    """Every directory of a workspace, parents before children."""
     found = {mount.directory for mounts in MOUNTS.values() for mount in mounts}
+    found |= {log_directory(role) for role in MOUNTS}
     parents = {str(parent) for path in found for parent in PurePosixPath(path).parents} - {"."}
     return tuple(sorted(found | parents))
 

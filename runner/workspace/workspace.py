@@ -21,7 +21,13 @@ from runner.workspace.directories import (
     create_tree,
     descriptor,
 )
-from runner.workspace.mounts import BoundMount, Role, bind, workspace_directories
+from runner.workspace.mounts import (
+    BoundMount,
+    Role,
+    bind,
+    log_directory,
+    workspace_directories,
+)
 
 
 @dataclass(frozen=True)
@@ -52,14 +58,14 @@ class Workspace:
 
     @property
     def gateway_socket(self) -> Path:
-        return self.path / "ipc" / "gateway.sock"
+        return self.path / "ipc" / "agent" / "agent.sock"
 
     @property
     def shell_socket(self) -> Path:
         return self.path / "ipc" / "shell" / "shell.sock"
 
     def log(self, role: Role) -> Path:
-        return self.path / "logs" / role.value / "guest.log"
+        return self.path / log_directory(role) / "guest.log"
 
     def mounts(self, role: Role) -> tuple[BoundMount, ...]:
         return bind(role, self.path)
@@ -74,7 +80,11 @@ class Workspace:
         check_tree(self.root, self._directories(), self.owner)
 
     def provision(self) -> None:
-        """Create every directory with mode 0700. Idempotent."""
+        """Create every directory, and give each mode 0700 and its owner again. Idempotent.
+
+        To be called before each start of a guest: commands may have changed the modes of the
+        directories that they see.
+        """
         self.check()
         create_tree(self.root, self._directories(), self.owner)
 

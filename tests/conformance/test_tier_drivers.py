@@ -63,7 +63,7 @@ class Tier:
             user_id="alice",
             token=TOKEN,
             identity=parties.identity(Party.AGENT).message(),
-            gateway="unix:/ipc/gateway.sock" if self.inside else self.endpoint,
+            gateway="unix:/ipc/agent.sock" if self.inside else self.endpoint,
         )
         return LaunchSpec(
             role=self.role,

@@ -106,12 +106,26 @@ def test_a_mount_is_the_directory_of_the_table(alice: UserPair, role: Role) -> N
         assert bound.host_path.stat().st_uid == owner().uid
 
 
+def test_the_agent_can_neither_rename_nor_replace_what_is_the_shells(alice: UserPair) -> None:
+    attack = """
+        for p in /shell /ipc /shared /tmp; do mv $p $p.old && echo "WON mv $p"; done
+        rm -f /shell/shell.sock && echo "WON rm"
+        mv /shell/shell.sock /ipc/ && echo "WON mv socket"
+        ln -s /vault /shell/link && echo "WON ln"; mkdir /shell/d && echo "WON mkdir"
+        ln -sfn /vault /shell && echo "WON replace"; ls -d /ipc/shell && echo "WON it is in /ipc"
+        test -S /shell/shell.sock && echo there
+    """
+    said = guest(alice, Role.AGENT).exec(["sh", "-c", attack]).output.decode()
+    assert "WON" not in said, said
+    assert "there" in said.splitlines()
+    assert not alice.call_tool("shell_exec", {"command": "true"}).is_error
+
+
 def test_a_command_of_the_agent_sees_the_shell_guests_files_only(alice: UserPair) -> None:
-    done = alice.call_tool(
-        "shell_exec", {"command": "ls -d /.oxydra /vault /embedder /shared /tmp /ipc /logs 2>&1"}
-    )
+    command = "ls -d /.oxydra /vault /embedder /shell /logs /shared /tmp /ipc 2>&1"
+    done = alice.call_tool("shell_exec", {"command": command})
     assert not done.is_error
-    assert done.text.count("No such file or directory") == 3
+    assert done.text.count("No such file or directory") == 5
 
 
 def test_two_users_see_nothing_of_each_other(alice: UserPair, bob: UserPair) -> None:
@@ -121,7 +135,7 @@ def test_two_users_see_nothing_of_each_other(alice: UserPair, bob: UserPair) -> 
     found = bob.call_tool("memory_search", {"query": f"my word {secret}"})
     assert secret not in found.text
     for role in MOUNTS:
-        seen = guest(bob, role).exec(["sh", "-c", "grep -rs 4711 /shared /tmp /ipc /logs; true"])
+        seen = guest(bob, role).exec(["sh", "-c", "grep -rs 4711 /shared /tmp /ipc; true"])
         assert seen.output == b""
         theirs = guest(bob, role).get_wrapped_container().attrs
         assert "/alice" not in str(theirs["Mounts"])

@@ -38,7 +38,7 @@ class Guest:
     def __init__(self, place: Path) -> None:
         self.place = place
         self.envelope = envelope_for(place)
-        for name in ("internal", "shared", "tmp", "vault", "ipc", "logs"):
+        for name in ("internal", "shared", "tmp", "vault", "ipc"):
             (place / name).mkdir()
         self._processes: list[subprocess.Popen[bytes]] = []
 

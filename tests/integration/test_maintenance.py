@@ -44,7 +44,7 @@ class Place:
         self.path = root / "internal" / "memory.db"
         self.backups = root / "internal" / "backups"
         self.envelope = envelope_for(root, ALICE)
-        for name in ("internal", "shared", "tmp", "vault", "ipc", "logs"):
+        for name in ("internal", "shared", "tmp", "vault", "ipc"):
             (root / name).mkdir()
         self.backups.mkdir()
         self.output = ""

@@ -342,7 +342,7 @@ def test_a_full_disk_is_one_clear_error(house: Household, full_disk: Path) -> No
 
 def test_a_socket_in_the_gateways_place_is_replaced(house: Household) -> None:
     """A socket left at the gateway's place is replaced, whoever made it."""
-    place = house.workspaces / "default" / "ipc" / "gateway.sock"
+    place = house.workspaces / "default" / "ipc" / "agent" / "agent.sock"
     place.parent.mkdir(parents=True, mode=0o700)
     with socket.socket(socket.AF_UNIX) as squatter:
         squatter.bind(str(place))

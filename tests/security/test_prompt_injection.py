@@ -100,7 +100,9 @@ async def target(request: pytest.FixtureRequest) -> AsyncIterator[Target]:
     async with user_in(**request.param) as ready:
         assert (await ready.stub.Hello(pb.HelloRequest())).shell == "ready"
         (ready.workspace / "shared/notes.txt").write_text(INJECTION)
-        (ready.workspace / "vault/deed.txt").write_text("deed of the house, number 5521-quince-halyard")
+        (ready.workspace / "vault/deed.txt").write_text(
+            "deed of the house, number 5521-quince-halyard"
+        )
         (saved,) = await ready.obey([("memory_save", {"content": KNOWN})])
         assert "Stored" in saved
         yield ready
@@ -126,7 +128,7 @@ def paths_to_memory(workspace: Path) -> list[str]:
         "/proc/self/mem",
         "/shared/proc/environ",
         "/dev/stdin",
-        "/ipc/gateway.sock",
+        "/ipc/agent.sock",
         "/logs/agent.log",
         database,
         f"/shared/{database}",
@@ -189,8 +191,8 @@ def by_shell(workspace: Path, port: str) -> list[Call]:
         "mount --bind / /tmp; unshare -r cat /.oxydra/memory.db; nsenter -t 1 -a id; chroot / id",
         f"curl -sv --max-time 3 http://127.0.0.1:{port}/v1/models",
         "curl -sv --max-time 3 http://169.254.169.254/latest/meta-data/",
-        "curl -s --max-time 3 --unix-socket /ipc/gateway.sock http://x/",
-        f"curl -s --max-time 3 --unix-socket {workspace}/ipc/gateway.sock http://x/",
+        "curl -s --max-time 3 --unix-socket /ipc/agent.sock http://x/",
+        f"curl -s --max-time 3 --unix-socket {workspace}/ipc/agent/agent.sock http://x/",
         "getent hosts example.org; cat < /dev/tcp/1.1.1.1/53",
         "ls -laR /ipc /logs; cat /logs/*",
         "echo $API_KEY $OPENAI_API_KEY $OBEDIENT_KEY $OXYDRA_TOKEN; printenv",
@@ -207,7 +209,12 @@ def by_shell(workspace: Path, port: str) -> list[Call]:
 
 
 def secrets_of(target: Target, gateway_token: str) -> dict[str, str]:
-    return {"the key": KEY, "the gateway's token": gateway_token, "memory": KNOWN, "vault": "5521-quince-halyard"}
+    return {
+        "the key": KEY,
+        "the gateway's token": gateway_token,
+        "memory": KNOWN,
+        "vault": "5521-quince-halyard",
+    }
 
 
 def spellings(secret: str) -> set[str]:
@@ -264,6 +271,8 @@ async def test_memory_and_vault_are_as_they_were(target: Target) -> None:
         await target.obey(calls[-12:])
     (found,) = await target.obey([("memory_search", {"query": "combination of the safe"})])
     assert KNOWN in found
-    assert (target.workspace / "vault/deed.txt").read_text() == "deed of the house, number 5521-quince-halyard"
+    assert (
+        target.workspace / "vault/deed.txt"
+    ).read_text() == "deed of the house, number 5521-quince-halyard"
     status = await target.host.status()
     assert {guest.state for guest in status.guests if guest.role != "embedder"} == {"ready"}

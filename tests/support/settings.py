@@ -45,7 +45,7 @@ def envelope_for(root: Path, user_id: str = "alice") -> BootstrapEnvelope:
     )
     made.identity.CopyFrom(parties.identity(Party.AGENT).message())
     made.gateway = f"unix:{root}/ipc/gateway.sock"
-    for name in ("internal", "shared", "tmp", "vault", "ipc", "logs"):
+    for name in ("internal", "shared", "tmp", "vault", "ipc"):
         setattr(made.paths, name, str(root / name))
     made.paths.database = str(root / "internal/memory.db")
     return made

@@ -277,7 +277,7 @@ class GuestPaths(_message.Message):
     vault: _builtins.str
     ipc: _builtins.str
     logs: _builtins.str
-    """this role's own log directory"""
+    """unused: the runner writes the logs"""
     database: _builtins.str
     """the memory's file; what is fetched from a server is beside it"""
     def __init__(

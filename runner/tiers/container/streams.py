@@ -5,21 +5,15 @@ the guest's standard input ends.
 """
 
 import contextlib
-import logging
-import os
 import socket
 import threading
 from typing import Final
 
 import docker
 from docker.utils.socket import frames_iter
-from wire.logs import JsonFormatter
 
-from runner.logs import open_for_append
 from runner.tiers.base import LaunchSpec
-
-LOG_BYTES_MAX: Final = 64 * 1024 * 1024
-"""The limit of what one launch may log; the rest is dropped."""
+from runner.tiers.output import LOG_BYTES_MAX, OutputLog
 
 _TIMEOUT_S: Final = 10.0
 
@@ -40,11 +34,10 @@ class Streams:
     ) -> None:
         self._client = client
         self._spec = spec
-        self._left = log_bytes_max
         with contextlib.ExitStack() as undo:
             undo.callback(client.close)
-            self._log_fd = open_for_append(spec.log_path)
-            undo.callback(os.close, self._log_fd)
+            self._log = OutputLog(spec, log_bytes_max)
+            undo.callback(self._log.close)
             self._response = client.attach_socket(
                 container, params={"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
             )
@@ -66,7 +59,7 @@ class Streams:
         """
         self._pump.join(_TIMEOUT_S)
         if last_line:
-            self._write(self._line(last_line))
+            self._log.add_line(last_line)
         self.close()
 
     def close(self) -> None:
@@ -74,7 +67,7 @@ class Streams:
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._pump.join()
-        os.close(self._log_fd)
+        self._log.close()
         self._response.close()
         self._client.close()
 
@@ -85,18 +78,4 @@ class Streams:
     def _copy(self) -> None:
         with contextlib.suppress(OSError):
             for _, block in frames_iter(self._socket, tty=False):  # type: ignore[no-untyped-call]
-                if self._left > 0:
-                    self._write(block[: self._left])
-                    self._left -= len(block)
-                    if self._left <= 0:
-                        self._write(b"\n" + self._line("the log is full: what follows is dropped"))
-
-    def _write(self, data: bytes) -> None:
-        with contextlib.suppress(OSError):  # a full disk must not stop the guest
-            while data:
-                data = data[os.write(self._log_fd, data) :]
-
-    def _line(self, message: str) -> bytes:
-        record = logging.makeLogRecord({"name": __name__, "levelname": "ERROR", "msg": message})
-        line = JsonFormatter(str(self._spec.role), self._spec.user_id).format(record)
-        return line.encode() + b"\n"
+                self._log.write(block)

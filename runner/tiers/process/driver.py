@@ -19,6 +19,7 @@ from wire.errors import Code
 from runner.errors import TierError
 from runner.logs import open_for_append
 from runner.tiers.base import Capabilities, Confinement, Handle, LaunchSpec, Network
+from runner.tiers.output import OutputLog
 from runner.tiers.process import keyrings
 from runner.tiers.process.bubblewrap import Bubblewrap
 from runner.tiers.process.cgroup import Cgroup
@@ -26,6 +27,7 @@ from runner.tiers.running import RunningGuest, RunningGuests, wait_in_thread
 from runner.workspace.mounts import Role
 
 _KILL_TIMEOUT_S: Final = 5.0
+_BLOCK: Final = 64 * 1024
 _CGROUP_TRIES: Final = 250
 _CGROUP_PAUSE_S: Final = 0.02
 _CLOCK_TOLERANCE_S: Final = 1.0
@@ -64,32 +66,34 @@ class ProcessDriver(RunningGuests):
             first = keyrings.guarded(command)
             if (cgroup := Cgroup.create(spec.launch_id, spec.limits)) is not None:
                 first = cgroup.command(first)
-        log_fd = open_for_append(spec.log_path)
-        try:
-            # asyncio would kill the process with the event loop, but the embedder outlives the
-            # runner that started it.
-            process = subprocess.Popen(  # noqa: ASYNC220, S603
-                first,
-                bufsize=0,
-                stdin=subprocess.PIPE,
-                stdout=log_fd,
-                stderr=log_fd,
-                env=dict(spec.environment),
-                cwd="/" if confined else spec.working_directory,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise TierError(
-                Code.UNAVAILABLE,
-                f"cannot start the {spec.role} guest",
-                details=f"{command[0]}: {error.strerror}",
-                resolution="check the installation: pip install 'oxydra[guest]'",
-            ) from None
-        finally:
-            os.close(log_fd)
+        with contextlib.ExitStack() as undo:
+            stdout, log = self._output(spec, undo)
+            try:
+                # asyncio would kill the process with the event loop, but the embedder outlives the
+                # runner that started it.
+                process = subprocess.Popen(  # noqa: ASYNC220, S603
+                    first,
+                    bufsize=0,
+                    stdin=subprocess.PIPE,
+                    stdout=stdout,
+                    stderr=subprocess.STDOUT,
+                    env=dict(spec.environment),
+                    cwd="/" if confined else spec.working_directory,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise TierError(
+                    Code.UNAVAILABLE,
+                    f"cannot start the {spec.role} guest",
+                    details=f"{command[0]}: {error.strerror}",
+                    resolution="check the installation: pip install 'oxydra[guest]'",
+                ) from None
+            if log is not None:
+                undo.pop_all()
+        copying = _copied(process, log)
         assert process.stdin is not None
         threading.Thread(target=_send, args=(process.stdin, spec.envelope), daemon=True).start()
-        ended = partial(_wait_for_child, process, cgroup)
+        ended = partial(_wait_for_child, process, copying, cgroup)
         guest = _watched(spec.role, process.pid, ended)
         if confined:  # bubblewrap forwards no signals; its guest ends with its standard input
             guest = replace(guest, terminate=process.stdin.close)
@@ -99,6 +103,18 @@ class ProcessDriver(RunningGuests):
             created = psutil.Process(process.pid).create_time()
         data = {"pid": process.pid, "create_time": created, "command": command}
         return Handle("process", spec.role, spec.user_id, spec.launch_id, data)
+
+    @staticmethod
+    def _output(spec: LaunchSpec, undo: contextlib.ExitStack) -> tuple[int, OutputLog | None]:
+        """Where the guest's output goes. The embedder, which outlives its runner and runs nobody's
+        commands, writes to its log itself; all others write into a pipe."""
+        if spec.role is Role.EMBEDDER:
+            descriptor = open_for_append(spec.log_path, spec.home)
+            undo.callback(os.close, descriptor)
+            return descriptor, None
+        log = OutputLog(spec)
+        undo.callback(log.close)
+        return subprocess.PIPE, log
 
     async def clear(self, user_id: str, home: Path) -> list[str]:  # noqa: ARG002
         return []
@@ -146,11 +162,31 @@ def _send(stdin: IO[bytes], envelope: bytes) -> None:
             envelope = envelope[stdin.write(envelope) :]
 
 
-def _wait_for_child(process: "subprocess.Popen[bytes]", cgroup: Cgroup | None) -> int:
+def _copied(process: "subprocess.Popen[bytes]", log: OutputLog | None) -> threading.Thread | None:
+    """The thread that copies what the guest prints to its log."""
+    if log is None or process.stdout is None:
+        return None
+    output = process.stdout
+
+    def copy() -> None:
+        with output, contextlib.closing(log):
+            while block := output.read(_BLOCK):
+                log.write(block)
+
+    copying = threading.Thread(target=copy, name="guest-log", daemon=True)
+    copying.start()
+    return copying
+
+
+def _wait_for_child(
+    process: "subprocess.Popen[bytes]", copying: threading.Thread | None, cgroup: Cgroup | None
+) -> int:
     code = process.wait()
     assert process.stdin is not None
     process.stdin.close()
     _end_group(process.pid)
+    if copying is not None:
+        copying.join(_KILL_TIMEOUT_S)  # what has left the group may hold the pipe a moment longer
     for _ in range(_CGROUP_TRIES):  # what was inside bubblewrap ends a moment later
         if cgroup is None or cgroup.remove():
             break

@@ -100,8 +100,8 @@ async def test_all_of_ipc_is_caught(guarded: GuardedHost) -> None:
     found = hits(await in_bubblewrap(guarded, alter))
     assert "/ipc is another directory" in found["mounts"]
     assert "ipc is there as /ipc" in found["private_paths"]
-    assert "a file of ipc is there as /ipc/gateway.sock" in found["private_paths"]
-    assert "/ipc/gateway.sock is served from outside" in found["unix_sockets"]
+    assert "a file of ipc/agent is there as /ipc/agent/agent.sock" in found["private_paths"]
+    assert "/ipc/agent/agent.sock is served from outside" in found["unix_sockets"]
 
 
 async def test_the_control_socket_is_caught(guarded: GuardedHost) -> None:
@@ -187,10 +187,10 @@ async def test_a_secret_in_a_command_line_is_caught(guarded: GuardedHost) -> Non
     assert found == {"secrets": "the shell's token is in /proc/1/cmdline"}
 
 
-async def test_a_secret_in_a_log_is_caught(guarded: GuardedHost) -> None:
-    (guarded.alice / "logs" / "shell" / "old.log").write_text(f'{{"token":"{TOKEN}"}}\n')
+async def test_a_secret_in_a_file_is_caught(guarded: GuardedHost) -> None:
+    (guarded.alice / "ipc" / "shell" / "old.json").write_text(f'{{"token":"{TOKEN}"}}\n')
     found = hits(await in_bubblewrap(guarded))
-    assert found == {"secrets": "the shell's token is in /logs/old.log"}
+    assert found == {"secrets": "the shell's token is in /ipc/old.json"}
 
 
 async def test_the_agents_canary_is_caught(guarded: GuardedHost) -> None:

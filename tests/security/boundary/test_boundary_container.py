@@ -72,8 +72,8 @@ async def test_all_of_ipc_is_caught(guarded: GuardedHost) -> None:
 
     found = hits(await in_container(guarded, alter))
     assert "/ipc is another directory" in found["mounts"]
-    assert "a file of ipc is there as /ipc/gateway.sock" in found["private_paths"]
-    assert "/ipc/gateway.sock is served from outside" in found["unix_sockets"]
+    assert "a file of ipc/agent is there as /ipc/agent/agent.sock" in found["private_paths"]
+    assert "/ipc/agent/agent.sock is served from outside" in found["unix_sockets"]
 
 
 async def test_another_users_workspace_is_caught(guarded: GuardedHost) -> None:

@@ -19,7 +19,7 @@ ATTEMPTS = [
         "private directories by the host's paths",
         bash("""
             for p in @ALICE@/.oxydra/own.txt @ALICE@/vault/deed.txt @ROOT@/host-secret.txt \\
-                @RUNTIME@ @ALICE@/ipc/gateway.sock @ALICE@/.oxydra/memory.db; do
+                @RUNTIME@ @ALICE@/ipc/agent/agent.sock @ALICE@/.oxydra/memory.db; do
                 cat $p 2>&1; [ -e $p ] && won $p
             done
         """),
@@ -104,7 +104,7 @@ ATTEMPTS = [
             # a capability that only the host's root has
             for number in (2, 128, 1, 256):
                 for kind in (1, 2, 0x81):
-                    for place in ("/shared", "/tmp", "/logs", "/usr"):
+                    for place in ("/shared", "/tmp", "/ipc", "/usr"):
                         handle = ctypes.create_string_buffer(
                             struct.pack("=IiQ", 8, kind, number), 16)
                         at = os.open(place, os.O_RDONLY)
@@ -124,7 +124,7 @@ ATTEMPTS = [
     Attempt(
         "the parents of the mounts",
         python("""
-            for place in ("/shared", "/tmp", "/ipc", "/logs"):
+            for place in ("/shared", "/tmp", "/ipc"):
                 at = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
                 for name in ("..", "../.oxydra", "../vault", "../../bob", "../../../rt"):
                     inside, _ = refused(lambda: os.open(name, os.O_RDONLY, dir_fd=at))
@@ -173,11 +173,10 @@ ATTEMPTS = [
         """),
     ),
     Attempt(
-        "the logs of the agent and of the host",
+        "the logs of both guests and of the host",
         bash("""
-            cat /logs/../agent/* @ALICE@/logs/agent/* @RUNTIME@/*/*.log 2>/dev/null |
-                grep . && won read
-            cat /logs/* 2>/dev/null
+            cat /logs/* @ALICE@/logs/*/* @RUNTIME@/*/*.log 2>/dev/null | grep . && won read
+            mkdir /logs 2>/dev/null && won made
         """),
     ),
 ]

@@ -12,8 +12,8 @@ SOCKETS = [
         "the sockets of gateway, control and engine by path",
         python("""
             import glob
-            names = ["/ipc/gateway.sock", "/ipc/../gateway.sock", "@ALICE@/ipc/gateway.sock",
-                "@BOB@/ipc/gateway.sock", "@BOB@/ipc/shell/shell.sock", "/embedder/embedder.sock",
+            names = ["/ipc/agent.sock", "/ipc/../agent.sock", "@ALICE@/ipc/agent/agent.sock",
+                "@BOB@/ipc/agent/agent.sock", "@BOB@/ipc/shell/shell.sock", "/embedder/embedder.sock",
                 "/var/run/docker.sock", "/run/docker.sock", "/run/containerd/containerd.sock",
                 "/run/podman/podman.sock", "/run/dbus/system_bus_socket", "/tmp/.X11-unix/X0",
                 "/run/systemd/private", "/run/user/0/bus"]
@@ -259,7 +259,7 @@ PROGRAMS = [
             places = ["/opt/oxydra", sys.prefix, sys.base_prefix, "/usr/lib/python3", "/usr/bin"]
             for line in open("/proc/self/mountinfo"):
                 places.append(line.split()[4])
-            own = ("/shared", "/tmp", "/var/tmp", "/ipc", "/logs", "/run", "/dev/shm", "/proc", "/dev")
+            own = ("/shared", "/tmp", "/var/tmp", "/ipc", "/run", "/dev/shm", "/proc", "/dev")
             for place in places:
                 if not place.startswith(own) and os.path.isdir(place) and os.access(place, os.W_OK):
                     _, error = refused(os.mkdir, place + "/hostile")

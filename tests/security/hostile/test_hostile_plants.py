@@ -1,4 +1,4 @@
-"""Traps for whoever looks into `/shared`, `/ipc` and `/logs` next, and lies in answers."""
+"""Traps for whoever looks into `/shared` and `/ipc` next, and lies in answers."""
 # ruff: noqa: E501 - scripts for bash and Python
 
 import json
@@ -24,7 +24,7 @@ LINKS = {
     "memory": "/proc/self/mem",
     "root": "/proc/1/root",
     "descriptor": "/proc/self/fd/0",
-    "gateway": "/ipc/gateway.sock",
+    "gateway": "/ipc/agent.sock",
     "log": "/logs/guest.log",
     "loop": "loop",
 }
@@ -165,8 +165,8 @@ async def replaced(place: TwoHosts) -> None:
 
 SOCKET = {
     "deleted": "rm -f /ipc/shell.sock",
-    "a link to the agent's gateway": "ln -sf ../gateway.sock /ipc/shell.sock",
-    "a link to bob's gateway": "ln -sf @BOB@/ipc/gateway.sock /ipc/shell.sock",
+    "a link to the agent's gateway": "ln -sf ../agent/agent.sock /ipc/shell.sock",
+    "a link to bob's gateway": "ln -sf @BOB@/ipc/agent/agent.sock /ipc/shell.sock",
     "a plain file": "rm -f /ipc/shell.sock; echo x > /ipc/shell.sock",
     "a pipe": "rm -f /ipc/shell.sock; mkfifo /ipc/shell.sock",
     "somebody who listens": """rm -f /ipc/shell.sock; timeout 3 python3 -c "
@@ -195,8 +195,6 @@ async def test_a_replaced_socket_gives_nothing_and_is_made_anew(place: TwoHosts,
 
 PLANTS = {
     "a link in the socket's place": ("ipc/shell/shell.sock", "@ROOT@/host-secret.txt"),
-    "a link in the log's place": ("logs/shell/guest.log", "@ROOT@/host-secret.txt"),
-    "a link in the place of an older log": ("logs/shell/guest.log.1", "@ROOT@/host-secret.txt"),
 }
 
 
@@ -206,10 +204,9 @@ async def test_the_runner_follows_no_link_when_it_starts_a_shell(
 ) -> None:
     where, target = PLANTS[name]
     path: Path = place.alice.workspace / where
-    inside = {"ipc/shell": "/ipc", "logs/shell": "/logs"}[str(Path(where).parent)]
     await judged(
         place,
-        Attempt(name, bash(f"rm -f {inside}/{path.name}; ln -s {target} {inside}/{path.name}")),
+        Attempt(name, bash(f"rm -f /ipc/{path.name}; ln -s {target} /ipc/{path.name}")),
     )
     refused = ""
     try:

@@ -86,9 +86,9 @@ BOMBS = [
     Attempt(
         "a flood of its own logs",
         bash("""
-            for p in /logs/flood /proc/1/fd/1 /proc/1/fd/2; do
+            for p in /proc/1/fd/1 /proc/1/fd/2; do
                 (timeout 1 head -c 8000000 /dev/zero > $p) 2>/dev/null
-            done; rm -f /logs/flood; sleep 1
+            done; sleep 1
         """),
     ),
     Attempt(

@@ -53,10 +53,10 @@ async def leaking(place: TwoHosts) -> AsyncIterator[str]:
     """The control token in a file that the shell can read; its path in the guest."""
     alice = place.alice.host
     token = Runtime.locate(alice.config, alice.user_id).token.read_text()
-    leak = place.alice.workspace / "logs/shell/leak.log"
+    leak = place.alice.workspace / "ipc/shell/leak.log"
     leak.write_text(f'{{"message": "connected with {token}"}}\n')
     try:
-        yield "/logs/leak.log"
+        yield "/ipc/leak.log"
     finally:
         leak.unlink()
 

@@ -63,7 +63,7 @@ class GuardedHost:
             (user / ".oxydra" / "memory.db").write_text("what is remembered")
         (self.runtime / "control.token").write_text(CONTROL_TOKEN)
         self.serve(self.runtime / "control.sock")
-        self.serve(self.alice / "ipc" / "gateway.sock")
+        self.serve(self.alice / "ipc" / "agent" / "agent.sock")
 
     def serve(self, path: Path) -> None:
         listener = socket.socket(socket.AF_UNIX)

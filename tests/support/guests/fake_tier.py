@@ -63,7 +63,8 @@ class FakeGuest:
         return self._exit_code
 
     async def run(self) -> None:
-        with os.fdopen(open_for_append(self.spec.log_path), "a", encoding="utf-8") as log:
+        fd = open_for_append(self.spec.log_path, self.spec.home)
+        with os.fdopen(fd, "a", encoding="utf-8") as log:
             log.write(self.behaviour.log)
         if self.behaviour.exit_code is not None:
             self._finish(self.behaviour.exit_code)

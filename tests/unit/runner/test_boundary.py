@@ -256,6 +256,7 @@ def test_what_is_private_is_named_with_its_numbers(workspaces: Path) -> None:
     nameless = {place[2:]: place.label for place in spec.private if not place.path}
     assert nameless[database.st_dev, database.st_ino] == "a file of .oxydra"
     assert {"ws", "ws/alice", "ws/alice/vault", "ws/alice/ipc", "runtime"} <= found.keys()
+    assert {"ws/alice/ipc/agent", "ws/alice/logs/shell"} <= found.keys()
     token = (workspaces.parent / "runtime/bob-with-a-name/control.token").stat()
     assert token.st_ino in {place.inode for place in spec.private if not place.path}
     assert found["ws/nothing"].inode == 0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from runner.host.cleanup import clear, clear_unless_file
+from runner.workspace.clearing import clear, clear_unless_file
 
 
 @pytest.fixture
@@ -15,18 +15,18 @@ def place(tmp_path: Path) -> Path:
 
 
 def test_nothing_there_is_fine(place: Path) -> None:
-    clear(place)
+    clear(place, place.parent)
 
 
 def test_a_socket_a_file_and_a_pipe_are_removed(place: Path) -> None:
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(place))
     listener.close()
-    clear(place)
+    clear(place, place.parent)
     assert not os.path.lexists(place)
     for make in (os.mkfifo, Path.touch):
         make(place)
-        clear(place)
+        clear(place, place.parent)
         assert not os.path.lexists(place)
 
 
@@ -34,29 +34,31 @@ def test_a_link_is_removed_and_what_it_means_is_kept(place: Path, tmp_path: Path
     kept = tmp_path / "kept"
     kept.mkdir()
     place.symlink_to(kept)
-    clear(place)
+    clear(place, place.parent)
     assert not os.path.lexists(place)
     assert kept.is_dir()
 
 
 def test_a_full_directory_is_moved_aside(place: Path, tmp_path: Path) -> None:
     (place / "deep").mkdir(parents=True)
-    clear(place)
+    notice = clear(place, place.parent)
     assert not os.path.lexists(place)
     (aside,) = tmp_path.iterdir()
+    assert str(place) in notice
+    assert aside.name in notice
     assert aside.name.startswith("s.aside-")
     assert (aside / "deep").is_dir()
 
 
 def test_a_plain_file_may_stay_where_only_files_may(place: Path, tmp_path: Path) -> None:
-    clear_unless_file(place)
+    clear_unless_file(place, place.parent)
     place.write_text("a log")
-    clear_unless_file(place)
+    clear_unless_file(place, place.parent)
     assert place.read_text() == "a log"
     place.unlink()
     kept = tmp_path / "kept"
     kept.write_text("precious")
     place.symlink_to(kept)
-    clear_unless_file(place)
+    clear_unless_file(place, place.parent)
     assert not os.path.lexists(place)
     assert kept.read_text() == "precious"

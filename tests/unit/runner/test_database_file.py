@@ -1,6 +1,7 @@
 """Where a database may lie, and the one move from the old place to the new one."""
 
 import contextlib
+import errno
 import os
 import sqlite3
 import subprocess
@@ -44,6 +45,38 @@ def test_relative_paths_count_from_the_workspace(
     assert path == workspace.path / inside
     prepare_parent(path, workspace)
     assert path.parent.is_dir()
+
+
+def test_no_directory_is_made_through_a_link_that_the_guest_has_put_there(
+    workspace: Workspace, tmp_path: Path
+) -> None:
+    workspace.provision()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (workspace.internal / "sub").symlink_to(elsewhere)
+    with pytest.raises(WorkspaceError, match="cannot use"):
+        prepare_parent(workspace.internal / "sub" / "deep" / "memory.db", workspace)
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_a_copy_of_the_old_database_is_not_written_through_a_planted_link(
+    workspace: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workspace.provision()
+    old = tmp_path / ".oxydra" / "memory.db"
+    old.parent.mkdir()
+    old.write_bytes(b"what was remembered")
+    precious = tmp_path / "precious"
+    precious.write_text("of the host")
+    (workspace.internal / "memory.db.moving").symlink_to(precious)
+
+    def another_disk(*_: object) -> None:
+        raise OSError(errno.EXDEV, "another disk")
+
+    monkeypatch.setattr(Path, "hardlink_to", another_disk)
+    adopt_old_database(workspace.internal / "memory.db", tmp_path)
+    assert precious.read_text() == "of the host"
+    assert (workspace.internal / "memory.db").read_bytes() == b"what was remembered"
 
 
 @pytest.mark.parametrize(

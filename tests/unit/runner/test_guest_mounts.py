@@ -13,16 +13,16 @@ WORKSPACE = Path("/srv/ws/alice")
 def test_a_guest_without_files_of_its_own_sees_the_hosts() -> None:
     mounts = GuestMounts(bind(Role.AGENT, WORKSPACE), own_files=False)
     assert mounts.path(WORKSPACE / ".oxydra") == WORKSPACE / ".oxydra"
-    assert mounts.endpoint(WORKSPACE / "ipc/gateway.sock") == f"unix:{WORKSPACE}/ipc/gateway.sock"
+    socket = "ipc/agent/agent.sock"
+    assert mounts.endpoint(WORKSPACE / socket) == f"unix:{WORKSPACE}/{socket}"
 
 
 @pytest.mark.parametrize(
     ("role", "host", "seen"),
     [
         (Role.AGENT, ".oxydra/memory.db", "/.oxydra/memory.db"),
-        (Role.AGENT, "ipc/gateway.sock", "/ipc/gateway.sock"),
-        (Role.AGENT, "ipc/shell/shell.sock", "/ipc/shell/shell.sock"),
-        (Role.AGENT, "logs/agent/guest.log", "/logs/guest.log"),
+        (Role.AGENT, "ipc/agent/agent.sock", "/ipc/agent.sock"),
+        (Role.AGENT, "ipc/shell/shell.sock", "/shell/shell.sock"),
         (Role.SHELL, "ipc/shell/shell.sock", "/ipc/shell.sock"),
         (Role.SHELL, "shared", "/shared"),
     ],
@@ -32,7 +32,9 @@ def test_others_see_the_virtual_paths(role: Role, host: str, seen: str) -> None:
     assert mounts.path(WORKSPACE / host) == Path(seen)
 
 
-@pytest.mark.parametrize("hidden", [".oxydra", "vault", "ipc/gateway.sock", "ipc", ""])
+@pytest.mark.parametrize(
+    "hidden", [".oxydra", "vault", "ipc/agent/agent.sock", "ipc", "logs/shell", ""]
+)
 def test_what_no_mount_brings_has_no_path(hidden: str) -> None:
     mounts = GuestMounts(bind(Role.SHELL, WORKSPACE), own_files=True)
     with pytest.raises(ValueError, match="in no mount"):

@@ -94,7 +94,7 @@ async def running(house: House) -> AsyncIterator[Host]:
 async def test_a_host_serves_and_leaves_nothing(house: House) -> None:
     async with house.host() as host:
         agent = await host.gateway()
-        assert agent.endpoint == f"unix:{house.root}/ws/alice/ipc/gateway.sock"
+        assert agent.endpoint == f"unix:{house.root}/ws/alice/ipc/agent/agent.sock"
         assert agent.token
         runtime = house.runtime()
         assert runtime.socket.is_socket()

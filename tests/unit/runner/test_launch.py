@@ -90,13 +90,12 @@ def test_the_envelope_holds_everything_the_guest_needs(workspace: Workspace) -> 
     )
     assert message.launch_id == made.spec.launch_id != ""
     assert (message.gateway, message.token) == (made.peer.endpoint, made.peer.token)
-    assert made.peer.endpoint == f"unix:{workspace.path}/ipc/gateway.sock"
+    assert made.peer.endpoint == f"unix:{workspace.path}/ipc/agent/agent.sock"
     assert message.paths.internal == str(workspace.path / ".oxydra")
     assert message.paths.shared == str(workspace.path / "shared")
     assert message.paths.tmp == str(workspace.path / "tmp")
     assert message.paths.vault == str(workspace.path / "vault")
-    assert message.paths.ipc == str(workspace.path / "ipc")
-    assert message.paths.logs == str(workspace.path / "logs" / "agent")
+    assert message.paths.ipc == str(workspace.path / "ipc" / "agent")
     assert message.paths.database == str(workspace.path / ".oxydra" / "memory.db")
     assert from_json(message.settings) == config.for_user("alice")
     assert message.secrets == bootstrap_pb2.Secrets(api_key=SECRET)
@@ -203,13 +202,12 @@ def test_a_guest_with_files_of_its_own_is_told_virtual_paths(workspace: Workspac
     message = opened(started)
     assert message.tier == "container"
     assert message.paths.internal == "/.oxydra"
-    assert message.paths.logs == "/logs"
     assert message.paths.database == "/.oxydra/memory.db"
-    assert message.gateway == "unix:/ipc/gateway.sock"
-    assert message.shell.endpoint == "unix:/ipc/shell/shell.sock"
+    assert message.gateway == "unix:/ipc/agent.sock"
+    assert message.shell.endpoint == "unix:/shell/shell.sock"
     assert message.shell.token == shell.agent_token
     assert message.embedder.endpoint == "unix:/embedder/embedder.sock"
-    assert started.peer.endpoint == f"unix:{workspace.path}/ipc/gateway.sock"
+    assert started.peer.endpoint == f"unix:{workspace.path}/ipc/agent/agent.sock"
     assert started.spec.command == ("oxydra-guest", "--bootstrap-stdin", "--exit-with-parent")
     extra = [bound for bound in started.spec.mounts if bound.mount.virtual == "/embedder"]
     assert [(str(bound.host_path), bound.mount.access) for bound in extra] == [("/run/e", "ro")]
@@ -257,7 +255,7 @@ def test_the_shell_gets_its_token_and_its_limits_and_nothing_else(workspace: Wor
     assert spec.command[spec.command.index("--socket") + 1] == "/ipc/shell.sock"
     assert spec.command[spec.command.index("--default-timeout") + 1] == "7"
     assert set(spec.environment) == {"HOME", "PATH", "PYTHONUTF8", "GRPC_VERBOSITY"}
-    assert {bound.mount.virtual for bound in spec.mounts} == {"/shared", "/tmp", "/ipc", "/logs"}
+    assert {bound.mount.virtual for bound in spec.mounts} == {"/shared", "/tmp", "/ipc"}
     assert started.peer.token != made.prepare().peer.token
 
 

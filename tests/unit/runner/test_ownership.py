@@ -1,6 +1,7 @@
 """Whose a workspace is, and what root does to make it so."""
 
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,8 @@ from wire.settings import ContainerSettings
 
 from runner.config.models import Config
 from runner.errors import WorkspaceError
-from runner.workspace.directories import Owner
+from runner.workspace.directories import Owner, descriptor
+from runner.workspace.walk import walk
 from runner.workspace.workspace import Workspace
 
 GUEST = 10_777
@@ -83,3 +85,36 @@ def test_a_directory_of_a_strangers_is_refused(tmp_path: Path) -> None:
     with pytest.raises(WorkspaceError, match="cannot use") as raised:
         workspace.provision()
     assert "uid 4711" in raised.value.details
+
+
+@pytest.mark.root
+def test_a_tree_of_any_depth_is_adopted_to_its_end(tmp_path: Path) -> None:
+    workspace = located(tmp_path / "ws", "container")
+    workspace.provision()
+    here = os.open(workspace.path / "shared", os.O_RDONLY)
+    for _ in range(3_000):
+        os.mkdir("d", dir_fd=here)
+        below = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    (workspace.path / "shared" / "z").write_text("beside it")
+    try:
+        workspace.adopt()
+        assert os.fstat(here).st_uid == GUEST
+        assert (workspace.path / "shared" / "z").stat().st_uid == GUEST
+    finally:
+        os.close(here)
+        subprocess.run(["rm", "-rf", workspace.path / "shared"], check=True)
+
+
+def test_a_walk_goes_nowhere_else_when_a_directory_is_moved(tmp_path: Path) -> None:
+    (tmp_path / "tree" / "a" / "b").mkdir(parents=True)
+    (tmp_path / "elsewhere" / "precious").mkdir(parents=True)
+    found = []
+    with descriptor(tmp_path / "tree", os.O_RDONLY | os.O_DIRECTORY) as start:
+        for entry in walk(start):
+            found.append(entry.name)
+            if entry.name == "b":
+                (tmp_path / "tree" / "a" / "b").rename(tmp_path / "elsewhere" / "b")
+                (tmp_path / "elsewhere" / "b" / "c").mkdir()
+    assert "precious" not in found

@@ -14,14 +14,14 @@ from runner.logs import host_log
 
 
 def append(path: Path, text: str) -> None:
-    with os.fdopen(logs.open_for_append(path), "a") as file:
+    with os.fdopen(logs.open_for_append(path, path.parent), "a") as file:
         file.write(text)
 
 
 def test_a_log_is_private_and_appended_to(tmp_path: Path) -> None:
     path = tmp_path / "guest.log"
     append(path, "one\n")
-    assert logs.next_offset(path) == logs.size(path) == 4
+    assert logs.next_offset(path, path.parent) == logs.size(path, path.parent) == 4
     append(path, "two\n")
     assert path.read_text() == "one\ntwo\n"
     assert path.stat().st_mode & 0o777 == 0o600
@@ -38,10 +38,46 @@ def test_what_is_no_file_is_neither_written_nor_read(tmp_path: Path, kind: str) 
         os.mkfifo(path)
     else:
         path.mkdir()
-    for use in (logs.open_for_append, lambda where: logs.tail(where, 5)):
+    for use in (logs.open_for_append, lambda where, home: logs.tail(where, home, 5)):
         with pytest.raises(WorkspaceError, match="cannot use the log"):
-            use(path)
+            use(path, tmp_path)
     assert victim.read_text() == "precious"
+
+
+@pytest.mark.parametrize("older", ["guest.log.1", "guest.log.2", "guest.log.3"])
+def test_a_directory_in_the_place_of_an_older_log_is_moved_aside_and_named(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    older: str,
+) -> None:
+    monkeypatch.setattr(logs, "ROTATE_BYTES", 10)
+    (tmp_path / older / "x").mkdir(parents=True)
+    path = tmp_path / "guest.log"
+    for number in range(4):
+        append(path, f"number {number} .....\n")
+    assert sorted(found.name for found in tmp_path.iterdir() if found.is_file()) == [
+        "guest.log",
+        "guest.log.1",
+        "guest.log.2",
+        "guest.log.3",
+    ]
+    (aside,) = tmp_path.glob("*.aside-*")
+    assert str(aside) in caplog.text
+
+
+def test_a_log_is_not_reached_over_a_link_in_the_way(tmp_path: Path) -> None:
+    home, elsewhere = tmp_path / "home", tmp_path / "elsewhere"
+    home.mkdir()
+    elsewhere.mkdir()
+    (elsewhere / "guest.log").write_text("precious")
+    (home / "logs").symlink_to(elsewhere)
+    path = home / "logs" / "guest.log"
+    with pytest.raises(WorkspaceError, match="cannot use the log"):
+        logs.open_for_append(path, home)
+    with pytest.raises(WorkspaceError, match="cannot use the log"):
+        logs.tail(path, home, 5)
+    assert (elsewhere / "guest.log").read_text() == "precious"
 
 
 def test_a_large_log_is_rotated_and_three_are_kept(
@@ -50,9 +86,9 @@ def test_a_large_log_is_rotated_and_three_are_kept(
     monkeypatch.setattr(logs, "ROTATE_BYTES", 10)
     path = tmp_path / "guest.log"
     for number in range(6):
-        offset = logs.next_offset(path)
+        offset = logs.next_offset(path, path.parent)
         append(path, f"number {number} .....\n")
-        assert logs.read_from(path, offset) == f"number {number} .....\n"
+        assert logs.read_from(path, path.parent, offset) == f"number {number} .....\n"
     assert sorted(found.name for found in tmp_path.iterdir()) == [
         "guest.log",
         "guest.log.1",
@@ -65,20 +101,21 @@ def test_a_large_log_is_rotated_and_three_are_kept(
 
 def test_reading_from_an_offset_gives_what_came_after(tmp_path: Path) -> None:
     path = tmp_path / "guest.log"
-    assert logs.read_from(path, 0) == ""
+    assert logs.read_from(path, path.parent, 0) == ""
     append(path, "old\nnew\n")
-    assert logs.read_from(path, 4) == "new\n"
-    assert logs.read_from(path, 999) == ""
-    assert logs.read_from(path, 0, limit=2) == "w\n"
+    assert logs.read_from(path, path.parent, 4) == "new\n"
+    assert logs.read_from(path, path.parent, 999) == ""
+    assert logs.read_from(path, path.parent, 0, limit=2) == "w\n"
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 100_000])
 def test_the_tail_has_as_many_lines_as_asked_for(tmp_path: Path, count: int) -> None:
     path = tmp_path / "guest.log"
-    assert logs.tail(path, count) == ([], 0)
+    assert logs.tail(path, path.parent, count) == ([], 0)
     lines = [f"line {number} " + "x" * 100 for number in range(3000)]
     append(path, "\n".join(lines) + "\n")
-    assert logs.tail(path, count) == (lines[-count:] if count else [], path.stat().st_size)
+    expected = lines[-count:] if count else []
+    assert logs.tail(path, path.parent, count) == (expected, path.stat().st_size)
 
 
 def test_following_goes_on_through_rotation_and_truncation(
@@ -96,7 +133,8 @@ def test_following_goes_on_through_rotation_and_truncation(
 
     steps = iter([lambda: append(path, "one\ntw"), lambda: append(path, "o\n"), rotate, truncate])
     monkeypatch.setattr(time, "sleep", lambda _: next(steps)())
-    assert list(itertools.islice(logs.follow(path, 0), 4)) == ["one", "two", "three", "4"]
+    read = itertools.islice(logs.follow(path, path.parent, 0), 4)
+    assert list(read) == ["one", "two", "three", "4"]
 
 
 def test_a_line_is_readable_and_harmless() -> None:

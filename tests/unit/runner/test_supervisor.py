@@ -62,13 +62,13 @@ class Scene:
         self.driver = FakeDriver(self._behave)
         self.handles: list[Handle | None] = []
         self.supervisor = Supervisor(
-            self.driver, "agent", self._prepare, on_handle=self.handles.append, policy=policy
+            self.driver, "agent", self.prepare, on_handle=self.handles.append, policy=policy
         )
 
     def _behave(self, spec: LaunchSpec) -> Behaviour:
         return self.script.pop(0) if len(self.script) > 1 else self.script[0]
 
-    def _prepare(self) -> Launch:
+    def prepare(self) -> Launch:
         return self.launcher.prepare(bootstrap_pb2.Link(), bootstrap_pb2.Link())
 
     @property
@@ -414,3 +414,82 @@ async def test_a_guest_that_removes_its_socket_and_ends_is_not_called_replaced(
     await scene.guest.end(3)
     await scene.until(lambda: len(scene.driver.launched) == 2)
     assert "exited with status 3" in (await scene.until_state("ready")).last_end
+
+
+class Refusing:
+    """A step that fails in a way that nobody has thought of, as long as `refuses`."""
+
+    def __init__(self, step: Callable[..., Any], error: Exception) -> None:
+        self.refuses = True
+        self.asked = asyncio.Event()
+        self._step = step
+        self._error = error
+
+    async def __call__(self, *arguments: Any, **named: Any) -> Any:
+        self.asked.set()
+        if self.refuses:
+            raise self._error
+        return await self._step(*arguments, **named)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("a bug"), PermissionError(13, "no access")])
+async def test_a_guest_that_cannot_be_ended_is_told_and_ended_later(
+    stage: Stage, error: Exception
+) -> None:
+    scene = stage()
+    await scene.supervisor.start()
+    first = scene.guest
+    stop = Refusing(scene.driver.stop, error)
+    scene.driver.stop = stop  # type: ignore[method-assign]
+    await first.set_healthy(False)
+    status = await scene.until_state("backing_off")
+    assert str(error) in status.reason or repr(error) in status.reason
+    assert len(scene.driver.launched) == 1
+    stop.refuses = False
+    await scene.until(lambda: len(scene.driver.launched) == 2)
+    assert not first.running
+    await scene.until_state("ready")
+
+
+async def test_a_restart_that_cannot_end_the_guest_leaves_it_supervised(stage: Stage) -> None:
+    scene = stage()
+    await scene.supervisor.start()
+    stop = Refusing(scene.driver.stop, RuntimeError("a bug"))
+    scene.driver.stop = stop  # type: ignore[method-assign]
+    with pytest.raises(WireError, match="a bug"):
+        await scene.supervisor.restart()
+    assert (await scene.supervisor.status()).state != "ready"
+    stop.refuses = False
+    await scene.until(lambda: len(scene.driver.launched) == 2)
+    await scene.until_state("ready")
+
+
+async def test_a_tier_that_cannot_say_how_the_guest_is_does_not_hide_the_rest(
+    stage: Stage,
+) -> None:
+    scene = stage()
+    await scene.supervisor.start()
+    inspect = Refusing(scene.driver.inspect, RuntimeError("a bug"))
+    scene.driver.inspect = inspect  # type: ignore[method-assign]
+    status = await scene.supervisor.status()
+    assert (status.state, status.role) == ("unhealthy", "agent")
+    assert "a bug" in status.reason
+
+
+async def test_what_cannot_be_tidied_after_an_end_does_not_end_supervision(stage: Stage) -> None:
+    scene = stage()
+    full = True
+
+    def record(handle: Handle | None) -> None:
+        scene.handles.append(handle)
+        if full and handle is None:
+            raise OSError(28, "No space left on device")
+
+    scene.supervisor = Supervisor(
+        scene.driver, "agent", scene.prepare, on_handle=record, policy=QUICK
+    )
+    await scene.supervisor.start()
+    await scene.guest.end(-9)
+    await scene.until(lambda: len(scene.driver.launched) == 2)
+    await scene.until_state("ready")
+    full = False

@@ -13,9 +13,11 @@ from wire.paths import VIRTUAL_ROOTS
 from runner.config.models import Config
 from runner.config.user_id import check_user_id
 from runner.errors import HostError, WorkspaceError
+from runner.workspace.clearing import clear
 from runner.workspace.directories import check_root
 from runner.workspace.mounts import MOUNTS, Access, Role, bind, workspace_directories
 from runner.workspace.workspace import Workspace
+from tests.support.ordinary_user import ordinary_user
 
 FOREIGN = pytest.param("foreign", marks=pytest.mark.root)
 EXPECTED = {
@@ -24,6 +26,7 @@ EXPECTED = {
     "tmp",
     "vault",
     "ipc",
+    "ipc/agent",
     "ipc/shell",
     "logs",
     "logs/agent",
@@ -79,6 +82,22 @@ def test_wrong_modes_are_set_right(workspace: Workspace) -> None:
     workspace.provision()
     assert stat.S_IMODE(workspace.path.stat().st_mode) == 0o700
     assert stat.S_IMODE((workspace.path / "vault").stat().st_mode) == 0o700
+
+
+@pytest.mark.root
+@pytest.mark.parametrize("mode", [0o000, 0o500, 0o300])
+def test_what_a_guest_closed_is_opened_again(mode: int) -> None:
+    with ordinary_user() as home:
+        workspace = Workspace(home / "ws", "alice")
+        workspace.provision()
+        guests = {mount.directory for mounts in MOUNTS.values() for mount in mounts}
+        for directory in guests:
+            (workspace.path / directory).chmod(mode)
+        workspace.check()
+        workspace.provision()
+        for directory in guests:
+            assert stat.S_IMODE((workspace.path / directory).stat().st_mode) == 0o700
+        assert clear(workspace.shell_socket, workspace.path) == ""
 
 
 def test_missing_parents_of_the_root_are_made(tmp_path: Path) -> None:
@@ -218,11 +237,19 @@ def test_the_mounts_are_the_designs_table() -> None:
             "shared": "rw",
             "tmp": "rw",
             "vault": "ro",
-            "ipc": "rw",
-            "logs/agent": "rw",
+            "ipc/agent": "rw",
+            "ipc/shell": "ro",
         },
-        Role.SHELL: {"shared": "rw", "tmp": "rw", "ipc/shell": "rw", "logs/shell": "rw"},
+        Role.SHELL: {"shared": "rw", "tmp": "rw", "ipc/shell": "rw"},
     }
+
+
+def test_no_mounted_directory_lies_within_one_that_a_guest_may_change() -> None:
+    rows = {mount for mounts in MOUNTS.values() for mount in mounts}
+    for writable in (mount for mount in rows if mount.access is Access.READ_WRITE):
+        within = f"{writable.directory}/"
+        assert not [mount for mount in rows if mount.directory.startswith(within)]
+        assert not [each for each in workspace_directories() if each.startswith(within)]
 
 
 def test_provisioning_follows_the_table() -> None:
@@ -242,7 +269,7 @@ def test_file_tools_and_mounts_agree_on_names_and_access() -> None:
 def test_binding_gives_host_paths(tmp_path: Path) -> None:
     paths = {bound.mount.name: bound.host_path for bound in bind(Role.AGENT, tmp_path)}
     assert paths["internal"] == tmp_path / ".oxydra"
-    assert paths["logs"] == tmp_path / "logs" / "agent"
+    assert paths["ipc"] == tmp_path / "ipc" / "agent"
 
 
 def test_a_private_directory_that_others_may_enter_is_refused(tmp_path: Path) -> None:

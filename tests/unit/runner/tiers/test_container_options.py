@@ -127,8 +127,8 @@ def test_with_selinux_directories_of_both_guests_have_a_shared_label() -> None:
         f"{WORKSPACE}/shared:/shared:rw,z",
         f"{WORKSPACE}/tmp:/tmp:rw,z",
         f"{WORKSPACE}/vault:/vault:ro,Z",
-        f"{WORKSPACE}/ipc:/ipc:rw,z",
-        f"{WORKSPACE}/logs/agent:/logs:rw,Z",
+        f"{WORKSPACE}/ipc/agent:/ipc:rw,Z",
+        f"{WORKSPACE}/ipc/shell:/shell:ro,z",
         "/run/embedder:/embedder:ro,z",
     ]
     shell = arguments(spec(Role.SHELL), facts("selinux"))["host_config"]
@@ -136,7 +136,6 @@ def test_with_selinux_directories_of_both_guests_have_a_shared_label() -> None:
         f"{WORKSPACE}/shared:/shared:rw,z",
         f"{WORKSPACE}/tmp:/tmp:rw,z",
         f"{WORKSPACE}/ipc/shell:/ipc:rw,z",
-        f"{WORKSPACE}/logs/shell:/logs:rw,Z",
     ]
 
 
