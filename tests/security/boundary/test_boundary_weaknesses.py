@@ -136,7 +136,7 @@ CAUGHT = {
     "unix_sockets": bubblewrap.test_the_control_socket_is_caught,
     "network": container.test_the_hosts_network_is_caught,
     "metadata_address": test_the_metadata_service_is_caught,
-    "secrets": bubblewrap.test_a_secret_in_a_log_is_caught,
+    "secrets": bubblewrap.test_a_secret_in_a_file_is_caught,
     "canary": bubblewrap.test_the_agents_canary_is_caught,
 }
 
