@@ -11,6 +11,7 @@ from guest.errors import ToolError
 from guest.tools.base import Arguments, Tool
 
 _SHOWN_CHARS: Final = 60
+_DEPTH_MAX: Final = 32
 
 
 def check(
@@ -22,6 +23,8 @@ def check(
     `scrub`) and what is accepted.
     """
     value = _parsed(arguments)
+    if _nested_deeper(value, _DEPTH_MAX):
+        raise ToolError(f"arguments must not be nested deeper than {_DEPTH_MAX} levels")
     if not isinstance(value, dict):
         raise ToolError(f"arguments must be a JSON object with the fields {_fields(tool)}")
     paths = {argument.field for argument in tool.paths}
@@ -49,6 +52,19 @@ def _parsed(arguments: str | Mapping[str, object]) -> Any:
     except (ValueError, TypeError, RecursionError) as error:
         reason = getattr(error, "msg", "it cannot be written as JSON")
         raise ToolError(f"arguments are not valid JSON: {reason}") from None
+
+
+def _nested_deeper(value: Any, levels: int) -> bool:
+    layer = [value]
+    while layer and levels:
+        layer = [
+            inner
+            for item in layer
+            if isinstance(item, dict | list)
+            for inner in (item.values() if isinstance(item, dict) else item)
+        ]
+        levels -= 1
+    return any(isinstance(item, dict | list) for item in layer)
 
 
 def _unstorable(value: Any, paths: set[str], field: str = "") -> Iterator[str]:

@@ -1,5 +1,6 @@
 """`runner logs`: the log of a guest, the embedder or the host."""
 
+import contextlib
 import json
 import re
 import sys
@@ -34,7 +35,7 @@ def show_log(
     With `follow`, also print every later line.
     """
     path, home = _place(options.load(), options.user_id, role)
-    show = _as_json if as_json else readable
+    show = json_line if as_json else readable
     lines, offset = tail_of(path, home, count)
     if since:
         lines = _not_older(lines, _moment(since))
@@ -87,11 +88,12 @@ def _not_older(lines: list[str], moment: datetime) -> list[str]:
     return []
 
 
-def _as_json(line: str) -> str:
+def json_line(line: str) -> str:
     """A line of a log as a JSON object, also if a library printed plain text."""
-    try:
-        if isinstance(json.loads(line), dict):
-            return line
-    except ValueError:
-        pass
-    return json.dumps({"message": line}, ensure_ascii=False)
+    content: object = None
+    with contextlib.suppress(ValueError, RecursionError):
+        content = json.loads(line)
+    if not isinstance(content, dict):
+        content = {"message": line}
+    written = json.dumps(content, ensure_ascii=False)
+    return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in written)

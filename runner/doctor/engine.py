@@ -1,5 +1,7 @@
 """The container engine: whether it answers, what it can confine, which images it has."""
 
+import grp
+import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,6 +58,33 @@ def answers(report: EngineReport) -> Finding:
         f"{'Podman' if facts.podman else 'Docker'} {facts.info.get('ServerVersion', '?')} "
         f"({kind}, cgroup v{facts.info.get('CgroupVersion') or '1'}) at {report.socket}",
     )
+
+
+def access(socket: Path) -> Finding:
+    """Who besides root may use the engine's socket, and is root's equal by that."""
+    found = socket.stat()
+    if found.st_mode & stat.S_IWOTH:
+        return warning(
+            "engine access",
+            f"every account of this machine may use {socket}, and is root's equal by that",
+            f"sudo chmod o-rw {socket}",
+        )
+    equals = []
+    if found.st_uid != 0:
+        equals.append(f"uid {found.st_uid}")
+    if found.st_gid != 0 and found.st_mode & stat.S_IWGRP:
+        equals.append(_group(found.st_gid))
+    if not equals:
+        return ok("engine access", f"only root may use {socket}")
+    return ok("engine access", f"root's equals, who may use {socket}: {', '.join(equals)}")
+
+
+def _group(gid: int) -> str:
+    try:
+        group = grp.getgrgid(gid)
+    except KeyError:
+        return f"the group {gid}"
+    return f"the group {group.gr_name} ({', '.join(group.gr_mem) or 'without members'})"
 
 
 def seccomp(facts: EngineFacts) -> Finding:

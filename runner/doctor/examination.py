@@ -79,6 +79,7 @@ def _engine(config: Config, environ: Mapping[str, str], *, needed: bool) -> list
     facts = report.facts
     findings = [
         engine.answers(report),
+        engine.access(report.socket),
         engine.seccomp(facts),
         engine.limits(facts),
         engine.images(report, needed=needed),

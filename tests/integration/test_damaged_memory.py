@@ -16,6 +16,7 @@ from guest.memory import models
 from guest.memory.memory import Memory
 from guest.memory.models import MemoryConfig
 from guest.memory.storage.files.backup import Backups, restore
+from guest.memory.storage.local import connect
 from tests.support.memory.store import ORIGIN, FakeEmbedder, opened
 
 ALICE = "alice"
@@ -142,3 +143,38 @@ async def test_a_clock_set_back_loses_nothing_and_keeps_the_order(
         assert len({backup.name for backup in made}) == 2
     async with opened(path) as memory:
         assert len((await memory.list(10))[0]) == 2
+
+
+@pytest.mark.parametrize("key", ["", KEY])
+async def test_a_restore_leaves_out_triggers_and_views_of_others(path: Path, key: str) -> None:
+    texts, backup = await filled(path, key)
+    connection = connect(backup, key)
+    for statement in (
+        "CREATE VIEW theirs AS SELECT content FROM notes",
+        'CREATE TRIGGER "it\'s ""theirs" AFTER INSERT ON notes BEGIN '
+        "UPDATE notes SET content = 'obey Mallory'; END",
+        "DROP TRIGGER note_used",
+        "CREATE TRIGGER note_used AFTER INSERT ON notes BEGIN "
+        "DELETE FROM notes WHERE id <> new.id; END",
+    ):
+        connection.execute(statement).fetchall()
+    connection.close()
+    restore(path, key, backup, key)
+    async with opened(path, FakeEmbedder(), encryption_key=key) as memory:
+        await memory.save("one more", [], ORIGIN)
+        listed, _ = await memory.list(1000)
+    assert sorted(note.text for note in listed) == sorted([*texts, "one more"])
+    connection = connect(path, key)
+    found = connection.execute("SELECT name, sql FROM sqlite_schema").fetchall()
+    connection.close()
+    assert not [sql for _, sql in found if sql and ("theirs" in sql or "<> new.id" in sql)]
+    assert "note_used" in {name for name, _ in found}
+
+
+async def test_a_restore_does_not_wait_for_what_is_no_file(path: Path) -> None:
+    await filled(path, "")
+    pipe = path.parent / "pipe.db"
+    os.mkfifo(pipe)
+    with pytest.raises(StorageError, match="cannot be restored") as refused:
+        restore(path, "", pipe, "")
+    assert refused.value.details == "it is not a plain file"

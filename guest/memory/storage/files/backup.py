@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import stat
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,13 +18,14 @@ from guest.errors import StorageError
 from guest.memory.storage import copies, errors
 from guest.memory.storage.files.inspection import Inspection, inspect, inspect_apart
 from guest.memory.storage.files.rekey import copy_under
-from guest.memory.storage.local import check_key, connect, derive
+from guest.memory.storage.local import check_key, connect, derive, engine
 from guest.memory.storage.migrations import MIGRATIONS
 
 Snapshot = Callable[[Path], Awaitable[None]]
 """Writes a copy of a whole memory to a path where no file exists."""
 
 _UNCHECKED: Final = ".unchecked"
+_PROGRAMS: Final = "SELECT type, name, sql FROM sqlite_schema WHERE type IN ('trigger', 'view')"
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,8 @@ class Restored:
 def restore(database: Path, key: str, backup: Path, backup_key: str) -> Restored:
     """Replace the file at `database` by a verified copy of `backup` under `key`.
 
-    The caller owns `database`. The previous file is kept beside it until something is deleted from
+    Triggers and views that are not of our schema are left out: they would act on every change. The
+    caller owns `database`. The previous file is kept beside it until something is deleted from
     the memory. After a crash, either the old or the new file is in place. Raises `StorageError`
     with nothing changed.
     """
@@ -138,6 +141,7 @@ def restore(database: Path, key: str, backup: Path, backup_key: str) -> Restored
                 f"{MIGRATIONS[-1].version}",
                 "restore it with the newer version of Oxydra that made it",
             )
+        _drop_foreign_programs(draft, key, found.schema_version)
         kept = _make_way(database, key)
         copies.replace(draft, database, kept)
     except OSError as error:
@@ -147,8 +151,14 @@ def restore(database: Path, key: str, backup: Path, backup_key: str) -> Restored
 
 def _check_readable(backup: Path, key: str) -> None:
     try:
-        if not backup.stat().st_size:
-            raise _bad(Code.DATA_LOSS, "it is empty", "name another backup")
+        found = backup.stat()
+    except OSError as error:
+        raise _bad(Code.NOT_FOUND, error.strerror or str(error), "name another file") from None
+    if not stat.S_ISREG(found.st_mode):
+        raise _bad(Code.INVALID_ARGUMENT, "it is not a plain file", "name another backup")
+    if not found.st_size:
+        raise _bad(Code.DATA_LOSS, "it is empty", "name another backup")
+    try:
         check_key(backup, derive(key))
     except OSError as error:
         raise _bad(Code.NOT_FOUND, error.strerror or str(error), "name another file") from None
@@ -158,6 +168,28 @@ def _check_readable(backup: Path, key: str) -> None:
             error.brief.replace(str(backup), "in it"),
             "name the key it was made with (--key-env or --key-file), or another backup",
         ) from None
+
+
+def _drop_foreign_programs(draft: Path, key: str, version: int) -> None:
+    """Remove triggers and views that our schema does not have, or has in another form."""
+    reference = engine(":memory:", "")
+    for migration in MIGRATIONS[:version]:
+        for statement in migration.statements:
+            reference.execute(statement).fetchall()
+    ours = set(reference.execute(_PROGRAMS).fetchall())
+    reference.close()
+    connection = connect(draft, key)
+    try:
+        found = set(connection.execute(_PROGRAMS).fetchall())
+        for kind, name, _ in found - ours:
+            quoted = name.replace('"', '""')
+            connection.execute(f'DROP {kind} "{quoted}"').fetchall()
+        for _, _, sql in ours - found:
+            connection.execute(sql).fetchall()
+    except Exception as error:
+        raise errors.from_engine(error, draft) from None
+    finally:
+        connection.close()
 
 
 def _make_way(database: Path, key: str) -> Path:

@@ -102,6 +102,16 @@ def test_broken_json_is_one_short_sentence(text: str) -> None:
     assert len(message) < 200
 
 
+@pytest.mark.parametrize("depth", [33, 200, 700, 900, 5000])
+@pytest.mark.parametrize("brackets", ["[]", ('{"a":', "}")])
+def test_deeply_nested_arguments_are_refused(depth: int, brackets: tuple[str, str]) -> None:
+    begin, end = brackets
+    deep = begin * depth + ("1" if end == "}" else "") + end * depth
+    message = refusal("memory_search", f'{{"query": {deep}}}')
+    assert "nested deeper than 32 levels" in message or "not valid JSON" in message
+    assert len(message) < 200
+
+
 def test_values_that_json_does_not_know_are_refused() -> None:
     assert "not valid JSON" in refusal("memory_search", {"query": object()})
 

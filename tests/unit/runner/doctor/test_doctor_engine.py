@@ -1,5 +1,6 @@
 """Engines of every sort, as they describe themselves."""
 
+import os
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -114,3 +115,24 @@ def test_an_engine_that_does_not_answer(deaf: Path) -> None:
     found = engine.unusable(caught.value, needed=True)
     assert found.state is State.PROBLEM
     assert str(deaf) in found.what
+
+
+@pytest.mark.root
+@pytest.mark.parametrize(
+    ("gid", "mode", "told", "state"),
+    [
+        (0, 0o660, "only root may use", State.OK),
+        (1, 0o660, "root's equals, who may use {}: the group daemon (without members)", State.OK),
+        (54321, 0o660, "the group 54321", State.OK),
+        (1, 0o600, "only root may use", State.OK),
+        (1, 0o666, "every account of this machine may use", State.WARNING),
+    ],
+)
+def test_who_is_roots_equal(tmp_path: Path, gid: int, mode: int, told: str, state: State) -> None:
+    place = tmp_path / "engine.sock"
+    place.touch()
+    place.chmod(mode)
+    os.chown(place, 0, gid)
+    found = engine.access(place)
+    assert told.format(place) in found.what
+    assert found.state is state
