@@ -3,6 +3,7 @@
 Nothing is opened here, so nothing has to be closed.
 """
 
+from functools import partial
 from importlib import metadata
 from typing import Final
 
@@ -81,7 +82,7 @@ def turn_loop(
         settings=agent,
         model=model,
         context_tokens=context_tokens,
-        redact=pipeline.shown,
+        redact=partial(pipeline.shown, memory.user_id),
     )
     return TurnLoop(
         model=model,

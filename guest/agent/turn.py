@@ -25,10 +25,17 @@ Emit = Callable[[Progress], Awaitable[None]]
 """Passes progress to the watcher; waits while the watcher is slow (backpressure)."""
 
 
+Redact = Callable[[str, str], str]
+"""Called with a session's id and a text: the text as the model of that session may see it, with
+placeholders for secrets."""
+
+
 class Pipeline(Protocol):
     """The part of `guest.tools.pipeline.ToolPipeline` that turns need."""
 
     def tools(self) -> Sequence[Tool]: ...
+
+    def forget(self, user_id: str, session_id: str) -> None: ...
 
     async def call(
         self,

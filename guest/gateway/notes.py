@@ -15,6 +15,7 @@ from guest.memory.memory import Memory
 from guest.memory.models import Hit, Origin
 from guest.memory.search.context_block import one_line
 from guest.tools.memory.answers import about_similar, marks, marks_of
+from guest.tools.redaction.placeholders import placeholder_in
 from guest.tools.redaction.scrubber import REDACTED
 
 log = logging.getLogger(__name__)
@@ -44,6 +45,7 @@ class Notes:
 
     async def save(self, request: pb.SaveNoteRequest) -> pb.SaveNoteReply:
         text, tags = validation.note_text(request.text), validation.tags(request.tags)
+        _refuse_placeholders(text, *tags)
         origin = _by_a_person(request.channel, link=validation.link(request.link))
         with convert.checked():
             saved = await self._memory.save(text, tags, origin)
@@ -106,6 +108,7 @@ class Notes:
         note_id = validation.identifier("note_id", request.note_id)
         text = validation.note_text(request.text)
         tags = validation.tags(request.tags) if request.replace_tags else None
+        _refuse_placeholders(text, *(tags or ()))
         version = validation.version("expected_version", request.expected_version)
         origin = _by_a_person(request.channel)
         with convert.checked(self._hide):
@@ -221,6 +224,18 @@ class Notes:
                 f"{note_id} holds a secret of this launch, which is shown as {REDACTED}",
                 details=f"nothing was changed: saved like that, the note would say {REDACTED}",
                 resolution=f"write the text without {REDACTED}, or with what shall stand there",
+            )
+
+
+def _refuse_placeholders(*texts: str) -> None:
+    """Raise `GuestError` if a text was copied from what a model saw in place of a secret."""
+    for text in texts:
+        if word := placeholder_in(text):
+            raise GuestError(
+                Code.FAILED_PRECONDITION,
+                f"{word} only stands for a secret",
+                details="nothing was changed: saved like that, the note would not hold the secret",
+                resolution="write the secret itself in its place, or leave it out",
             )
 
 

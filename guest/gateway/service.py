@@ -71,6 +71,11 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     async def close(self) -> None:
         await self._turns.close()
 
+    async def _forget_session(self, request: pb.ForgetSessionRequest) -> pb.ForgetSessionReply:
+        reply = await self._sessions.forget(request)
+        self._pipeline.forget(self._user_id, request.session_id)
+        return reply
+
     def _shown(self, reply: Message) -> Message:
         return convert.hidden(reply, self._scrubber.scrub_known)
 
@@ -79,7 +84,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     GetSession = _answered_by(lambda service: service._sessions.history)
     RenameSession = _answered_by(lambda service: service._sessions.rename)
     ArchiveSession = _answered_by(lambda service: service._sessions.archive)
-    ForgetSession = _answered_by(lambda service: service._sessions.forget)
+    ForgetSession = _answered_by(lambda service: service._forget_session)
     SaveNote = _answered_by(lambda service: service._notes.save)
     ListNotes = _answered_by(lambda service: service._notes.list)
     SearchNotes = _answered_by(lambda service: service._notes.search)

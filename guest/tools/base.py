@@ -80,6 +80,20 @@ class PathArgument:
 
 
 @dataclass(frozen=True)
+class Stored:
+    """Names the arguments of a call that are stored in a file or a note.
+
+    The pipeline puts the secrets back into them for which the model saw placeholders, or refuses
+    the call. `sought` are arguments that must equal what is stored already. Of a tool that is not
+    READ_ONLY no other argument may hold a placeholder.
+    """
+
+    into: Literal["file", "note"]
+    fields: tuple[str, ...]
+    sought: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Excerpt:
     """A piece of a longer text, for use anywhere in `ToolOutput.data`.
 
@@ -156,7 +170,8 @@ class Tool:
     result. `run` gets validated `arguments`; it raises `guest.errors.ToolError` for what the model
     can correct, and anything else for what an operator must. `run` is cancelled after `timeout`
     seconds, or after `timeout_of` the arguments if they set the time. `paths` are the arguments
-    with virtual paths, `command` the one with a shell command. `output_bytes` is room for a result
+    with virtual paths, `command` the one with a shell command, `stored` those that are kept.
+    `output_bytes` is room for a result
     whose arguments promise more than the pipeline's usual limit. `log_level` applies to successful
     calls.
     """
@@ -173,6 +188,7 @@ class Tool:
     command: str = ""
     output_bytes: int = 0
     changes: Changes | None = None
+    stored: Stored | None = None
 
 
 Approve = Callable[[ToolContext, Tool, str], Awaitable[bool]]

@@ -1,9 +1,11 @@
-"""Renders results: every host path becomes a virtual path, and every secret is redacted."""
+"""Renders results: every host path becomes a virtual path, and a placeholder stands for every
+secret."""
 
 import json
 import re
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Final
@@ -12,7 +14,8 @@ from guest.errors import ToolError
 from guest.memory.search.context_block import one_line
 from guest.tools.base import Excerpt, Spliced, ToolOutput
 from guest.tools.redaction.credentials import SENSITIVE_NAME
-from guest.tools.redaction.scrubber import REDACTED, Scrubber, replaced
+from guest.tools.redaction.placeholders import SessionSecrets
+from guest.tools.redaction.scrubber import REDACTED, Found, Scrubber, joined, occurrences, replaced
 
 PRIVATE = "[private]"
 WORKSPACE = "[workspace]"
@@ -62,38 +65,59 @@ _NOTES_SHARE: Final = 4
 """Notes may take up to a quarter of an answer, the result the rest."""
 
 
+@dataclass(frozen=True)
+class Reader:
+    """The model of one session, which sees each secret as its placeholder.
+
+    `in_files`: what it reads can be read by commands, too.
+    """
+
+    secrets: SessionSecrets
+    in_files: bool = False
+
+    def found(self, text: str) -> Iterable[Found]:
+        """Secrets that were shown before, without what they were recognised by there."""
+        for secret in self.secrets.distinct():
+            for start, end in occurrences(text, secret):
+                yield Found(start, end, known=False)
+
+    def word(self, secret: str) -> str:
+        return self.secrets.placeholder(secret, in_files=self.in_files)
+
+
 class Renderer:
-    """Makes the final texts of one pipeline."""
+    """Makes the final texts of one pipeline: for a `Reader`, or for people and logs, who see every
+    secret as `[redacted]`."""
 
     def __init__(self, scrubber: Scrubber, host_paths: HostPaths, max_output_bytes: int) -> None:
         self._scrubber = scrubber
         self._host_paths = host_paths
         self._max_bytes = max_output_bytes
 
-    def output(self, output: ToolOutput, at_least_bytes: int = 0) -> str:
+    def output(self, output: ToolOutput, reader: Reader, at_least_bytes: int = 0) -> str:
         """A result's text: JSON, then its `Note: ` lines, each on one line whatever it quotes.
 
         It may have `at_least_bytes`, even if the pipeline's limit is lower. A list that is too long
         ends after a whole item.
         """
-        data = self._clean(output.data)
+        data = self._clean(output.data, reader)
         max_bytes = max(self._max_bytes, at_least_bytes)
-        tail = self._tail(output.notes, max_bytes)
+        tail = self._tail(output.notes, reader, max_bytes)
         if _size(text := _json(data)) + _size(tail) <= max_bytes:
             return text + tail
         return _whole_items(data, tail, max_bytes) or _beginning(text, tail, max_bytes)
 
-    def error(self, error: ToolError) -> str:
+    def error(self, error: ToolError, reader: Reader) -> str:
         """The text of an error: its message on one line, then its `Note: ` lines."""
-        text = " ".join(self.text(str(error)).splitlines())
-        tail = self._tail(error.notes, self._max_bytes)
+        text = " ".join(self.text(str(error), reader).splitlines())
+        tail = self._tail(error.notes, reader, self._max_bytes)
         if _size(text) + _size(tail) <= self._max_bytes:
             return text + tail
         return _beginning(text, tail, self._max_bytes)
 
-    def text(self, text: str) -> str:
+    def text(self, text: str, reader: Reader | None = None) -> str:
         """`text` with virtual paths and without secrets."""
-        return self._shown(text, 0, len(text))
+        return self._shown(text, 0, len(text), reader)
 
     def question(self, text: str) -> str:
         """`text` for the person who decides on a call.
@@ -108,41 +132,71 @@ class Renderer:
         line = one_line(self.text(text))
         return line if len(line) <= _SUMMARY_CHARS else f"{line[: _SUMMARY_CHARS - 1]}…"
 
-    def _tail(self, notes: Iterable[str], max_bytes: int) -> str:
-        lines = (f"\nNote: {one_line(self.text(note))}" for note in notes)
+    def _tail(self, notes: Iterable[str], reader: Reader, max_bytes: int) -> str:
+        lines = (f"\nNote: {one_line(self.text(note, reader))}" for note in notes)
         return _cut("".join(lines), max_bytes // _NOTES_SHARE)
 
-    def _clean(self, value: Any) -> Any:
+    def _clean(self, value: Any, reader: Reader) -> Any:
         match value:
             case Excerpt():
                 whole = value.before + value.text + value.after
                 first = len(value.before)
-                return self._shown(whole, first, first + len(value.text))
+                last = first + len(value.text)
+                return self._shown(whole, first, last, reader, quotes=True)
             case Spliced():
-                return "".join(self._clean(part) for part in value.parts)
+                return "".join(self._clean(part, reader) for part in value.parts)
             case str():
-                return self.text(value)
+                return self._shown(value, 0, len(value), reader, quotes=True)
             case dict():
-                return {key: self._field(key, item) for key, item in value.items()}
+                return {key: self._field(key, item, reader) for key, item in value.items()}
             case list() | tuple():
-                return [self._clean(item) for item in value]
+                return [self._clean(item, reader) for item in value]
             case _:
                 return value
 
-    def _field(self, key: str, value: Any) -> Any:
+    def _field(self, key: str, value: Any, reader: Reader) -> Any:
         if isinstance(value, str) and value and SENSITIVE_NAME.fullmatch(key):
             return REDACTED
-        return self._clean(value)
+        return self._clean(value, reader)
 
-    def _shown(self, text: str, first: int, last: int) -> str:
+    def _shown(
+        self, text: str, first: int, last: int, reader: Reader | None, *, quotes: bool = False
+    ) -> str:
         """`text[first:last]`; replacements are found in the whole of `text`.
 
-        Lone surrogates, which no text for a model can hold, become question marks.
+        Of a secret that is cut, a placeholder stands for the part that would be shown. A host path
+        that overlaps a secret is part of it. With `quotes`, `[redacted]` in the text itself gets a
+        placeholder of its own: alone it stands for secrets of the launch. Lone surrogates, which no
+        text for a model can hold, become question marks.
         """
         if not text.isascii():
             text = text.encode(errors="replace").decode()
-        spans = sorted([*self._scrubber.replacements(text), *self._host_paths.spans(text)])
-        return replaced(text, spans, first, last)
+        found = self._scrubber.found(text)
+        if reader is not None:
+            of_text = occurrences(text, REDACTED) if quotes else ()
+            literal = (Found(start, end, known=False) for start, end in of_text)
+            found = joined([*found, *reader.found(text), *literal])
+        paths = ((start, end, False, name) for start, end, name in self._host_paths.spans(text))
+        spans: list[tuple[int, int, bool, str]] = []
+        for start, end, known, name in sorted([*((*one, "") for one in found), *paths]):
+            if spans and start < spans[-1][1]:
+                before = spans[-1]
+                spans[-1] = (before[0], max(end, before[1]), known or before[2], "")
+            else:
+                spans.append((start, end, known, name))
+        words = [
+            (
+                start,
+                end,
+                name or self._word(text[max(start, first) : min(end, last)], known, reader),
+            )
+            for start, end, known, name in spans
+            if end > first and start < last
+        ]
+        return replaced(text, words, first, last)
+
+    def _word(self, secret: str, known: bool, reader: Reader | None) -> str:
+        return REDACTED if known or reader is None else reader.word(secret)
 
 
 def _json(data: Any) -> str:

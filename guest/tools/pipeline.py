@@ -7,7 +7,8 @@ import logging
 import time
 import traceback
 from collections.abc import Collection, Iterable, Mapping
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 from opentelemetry import metrics
 from wire.errors import Code, WireError
@@ -20,7 +21,8 @@ from guest.tools.arguments import check
 from guest.tools.base import Approve, Arguments, Safety, Tool, ToolContext, ToolOutput, ToolResult
 from guest.tools.command_policy.policy import CommandPolicy
 from guest.tools.files.roots import parse
-from guest.tools.output import HostPaths, Renderer
+from guest.tools.output import HostPaths, Reader, Renderer
+from guest.tools.redaction.placeholders import Placeholders, refuse_placeholders
 from guest.tools.redaction.scrubber import Scrubber
 
 
@@ -114,6 +116,12 @@ def check_paths(tool: Tool, arguments: Arguments) -> None:
             raise ToolError(f"{location.root.path} is read-only: {location.given}")
 
 
+def read_by_commands(tool: Tool, arguments: Arguments) -> bool:
+    """Whether commands can read what this call reads."""
+    paths = (parse(getattr(arguments, argument.field)) for argument in tool.paths)
+    return bool(tool.command) or any(path.root.writable for path in paths)
+
+
 OUTPUT_MIN_BYTES: Final = 512
 
 
@@ -140,6 +148,7 @@ class ToolPipeline:
         self._gate = Gate(disabled, approval)
         self._commands = commands or CommandPolicy()
         self._scrubber = scrubber
+        self._placeholders = Placeholders()
         self._render = Renderer(
             scrubber, host_paths or HostPaths({}), max(max_output_bytes, OUTPUT_MIN_BYTES)
         )
@@ -152,9 +161,14 @@ class ToolPipeline:
         """The tools on offer."""
         return [tool for tool in self._registry.all() if self._gate.offers(tool)]
 
-    def shown(self, text: str) -> str:
-        """`text` for a model: with virtual paths and without secrets."""
-        return self._render.text(text)
+    def shown(self, user_id: str, session_id: str, text: str) -> str:
+        """`text` of memory for the model of a session: with virtual paths, and with placeholders
+        for secrets."""
+        return self._render.text(text, Reader(self._placeholders.of(user_id, session_id)))
+
+    def forget(self, user_id: str, session_id: str) -> None:
+        """Forget the secrets that a session was shown."""
+        self._placeholders.forget(user_id, session_id)
 
     async def call(
         self,
@@ -171,10 +185,10 @@ class ToolPipeline:
         began = time.monotonic()
         tool = self._registry.get(name)
         try:
-            output = await self._run(ctx, name, arguments, approve)
+            output, in_files = await self._run(ctx, name, arguments, approve)
         except ToolError as error:
             self._account(ctx, tool, began, "refused")
-            text = self._render.error(error)
+            text = self._render.error(error, self._reader(ctx))
             summary = self._render.line(str(error))
             material = tuple(map(self._render.line, error.material))
             return ToolResult(text, True, summary, _ms(began), material, error.code)
@@ -196,7 +210,8 @@ class ToolPipeline:
                 details=type(error).__name__,
                 resolution="runner logs has the frames",
             ) from None
-        text = self._render.output(output, tool.output_bytes if tool else 0)
+        reader = self._reader(ctx, in_files=in_files)
+        text = self._render.output(output, reader, tool.output_bytes if tool else 0)
         self._account(ctx, tool, began, "ok", output.count)
         summary = self._render.line(output.summary or "done")
         material = tuple(map(self._render.line, output.material))
@@ -208,16 +223,51 @@ class ToolPipeline:
         name: str,
         arguments: str | Mapping[str, object],
         approve: Approve | None,
-    ) -> ToolOutput:
+    ) -> tuple[ToolOutput, bool]:
+        """The output, and whether commands can read what was read for it."""
         if not ctx.user_id:
             raise ToolError("user context is not available")
         tool = self._look_up(name)
-        checked = check(tool, arguments, self._render.text)
+        shown = partial(self._render.text, reader=self._reader(ctx))
+        checked = check(tool, arguments, shown)
         await self._gate.admit(ctx, tool, self._question(checked), approve)
         check_paths(tool, checked)
         if tool.command:
             self._commands.check(getattr(checked, tool.command))
-        return await self._within_time(tool, ctx, checked)
+        complete = self._with_secrets(ctx, tool, checked)
+        return await self._within_time(tool, ctx, complete), read_by_commands(tool, checked)
+
+    def _with_secrets(self, ctx: ToolContext, tool: Tool, checked: Arguments) -> Arguments:
+        """The arguments with the secrets in place of their placeholders, where they are stored.
+
+        Raises `ToolError` where that is not possible, and for a placeholder in any other argument
+        of a tool that is not READ_ONLY.
+        """
+        if tool.safety is Safety.READ_ONLY:
+            return checked
+        given = checked.model_dump(exclude_unset=True)
+        complete = {
+            field: self._with_secret(ctx, tool, field, value) for field, value in given.items()
+        }
+        if complete == given:
+            return checked
+        return check(tool, complete, partial(self._render.text, reader=self._reader(ctx)))
+
+    def _with_secret(self, ctx: ToolContext, tool: Tool, field: str, value: Any) -> Any:
+        if isinstance(value, list):
+            return [self._with_secret(ctx, tool, field, item) for item in value]
+        if not isinstance(value, str):
+            return value
+        stored = tool.stored
+        if stored is None or field not in (*stored.fields, *stored.sought):
+            refuse_placeholders(value, f"{field} of {tool.name}")
+            return value
+        secrets = self._placeholders.of(ctx.user_id, ctx.session_id)
+        is_stored = field in stored.fields
+        return secrets.turned_back(value, stored.into, self._scrubber, stored=is_stored)
+
+    def _reader(self, ctx: ToolContext, *, in_files: bool = False) -> Reader:
+        return Reader(self._placeholders.of(ctx.user_id, ctx.session_id), in_files)
 
     async def _within_time(self, tool: Tool, ctx: ToolContext, checked: Arguments) -> ToolOutput:
         seconds = tool.timeout_of(checked) if tool.timeout_of else tool.timeout

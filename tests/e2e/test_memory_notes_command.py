@@ -81,7 +81,7 @@ def test_every_command_shows_the_same_note_in_clear(house: Household) -> None:
     shown["chat"] = house.said("/memory porch")
     assert [view for view, text in shown.items() if secret not in text] == []
     answer = house.said("what do you know about the porch?")
-    assert "[redacted]" in answer
+    assert "[redacted:" in answer
     assert secret not in answer
     told(house, "forget", note_id, "--yes")
 

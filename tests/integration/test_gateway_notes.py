@@ -112,7 +112,37 @@ async def test_a_person_sees_their_notes_in_clear_and_a_model_does_not(
     }.items():
         said = json.dumps(await alice.call(tool, **arguments))
         assert OWN_SECRET not in said
-        assert "[redacted]" in said
+        assert "[redacted:" in said
+
+
+async def test_what_a_model_changes_a_person_still_reads_in_clear(alice: Client) -> None:
+    note_id = await alice.save(f"the door of the house, password={OWN_SECRET}")
+    await alice.session("s")
+    (found,) = await alice.call("memory_search", "s", query="door of the house")
+    assert OWN_SECRET not in found["text"]
+    text = found["text"].replace("house", "cabin")
+    await alice.call("memory_update", "s", note_id=note_id, content=text)
+    expected = f"the door of the cabin, password={OWN_SECRET}"
+    assert (await alice.note(note_id)).text == expected
+    for refused in (
+        alice.stub.SaveNote(pb.SaveNoteRequest(text=text)),
+        alice.stub.SaveNote(pb.SaveNoteRequest(text="x", tags=[text[-30:]])),
+        alice.stub.EditNote(pb.EditNoteRequest(note_id=note_id, text=text)),
+    ):
+        error = await refusal(refused)
+        assert (error.code, "stands for a secret" in error.brief) == (
+            Code.FAILED_PRECONDITION,
+            True,
+        )
+    await alice.stub.ForgetSession(pb.ForgetSessionRequest(session_id="s"))
+    await alice.session("s")
+    call = pb.CallToolRequest(
+        name="memory_update",
+        arguments_json=json.dumps({"note_id": note_id, "content": text}),
+        session_id="s",
+    )
+    assert "not known in this session" in (await alice.stub.CallTool(call)).text
+    assert (await alice.note(note_id)).text == expected
 
 
 async def test_secrets_of_the_launch_are_shown_to_nobody(gateways: Gateways, alice: Client) -> None:

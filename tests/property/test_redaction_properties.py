@@ -40,6 +40,10 @@ def in_base64(secret: str, before: bytes = b"") -> str:
     return base64.b64encode(before + secret.encode() + b"tail").decode()
 
 
+def in_lines(text: str, length: int, end: str = "\n") -> str:
+    return end.join(text[i : i + length] for i in range(0, len(text), length))
+
+
 FORMS: dict[str, Callable[[str], str]] = {
     "plain": str,
     "url": quote,
@@ -52,6 +56,19 @@ FORMS: dict[str, Callable[[str], str]] = {
     "json, unicode": lambda secret: json.dumps(secret, ensure_ascii=False)[1:-1],
     "base64": lambda secret: base64.b64encode(secret.encode()).decode(),
     "base64, url-safe": lambda secret: base64.urlsafe_b64encode(secret.encode()).decode(),
+    "url, every byte": lambda secret: "".join(f"%{byte:02x}" for byte in secret.encode()),
+    "hex": lambda secret: secret.encode().hex(),
+    "hex, upper case": lambda secret: secret.encode().hex().upper(),
+    "hex, by byte": lambda secret: secret.encode().hex(" "),
+    "hex, by colons": lambda secret: secret.encode().hex(":"),
+    "hex, in lines": lambda secret: in_lines(secret.encode().hex(), 16),
+    "hex, escaped": lambda secret: "".join(f"\\x{byte:02x}" for byte in secret.encode()),
+    "hex, as C": lambda secret: ", ".join(f"0x{byte:02x}" for byte in secret.encode()),
+    "in lines": lambda secret: in_lines(secret, 8),
+    "base64, in lines": lambda secret: in_lines(base64.b64encode(secret.encode()).decode(), 12),
+    "base64, in lines of JSON": lambda secret: in_lines(
+        base64.b64encode(secret.encode()).decode(), 12, "\\n"
+    ),
     "base64, shifted by 1": lambda secret: in_base64(secret, b"u"),
     "base64, shifted by 2": lambda secret: in_base64(secret, b"u:"),
     "base64, shifted by 3": lambda secret: in_base64(secret, b"me:"),

@@ -5,7 +5,7 @@ Nothing is included twice, and everything that the user did not say in this turn
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
@@ -21,7 +21,7 @@ from guest.agent.prompt.recall import Relevant, Searchable, Shown
 from guest.agent.prompt.summary import Rolled, State, Summaries, Summarizer
 from guest.agent.prompt.window import Window, text_of
 from guest.agent.prompt.working_memory import Keyed, Working, quoted
-from guest.agent.turn import Pipeline, TurnRequest
+from guest.agent.turn import Pipeline, Redact, TurnRequest
 from guest.memory.models import Event, Patience
 from guest.tools.base import ToolContext
 
@@ -94,7 +94,7 @@ class ContextBuilder:
         settings: AgentSettings,
         model: Model,
         context_tokens: int,
-        redact: Callable[[str], str],
+        redact: Redact,
     ) -> None:
         self._settings = settings
         self._window = Window.of(settings)
@@ -134,7 +134,7 @@ class ContextBuilder:
             handoff=working_memory.handoff,
             rules=instructions(self._settings.instructions, self._offered),
             working=working_memory.text,
-            summary=self._told(rolled),
+            summary=self._told(context.session_id, rolled),
         )
         shown = Shown(
             context.session_id,
@@ -168,9 +168,9 @@ class ContextBuilder:
         turns = history.by_turn(since)[-self._settings.history_turns :]
         return [event for turn in turns for event in turn]
 
-    def _told(self, rolled: Rolled) -> str:
+    def _told(self, session_id: str, rolled: Rolled) -> str:
         if rolled.summary is None or not rolled.summary.text:
             return ""
         given = _WITH_MATERIAL if rolled.summary.material else ""
-        text = quoted(self._redact(rolled.summary.text), self._window.note)
+        text = quoted(self._redact(session_id, rolled.summary.text), self._window.note)
         return f"{_SUMMARY.format(given=given)}\n{text}"

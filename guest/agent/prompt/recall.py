@@ -3,13 +3,15 @@
 import asyncio
 import logging
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Final, Protocol
 
 from wire.errors import WireError
 from wire.limits import QUERY_MAX_CHARS
 
+from guest.agent.turn import Redact
 from guest.memory import models
 from guest.memory.models import Hit, Only, SearchOutcome
 from guest.memory.search.context_block import render
@@ -100,13 +102,13 @@ class Shown:
     all of `texts`."""
 
     def __init__(self, session_id: str, after: int, texts: Iterable[str]) -> None:
-        self._session_id = session_id
+        self.session_id = session_id
         self._after = after
         self._texts = f" {' '.join(map(_plain, texts))} "
 
     def holds(self, hit: Hit) -> bool:
         """Whether the prompt already contains `hit`. Compares whole words and ignores layout."""
-        if hit.session_id == self._session_id and hit.sequence > self._after:
+        if hit.session_id == self.session_id and hit.sequence > self._after:
             return not hit.note_id
         return _said(hit) in self._texts
 
@@ -135,7 +137,7 @@ class Relevant:
         self,
         memory: Searchable,
         budget_tokens: int,
-        redact: Callable[[str], str],
+        redact: Redact,
         *,
         timeout_s: float,
     ) -> None:
@@ -173,6 +175,7 @@ class Relevant:
 
         A passage is left out if a note that is not material already says all of it.
         """
+        redact = partial(self._redact, shown.session_id)
         good = [hit for hit in found.results if hit.score >= _FLOOR and hit.key not in models.FIXED]
         noted = [_said(hit) for hit in good if hit.note_id and not hit.material]
         said: set[str] = set()
@@ -185,8 +188,8 @@ class Relevant:
             said.add(told)
             if len(chosen) == _TOP_K:
                 break
-            chosen.append(replace(hit, text=self._redact(hit.text), link=self._redact(hit.link)))
-        ends = [_INCOMPLETE.format(why=self._redact(found.problem))] if found.problem else []
+            chosen.append(replace(hit, text=redact(hit.text), link=redact(hit.link)))
+        ends = [_INCOMPLETE.format(why=redact(found.problem))] if found.problem else []
         around = sum(tokens_of(f"{line}\n") for line in (_HEADING, *ends))
         block = render(chosen, max(0, self._budget - around))
         if block.text:

@@ -5,8 +5,10 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
+from functools import partial
 from typing import Final, Protocol, TypeVar
 
+from guest.agent.turn import Redact
 from guest.memory.models import HANDOFF, SCRATCHPAD, Note
 from guest.memory.notes.keyed import Activity
 from guest.memory.search.context_block import one_line, shortened
@@ -59,7 +61,7 @@ class Working:
         keyed: Keyed,
         offered: Collection[str],
         note_tokens: int,
-        redact: Callable[[str], str],
+        redact: Redact,
         *,
         timeout_s: float,
     ) -> None:
@@ -84,13 +86,14 @@ class Working:
         if handoff is not None and handoff.origin.session_id == context.session_id:
             handoff = None
         notes = [note for note in (handoff, scratchpad) if note is not None]
+        redact = partial(self._redact, context.session_id)
         sections = (
-            self._note(_SCRATCHPAD, scratchpad) if scratchpad else "",
-            self._lines(activity or ()),
+            self._note(_SCRATCHPAD, scratchpad, redact) if scratchpad else "",
+            redact(_lines(activity or ())),
         )
         text = "\n".join(filter(None, sections))
         return Shown(
-            self._note(_HANDOFF, handoff) if handoff else "",
+            self._note(_HANDOFF, handoff, redact) if handoff else "",
             f"Working memory\n{text}" if text else "",
             tuple(source(note) for note in notes if note.origin.material),
         )
@@ -98,7 +101,7 @@ class Working:
     async def _if(self, tool: str, read: Callable[[], Awaitable[_T]]) -> _T | None:
         return await read() if tool in self._offered else None
 
-    def _note(self, heading: str, note: Note) -> str:
+    def _note(self, heading: str, note: Note, redact: Callable[[str], str]) -> str:
         """A note under its heading, with every line marked as quoted."""
         origin = note.origin
         about = f"{note.note_id}, written {note.updated_at[:10]} by "
@@ -106,18 +109,19 @@ class Working:
         if origin.session_id:
             about += f" in session {origin.session_id}"
         if origin.material:
-            where = self._redact(one_line(origin.link)) or "a tool"
+            where = redact(one_line(origin.link)) or "a tool"
             about += f", from what was read: {where}; not the user's words"
-        text = quoted(self._redact(note.text), self._note_tokens)
+        text = quoted(redact(note.text), self._note_tokens)
         return f"{heading.format(about=about)}\n{text}"
 
-    def _lines(self, activity: Sequence[Activity]) -> str:
-        if not activity:
-            return ""
-        lines = [f"- {_line(entry)}" for entry in activity[-_LINES_MAX:]]
-        if left_out := len(activity) - len(lines):
-            lines.insert(0, f"- ({left_out} earlier)")
-        return self._redact("\n".join((_ACTIVITY, *lines)))
+
+def _lines(activity: Sequence[Activity]) -> str:
+    if not activity:
+        return ""
+    lines = [f"- {_line(entry)}" for entry in activity[-_LINES_MAX:]]
+    if left_out := len(activity) - len(lines):
+        lines.insert(0, f"- ({left_out} earlier)")
+    return "\n".join((_ACTIVITY, *lines))
 
 
 def quoted(text: str, max_tokens: int) -> str:

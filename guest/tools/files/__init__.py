@@ -10,7 +10,7 @@ from wire.errors import Code
 from wire.text import visible_name
 
 from guest.errors import GuestError, ToolError
-from guest.tools.base import Arguments, PathArgument, Safety, Tool, ToolContext, ToolOutput
+from guest.tools.base import Arguments, PathArgument, Safety, Stored, Tool, ToolContext, ToolOutput
 from guest.tools.files import browse, change, read
 from guest.tools.files.roots import Roots
 
@@ -30,6 +30,7 @@ def file_tools(roots: Roots) -> list[Tool]:
         step: Callable[[Roots, Any], ToolOutput],
         *,
         writes: bool = False,
+        stored: Stored | None = None,
     ) -> Tool:
         return Tool(
             name,
@@ -39,6 +40,7 @@ def file_tools(roots: Roots) -> list[Tool]:
             _WRITE_TIMEOUT_S if writes else _READ_TIMEOUT_S,
             partial(_run, roots, step),
             paths=(PathArgument("path", writes=writes),),
+            stored=stored,
         )
 
     return [
@@ -68,6 +70,7 @@ def file_tools(roots: Roots) -> list[Tool]:
             change.WriteArguments,
             change.write,
             writes=True,
+            stored=Stored("file", ("content",)),
         ),
         tool(
             "file_edit",
@@ -76,6 +79,7 @@ def file_tools(roots: Roots) -> list[Tool]:
             change.EditArguments,
             change.edit,
             writes=True,
+            stored=Stored("file", ("new",), sought=("old",)),
         ),
         tool(
             "file_delete",

@@ -25,7 +25,16 @@ from guest.memory.models import (
 )
 from guest.memory.notes.contradiction import contradictions
 from guest.memory.search.context_block import one_line, source_of
-from guest.tools.base import Arguments, Changes, Run, Safety, Tool, ToolContext, ToolOutput
+from guest.tools.base import (
+    Arguments,
+    Changes,
+    Run,
+    Safety,
+    Stored,
+    Tool,
+    ToolContext,
+    ToolOutput,
+)
 
 _READ_TIMEOUT_S: Final = 15.0
 _WRITE_TIMEOUT_S: Final = 10.0
@@ -45,12 +54,18 @@ def reads(
 
 
 def writes(
-    name: str, description: str, arguments: type[Arguments], run: Run, changes: Changes
+    name: str,
+    description: str,
+    arguments: type[Arguments],
+    run: Run,
+    changes: Changes,
+    *stored: str,
 ) -> Tool:
-    """A tool that changes memory."""
+    """A tool that changes memory; the arguments named `stored` become part of a note."""
     return Tool(
         *(name, description, arguments, Safety.SIDE_EFFECTING, _WRITE_TIMEOUT_S, run),
         changes=changes,
+        stored=Stored("note", stored) if stored else None,
     )
 
 

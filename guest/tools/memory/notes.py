@@ -68,6 +68,8 @@ def memory_tools(memory: Memory) -> list[Tool]:
             SaveArguments,
             tools.save,
             lambda _: MemoryChange("saved"),
+            "content",
+            "tags",
         ),
         writes(
             "memory_update",
@@ -77,6 +79,8 @@ def memory_tools(memory: Memory) -> list[Tool]:
             UpdateArguments,
             tools.update,
             lambda given: MemoryChange("updated", str(given.get("note_id", ""))),
+            "content",
+            "tags",
         ),
         writes(
             "memory_delete",

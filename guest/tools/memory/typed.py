@@ -98,6 +98,8 @@ def typed_memory_tools(memory: Memory, scope: TypedScope = "user") -> list[Tool]
             RememberArguments,
             tools.remember,
             lambda _: MemoryChange("saved"),
+            "content",
+            "rationale",
         ),
         reads(
             "recall",
@@ -116,6 +118,7 @@ def typed_memory_tools(memory: Memory, scope: TypedScope = "user") -> list[Tool]
             ForgetArguments,
             tools.forget,
             lambda given: MemoryChange("superseded", str(given.get("memory_id", ""))),
+            "reason",
         ),
     ]
     return for_user(memory, family)

@@ -98,6 +98,7 @@ def working_memory_tools(memory: Memory) -> list[Tool]:
             WriteMemoryArguments,
             tools.write,
             lambda _: MemoryChange("saved"),
+            "content",
         ),
         writes(
             "write_session_handoff",
@@ -107,6 +108,7 @@ def working_memory_tools(memory: Memory) -> list[Tool]:
             HandoffArguments,
             tools.hand_off,
             lambda _: MemoryChange("saved"),
+            "content",
         ),
         writes(
             "scratch_note",
@@ -117,6 +119,7 @@ def working_memory_tools(memory: Memory) -> list[Tool]:
             ScratchArguments,
             tools.scratch,
             _change_of_scratchpad,
+            "content",
         ),
     ]
     return for_user(memory, family)

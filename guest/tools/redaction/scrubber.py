@@ -1,15 +1,17 @@
 """Redaction: hides secrets from models, people who watch and logs.
 
 Known secrets (provider keys, tokens of the launch) are found exactly, and also URL-encoded,
-base64-encoded and JSON-escaped; common credentials by their form (`credentials`). Only output is
-redacted: what a user asks to remember is stored as it is.
+in base64, in hexadecimal and JSON-escaped, all of it also where it is spread over lines; common
+credentials by their form (`credentials`). Only output is redacted: what a user asks to remember is
+stored as it is.
 """
 
 import base64
 import json
+import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
-from urllib.parse import quote, quote_plus
+from typing import Final, NamedTuple
+from urllib.parse import quote, quote_plus, unquote_to_bytes
 
 from guest.tools.redaction.credentials import Span, find_all
 
@@ -21,6 +23,20 @@ _LONG: Final = 8
 """Known secrets of this length are also searched in other encodings. A shorter plain word is not
 a secret: local model servers take keys such as "ollama", and hiding that word everywhere would
 protect nothing."""
+
+
+_BREAKS: Final = re.compile(r"(?:\s|\\[nr])+")
+_SPREAD: Final = 12
+"""Shorter forms would be found by chance where blanks do not count."""
+
+_HEX: Final = re.compile(r"[0-9a-fA-FxX\\\s:,;-]{16,}+")
+_HEX_DIGITS: Final = re.compile(r"0[xX]|\\[xX]|([0-9a-fA-F])")
+_NO_DIGIT: Final = re.compile(r"0[xX]|\\[xX]|[^0-9a-fA-F]")
+_WORD: Final = re.compile(r"\S+")
+_URL_BYTE: Final = re.compile(r"%[0-9a-fA-F]{2}|.", re.DOTALL)
+
+Bytes = tuple[bytes, list[Span]]
+"""What an encoded text says, and where each byte of it stands."""
 
 
 def replaced(
@@ -41,50 +57,145 @@ def replaced(
     return "".join((*pieces, text[done:last]))
 
 
+def occurrences(text: str, part: str) -> Iterator[Span]:
+    """Where `part` stands in `text`, also where it overlaps itself."""
+    start = text.find(part)
+    while start >= 0:
+        yield start, start + len(part)
+        start = text.find(part, start + 1)
+
+
+class Found(NamedTuple):
+    """Where a secret stands in a text; `known`: it is one of the secrets of this launch."""
+
+    start: int
+    end: int
+    known: bool
+
+
+def joined(found: Iterable[Found]) -> list[Found]:
+    """`found`, sorted, with those that touch as one."""
+    merged: list[Found] = []
+    for start, end, known in sorted(found):
+        if start == end:
+            continue
+        if merged and start <= merged[-1].end:
+            last = merged[-1]
+            merged[-1] = Found(last.start, max(end, last.end), known or last.known)
+        else:
+            merged.append(Found(start, end, known))
+    return merged
+
+
 class Scrubber:
     """Finds secrets in text; time is linear in the text."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        forms = {form for secret in secrets for form in _forms(secret.strip())}
-        self._forms = tuple(sorted(forms))
+        self._forms: tuple[str, ...] = ()
+        self._in_lines: tuple[str, ...] = ()
+        self._bytes: tuple[bytes, ...] = ()
+        for secret in secrets:
+            self.learn(secret)
 
     def learn(self, secret: str) -> None:
         """Redact this secret, too, from now on."""
-        self._forms = tuple(sorted({*self._forms, *_forms(secret.strip())}))
+        secret = secret.strip()
+        forms = _forms(secret)
+        in_lines = {spread for form in forms if len(spread := _in_one_line(form)) >= _SPREAD}
+        self._forms = tuple(sorted({*self._forms, *forms}))
+        self._in_lines = tuple(sorted({*self._in_lines, *in_lines}))
+        if len(secret) >= _LONG:
+            self._bytes = (*self._bytes, secret.encode())
 
-    def spans(self, text: str) -> list[Span]:
-        """The spans of secrets: sorted, and no two touch."""
-        found = sorted([*self._known(text), *find_all(text)])
-        merged: list[Span] = []
-        for start, end in found:
-            if start == end:
-                continue
-            if merged and start <= merged[-1][1]:
-                merged[-1] = (merged[-1][0], max(end, merged[-1][1]))
-            else:
-                merged.append((start, end))
-        return merged
+    def found(self, text: str) -> list[Found]:
+        """The secrets in `text`: sorted, and no two touch."""
+        known = (Found(*span, True) for span in self._known(text))
+        return joined([*known, *(Found(*span, False) for span in find_all(text))])
 
     def scrub(self, text: str) -> str:
         """`text` with `[redacted]` in place of every secret."""
-        return replaced(text, self.replacements(text))
+        return replaced(text, [(one.start, one.end, REDACTED) for one in self.found(text)])
 
     def scrub_known(self, text: str) -> str:
         """`text` without the known secrets, otherwise unchanged."""
-        if not any(map(text.__contains__, self._forms)):
-            return text
-        return replaced(text, [(*span, REDACTED) for span in sorted(self._known(text))])
-
-    def replacements(self, text: str) -> list[tuple[int, int, str]]:
-        """The spans of `text` and what to put in their place, for `replaced`."""
-        return [(start, end, REDACTED) for start, end in self.spans(text)]
+        known = joined(Found(*span, True) for span in self._known(text))
+        return replaced(text, [(one.start, one.end, REDACTED) for one in known]) if known else text
 
     def _known(self, text: str) -> Iterator[Span]:
         for form in self._forms:
-            start = text.find(form)
+            yield from occurrences(text, form)
+        yield from self._spread(text)
+        for run in _HEX.finditer(text):
+            digits = _NO_DIGIT.sub("", run[0]).lower()
+            if any(secret.hex() in digits for secret in self._bytes):
+                yield from _inside(run, self._bytes, _bytes_of_hex(run[0]))
+        for run in _WORD.finditer(text) if "%" in text else ():
+            if "%" in run[0]:
+                content = unquote_to_bytes(run[0].encode(errors="replace"))
+                if any(secret in content for secret in self._bytes):
+                    yield from _inside(run, self._bytes, _bytes_of_url(run[0]))
+
+    def _spread(self, text: str) -> Iterator[Span]:
+        """Known secrets over which line breaks and blanks are strewn."""
+        line = _in_one_line(text)
+        if len(line) == len(text):
+            return
+        place: list[int] = []
+        for form in self._in_lines:
+            for start, end in occurrences(line, form):
+                place = place or _places(text)
+                yield place[start], place[end - 1] + 1
+
+
+def _in_one_line(text: str) -> str:
+    """`text` without white space, and without line breaks that are written as escapes."""
+    if "\\" in text:
+        text = text.replace("\\n", "").replace("\\r", "")
+    return "".join(text.split())
+
+
+def _places(text: str) -> list[int]:
+    """Where each character of `_in_one_line(text)` stands in `text`."""
+    places: list[int] = []
+    done = 0
+    for gap in _BREAKS.finditer(text):
+        places += range(done, gap.start())
+        done = gap.end()
+    return [*places, *range(done, len(text))]
+
+
+def _inside(
+    run: re.Match[str], secrets: Sequence[bytes], decoded: Iterable[Bytes]
+) -> Iterator[Span]:
+    """Where `run`, which says what is `decoded`, holds one of the `secrets`."""
+    for content, spans in decoded:
+        for secret in secrets:
+            start = content.find(secret)
             while start >= 0:
-                yield start, start + len(form)
-                start = text.find(form, start + 1)
+                end = start + len(secret) - 1
+                yield run.start() + spans[start][0], run.start() + spans[end][1]
+                start = content.find(secret, start + 1)
+
+
+def _bytes_of_hex(run: str) -> Iterator[Bytes]:
+    """What the hexadecimal digits say, which may begin in the middle of a byte."""
+    digits = [found for found in _HEX_DIGITS.finditer(run) if found[1]]
+    for first in (0, 1):
+        pairs = list(zip(digits[first::2], digits[first + 1 :: 2], strict=False))
+        content = bytes(int(high[0] + low[0], 16) for high, low in pairs)
+        yield content, [(high.start(), low.end()) for high, low in pairs]
+
+
+def _bytes_of_url(run: str) -> Iterator[Bytes]:
+    """What the text says whose characters may be escaped as in a URL."""
+    content = bytearray()
+    spans: list[Span] = []
+    for found in _URL_BYTE.finditer(run):
+        byte = found[0]
+        decoded = unquote_to_bytes(byte) if len(byte) == 3 else byte.encode(errors="replace")
+        content += decoded
+        spans += [found.span()] * len(decoded)
+    yield bytes(content), spans
 
 
 def _forms(secret: str) -> set[str]:

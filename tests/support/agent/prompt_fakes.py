@@ -97,7 +97,7 @@ def builder(
         settings=settings,
         model=model,
         context_tokens=context_tokens,
-        redact=_redact,
+        redact=lambda _, text: _redact(text),
     )
 
 

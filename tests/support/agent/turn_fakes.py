@@ -64,6 +64,9 @@ class FakePipeline:
         self.spans: list[tuple[str, float, float]] = []
         self.calls: list[tuple[ToolContext, str, Any]] = []
 
+    def forget(self, user_id: str, session_id: str) -> None:
+        """It shows no secrets."""
+
     def tools(self) -> list[Tool]:
         return list(self._tools.values())
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from typing import Any
 
 from pydantic import Field
@@ -9,18 +10,25 @@ from wire.errors import Code
 
 from guest.errors import GuestError, ToolError
 from guest.tools.base import Arguments, Excerpt, Safety, Tool, ToolContext, ToolOutput
-from guest.tools.output import HostPaths, Renderer
+from guest.tools.output import HostPaths, Reader, Renderer
 from guest.tools.pipeline import Registry, ToolPipeline
-from guest.tools.redaction.scrubber import Scrubber
+from guest.tools.redaction.placeholders import Placeholders
+from guest.tools.redaction.scrubber import REDACTED, Scrubber
 
 SECRET = "launch-token-0123456789"
 ALICE = ToolContext("alice", "session-1", "turn-1", "test")
 
 
 def cut_out(scrubber: Scrubber, excerpt: Excerpt) -> str:
-    """What a result shows of `excerpt`."""
+    """What a result shows of `excerpt`, with `[redacted]` for every placeholder."""
     renderer = Renderer(scrubber, HostPaths({}), 1_000_000)
-    return str(json.loads(renderer.output(ToolOutput(excerpt))))
+    reader = Reader(Placeholders().of("alice", "session-1"))
+    return unnumbered(str(json.loads(renderer.output(ToolOutput(excerpt), reader))))
+
+
+def unnumbered(text: str) -> str:
+    """`text` with `[redacted]` for every placeholder."""
+    return re.sub(r"\[redacted:[0-9a-f]{12}\]", REDACTED, text)
 
 
 class EchoArguments(Arguments):

@@ -267,7 +267,7 @@ async def test_on_a_real_memory_each_user_and_session_gets_its_own(tmp_path: Pat
                 settings=AgentSettings(),
                 model=OfflineModel(),
                 context_tokens=1000,
-                redact=str,
+                redact=lambda _, text: text,
             )
             context = ToolContext(own.user_id, session_id, "now", "test")
             request = TurnRequest(context, "what drinks at four or five?")

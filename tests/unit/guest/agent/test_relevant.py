@@ -23,7 +23,7 @@ PASSAGE: dict[str, Any] = {"note_id": "", "session_id": "s0", "sequence": 4}
 
 
 def relevant(memory: Any, budget: int = 1000, *, timeout_s: float = 60) -> Relevant:
-    def redact(text: str) -> str:
+    def redact(_: str, text: str) -> str:
         return text.replace("s3cret", "[redacted]")
 
     return Relevant(memory, budget, redact, timeout_s=timeout_s)
