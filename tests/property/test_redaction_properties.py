@@ -96,6 +96,27 @@ def test_a_known_secret_is_hidden_in_any_text(
     assert_hidden(Scrubber([secret]).scrub(before + written + after), written, form)
 
 
+@given(
+    st.text(string.ascii_letters + string.digits, min_size=40, max_size=60),
+    st.sampled_from(["plain", "hex", "base64", "base64, shifted by 1", "base64, in lines"]),
+    around,
+    st.integers(0, 200),
+)
+def test_of_a_secret_over_passages_no_piece_is_shown(
+    secret: str, form: str, beside: str, first: int
+) -> None:
+    """Each passage is seen without those beside it."""
+    written = "".join(FORMS[form](secret).split())
+    for passage in (written[:first] + f"\n{beside}", f"{beside}\n" + written[first:]):
+        shown = Scrubber([secret]).scrub(passage)
+        leaked = [
+            written[at : at + 22]
+            for at in range(2, len(written) - 23)
+            if written[at : at + 22] in shown
+        ]
+        assert not leaked
+
+
 @given(secrets, forms, around, around, st.data())
 def test_a_cut_through_a_secret_hides_what_is_left_of_it(
     secret: str, form: str, before: str, after: str, data: st.DataObject

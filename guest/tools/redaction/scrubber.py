@@ -1,9 +1,9 @@
 """Redaction: hides secrets from models, people who watch and logs.
 
 Known secrets (provider keys, tokens of the launch) are found exactly, and also URL-encoded,
-in base64, in hexadecimal and JSON-escaped, all of it also where it is spread over lines; common
-credentials by their form (`credentials`). Only output is redacted: what a user asks to remember is
-stored as it is.
+in base64, in hexadecimal and JSON-escaped, all of it also where it is spread over lines, and pieces
+of them where a text was cut; common credentials by their form (`credentials`). Only output is
+redacted: what a user asks to remember is stored as it is.
 """
 
 import base64
@@ -28,6 +28,11 @@ protect nothing."""
 _BREAKS: Final = re.compile(r"(?:\s|\\[nr])+")
 _SPREAD: Final = 12
 """Shorter forms would be found by chance where blanks do not count."""
+
+_PART: Final = 8
+_PIECE: Final = 2 * _PART
+"""Shorter pieces of known secrets are shown: they may be no more than the beginning that all keys
+of a provider have."""
 
 _HEX: Final = re.compile(r"[0-9a-fA-FxX\\\s:,;-]{16,}+")
 _HEX_DIGITS: Final = re.compile(r"0[xX]|\\[xX]|([0-9a-fA-F])")
@@ -94,6 +99,7 @@ class Scrubber:
         self._forms: tuple[str, ...] = ()
         self._in_lines: tuple[str, ...] = ()
         self._bytes: tuple[bytes, ...] = ()
+        self._cut: frozenset[str] = frozenset()
         for secret in secrets:
             self.learn(secret)
 
@@ -105,12 +111,16 @@ class Scrubber:
         self._forms = tuple(sorted({*self._forms, *forms}))
         self._in_lines = tuple(sorted({*self._in_lines, *in_lines}))
         if len(secret) >= _LONG:
-            self._bytes = (*self._bytes, secret.encode())
+            raw = secret.encode()
+            self._bytes = (*self._bytes, raw)
+            whole = {_in_one_line(secret), raw.hex(), raw.hex().upper(), *_base64_forms(raw)}
+            self._cut |= {form for form in whole if len(form) > _PIECE}
 
     def found(self, text: str) -> list[Found]:
         """The secrets in `text`: sorted, and no two touch."""
         known = (Found(*span, True) for span in self._known(text))
-        return joined([*known, *(Found(*span, False) for span in find_all(text))])
+        others = (Found(*span, False) for span in (*find_all(text), *self._pieces(text)))
+        return joined([*known, *others])
 
     def scrub(self, text: str) -> str:
         """`text` with `[redacted]` in place of every secret."""
@@ -145,6 +155,37 @@ class Scrubber:
             for start, end in occurrences(line, form):
                 place = place or _places(text)
                 yield place[start], place[end - 1] + 1
+
+    def _pieces(self, text: str) -> Iterator[Span]:
+        """Pieces of known secrets, as they are left where a text was cut into passages.
+
+        Every piece of `_PIECE` characters holds one of the parts that are looked for.
+        """
+        line = _in_one_line(text)
+        if len(line) < _PIECE:
+            return
+        place: Sequence[int] = ()
+        for form in self._cut:
+            for offset in range(0, len(form) - _PART + 1, _PART):
+                part = form[offset : offset + _PART]
+                at = line.find(part)
+                while at >= 0:
+                    start, end = _grown(line, at, form, offset)
+                    if end - start >= _PIECE:
+                        place = place or _places(text)
+                        yield place[start], place[end - 1] + 1
+                    at = line.find(part, max(end, at + 1))
+
+
+def _grown(line: str, at: int, form: str, offset: int) -> Span:
+    """How far `line` around `at` says the same as `form` around `offset`."""
+    before = after = 0
+    while before < min(at, offset) and line[at - before - 1] == form[offset - before - 1]:
+        before += 1
+    most = min(len(line) - at, len(form) - offset)
+    while after < most and line[at + after] == form[offset + after]:
+        after += 1
+    return at - before, at + after
 
 
 def _in_one_line(text: str) -> str:
