@@ -35,12 +35,13 @@ _VERSION: Final = 1
 def runtime_base(config: Config) -> Path:
     """The directory that all hosts of this operator share. Touches nothing on disk.
 
-    It is the platform's runtime directory, or a short one below /tmp if there is none or a socket
-    path in it would be too long.
+    It is the platform's runtime directory. If there is none, or a socket path in it would be too
+    long, it is one in the home, where no other account can take the name first; for an account
+    without a home of its own, one below /tmp.
     """
     if config.runtime_dir is not None:
         return config.runtime_dir
-    fallback = Path("/tmp") / f"oxydra-{os.geteuid()}"  # noqa: S108 - ownership is checked
+    fallback = _without_platform()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         try:
@@ -48,8 +49,22 @@ def runtime_base(config: Config) -> Path:
         except PermissionError:
             return fallback
     temporary = platform.is_relative_to(tempfile.gettempdir())
-    too_long = len(os.fsencode(platform)) + _LONGEST_SOCKET > UNIX_SOCKET_PATH_MAX_BYTES
-    return fallback if temporary or too_long else platform
+    return fallback if temporary or _too_long(platform) else platform
+
+
+def _without_platform() -> Path:
+    at_home = platformdirs.user_state_path("oxydra") / "run"
+    try:
+        own = Path("~").expanduser().stat().st_uid == os.geteuid()
+    except (OSError, RuntimeError):
+        own = False
+    if own and at_home.is_absolute() and not _too_long(at_home):
+        return at_home
+    return Path("/tmp") / f"oxydra-{os.geteuid()}"  # noqa: S108 - ownership is checked
+
+
+def _too_long(base: Path) -> bool:
+    return len(os.fsencode(base)) + _LONGEST_SOCKET > UNIX_SOCKET_PATH_MAX_BYTES
 
 
 class Runtime:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -25,6 +26,7 @@ from runner.host.runtime import (
 )
 from runner.tiers.base import Handle
 from runner.workspace.mounts import Role
+from tests.support.scratch import SCRATCH
 
 HANDLE = Handle("process", Role.AGENT, "alice", "launch-1", {"pid": 7, "create_time": 1.5})
 
@@ -112,7 +114,45 @@ def test_a_short_fallback_takes_its_place_otherwise(
 
     monkeypatch.setattr(tempfile, "gettempdir", lambda: "/tmp")
     monkeypatch.setattr(platformdirs, "user_runtime_path", platform)
+    home = Path(tempfile.mkdtemp(dir=SCRATCH, prefix="h-"))
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    assert runtime_base(Config()) == home / ".local/state/oxydra/run"
+    shutil.rmtree(home)
     assert runtime_base(Config()) == Path(f"/tmp/oxydra-{os.geteuid()}")
+
+
+@pytest.mark.root
+def test_without_a_platforms_directory_no_other_account_blocks_a_start(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The attack: another account makes /tmp/oxydra-UID first."""
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    monkeypatch.delenv("XDG_STATE_HOME", raising=False)
+    uid = 54_321
+    home = Path(tempfile.mkdtemp(dir=SCRATCH, prefix="h-"))
+    taken = Path(f"/tmp/oxydra-{uid}")
+    taken.mkdir(mode=0o777)
+    try:
+        os.chown(home, uid, uid)
+        os.chown(taken, 12_345, 12_345)
+        monkeypatch.setenv("HOME", str(home))
+        victim = os.fork()
+        if victim == 0:
+            try:
+                os.setgroups([])
+                os.setgid(uid)
+                os.setuid(uid)
+                Runtime.locate(Config(), "alice").create()
+            except BaseException:
+                os._exit(1)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(victim, 0)[1]) == 0
+        (made,) = (home / ".local/state/oxydra/run").iterdir()
+        assert (made / "alice").is_dir()
+    finally:
+        taken.rmdir()
+        shutil.rmtree(home)
 
 
 def test_a_lock_says_who_holds_it_and_is_empty_afterwards(tmp_path: Path) -> None:
