@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from shell_daemon.probe.world import Budget, World
 
-TEXTS: Final = ("/run", "/var/run", "/ipc", "/logs")
+TEXTS: Final = ("/run", "/var/run", "/ipc")
 """The places whose files are searched for secrets: every entry of them is kept."""
 _USERS: Final = ("/shared", "/tmp")  # noqa: S108 - the guest's own
 _SYSTEM: Final = frozenset(
@@ -62,12 +62,13 @@ def walk(world: World) -> Walk:
         budget = world.budgets.users if start in _USERS else world.budgets.own
         with ExitStack() as opened:
             try:
-                for path, entry in _below(world, start, budget, opened):
+                for directory, entry in _below(world, start, budget, opened):
                     count += 1
                     if not (keep or _is_special(entry) or entry.inode() in wanted):
                         continue
                     with suppress(FileNotFoundError):
-                        entries.append(Entry(path, entry.stat(follow_symlinks=False)))
+                        result = entry.stat(follow_symlinks=False)
+                        entries.append(Entry(f"{directory}/{entry.name}", result))
             except (_Unfinished, OSError) as problem:
                 unfinished[start] = f"the walk of {start} did not end: {problem}"
     return Walk(entries, count, unfinished)
@@ -107,7 +108,7 @@ def _starts(world: World) -> Iterator[str]:
 def _below(
     world: World, start: str, budget: Budget, opened: ExitStack
 ) -> Iterator[tuple[str, "os.DirEntry[str]"]]:
-    """Everything below `start`, with its path in the guest.
+    """Everything below `start`, with the path of its directory in the guest.
 
     Directories are opened by paths that are relative to an open one above them, because commands
     can nest them deeper than the kernel allows a path to be long. Raises `_Unfinished`.
@@ -130,7 +131,7 @@ def _below(
                         raise _Unfinished(f"it has more than {budget.entries} entries")
                     if count % _ENTRIES_PER_LOOK == 0 and time.monotonic() > deadline:
                         raise _Unfinished(f"it took more than {budget.seconds:g} seconds")
-                    yield f"{path}/{entry.name}", entry
+                    yield path, entry
                     if entry.is_dir(follow_symlinks=False):
                         pending.append((anchor, f"{prefix}{entry.name}", f"{path}/{entry.name}"))
         finally:
@@ -153,7 +154,7 @@ def _open(anchor: int | None, relative: str, *, follow: bool) -> int:
 def _is_special(entry: "os.DirEntry[str]") -> bool:
     """Whether it may be a socket; the listing says it of files, directories and links."""
     return not (
-        entry.is_symlink()
-        or entry.is_file(follow_symlinks=False)
+        entry.is_file(follow_symlinks=False)
         or entry.is_dir(follow_symlinks=False)
+        or entry.is_symlink()
     )

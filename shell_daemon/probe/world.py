@@ -52,7 +52,7 @@ class Budgets(NamedTuple):
     """Each place has a budget of its own, so that no directory can use up another's. `users` is for
     the directories where users keep what they like, `own` for every other place."""
 
-    users: Budget = Budget(1_000_000, 4.0)
+    users: Budget = Budget(1_000_000, 8.0)
     own: Budget = Budget(100_000, 1.0, 256 * _MIB)
 
 

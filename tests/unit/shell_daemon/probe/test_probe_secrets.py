@@ -48,7 +48,7 @@ def test_a_secret_with_other_characters_is_a_hit(guest: ProbedGuest) -> None:
     assert found(guest) == "hit: the other token is in /proc/7/environ"
 
 
-@pytest.mark.parametrize("place", ["/ipc/deep/er/file", "/logs/old.log", "/run/x"])
+@pytest.mark.parametrize("place", ["/ipc/deep/er/file", "/ipc/old.log", "/run/x"])
 def test_a_secret_in_a_file_is_a_hit(guest: ProbedGuest, place: str) -> None:
     top = guest.share("/" + place.split("/")[1])
     path = top.parent / place[1:]
@@ -58,39 +58,39 @@ def test_a_secret_in_a_file_is_a_hit(guest: ProbedGuest, place: str) -> None:
 
 
 def test_only_the_end_of_a_huge_file_is_read(guest: ProbedGuest) -> None:
-    path = guest.share("/logs") / "old.log"
+    path = guest.share("/ipc") / "old.log"
     path.write_text(TOKEN + "\n" + "a line\n" * 200_000)
     assert "not found" in found(guest)
 
 
 def test_files_that_are_too_large_together_are_a_hit(guest: ProbedGuest) -> None:
-    logs = guest.share("/logs")
+    directory = guest.share("/ipc")
     for number in range(3):
-        (logs / f"{number}").write_text("a line\n")
+        (directory / f"{number}").write_text("a line\n")
     assert "not found" in found(guest)
     world = guest.look(budgets=Budgets(own=Budget(100, 5.0, 10)), marks=WANTED)
-    with pytest.raises(BoundaryHit, match=r"^the files of /logs are too many or too large"):
+    with pytest.raises(BoundaryHit, match=r"^the files of /ipc are too many or too large"):
         secrets.secrets(world)
 
 
 def test_a_crowd_elsewhere_hides_no_secret(guest: ProbedGuest) -> None:
     """Each place has a budget of its own, and one that is used up is a hit only for itself."""
-    shared, logs = guest.share("/shared"), guest.share("/logs")
+    shared, directory = guest.share("/shared"), guest.share("/ipc")
     for number in range(30):
         (shared / f"{number}").touch()
-    (logs / "x.log").write_text(TOKEN)
+    (directory / "x.log").write_text(TOKEN)
     world = guest.look(budgets=Budgets(users=Budget(20, 5.0)), marks=WANTED)
-    with pytest.raises(BoundaryHit, match=r"^the token is in /logs/x\.log$"):
+    with pytest.raises(BoundaryHit, match=r"^the token is in /ipc/x\.log$"):
         secrets.secrets(world)
 
 
 def test_a_crowd_beside_it_is_a_hit(guest: ProbedGuest) -> None:
-    logs = guest.share("/logs")
+    directory = guest.share("/ipc")
     for number in range(30):
-        (logs / f"{number}").touch()
+        (directory / f"{number}").touch()
     world = guest.look(budgets=Budgets(own=Budget(20, 5.0, 100)), marks=WANTED)
     for check in (secrets.secrets, secrets.canary):
-        with pytest.raises(BoundaryHit, match="the walk of /logs did not end"):
+        with pytest.raises(BoundaryHit, match="the walk of /ipc did not end"):
             check(world)
 
 
@@ -100,11 +100,11 @@ def test_the_users_own_files_are_their_own(guest: ProbedGuest) -> None:
 
 
 def test_what_is_no_file_is_passed_over(guest: ProbedGuest) -> None:
-    logs = guest.share("/logs")
-    (logs / "directory").mkdir()
-    (logs / "link").symlink_to("/etc/passwd")
+    directory = guest.share("/ipc")
+    (directory / "directory").mkdir()
+    (directory / "link").symlink_to("/etc/passwd")
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(logs / "x.sock"))
+        listener.bind(str(directory / "x.sock"))
         assert "not found" in found(guest)
 
 
