@@ -72,6 +72,10 @@ _RULES: Final[tuple[tuple[tuple[str, ...], str], ...]] = (
 _SEARCHERS: Final = ("memory_search", "search_memory", "recall")
 _SAVERS: Final = ("memory_save", "remember", "write_memory")
 _PATHS: Final = "- Paths begin with /shared, /tmp or /vault (read only). There are no others."
+_SECRETS: Final = (
+    "- [redacted:…] stands for a secret that you do not see. Write it into a file or a note exactly "
+    "as it stands, beside its name, and the secret is kept; commands do not get it."
+)
 _WITH_PATHS: Final = ("file_read", "file_list", "file_write", "shell_exec")
 _ERRORS: Final = (
     "- When a tool answers with an error, correct the call or tell the user; never invent a result."
@@ -93,7 +97,7 @@ def instructions(configured: str, offered: Collection[str]) -> str:
     sections = (
         _WHO + (_REMEMBERS if savers else ""),
         "\n".join(("Memory", *memory)),
-        "\n".join(("Tools", *tools, _ERRORS)) if offered else "",
+        "\n".join(("Tools", *tools, _SECRETS, _ERRORS)) if offered else "",
         configured.strip(),
         f"Today is {datetime.now(UTC):%A, %Y-%m-%d} (UTC).",
     )
