@@ -73,8 +73,8 @@ _SEARCHERS: Final = ("memory_search", "search_memory", "recall")
 _SAVERS: Final = ("memory_save", "remember", "write_memory")
 _PATHS: Final = "- Paths begin with /shared, /tmp or /vault (read only). There are no others."
 _SECRETS: Final = (
-    "- [redacted:…] stands for a secret that you do not see. Write it into a file or a note exactly "
-    "as it stands, beside its name, and the secret is kept; commands do not get it."
+    "- [redacted:…] stands for a secret that you do not see. Write it into a file or a note as it "
+    "stands, beside its name, and the secret is kept; commands do not get it."
 )
 _WITH_PATHS: Final = ("file_read", "file_list", "file_write", "shell_exec")
 _ERRORS: Final = (
