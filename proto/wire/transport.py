@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import grpc
+from google.protobuf.message import DecodeError
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from wire.boundary import marked
@@ -135,7 +136,8 @@ def open_channel(peer: Peer) -> grpc.aio.Channel:
 
 
 class _Guard(grpc.aio.ServerInterceptor):
-    """Checks the caller's role and token, then turns raised errors into statuses."""
+    """Checks the caller's role and token, and only then reads the request; turns raised errors into
+    statuses."""
 
     def __init__(self, serves: Collection[Party], token: str, sealed: bool) -> None:
         self._serves = sorted(serves)
@@ -157,14 +159,12 @@ class _Guard(grpc.aio.ServerInterceptor):
         needs_token = not handler_call_details.method.startswith(_HEALTH_PREFIX)
         if handler.response_streaming:
             return grpc.unary_stream_rpc_method_handler(
-                self._streaming(handler.unary_stream, needs_token),
-                handler.request_deserializer,
-                handler.response_serializer,
+                self._streaming(handler, needs_token),
+                response_serializer=handler.response_serializer,
             )
         return grpc.unary_unary_rpc_method_handler(
-            self._single(handler.unary_unary, needs_token),
-            handler.request_deserializer,
-            handler.response_serializer,
+            self._single(handler, needs_token),
+            response_serializer=handler.response_serializer,
         )
 
     @asynccontextmanager
@@ -205,26 +205,34 @@ class _Guard(grpc.aio.ServerInterceptor):
                 return
         await abort(context, self._refusal)
 
-    def _single(
-        self, behaviour: Callable[..., Awaitable[Any]], needs_token: bool
-    ) -> Callable[..., Awaitable[Any]]:
-        async def call(request: Any, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
+    def _single(self, handler: Any, needs_token: bool) -> Callable[..., Awaitable[Any]]:
+        async def call(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
             async with self._admitted(context, needs_token):
-                return await behaviour(request, context)
+                return await handler.unary_unary(_read(handler, request), context)
 
         return call
 
-    def _streaming(
-        self, behaviour: Callable[..., AsyncIterator[Any]], needs_token: bool
-    ) -> Callable[..., AsyncIterator[Any]]:
+    def _streaming(self, handler: Any, needs_token: bool) -> Callable[..., AsyncIterator[Any]]:
         async def call(
-            request: Any, context: grpc.aio.ServicerContext[Any, Any]
+            request: bytes, context: grpc.aio.ServicerContext[Any, Any]
         ) -> AsyncIterator[Any]:
             async with self._admitted(context, needs_token):
-                async for item in behaviour(request, context):
+                async for item in handler.unary_stream(_read(handler, request), context):
                     yield item
 
         return call
+
+
+def _read(handler: Any, request: bytes) -> Any:
+    try:
+        return handler.request_deserializer(request)
+    except DecodeError:
+        raise WireError(
+            Code.INVALID_ARGUMENT,
+            "the request cannot be read",
+            details="it is no message of this contract",
+            resolution="use a client of the same version",
+        ) from None
 
 
 class Server:

@@ -98,6 +98,29 @@ async def test_any_other_token_is_refused(endpoint: str, token: str) -> None:
     assert from_rpc_error(raised.value).code is Code.UNAUTHENTICATED
 
 
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_request_is_read_only_after_its_token(endpoint: str, stream: bool) -> None:
+    """Bytes that are no message: who has no token is told nothing about them."""
+    method = f"/wire.v1.Gateway/{'RunTurn' if stream else 'Hello'}"
+    garbage = b"\xff" * 1000
+
+    async def call(channel: Any) -> None:
+        if not stream:
+            await channel.unary_unary(method)(garbage)
+        async for _ in channel.unary_stream(method)(garbage):
+            pytest.fail("an answer to no message")
+
+    async def answer(channel: grpc.aio.Channel) -> grpc.StatusCode:
+        with pytest.raises(grpc.aio.AioRpcError) as raised:
+            await call(channel)
+        return raised.value.code()
+
+    async with without_token(endpoint) as channel:
+        assert await answer(channel) is STATUS_OF[Code.UNAUTHENTICATED]
+    async with transport.open_channel(parties.gateway(endpoint, "right-token")) as channel:
+        assert await answer(channel) is STATUS_OF[Code.INVALID_ARGUMENT]
+
+
 async def test_a_call_without_token_is_refused(endpoint: str) -> None:
     async with without_token(endpoint) as channel:
         stub = gateway_pb2_grpc.GatewayStub(channel)
