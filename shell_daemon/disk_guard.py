@@ -6,18 +6,22 @@ a reserve is free, it ends all commands, and none starts until there is room aga
 """
 
 import asyncio
+import itertools
 import os
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
 from wire.errors import Code, WireError
+from wire.text import visible_name
 
 SHARE: Final = 10
 """The reserve is at most this fraction of a disk (1/10), so that small disks stay usable."""
 INODES_SHARE: Final = 50
 """The reserve of inodes is this fraction of a disk's (1/50)."""
 _PERIOD_S: Final = 0.05
+_LOOKED_AT_MAX: Final = 2_000
 _MIB: Final = 1024 * 1024
 
 
@@ -61,10 +65,28 @@ class DiskGuard:
             raise WireError(
                 Code.RESOURCE_EXHAUSTED,
                 "the disk is full, so no command is run",
-                details=found,
+                details=found + self._culprit(),
                 resolution="delete files in /shared or /tmp with the file tools, or make room "
                 "on the host",
             )
+
+    def _culprit(self) -> str:
+        """The largest of the first files that are found, by name."""
+        largest, size, looked_at = "", 0, 0
+        waiting = list(self._roots)
+        while waiting and looked_at < _LOOKED_AT_MAX:
+            with suppress(OSError), os.scandir(waiting.pop(0)) as entries:
+                for entry in itertools.islice(entries, _LOOKED_AT_MAX - looked_at):
+                    looked_at += 1
+                    with suppress(OSError):
+                        taken = entry.stat(follow_symlinks=False).st_blocks * 512
+                        if entry.is_dir(follow_symlinks=False):
+                            waiting.append(Path(entry.path))
+                        elif taken > size:
+                            largest, size = entry.path, taken
+        if not largest:
+            return ""
+        return f"; the largest file is {visible_name(largest)} ({size / _MIB:.1f} MiB)"
 
     def watch(self) -> None:
         """Check from now on until no command is running. Idempotent."""
@@ -80,6 +102,6 @@ class DiskGuard:
     def _look(self) -> None:
         self._timer = None
         if found := self.shortage():
-            self._on_shortage(found)
+            self._on_shortage(found + self._culprit())
         if self._busy():
             self.watch()

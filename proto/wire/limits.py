@@ -40,3 +40,6 @@ SECRET_MIN_CHARS: Final = 12
 
 TOKEN_METADATA_KEY: Final = "oxydra-token"  # noqa: S105
 ERROR_METADATA_KEY: Final = "oxydra-error-bin"
+
+RESERVE_SUFFIX: Final = ".reserve"
+"""Of the file beside a database that keeps room on the disk for it."""

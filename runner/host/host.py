@@ -44,8 +44,8 @@ from runner.logs import host_log
 from runner.tiers.base import LaunchSpec, TierDriver
 from runner.tiers.drivers import driver_for
 from runner.workspace.database_file import adopt_old_database
-from runner.workspace.directories import check_room
 from runner.workspace.mounts import Role
+from runner.workspace.room import check_room, keep_reserve, make_room
 from runner.workspace.workspace import Workspace
 
 log = logging.getLogger(__name__)
@@ -225,7 +225,7 @@ class Host:
         self._embedder = Embedder(home, beside, environ=self._environ)
         self.workspace.check()
         self.notices += await driver.check()
-        check_room(self.workspace.root)
+        make_room(self._launchers.agent.db_path, self.workspace)
         check_room(self._runtime.base)
 
         self._runtime.create()
@@ -241,6 +241,7 @@ class Host:
             if notice := adopt_old_database(database, self._working_directory):
                 log.warning("%s", notice)
                 self.notices.append(notice)
+        keep_reserve(self._launchers.agent.db_path, self.workspace)
         self.workspace.adopt()
         if self.no_shell:
             log.warning("no shell guest: %s", self.no_shell)

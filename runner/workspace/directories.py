@@ -23,7 +23,6 @@ from runner.config.models import Config
 from runner.errors import WorkspaceError
 from runner.workspace.walk import walk
 
-_ROOM_BYTES = 512 * 1024
 _FLAGS = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -94,20 +93,6 @@ def check_root(path: Path, *, private: bool) -> None:
             raise _refused(path, "everybody can replace its content", f"chmod o-w {path}")
     if not os.access(path, os.W_OK | os.X_OK, effective_ids=True):
         raise _refused(path, "it is not writable", f"make {path} writable, or name another")
-
-
-def check_room(path: Path) -> None:
-    """Check that the disk of `path`, which may be missing, has room for a log and a database."""
-    existing = path if path.exists() else _nearest_existing(path)
-    found = os.statvfs(existing)
-    if (free := found.f_bavail * found.f_frsize) < _ROOM_BYTES:
-        raise WorkspaceError(
-            Code.RESOURCE_EXHAUSTED,
-            f"no room left for {path}",
-            details=f"its disk has {free // 1024} KiB free; {_ROOM_BYTES // 1024} KiB are needed "
-            "to keep a log and a database at all",
-            resolution="make room, or put workspace_root and runtime_dir on another disk",
-        )
 
 
 def check_tree(root: Path, relative: Iterable[str], owner: Owner | None = None) -> None:

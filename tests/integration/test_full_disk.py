@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from wire.errors import Code
+from wire.limits import RESERVE_SUFFIX
 
 from guest.errors import StorageError
 from guest.memory.factory import open_file
@@ -15,6 +16,9 @@ from guest.memory.memory import Memory
 from guest.memory.models import MemoryConfig
 from guest.memory.storage.files.backup import Backups, restore
 from guest.memory.storage.files.rekey import rekey
+from runner.errors import WorkspaceError
+from runner.workspace.room import keep_reserve, make_room
+from runner.workspace.workspace import Workspace
 from tests.support.memory.migrations import COPY, LATER, LATEST
 from tests.support.memory.store import ORIGIN, FakeEmbedder, embedded, opened, rows
 
@@ -171,3 +175,53 @@ async def test_without_space_nothing_is_restored_or_rekeyed(disk: Path) -> None:
     rekey(path, "", "a new key")
     async with opened(path, encryption_key="a new key") as memory:
         assert len((await memory.list(10))[0]) == 1
+
+
+async def test_a_disk_that_was_filled_at_one_stroke_leaves_the_memory_its_reserve(
+    disk: Path,
+) -> None:
+    subprocess.run(["mount", "-o", "remount,size=64m", disk], check=True)
+    workspace = Workspace(disk, "alice")
+    workspace.provision()
+    path = workspace.internal / "memory.db"
+    keep_reserve(path, workspace)
+    reserve = path.with_name(path.name + RESERVE_SUFFIX)
+    whole = reserve.stat().st_blocks
+    assert whole > 0
+    async with opened(path) as memory:
+        filler = occupy(disk, 0)
+        saved = [(await memory.save(f"note {i} after that", [], ORIGIN)).note for i in range(5)]
+        assert reserve.stat().st_blocks < whole
+    async with opened(path) as memory:  # a start on the full disk
+        assert {note.note_id for note in (await memory.list(10))[0]} == {
+            note.note_id for note in saved
+        }
+        await memory.save("and after a start", [], ORIGIN)
+        filler.unlink()
+        await memory.save("with room again", [], ORIGIN)
+    keep_reserve(path, workspace)
+    assert reserve.stat().st_blocks == whole
+
+
+async def test_a_start_on_a_full_disk_uses_the_reserve_and_then_names_the_largest_file(
+    disk: Path,
+) -> None:
+    subprocess.run(["mount", "-o", "remount,size=64m", disk], check=True)
+    workspace = Workspace(disk, "alice")
+    workspace.provision()
+    path = workspace.internal / "memory.db"
+    keep_reserve(path, workspace)
+    (workspace.path / "shared" / "deep").mkdir()
+    (workspace.path / "shared" / "deep" / "small").write_bytes(b"x" * 10_000)
+    stroke = workspace.path / "shared" / "deep" / "at\none stroke"
+    free = os.statvfs(disk)
+    with stroke.open("wb") as file:
+        os.posix_fallocate(file.fileno(), 0, free.f_bavail * free.f_frsize)
+    make_room(path, workspace)
+    path.with_name(path.name + RESERVE_SUFFIX).write_bytes(b"")
+    occupy(disk, 0)
+    with pytest.raises(WorkspaceError, match="no room left") as caught:
+        make_room(path, workspace)
+    assert "shared/deep/at\\none stroke" in caught.value.details
+    stroke.unlink()
+    make_room(path, workspace)

@@ -21,6 +21,7 @@ from wire.errors import Code
 from guest.errors import StorageError
 from guest.memory.storage import base, copies, errors
 from guest.memory.storage.base import Result, Statement, Value
+from guest.memory.storage.reserve import Reserve
 
 
 class FileOwner:
@@ -262,6 +263,7 @@ class LocalDatabase:
         self.path = file.path
         self._file = file
         self._executor = executor
+        self._reserve = Reserve(file.path)
         self._settled = asyncio.Lock()
         """Held while the main file must not change, or is brought up to date."""
         self._copyings: set[asyncio.Future[None]] = set()
@@ -279,7 +281,7 @@ class LocalDatabase:
                 disk.
         """
         executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix="memory-database")
-        opening = asyncio.get_running_loop().run_in_executor(executor, _File.open, path, key)
+        opening = asyncio.get_running_loop().run_in_executor(executor, _open_file, path, key)
         try:
             file = await asyncio.shield(opening)
         except asyncio.CancelledError:
@@ -361,7 +363,7 @@ class LocalDatabase:
     ) -> None:
         """Do `work` and tell the waiting task, if it still exists."""
         try:
-            outcome = partial(_succeed, future, work())
+            outcome = partial(_succeed, future, self._reserve.within(work))
         except BaseException as error:  # the binding's panics are not an Exception
             failure = errors.from_engine(error, self.path)
             failure.__cause__ = error
@@ -391,7 +393,6 @@ class _File:
 
     @classmethod
     def open(cls, path: Path, key: str) -> "_File":
-        path = Path(os.path.realpath(path))
         owner = FileOwner.acquire(path)
         with ExitStack() as stack:
             stack.callback(owner.release)
@@ -447,6 +448,11 @@ class _File:
             if self._engine.in_transaction:
                 self._engine.execute("ROLLBACK")
             raise
+
+
+def _open_file(path: Path, key: str) -> _File:
+    path = Path(os.path.realpath(path))
+    return Reserve(path).within(partial(_File.open, path, key))
 
 
 def _make_private(path: Path) -> int:

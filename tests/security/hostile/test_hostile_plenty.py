@@ -176,6 +176,14 @@ FILLING = {
     "bytes": "trap '' TERM; while head -c 65536 /dev/zero >> /shared/full; do :; done",
     "inodes": """trap '' TERM; mkdir /shared/full; n=0
         while :; do n=$((n + 1)); : > /shared/full/$n; [ $((n % 40)) = 0 ] && sleep 0.001; done""",
+    "bytes-at-one-stroke": """trap '' TERM; python3 -c '
+import os
+at = os.open("/shared/full", os.O_CREAT | os.O_RDWR)
+free = os.statvfs("/shared").f_bavail * os.statvfs("/shared").f_frsize
+while free > 4096:
+    try: os.posix_fallocate(at, os.fstat(at).st_size, free)
+    except OSError: free //= 2
+'; while :; do head -c 4096 /dev/zero >> /shared/full; done""",
 }
 
 
@@ -189,6 +197,8 @@ async def test_a_full_disk_leaves_room_for_the_memory(tier: Any) -> None:
             with pytest.raises(WireError, match="the disk is full") as raised:
                 await place.alice.shell.run(f"refused-{what}", "true")
             assert raised.value.code is Code.RESOURCE_EXHAUSTED
+            if "bytes" in what:
+                assert "/shared/full" in raised.value.details
             for user_host in (place.alice, place.bob):
                 note = f"written on a disk without {what} by {user_host.host.user_id}"
                 answer = await place.tool("memory_save", content=note)

@@ -72,7 +72,7 @@ class House:
         """Files of a host that should not outlive it, and guests that run."""
         names = {path.name for path in self.root.rglob("*") if path.is_file() or path.is_socket()}
         running = {f"guest {guest.pid}" for guest in self.driver.launched if guest.running}
-        allowed = {"host.log", "host.lock", "guest.log"}
+        allowed = {"host.log", "host.lock", "guest.log", "memory.db.reserve"}
         if (lock := self.runtime().lock).exists() and lock.read_bytes():
             names.add("content of host.lock")
         return (names - allowed) | running

@@ -1,0 +1,123 @@
+"""Room on the disk: what a start needs, and the file that keeps some for the memory.
+
+A command may fill the disk at one stroke. The reserve lies where no command can reach it; the agent
+guest gives parts of it back when a change does not fit (`guest/memory/storage/reserve.py`), and the
+runner does when a start does not.
+"""
+
+import os
+import stat
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from wire.errors import Code
+from wire.limits import RESERVE_SUFFIX
+from wire.text import visible_name
+
+from runner.errors import WorkspaceError
+from runner.workspace.beneath import directory_beneath
+from runner.workspace.walk import walk
+from runner.workspace.workspace import Workspace
+
+ROOM_BYTES: Final = 512 * 1024
+RESERVE_BYTES: Final = 16 * 1024 * 1024
+_SHARE: Final = 20
+"""The reserve is at most this fraction of a disk."""
+_SPARE: Final = 4
+"""It is laid out only where so many times its size are free."""
+_LOOKED_AT_MAX: Final = 100_000
+_MIB: Final = 1024 * 1024
+_FLAGS: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def keep_reserve(database: Path, workspace: Workspace) -> None:
+    """Lay out the reserve of a database in the workspace, if there is room for it. Idempotent."""
+    if not database.is_relative_to(workspace.path):
+        return
+    with suppress(OSError), directory_beneath(workspace.path, database.parent) as directory:
+        disk = os.fstatvfs(directory)
+        size = min(RESERVE_BYTES, disk.f_blocks * disk.f_frsize // _SHARE)
+        name = database.name + RESERVE_SUFFIX
+        fd = os.open(name, _FLAGS | os.O_CREAT, 0o600, dir_fd=directory)
+        try:
+            found = os.fstat(fd)
+            if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+                return
+            os.fchown(fd, workspace.owner.uid, workspace.owner.gid)
+            if found.st_size < size and disk.f_bavail * disk.f_frsize > _SPARE * size:
+                os.posix_fallocate(fd, 0, size)
+        finally:
+            os.close(fd)
+
+
+def make_room(database: Path, workspace: Workspace) -> None:
+    """Check that the workspace's disk has room for a start; give back the reserve for it if needed.
+
+    Raises `WorkspaceError` that names the largest file of the workspace.
+    """
+    try:
+        check_room(workspace.root)
+    except WorkspaceError as full:
+        if _released(database, workspace):
+            with suppress(WorkspaceError):
+                check_room(workspace.root)
+                return
+        raise _named(full, workspace) from None
+
+
+def check_room(path: Path) -> None:
+    """Check that the disk of `path`, which may be missing, has room for a log and a database."""
+    existing = path
+    while not existing.exists():
+        existing = existing.parent
+    found = os.statvfs(existing)
+    if (free := found.f_bavail * found.f_frsize) < ROOM_BYTES:
+        raise WorkspaceError(
+            Code.RESOURCE_EXHAUSTED,
+            f"no room left for {path}",
+            details=f"its disk has {free // 1024} KiB free; {ROOM_BYTES // 1024} KiB are needed "
+            "to keep a log and a database at all",
+            resolution="make room, or put workspace_root and runtime_dir on another disk",
+        )
+
+
+def _released(database: Path, workspace: Workspace) -> bool:
+    """Give back half of the reserve; the rest stays for what the agent will store."""
+    if not database.is_relative_to(workspace.path):
+        return False
+    with suppress(OSError), directory_beneath(workspace.path, database.parent) as directory:
+        fd = os.open(database.name + RESERVE_SUFFIX, _FLAGS, dir_fd=directory)
+        try:
+            found = os.fstat(fd)
+            if stat.S_ISREG(found.st_mode) and found.st_nlink == 1 and found.st_size:
+                os.ftruncate(fd, found.st_size // 2)
+                os.fsync(fd)
+                return True
+        finally:
+            os.close(fd)
+    return False
+
+
+def _named(full: WorkspaceError, workspace: Workspace) -> WorkspaceError:
+    largest, size = "", 0
+    for name in ("shared", "tmp"):
+        with (
+            suppress(OSError),
+            directory_beneath(workspace.path, workspace.path / name) as directory,
+        ):
+            for count, entry in enumerate(walk(directory)):
+                taken = entry.found.st_blocks * 512
+                if stat.S_ISREG(entry.found.st_mode) and taken > size:
+                    largest, size = "/".join((name, *entry.above, entry.name)), taken
+                if count > _LOOKED_AT_MAX:
+                    break
+    if not largest:
+        return full
+    return WorkspaceError(
+        full.code,
+        full.brief,
+        details=f"{full.details}; the largest file of the workspace is {visible_name(largest)} "
+        f"({size / _MIB:.0f} MiB)",
+        resolution=f"delete it in {workspace.path}, or make room otherwise",
+    )
