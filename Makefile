@@ -2,7 +2,7 @@
 
 PY := .venv/bin/python
 ARGS ?=
-PYTEST = TESTS_SEED=$(or $(SEED),0) $(PY) -m pytest -n 2 --dist loadgroup
+PYTEST = TESTS_SEED=$(or $(SEED),0) $(PY) -m pytest -n 3 --dist loadgroup
 
 # With compiled modules left behind, a run collects its tests in a third of the time.
 unexport PYTHONDONTWRITEBYTECODE
@@ -12,7 +12,7 @@ run: setup
 	@.venv/bin/runner --insecure chat $(ARGS)
 
 # Linters, types and architecture run as tests (tests/unit/test_quality.py).
-# Two at a time, handed out one by one; those that share a running host go together (xdist_group).
+# Three at a time, because tests wait for what they start; handed out one by one; those that share a running host go together (xdist_group).
 # Random examples are drawn from SEED.
 test: setup-dev
 	$(PYTEST) $(ARGS)

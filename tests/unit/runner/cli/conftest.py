@@ -18,6 +18,7 @@ from wire.identity import Peer
 from runner.cli import agent
 from runner.cli import app as app_module
 from tests.support.gateway.fake_gateway import FakeGateway
+from tests.support.scratch import SCRATCH
 
 
 @dataclass
@@ -30,6 +31,13 @@ class Done:
 
 
 RunCommand = Callable[..., Done]
+
+
+@pytest.fixture
+def tmp_path() -> Iterator[Path]:
+    """A directory with a path short enough for a socket in a workspace below it."""
+    with tempfile.TemporaryDirectory(dir=SCRATCH, prefix="cli-") as directory:
+        yield Path(directory)
 
 
 @pytest.fixture
