@@ -12,7 +12,8 @@ run: setup
 	@.venv/bin/runner --insecure chat $(ARGS)
 
 # Linters, types and architecture run as tests (tests/unit/test_quality.py).
-# Three at a time, because tests wait for what they start; handed out one by one; those that share a running host go together (xdist_group).
+# Three at a time, because tests wait for what they start; handed out one by one; those that share
+# a running host go together (xdist_group).
 # Random examples are drawn from SEED.
 test: setup-dev
 	$(PYTEST) $(ARGS)
