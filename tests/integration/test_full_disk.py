@@ -177,14 +177,20 @@ async def test_without_space_nothing_is_restored_or_rekeyed(disk: Path) -> None:
         assert len((await memory.list(10))[0]) == 1
 
 
-async def test_a_disk_that_was_filled_at_one_stroke_leaves_the_memory_its_reserve(
-    disk: Path,
-) -> None:
+def with_reserve(disk: Path) -> tuple[Workspace, Path]:
+    """A workspace on `disk`, which grows for it, and its database with a reserve beside it."""
     subprocess.run(["mount", "-o", "remount,size=64m", disk], check=True)
     workspace = Workspace(disk, "alice")
     workspace.provision()
     path = workspace.internal / "memory.db"
     keep_reserve(path, workspace)
+    return workspace, path
+
+
+async def test_a_disk_that_was_filled_at_one_stroke_leaves_the_memory_its_reserve(
+    disk: Path,
+) -> None:
+    workspace, path = with_reserve(disk)
     reserve = path.with_name(path.name + RESERVE_SUFFIX)
     whole = reserve.stat().st_blocks
     assert whole > 0
@@ -206,11 +212,7 @@ async def test_a_disk_that_was_filled_at_one_stroke_leaves_the_memory_its_reserv
 async def test_a_start_on_a_full_disk_uses_the_reserve_and_then_names_the_largest_file(
     disk: Path,
 ) -> None:
-    subprocess.run(["mount", "-o", "remount,size=64m", disk], check=True)
-    workspace = Workspace(disk, "alice")
-    workspace.provision()
-    path = workspace.internal / "memory.db"
-    keep_reserve(path, workspace)
+    workspace, path = with_reserve(disk)
     (workspace.path / "shared" / "deep").mkdir()
     (workspace.path / "shared" / "deep" / "small").write_bytes(b"x" * 10_000)
     stroke = workspace.path / "shared" / "deep" / "at\none stroke"

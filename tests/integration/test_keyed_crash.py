@@ -2,15 +2,14 @@
 
 import asyncio
 import multiprocessing
-import os
 import random
-import signal
 import time
 from datetime import UTC, datetime
 from itertools import count
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from tests.support.crashing.killing import kill
 from tests.support.memory.store import ORIGIN, FakeEmbedder, opened
 
 ALICE = "alice"
@@ -42,15 +41,7 @@ def test_sigkill_loses_no_line_that_was_appended(tmp_path: Path, chance: random.
         writer.close()
         assert reader.poll(60)
         time.sleep(chance.random() * 0.05)
-        assert child.pid is not None
-        assert child.exitcode is None, "the child ended by itself"
-        os.kill(child.pid, signal.SIGKILL)
-        child.join()
-        while True:
-            try:
-                acknowledged = reader.recv()
-            except (EOFError, OSError):  # the end, or a word that was cut off
-                break
+        acknowledged = kill(child, reader, acknowledged)
         lines, version, logged = asyncio.run(found(path))
         assert lines == [f"line {number}" for number in range(len(lines))]
         assert version == logged == len(lines)

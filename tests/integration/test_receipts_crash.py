@@ -2,15 +2,14 @@
 
 import asyncio
 import multiprocessing
-import os
 import random
-import signal
 import time
 from dataclasses import replace
 from itertools import count
 from multiprocessing.connection import Connection
 from pathlib import Path
 
+from tests.support.crashing.killing import kill
 from tests.support.memory.store import ORIGIN, opened
 
 ROUNDS = 24
@@ -56,15 +55,7 @@ def test_sigkill_parts_no_change_from_its_receipt(tmp_path: Path, chance: random
             assert reader.poll(60)
             begun = reader.recv()
         time.sleep(chance.random() * LONGEST_CHANGE_S)
-        assert child.pid is not None
-        assert child.exitcode is None, "the child ended by itself"
-        os.kill(child.pid, signal.SIGKILL)
-        child.join()
-        while True:
-            try:
-                begun = reader.recv()
-            except (EOFError, OSError):  # the end, or a word that was cut off
-                break
+        begun = kill(child, reader, begun)
         turns += [f"turn-{seed}-{number}" for number in range(begun + 1)]
         there, told = asyncio.run(found(path, turns))
         assert there == told

@@ -42,7 +42,6 @@ USERS = ("alice", "bob")
 TEXT = st.lists(st.sampled_from(WORDS), min_size=1, max_size=4).map(" ".join)
 LABELS = st.lists(st.sampled_from(TAGS), unique=True, max_size=2).map(tuple)
 WHICH = st.integers(0, 9)
-VERSION = st.none() | st.just(0) | WHICH
 STEP = st.tuples(
     st.sampled_from((0, 1)),
     st.sampled_from(USERS),
