@@ -80,7 +80,8 @@ class Capabilities:
 class Confinement:
     """What a tier promises for one guest, as the guest itself can see it.
 
-    `uid` and `gid` are those inside. `seccomp`: commands run under a system call filter.
+    `uid` and `gid` are those inside. `seccomp`: the tier has a filter of system
+    calls besides the shell daemon's own.
     `user_namespace`: the guest has its own, in which groups of the host's user cannot be dropped
     and show as the overflow group. `own_kernel`: it runs in a virtual machine. `read_only` lists
     mount points of programs that the tier adds to the root file system.

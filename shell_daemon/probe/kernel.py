@@ -1,7 +1,9 @@
 """What the kernel grants a command: identity, privileges, namespaces."""
 
+from collections.abc import Callable
 from typing import Final
 
+from shell_daemon.probe.libc import answered_key_calls
 from shell_daemon.probe.world import BoundaryHit, World, fields
 
 _SETS: Final = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
@@ -40,15 +42,22 @@ def no_new_privileges(world: World) -> str:
     return "set"
 
 
-def seccomp(world: World) -> str:
-    """System calls are filtered if the tier has a filter.
+def seccomp(world: World, answered: Callable[[], list[str]] = answered_key_calls) -> str:
+    """Commands run under the daemon's filter of system calls, which refuses those for keys
+    (`answered`: which of them it lets through), and under the tier's own, if it has one.
 
-    The daemon's process is asked, because it puts commands under a further filter itself.
+    The daemon's process is asked for that, because it is not under its own filter.
     """
+    found = []
+    if int(world.status.get("Seccomp", "0")) != _SECCOMP_FILTER:
+        found.append("no system call filter around commands")
+    if keys := answered():
+        found.append(f"the kernel can be asked for keys: {', '.join(keys)}")
     filtered = int(_first_process(world).get("Seccomp", "0")) == _SECCOMP_FILTER
     if world.spec.seccomp and not filtered:
-        raise BoundaryHit("no system call filter, though this tier has one")
-    return "filtered" if filtered else "no filter; this tier has none"
+        found.append("no system call filter around the guest, though this tier has one")
+    BoundaryHit.raise_if(found)
+    return "filtered, by the daemon and by the tier" if filtered else "filtered by the daemon"
 
 
 def _first_process(world: World) -> dict[str, str]:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from wire import errors
 from wire.errors import Code, WireError
 
-from shell_daemon.processes import init
+from shell_daemon.processes import init, seccomp
 from shell_daemon.processes.channel import Channel
 from shell_daemon.processes.process import PATIENCE_S, Process, Supervisor, thaw
 from shell_daemon.processes.supervisor import KILL_S, Run
@@ -57,9 +57,13 @@ class Processes:
         self._lost: list[Supervisor] = []
 
     def start(self) -> None:
-        """Start the zygote. Raises `WireError` if /proc, through which process trees are found, is
-        missing or belongs to another process namespace."""
+        """Start the zygote.
+
+        Raises `WireError` if /proc, through which process trees are found, is missing or belongs to
+        another process namespace, and on a machine for which there is no filter of system calls.
+        """
         check_proc()
+        check_machine(os.uname().machine)
         ours, theirs = socket.socketpair()
         with theirs:
             self._zygote = subprocess.Popen(  # noqa: S603 - our own program
@@ -190,4 +194,15 @@ def check_proc() -> None:
             "/proc is missing or belongs to another process namespace",
             details="the shell daemon finds and ends process trees through it",
             resolution="mount a fresh proc at /proc inside the shell guest",
+        )
+
+
+def check_machine(machine: str) -> None:
+    if machine not in seccomp.MACHINES:
+        known = " and ".join(seccomp.MACHINES)
+        raise WireError(
+            Code.FAILED_PRECONDITION,
+            f"no commands are run on {machine} machines",
+            details=f"the filter of system calls that commands run under knows {known} only",
+            resolution="set shell.enabled = false, or use another machine",
         )

@@ -1,31 +1,32 @@
-"""A filter that keeps a command's hands off other processes and off those who read its files.
+"""The filter of system calls that commands run under, with all that they start.
 
-The kernel lets a process change these for every other process of its user, also for one that can
-be neither traced nor signalled: `prlimit` takes the daemon's descriptors, `sched_setaffinity`,
-`nice` and `ionice` slow it down. Under the filter a command changes them for itself only, as
-process id 0; everything else answers EPERM.
+It keeps their hands off other processes and off those who read their files. The kernel lets a
+process change these for every other process of its user, also for one that can be neither traced
+nor signalled: `prlimit` takes the daemon's descriptors, `sched_setaffinity`, `nice` and `ionice`
+slow it down. Under the filter a command changes them for itself only, as process id 0; everything
+else answers EPERM.
 
 So do set-uid and set-gid bits, because a file in /shared belongs to the operator; leases, because
-whoever opens such a file would wait for the command; and sockets to the machine's hypervisor.
-Calls that could do one of these where no filter sees it are not there (ENOSYS).
+whoever opens such a file would wait for the command; sockets to the machine's hypervisor; and the
+calls for keys (keyrings(7)), because no namespace parts those of a user from the host's. Calls that
+could do one of these where no filter sees it are not there (ENOSYS).
 """
 
 import ctypes
 import errno
 import os
+import struct
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from shell_daemon.processes import prctl
 
 _LOAD: Final = 0x20
+_JUMP: Final = 0x05
 _JUMP_IF_EQUAL: Final = 0x15
 _JUMP_IF_AT_LEAST: Final = 0x35
 _JUMP_IF_ANY_BIT: Final = 0x45
 _RETURN: Final = 0x06
-_ALLOW: Final = 0x7FFF0000
-_REFUSE: Final = 0x00050000 | errno.EPERM
-_ABSENT: Final = 0x00050000 | errno.ENOSYS
 _NUMBER: Final = 0
 _ABI: Final = 4
 _FIRST: Final = 16
@@ -38,159 +39,119 @@ _CREATING: Final = 0o100 | 0o20000000
 """O_CREAT and O_TMPFILE; without them `open` has no mode."""
 _SET_LEASE: Final = 1024
 _VSOCK: Final = 40
-_OPENAT2: Final = 437
-_FCHMODAT2: Final = 452
-_IO_URING_SETUP: Final = 425
-"""These three have the same number in every ABI here."""
+_SOCKETCALL_SOCKET: Final = 1
 _PRIO_PROCESS: Final = 0
 _IOPRIO_WHO_PROCESS: Final = 1
-
-
-class _Calls(NamedTuple):
-    """The numbers of the calls in one ABI. `by_pid` take a process id first; `setpriority` and
-    `ioprio_set` take what kind of id it is, and then the id. `mode_second` and `mode_third` take
-    a file's mode there, `open` and `openat` flags and then the mode, if there is one."""
-
-    by_pid: tuple[int, ...]
-    setpriority: int
-    ioprio_set: int
-    mode_second: tuple[int, ...]
-    mode_third: tuple[int, ...]
-    openat: int
-    fcntl: tuple[int, ...]
-    socket: int
-    open: int | None = None
-
-
-# by_pid: prlimit64, sched_setparam, sched_setscheduler, sched_setaffinity, sched_setattr
-# mode_second: chmod, fchmod, creat, mknod; mode_third: fchmodat, mknodat
-_X86_64: Final = _Calls(
-    by_pid=(302, 142, 144, 203, 314),
-    setpriority=141,
-    ioprio_set=251,
-    mode_second=(90, 91, 85, 133),
-    mode_third=(268, 259, _FCHMODAT2),
-    open=2,
-    openat=257,
-    fcntl=(72,),
-    socket=41,
-)
-_I386: Final = _Calls(
-    by_pid=(340, 154, 156, 241, 351),
-    setpriority=97,
-    ioprio_set=289,
-    mode_second=(15, 94, 8, 14),
-    mode_third=(306, 297, _FCHMODAT2),
-    open=5,
-    openat=295,
-    fcntl=(55, 221),
-    socket=359,
-)
-_AARCH64: Final = _Calls(
-    by_pid=(261, 118, 119, 122, 274),
-    setpriority=140,
-    ioprio_set=30,
-    mode_second=(52,),
-    mode_third=(53, 33, _FCHMODAT2),
-    openat=56,
-    fcntl=(25,),
-    socket=198,
-)
-_ARM: Final = _Calls(
-    by_pid=(369, 154, 156, 241, 380),
-    setpriority=97,
-    ioprio_set=314,
-    mode_second=(15, 94, 8, 14),
-    mode_third=(333, 324, _FCHMODAT2),
-    open=5,
-    openat=322,
-    fcntl=(55, 221),
-    socket=281,
-)
-_MACHINES: Final[Mapping[str, Mapping[int, _Calls]]] = {
-    "x86_64": {0xC000003E: _X86_64, 0x40000003: _I386},
-    "aarch64": {0xC00000B7: _AARCH64, 0x40000028: _ARM},
-}
-"""The ABIs of each machine, by the kernel's name of the ABI."""
 _X32_CALLS: Final = 0x40000000
 """From here on are the calls of the x32 ABI, which bears the name of x86-64. All are refused."""
 
 
-class _Step(ctypes.Structure):
-    _fields_ = (
-        ("code", ctypes.c_uint16),
-        ("if_equal", ctypes.c_uint8),
-        ("if_not", ctypes.c_uint8),
-        ("operand", ctypes.c_uint32),
-    )
+def _step(code: int, operand: int, if_true: int = 0, if_false: int = 0) -> bytes:
+    return struct.pack("=HBBI", code, if_true, if_false, operand)
+
+
+_SIZE: Final = len(_step(_RETURN, 0))
+_ALLOWED: Final = _step(_RETURN, 0x7FFF0000)
+_REFUSED: Final = _step(_RETURN, 0x00050000 | errno.EPERM)
+_ABSENT: Final = _step(_RETURN, 0x00050000 | errno.ENOSYS)
+
+
+def _if_equal(value: int, then: bytes) -> bytes:
+    """`then`, if the loaded word is `value`; otherwise what comes after it."""
+    return _step(_JUMP_IF_EQUAL, value, 1, 0) + _step(_JUMP, len(then) // _SIZE) + then
+
+
+def _unless(place: int, value: int) -> bytes:
+    """Refuse the call if its argument at `place` is `value`."""
+    return _step(_LOAD, place) + _if_equal(value, _REFUSED) + _ALLOWED
+
+
+def _for_itself(place: int) -> bytes:
+    """Allow the call for process id 0 only."""
+    return _step(_LOAD, place) + _if_equal(0, _ALLOWED) + _REFUSED
+
+
+def _for_itself_as(kind: int) -> bytes:
+    """The same for a call that takes the kind of an id first."""
+    return _step(_LOAD, _FIRST) + _if_equal(kind, _for_itself(_SECOND)) + _REFUSED
+
+
+def _without_set_id(mode: int) -> bytes:
+    some = _step(_JUMP_IF_ANY_BIT, _SET_ID_BITS, 0, 1)
+    return _step(_LOAD, mode) + some + _REFUSED + _ALLOWED
+
+
+def _opening(flags: int, mode: int) -> bytes:
+    creating = _step(_JUMP_IF_ANY_BIT, _CREATING, 1, 0)
+    return _step(_LOAD, flags) + creating + _ALLOWED + _without_set_id(mode)
+
+
+class Call(NamedTuple):
+    """What becomes of a call, and its number in each ABI that has it."""
+
+    rule: bytes
+    x86_64: int | None
+    i386: int | None
+    aarch64: int | None
+    arm: int | None
+
+
+CALLS: Final[Mapping[str, Call]] = {
+    "prlimit64": Call(_for_itself(_FIRST), 302, 340, 261, 369),
+    "sched_setparam": Call(_for_itself(_FIRST), 142, 154, 118, 154),
+    "sched_setscheduler": Call(_for_itself(_FIRST), 144, 156, 119, 156),
+    "sched_setaffinity": Call(_for_itself(_FIRST), 203, 241, 122, 241),
+    "sched_setattr": Call(_for_itself(_FIRST), 314, 351, 274, 380),
+    "setpriority": Call(_for_itself_as(_PRIO_PROCESS), 141, 97, 140, 97),
+    "ioprio_set": Call(_for_itself_as(_IOPRIO_WHO_PROCESS), 251, 289, 30, 314),
+    "chmod": Call(_without_set_id(_SECOND), 90, 15, None, 15),
+    "fchmod": Call(_without_set_id(_SECOND), 91, 94, 52, 94),
+    "creat": Call(_without_set_id(_SECOND), 85, 8, None, 8),
+    "mknod": Call(_without_set_id(_SECOND), 133, 14, None, 14),
+    "fchmodat": Call(_without_set_id(_THIRD), 268, 306, 53, 333),
+    "fchmodat2": Call(_without_set_id(_THIRD), 452, 452, 452, 452),
+    "mknodat": Call(_without_set_id(_THIRD), 259, 297, 33, 324),
+    "open": Call(_opening(_SECOND, _THIRD), 2, 5, None, 5),
+    "openat": Call(_opening(_THIRD, _FOURTH), 257, 295, 56, 322),
+    "openat2": Call(_ABSENT, 437, 437, 437, 437),
+    "io_uring_setup": Call(_ABSENT, 425, 425, 425, 425),
+    "fcntl": Call(_unless(_SECOND, _SET_LEASE), 72, 55, 25, 55),
+    "fcntl64": Call(_unless(_SECOND, _SET_LEASE), None, 221, None, 221),
+    "socket": Call(_unless(_FIRST, _VSOCK), 41, 359, 198, 281),
+    "socketcall": Call(_unless(_FIRST, _SOCKETCALL_SOCKET), None, 102, None, None),
+    "add_key": Call(_REFUSED, 248, 286, 217, 309),
+    "request_key": Call(_REFUSED, 249, 287, 218, 310),
+    "keyctl": Call(_REFUSED, 250, 288, 219, 311),
+}
+"""All others are allowed."""
+
+MACHINES: Final[Mapping[str, Mapping[str, int]]] = {
+    "x86_64": {"x86_64": 0xC000003E, "i386": 0x40000003},
+    "aarch64": {"aarch64": 0xC00000B7, "arm": 0x40000028},
+}
+"""The ABIs of each machine, its own first, with the kernel's names of them. Programs of any other
+are refused every call."""
 
 
 class _Program(ctypes.Structure):
-    _fields_ = (("length", ctypes.c_uint16), ("steps", ctypes.POINTER(_Step)))
+    _fields_ = (("length", ctypes.c_uint16), ("steps", ctypes.c_char_p))
 
 
-def confine() -> bool:
-    """Put this process and all that it starts under the filter, for good.
-
-    Returns False on a machine whose calls are not known here.
-    """
-    abis = _MACHINES.get(os.uname().machine)
-    if abis is None:
-        return False
-    steps = [_Step(_LOAD, 0, 0, _ABI)]
-    for abi, calls in abis.items():
-        body = _body(calls)
-        steps += [_Step(_JUMP_IF_EQUAL, 0, len(body), abi), *body]
-    steps.append(_Step(_RETURN, 0, 0, _REFUSE))
-    program = _Program(len(steps), (_Step * len(steps))(*steps))
-    prctl.filter_calls(ctypes.byref(program))
-    return True
+def program(machine: str) -> bytes:
+    """The filter for a machine, as the kernel takes it (classic BPF, see seccomp(2))."""
+    steps = _step(_LOAD, _ABI)
+    for abi, name in MACHINES[machine].items():
+        calls = _step(_LOAD, _NUMBER)
+        if abi == "x86_64":
+            calls += _step(_JUMP_IF_AT_LEAST, _X32_CALLS, 0, 1) + _REFUSED
+        for call in CALLS.values():
+            if (number := getattr(call, abi)) is not None:
+                calls += _if_equal(number, call.rule)
+        steps += _if_equal(name, calls + _ALLOWED)
+    return steps + _REFUSED
 
 
-def _body(calls: _Calls) -> list[_Step]:
-    """The steps for one ABI, each way through them ends in allowing or refusing."""
-    allow, refuse = _Step(_RETURN, 0, 0, _ALLOW), _Step(_RETURN, 0, 0, _REFUSE)
-    who_is_zero = [_Step(_JUMP_IF_EQUAL, 0, 1, 0), allow, refuse]
-    steps = [_Step(_LOAD, 0, 0, _NUMBER)]
-    if calls is _X86_64:
-        steps += [_Step(_JUMP_IF_AT_LEAST, 0, 1, _X32_CALLS), refuse]
-    for number in calls.by_pid:
-        steps += _where(number, [_Step(_LOAD, 0, 0, _FIRST), *who_is_zero])
-    for number, kind in (
-        (calls.setpriority, _PRIO_PROCESS),
-        (calls.ioprio_set, _IOPRIO_WHO_PROCESS),
-    ):
-        right_kind = [_Step(_LOAD, 0, 0, _FIRST), _Step(_JUMP_IF_EQUAL, 1, 0, kind), refuse]
-        steps += _where(number, [*right_kind, _Step(_LOAD, 0, 0, _SECOND), *who_is_zero])
-    for number in (_OPENAT2, _IO_URING_SETUP):
-        steps += _where(number, [_Step(_RETURN, 0, 0, _ABSENT)])
-    for numbers, place in ((calls.mode_second, _SECOND), (calls.mode_third, _THIRD)):
-        for number in numbers:
-            steps += _where(number, _unless_set_id(place))
-    if calls.open is not None:
-        steps += _where(calls.open, _opening(_SECOND, _THIRD))
-    steps += _where(calls.openat, _opening(_THIRD, _FOURTH))
-    for number in calls.fcntl:
-        steps += _where(number, _unless_equal(_SECOND, _SET_LEASE))
-    steps += _where(calls.socket, _unless_equal(_FIRST, _VSOCK))
-    return [*steps, allow]
-
-
-def _unless_set_id(mode: int) -> list[_Step]:
-    allow, refuse = _Step(_RETURN, 0, 0, _ALLOW), _Step(_RETURN, 0, 0, _REFUSE)
-    return [_Step(_LOAD, 0, 0, mode), _Step(_JUMP_IF_ANY_BIT, 1, 0, _SET_ID_BITS), allow, refuse]
-
-
-def _opening(flags: int, mode: int) -> list[_Step]:
-    without_mode = [_Step(_JUMP_IF_ANY_BIT, 1, 0, _CREATING), _Step(_RETURN, 0, 0, _ALLOW)]
-    return [_Step(_LOAD, 0, 0, flags), *without_mode, *_unless_set_id(mode)]
-
-
-def _unless_equal(place: int, value: int) -> list[_Step]:
-    allow, refuse = _Step(_RETURN, 0, 0, _ALLOW), _Step(_RETURN, 0, 0, _REFUSE)
-    return [_Step(_LOAD, 0, 0, place), _Step(_JUMP_IF_EQUAL, 1, 0, value), allow, refuse]
-
-
-def _where(number: int, steps: list[_Step]) -> list[_Step]:
-    """`steps`, for the call with this number only."""
-    return [_Step(_JUMP_IF_EQUAL, 0, len(steps), number), *steps]
+def confine() -> None:
+    """Put this process and all that it starts under the filter, for good."""
+    steps = program(os.uname().machine)
+    prctl.filter_calls(ctypes.byref(_Program(len(steps) // _SIZE, steps)))

@@ -3,7 +3,6 @@
 import asyncio
 import os
 import shutil
-import struct
 import subprocess
 import sys
 import tempfile
@@ -19,7 +18,7 @@ from runner.config.models import Config
 from runner.errors import TierError
 from runner.host.launch import ShellLauncher
 from runner.tiers.base import LaunchSpec, Limits, Network
-from runner.tiers.process import keyrings
+from runner.tiers.process import session_keyring
 from runner.tiers.process.bubblewrap import GUEST_UID, Bubblewrap
 from runner.tiers.process.cgroup import Cgroup
 from runner.tiers.process.driver import ProcessDriver
@@ -96,69 +95,27 @@ async def test_it_has_no_rights_no_network_and_no_way_to_get_any(inside: Inside)
     assert nested.splitlines()[-1] != "0"
 
 
-async def test_it_has_no_key_of_the_operators_session(inside: Inside) -> None:
-    payload = "a key of the operator"
-    number = operators_key(payload)
-    names = "from ctypes import *; import os; libc = CDLL(None, use_errno=True)"
-    said = await inside.run(
-        f"""python3 -c '{names}
-def key(*words):
-    found = libc.syscall(*[c_long(each) if isinstance(each, int) else each for each in words])
-    return found if found >= 0 else os.strerror(get_errno())
-text = create_string_buffer(99)
-print(key(250, 0, -3, 0), key(250, 11, {number}, text, 99), key(250, 10, -3, b"user",
-    b"oxydra-test", 0), key(250, 8, {number}, -3), key(248, b"user", b"x", b"y", 1, -3),
-    key(249, b"user", b"oxydra-test", None, -3), text.value, sep="\\n")'"""
-    )
-    assert said.splitlines() == ["Operation not permitted"] * 6 + ["b''"]
-
-
-async def test_its_session_keyring_is_empty_without_the_filter_too() -> None:
+async def test_its_session_keyring_is_not_the_operators() -> None:
     operators_key("a key of the operator")
     read = (
         "from ctypes import *; text = create_string_buffer(96); libc = CDLL(None); "
         "print(libc.syscall(c_long(250), c_long(11), c_long(-3), text, c_long(96)))"
     )
     command = [sys.executable, "-c", read]
-    plain, guarded = [
+    plain, emptied = [
         subprocess.run(words, capture_output=True, text=True, check=True).stdout
-        for words in (command, keyrings.guarded(command))
+        for words in (command, session_keyring.emptied(command))
     ]
     assert int(plain) >= 4
-    assert int(guarded) == 0
+    assert int(emptied) == 0
 
 
-@pytest.mark.parametrize("machine", ["x86_64", "aarch64", "riscv64", "ppc64le", "s390x"])
-def test_the_filter_refuses_calls_for_keys_and_unknown_kinds_of_programs(machine: str) -> None:
-    """The steps are followed as the kernel does it."""
-    steps = list(struct.iter_unpack("=HBBI", keyrings.key_filter(machine)))
-
-    def answer(kind: int, number: int) -> str:
-        at, value = 0, 0
-        while True:
-            code, if_true, if_false, operand = steps[at]
-            at += 1
-            match code:
-                case 0x20:
-                    value = {0: number, 4: kind}[operand]
-                case 0x15:
-                    at += if_true if value == operand else if_false
-                case 0x45:
-                    at += if_true if value & operand else if_false
-                case 0x06:
-                    return {0x7FFF0000: "allowed", 0x00050001: "refused"}[operand]
-
-    for kind, keys in keyrings.KEY_CALLS[machine]:
-        for number in range(500):
-            wanted = "refused" if number in keys else "allowed"
-            assert answer(kind, number) == wanted, (hex(kind), number)
-        assert answer(kind, 0x40000000 | 1) == "refused"
-    assert answer(0x12345678, 1) == "refused"
-
-
-def test_a_machine_whose_calls_are_not_known_is_refused() -> None:
-    with pytest.raises(OSError, match="vax"):
-        keyrings.key_filter("vax")
+def test_on_a_machine_of_another_kind_there_is_no_shell() -> None:
+    assert session_keyring.unknown_machine() == ""
+    assert session_keyring.unknown_machine("vax") == (
+        "shell guests run on x86_64 and aarch64 machines with a 64-bit Python only"
+    )
+    assert session_keyring.unknown_machine("i686")
 
 
 async def test_the_kernels_settings_cannot_be_changed(inside: Inside) -> None:

@@ -17,7 +17,7 @@ from wire.errors import Code
 
 from runner.errors import TierError
 from runner.tiers.base import Confinement, LaunchSpec
-from runner.tiers.process.keyrings import FILTER_FD, guarded
+from runner.tiers.process import session_keyring
 from runner.workspace.mounts import Access
 
 GUEST_UID: Final = 10_001
@@ -76,7 +76,7 @@ class Bubblewrap:
         return self._reason
 
     def command(self, spec: LaunchSpec) -> list[str]:
-        """The command line that runs `spec` inside; `keyrings.guarded` makes it complete.
+        """The command line that runs `spec` inside; `session_keyring.emptied` makes it complete.
 
         Raises `TierError` if commands could change the programs that the guest runs.
         """
@@ -101,7 +101,6 @@ class Bubblewrap:
             uid=GUEST_UID,
             gid=GUEST_UID,
             user_namespace=True,
-            seccomp=True,
             read_only=tuple(
                 target for option, _, target in bound if option in ("--ro-bind", "--ro-bind-try")
             ),
@@ -110,9 +109,11 @@ class Bubblewrap:
     def _try(self) -> str:
         if not self._path:
             return f"bubblewrap is not installed, so there is no shell; {_INSTALL}"
+        if unknown := session_keyring.unknown_machine():
+            return f"there is no shell: {unknown}; use another machine"
         if not shutil.which("prlimit"):
             return "the command prlimit is missing, so there is no shell; install util-linux"
-        command = guarded([self._path, *_namespaces(), *_system(), "true"])
+        command = session_keyring.emptied([self._path, *_namespaces(), *_system(), "true"])
         try:
             tried = subprocess.run(  # noqa: S603
                 command, capture_output=True, text=True, timeout=_TRY_S, check=False
@@ -140,7 +141,7 @@ def _namespaces() -> list[str]:
         *("--unshare-all", "--unshare-user", "--disable-userns", "--die-with-parent"),
         "--as-pid-1",
         *("--new-session", "--cap-drop", "ALL", "--hostname", _HOSTNAME),
-        *("--uid", str(GUEST_UID), "--gid", str(GUEST_UID), "--seccomp", str(FILTER_FD)),
+        *("--uid", str(GUEST_UID), "--gid", str(GUEST_UID)),
     ]
 
 

@@ -20,7 +20,7 @@ from runner.errors import TierError
 from runner.logs import open_for_append
 from runner.tiers.base import Capabilities, Confinement, Handle, LaunchSpec, Network
 from runner.tiers.output import OutputLog
-from runner.tiers.process import keyrings
+from runner.tiers.process import session_keyring
 from runner.tiers.process.bubblewrap import Bubblewrap
 from runner.tiers.process.cgroup import Cgroup
 from runner.tiers.running import RunningGuest, RunningGuests, wait_in_thread
@@ -63,7 +63,7 @@ class ProcessDriver(RunningGuests):
         if confined:
             _check_shell(spec, self._bubblewrap.reason)
             command = self._bubblewrap.command(spec)
-            first = keyrings.guarded(command)
+            first = session_keyring.emptied(command)
             if (cgroup := Cgroup.create(spec.launch_id, spec.limits)) is not None:
                 first = cgroup.command(first)
         with contextlib.ExitStack() as undo:

@@ -326,6 +326,9 @@ RIGHTS = [
         python("""
             for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
                 if refused(socket.socket, 40, kind)[1] is None: won("vsock", kind)
+                if syscall(41 | 0x40000000, 40, kind, 0) >= 0: won("vsock by x32", kind)
+                if int80(359, 40, kind, 0) >= 0: won("vsock by int 80", kind)
+                if int80(102, 1, low(struct.pack("III", 40, kind, 0))) >= 0: won("by socketcall", kind)
         """),
     ),
     Attempt(
@@ -347,6 +350,11 @@ RIGHTS = [
             for command in (0, 1, 3, 5, 6, 8, 9, 12, 15, 16, 18, 22):
                 if syscall(250, command, @KEY@, -3) >= 0: won("keyctl", command)
             if syscall(249, b"user", b"oxydra-test", None, -3) >= 0: won("request_key")
+            for number in (248, 249, 250):
+                if syscall(number | 0x40000000, 0, -3, 0) not in (-errno.EPERM, -errno.ENOSYS): won("x32")
+            for number in (286, 287, 288):
+                if int80(number) not in (-errno.EPERM, -errno.ENOSYS): won("int 80", number)
+            if int80(288, 11, @KEY@, low(b""), 4096) >= 0: won("read by int 80")
             print(refused(lambda: open("/proc/keys").read()))
             print(refused(lambda: open("/proc/key-users").read()))
         """),

@@ -91,16 +91,9 @@ FIRST_PROCESS = [
             for user in (0, os.getuid()):
                 if syscall(141, 2, user, 19) == 0: won("nice of the user")
                 if syscall(251, 3, user, 3 << 13) == 0: won("ionice of the user")
-            # The calls of 32-bit programs: setpriority is 97 there.
-            if os.fork() == 0:
-                import mmap
-                code = mmap.mmap(-1, 4096, prot=7)
-                code.write(bytes.fromhex("5389f889f34189c989d14489ca4489c6cd805bc3"))
-                at = ctypes.addressof(ctypes.c_char.from_buffer(code))
-                old = ctypes.CFUNCTYPE(ctypes.c_int, *[ctypes.c_int] * 5)(at)
-                if old(97, 0, 1, 19, 0) == 0: won("nice by int 80")
-                os._exit(0)
-            os.wait()
+            if int80(97, 0, 1, 19) == 0: won("nice by int 80")
+            if int80(340, 1, 7, low(two)) == 0: won("prlimit by int 80")
+            if int80(241, 1, 8, low(mask)) == 0: won("affinity by int 80")
         """),
     ),
     Attempt(

@@ -18,7 +18,7 @@ def test_a_guest_as_it_should_be(guest: ProbedGuest) -> None:
     assert "gid 7" in kernel.identity(world)
     assert kernel.capabilities(world) == "none"
     assert kernel.no_new_privileges(world) == "set"
-    assert kernel.seccomp(world) == "filtered"
+    assert kernel.seccomp(world, list) == "filtered, by the daemon and by the tier"
 
 
 @pytest.mark.parametrize(
@@ -62,11 +62,20 @@ def test_missing_no_new_privileges_is_a_hit(guest: ProbedGuest) -> None:
         kernel.no_new_privileges(guest.look())
 
 
-def test_a_missing_filter_is_a_hit_only_where_the_tier_has_one(guest: ProbedGuest) -> None:
+def test_a_missing_filter_of_the_tier_is_a_hit_only_where_it_has_one(guest: ProbedGuest) -> None:
     guest.first_process(seccomp=0)
-    assert "this tier has none" in kernel.seccomp(guest.look(seccomp=False))
-    with pytest.raises(BoundaryHit):
-        kernel.seccomp(guest.look())
+    assert kernel.seccomp(guest.look(seccomp=False), list) == "filtered by the daemon"
+    with pytest.raises(BoundaryHit, match="around the guest, though this tier has one"):
+        kernel.seccomp(guest.look(), list)
+
+
+def test_commands_without_the_daemons_filter_are_a_hit(guest: ProbedGuest) -> None:
+    guest.first_process()
+    with pytest.raises(BoundaryHit, match="asked for keys: keyctl"):
+        kernel.seccomp(guest.look(), lambda: ["keyctl"])
+    guest.status(Seccomp="0")
+    with pytest.raises(BoundaryHit, match="no system call filter around commands"):
+        kernel.seccomp(guest.look(), list)
 
 
 def test_a_namespace_of_the_host_is_a_hit(guest: ProbedGuest) -> None:

@@ -1,0 +1,121 @@
+"""The filter of system calls, its steps followed as the kernel does it."""
+
+import struct
+from itertools import product
+
+import pytest
+from wire.errors import Code, WireError
+
+from shell_daemon.processes import pool, seccomp
+
+ALLOWED, REFUSED, ABSENT = 0x7FFF0000, 0x00050001, 0x00050026
+ABIS = [
+    (machine, name, abi) for machine, abis in seccomp.MACHINES.items() for name, abi in abis.items()
+]
+EVERY_ABI = pytest.mark.parametrize(("machine", "name", "abi"), ABIS, ids=lambda one: str(one))
+SET_UID, LEASE, VSOCK = 0o4755, 1024, 40
+
+
+def answer(machine: str, abi: int, number: int, *arguments: int) -> int:
+    """What becomes of one call."""
+    steps = list(struct.iter_unpack("=HBBI", seccomp.program(machine)))
+    words = [number, abi, 0, 0]
+    for argument in (*arguments, *[0] * (6 - len(arguments))):
+        words += [argument & 0xFFFFFFFF, argument >> 32]
+    at, value = 0, 0
+    while True:
+        code, if_true, if_false, operand = steps[at]
+        at += 1
+        match code:
+            case 0x20:
+                value = words[operand // 4]
+            case 0x05:
+                at += operand
+            case 0x15:
+                at += if_true if value == operand else if_false
+            case 0x35:
+                at += if_true if value >= operand else if_false
+            case 0x45:
+                at += if_true if value & operand else if_false
+            case 0x06:
+                return int(operand)
+
+
+WITH_ARGUMENTS = [
+    ("prlimit64", (0, 7), ALLOWED),
+    ("prlimit64", (1, 7), REFUSED),
+    ("sched_setparam", (1,), REFUSED),
+    ("sched_setscheduler", (1,), REFUSED),
+    ("sched_setaffinity", (1,), REFUSED),
+    ("sched_setaffinity", (0,), ALLOWED),
+    ("sched_setattr", (1,), REFUSED),
+    ("setpriority", (0, 0, 5), ALLOWED),
+    ("setpriority", (0, 1, 5), REFUSED),
+    ("setpriority", (1, 0, 5), REFUSED),
+    ("ioprio_set", (1, 0), ALLOWED),
+    ("ioprio_set", (1, 1), REFUSED),
+    ("ioprio_set", (2, 0), REFUSED),
+    ("chmod", (0, 0o755), ALLOWED),
+    ("chmod", (0, SET_UID), REFUSED),
+    ("fchmod", (3, SET_UID), REFUSED),
+    ("creat", (0, SET_UID), REFUSED),
+    ("mknod", (0, SET_UID), REFUSED),
+    ("fchmodat", (3, 0, SET_UID), REFUSED),
+    ("fchmodat2", (3, 0, 0o2755), REFUSED),
+    ("mknodat", (3, 0, SET_UID), REFUSED),
+    ("open", (0, 0, SET_UID), ALLOWED),
+    ("open", (0, 0o100, SET_UID), REFUSED),
+    ("open", (0, 0o100, 0o644), ALLOWED),
+    ("openat", (3, 0, 0, SET_UID), ALLOWED),
+    ("openat", (3, 0, 0o20200000, SET_UID), REFUSED),
+    ("openat2", (), ABSENT),
+    ("io_uring_setup", (), ABSENT),
+    ("fcntl", (3, LEASE, 1), REFUSED),
+    ("fcntl", (3, 1), ALLOWED),
+    ("fcntl64", (3, LEASE), REFUSED),
+    ("socket", (VSOCK, 1), REFUSED),
+    ("socket", (1, 1), ALLOWED),
+    ("socketcall", (1,), REFUSED),
+    ("socketcall", (8,), ALLOWED),
+    ("add_key", (), REFUSED),
+    ("request_key", (), REFUSED),
+    ("keyctl", (11,), REFUSED),
+]
+
+
+@EVERY_ABI
+def test_what_becomes_of_each_call(machine: str, name: str, abi: int) -> None:
+    assert {each for each, _, _ in WITH_ARGUMENTS} == seccomp.CALLS.keys()
+    for call, arguments, wanted in WITH_ARGUMENTS:
+        number = getattr(seccomp.CALLS[call], name)
+        if number is not None:
+            assert answer(machine, abi, number, *arguments) == wanted, (call, arguments)
+
+
+@EVERY_ABI
+def test_all_other_calls_are_allowed(machine: str, name: str, abi: int) -> None:
+    known = {getattr(call, name) for call in seccomp.CALLS.values()}
+    others = set(range(500)) - known
+    assert {answer(machine, abi, number, 1, 1, 1, 1) for number in others} == {ALLOWED}
+
+
+def test_calls_of_the_x32_abi_are_refused() -> None:
+    abi = seccomp.MACHINES["x86_64"]["x86_64"]
+    for number in (0, 1, 250, 500):
+        assert answer("x86_64", abi, 0x40000000 | number) == REFUSED
+
+
+@pytest.mark.parametrize("machine", seccomp.MACHINES)
+def test_programs_of_an_unknown_abi_are_refused_every_call(machine: str) -> None:
+    strangers = {0xC00000F3, 0x40000008, 0xC0000015, 0} | {abi for _, _, abi in ABIS}
+    strangers -= set(seccomp.MACHINES[machine].values())
+    assert {answer(machine, *each) for each in product(strangers, range(450))} == {REFUSED}
+
+
+def test_on_a_machine_without_a_filter_no_command_is_run() -> None:
+    for machine in seccomp.MACHINES:
+        pool.check_machine(machine)
+    with pytest.raises(WireError, match="no commands are run on riscv64 machines") as raised:
+        pool.check_machine("riscv64")
+    assert raised.value.code is Code.FAILED_PRECONDITION
+    assert "x86_64 and aarch64" in raised.value.details
