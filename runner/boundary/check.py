@@ -29,7 +29,7 @@ from runner.errors import TierError
 
 PROBE: Final = "probe"
 """The name of the failed check when the probe itself did not work."""
-TIMEOUT_S: Final = 30.0
+TIMEOUT_S: Final = 60.0
 _CONNECTION_S: Final = 5.0
 _OUTPUT_MAX_BYTES: Final = 128 * 1024
 _DETAILS_MAX_CHARS: Final = 1000

@@ -43,6 +43,7 @@ from runner.host.supervisor import Policy
 from runner.logs import host_log
 from runner.tiers.base import LaunchSpec, TierDriver
 from runner.tiers.drivers import driver_for
+from runner.workspace.crowd import thin_out
 from runner.workspace.database_file import adopt_old_database
 from runner.workspace.mounts import Role
 from runner.workspace.room import check_room, keep_reserve, make_room
@@ -236,6 +237,7 @@ class Host:
         self.notices += await clear_leftovers(
             self._runtime, self.workspace, driver, config.container
         )
+        self.notices += thin_out(self.workspace)
         if config.for_user(self.user_id).memory.db_path == "auto":
             database = self._launchers.agent.db_path
             if notice := adopt_old_database(database, self._working_directory):

@@ -21,6 +21,7 @@ from runner.host.authority import Authority
 from runner.host.supervisor import Launch
 from runner.tiers.base import Capabilities, LaunchSpec, Limits, Network
 from runner.workspace.credentials import read_certificates, read_secrets
+from runner.workspace.crowd import thin_out
 from runner.workspace.database_file import prepare_parent, resolve_db_path
 from runner.workspace.mounts import Access, BoundMount, Mount, Role
 from runner.workspace.workspace import Workspace
@@ -230,8 +231,9 @@ class ShellLauncher:
         )
 
     def prepare(self) -> Launch:
-        """A new launch with its own token and id."""
+        """A new launch with its own token and id. No shell guest may run."""
         self._workspace.provision()
+        thin_out(self._workspace, mounted=True)
         token = new_token()
         mounts = self._workspace.mounts(Role.SHELL)
         seen = GuestMounts(mounts, own_files=True)

@@ -8,6 +8,7 @@ nobody can replace a directory between check and use.
 """
 
 import errno
+import logging
 import os
 import secrets
 import stat
@@ -17,12 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import BinaryIO
 
+from wire.disk.walk import Entry, MovedError, walk
 from wire.errors import Code
 
 from runner.config.models import Config
 from runner.errors import WorkspaceError
-from runner.workspace.walk import walk
 
+log = logging.getLogger(__name__)
 _FLAGS = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -57,17 +59,22 @@ def adopt(directory: int, owner: Owner) -> None:
 
     Never follows a link, and skips files with several hard links.
     """
-    for entry in walk(directory):
-        if entry.found.st_uid == owner.uid or entry.found.st_uid not in owner.accepted:
-            continue
-        with (
-            suppress(FileNotFoundError),
-            descriptor(entry.name, os.O_PATH, dir_fd=entry.directory) as fd,
-        ):
-            found = os.fstat(fd)
-            single = stat.S_ISDIR(found.st_mode) or found.st_nlink == 1
-            if single and found.st_uid in owner.accepted:
-                os.chown(_itself(fd), owner.uid, owner.gid)
+    try:
+        for entry in walk(directory):
+            with suppress(FileNotFoundError):
+                uid = entry.found.stat(follow_symlinks=False).st_uid
+                if uid != owner.uid and uid in owner.accepted:
+                    _adopt(entry, owner)
+    except MovedError as error:
+        log.warning("not everything was given to its owner: %s", error.strerror)
+
+
+def _adopt(entry: Entry, owner: Owner) -> None:
+    with descriptor(entry.name, os.O_PATH, dir_fd=entry.directory) as fd:
+        found = os.fstat(fd)
+        single = stat.S_ISDIR(found.st_mode) or found.st_nlink == 1
+        if single and found.st_uid in owner.accepted:
+            os.chown(_itself(fd), owner.uid, owner.gid)
 
 
 def check_root(path: Path, *, private: bool) -> None:

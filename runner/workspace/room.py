@@ -11,22 +11,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
+from wire.disk.room import free_bytes, largest_file, reserve_bytes
 from wire.errors import Code
 from wire.limits import RESERVE_SUFFIX
 from wire.text import visible_name
 
 from runner.errors import WorkspaceError
 from runner.workspace.beneath import directory_beneath
-from runner.workspace.walk import walk
 from runner.workspace.workspace import Workspace
 
 ROOM_BYTES: Final = 512 * 1024
-RESERVE_BYTES: Final = 16 * 1024 * 1024
-_SHARE: Final = 20
-"""The reserve is at most this fraction of a disk."""
 _SPARE: Final = 4
 """It is laid out only where so many times its size are free."""
-_LOOKED_AT_MAX: Final = 100_000
 _MIB: Final = 1024 * 1024
 _FLAGS: Final = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
@@ -37,7 +33,7 @@ def keep_reserve(database: Path, workspace: Workspace) -> None:
         return
     with suppress(OSError), directory_beneath(workspace.path, database.parent) as directory:
         disk = os.fstatvfs(directory)
-        size = min(RESERVE_BYTES, disk.f_blocks * disk.f_frsize // _SHARE)
+        size = reserve_bytes(disk)
         name = database.name + RESERVE_SUFFIX
         fd = os.open(name, _FLAGS | os.O_CREAT, 0o600, dir_fd=directory)
         try:
@@ -45,7 +41,7 @@ def keep_reserve(database: Path, workspace: Workspace) -> None:
             if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
                 return
             os.fchown(fd, workspace.owner.uid, workspace.owner.gid)
-            if found.st_size < size and disk.f_bavail * disk.f_frsize > _SPARE * size:
+            if found.st_size < size and free_bytes(disk) > _SPARE * size:
                 os.posix_fallocate(fd, 0, size)
         finally:
             os.close(fd)
@@ -71,8 +67,7 @@ def check_room(path: Path) -> None:
     existing = path
     while not existing.exists():
         existing = existing.parent
-    found = os.statvfs(existing)
-    if (free := found.f_bavail * found.f_frsize) < ROOM_BYTES:
+    if (free := free_bytes(os.statvfs(existing))) < ROOM_BYTES:
         raise WorkspaceError(
             Code.RESOURCE_EXHAUSTED,
             f"no room left for {path}",
@@ -102,16 +97,11 @@ def _released(database: Path, workspace: Workspace) -> bool:
 def _named(full: WorkspaceError, workspace: Workspace) -> WorkspaceError:
     largest, size = "", 0
     for name in ("shared", "tmp"):
-        with (
-            suppress(OSError),
-            directory_beneath(workspace.path, workspace.path / name) as directory,
-        ):
-            for count, entry in enumerate(walk(directory)):
-                taken = entry.found.st_blocks * 512
-                if stat.S_ISREG(entry.found.st_mode) and taken > size:
-                    largest, size = "/".join((name, *entry.above, entry.name)), taken
-                if count > _LOOKED_AT_MAX:
-                    break
+        place = workspace.path / name
+        with suppress(OSError), directory_beneath(workspace.path, place) as directory:
+            path, taken = largest_file(directory)
+            if taken > size:
+                largest, size = f"{name}/{path}", taken
     if not largest:
         return full
     return WorkspaceError(

@@ -1,16 +1,14 @@
 """What a command can connect to: network addresses and Unix sockets."""
 
 import errno
-import os
 import select
 import socket
-import struct
 import time
-from contextlib import suppress
 from functools import cache
 from typing import Final, NamedTuple
 
-from shell_daemon.probe.walk import opened_at, walk
+from shell_daemon.probe.listeners import foreign_socket, is_served_outside
+from shell_daemon.probe.walk import walk
 from shell_daemon.probe.world import BoundaryHit, World, require_tried
 
 _LOOPBACK: Final = ("127.0.0.1", "::1")
@@ -21,9 +19,7 @@ _NAME_SERVERS: Final = ("8.8.8.8", "2001:4860:4860::8888")
 _DNS_PORT: Final = 53
 _PATIENCE_S: Final = 0.3
 _GATEWAY_FLAG: Final = 0x2
-_CONNECT_S: Final = 0.1
 _ABSTRACT_MAX: Final = 64
-_CREDENTIALS: Final = struct.Struct("iII")
 
 
 class Target(NamedTuple):
@@ -164,38 +160,22 @@ def _gateways(world: World) -> list[str]:
 def unix_sockets(world: World) -> str:
     """Besides the shell's own socket there are only sockets that this guest's processes made.
 
-    The kernel reports process id 0 for a listener outside the guest. A socket that belongs to
-    another user was made outside, too.
+    A socket that belongs to another user was made outside, too.
     """
-    found = list(walk(world).unfinished.values())
-    paths = {entry.path for entry in walk(world).entries if entry.is_socket}
+    looked = walk(world)
+    found = [*looked.unfinished.values(), *looked.foreign]
     # A directory listing does not show that something is mounted on an entry.
-    paths |= {mount.point for mount in world.mounts if world.at(mount.point).is_socket()}
-    for path in sorted(paths - {world.spec.socket}):
-        with suppress(FileNotFoundError), opened_at(world, path) as descriptor:
-            if os.fstat(descriptor).st_uid != world.spec.uid:
-                found.append(f"{path} is there, a socket of another user")
-            elif is_served_outside(f"/proc/self/fd/{descriptor}"):
-                found.append(f"{path} is served from outside the guest")
+    points = {mount.point for mount in world.mounts if world.at(mount.point).is_socket()}
+    for point in sorted(points - {world.spec.socket}):
+        if finding := foreign_socket(None, str(world.at(point)), world.spec.uid):
+            found.append(f"{point} is {finding}")
     names = _abstract(world)
     for name in [*names[:_ABSTRACT_MAX], world.spec.listener_name]:
         if name and is_served_outside(f"\0{name}"):
             found.append(f"the abstract socket {name} is served from outside the guest")
-    BoundaryHit.raise_if(found)
-    return f"{len(paths)} in directories and {len(names)} abstract ones, all of this guest"
-
-
-def is_served_outside(address: str) -> bool:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-        client.settimeout(_CONNECT_S)
-        try:
-            client.connect(address)
-        except OSError as error:
-            require_tried(error)
-            return False
-        credentials = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    pid, _, _ = _CREDENTIALS.unpack(credentials)
-    return bool(pid == 0)
+    BoundaryHit.raise_if(list(dict.fromkeys(found)))
+    count = looked.sockets + len(points)
+    return f"{count} in directories and {len(names)} abstract ones, all of this guest"
 
 
 def _abstract(world: World) -> list[str]:

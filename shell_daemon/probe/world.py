@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from wire.boundary import BoundarySpec
+from wire.boundary import CROWD_MAX, BoundarySpec
 
 _READ_MAX_BYTES = 1024 * 1024
 _NOT_TRIED: Final = {
@@ -41,7 +41,8 @@ class MountInfo(NamedTuple):
 
 
 class Budget(NamedTuple):
-    """What looking through one place may cost: directory entries, seconds, bytes of files."""
+    """What looking through one place may cost: directory entries, of which a directory or socket
+    counts as ten, seconds, bytes of files."""
 
     entries: int
     seconds: float
@@ -50,9 +51,10 @@ class Budget(NamedTuple):
 
 class Budgets(NamedTuple):
     """Each place has a budget of its own, so that no directory can use up another's. `users` is for
-    the directories where users keep what they like, `own` for every other place."""
+    the directories where users keep what they like: more than the runner leaves there. `own` is for
+    every other place."""
 
-    users: Budget = Budget(1_000_000, 8.0)
+    users: Budget = Budget(CROWD_MAX * 5 // 4, 25.0)
     own: Budget = Budget(100_000, 1.0, 256 * _MIB)
 
 

@@ -3,9 +3,11 @@
 import asyncio
 import os
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
+from wire.boundary import CROWD_MAX
 from wire.errors import WireError
 
 from tests.support.boundary.two_hosts import Attempt, TwoHosts, bash, denied, judged, python
@@ -13,6 +15,9 @@ from tests.support.boundary.two_hosts import Attempt, TwoHosts, bash, denied, ju
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 DEPTH = 3_000
+WIDTH = 3_000
+CROWD = CROWD_MAX // 10 * 13 // 10
+"""More sockets than the self-test looks at."""
 OWN = ("shared", "tmp", "ipc/shell")
 
 LEFT_BEHIND = {
@@ -27,6 +32,25 @@ LEFT_BEHIND = {
             for _ in range({DEPTH}):
                 os.mkdir("d"); os.chdir("d")
             os.close(os.open("last", os.O_CREAT | os.O_WRONLY, 0o600))
+    """),
+    "a tree that is deep and then wide": python(f"""
+        os.chdir("/shared")
+        for _ in range({DEPTH} // 10):
+            os.mkdir("d" * 255); os.chdir("d" * 255)
+        for number in range({WIDTH}):
+            os.makedirs(f"{{number}}/x")
+    """),
+    "more files of its own than can be searched": python("""
+        for number in range(400):
+            with open(f"/ipc/{number}", "w") as file:
+                file.truncate(1 << 20)
+    """),
+    "more than can be walked through": python(f"""
+        os.mkdir("/shared/crowd")
+        for place in ("/tmp", "/shared/crowd"):
+            at = os.open(place, os.O_RDONLY)
+            for number in range({CROWD}):
+                os.mknod(f"{{number}}", stat.S_IFSOCK | 0o600, dir_fd=at)
     """),
     "closed directories": bash("chmod 000 /shared /tmp /ipc"),
     "directories without the right to write": bash("chmod 500 /shared /tmp /ipc"),
@@ -48,8 +72,17 @@ async def test_the_next_start_works_whatever_was_left_behind(place: TwoHosts) ->
             assert stat.S_IMODE(mode) == 0o700, (name, directory)
         for tool in ("file_list", "file_search"):
             assert len(await place.tool(tool, path="/shared", query="mark")) < 100_000
-    await judged(place, Attempt("", bash("rm -rf /shared/d /tmp/d /ipc/d /ipc/*.aside-*")))
+    aside = {path.name.partition(".aside-")[0] for path in asides(place)}
+    assert aside == {"shared", "tmp", "shell"}
+    await asyncio.to_thread(subprocess.run, ["rm", "-rf", *asides(place)], check=True)
+    await judged(place, Attempt("", bash("rm -rf /shared/d* /tmp/d")))
     await place.assert_unharmed()
+
+
+def asides(place: TwoHosts) -> list[Path]:
+    """What the runner has moved aside."""
+    home = place.alice.workspace
+    return [*home.glob("*.aside-*"), *(home / "ipc").glob("*.aside-*")]
 
 
 @pytest.mark.parametrize("mode", ["500", "000"])

@@ -5,12 +5,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from wire.disk.walk import walk
 from wire.settings import ContainerSettings
 
 from runner.config.models import Config
 from runner.errors import WorkspaceError
 from runner.workspace.directories import Owner, descriptor
-from runner.workspace.walk import walk
 from runner.workspace.workspace import Workspace
 
 GUEST = 10_777

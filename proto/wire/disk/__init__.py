@@ -1,0 +1,1 @@
+"""Disks on which somebody else writes: walking through their directories, and the room on them."""
