@@ -36,6 +36,8 @@ class Transfer:
                 f"bad lines: {len(request.lines)} bytes are over the maximum of "
                 f"{_REQUEST_MAX_BYTES}",
             )
+        if not request.dry_run:
+            self._memory.require_room(len(request.lines))
         with convert.checked():
             report = await self._importer.feed(request.lines, dry_run=request.dry_run)
         problems = [

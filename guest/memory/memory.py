@@ -31,6 +31,7 @@ from guest.memory.notes.review import NoteReview, Reviewed
 from guest.memory.notes.typed import TypedNotes
 from guest.memory.notes.writer import NoteWriter
 from guest.memory.storage.base import INTEGER_MAX
+from guest.memory.storage.reserve import require_room
 from guest.memory.transfer.copying import copy_store
 from guest.memory.transfer.exporter import Part, export
 from guest.memory.transfer.importer import Importer
@@ -248,6 +249,14 @@ class Memory:
             store.database, store.vectors, self._user, Quota.of(store.config), store.indexer.wake
         )
 
+    def require_room(self, size: int) -> None:
+        """Check that the disk keeps what the memory needs when that grows by `size` bytes.
+
+        Raises `StorageError`.
+        """
+        if self.store.config.remote is None:
+            require_room(Path(self.store.config.db_path), size)
+
     def retention(self) -> Retention:
         """What forgets old conversations; the caller starts it."""
         days = self.store.config.settings.retention_days
@@ -257,8 +266,9 @@ class Memory:
         """Write the whole memory, as it is now, to a database file at `target`.
 
         It has the key of the memory's own files, and includes other users of the same file. Raises
-        `StorageError` and then leaves no file.
+        `StorageError` and then leaves no file, as where it would use up what the memory needs.
         """
+        require_room(target, await self.store.database.size_bytes())
         await copy_store(self.store.database, self.store.config.encryption_key, self._user, target)
 
     async def reembed(self) -> int:

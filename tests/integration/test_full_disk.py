@@ -7,15 +7,23 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from wire.disk.room import free_bytes
 from wire.errors import Code
 from wire.limits import RESERVE_SUFFIX
+from wire.v1 import gateway_pb2 as pb
 
 from guest.errors import StorageError
+from guest.gateway.transfer import Transfer
 from guest.memory.factory import open_file
 from guest.memory.memory import Memory
 from guest.memory.models import MemoryConfig
 from guest.memory.storage.files.backup import Backups, restore
 from guest.memory.storage.files.rekey import rekey
+from guest.tools.base import ToolContext
+from guest.tools.files import file_tools
+from guest.tools.files.roots import Roots
+from guest.tools.pipeline import Registry, ToolPipeline
+from guest.tools.redaction.scrubber import Scrubber
 from runner.errors import WorkspaceError
 from runner.workspace.room import keep_reserve, make_room
 from runner.workspace.workspace import Workspace
@@ -207,6 +215,52 @@ async def test_a_disk_that_was_filled_at_one_stroke_leaves_the_memory_its_reserv
         await memory.save("with room again", [], ORIGIN)
     keep_reserve(path, workspace)
     assert reserve.stat().st_blocks == whole
+
+
+async def test_what_is_not_the_memory_itself_leaves_its_room_free(disk: Path) -> None:
+    """The agent's own file tools, imports and backups; forgetting files makes room again."""
+    workspace, path = with_reserve(disk)
+    own = {name: workspace.path / name for name in ("shared", "tmp", "vault")}
+    roots = Roots(own)
+    pipeline = ToolPipeline(Registry(file_tools(roots)), scrubber=Scrubber([]))
+
+    async def tool(name: str, file: str, **arguments: str) -> str:
+        context = ToolContext(ALICE, "session", "turn", "test")
+        result = await pipeline.call(context, name, {"path": f"/shared/{file}", **arguments})
+        return result.text
+
+    async with opened(path) as memory:
+        await memory.save("likes tea", [], ORIGIN)
+        exported = [part.lines async for part in memory.export()]
+        backups = Backups(workspace.internal / "backups", "", memory.copy_to)
+        transfer = Transfer(memory, backups)
+        assert "created" in await tool("file_write", "small", content="few words")
+        (own["shared"] / "deep").mkdir()
+        stroke = own["shared"] / "deep" / "at one stroke"
+        with stroke.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, free_bytes(os.statvfs(disk)) - 3 * 2**20)
+        held = os.statvfs(disk).f_bavail
+        for refused in (
+            await tool("file_write", "more", content="x"),
+            await tool("file_edit", "small", old="few", new="more"),
+        ):
+            assert "the disk is full, so nothing is written: the disk has 3.0 MiB left" in refused
+            assert "3.2 MiB are kept free" in refused
+            assert "the largest file is /shared/deep/at one stroke (5" in refused
+        with pytest.raises(StorageError, match="no space left") as caught:
+            await transfer.import_(pb.ImportMemoryRequest(lines=exported[0]))
+        assert "3.2 MiB are kept free" in caught.value.details
+        with pytest.raises(StorageError, match="no space left") as caught:
+            await backups.make()
+        assert "3.2 MiB are kept free" in caught.value.details
+        assert os.statvfs(disk).f_bavail == held
+        await transfer.import_(pb.ImportMemoryRequest(lines=exported[0], dry_run=True))
+        await memory.save("the memory itself may", [], ORIGIN)
+        assert "deleted" in await tool("file_delete", "deep/at one stroke")
+        assert "created" in await tool("file_write", "more", content="x")
+        await transfer.import_(pb.ImportMemoryRequest(lines=exported[0]))
+        assert (await backups.make()).notes == 2
+    roots.close()
 
 
 async def test_a_start_on_a_full_disk_uses_the_reserve_and_then_names_the_largest_file(

@@ -1,7 +1,8 @@
 """Room on the disk that is the memory's alone, for when somebody has filled all the rest.
 
 The runner lays out a file beside the database. When a change does not fit any more, a part of that
-file is given back and the change is tried again; when there is room, the file grows again.
+file is given back and the change is tried again; when there is room, the file grows again. Imports
+and backups must leave as much free beside it.
 """
 
 import os
@@ -12,6 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
+from wire.disk.room import shortage
 from wire.errors import Code
 from wire.limits import RESERVE_SUFFIX
 
@@ -25,6 +27,16 @@ _SPARE: Final = 4
 """The file grows again once so many times its size are free."""
 
 _T = TypeVar("_T")
+
+
+def require_room(file: Path, size: int) -> None:
+    """Check that the disk keeps what the memory needs when `file` grows by `size` bytes.
+
+    Raises `StorageError` with the figures.
+    """
+    with suppress(OSError):
+        if missing := shortage(os.statvfs(file.parent), size):
+            raise errors.disk_full(file, missing)
 
 
 class Reserve:

@@ -49,6 +49,7 @@ def write(roots: Roots, arguments: WriteArguments) -> ToolOutput:
     location = parse(arguments.path)
     content = arguments.content.encode()
     with roots.changing, ExitStack() as stack:
+        roots.require_room(location, len(content))
         try:
             directory, name = stack.enter_context(
                 roots.parent(location, create=arguments.create_parents)
@@ -92,10 +93,12 @@ def edit(roots: Roots, arguments: EditArguments) -> ToolOutput:
             raise ToolError(
                 f"{location.given} was changed by somebody else just now; read it again"
             )
-        _replace(directory, name, content.replace(old, new), _mode(before))
+        changed = content.replace(old, new)
+        roots.require_room(location, len(changed))
+        _replace(directory, name, changed, _mode(before))
     line = content[: content.index(old)].count(b"\n") + 1
     return ToolOutput(
-        {"path": location.virtual, "line": line, "bytes": len(content) - len(old) + len(new)},
+        {"path": location.virtual, "line": line, "bytes": len(changed)},
         summary=f"edited line {line}",
     )
 

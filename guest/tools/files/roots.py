@@ -16,6 +16,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from wire.disk.room import largest_file, shortage
+from wire.errors import Code
 from wire.paths import VIRTUAL_ROOTS, VirtualRoot
 from wire.text import visible_name
 
@@ -106,6 +108,27 @@ class Roots:
         """Release the roots. Idempotent."""
         while self._descriptors:
             os.close(self._descriptors.popitem()[1])
+
+    def require_room(self, location: Location, size: int) -> None:
+        """Check that a new file of `size` bytes leaves the disk what the memory needs.
+
+        Raises:
+            ToolError: It does not; with the figures and the largest file.
+        """
+        missing = shortage(os.fstatvfs(self._descriptors[location.root.name]), size)
+        if not missing:
+            return
+        largest, most = "", 0
+        for root in (root for root in VIRTUAL_ROOTS if root.writable):
+            with suppress(OSError):
+                path, taken = largest_file(self._descriptors[root.name])
+                if taken > most:
+                    largest, most = visible_name(f"{root.path}/{path}"), taken
+        named = f"; the largest file is {largest} ({most / 2**20:.1f} MiB)" if largest else ""
+        raise ToolError(
+            f"the disk is full, so nothing is written: {missing}{named}; delete what is not needed",
+            Code.RESOURCE_EXHAUSTED,
+        )
 
     @contextmanager
     def file(self, location: Location) -> Iterator[int]:

@@ -203,6 +203,9 @@ async def test_a_full_disk_leaves_room_for_the_memory(tier: Any) -> None:
                 note = f"written on a disk without {what} by {user_host.host.user_id}"
                 answer = await place.tool("memory_save", content=note)
                 assert "Stored" in answer
+            if what == "bytes-at-one-stroke":
+                refusal = await place.tool("file_write", path="/shared/more", content="x")
+                assert re.search(r"the disk is full.*largest file is /shared/full", refusal)
             assert re.search("no command is run", await place.tool("shell_exec", command="true"))
             full = place.alice.workspace / "shared" / "full"
             if full.is_dir():
