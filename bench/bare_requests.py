@@ -8,7 +8,7 @@ from typing import Any, cast
 import aiohttp
 
 from guest.memory.indexing.vector_store import VectorStore
-from guest.memory.models import HIT_TEXT_MAX_CHARS, MemoryConfig, Origin, User
+from guest.memory.models import MemoryConfig, Only, Origin, User
 from guest.memory.notes.quota import Quota
 from guest.memory.notes.repository import Draft, NoteRepository
 from guest.memory.replica import sync
@@ -86,16 +86,18 @@ def finding(namespace: str, query: str, model_id: str, vector: bytes) -> list[St
     ]
 
 
-def showing(namespace: str, chunk_ids: Sequence[int]) -> Statement:
+async def showing(namespace: str, chunk_ids: Sequence[int]) -> list[Statement]:
     """The second query of a search without a replica: the notes to show."""
-    return Statement(
-        results._NOTES, (HIT_TEXT_MAX_CHARS, json.dumps(list(chunk_ids)), namespace, "", False)
-    )
+    noted = _Noting()
+    await results.notes(cast(Database, noted), namespace, chunk_ids, Only())
+    return noted.statements
 
 
-def asking(namespace: str) -> Statement:
+async def asking(namespace: str) -> list[Statement]:
     """The one query of a search with a replica: whether anything has changed."""
-    return Statement(sync._COUNTERS, (json.dumps([namespace]),))
+    noted = _Noting()
+    await sync.counters(cast(Database, noted), [namespace])
+    return noted.statements
 
 
 class _Noting:

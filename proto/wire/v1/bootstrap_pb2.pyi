@@ -268,7 +268,6 @@ class GuestPaths(_message.Message):
     TMP_FIELD_NUMBER: _builtins.int
     VAULT_FIELD_NUMBER: _builtins.int
     IPC_FIELD_NUMBER: _builtins.int
-    LOGS_FIELD_NUMBER: _builtins.int
     DATABASE_FIELD_NUMBER: _builtins.int
     internal: _builtins.str
     """.oxydra"""
@@ -276,8 +275,6 @@ class GuestPaths(_message.Message):
     tmp: _builtins.str
     vault: _builtins.str
     ipc: _builtins.str
-    logs: _builtins.str
-    """unused: the runner writes the logs"""
     database: _builtins.str
     """the memory's file; what is fetched from a server is beside it"""
     def __init__(
@@ -288,12 +285,11 @@ class GuestPaths(_message.Message):
         tmp: _builtins.str = ...,
         vault: _builtins.str = ...,
         ipc: _builtins.str = ...,
-        logs: _builtins.str = ...,
         database: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["database", b"database", "internal", b"internal", "ipc", b"ipc", "logs", b"logs", "shared", b"shared", "tmp", b"tmp", "vault", b"vault"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["database", b"database", "internal", b"internal", "ipc", b"ipc", "shared", b"shared", "tmp", b"tmp", "vault", b"vault"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
