@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from wire import envelope
+from wire.boundary import CROWD_MAX
 from wire.identity import Party, Peer
 from wire.limits import ENVELOPE_VERSION
 from wire.settings import to_json
@@ -204,7 +205,8 @@ class ShellLauncher:
 
     Each launch has its own token, for the runner. `agent_token` stays the same, because the agent
     guest gets it at its own start and outlives restarts of the shell. The shell guest learns it
-    only after the boundary self-test.
+    only after the boundary self-test. Of what lies in `shared` and `tmp`, what is more than
+    `crowd_max` is moved aside first.
     """
 
     def __init__(
@@ -220,6 +222,7 @@ class ShellLauncher:
         self._log_level = config.log_level
         self._capabilities = capabilities
         self.agent_token = new_token()
+        self.crowd_max = CROWD_MAX
 
     @property
     def link(self) -> bootstrap_pb2.Link:
@@ -233,7 +236,7 @@ class ShellLauncher:
     def prepare(self) -> Launch:
         """A new launch with its own token and id. No shell guest may run."""
         self._workspace.provision()
-        thin_out(self._workspace, mounted=True)
+        thin_out(self._workspace, self.crowd_max, mounted=True)
         token = new_token()
         mounts = self._workspace.mounts(Role.SHELL)
         seen = GuestMounts(mounts, own_files=True)

@@ -47,8 +47,8 @@ def thin_out(workspace: Workspace, most: int = CROWD_MAX, *, mounted: bool = Fal
                 for what, aside in _thinned(above, directory, place.name, most_here, mounted):
                     notices.append(
                         f"{visible_name(str(place / what))} was moved aside to "
-                        f"{place.with_name(aside)}: commands had left more in it than the "
-                        "boundary self-test looks through"
+                        f"{place.with_name(aside)}, because what commands had left in it would "
+                        "keep the boundary self-test from its end"
                     )
         except FileNotFoundError:
             continue

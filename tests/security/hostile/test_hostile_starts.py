@@ -7,7 +7,6 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from wire.boundary import CROWD_MAX
 from wire.errors import WireError
 
 from tests.support.boundary.two_hosts import Attempt, TwoHosts, bash, denied, judged, python
@@ -15,9 +14,8 @@ from tests.support.boundary.two_hosts import Attempt, TwoHosts, bash, denied, ju
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 DEPTH = 3_000
-WIDTH = 3_000
-CROWD = CROWD_MAX // 10 * 13 // 10
-"""More sockets than the self-test looks at."""
+WIDTH = 4_200
+"""More directories than a guest may have descriptors."""
 OWN = ("shared", "tmp", "ipc/shell")
 
 LEFT_BEHIND = {
@@ -35,22 +33,15 @@ LEFT_BEHIND = {
     """),
     "a tree that is deep and then wide": python(f"""
         os.chdir("/shared")
-        for _ in range({DEPTH} // 10):
+        for _ in range(303):
             os.mkdir("d" * 255); os.chdir("d" * 255)
         for number in range({WIDTH}):
-            os.makedirs(f"{{number}}/x")
+            os.makedirs(f"{{number:0255}}/x")
     """),
     "more files of its own than can be searched": python("""
         for number in range(400):
             with open(f"/ipc/{number}", "w") as file:
                 file.truncate(1 << 20)
-    """),
-    "more than can be walked through": python(f"""
-        os.mkdir("/shared/crowd")
-        for place in ("/tmp", "/shared/crowd"):
-            at = os.open(place, os.O_RDONLY)
-            for number in range({CROWD}):
-                os.mknod(f"{{number}}", stat.S_IFSOCK | 0o600, dir_fd=at)
     """),
     "closed directories": bash("chmod 000 /shared /tmp /ipc"),
     "directories without the right to write": bash("chmod 500 /shared /tmp /ipc"),
@@ -72,17 +63,49 @@ async def test_the_next_start_works_whatever_was_left_behind(place: TwoHosts) ->
             assert stat.S_IMODE(mode) == 0o700, (name, directory)
         for tool in ("file_list", "file_search"):
             assert len(await place.tool(tool, path="/shared", query="mark")) < 100_000
-    aside = {path.name.partition(".aside-")[0] for path in asides(place)}
-    assert aside == {"shared", "tmp", "shell"}
-    await asyncio.to_thread(subprocess.run, ["rm", "-rf", *asides(place)], check=True)
+    assert await removed_asides(place) == {"shell"}
     await judged(place, Attempt("", bash("rm -rf /shared/d* /tmp/d")))
     await place.assert_unharmed()
 
 
-def asides(place: TwoHosts) -> list[Path]:
-    """What the runner has moved aside."""
+CROWDS = {
+    "of files in a directory": python("""
+        os.makedirs("/shared/crowd/in/it")
+        for number in range(10_000):
+            os.close(os.open(f"/shared/crowd/in/it/{number}", os.O_CREAT | os.O_WRONLY))
+    """),
+    "of sockets side by side": python("""
+        for number in range(1_000):
+            os.mknod(f"/tmp/{number}", stat.S_IFSOCK | 0o600)
+        os.mkdir("/tmp/closed", 0)
+    """),
+}
+
+
+async def test_more_than_the_self_test_looks_through_is_moved_aside(
+    place: TwoHosts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(place.alice.shell_launcher, "crowd_max", 5_000)
+    for name, command in CROWDS.items():
+        await judged(place, Attempt(name, command))
+    await place.alice.host.restart("shell")
+    await place.shell_again()
+    for directory in ("shared/crowd", "tmp/0", "tmp/closed"):
+        assert not (place.alice.workspace / directory).exists()
+    assert await removed_asides(place) == {"shared", "tmp"}
+    await place.assert_unharmed()
+
+
+async def removed_asides(place: TwoHosts) -> set[str]:
+    """Which directories the runner has moved aside, wholly or in part."""
     home = place.alice.workspace
-    return [*home.glob("*.aside-*"), *(home / "ipc").glob("*.aside-*")]
+    found = [*home.glob("*.aside-*"), *(home / "ipc").glob("*.aside-*")]
+    await asyncio.to_thread(remove, found)
+    return {path.name.partition(".aside-")[0] for path in found}
+
+
+def remove(directories: list[Path]) -> None:
+    subprocess.run(["rm", "-rf", *directories], check=True)
 
 
 @pytest.mark.parametrize("mode", ["500", "000"])

@@ -36,7 +36,7 @@ from wire.v1 import gateway_pb2, gateway_pb2_grpc
 from runner.config.models import Config
 from runner.host import host as host_module
 from runner.host.host import Host
-from runner.host.launch import Launchers
+from runner.host.launch import Launchers, ShellLauncher
 from runner.host.runtime import Runtime
 from runner.host.supervisor import Policy
 from tests.support import parties
@@ -133,6 +133,7 @@ class UserHost:
     host: Host
     shell: Guest
     gateway: "gateway_pb2_grpc.GatewayAsyncStub"
+    shell_launcher: ShellLauncher
     shell_as_agent: Peer
     secrets: dict[str, str]
 
@@ -277,7 +278,11 @@ class TwoHosts:
         own = {self.alice.workspace / name for name in ("shared", "tmp", "ipc", "logs")}
         for directory, names, found in os.walk(self.root):
             here = Path(directory)
-            names[:] = [name for name in names if here / name not in own and name != "logs"]
+            names[:] = [
+                name
+                for name in names
+                if here / name not in own and name != "logs" and ".aside-" not in name
+            ]
             for name in found:
                 path = here / name
                 if path.is_file() and "memory.db" not in name and path.suffix != ".log":
@@ -375,7 +380,7 @@ async def user_host(config: Config, user_id: str) -> AsyncIterator[UserHost]:
             "agent's token for the shell": link.agent_token,
             "control token": runtime.token.read_text().strip(),
         }
-        yield UserHost(host, shell, gateway, shell_as_agent, marks)
+        yield UserHost(host, shell, gateway, link, shell_as_agent, marks)
 
 
 @asynccontextmanager
