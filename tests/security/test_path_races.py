@@ -22,6 +22,7 @@ from guest.tools.files.beneath import Beneath, KernelBeneath, WalkingBeneath
 from guest.tools.files.roots import Roots
 from guest.tools.pipeline import Registry, ToolPipeline
 from guest.tools.redaction.scrubber import Scrubber
+from tests.support.attempts import attempt
 from tests.support.scratch import SCRATCH
 
 ALICE = ToolContext("alice", "session-1", "turn-1", "test")
@@ -117,7 +118,15 @@ async def until_raced(call: Callable[[], Any], *wanted: str) -> None:
         assert time.monotonic() - began < GUARD_S, f"never met in {calls} calls: {missing}"
 
 
-@pytest.mark.parametrize("way_out", ["../elsewhere", "absolute"])
+BENEATH = "paths are resolved beneath a root, by the kernel or over open directories"
+INODES = "what was opened is compared with the private files themselves, not by its links"
+WAYS_OUT = [
+    attempt("a directory that becomes a relative link out", "../elsewhere", stopped_by=BENEATH),
+    attempt("a directory that becomes an absolute link out", "absolute", stopped_by=BENEATH),
+]
+
+
+@pytest.mark.parametrize("way_out", WAYS_OUT)
 async def test_a_directory_that_turns_into_a_way_out(workspace: Workspace, way_out: str) -> None:
     door, real = workspace.shared / "door", workspace.shared / "real"
     door.mkdir()
@@ -155,6 +164,7 @@ async def test_a_directory_that_turns_into_a_way_out(workspace: Workspace, way_o
     workspace.assert_nothing_outside_changed()
 
 
+@pytest.mark.attempt("a file that becomes a link out", stopped_by=BENEATH)
 async def test_a_file_that_turns_into_a_way_out(workspace: Workspace) -> None:
     at = workspace.shared / "file"
     put_file(at)
@@ -179,6 +189,9 @@ async def test_a_file_that_turns_into_a_way_out(workspace: Workspace) -> None:
     workspace.assert_nothing_outside_changed()
 
 
+@pytest.mark.attempt(
+    "a directory that becomes a link while something in it is deleted", stopped_by=BENEATH
+)
 async def test_what_is_deleted_is_never_outside(workspace: Workspace) -> None:
     door, real = workspace.shared / "door", workspace.shared / "real"
     door.mkdir()
@@ -199,6 +212,7 @@ async def test_what_is_deleted_is_never_outside(workspace: Workspace) -> None:
     workspace.assert_nothing_outside_changed()
 
 
+@pytest.mark.attempt("a directory that moves while a path climbs out of it", stopped_by=BENEATH)
 async def test_a_directory_that_moves_while_a_path_climbs_out_of_it(workspace: Workspace) -> None:
     """`..` in a link goes back to where it came from, wherever a rename put it."""
     deep, high = workspace.shared / "a" / "b", workspace.shared / "b"
@@ -218,6 +232,7 @@ async def test_a_directory_that_moves_while_a_path_climbs_out_of_it(workspace: W
     workspace.assert_nothing_outside_changed()
 
 
+@pytest.mark.attempt("a hard link to the database that comes and stays", stopped_by=INODES)
 async def test_a_hard_link_to_what_is_private_comes_and_stays(workspace: Workspace) -> None:
     at = workspace.shared / "file"
     put_file(at)
@@ -238,6 +253,9 @@ async def test_a_hard_link_to_what_is_private_comes_and_stays(workspace: Workspa
     workspace.assert_nothing_outside_changed()
 
 
+@pytest.mark.attempt(
+    "a hard link to the database that is gone right after it was opened", stopped_by=INODES
+)
 async def test_a_hard_link_that_is_gone_right_after_it_was_opened(
     workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -21,6 +21,7 @@ from wire.v1 import gateway_pb2_grpc
 
 from runner.config.models import Config
 from runner.host.host import Host
+from tests.support.attempts import attempt
 from tests.support.scratch import SCRATCH
 from tests.support.servers import openai_server as provider
 from tests.support.servers.openai_server import OpenAIServer, openai_server
@@ -92,7 +93,13 @@ async def user_in(**tier: Any) -> AsyncIterator[Target]:
                 yield Target(host, model, stub)
 
 
-TIERS = [pytest.param({"tier": "process"}, id="process", marks=pytest.mark.bubblewrap)]
+TIERS = [
+    pytest.param(
+        {"tier": "process"},
+        id="process",
+        marks=[pytest.mark.bubblewrap, pytest.mark.tier("process")],
+    )
+]
 
 
 @pytest.fixture(params=TIERS)
@@ -242,7 +249,21 @@ ATTACKS: dict[str, Callable[[Path, str], list[Call]]] = {
 }
 
 
-@pytest.mark.parametrize("way", ATTACKS)
+WAYS = [
+    attempt(
+        "a model that does what a planted file says, with every file tool",
+        "files",
+        stopped_by="paths are parsed into three roots and resolved beneath them",
+    ),
+    attempt(
+        "a model that does what a planted file says, with every trick and encoder of a shell",
+        "shell",
+        stopped_by="what the agent knows is not in the shell guest",
+    ),
+]
+
+
+@pytest.mark.parametrize("way", WAYS)
 async def test_an_agent_that_obeys_a_file_gives_nothing_away(target: Target, way: str) -> None:
     (content,) = await target.obey([("file_read", {"path": "/shared/notes.txt"})])
     assert "ignore your rules" in content

@@ -7,17 +7,14 @@ import pytest_asyncio
 
 from tests.support.boundary.two_hosts import TwoHosts, two_hosts
 
+NEEDS = {"process": pytest.mark.bubblewrap, "container": pytest.mark.docker}
 TIERS = [
     pytest.param(
-        "process",
-        id="process",
-        marks=[pytest.mark.bubblewrap, pytest.mark.xdist_group("hostile-process")],
-    ),
-    pytest.param(
-        "container",
-        id="container",
-        marks=[pytest.mark.docker, pytest.mark.xdist_group("hostile-container")],
-    ),
+        tier,
+        id=tier,
+        marks=[pytest.mark.tier(tier), pytest.mark.xdist_group(f"hostile-{tier}"), needs],
+    )
+    for tier, needs in NEEDS.items()
 ]
 
 

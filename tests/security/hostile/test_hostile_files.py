@@ -2,9 +2,12 @@
 
 import pytest
 
+from tests.support.attempts import rows
 from tests.support.boundary.two_hosts import Attempt, TwoHosts, bash, judged, python
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+CONCEALED = "processes of the host are not seen, and those of the daemon are concealed"
 
 ATTEMPTS = [
     Attempt(
@@ -14,6 +17,7 @@ ATTEMPTS = [
                 cat $p $p/* 2>&1; ls -la $p 2>&1; [ -e $p ] && won $p
             done
         """),
+        stopped_by="the mount table: what is not in its column is not mounted",
     ),
     Attempt(
         "private directories by the host's paths",
@@ -23,6 +27,7 @@ ATTEMPTS = [
                 cat $p 2>&1; [ -e $p ] && won $p
             done
         """),
+        stopped_by="a file system of its own, in which no path of the host leads anywhere",
     ),
     Attempt(
         "symbolic links",
@@ -32,6 +37,7 @@ ATTEMPTS = [
             cat /shared/l1/own.txt /shared/l2 /shared/l3/own.txt /tmp/l4/own.txt 2>&1
             rm -f /shared/l1 /shared/l2 /shared/l3 /tmp/l4
         """),
+        stopped_by="a link is resolved inside the guest, where its target is not",
     ),
     Attempt(
         "hard links",
@@ -41,6 +47,7 @@ ATTEMPTS = [
                 ln $p /shared/hard 2>&1 && won $p; cat /shared/hard 2>&1; rm -f /shared/hard
             done
         """),
+        stopped_by="what is not mounted cannot be linked, and links do not cross mounts",
     ),
     Attempt(
         "the roots of all processes",
@@ -50,6 +57,7 @@ ATTEMPTS = [
                     $p/root@ROOT@/host-secret.txt 2>/dev/null
             done
         """),
+        stopped_by=CONCEALED,
     ),
     Attempt(
         "the working directories of all processes",
@@ -58,6 +66,7 @@ ATTEMPTS = [
                 cat $p/cwd/own.txt $p/cwd/.oxydra/own.txt $p/cwd/../.oxydra/own.txt 2>/dev/null
             done
         """),
+        stopped_by=CONCEALED,
     ),
     Attempt(
         "the open files of all processes",
@@ -74,6 +83,7 @@ ATTEMPTS = [
                     if opened is not None and link != "/dev/null":
                         won(pid, open(f"/proc/{pid}/comm").read().strip(), name, link)
         """),
+        stopped_by=CONCEALED,
     ),
     Attempt(
         "the memory of all processes",
@@ -88,6 +98,7 @@ ATTEMPTS = [
                 if memory is not None:
                     won("mem", pid, open(f"/proc/{pid}/comm").read())
         """),
+        stopped_by=CONCEALED,
     ),
     Attempt(
         "the environments and command lines of all processes",
@@ -96,6 +107,7 @@ ATTEMPTS = [
                 2>/dev/null | tr '\\0' '\\n' | grep -v '@AL''ICE@' > /tmp/said
             grep -q '^/tmp/ht-' /tmp/said && won a path of the host; cat /tmp/said; rm /tmp/said
         """),
+        stopped_by="secrets travel over standard input only, and the first process is concealed",
     ),
     Attempt(
         "file handles without a path",
@@ -120,6 +132,7 @@ ATTEMPTS = [
                 if syscall(304, at, handle, os.O_RDONLY) >= 0:
                     won("a handle was opened")
         """),
+        stopped_by="no CAP_DAC_READ_SEARCH",
     ),
     Attempt(
         "the parents of the mounts",
@@ -131,6 +144,7 @@ ATTEMPTS = [
                     if inside is not None and "shared" not in os.listdir(inside):
                         won(place, name, os.listdir(inside))
         """),
+        stopped_by="above the root of a mount lies the guest's own directory",
     ),
     Attempt(
         "a directory moved away below an open descriptor",
@@ -145,6 +159,7 @@ ATTEMPTS = [
                 won(os.listdir("."))
             os.system("rm -rf /shared/a /tmp/b")
         """),
+        stopped_by="nothing is renamed across mounts",
     ),
     Attempt(
         "other users by path",
@@ -154,6 +169,7 @@ ATTEMPTS = [
             find / -xdev -name notes.txt -o -name deed.txt -o -name own.txt 2>/dev/null |
                 while read f; do won $f; done
         """),
+        stopped_by="a guest mounts directories of its own user only",
     ),
     Attempt(
         "everything that can be read at all",
@@ -163,6 +179,7 @@ ATTEMPTS = [
                 head -z -n 20000 | xargs -0 grep -alE 'mark-[0-9a-f]{16}' 2>/dev/null |
                 while read f; do won $f; done
         """),
+        stopped_by="no secret lies in a file that is mounted",
     ),
     Attempt(
         "accounts and keys of the host",
@@ -171,6 +188,7 @@ ATTEMPTS = [
                 /root/.docker/config.json /etc/ssh/*_key /run/secrets/* \\
                 /var/run/secrets/kubernetes.io/serviceaccount/token 2>/dev/null | grep . && won read
         """),
+        stopped_by="accounts and settings of its own; nobody's home is mounted",
     ),
     Attempt(
         "the logs of both guests and of the host",
@@ -178,11 +196,12 @@ ATTEMPTS = [
             cat /logs/* @ALICE@/logs/*/* @RUNTIME@/*/*.log 2>/dev/null | grep . && won read
             mkdir /logs 2>/dev/null && won made
         """),
+        stopped_by="the runner writes logs from the guests' pipes; no guest mounts them",
     ),
 ]
 
 
-@pytest.mark.parametrize("one", ATTEMPTS, ids=lambda one: one.name.replace(" ", "_"))
+@pytest.mark.parametrize("one", rows(ATTEMPTS))
 async def test_what_is_not_in_the_table_is_not_there(place: TwoHosts, one: Attempt) -> None:
     await judged(place, one)
 

@@ -3,9 +3,14 @@
 
 import pytest
 
+from tests.support.attempts import rows
 from tests.support.boundary.two_hosts import Attempt, TwoHosts, bash, judged, python
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+NO_ADMIN = "no CAP_SYS_ADMIN, nor a user namespace that would give it"
+CONCEALED = "processes of the host are not seen, and those of the daemon are concealed"
+DAEMONS_FILTER = "the filter of system calls that the daemon puts itself and its commands under"
 
 MOUNTS = [
     Attempt(
@@ -17,6 +22,7 @@ MOUNTS = [
                 mount --rbind $p /shared/m 2>&1 && won rbind $p
             done; rmdir /shared/m
         """),
+        stopped_by=NO_ADMIN,
     ),
     Attempt(
         "remounting what is read only",
@@ -27,6 +33,7 @@ MOUNTS = [
             (touch /usr/x || touch /etc/x || touch /x || touch /dev/x) 2>&1 && won written
             true
         """),
+        stopped_by=NO_ADMIN,
     ),
     Attempt(
         "new file systems: tmpfs, overlay, proc, sysfs, cgroup, devpts, fuse",
@@ -40,6 +47,7 @@ MOUNTS = [
                     won(kind)
             os.rmdir("/shared/n")
         """),
+        stopped_by=NO_ADMIN,
     ),
     Attempt(
         "the new mount calls: fsopen, open_tree, move_mount, mount_setattr",
@@ -50,6 +58,7 @@ MOUNTS = [
             attributes = struct.pack("=QQQQ", 0, 1, 0, 0)
             if syscall(442, -100, b"/usr", 0, attributes, 32) == 0: won("mount_setattr")
         """),
+        stopped_by=NO_ADMIN,
     ),
     Attempt(
         "taking mounts away",
@@ -58,6 +67,7 @@ MOUNTS = [
                 umount $p 2>&1 && won $p; umount -l $p 2>&1 && won lazily $p
             done; true
         """),
+        stopped_by=NO_ADMIN,
     ),
     Attempt(
         "chroot and pivot_root",
@@ -68,6 +78,7 @@ MOUNTS = [
             if syscall(155, b"/shared", b"/shared/r") == 0: won("pivot_root")
             os.rmdir("/shared/r")
         """),
+        stopped_by="no CAP_SYS_CHROOT, no CAP_SYS_ADMIN",
     ),
 ]
 
@@ -87,6 +98,7 @@ NAMESPACES = [
                 for number in (1, 2):
                     if refused(os.open, f"/proc/{number}/mem", os.O_RDWR)[1] is None: won("mem")
         """),
+        stopped_by=NO_ADMIN,
     ),
     Attempt(
         "a user namespace with root in it",
@@ -97,6 +109,7 @@ NAMESPACES = [
             unshare -Urn sh -c 'echo > /dev/tcp/127.0.0.1/@PORT@' 2>/dev/null && won network
             true
         """),
+        stopped_by=NO_ADMIN,
     ),
     Attempt(
         "clone and clone3 with new namespaces",
@@ -110,6 +123,7 @@ NAMESPACES = [
                     os._exit(0)
                 if pid > 0: os.waitpid(pid, 0)
         """),
+        stopped_by=NO_ADMIN,
     ),
     Attempt(
         "entering the namespaces of other processes",
@@ -121,6 +135,7 @@ NAMESPACES = [
             done | grep -v -e failed -e 'cannot open' -e 'No such' -e 'not permitted' -e neither
             true
         """),
+        stopped_by=NO_ADMIN,
     ),
     Attempt(
         "setns with descriptors of processes",
@@ -136,6 +151,7 @@ NAMESPACES = [
                         os.close(at2)
                     parent = -1 if at2 is None else -1
         """),
+        stopped_by=NO_ADMIN,
     ),
     Attempt(
         "the parents of our namespaces",
@@ -147,6 +163,7 @@ NAMESPACES = [
                     got, _ = refused(fcntl.ioctl, at, request)
                     if got is not None and call("setns", got, 0) == 0: won(name, request)
         """),
+        stopped_by="the kernel shows no namespace above one's own",
     ),
 ]
 
@@ -160,6 +177,7 @@ DEVICES = [
                 done
             done; true
         """),
+        stopped_by="no CAP_MKNOD",
     ),
     Attempt(
         "opening devices of the host",
@@ -171,6 +189,7 @@ DEVICES = [
                 [ -w /dev/$d ] && won write $d
             done; ls -l /dev; true
         """),
+        stopped_by="a /dev of its own, with null, zero, full, random, terminals and no more",
     ),
     Attempt(
         "the kernel's memory, logs and addresses",
@@ -182,6 +201,7 @@ DEVICES = [
             cat /proc/timer_list /proc/sched_debug /proc/keys 2>/dev/null | grep -q hrtimer && won timers
             true
         """),
+        stopped_by="those files of /proc are covered, or closed to who has no capability",
     ),
     Attempt(
         "the kernel's settings below /proc",
@@ -193,6 +213,7 @@ DEVICES = [
                 ( echo h > /proc/$f ) 2>/dev/null && won $f
             done; true
         """),
+        stopped_by="/proc/sys and its like are mounted read only",
     ),
     Attempt(
         "/sys and control groups, release_agent among them",
@@ -204,6 +225,7 @@ DEVICES = [
             done
             echo 1 > /sys/kernel/uevent_helper 2>/dev/null && won uevent_helper; true
         """),
+        stopped_by="/sys is mounted read only, or not at all",
     ),
 ]
 
@@ -216,6 +238,7 @@ RIGHTS = [
                 for request in (16, 0x4206):
                     if libc.ptrace(request, pid, None, None) == 0: won(pid, request)
         """),
+        stopped_by=CONCEALED,
     ),
     Attempt(
         "process_vm_readv and process_vm_writev",
@@ -232,6 +255,7 @@ RIGHTS = [
                         error = call(name, pid, local, 1, remote, 1, 0)
                         if error >= 0 or error == -errno.EFAULT: won(pid, name, error)
         """),
+        stopped_by=CONCEALED,
     ),
     Attempt(
         "descriptors of other processes by pidfd_getfd",
@@ -242,6 +266,7 @@ RIGHTS = [
                 for number in range(16):
                     if at is not None and syscall(438, at, number, 0) >= 0: won(pid, number)
         """),
+        stopped_by=CONCEALED,
     ),
     Attempt(
         "modules and another kernel",
@@ -254,6 +279,7 @@ RIGHTS = [
             if syscall(320, module, -1, 0, b"", 0) == 0: won("kexec_file_load")
             os.system("modprobe overlay 2>/dev/null && echo W''ON: modprobe")
         """),
+        stopped_by="no CAP_SYS_MODULE, no CAP_SYS_BOOT",
     ),
     Attempt(
         "bpf",
@@ -269,6 +295,7 @@ RIGHTS = [
             for command in (11, 12, 13, 14):
                 if syscall(321, command, struct.pack("=QQ", 0, 0), 16) >= 0: won("walk", command)
         """),
+        stopped_by="no CAP_BPF, no CAP_SYS_ADMIN",
     ),
     Attempt(
         "perf_event_open on everything",
@@ -279,6 +306,7 @@ RIGHTS = [
                 for pid in pids():
                     if not mine(pid) and syscall(298, given, pid, -1, -1, 0) >= 0: won(pid)
         """),
+        stopped_by="no CAP_PERFMON, and a filter of system calls in containers",
     ),
     Attempt(
         "set-uid bits on a file that the operator will own",
@@ -310,6 +338,7 @@ RIGHTS = [
                 subprocess.run(["rm", "-f", *made])
             os.rmdir(place)
         """),
+        stopped_by=DAEMONS_FILTER,
     ),
     Attempt(
         "a lease, for which whoever opens the file must wait",
@@ -320,6 +349,7 @@ RIGHTS = [
                 if refused(fcntl.fcntl, at, 1024, kind)[1] is None: won("lease", kind)
             os.unlink("/shared/leased")
         """),
+        stopped_by=DAEMONS_FILTER,
     ),
     Attempt(
         "a socket to the hypervisor",
@@ -330,6 +360,7 @@ RIGHTS = [
                 if int80(359, 40, kind, 0) >= 0: won("vsock by int 80", kind)
                 if int80(102, 1, low(struct.pack("III", 40, kind, 0))) >= 0: won("by socketcall", kind)
         """),
+        stopped_by=DAEMONS_FILTER,
     ),
     Attempt(
         "keys of the kernel",
@@ -358,6 +389,7 @@ RIGHTS = [
             print(refused(lambda: open("/proc/keys").read()))
             print(refused(lambda: open("/proc/key-users").read()))
         """),
+        stopped_by="an empty session keyring, and a filter of system calls",
     ),
     Attempt(
         "userfaultfd of the kernel's own faults",
@@ -366,6 +398,7 @@ RIGHTS = [
             if at >= 0: won("faults of the kernel can be held up")
             if refused(os.open, "/dev/userfaultfd", os.O_RDWR)[1] is None: won("device")
         """),
+        stopped_by="no CAP_SYS_PTRACE, and no device",
     ),
     Attempt(
         "io_uring with other credentials",
@@ -378,6 +411,7 @@ RIGHTS = [
             for pid in pids():
                 if not mine(pid) and refused(os.stat, f"/proc/{pid}/fd/3")[1] is None: won(pid)
         """),
+        stopped_by=DAEMONS_FILTER,
     ),
     Attempt(
         "other users and groups",
@@ -391,6 +425,7 @@ RIGHTS = [
             if 0 in (os.getuid(), os.geteuid(), os.getgid(), os.getegid()): won("root")
             os.system("su -c id root </dev/null 2>&1; sudo -n id 2>&1; newuidmap 1 0 0 1 2>&1")
         """),
+        stopped_by="no CAP_SETUID, no CAP_SETGID",
     ),
     Attempt(
         "programs that are setuid or have capabilities",
@@ -403,6 +438,7 @@ RIGHTS = [
             done | grep -E 'uid=0' && won root
             setcap cap_sys_admin+ep /usr/bin/cat 2>/dev/null && won setcap; true
         """),
+        stopped_by="no-new-privileges, and mounts that are nosuid",
     ),
     Attempt(
         "capabilities, no-new-privileges and ambient rights",
@@ -415,6 +451,7 @@ RIGHTS = [
             for number in range(41):
                 if call("prctl", 47, 2, number, 0, 0) == 0: won("ambient", number)
         """),
+        stopped_by="all capabilities are dropped, also from the bounding set",
     ),
     Attempt(
         "clock, host name, swap, quota, reboot, accounting, limits",
@@ -432,6 +469,7 @@ RIGHTS = [
                 wanted = hard + 1 if hard != resource.RLIM_INFINITY else None
                 if wanted and refused(resource.setrlimit, kind, (wanted, wanted))[1] is None: won(kind)
         """),
+        stopped_by="no capability for any of them",
     ),
     Attempt(
         "real-time scheduling and a shield from the memory killer",
@@ -444,13 +482,12 @@ RIGHTS = [
             for pid in pids():
                 if refused(lower, pid)[1] is None: won("oom score of", pid)
         """),
+        stopped_by="no CAP_SYS_NICE, no CAP_SYS_RESOURCE, and files of /proc that are covered",
     ),
 ]
 
 
-@pytest.mark.parametrize(
-    "one", [*MOUNTS, *NAMESPACES, *DEVICES, *RIGHTS], ids=lambda one: one.name.replace(" ", "_")
-)
+@pytest.mark.parametrize("one", rows([*MOUNTS, *NAMESPACES, *DEVICES, *RIGHTS]))
 async def test_the_kernel_gives_no_rights(place: TwoHosts, one: Attempt) -> None:
     await judged(place, one)
 

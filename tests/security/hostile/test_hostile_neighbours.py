@@ -3,9 +3,12 @@
 
 import pytest
 
+from tests.support.attempts import rows
 from tests.support.boundary.two_hosts import Attempt, TwoHosts, bash, judged, python
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+NO_NETWORK = "a network namespace with nothing but its own loopback"
 
 SOCKETS = [
     Attempt(
@@ -24,6 +27,7 @@ SOCKETS = [
                     way.settimeout(2)
                     if refused(way.connect, name)[1] is None: won(name)
         """),
+        stopped_by="of all sockets only the daemon's own is mounted",
     ),
     Attempt(
         "sockets by a search of the file system",
@@ -31,6 +35,7 @@ SOCKETS = [
             find / -path /proc -prune -o -type s -print 2>/dev/null | grep -v '^/ipc/shell.sock$' |
                 while read s; do won $s; done
         """),
+        stopped_by="of all sockets only the daemon's own is mounted",
     ),
     Attempt(
         "sockets by their abstract names",
@@ -43,6 +48,7 @@ SOCKETS = [
             for line in open("/proc/net/unix"):
                 if "gateway" in line or "docker" in line or "control" in line: won(line)
         """),
+        stopped_by="a network namespace of its own",
     ),
     Attempt(
         "its own socket without a token, with guesses and with the old ones",
@@ -74,6 +80,7 @@ SOCKETS = [
                     if b"0.1.0" in got: won("Hello answered", token)
                     print(len(got))
         """),
+        stopped_by="mutual TLS: who has no certificate of this runner is not heard",
     ),
     Attempt(
         "rubbish and half sentences at its own socket",
@@ -87,6 +94,7 @@ SOCKETS = [
                     ways.append(way)
             print(len(ways))
         """),
+        stopped_by="the daemon drops what is no TLS",
     ),
     Attempt(
         "a process of ours that lends a descriptor",
@@ -100,6 +108,7 @@ SOCKETS = [
             credentials = struct.unpack("=3i", way.getsockopt(1, 17, 12))
             print(credentials)
         """),
+        stopped_by="the daemon passes no descriptor over its socket",
     ),
 ]
 
@@ -113,6 +122,7 @@ NETWORK = [
                     _, error = refused(lambda: socket.create_connection((address, port), 1).close())
                     if error is None: won(address, port)
         """),
+        stopped_by=NO_NETWORK,
     ),
     Attempt(
         "the metadata address and other private networks",
@@ -123,6 +133,7 @@ NETWORK = [
                     _, error = refused(lambda: socket.create_connection((address, port), 1).close())
                     if error is None: won(address, port)
         """),
+        stopped_by=NO_NETWORK,
     ),
     Attempt(
         "names",
@@ -138,6 +149,7 @@ NETWORK = [
                         "6578616d706c65036f72670000010001"), (server, 53))
                     if refused(way.recv, 512)[0]: won("DNS from", server)
         """),
+        stopped_by=NO_NETWORK,
     ),
     Attempt(
         "raw and packet sockets",
@@ -146,6 +158,7 @@ NETWORK = [
                 way, _ = refused(socket.socket, family, kind, number)
                 if way is not None: won(family, kind)
         """),
+        stopped_by="no CAP_NET_RAW",
     ),
     Attempt(
         "netlink: making and moving interfaces",
@@ -163,6 +176,7 @@ NETWORK = [
                 got, error = refused(ask, kind, payload)
                 if got == 0: won(name)
         """),
+        stopped_by="no CAP_NET_ADMIN",
     ),
     Attempt(
         "every interface and route",
@@ -173,6 +187,7 @@ NETWORK = [
             routes = open("/proc/net/route").readlines()[1:]
             if routes: won(routes)
         """),
+        stopped_by=NO_NETWORK,
     ),
     Attempt(
         "vsock, bluetooth, can, tipc and other families",
@@ -186,6 +201,7 @@ NETWORK = [
                     if family == 17: won("packet")
                     way.close()
         """),
+        stopped_by="no network, and the daemon's filter of system calls",
     ),
     Attempt(
         "services of others on our own loopback",
@@ -193,6 +209,7 @@ NETWORK = [
             for line in open("/proc/net/tcp").readlines()[1:] + open("/proc/net/udp").readlines()[1:]:
                 won(line)
         """),
+        stopped_by="a network namespace of its own",
     ),
 ]
 
@@ -207,6 +224,7 @@ PROCESSES = [
                 if name and not name.startswith(allowed): won(pid, name)
             if len(pids()) > 60: won("so many", len(pids()))
         """),
+        stopped_by="a process namespace of its own",
     ),
     Attempt(
         "killing pids of the host",
@@ -220,6 +238,7 @@ PROCESSES = [
                     gone = refused(os.kill, pid, 0)[1] is not None
                     if not gone and not os.path.exists(f"/proc/{pid}"): won(pid)
         """),
+        stopped_by="a process namespace of its own",
     ),
     Attempt(
         "SIGKILL and SIGSTOP to process 1",
@@ -228,6 +247,7 @@ PROCESSES = [
             refused(os.kill, 1, signal.SIGSTOP)
             refused(os.kill, 1, signal.SIGKILL)
         """),
+        stopped_by="the first process of a guest gets no such signal from inside it",
     ),
     Attempt(
         "message queues, semaphores and shared memory of others",
@@ -237,6 +257,7 @@ PROCESSES = [
             ls -A /dev/mqueue 2>/dev/null | grep . && won queues
             ls -A /dev/shm | grep -v '^hostile' && won shared memory; true
         """),
+        stopped_by="an IPC namespace of its own",
     ),
     Attempt(
         "terminals",
@@ -248,6 +269,7 @@ PROCESSES = [
                 if refused(fcntl.ioctl, at, termios.TIOCSTI, b"x")[1] is None: won("typed at", name)
                 else: print(name)
         """),
+        stopped_by="a session without a terminal, and a devpts of its own",
     ),
 ]
 
@@ -268,6 +290,7 @@ PROGRAMS = [
             for place in (*site.getsitepackages(), "/usr/local/lib/python3.11/site-packages"):
                 if refused(lambda: open(place + "/x.pth", "w"))[1] is None: won(place)
         """),
+        stopped_by="programs are mounted read only",
     ),
     Attempt(
         "code that the daemon would load: LD_PRELOAD, HOME, PYTHON variables, the working directory",
@@ -282,6 +305,7 @@ PROGRAMS = [
             (echo /shared/x.so > /etc/ld.so.preload) 2>/dev/null && won ld.so.preload
             rm -f /shared/sitecustomize.py /shared/grpc.py; rmdir /tmp/usercustomize; true
         """),
+        stopped_by="the daemon runs isolated, with nothing on its path that commands can write",
     ),
     Attempt(
         "another environment for the next command",
@@ -292,6 +316,7 @@ PROGRAMS = [
             (echo x >> /etc/profile || echo x >> /etc/bash.bashrc || echo x > /etc/environment) \\
                 2>/dev/null && won the profile of all; true
         """),
+        stopped_by="the shell reads no profile, and /etc is read only",
     ),
     Attempt(
         "its own environment and command line",
@@ -299,17 +324,17 @@ PROGRAMS = [
             env; set; export -p; cat /proc/self/environ /proc/self/cmdline | tr '\\0' '\\n' | tail -n 3
             env | grep -iE 'key|token|secret|password|docker' && won env; true
         """),
+        stopped_by="the environment is what the launch says, and no secret is in it",
     ),
     Attempt(
         "variables the caller may not set",
         bash("env | grep -E '^(LD_PRELOAD|BASH_ENV|PYTHONPATH)=' && won set; true"),
+        stopped_by="a command's environment is made anew, without what the daemon has",
     ),
 ]
 
 
-@pytest.mark.parametrize(
-    "one", [*SOCKETS, *NETWORK, *PROCESSES, *PROGRAMS], ids=lambda one: one.name.replace(" ", "_")
-)
+@pytest.mark.parametrize("one", rows([*SOCKETS, *NETWORK, *PROCESSES, *PROGRAMS]))
 async def test_nobody_else_is_in_reach(place: TwoHosts, one: Attempt) -> None:
     await judged(place, one)
 

@@ -4,12 +4,14 @@ import os
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
 from wire.errors import Code, WireError
 
 from tests.security.hostile.conftest import TIERS
+from tests.support.attempts import rows, tries
 from tests.support.boundary.two_hosts import (
     MEMORY_MB,
     PROCESSES,
@@ -25,7 +27,12 @@ from tests.support.boundary.two_hosts import (
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 BOMBS = [
-    Attempt("a fork bomb", bash("bomb() { bomb | bomb & }; bomb; sleep 2"), {"timeout_ms": 4000}),
+    Attempt(
+        "a fork bomb",
+        bash("bomb() { bomb | bomb & }; bomb; sleep 2"),
+        {"timeout_ms": 4000},
+        stopped_by="a bound on processes, and the daemon ends a command's whole tree",
+    ),
     Attempt(
         "as many processes as there may be",
         python(f"""
@@ -40,6 +47,7 @@ BOMBS = [
             if len(children) > {PROCESSES}: won(len(children))
             for pid in children: os.kill(pid, 9)
         """),
+        stopped_by="a bound on processes",
     ),
     Attempt(
         "a memory bomb",
@@ -52,6 +60,7 @@ BOMBS = [
                 held.append(piece)
             if len(held) > {MEMORY_MB}: won(len(held), "MiB")
         """),
+        stopped_by="a bound on memory",
     ),
     Attempt(
         "memory that is shared and in files of memory",
@@ -69,6 +78,37 @@ BOMBS = [
                     won("shared memory"); break
             refused(os.unlink, "/dev/shm/hostile")
         """),
+        stopped_by="a bound on memory, and /dev/shm of a fixed size",
+    ),
+    Attempt(
+        "pipes that are full",
+        python(f"""
+            import fcntl
+            held, total = [], 0
+            while total < 2 * {MEMORY_MB} << 20:
+                ends, _ = refused(os.pipe2, os.O_NONBLOCK)
+                if ends is None: break
+                refused(fcntl.fcntl, ends[1], fcntl.F_SETPIPE_SZ, 1 << 20)
+                while wrote := refused(os.write, ends[1], bytes(1 << 16))[0]: total += wrote
+                held.append(ends)
+            if total > {MEMORY_MB} << 20: won(total)
+        """),
+        stopped_by="the kernel's bound on the pipes of a user, and a bound on memory",
+    ),
+    Attempt(
+        "sockets that are full",
+        python(f"""
+            held, total = [], 0
+            while total < 2 * {MEMORY_MB} << 20:
+                ends, _ = refused(socket.socketpair)
+                if ends is None: break
+                for end in ends:
+                    end.setblocking(False)
+                    while sent := refused(end.send, bytes(1 << 16))[0]: total += sent
+                held.append(ends)
+            if total > {MEMORY_MB} << 20: won(total)
+        """),
+        stopped_by="a bound on memory, which counts what lies in sockets",
     ),
     Attempt(
         "as many descriptors as there may be",
@@ -80,9 +120,20 @@ BOMBS = [
                 held.append(at)
             if len(held) > 500_000: won(len(held))
         """),
+        stopped_by="a bound on open files",
     ),
-    Attempt("output without end", bash("yes hostile"), {"timeout_ms": 1500}),
-    Attempt("one line without end", bash("tr '\\0' x < /dev/zero"), {"timeout_ms": 1500}),
+    Attempt(
+        "output without end",
+        bash("yes hostile"),
+        {"timeout_ms": 1500},
+        stopped_by="output is kept to a bounded buffer and the command ends in time",
+    ),
+    Attempt(
+        "one line without end",
+        bash("tr '\\0' x < /dev/zero"),
+        {"timeout_ms": 1500},
+        stopped_by="output is kept to a bounded buffer and the command ends in time",
+    ),
     Attempt(
         "a flood of its own logs",
         bash("""
@@ -90,15 +141,17 @@ BOMBS = [
                 (timeout 1 head -c 8000000 /dev/zero > $p) 2>/dev/null
             done; sleep 1
         """),
+        stopped_by="the first process is concealed, so its pipes cannot be opened",
     ),
     Attempt(
         "processes that outlive their command",
         bash("for n in 1 2 3 4 5; do (setsid nohup sleep 100000 &) ; done"),
+        stopped_by="the daemon ends a command's whole tree, also what left its session",
     ),
 ]
 
 
-@pytest.mark.parametrize("one", BOMBS, ids=lambda one: one.name.replace(" ", "_"))
+@pytest.mark.parametrize("one", rows(BOMBS))
 async def test_a_bomb_hits_nobody_else(place: TwoHosts, one: Attempt) -> None:
     try:
         ran, text = await place.attempt(one)
@@ -111,11 +164,41 @@ async def test_a_bomb_hits_nobody_else(place: TwoHosts, one: Attempt) -> None:
     await place.assert_unharmed()
 
 
+@pytest.mark.attempt(
+    "a process that calls itself the daemon, to be spared",
+    stopped_by="the daemon knows its helpers by descent, not by name",
+)
+async def test_who_bears_the_daemons_name_is_ended_too(place: TwoHosts) -> None:
+    disguised = python("""
+        if os.fork() == 0:
+            os.setsid()
+            for name in (b"oxydra-superv", b"oxydra-zygote"):
+                if os.fork() == 0:
+                    call("prctl", 15, name, 0, 0, 0)
+                    open(f"/shared/{name.decode()}", "w").write(str(os.getpid()))
+                    import time
+                    time.sleep(1000)
+            os._exit(0)
+        while not all(map(os.path.exists, ("/shared/oxydra-superv", "/shared/oxydra-zygote"))): pass
+    """)
+    await judged(place, Attempt("disguise", disguised))
+    alive = """
+        for f in /shared/oxydra-superv /shared/oxydra-zygote; do
+            kill -0 $(cat $f) && won $f; rm $f
+        done
+    """
+    await judged(place, Attempt("are they alive", bash(alive)))
+
+
 async def test_nothing_outlives_its_command(place: TwoHosts) -> None:
     text = await judged(place, Attempt("", bash("ps() { cat /proc/*/comm 2>/dev/null; }; ps")))
     assert "sleep" not in text
 
 
+@pytest.mark.attempt(
+    "memory in many processes, each within its bound",
+    stopped_by="a bound on the memory of all processes of a guest together",
+)
 async def test_all_processes_of_a_guest_share_one_memory(place: TwoHosts) -> None:
     """Where the runner may set control groups, in the process tier; the guide says so."""
     if place.tier == "process" and os.geteuid() != 0:
@@ -146,6 +229,10 @@ async def test_all_processes_of_a_guest_share_one_memory(place: TwoHosts) -> Non
     await place.assert_unharmed()
 
 
+@pytest.mark.attempt(
+    "a directory with 30,000 files",
+    stopped_by="listing, searching and walking are bounded",
+)
 async def test_a_crowded_directory_stops_neither_the_agent_nor_the_runner(place: TwoHosts) -> None:
     await judged(
         place,
@@ -172,11 +259,22 @@ async def small_disk(tier: Literal["process", "container"]) -> AsyncIterator[Two
         yield ready
 
 
-FILLING = {
-    "bytes": "trap '' TERM; while head -c 65536 /dev/zero >> /shared/full; do :; done",
-    "inodes": """trap '' TERM; mkdir /shared/full; n=0
+DISK_GUARD = "the daemon ends commands before the disk is full"
+FILLING = [
+    Attempt(
+        "filling the disk with bytes",
+        "trap '' TERM; while head -c 65536 /dev/zero >> /shared/full; do :; done",
+        stopped_by=DISK_GUARD,
+    ),
+    Attempt(
+        "filling the disk with empty files",
+        """trap '' TERM; mkdir /shared/full; n=0
         while :; do n=$((n + 1)); : > /shared/full/$n; [ $((n % 40)) = 0 ] && sleep 0.001; done""",
-    "bytes-at-one-stroke": """trap '' TERM; python3 -c '
+        stopped_by=DISK_GUARD,
+    ),
+    Attempt(
+        "filling the disk at one stroke",
+        """trap '' TERM; python3 -c '
 import os
 at = os.open("/shared/full", os.O_CREAT | os.O_RDWR)
 free = os.statvfs("/shared").f_bavail * os.statvfs("/shared").f_frsize
@@ -184,26 +282,29 @@ while free > 4096:
     try: os.posix_fallocate(at, os.fstat(at).st_size, free)
     except OSError: free //= 2
 '; while :; do head -c 4096 /dev/zero >> /shared/full; done""",
-}
+        stopped_by="a reserve for the memory that no command can take",
+    ),
+]
 
 
+@tries(FILLING)
 @pytest.mark.root
 @pytest.mark.parametrize("tier", TIERS)
 async def test_a_full_disk_leaves_room_for_the_memory(tier: Any) -> None:
     async with small_disk(tier) as place:
-        for what, command in FILLING.items():
-            ran, text = await place.attempt(Attempt(what, command, {"timeout_ms": 60_000}))
-            assert "oxydra: ended, because the disk is full" in text, (what, ran.exit, text)
+        for number, one in enumerate(FILLING):
+            ran, text = await place.attempt(replace(one, fields={"timeout_ms": 60_000}))
+            assert "oxydra: ended, because the disk is full" in text, (one.name, ran.exit, text)
             with pytest.raises(WireError, match="the disk is full") as raised:
-                await place.alice.shell.run(f"refused-{what}", "true")
+                await place.alice.shell.run(f"refused-{number}", "true")
             assert raised.value.code is Code.RESOURCE_EXHAUSTED
-            if "bytes" in what:
+            if "files" not in one.name:
                 assert "/shared/full" in raised.value.details
             for user_host in (place.alice, place.bob):
-                note = f"written on a disk without {what} by {user_host.host.user_id}"
+                note = f"written after {one.name} by {user_host.host.user_id}"
                 answer = await place.tool("memory_save", content=note)
                 assert "Stored" in answer
-            if what == "bytes-at-one-stroke":
+            if one.name == "filling the disk at one stroke":
                 refusal = await place.tool("file_write", path="/shared/more", content="x")
                 assert re.search(r"the disk is full.*largest file is /shared/full", refusal)
             assert re.search("no command is run", await place.tool("shell_exec", command="true"))
@@ -214,5 +315,5 @@ async def test_a_full_disk_leaves_room_for_the_memory(tier: Any) -> None:
                 full.rmdir()
             else:
                 full.unlink()
-            assert (await place.alice.shell.run(f"again-{what}", "echo fine")).stdout == b"fine\n"
+            assert (await place.alice.shell.run(f"again-{number}", "echo fine")).stdout == b"fine\n"
         await place.assert_unharmed()

@@ -80,6 +80,10 @@ async def meanwhile(place: TwoHosts, name: str, command: str) -> AsyncIterator[l
             (shared / mark).unlink(missing_ok=True)
 
 
+@pytest.mark.attempt(
+    "watching, tracing and reading the boundary self-test while it runs",
+    stopped_by="the probe has concealed itself before it is told anything",
+)
 async def test_a_command_sees_nothing_of_the_self_test(place: TwoHosts) -> None:
     """Neither what it is asked nor what it answers, from its first instruction on."""
     async with meanwhile(place, "watching the probe", WATCHING) as wrote:
@@ -88,6 +92,10 @@ async def test_a_command_sees_nothing_of_the_self_test(place: TwoHosts) -> None:
     assert "it was there" in denied(place, wrote[0])
 
 
+@pytest.mark.attempt(
+    "hiding a leak from the self-test in 20,100 files",
+    stopped_by="each place has a budget of its own, and a walk that did not end is a hit",
+)
 async def test_a_leak_is_found_beside_any_crowd(place: TwoHosts) -> None:
     crowd = place.alice.workspace / "shared" / "crowd"
     make = f"mkdir /shared/crowd && cd /shared/crowd && seq {CROWD} | xargs touch"
@@ -99,6 +107,10 @@ async def test_a_leak_is_found_beside_any_crowd(place: TwoHosts) -> None:
     assert failed(await place.alice.host.check_boundary()) == {}
 
 
+@pytest.mark.attempt(
+    "planted packages that answer for the self-test",
+    stopped_by="the probe runs isolated, with nothing on its path that commands can write",
+)
 async def test_planted_packages_do_not_answer_for_the_self_test(place: TwoHosts) -> None:
     """Where Python reads per-user packages, in working directories, and beside what it imports."""
     plant = bash("""

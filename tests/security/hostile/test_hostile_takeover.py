@@ -13,6 +13,7 @@ from wire.transport import open_channel
 from wire.v1 import gateway_pb2, gateway_pb2_grpc, shell_pb2
 
 from tests.support import parties
+from tests.support.attempts import attempt, rows
 from tests.support.boundary.two_hosts import (
     Attempt,
     TwoHosts,
@@ -26,6 +27,8 @@ from tests.support.guests.shell_backends import OverGrpc
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
+PROVEN = "mutual TLS: a token goes to nobody who has not proven to be the shell"
+
 FIRST_PROCESS = [
     Attempt(
         "every signal but SIGTERM, to it and to each of its threads",
@@ -38,6 +41,7 @@ FIRST_PROCESS = [
                     syscall(200, tid, number)
                     syscall(234, 1, tid, number)
         """),
+        stopped_by="the daemon is its guest's first process: the kernel gives it only signals it handles",
     ),
     Attempt(
         "a queued signal, a signal by descriptor, and one for input and output",
@@ -53,6 +57,7 @@ FIRST_PROCESS = [
             fcntl.fcntl(one, fcntl.F_SETFL, os.O_ASYNC)
             other.send(b"x")
         """),
+        stopped_by="the daemon is its guest's first process: the kernel gives it only signals it handles",
     ),
     Attempt(
         "tracing, reading and writing it, its descriptors",
@@ -70,6 +75,7 @@ FIRST_PROCESS = [
             if syscall(440, os.pidfd_open(1), local, 1, 21, 0) > 0: won("process_madvise")
             if syscall(256, 1, 8, ctypes.byref(ctypes.c_ulong(1)), ctypes.byref(ctypes.c_ulong(1))) > 0: won("migrate_pages")
         """),
+        stopped_by="the daemon has concealed itself: it is not dumpable, so its /proc is root's",
     ),
     Attempt(
         "its limits, processors, priority and turn at the disk",
@@ -95,6 +101,7 @@ FIRST_PROCESS = [
             if int80(340, 1, 7, low(two)) == 0: won("prlimit by int 80")
             if int80(241, 1, 8, low(mask)) == 0: won("affinity by int 80")
         """),
+        stopped_by="the daemon's filter: a command changes these for itself only",
     ),
     Attempt(
         "its files in /proc, with the score for which it is killed when memory runs out",
@@ -108,6 +115,7 @@ FIRST_PROCESS = [
                         at = refused(os.open, f"{place}/{name}", os.O_WRONLY)[0]
                         if at is not None and refused(os.write, at, value)[1] is None: won(place, name)
         """),
+        stopped_by="the daemon is not dumpable, and such files are covered where the runner is root",
     ),
 ]
 
@@ -140,7 +148,7 @@ async def first_process(place: TwoHosts) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("one", FIRST_PROCESS, ids=lambda one: one.name)
+@pytest.mark.parametrize("one", rows(FIRST_PROCESS))
 async def test_the_first_process_is_out_of_reach(place: TwoHosts, one: Attempt) -> None:
     before = await first_process(place)
     await judged(place, one)
@@ -152,6 +160,10 @@ async def test_the_first_process_is_out_of_reach(place: TwoHosts, one: Attempt) 
     await place.assert_unharmed()
 
 
+@pytest.mark.attempt(
+    "every process that can be stopped is stopped",
+    stopped_by="the daemon wakes its helpers, and the runner makes a guest anew that does not answer",
+)
 async def test_helpers_that_a_command_has_stopped_go_on(place: TwoHosts) -> None:
     stop = Attempt(
         "all are stopped",
@@ -199,7 +211,13 @@ IMPOSTOR = """
 """
 
 
-@pytest.mark.parametrize("tls", [False, True], ids=["plain", "with a certificate of its own"])
+IMPOSTORS = [
+    attempt("serving the shell's socket without TLS", False, stopped_by=PROVEN),
+    attempt("serving the shell's socket with a certificate of its own", True, stopped_by=PROVEN),
+]
+
+
+@pytest.mark.parametrize("tls", IMPOSTORS)
 async def test_who_serves_the_socket_gets_no_token_and_is_ended(place: TwoHosts, tls: bool) -> None:
     shared = place.alice.workspace / "shared"
     own = parties.identity(Party.SHELL)
@@ -245,7 +263,14 @@ def as_party(user: UserHost, party: Party, other: UserHost) -> Peer:
     return Peer(f"unix:{sockets[party]}", party, token, other.shell_as_agent.identity)
 
 
-@pytest.mark.parametrize("party", [Party.SHELL, Party.AGENT])
+OTHERS = "each runner issues certificates of its own, and hears no others"
+STOLEN = [
+    attempt("another user's shell with its stolen token", Party.SHELL, stopped_by=OTHERS),
+    attempt("another user's gateway with its stolen token", Party.AGENT, stopped_by=OTHERS),
+]
+
+
+@pytest.mark.parametrize("party", STOLEN)
 async def test_a_stolen_token_is_no_use_to_another_users_guests(
     place: TwoHosts, party: Party
 ) -> None:
@@ -254,6 +279,10 @@ async def test_a_stolen_token_is_no_use_to_another_users_guests(
     await place.assert_unharmed()
 
 
+@pytest.mark.attempt(
+    "the gateway with the agent's certificate and the gateway's token",
+    stopped_by="each server lists the roles that it serves",
+)
 async def test_an_agent_may_not_call_a_gateway(place: TwoHosts) -> None:
     found = await refusal(as_party(place.alice, Party.AGENT, place.alice))
     assert "does not serve agent" in found.brief

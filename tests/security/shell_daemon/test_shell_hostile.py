@@ -144,10 +144,18 @@ class TestSecrets:
         for secret in (TOKEN, CANARY):
             assert secret.encode() not in ran.stdout + ran.stderr
 
+    @pytest.mark.attempt(
+        "using a socket that was inherited from the daemon",
+        stopped_by="the daemon's descriptors close when a command is executed",
+    )
     async def test_commands_hold_no_socket_of_ours(self, target: Target) -> None:
         ran = await target.run("a", "ls -l /proc/self/fd /proc/$$/fd; true", stdin=b"x")
         assert b"socket:" not in ran.stdout
 
+    @pytest.mark.attempt(
+        "`pkill python`, which would mean the daemon",
+        stopped_by="the daemon's processes bear names of their own",
+    )
     async def test_names_keep_pkill_python_from_meaning_us(self, target: Target) -> None:
         await target.run("a", "true")
         names = {Path(f"/proc/{pid}/comm").read_text() for pid in target.ours()}
@@ -155,6 +163,10 @@ class TestSecrets:
 
 
 class TestTrees:
+    @pytest.mark.attempt(
+        "killing the process above, to outlive one's command",
+        stopped_by="the zygote ends what a dead supervisor leaves",
+    )
     async def test_killing_the_supervisor_frees_nobody(self, target: Target) -> None:
         ran = await target.run(
             "a",
@@ -166,6 +178,10 @@ class TestTrees:
         for name in ("one", "two"):
             assert not alive((target.shared / name).read_text().strip())
 
+    @pytest.mark.attempt(
+        "killing the supervisors of all commands",
+        stopped_by="commands end with their supervisors; the daemon goes on",
+    )
     async def test_killing_every_supervisor_ends_only_commands(self, target: Target) -> None:
         await target.start("a", "echo $$ > pid; sleep 1000")
         await target.appears("pid")
@@ -178,6 +194,10 @@ class TestTrees:
         assert ran.exit.exit_code == 137
         assert (await target.collect("a")).exit.exit_code == 137
 
+    @pytest.mark.attempt(
+        "forking and exiting without end, never the same process twice",
+        stopped_by="a tree is stopped before it is killed, until nothing new is found in it",
+    )
     async def test_what_hops_from_pid_to_pid_is_caught(self, target: Target) -> None:
         """Each of these forks and exits without end, and is never the same process twice."""
         script = """
@@ -197,6 +217,10 @@ class TestTrees:
         assert ran.exit.timed_out
         assert left_commands(target) == []
 
+    @pytest.mark.attempt(
+        "128 processes in sessions and groups of their own, deaf to SIGTERM",
+        stopped_by="a tree is found by descent, not by session or group",
+    )
     async def test_a_small_fork_storm_ends_with_its_command(self, target: Target) -> None:
         script = """
             import os, time, signal
@@ -215,6 +239,10 @@ class TestTrees:
         await target.cancel("a")
         assert left_commands(target) == []
 
+    @pytest.mark.attempt(
+        "a subreaper between the daemon and one's children",
+        stopped_by="a tree is found by descent, also below other subreapers",
+    )
     async def test_a_nested_subreaper_does_not_shield_its_children(self, target: Target) -> None:
         script = """
             import ctypes, os, subprocess, time
@@ -229,6 +257,10 @@ class TestTrees:
         assert not alive((target.shared / "pid").read_text().strip())
         assert left_commands(target) == []
 
+    @pytest.mark.attempt(
+        "holding another command's output pipe open",
+        stopped_by="a command has ended when its tree has, not when its pipe closes",
+    )
     async def test_a_stranger_who_holds_the_pipe_cannot_delay_the_end(self, target: Target) -> None:
         await target.start("b", f"echo $$ > pid; {WAIT} echo b")
         await target.appears("pid")
@@ -251,6 +283,10 @@ def left_commands(target: Target) -> list[int]:
 
 
 class TestFloods:
+    @pytest.mark.attempt(
+        "floods of output that nobody reads",
+        stopped_by="output is kept to a bounded buffer",
+    )
     async def test_yes_without_a_reader_stays_within_the_buffer(self, target: Target) -> None:
         await target.run("warm", "yes | head -c 10000000")
         before = target.resident()
@@ -270,6 +306,10 @@ class TestFloods:
             assert len(ended.stdout) <= 256 * 1024 + 65536
         assert highest - before < 24 * MIB
 
+    @pytest.mark.attempt(
+        "a flood of output for a reader that stalls",
+        stopped_by="a command waits for its reader",
+    )
     async def test_yes_before_a_reader_that_stalls_is_made_to_wait(self, target: Target) -> None:
         command = "echo first; until [ -e go ]; do sleep 0.01; done; yes"
         await target.start("a", command, timeout_ms=60_000)
@@ -285,6 +325,10 @@ class TestFloods:
         ran = await target.collect("a")
         assert ran.skipped + len(ran.stdout) < 32 * MIB
 
+    @pytest.mark.attempt(
+        "100 MiB of standard input that nobody reads",
+        stopped_by="input is dropped with its command",
+    )
     async def test_standard_input_that_nobody_reads_is_not_hoarded(self, target: Target) -> None:
         await target.run("warm", "true", stdin=bytes(MIB))
         before = target.resident()
@@ -292,6 +336,10 @@ class TestFloods:
             await target.run(f"a{number}", "true", stdin=bytes(MIB))
         assert target.resident() - before < 16 * MIB
 
+    @pytest.mark.attempt(
+        "a request of 20 MiB",
+        stopped_by="a bound on the size of a message, and on each field",
+    )
     async def test_oversized_requests_are_refused_before_they_are_read(
         self, target: Target
     ) -> None:

@@ -119,11 +119,12 @@ def _quoted(text: str) -> str:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One thing that a hostile command tries."""
+    """One thing that a hostile command tries. `fields` are those of the request to run it."""
 
     name: str
     command: str
     fields: dict[str, Any] = field(default_factory=dict)
+    stopped_by: str = ""
 
 
 @dataclass
@@ -219,11 +220,15 @@ class TwoHosts:
 
     async def tool(self, name: str, **arguments: Any) -> str:
         """What alice's agent answers to its model for one call of a tool."""
+        return (await self.call(name, **arguments)).text
+
+    async def call(self, name: str, **arguments: Any) -> gateway_pb2.CallToolReply:
+        """The same, with whether it was refused."""
         request = gateway_pb2.CallToolRequest(name=name, arguments_json=json.dumps(arguments))
         try:
-            return str((await self.alice.gateway.CallTool(request)).text)
+            return await self.alice.gateway.CallTool(request)
         except grpc.RpcError as error:
-            return from_rpc_error(error).brief
+            return gateway_pb2.CallToolReply(text=from_rpc_error(error).brief, is_error=True)
 
     async def shell_again(self) -> None:
         """Wait until alice's shell was made ready anew, with all else as it was."""

@@ -1,0 +1,130 @@
+"""The table of attempts: what `tests/security` tries, in which tiers, and what stops it.
+
+`python tools/attempts_table.py` collects these tests and rewrites `docs/attempts.md` from their
+markers `attempt` and `tier`. With a file it writes that.
+"""
+
+import sys
+from collections.abc import Iterable
+from contextlib import redirect_stdout
+from dataclasses import dataclass, replace
+from io import StringIO
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "attempts.md"
+EVERY_TIER = "every"
+HEAD = "| attempt | tier | what stops it | test |"
+NOT_MADE = ("skip", "skipif", "xfail")
+"""Tests with these marks are not in the table: they may not run, or not be denied."""
+
+_INTRODUCTION = """\
+# Attempts
+
+What `tests/security` tries that must not succeed, and what stops it: {count} attempts, all made in
+each run of CI, where a skipped test is a failure. A row comes from the test that makes the attempt;
+`.venv/bin/python tools/attempts_table.py` writes this page, and a test refuses an old one. What is
+promised is in [the threat model](threat-model.md).
+
+A tier in the table is one in whose guests the attempt is made; `{every}` means that the code under
+attack is the same in all of them.
+
+"""
+
+
+@dataclass(frozen=True)
+class Tried:
+    """One attempt as one test makes it in one tier. Two with the same mark are the same."""
+
+    mark: pytest.Mark
+    tier: str
+    test: str
+
+
+@dataclass(frozen=True)
+class Row:
+    """One attempt, wherever it is made."""
+
+    what: str
+    tiers: tuple[str, ...]
+    stopped_by: str
+    test: str
+
+
+class Collector:
+    """A plugin of pytest that reads the attempts off the tests that would run."""
+
+    def __init__(self) -> None:
+        self.tried: list[Tried] = []
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        for item in session.items:
+            if any(item.get_closest_marker(name) for name in NOT_MADE):
+                continue
+            tier = item.get_closest_marker("tier")
+            for mark in reversed(list(item.iter_markers("attempt"))):
+                self.tried.append(
+                    Tried(
+                        mark,
+                        str(tier.args[0]) if tier else EVERY_TIER,
+                        item.nodeid.partition("[")[0],
+                    )
+                )
+
+
+def collected() -> list[Tried]:
+    """What the tests try.
+
+    Raises `SystemExit` if they cannot be collected.
+    """
+    collector = Collector()
+    options = ["--collect-only", "-qq", "-p", "no:cacheprovider"]
+    with redirect_stdout(StringIO()) as said:
+        ended = pytest.main([*options, str(ROOT / "tests" / "security")], [collector])
+    if ended != pytest.ExitCode.OK:
+        raise SystemExit(f"{said.getvalue()}the tests cannot be collected")
+    return collector.tried
+
+
+def table(tried: Iterable[Tried]) -> list[Row]:
+    """One row for each attempt, file by file.
+
+    Raises `ValueError` for an attempt without a name or without what stops it, and for a name that
+    means two attempts.
+    """
+    marks: dict[str, pytest.Mark] = {}
+    found: dict[str, Row] = {}
+    for one in tried:
+        what = str(one.mark.args[0]).strip() if one.mark.args else ""
+        stopped_by = str(one.mark.kwargs.get("stopped_by", "")).strip()
+        if not what or not stopped_by:
+            raise ValueError(f"{one.test}: {what!r} lacks its name or what stops it")
+        row = found.setdefault(what, Row(what, (), stopped_by, one.test))
+        if marks.setdefault(what, one.mark) is not one.mark or row.test != one.test:
+            raise ValueError(f"two attempts are called {what!r}: in {row.test} and {one.test}")
+        if one.tier not in row.tiers:
+            found[what] = replace(row, tiers=(*row.tiers, one.tier))
+    return sorted(found.values(), key=lambda row: row.test.partition("::")[0])
+
+
+def page(rows: list[Row]) -> str:
+    """The page with all of them."""
+    lines = [
+        f"| {_cell(row.what)} | {', '.join(row.tiers)} | {_cell(row.stopped_by)} | `{row.test}` |"
+        for row in rows
+    ]
+    introduction = _INTRODUCTION.format(count=len(rows), every=EVERY_TIER)
+    return introduction + "\n".join([HEAD, "|---|---|---|---|", *lines]) + "\n"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+if __name__ == "__main__":
+    target = Path(sys.argv[1]) if len(sys.argv) > 1 else PAGE
+    made = table(collected())
+    target.write_text(page(made))
+    print(f"{len(made)} attempts in {target}")
