@@ -7,6 +7,7 @@
 #
 # sqld-keys/private.pem signs tokens. Only the operator may have it; no container needs it.
 set -euo pipefail
+umask 022
 
 keys=${SQLD_KEYS:-$(dirname "$0")/sqld-keys}
 container=${SQLD_CONTAINER:-oxydra-sqld}

@@ -3,6 +3,7 @@
 import os
 import secrets as random
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -10,6 +11,8 @@ import psutil
 from wire.boundary import CANARY, BoundarySpec, Mark, PrivatePath, SharedDirectory, mark_of
 
 from runner.tiers.base import Confinement, LaunchSpec
+from runner.workspace.beneath import directory_beneath
+from runner.workspace.directories import descriptor
 from runner.workspace.mounts import MOUNTS, Access, BoundMount, Role, workspace_directories
 
 _PROC: Final = Path("/proc/self")
@@ -63,7 +66,7 @@ def build_spec(
         boot_id=Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
         namespaces={kind: (_PROC / "ns" / kind).stat().st_ino for kind in namespaces},
         network=str(launch.network),
-        shared=tuple(_shared(bound) for bound in launch.mounts),
+        shared=tuple(_shared(bound, launch.home) for bound in launch.mounts),
         read_only=confinement.read_only,
         absent=_absent(),
         private=tuple(_private(workspace, runtime, launch.mounts, private)),
@@ -75,8 +78,9 @@ def build_spec(
     )
 
 
-def _shared(bound: BoundMount) -> SharedDirectory:
-    found = bound.host_path.stat()
+def _shared(bound: BoundMount, home: Path) -> SharedDirectory:
+    with directory_beneath(home, bound.host_path) as directory:
+        found = os.fstat(directory)
     writable = bound.mount.access is Access.READ_WRITE
     return SharedDirectory(bound.mount.virtual, writable, found.st_dev, found.st_ino)
 
@@ -97,25 +101,30 @@ def _private(
     for directory in workspace_directories():
         if (path := workspace / directory) not in mounted:
             yield _place(directory, path)
-            for file in _files(path):
-                yield _nameless(f"a file of {directory}", file)
+            yield from _files(f"a file of {directory}", workspace, path)
     yield _place("the runner's runtime directory", runtime)
     for path in _below(runtime):
-        yield _nameless("a file of the runner's runtime directory", path)
+        with suppress(FileNotFoundError):
+            yield _nameless("a file of the runner's runtime directory", path.lstat())
     uid = os.geteuid()
     sockets = {Path(path.format(uid=uid)) for path in _ENGINE_SOCKETS}
     for path in sorted({*sockets, *further}):
         yield _place(path.name, path)
 
 
-def _files(directory: Path) -> list[Path]:
-    """Everything in a directory that is not a directory itself: databases, sockets, tokens."""
-    try:
+def _files(label: str, workspace: Path, path: Path) -> Iterable[PrivatePath]:
+    """Everything in a directory that is not a directory itself: databases, sockets, tokens. A link
+    is what it is, not where it leads: a guest may have made it."""
+    with (
+        suppress(OSError),
+        directory_beneath(workspace, path) as place,
+        descriptor(".", os.O_RDONLY | os.O_DIRECTORY, place) as directory,
+    ):
         with os.scandir(directory) as entries:
-            found = [entry.path for entry in entries if not entry.is_dir(follow_symlinks=False)]
-    except OSError:
-        return []
-    return [Path(path) for path in sorted(found)[:_FILES_MAX]]
+            names = [each.name for each in entries if not each.is_dir(follow_symlinks=False)]
+        for name in sorted(names)[:_FILES_MAX]:
+            with suppress(FileNotFoundError):
+                yield _nameless(label, os.stat(name, dir_fd=directory, follow_symlinks=False))
 
 
 def _below(directory: Path) -> list[Path]:
@@ -136,9 +145,9 @@ def _place(label: str, path: Path) -> PrivatePath:
     return PrivatePath(label, str(path), found.st_dev, found.st_ino)
 
 
-def _nameless(label: str, path: Path) -> PrivatePath:
+def _nameless(label: str, found: os.stat_result) -> PrivatePath:
     """Without the path, which would tell the names of private files and of other users."""
-    return _place(label, path)._replace(path="")
+    return PrivatePath(label, "", found.st_dev, found.st_ino)
 
 
 def _other_users(workspace: Path) -> list[tuple[int, int]]:

@@ -247,6 +247,7 @@ async def _chat(options: Options, session: str | None) -> int:
 
 def main() -> None:
     """Run the command line and exit. Errors are sentences, never tracebacks."""
+    os.umask(0o077)
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC's own log would go to the terminal
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # what a terminal cannot show becomes a "?"

@@ -9,7 +9,7 @@ from typing import Final
 from wire.errors import WireError
 
 from runner.config.models import Config
-from runner.doctor.database_probe import MAGIC
+from runner.doctor.database_probe import MAGIC, plain_file
 from runner.doctor.finding import Finding, ok, problem, refused, warning
 from runner.host.runtime import Runtime, lock_holder
 from runner.workspace.database_file import resolve_db_path
@@ -52,7 +52,7 @@ def database(config: Config, user_id: str, *, timeout: float = _TIMEOUT_S) -> Fi
 def _encrypted(path: Path) -> Finding:
     """Only the agent guest can read such a file; here only whether it is encrypted can be seen."""
     try:
-        with path.open("rb") as file:
+        with plain_file(path) as file:
             plain = file.read(len(MAGIC)) == MAGIC
     except OSError as error:
         return _judged(path, "unreadable", error.strerror or str(error))

@@ -10,23 +10,33 @@ prints one JSON object: `state` (`ok`, `in use`, `logged`, `foreign`, `damaged` 
 `details`.
 """
 
+import errno
 import fcntl
 import json
 import os
 import sqlite3
+import stat
 import sys
 from contextlib import closing, nullcontext
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 from urllib.parse import quote
 
 MAGIC: Final = b"SQLite format 3\0"
 
 
+def plain_file(path: Path) -> BinaryIO:
+    """Open a file for reading. Raises `OSError` for anything else, such as a pipe that an agent has
+    put there, for whose writer one would wait."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(errno.EINVAL, "it is not a plain file", str(path))
+    return open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK))
+
+
 def examine(database: Path) -> tuple[str, str]:
     """Returns the state and the details of `database`."""
     guard = database.with_name(database.name + ".lock")
-    with guard.open("rb") if guard.exists() else nullcontext() as lock:
+    with plain_file(guard) if guard.exists() else nullcontext() as lock:
         try:
             if lock is not None:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -36,7 +46,7 @@ def examine(database: Path) -> tuple[str, str]:
 
 
 def _unowned(database: Path) -> tuple[str, str]:
-    with database.open("rb") as file:
+    with plain_file(database) as file:
         magic = file.read(len(MAGIC))
     if not magic:
         return "ok", "empty"

@@ -31,7 +31,8 @@ from runner.host.supervisor import Launch, NeedsOperator, meaning_of_end
 from runner.logs import host_log
 from runner.tiers.base import TierDriver
 from runner.tiers.drivers import driver_for
-from runner.workspace.clearing import clear_unless_file
+from runner.workspace.beneath import directory_beneath
+from runner.workspace.clearing import clear, clear_unless_file
 from runner.workspace.mounts import Role
 from runner.workspace.workspace import Workspace
 
@@ -39,6 +40,7 @@ Progress = Callable[[str, int, int], None]
 """Called with the step, how much of it is done, and the total."""
 
 _POLL_S: Final = 0.1
+_NEW: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _NO_SHELL: Final = "memory is being worked on"
 
 
@@ -136,10 +138,11 @@ def _nobody_running(lock: Path) -> Iterator[None]:
 def _lent(source: Path, workspace: Workspace, launcher: AgentLauncher) -> Iterator[str]:
     """Lend the guest a private copy of `source` beside the memory. Yields its path in the guest."""
     copy = workspace.internal / "restoring.db"
-    copy.unlink(missing_ok=True)  # a restore that was killed may have left it
     try:
         try:
-            fd = os.open(copy, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+            clear(copy, workspace.path)  # a restore that was killed may have left it
+            with directory_beneath(workspace.path, workspace.internal) as directory:
+                fd = os.open(copy.name, _NEW, 0o600, dir_fd=directory)
             with source.open("rb") as reading, os.fdopen(fd, "wb") as writing:
                 shutil.copyfileobj(reading, writing)
         except OSError as error:
@@ -151,4 +154,4 @@ def _lent(source: Path, workspace: Workspace, launcher: AgentLauncher) -> Iterat
             ) from None
         yield launcher.guest_path(copy)
     finally:
-        copy.unlink(missing_ok=True)
+        clear(copy, workspace.path)

@@ -20,6 +20,7 @@ from wire.limits import UNIX_SOCKET_PATH_MAX_BYTES
 from wire.transport import unix_endpoint
 
 from runner.config.models import Config
+from runner.config.trust import way_of_others
 from runner.config.user_id import USER_ID_MAX_CHARS, check_user_id
 from runner.errors import HostError
 from runner.tiers.base import Handle
@@ -35,9 +36,9 @@ _VERSION: Final = 1
 def runtime_base(config: Config) -> Path:
     """The directory that all hosts of this operator share. Touches nothing on disk.
 
-    It is the platform's runtime directory. If there is none, or a socket path in it would be too
-    long, it is one in the home, where no other account can take the name first; for an account
-    without a home of its own, one below /tmp.
+    It is the platform's runtime directory. If there is none, if it is another account's (as after
+    `su`), or if a socket path in it would be too long, it is one in the home, where no other
+    account can take the name first; for an account without a home of its own, one below /tmp.
     """
     if config.runtime_dir is not None:
         return config.runtime_dir
@@ -49,7 +50,8 @@ def runtime_base(config: Config) -> Path:
         except PermissionError:
             return fallback
     temporary = platform.is_relative_to(tempfile.gettempdir())
-    return fallback if temporary or _too_long(platform) else platform
+    unfit = temporary or _too_long(platform) or way_of_others(platform.parent)
+    return fallback if unfit else platform
 
 
 def _without_platform() -> Path:

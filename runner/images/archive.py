@@ -11,6 +11,7 @@ from wire.errors import Code
 
 from runner.errors import TierError
 from runner.images.naming import USUAL_ROLES, ImageRole, image_name
+from runner.workspace.directories import whole_file
 
 _BLOCK: Final = 1 << 20
 
@@ -50,7 +51,8 @@ def save_images(
 ) -> None:
     """Write the images of `roles` into one tar file, which `docker load` reads too.
 
-    An existing file is replaced only when the new one is complete. Raises `TierError`
+    An existing file is replaced only when the new one is complete; nobody else can read or change
+    it. Raises `TierError`
     (FAILED_PRECONDITION) if an image is missing.
     """
     wanted = [look_up(engine, images, role) for role in roles]
@@ -60,14 +62,9 @@ def save_images(
             f"there is no image {missing[0].name}",
             resolution="runner images build",
         )
-    partial = file.with_name(f".{file.name}.partial")
-    try:
-        with partial.open("wb") as out:
-            for block in _exported(engine, [each.name for each in wanted]):
-                out.write(block)
-        partial.replace(file)
-    finally:
-        partial.unlink(missing_ok=True)
+    with whole_file(file) as out:
+        for block in _exported(engine, [each.name for each in wanted]):
+            out.write(block)
 
 
 def _exported(engine: Any, names: Sequence[str]) -> Iterator[bytes]:

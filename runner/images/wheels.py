@@ -112,7 +112,7 @@ def _pip_torch(directory: Path, wanted: Sequence[str]) -> None:
 
 def _pip(*arguments: str) -> None:
     run_program(
-        [sys.executable, "-m", "pip", "--disable-pip-version-check", *arguments],
+        [sys.executable, "-P", "-m", "pip", "--disable-pip-version-check", *arguments],
         "the wheels for an image cannot be made",
         "python -m pip install pip, where pip is missing; check the network, "
         "or give the wheels: runner images build --wheelhouse DIR",

@@ -12,7 +12,7 @@ from typing import BinaryIO, Final
 
 from wire.errors import Code
 
-from runner.config.trust import workspace_around
+from runner.config.trust import way_of_others, workspace_around
 from runner.errors import ConfigError, WorkspaceError
 from runner.workspace.directories import create_tree
 from runner.workspace.mounts import workspace_directories
@@ -86,6 +86,8 @@ def _check_owner(setting: str, path: Path, workspace: Workspace) -> None:
     ours = {str(workspace.path), os.path.realpath(workspace.path)}
     if around is not None and str(around) not in ours:
         raise _refused(setting, f"it lies in {around}, the workspace of another agent")
+    if around is None and (why := way_of_others(path.parent)):
+        raise _refused(setting, why)
     with suppress(OSError):
         if (uid := path.stat().st_uid) not in workspace.owner.accepted:
             raise _refused(setting, f"it belongs to the account with uid {uid}")
@@ -124,6 +126,8 @@ def adopt_old_database(new: Path, working_directory: Path) -> str | None:
         return f"a database at {old} was left alone: agents can write in {around}"
     if not stat.S_ISREG(found.st_mode) or found.st_uid != os.geteuid():
         return f"an old database at {old} was left alone: it is not a plain file of this user"
+    if why := way_of_others(old):
+        return f"an old database at {old} was left alone: {why}"
     with _unused(old) as content:
         wal = _beside(new, "-wal")
         wal.unlink(missing_ok=True)  # a stray log would be replayed into the moved database

@@ -22,6 +22,7 @@ from wire.disk.walk import Entry, MovedError, walk
 from wire.errors import Code
 
 from runner.config.models import Config
+from runner.config.trust import way_of_others
 from runner.errors import WorkspaceError
 
 log = logging.getLogger(__name__)
@@ -78,11 +79,13 @@ def _adopt(entry: Entry, owner: Owner) -> None:
 
 
 def check_root(path: Path, *, private: bool) -> None:
-    """Check that a top directory can hold ours. Creates nothing.
+    """Check that a top directory can hold ours, and that no other account could replace it. Creates
+    nothing.
 
     The directory may be missing if its nearest existing parent is writable. With `private`, nobody
     else may have any access to it. Raises `WorkspaceError`.
     """
+    _check_way(path)
     if not os.path.lexists(path):
         parent = _nearest_existing(path)
         if not parent.is_dir():
@@ -111,13 +114,15 @@ def check_tree(root: Path, relative: Iterable[str], owner: Owner | None = None) 
 def create_tree(root: Path, relative: Iterable[str], owner: Owner | None = None) -> None:
     """Create `root` and the directories below it, and set right what a guest did to them.
 
-    Those below have mode 0700 and belong to `owner` (default: this process). `relative` lists
-    parents before children. Idempotent.
+    Those below have mode 0700 and belong to `owner` (default: this process); so has `root` with its
+    parents where they are missing. `relative` lists parents before children. Idempotent.
     """
     try:
-        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        for missing in reversed([path for path in (root, *root.parents) if not path.exists()]):
+            missing.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         raise _system(root, error) from None
+    _check_way(root)
     _walk(root, relative, owner or Owner.ours(), create=True)
 
 
@@ -224,6 +229,11 @@ def _opened(path: Path) -> Iterator[int]:
         yield fd
     finally:
         os.close(fd)
+
+
+def _check_way(path: Path) -> None:
+    if why := way_of_others(path.parent):
+        raise _refused(path, why, "name a place where only you and root can replace directories")
 
 
 def _nearest_existing(path: Path) -> Path:

@@ -36,6 +36,32 @@ def test_architecture() -> None:
     run(str(BIN / "lint-imports"), "--no-cache")
 
 
+PROGRAMS = ("guest", "runner", "shell_daemon", "proto/wire")
+
+
+def test_no_program_of_ours_takes_modules_from_the_directory_it_is_started_in() -> None:
+    """Another account, or a command, may have put them there."""
+    started = [
+        (f"{path.relative_to(ROOT)}:{words[0].lineno}", ast.unparse(words[1]))
+        for directory in PROGRAMS
+        for path in sorted((ROOT / directory).rglob("*.py"))
+        for words in lists_of(path.read_text())
+        if ast.unparse(words[0]) == "sys.executable"
+    ]
+    assert len(started) >= 10
+    assert [each for each in started if each[1] not in ("'-P'", "'-I'")] == []
+
+
+def lists_of(code: str) -> Iterator[list[ast.expr]]:
+    """All lists, tuples and arguments of calls that hold something."""
+    for node in ast.walk(ast.parse(code)):
+        match node:
+            case ast.List([_, *_] as words) | ast.Tuple([_, *_] as words):
+                yield words
+            case ast.Call(_, [_, *_] as words):
+                yield words
+
+
 def test_tests_know_nothing_private() -> None:
     """No private name of another module or object; a patch names the object, not its path."""
     known = [

@@ -12,6 +12,7 @@ import docker.errors
 import requests
 from wire.errors import Code
 
+from runner.config.trust import way_of_others
 from runner.errors import TierError
 
 FAILURES: Final = (docker.errors.DockerException, requests.RequestException, OSError)
@@ -62,8 +63,9 @@ def find_socket(
 ) -> Path:
     """The Unix socket of the engine that `container.engine` means.
 
-    "auto" is the one in DOCKER_HOST, else the first of `sockets` that exists, else the first of
-    them, which is Docker's. Raises `TierError` if DOCKER_HOST is on another machine.
+    "auto" is the one in DOCKER_HOST, else the first of `sockets` that exists and is not another
+    account's, which would get every envelope, else the first of them, which is Docker's. Raises
+    `TierError` if DOCKER_HOST is on another machine.
     """
     if setting != "auto":
         return Path(setting.removeprefix(_UNIX))
@@ -78,7 +80,14 @@ def find_socket(
         return Path(host.removeprefix(_UNIX))
     runtime = environ.get("XDG_RUNTIME_DIR") or f"/run/user/{os.geteuid()}"
     found = [Path(each.format(runtime=runtime)) for each in sockets]
-    return next((path for path in found if path.exists()), found[0])
+    return next((path for path in found if _is_there(path) and not way_of_others(path)), found[0])
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except PermissionError:  # XDG_RUNTIME_DIR may be another account's
+        return False
 
 
 class Engine:

@@ -120,6 +120,17 @@ def test_the_server_says_that_it_is_well(composed: tuple[int, Script, str]) -> N
         assert answer.status == 200
 
 
+def test_no_other_account_can_put_its_own_key_among_them(tmp_path: Path) -> None:
+    old = os.umask(0o000)
+    try:
+        script("keys", SQLD_KEYS=str(tmp_path / "new" / "keys"))
+    finally:
+        os.umask(old)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "new").rglob("*")}
+    assert modes == {"keys": 0o755, "private.pem": 0o600, "public.pem": 0o644}
+    assert (tmp_path / "new").stat().st_mode & 0o777 == 0o755
+
+
 _AS_ANOTHER_ACCOUNT = """
 import sys
 from pathlib import Path

@@ -265,6 +265,19 @@ def test_what_is_private_is_named_with_its_numbers(workspaces: Path) -> None:
     assert (bobs.st_dev, bobs.st_ino) in spec.other_users
 
 
+def test_where_a_link_of_an_agent_leads_is_not_private(workspaces: Path) -> None:
+    """The attack: a link beside the memory declares a file that every shell guest may see to be
+    private, so that no shell is ever started again."""
+    (workspaces / "alice/shared/known.txt").write_text("x")
+    link = workspaces / "alice/.oxydra/link"
+    link.symlink_to("../shared/known.txt")
+    (workspaces / "alice/.oxydra/other").symlink_to("/usr/bin/env")
+    private = {place[2:] for place in specified(workspaces).private}
+    for seen in (workspaces / "alice/shared/known.txt", Path("/usr/bin/env")):
+        assert (seen.stat().st_dev, seen.stat().st_ino) not in private
+    assert (link.lstat().st_dev, link.lstat().st_ino) in private
+
+
 def test_what_has_no_mark_is_not_looked_for(workspaces: Path) -> None:
     """A key of a provider is never told, in whatever form; the canary stands for it."""
     token = new_token()

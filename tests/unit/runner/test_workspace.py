@@ -100,9 +100,16 @@ def test_what_a_guest_closed_is_opened_again(mode: int) -> None:
         assert clear(workspace.shell_socket, workspace.path) == ""
 
 
-def test_missing_parents_of_the_root_are_made(tmp_path: Path) -> None:
-    Workspace(tmp_path / "a" / "b" / "ws", "alice").provision()
+def test_missing_parents_of_the_root_are_made_private_whatever_the_umask(tmp_path: Path) -> None:
+    """Who may write in one of them could replace all that lies below it."""
+    old = os.umask(0o000)
+    try:
+        Workspace(tmp_path / "a" / "b" / "ws", "alice").provision()
+    finally:
+        os.umask(old)
     assert (tmp_path / "a" / "b" / "ws" / "alice" / ".oxydra").is_dir()
+    for made in ("a", "a/b", "a/b/ws"):
+        assert stat.S_IMODE((tmp_path / made).stat().st_mode) == 0o700
 
 
 @pytest.mark.parametrize("directory", ["", *sorted(EXPECTED)])

@@ -56,6 +56,7 @@ async def inspect_apart(path: Path, key: str) -> Inspection:
     """Run `inspect` in a separate process, which gets the key on its standard input."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
+        "-P",
         "-m",
         __name__,
         stdin=asyncio.subprocess.PIPE,

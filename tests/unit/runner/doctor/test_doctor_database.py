@@ -105,6 +105,24 @@ def test_one_whose_owner_was_killed_keeps_its_log(config: Config, file: Path) ->
     assert snapshot(file) == before
 
 
+@pytest.mark.parametrize("name", ["memory.db", "memory.db.lock"])
+@pytest.mark.parametrize("key", ["", "KEY"])
+def test_a_pipe_in_its_place_is_not_waited_for(
+    config: Config, file: Path, name: str, key: str
+) -> None:
+    """The attack: an agent leaves a pipe to which nobody writes."""
+    planted = file.with_name(name)
+    planted.unlink(missing_ok=True)
+    os.mkfifo(planted)
+    memory = MemorySettings(encryption=EncryptionSettings(key_env=key))
+    asked = config.model_copy(update={"memory": memory})
+    found = checks.database(asked, "alice", timeout=20.0)
+    if key and name != file.name:
+        assert "is not encrypted" in found.what
+    else:
+        assert "it is not a plain file" in found.what
+
+
 def test_one_that_is_owned_is_not_opened(config: Config, file: Path) -> None:
     with file.open("rb+") as content:
         content.truncate(5000)
