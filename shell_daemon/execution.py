@@ -1,7 +1,9 @@
 """One command from its start to its exit, with its output streams."""
 
 import asyncio
+import fcntl
 import os
+import socket
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
 
@@ -13,6 +15,7 @@ from shell_daemon.processes.process import NOT_STARTED, Exited, Process
 from shell_daemon.streams import OutputStream
 
 _CHUNK_BYTES = 65536
+_SEALED = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
 _NEVER_BEGUN = 128 + 15
 """The exit code of a command that was cancelled before it started, as after SIGTERM."""
 
@@ -114,7 +117,7 @@ class Execution:
 
             descriptors = [directory, close_later(_readable(stdin))]
             for stream in (self.stdout, self.stderr):
-                descriptor, write = os.pipe()
+                descriptor, write = os.pipe() if argv else _socket_pair()
                 stream.attach(descriptor)
                 descriptors.append(close_later(write))
             settings = self._settings
@@ -153,11 +156,20 @@ class Execution:
 
 
 def _readable(data: bytes) -> int:
-    """A descriptor from which `data` can be read; the null device if it is empty."""
+    """A descriptor from which `data` can be read, and which nobody can write to; the null device if
+    it is empty."""
     if not data:
         return os.open(os.devnull, os.O_RDONLY)
-    descriptor = os.memfd_create("stdin")
+    descriptor = os.memfd_create("stdin", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     with open(descriptor, "wb", closefd=False) as file:
         file.write(data)
         file.seek(0)
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALED)
     return descriptor
+
+
+def _socket_pair() -> tuple[int, int]:
+    """The ends to read and to write of a probe's output, which no command can open by its name in
+    /proc, whatever the kernel."""
+    reading, writing = socket.socketpair()
+    return reading.detach(), writing.detach()

@@ -1,5 +1,6 @@
 """What every test stands on: some need a right or a part that this machine may lack."""
 
+import json
 import os
 import random
 import shutil
@@ -40,6 +41,15 @@ def _has_docker() -> str:
     return "" if tried.returncode == 0 else f"no engine answers: {tried.stderr[-300:]}"
 
 
+@cache
+def _has_runsc() -> str:
+    if lacking := _has_docker():
+        return lacking
+    command = ["docker", "info", "--format", "{{json .Runtimes}}"]
+    listed = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    return "" if "runsc" in listed else "the engine lists no runtime runsc: tools/get_runsc.sh"
+
+
 def _has_sqld() -> str:
     return "" if sqld.BINARY.is_file() else f"no {sqld.BINARY}: tools/get_sqld.sh"
 
@@ -49,6 +59,7 @@ _PARTS: dict[str, Callable[[], str]] = {
     "bubblewrap": _has_bubblewrap,
     "sqld": _has_sqld,
     "docker": _has_docker,
+    "runsc": _has_runsc,
 }
 
 

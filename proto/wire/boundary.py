@@ -42,16 +42,27 @@ CROWD_MAX: Final = 2_000_000
 a tenth as many directories and sockets. The runner moves aside what is more before a shell starts,
 so that the walk of the self-test ends."""
 
+KERNEL_OF_HOST: Final = "shared with the host"
+KERNEL_OF_MACHINE: Final = "its own, in a virtual machine"
+KERNEL_OF_GVISOR: Final = "its own, gVisor's, in user space"
+KERNELS: Final = (KERNEL_OF_HOST, KERNEL_OF_MACHINE, KERNEL_OF_GVISOR)
+"""Whose kernel a guest runs on: what the check `kernel` finds where it passes."""
+
 _MARK_END: Final = "."
 
 
 class SharedDirectory(NamedTuple):
-    """A row of the mount table: where the guest has it, and which directory it must be."""
+    """A row of the mount table: where the guest has it, and which directory it must be.
+
+    `beacon` is the name of an empty file that the runner keeps in that directory during the test,
+    for a guest with a kernel of its own, which may number files as it likes.
+    """
 
     virtual: str
     writable: bool
     device: int
     inode: int
+    beacon: str = ""
 
 
 class PrivatePath(NamedTuple):

@@ -1,7 +1,7 @@
 """The boundary self-test: the runner asks one shell guest, from inside, what it can reach.
 
     spec = build_spec(launch, driver.confinement(launch), …)
-    report = await check_boundary(channel, spec)
+    report = await check_boundary(channel, spec, launch.mounts)
     require_passed(report)
 
 A check that cannot run, or whose answer is missing or malformed, counts as failed.
@@ -12,20 +12,22 @@ import contextlib
 import json
 import secrets
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import grpc
-from wire.boundary import CHECKS, BoundarySpec
+from wire.boundary import CHECKS, KERNELS, BoundarySpec
 from wire.errors import Code
 from wire.status import answered, from_rpc_error
 from wire.text import visible_name
 from wire.transport import was_cancelled
 from wire.v1 import control_pb2, shell_pb2, shell_pb2_grpc
 
+from runner.boundary.directories import beacons, reachable
 from runner.errors import TierError
+from runner.workspace.mounts import BoundMount
 
 PROBE: Final = "probe"
 """The name of the failed check when the probe itself did not work."""
@@ -36,17 +38,23 @@ _DETAILS_MAX_CHARS: Final = 1000
 
 
 async def check_boundary(
-    channel: grpc.aio.Channel, spec: BoundarySpec
+    channel: grpc.aio.Channel, spec: BoundarySpec, mounts: Sequence[BoundMount] = ()
 ) -> control_pb2.BoundaryReport:
     """Run every probe in the shell guest, with the rights of any command. `channel` carries the
-    shell's token.
+    shell's token. `mounts` are those of the guest; where it has a kernel of its own, which may
+    number files as it likes, what lies in them is looked at from here.
 
     Never raises: a failure of the test itself is a failed check.
     """
     try:
         async with asyncio.timeout(TIMEOUT_S + _CONNECTION_S), _listeners(spec) as complete:
-            answer = await _run(channel, complete.to_json())
-        checks = _parse(answer)
+            if spec.own_kernel:
+                with beacons(complete, mounts) as complete:
+                    answer = await _run(channel, complete.to_json())
+                reached = await asyncio.to_thread(reachable, spec, mounts)
+            else:
+                answer, reached = await _run(channel, complete.to_json()), {}
+        checks = [_together(check, reached.get(check.name, [])) for check in _parse(answer)]
     except grpc.RpcError as error:
         checks = [_failed(PROBE, f"the shell could not run it: {from_rpc_error(error).brief}")]
     except asyncio.CancelledError:
@@ -75,6 +83,12 @@ def require_passed(report: control_pb2.BoundaryReport) -> None:
         details="\n".join(failures) or "the report holds no check",
         resolution="fix what is listed, then check again: runner doctor --boundary",
     )
+
+
+def kernel_of(report: control_pb2.BoundaryReport) -> str:
+    """Whose kernel the guest runs on; empty if that is not known."""
+    found = [check.details for check in report.checks if check.name == "kernel" and check.passed]
+    return found[0] if found and found[0] in KERNELS else ""
 
 
 async def admit(channel: grpc.aio.Channel, token: str) -> None:
@@ -153,5 +167,13 @@ def _parse(answer: bytes) -> list[control_pb2.BoundaryCheck]:
     return [found.get(name) or _failed(name, "the probe did not report it") for name in CHECKS]
 
 
+def _together(check: control_pb2.BoundaryCheck, hits: list[str]) -> control_pb2.BoundaryCheck:
+    """A check of the probe with what was found from here."""
+    if not hits:
+        return check
+    return _failed(check.name, "; ".join([*([] if check.passed else [check.details]), *hits]))
+
+
 def _failed(name: str, details: str) -> control_pb2.BoundaryCheck:
-    return control_pb2.BoundaryCheck(name=name, passed=False, details=visible_name(details))
+    shown = visible_name(details)[:_DETAILS_MAX_CHARS]
+    return control_pb2.BoundaryCheck(name=name, passed=False, details=shown)

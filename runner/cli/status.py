@@ -5,6 +5,7 @@ from importlib.metadata import version
 
 import typer
 from rich.text import Text
+from wire.boundary import KERNEL_OF_HOST
 from wire.v1 import control_pb2
 
 from runner.cli.memory.output import memory_line
@@ -26,8 +27,8 @@ async def show_status(options: Options, *, json: bool) -> int:
     `pid`, `started_at`, `version`, `provider`, `notices` and `guests`, a list of `role`, `state`,
     `pid`, `restarts`, `reason`, `since`, `details`, `resident_bytes` and `last_end`. `boundary` is
     null without a shell guest, else `passed`, `checked_at` and `checks`, a list of `name`,
-    `passed` and `details`. `memory` is null if the agent does not answer at once, else what
-    `runner memory stats --json` prints.
+    `passed` and `details`. `kernel` says whose kernel guests run on. `memory` is null if the agent
+    does not answer at once, else what `runner memory stats --json` prints.
     """
     config = options.load()
     control = await connect_control(config, options.user_id)
@@ -56,6 +57,7 @@ def show_summary(host: Host, options: Options) -> None:
         f"Oxydra {version('oxydra')} is ready ({host.tier} tier)",
         f"  user       {host.user_id}",
         f"  workspace  {host.workspace.path}",
+        *([f"  kernel     {host.kernel}"] if _is_own(host.kernel) else []),
         f"  provider   {host.provider}",
         f"  embedder   {embedder.backend}{model}",
         f"  shell      {'none: ' + host.no_shell if host.no_shell else 'ready, boundary proven'}",
@@ -64,6 +66,10 @@ def show_summary(host: Host, options: Options) -> None:
         *(f"note: {notice}" for notice in host.notices),
     ]
     typer.echo(printable("\n".join(lines)))
+
+
+def _is_own(kernel: str) -> bool:
+    return kernel not in ("", KERNEL_OF_HOST)
 
 
 def _boundary_line(report: control_pb2.BoundaryReport) -> Text:
@@ -101,6 +107,8 @@ def _print_table(reply: control_pb2.StatusReply) -> None:
     console.print(Text(printable(f"memory: {memory}")), soft_wrap=True)
     if reply.HasField("boundary"):
         console.print(_boundary_line(reply.boundary), soft_wrap=True)
+    if _is_own(reply.kernel):
+        console.print(f"kernel: {reply.kernel}", soft_wrap=True)
     for notice in reply.notices:
         console.print(Text(f"note: {printable(notice)}"), soft_wrap=True)
 

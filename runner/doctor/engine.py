@@ -10,10 +10,18 @@ from wire.errors import WireError
 from wire.settings import ContainerSettings
 
 from runner.doctor.finding import Finding, ok, problem, refused, warning
+from runner.errors import TierError
 from runner.images.archive import Image, inspected, list_images
 from runner.images.bootstrap import BASE_NAME
 from runner.images.naming import OFFICIAL_BASE
-from runner.tiers.container.engine import LIMITS, Engine, EngineFacts, find_socket, judge
+from runner.tiers.container.engine import (
+    GET_RUNTIME,
+    LIMITS,
+    Engine,
+    EngineFacts,
+    find_socket,
+    judge,
+)
 
 
 @dataclass(frozen=True)
@@ -139,15 +147,15 @@ def images(report: EngineReport, *, needed: bool) -> Finding:
 
 
 def oci_runtime(facts: EngineFacts, runtime: str, *, needed: bool) -> Finding:
-    """Whether the engine lists the OCI runtime of the micro_vm tier."""
+    """Whether the engine can use the OCI runtime of the micro_vm tier."""
     if runtime in facts.runtimes:
-        return ok("OCI runtime", f"the engine lists {runtime}")
+        try:
+            judge(facts, runtime)
+        except TierError as error:
+            return refused("OCI runtime", error)
+        kind = "gVisor's kernel in user space" if facts.is_gvisor(runtime) else "a virtual machine"
+        return ok("OCI runtime", f"the engine lists {runtime}; what it must give guests: {kind}")
     what = f"the engine does not list {runtime}, only {', '.join(facts.runtimes)}"
     if not needed:
         return ok("OCI runtime", f"{what}; only the micro_vm tier needs it")
-    return problem(
-        "OCI runtime",
-        what,
-        f'install Kata Containers, name it "{runtime}" under "runtimes" in '
-        "/etc/docker/daemon.json, then: sudo systemctl restart docker",
-    )
+    return problem("OCI runtime", what, GET_RUNTIME)

@@ -67,7 +67,6 @@ def _checks(
         lambda: [kernel.security_modules()],
         lambda: [kernel.bubblewrap(needed=shell_here)],
         lambda: _engine(config, environ, needed=in_containers),
-        lambda: [kernel.virtual_machines(needed=config.tier == "micro_vm")],
     )
 
 
@@ -75,15 +74,20 @@ def _engine(config: Config, environ: Mapping[str, str], *, needed: bool) -> list
     try:
         report = engine.ask(config.container, environ)
     except WireError as error:
-        return [engine.unusable(error, needed=needed)]
+        return [
+            engine.unusable(error, needed=needed),
+            kernel.virtual_machines(needed=config.tier == "micro_vm"),
+        ]
     facts = report.facts
+    runtime, own_kernel = config.container.runtime, config.tier == "micro_vm"
     findings = [
         engine.answers(report),
         engine.access(report.socket),
         engine.seccomp(facts),
         engine.limits(facts),
         engine.images(report, needed=needed),
-        engine.oci_runtime(facts, config.container.runtime, needed=config.tier == "micro_vm"),
+        engine.oci_runtime(facts, runtime, needed=own_kernel),
+        kernel.virtual_machines(needed=own_kernel and not facts.is_gvisor(runtime)),
     ]
     if (directory := Path(facts.info.get("DockerRootDir") or "")).is_dir() and needed:
         findings.append(places.room("engine's disk", directory))

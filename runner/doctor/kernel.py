@@ -89,7 +89,7 @@ def security_modules(root: Path = ROOT) -> Finding:
 
 
 def virtual_machines(root: Path = ROOT, *, needed: bool) -> Finding:
-    """Whether guests can have their own kernel. `needed`: the configured tier requires it."""
+    """Whether guests can have virtual machines. `needed`: the configured runtime makes some."""
     device = root / "dev/kvm"
     if device.exists() and os.access(device, os.R_OK | os.W_OK):
         return ok("KVM", "available")
@@ -103,7 +103,7 @@ def virtual_machines(root: Path = ROOT, *, needed: bool) -> Finding:
         )
     if needed:
         return warning("KVM", f"{what}; the engine's runtime may need it", fix)
-    return ok("KVM", f"{what}; only the micro_vm tier needs it")
+    return ok("KVM", f"{what}; only runtimes with virtual machines need it, gVisor does not")
 
 
 def _openat2_errno() -> int:

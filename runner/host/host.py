@@ -21,7 +21,7 @@ from wire.errors import Code, WireError
 from wire.identity import Party, Peer
 from wire.v1 import control_pb2
 
-from runner.boundary.check import check_boundary
+from runner.boundary.check import check_boundary, kernel_of
 from runner.boundary.spec import build_spec
 from runner.client.gateway import GatewayClient
 from runner.config.models import Config
@@ -171,7 +171,15 @@ class Host:
             notices=self.notices,
             boundary=self._guests.boundary,
             memory=memory,
+            kernel=self.kernel,
         )
+
+    @property
+    def kernel(self) -> str:
+        """Whose kernel guests run on, as the boundary self-test found it; empty where none was
+        found."""
+        report = self._guests.boundary
+        return kernel_of(report) if report is not None else ""
 
     async def gateway(self) -> Peer:
         """The agent's gateway. Waits while the agent starts.
@@ -306,7 +314,7 @@ class Host:
             canary=canary,
             private=private,
         )
-        return await check_boundary(channel, spec)
+        return await check_boundary(channel, spec, shell.mounts)
 
     async def _stop_quietly(self) -> None:
         try:

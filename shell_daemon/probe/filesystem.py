@@ -38,6 +38,8 @@ _DEVICES: Final = {
     (5, 1): "console",
     (5, 2): "ptmx",
 }
+_GVISOR_DEVICES: Final = {(10, 200): "net/tun", (10, 229): "fuse"}
+"""Files of gVisor's own kernel, of no use without capabilities."""
 _TERMINALS: Final = range(136, 144)
 _DEVICES_MAX: Final = 1000
 
@@ -91,10 +93,11 @@ def devices(world: World) -> str:
     """Only harmless devices exist, and commands cannot make others."""
     found = []
     known: set[str] = set()
+    harmless = _DEVICES | (_GVISOR_DEVICES if world.gvisor else {})
     for path, result in _special(world.at("/dev")):
         number = (os.major(result.st_rdev), os.minor(result.st_rdev))
-        if stat.S_ISCHR(result.st_mode) and number in _DEVICES:
-            known.add(_DEVICES[number])
+        if stat.S_ISCHR(result.st_mode) and number in harmless:
+            known.add(harmless[number])
         elif not stat.S_ISCHR(result.st_mode) or number[0] not in _TERMINALS:
             found.append(str(path))
     hits = [f"further devices: {', '.join(found[:5])} ({len(found)})"] if found else []

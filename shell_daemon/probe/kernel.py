@@ -3,10 +3,14 @@
 from collections.abc import Callable
 from typing import Final
 
+from wire.boundary import KERNEL_OF_GVISOR, KERNEL_OF_HOST, KERNEL_OF_MACHINE
+
+from shell_daemon.probe import libc
 from shell_daemon.probe.libc import answered_key_calls
 from shell_daemon.probe.world import BoundaryHit, World, fields
 
-_SETS: Final = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb")
+_SETS: Final = ("CapInh", "CapPrm", "CapEff", "CapBnd")
+_AMBIENT: Final = "CapAmb"
 _SECCOMP_FILTER: Final = 2
 
 
@@ -28,15 +32,24 @@ def identity(world: World) -> str:
 
 
 def capabilities(world: World) -> str:
-    """Commands hold no capabilities and cannot gain any."""
-    held = [f"{name} {value}" for name in _SETS if int(value := world.status[name], 16)]
+    """Commands hold no capabilities and cannot gain any. gVisor has no ambient ones; elsewhere they
+    must be listed."""
+    sets = _SETS if world.gvisor else (*_SETS, _AMBIENT)
+    held = [f"{name} {value}" for name in sets if int(value := world.status[name], 16)]
     if held:
         raise BoundaryHit(f"commands hold capabilities: {', '.join(held)}")
     return "none"
 
 
 def no_new_privileges(world: World) -> str:
-    """Neither commands nor the daemon, which sets it for commands itself, can gain rights."""
+    """Neither commands nor the daemon, which sets it for commands itself, can gain rights.
+
+    gVisor does not list it, because there it is set for every process from its start.
+    """
+    if world.gvisor:
+        if not libc.no_new_privileges():
+            raise BoundaryHit("no_new_privs is not set, though gVisor always sets it")
+        return "set, as always in gVisor"
     if not all(each["NoNewPrivs"] == "1" for each in (world.status, _first_process(world))):
         raise BoundaryHit("no_new_privs is not set: setuid programs give commands another identity")
     return "set"
@@ -46,13 +59,17 @@ def seccomp(world: World, answered: Callable[[], list[str]] = answered_key_calls
     """Commands run under the daemon's filter of system calls, which refuses those for keys
     (`answered`: which of them it lets through), and under the tier's own, if it has one.
 
-    The daemon's process is asked for that, because it is not under its own filter.
+    The daemon's process is asked for that, because it is not under its own filter. The tier's keeps
+    commands from the host's kernel, which answers none of their calls where they have gVisor's.
     """
     found = []
     if int(world.status.get("Seccomp", "0")) != _SECCOMP_FILTER:
         found.append("no system call filter around commands")
     if keys := answered():
         found.append(f"the kernel can be asked for keys: {', '.join(keys)}")
+    if world.gvisor:
+        BoundaryHit.raise_if(found)
+        return "filtered by the daemon; gVisor's kernel answers, not the host's"
     filtered = int(_first_process(world).get("Seccomp", "0")) == _SECCOMP_FILTER
     if world.spec.seccomp and not filtered:
         found.append("no system call filter around the guest, though this tier has one")
@@ -78,14 +95,12 @@ def namespaces(world: World) -> str:
 
 def kernel(world: World) -> str:
     """In the micro_vm tier, the guest's kernel is not the host's."""
-    boot_id = world.text("sys/kernel/random/boot_id").strip()
-    if not boot_id:
+    if not world.boot_id:
         raise BoundaryHit("the kernel does not tell its boot id")
     if not world.spec.own_kernel:
-        return "shared with the host, as in every tier but micro_vm"
-    if boot_id == world.spec.boot_id:
+        return KERNEL_OF_HOST
+    if world.boot_id == world.spec.boot_id:
         raise BoundaryHit(
-            "the guest runs on the host's own kernel (same boot id): "
-            "the OCI runtime starts no virtual machine"
+            "the guest runs on the host's own kernel (same boot id): the OCI runtime gives it none"
         )
-    return "its own"
+    return KERNEL_OF_GVISOR if world.gvisor else KERNEL_OF_MACHINE

@@ -12,6 +12,7 @@ MS_BIND: Final = 4096
 _MNT_DETACH: Final = 2
 _PTRACE_DETACH: Final = 17
 _PTRACE_SEIZE: Final = 0x4206
+_PR_GET_NO_NEW_PRIVS: Final = 39
 _KEY_CALLS: Final = {
     "x86_64": {"add_key": 248, "request_key": 249, "keyctl": 250},
     "aarch64": {"add_key": 217, "request_key": 218, "keyctl": 219},
@@ -44,6 +45,11 @@ def trace(pid: int) -> None:
     """Attach to a process as a debugger does, then detach."""
     _check("ptrace", _LIBC.ptrace(_PTRACE_SEIZE, pid, None, None))
     _LIBC.ptrace(_PTRACE_DETACH, pid, None, None)
+
+
+def no_new_privileges() -> bool:
+    """Whether no program that this process runs can have more rights than it has."""
+    return bool(_LIBC.prctl(_PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1)
 
 
 def answered_key_calls() -> list[str]:

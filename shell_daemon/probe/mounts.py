@@ -74,11 +74,17 @@ def _is_kernel(point: str) -> bool:
 
 
 def _judge_row(world: World, mount: MountInfo, row: SharedDirectory) -> str:
-    if not world.is_same(world.at(row.virtual).stat(), row.device, row.inode):
+    if not _is_right(world, row):
         return f"{row.virtual} is another directory of the host ({mount.root})"
     if not row.writable and not mount.read_only:
         return f"{row.virtual} is mounted read-write instead of read-only"
     return ""
+
+
+def _is_right(world: World, row: SharedDirectory) -> bool:
+    if row.beacon:
+        return os.path.lexists(world.at(row.virtual) / row.beacon)
+    return world.is_same(world.at(row.virtual).stat(), row.device, row.inode)
 
 
 def _judge_file(world: World, mount: MountInfo) -> str:

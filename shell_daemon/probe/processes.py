@@ -2,15 +2,20 @@
 
 import os
 import stat
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 from shell_daemon.probe.libc import trace
 from shell_daemon.probe.world import BoundaryHit, World, fields, opened, refused, require_tried
 
 _DAEMON: Final = "oxydra-shell"
-_DAEMONS: Final = (_DAEMON, "oxydra-zygote", "oxydra-superv")
+_ZYGOTE: Final = "oxydra-zygote"
+_DAEMONS: Final = (_DAEMON, _ZYGOTE, "oxydra-superv")
 """The process names of the daemon and its helpers."""
 _KERNEL_THREADS: Final = "kthreadd"
+_FIRST: Final = 1
+_NULL: Final = os.makedev(1, 3)
 
 
 def processes(world: World) -> str:
@@ -33,17 +38,23 @@ def processes(world: World) -> str:
 
 def process_memory(world: World) -> str:
     """No command can read the memory, environment or files of the daemon and its helpers, and
-    all processes share one root directory."""
+    all processes share one root directory.
+
+    gVisor closes neither environment nor descriptors. There the daemon is not visible at all, and
+    its helpers' environment is empty and their descriptors cannot be opened.
+    """
     found: list[str] = []
     daemons = {pid: name for pid in _ancestors(world) if (name := _name(world, pid)) in _DAEMONS}
-    if _DAEMON not in daemons.values():
+    if world.gvisor:
+        found += _seen_in_gvisor(world, daemons)
+    elif _DAEMON not in daemons.values():
         found.append("the shell daemon is not visible, so its memory could not be checked")
     for pid, name in daemons.items():
         own = world.proc / str(pid)
-        for file in ("environ", "mem"):
+        for file in ("mem",) if world.gvisor else ("environ", "mem"):
             if not refused(opened, own / file, os.O_RDONLY):
                 found.append(f"{name}'s {file} can be read")
-        for link in ("root", "cwd", "fd/0"):
+        for link in ("root", "cwd") if world.gvisor else ("root", "cwd", "fd/0"):
             if not refused(os.readlink, own / link):
                 found.append(f"{name}'s {link} can be followed")
         if not refused(trace, pid):
@@ -58,6 +69,32 @@ def process_memory(world: World) -> str:
             found.append(f"process {pid} ({_name(world, pid)}) has another root directory")
     BoundaryHit.raise_if(found)
     return f"closed in {len(daemons)} processes of the daemon"
+
+
+def _seen_in_gvisor(world: World, daemons: dict[int, str]) -> Iterator[str]:
+    """What a command can use of the daemon and its helpers though it must not, where the kernel
+    closes their memory only."""
+    if _DAEMON in {_name(world, pid) for pid in world.pids}:
+        yield "the shell daemon is visible"
+    if daemons.get(_FIRST) != _ZYGOTE:
+        yield "the zygote is not the first process, so that the daemon may be visible"
+    for pid, name in daemons.items():
+        own = world.proc / str(pid)
+        if (own / "environ").read_bytes():
+            yield f"{name}'s environment can be read"
+        for entry in sorted((own / "fd").iterdir()):
+            if not _is_closed(entry):
+                yield f"{name}'s descriptor {entry.name} can be opened"
+
+
+def _is_closed(descriptor: Path) -> bool:
+    """Whether a process's descriptor, by its name in /proc, cannot be opened or is the null
+    device."""
+    if descriptor.stat().st_rdev == _NULL:
+        return True
+    return all(
+        refused(opened, descriptor, mode | os.O_NONBLOCK) for mode in (os.O_RDONLY, os.O_WRONLY)
+    )
 
 
 def _ancestors(world: World) -> list[int]:
@@ -104,9 +141,22 @@ def descriptors(world: World) -> str:
             except OSError as error:
                 require_tried(error)
                 continue
-            outside = fields(info).get("mnt_id") not in ids
-            if outside and (stat.S_ISDIR(mode) or stat.S_ISBLK(mode)):
-                target = (directory / number).readlink()
+            if not (stat.S_ISDIR(mode) or stat.S_ISBLK(mode)):
+                continue
+            target = (directory / number).readlink()
+            if world.gvisor:  # which does not tell the mount
+                outside = not _is_here(world, directory / number, str(target))
+            else:
+                outside = fields(info).get("mnt_id") not in ids
+            if outside:
                 found.append(f"descriptor {number} of process {pid} leads out, to {target}")
     BoundaryHit.raise_if(found)
     return f"none of {seen} leads out"
+
+
+def _is_here(world: World, descriptor: Path, target: str) -> bool:
+    """Whether what a descriptor leads to is what lies in the guest under the name that it has."""
+    try:
+        return os.path.samestat(descriptor.stat(), world.at(target).lstat())
+    except FileNotFoundError:
+        return target.endswith(" (deleted)")

@@ -85,7 +85,15 @@ def place_of(path: str) -> str:
 
 
 def _starts(world: World) -> Iterator[str]:
-    """The shared directories, `/run`, and every other mount that is not the system's."""
+    """The shared directories, `/run`, and every other mount that is not the system's.
+
+    Not those of users in gVisor, where files have other numbers than on the host: the runner looks
+    through them itself.
+    """
+    yield from (start for start in _all_starts(world) if not (world.gvisor and start in _USERS))
+
+
+def _all_starts(world: World) -> Iterator[str]:
     yield from (row.virtual for row in world.spec.shared)
     yield from ("/run", "/var/run")
     for mount in world.mounts:

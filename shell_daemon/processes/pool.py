@@ -5,6 +5,7 @@ import contextlib
 import itertools
 import logging
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -17,7 +18,7 @@ from wire.errors import Code, WireError
 
 from shell_daemon.processes import init, seccomp
 from shell_daemon.processes.channel import Channel
-from shell_daemon.processes.process import PATIENCE_S, Process, Supervisor, thaw
+from shell_daemon.processes.process import PATIENCE_S, Process, Supervisor
 from shell_daemon.processes.supervisor import KILL_S, Run
 
 log = logging.getLogger(__name__)
@@ -91,7 +92,7 @@ class Processes:
                 Code.UNAVAILABLE, "the shell daemon is stopping", resolution="runner restart"
             )
         supervisor = self._idle.pop() if self._idle else self._fork(self._channel)
-        thaw(supervisor.pid)
+        self._thaw(supervisor)
         number = next(self._numbers)
         request = Run(number=number, argv=argv, environment=environment, grace=grace)
         return await supervisor.run(request, descriptors)
@@ -101,7 +102,7 @@ class Processes:
         if self._closing or self._channel is None or self._zygote is None:
             return
         self._closing = True
-        thaw(self._zygote.pid)
+        self._thaw_zygote()
         self._channel.finish()
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._ended.wait(), KILL_S + PATIENCE_S / 2)
@@ -121,15 +122,24 @@ class Processes:
         ours, theirs = socket.socketpair()
         with theirs:
             self._ask(channel, {"fork": True}, theirs.fileno())
-        supervisor = Supervisor(ours, self._take_back, self._destroy)
+        supervisor = Supervisor(ours, self._take_back, self._destroy, self._thaw)
         self._supervisors.add(supervisor)
         self._expect(lambda: supervisor.pid != 0 or supervisor not in self._supervisors)
         return supervisor
 
     def _ask(self, channel: Channel, request: dict[str, Any], *descriptors: int) -> None:
-        if self._zygote is not None:
-            thaw(self._zygote.pid)
+        self._thaw_zygote()
         channel.send(request, descriptors)
+
+    def _thaw(self, supervisor: Supervisor) -> None:
+        if supervisor.pid and self._channel is not None:
+            self._ask(self._channel, {"thaw": supervisor.pid})
+
+    def _thaw_zygote(self) -> None:
+        """Let it go on: a command may have stopped it."""
+        if self._zygote is not None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(self._zygote.pid, signal.SIGCONT)
 
     def _expect(self, answered: Callable[[], bool]) -> None:
         """Give the zygote up if it has not `answered` in time: a command may have stopped it."""

@@ -1,15 +1,21 @@
-"""Process attributes that Python cannot set: prctl(2)."""
+"""Process attributes that Python cannot set: prctl(2), capset(2)."""
 
 import ctypes
+import errno
 import os
+import signal
 from typing import Any, Final
 
+_PR_SET_PDEATHSIG: Final = 1
 _PR_SET_DUMPABLE: Final = 4
 _PR_SET_NAME: Final = 15
 _PR_SET_SECCOMP: Final = 22
+_PR_CAPBSET_DROP: Final = 24
 _PR_SET_CHILD_SUBREAPER: Final = 36
 _PR_SET_NO_NEW_PRIVS: Final = 38
 _SECCOMP_MODE_FILTER: Final = 2
+_CAPABILITIES: Final = range(64)
+_CAPABILITY_VERSION: Final = 0x2008_0522
 _ZERO: Final = ctypes.c_ulong(0)
 
 
@@ -30,6 +36,26 @@ def conceal() -> None:
 def adopt_orphans() -> None:
     """Become the parent of every descendant whose own parent exits."""
     _prctl(_PR_SET_CHILD_SUBREAPER, ctypes.c_ulong(1))
+
+
+def die_with_parent() -> None:
+    """Have this process killed when its parent is gone."""
+    _prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL))
+
+
+def drop_capabilities() -> None:
+    """Give up every capability, for this process and all programs that it runs."""
+    try:
+        for number in _CAPABILITIES:
+            _prctl(_PR_CAPBSET_DROP, ctypes.c_ulong(number))
+    except OSError as error:  # the kernel knows no further one
+        if error.errno != errno.EINVAL:
+            raise
+    libc = ctypes.CDLL(None, use_errno=True)
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION, 0)
+    if libc.capset(header, (ctypes.c_uint32 * 6)()) != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"capset: {os.strerror(number)}")
 
 
 def filter_calls(program: Any) -> None:

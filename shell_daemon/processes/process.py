@@ -1,10 +1,8 @@
 """The daemon's view of one command's process tree and of the supervisor above it."""
 
 import asyncio
-import contextlib
 import logging
 import os
-import signal
 import socket
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -75,7 +73,8 @@ class Supervisor:
     """The connection to one supervisor, and the process that it runs.
 
     `on_free` is called when nothing of its process is left; `on_lost` when the supervisor is gone
-    or does not do its work: it must see that `settle` is called.
+    or does not do its work: it must see that `settle` is called. `thaw` lets it go on, if a command
+    has stopped it.
     """
 
     def __init__(
@@ -83,11 +82,14 @@ class Supervisor:
         peer: socket.socket,
         on_free: Callable[["Supervisor"], None],
         on_lost: Callable[["Supervisor"], None],
+        thaw: Callable[["Supervisor"], None],
     ) -> None:
         self.pid = 0
+        """As the zygote sees it; 0 until it has begun."""
         self._process: Process | None = None
         self._on_free = on_free
         self._on_lost = on_lost
+        self._thaw = thaw
         self._channel = Channel(peer, self._on_message, self.abandon)
 
     async def run(self, request: Run, descriptors: Sequence[int]) -> Process:
@@ -97,7 +99,7 @@ class Supervisor:
         return process
 
     def end(self, number: int) -> None:
-        thaw(self.pid)
+        self._thaw(self)
         self._channel.send({"end": number})
 
     def abandon(self) -> None:
@@ -141,13 +143,6 @@ class Supervisor:
         self._process = None
         process.settle(exited)
         self._on_free(self)
-
-
-def thaw(pid: int) -> None:
-    """Let a helper go on that a command may have stopped; 0 for one that has not begun."""
-    if pid:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.kill(pid, signal.SIGCONT)
 
 
 def exit_code(status: int | None) -> int:

@@ -6,7 +6,8 @@ nor signalled: `prlimit` takes the daemon's descriptors, `sched_setaffinity`, `n
 slow it down. Under the filter a command changes them for itself only, as process id 0; everything
 else answers EPERM.
 
-So do set-uid and set-gid bits, because a file in /shared belongs to the operator; leases, because
+So do namespaces, new ones and those of other processes, because a command would have rights in
+them; set-uid and set-gid bits, because a file in /shared belongs to the operator; leases, because
 whoever opens such a file would wait for the command; sockets to the machine's hypervisor; and the
 calls for keys (keyrings(7)), because no namespace parts those of a user from the host's. Calls that
 could do one of these where no filter sees it are not there (ENOSYS).
@@ -37,6 +38,9 @@ _FOURTH: Final = 40
 _SET_ID_BITS: Final = 0o6000
 _CREATING: Final = 0o100 | 0o20000000
 """O_CREAT and O_TMPFILE; without them `open` has no mode."""
+_NAMESPACES: Final = 0x7E02_0000
+_TIME_NAMESPACE: Final = 0x80
+"""A flag of `unshare`; in those of `clone` it is part of a signal's number."""
 _SET_LEASE: Final = 1024
 _VSOCK: Final = 40
 _SOCKETCALL_SOCKET: Final = 1
@@ -76,9 +80,13 @@ def _for_itself_as(kind: int) -> bytes:
     return _step(_LOAD, _FIRST) + _if_equal(kind, _for_itself(_SECOND)) + _REFUSED
 
 
+def _without(bits: int, place: int) -> bytes:
+    """Refuse the call if any of these bits is set in its argument at `place`."""
+    return _step(_LOAD, place) + _step(_JUMP_IF_ANY_BIT, bits, 0, 1) + _REFUSED + _ALLOWED
+
+
 def _without_set_id(mode: int) -> bytes:
-    some = _step(_JUMP_IF_ANY_BIT, _SET_ID_BITS, 0, 1)
-    return _step(_LOAD, mode) + some + _REFUSED + _ALLOWED
+    return _without(_SET_ID_BITS, mode)
 
 
 def _opening(flags: int, mode: int) -> bytes:
@@ -119,6 +127,10 @@ CALLS: Final[Mapping[str, Call]] = {
     "fcntl64": Call(_unless(_SECOND, _SET_LEASE), None, 221, None, 221),
     "socket": Call(_unless(_FIRST, _VSOCK), 41, 359, 198, 281),
     "socketcall": Call(_unless(_FIRST, _SOCKETCALL_SOCKET), None, 102, None, None),
+    "clone": Call(_without(_NAMESPACES, _FIRST), 56, 120, 220, 120),
+    "clone3": Call(_ABSENT, 435, 435, 435, 435),
+    "unshare": Call(_without(_NAMESPACES | _TIME_NAMESPACE, _FIRST), 272, 310, 97, 337),
+    "setns": Call(_REFUSED, 308, 346, 268, 375),
     "add_key": Call(_REFUSED, 248, 286, 217, 309),
     "request_key": Call(_REFUSED, 249, 287, 218, 310),
     "keyctl": Call(_REFUSED, 250, 288, 219, 311),

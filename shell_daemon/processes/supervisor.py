@@ -67,20 +67,21 @@ class Control:
         self.connection = connection
         self.descriptors: list[int] = []
         self._buffer = b""
-        self._read, write = os.pipe()
-        os.set_blocking(self._read, False)
-        os.set_blocking(write, False)
+        # Where /proc is open to commands, they open every pipe that they find, but no socket.
+        self._woken, self._waking = socket.socketpair()
+        for end in (self._woken, self._waking):
+            end.setblocking(False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        signal.set_wakeup_fd(write, warn_on_full_buffer=False)
+        signal.set_wakeup_fd(self._waking.fileno(), warn_on_full_buffer=False)
         self._poll = select.poll()
-        self._poll.register(self._read, select.POLLIN)
+        self._poll.register(self._woken, select.POLLIN)
         self._poll.register(connection, select.POLLIN)
 
     def wait(self, seconds: float | None) -> bool:
         """Wait for a child, the daemon or the timeout; returns whether the daemon sent data."""
         ready = self._poll.poll(None if seconds is None else max(0.0, seconds) * 1000)
         with contextlib.suppress(BlockingIOError):
-            os.read(self._read, _CHUNK)
+            self._woken.recv(_CHUNK)
         return any(descriptor == self.connection.fileno() for descriptor, _ in ready)
 
     def forget(self) -> None:

@@ -6,11 +6,13 @@ It is a program of its own, started by the daemon before anything else:
 
 so that a fork copies only ten megabytes of memory and no gRPC threads. It is a child subreaper
 too: if a command kills its supervisor, the zygote adopts the orphans, and the daemon has it kill
-them. At end-of-file (the daemon is gone) it kills everything and exits.
+them. At end-of-file (the daemon is gone) it kills everything and exits. Where the kernel does not
+shield the daemon, it and all below it live in a process namespace of their own (`namespaces`).
 
-Messages are JSON lines. From the daemon: `fork`, with one end of a socket pair beside it;
-`destroy` with a supervisor's pid: kill it and all below it, then answer `destroyed`. A message has
-at most one descriptor and is sent in one piece.
+Messages are JSON lines. From the daemon: `fork`, with one end of a socket pair beside it; `thaw`
+with a supervisor's pid: let it go on if a command has stopped it; `destroy` with one: kill it and
+all below it, then answer `destroyed`. A message has at most one descriptor and is sent in one
+piece.
 """
 
 import contextlib
@@ -22,10 +24,12 @@ import sys
 import time
 from typing import NoReturn
 
-from shell_daemon.processes import prctl, seccomp, tree
+from shell_daemon.processes import namespaces, prctl, seccomp, tree
 from shell_daemon.processes.supervisor import KILL_S, Control, Supervisor
 
 _OOM_SCORE_ADJ = b"500"
+_FIRST = 1
+"""The process id of the daemon where it is its guest's first process."""
 
 
 class Zygote:
@@ -56,6 +60,8 @@ class Zygote:
         for message in messages or ():
             if "fork" in message:
                 self._fork(self._control.descriptors.pop(0))
+            elif "thaw" in message:
+                self._thaw(message["thaw"])
             else:
                 self._destroy(message["destroy"])
         return messages is not None
@@ -71,6 +77,10 @@ class Zygote:
             _become_supervisor(descriptor, [control.connection.fileno(), *control.descriptors])
         os.close(descriptor)
         self._supervisors.add(pid)
+
+    def _thaw(self, supervisor: int) -> None:
+        if supervisor in self._supervisors:
+            os.kill(supervisor, signal.SIGCONT)
 
     def _destroy(self, supervisor: int) -> None:
         if supervisor in self._supervisors:
@@ -125,6 +135,8 @@ def main() -> None:
     # precede `conceal`, after which the process's files in /proc belong to root.
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "wb") as file:  # noqa: PTH123
         file.write(_OOM_SCORE_ADJ)
+    if os.getppid() == _FIRST and not namespaces.is_shielded(_FIRST):
+        namespaces.enter()
     prctl.conceal()
     seccomp.confine()
     prctl.set_name("oxydra-zygote")

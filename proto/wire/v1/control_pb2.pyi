@@ -99,6 +99,7 @@ class StatusReply(_message.Message):
     NOTICES_FIELD_NUMBER: _builtins.int
     BOUNDARY_FIELD_NUMBER: _builtins.int
     MEMORY_FIELD_NUMBER: _builtins.int
+    KERNEL_FIELD_NUMBER: _builtins.int
     user_id: _builtins.str
     tier: _builtins.str
     workspace: _builtins.str
@@ -106,6 +107,8 @@ class StatusReply(_message.Message):
     pid: _builtins.int
     version: _builtins.str
     provider: _builtins.str
+    kernel: _builtins.str
+    """whose kernel guests run on, as the shell guest's latest start found it"""
     @_builtins.property
     def guests(self) -> _containers.RepeatedCompositeFieldContainer[Global___GuestStatus]: ...
     @_builtins.property
@@ -132,10 +135,11 @@ class StatusReply(_message.Message):
         notices: _abc.Iterable[_builtins.str] | None = ...,
         boundary: Global___BoundaryReport | None = ...,
         memory: _gateway_pb2.MemoryStatisticsReply | None = ...,
+        kernel: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["boundary", b"boundary", "memory", b"memory"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boundary", b"boundary", "guests", b"guests", "memory", b"memory", "notices", b"notices", "pid", b"pid", "provider", b"provider", "started_at", b"started_at", "tier", b"tier", "user_id", b"user_id", "version", b"version", "workspace", b"workspace"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boundary", b"boundary", "guests", b"guests", "kernel", b"kernel", "memory", b"memory", "notices", b"notices", "pid", b"pid", "provider", b"provider", "started_at", b"started_at", "tier", b"tier", "user_id", b"user_id", "version", b"version", "workspace", b"workspace"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -16,7 +16,7 @@ from wire.errors import Code
 from runner.errors import TierError
 from runner.images.naming import ImageRole, image_name
 from runner.tiers.base import Handle, LaunchSpec, Limits
-from runner.tiers.container.engine import Engine, judge
+from runner.tiers.container.engine import Engine, check_network, judge
 from runner.tiers.container.names import (
     LABEL_LAUNCH,
     LABEL_ROLE,
@@ -126,6 +126,7 @@ class Containers:
     def start(self, spec: LaunchSpec) -> Container:
         """See `TierDriver.start`."""
         self.judge()
+        check_network(self._engine.facts(), self._runtime, spec)
         check_owner(spec.owner)
         check_mounts(spec.mounts, spec.owner)
         image = image_name(self._images, ImageRole(spec.role))

@@ -14,6 +14,8 @@ from wire.errors import Code
 
 from runner.config.trust import way_of_others
 from runner.errors import TierError
+from runner.tiers.base import LaunchSpec, Network
+from runner.workspace.mounts import Role
 
 FAILURES: Final = (docker.errors.DockerException, requests.RequestException, OSError)
 """What the SDK raises if an engine refuses, fails or does not run."""
@@ -25,6 +27,20 @@ _SOCKETS: Final = (
     "{runtime}/podman/podman.sock",
     "/run/podman/podman.sock",
 )
+
+_HOST_SOCKETS: Final = "--host-uds=all"
+_NO_NETWORK: Final = "--network=none"
+_REGISTER: Final = (
+    "sudo runsc install -- --platform=systrap --host-uds=all --network=none, "
+    "then: sudo systemctl reload docker"
+)
+GET_RUNTIME: Final = (
+    'gVisor needs no virtualisation: set container.runtime = "runsc", '
+    f"sudo apt-get install runsc (Debian 13 or newer), {_REGISTER}; "
+    'with virtual machines: install Kata Containers, add it as "kata" to "runtimes" in '
+    "/etc/docker/daemon.json, then: sudo systemctl restart docker"
+)
+"""How to get an OCI runtime that gives guests a kernel of their own."""
 
 LIMITS: Final = (
     ("MemoryLimit", "memory"),
@@ -52,6 +68,18 @@ class EngineFacts:
         """Whether system calls of containers are filtered by default."""
         options = self.info.get("SecurityOptions") or ()
         return self.has_security("seccomp") and not any("unconfined" in each for each in options)
+
+    def arguments(self, runtime: str) -> tuple[str, ...]:
+        """The arguments with which an OCI runtime is registered."""
+        return tuple(self._registered(runtime).get("runtimeArgs") or ())
+
+    def is_gvisor(self, runtime: str) -> bool:
+        """Whether an OCI runtime is registered as gVisor's program. Only the boundary self-test
+        tells which kernel a guest really has."""
+        return Path(str(self._registered(runtime).get("path") or "")).name == "runsc"
+
+    def _registered(self, runtime: str) -> Mapping[str, Any]:
+        return (self.info.get("Runtimes") or {}).get(runtime) or {}
 
     @property
     def runtimes(self) -> tuple[str, ...]:
@@ -222,11 +250,34 @@ def judge(facts: EngineFacts, runtime: str | None) -> list[str]:
         raise _refused(
             f"the container engine has no runtime {runtime!r}",
             f"it lists: {', '.join(facts.runtimes) or 'none'}",
-            'install Kata Containers, add it under that name to "runtimes" in '
-            "/etc/docker/daemon.json, then: sudo systemctl restart docker; "
-            "or set container.runtime; without virtual machines: runner --tier container",
+            f"{GET_RUNTIME}; without a kernel of their own: runner --tier container",
+        )
+    registered = facts.arguments(runtime) if runtime and facts.is_gvisor(runtime) else None
+    if registered is not None and _HOST_SOCKETS not in registered:
+        raise _refused(
+            f"guests under the runtime {runtime} could not be reached",
+            f"it is registered without {_HOST_SOCKETS}, so that no socket leaves its guests",
+            _REGISTER,
         )
     return list(_notices(facts))
+
+
+def check_network(facts: EngineFacts, runtime: str | None, spec: LaunchSpec) -> None:
+    """Raise `TierError` if a guest needs the outside, and the OCI runtime gives it no network."""
+    if runtime is None or spec.network is not Network.OUTBOUND:
+        return
+    if _NO_NETWORK not in facts.arguments(runtime):
+        return
+    mend = {
+        Role.AGENT: 'set agent.provider = "offline" and no memory.remote_url',
+        Role.SHELL: 'set shell.network = "none"',
+    }
+    raise _refused(
+        f"under the runtime {runtime} the {spec.role} guest cannot reach the outside",
+        f"the runtime is registered with {_NO_NETWORK}: guests have their own loopback interface "
+        "and nothing else, and a provider, a memory server or an open shell needs more",
+        f"{mend.get(spec.role, 'choose another runtime')}; or use: runner --tier container",
+    )
 
 
 def _notices(facts: EngineFacts) -> Iterator[str]:

@@ -158,7 +158,7 @@ class GuardedHost:
                 canary=CANARY,
                 private=[Path(DOCKER_SOCKET)],
             )
-            return await check_boundary(channel, spec)
+            return await check_boundary(channel, spec, launch.mounts)
 
 
 _ENVIRONMENT = {name: os.environ[name] for name in ("PATH", "DOCKER_HOST") if name in os.environ}

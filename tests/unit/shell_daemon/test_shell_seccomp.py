@@ -14,6 +14,7 @@ ABIS = [
 ]
 EVERY_ABI = pytest.mark.parametrize(("machine", "name", "abi"), ABIS, ids=lambda one: str(one))
 SET_UID, LEASE, VSOCK = 0o4755, 1024, 40
+NAMESPACES = (0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000)
 
 
 def answer(machine: str, abi: int, number: int, *arguments: int) -> int:
@@ -77,6 +78,13 @@ WITH_ARGUMENTS = [
     ("socket", (1, 1), ALLOWED),
     ("socketcall", (1,), REFUSED),
     ("socketcall", (8,), ALLOWED),
+    ("clone", (0x003D0F00,), ALLOWED),
+    ("clone", (17,), ALLOWED),
+    *(("clone", (flag | 17,), REFUSED) for flag in NAMESPACES),
+    ("clone3", (), ABSENT),
+    ("unshare", (0x600,), ALLOWED),
+    *(("unshare", (flag,), REFUSED) for flag in (*NAMESPACES, 0x80)),
+    ("setns", (3, 0), REFUSED),
     ("add_key", (), REFUSED),
     ("request_key", (), REFUSED),
     ("keyctl", (11,), REFUSED),

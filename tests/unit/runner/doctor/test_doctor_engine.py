@@ -88,6 +88,19 @@ def test_the_runtime_of_the_micro_vm_tier() -> None:
     assert engine.oci_runtime(facts(Runtimes=None), "kata", needed=False).state is State.OK
 
 
+def test_doctor_tells_the_two_kinds_of_kernel_apart() -> None:
+    runsc = {"path": "/opt/runsc/runsc", "runtimeArgs": ["--host-uds=all", "--network=none"]}
+    known = facts(Runtimes={"kata": {"path": "kata-runtime"}, "runsc": runsc})
+    assert "a virtual machine" in engine.oci_runtime(known, "kata", needed=True).what
+    assert "gVisor's kernel in user space" in engine.oci_runtime(known, "runsc", needed=True).what
+    deaf = facts(Runtimes={"runsc": {"path": "/usr/bin/runsc"}})
+    found = engine.oci_runtime(deaf, "runsc", needed=True)
+    assert found.state is State.PROBLEM
+    assert "--host-uds=all" in found.fix
+    absent = engine.oci_runtime(facts(), "runsc", needed=True)
+    assert "apt-get install runsc" in absent.fix
+
+
 @pytest.fixture
 def deaf(tmp_path: Path) -> Iterator[Path]:
     """A socket that nobody serves."""
