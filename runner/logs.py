@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from wire.errors import Code
 from wire.logs import JsonFormatter
+from wire.text import parsed_json
 
 from runner.errors import WorkspaceError
 from runner.workspace.beneath import directory_beneath
@@ -127,7 +128,7 @@ def follow(path: Path, home: Path, offset: int) -> Iterator[str]:
 def readable(line: str) -> str:
     """A JSON log line as time, level, logger and message. Other lines are returned unchanged."""
     try:
-        record: Any = json.loads(line)
+        record: Any = parsed_json(line)
         text = f"{record['time'][:19]} {record['level']:7} {record['logger']}: {record['message']}"
         extras = [
             f"{key}={value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"

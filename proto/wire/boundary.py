@@ -9,6 +9,8 @@ only: the probe runs without any other package, and its start delays every cold 
 import json
 from typing import Any, Final, NamedTuple
 
+from wire.text import parsed_json
+
 CHECKS: Final = (
     "identity",
     "capabilities",
@@ -119,7 +121,7 @@ class BoundarySpec(NamedTuple):
     def from_json(cls, content: bytes) -> "BoundarySpec":
         """Raises `ValueError` for anything that is not such a specification."""
         try:
-            fields: dict[str, Any] = json.loads(content)
+            fields: dict[str, Any] = parsed_json(content)
             for name in ("groups", "read_only", "absent", "host_tmpfs", "host_addresses"):
                 fields[name] = tuple(fields[name])
             fields["shared"] = tuple(SharedDirectory(*row) for row in fields["shared"])

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, TextIO
 
 from wire.errors import WireError
+from wire.text import parsed_json
 
 EXIT_OPERATOR: Final = 78
 """EX_CONFIG: restarting is useless until a person has changed something."""
@@ -68,7 +69,7 @@ def find_startup_failure(log_text: str) -> WireError | None:
     """The last start-up failure in a log, or None."""
     for line in reversed(log_text.splitlines()):
         try:
-            record = json.loads(line)
+            record = parsed_json(line)
             if record.get("event") == "startup_failed":
                 return WireError.of(record["error"])
         except (ValueError, KeyError, AttributeError, TypeError):

@@ -29,6 +29,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from wire.errors import Code, WireError
 from wire.limits import COMMAND_TIMEOUT_MAX_S, COMMAND_TIMEOUT_S, TOOL_OUTPUT_MAX_BYTES
+from wire.text import parsed_json
 from wire.tools import FAMILIES, NAMES, TOOLS, offered
 
 INT64_MAX: Final = 2**63 - 1
@@ -334,7 +335,7 @@ def from_json(sections: Mapping[str, str]) -> UserSettings:
     """
     try:
         return UserSettings.model_validate(
-            {name: json.loads(document) for name, document in sections.items()}
+            {name: parsed_json(document) for name, document in sections.items()}
         )
     except ValidationError as error:
         first, *more = (
@@ -357,6 +358,8 @@ Key = tuple[str, ...]
 _TABLE: Final = "a table of settings"
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 _SHOWN_CHARS: Final = 80
+_MAY_HOLD_SECRETS: Final = ("_env", "_url")
+"""The ends of names of settings in whose place people write keys, or addresses with passwords."""
 _BETWEEN_SETTINGS: Final = ("weights", "model", "credential", "key", "summary")
 """Kinds of problems that concern several settings together."""
 
@@ -422,7 +425,7 @@ def _problem(model: type[BaseModel], item: ErrorDetails) -> tuple[Key, str]:
     if item["type"] == "user_id":
         return key, f"{_shown(item['input'])} {item['msg']}"
     accepted = _accepted(found) or item["msg"]
-    if key[-1].endswith("_env") or item["type"] == "secret_in_url":
+    if key[-1].endswith(_MAY_HOLD_SECRETS):
         return key, f"the value is not shown; accepted: {accepted}"
     return key, f"{_shown(item['input'])}; accepted: {accepted}"
 
@@ -442,5 +445,8 @@ def _is_section(annotation: Any) -> TypeGuard[type[BaseModel]]:
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:
+        return "a number of thousands of digits"
     return text if len(text) <= _SHOWN_CHARS else text[:_SHOWN_CHARS] + "…"

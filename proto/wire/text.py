@@ -1,9 +1,10 @@
-"""Makes what somebody else wrote visible, so that no reader is deceived by it: neither a model, nor
-a terminal, nor a person."""
+"""What somebody else wrote: made visible, so that no reader is deceived by it (neither a model, nor
+a terminal, nor a person), and read as JSON, whatever it says."""
 
+import json
 import os
 import re
-from typing import Final
+from typing import Any, Final
 
 _HIDDEN: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f"
@@ -28,6 +29,17 @@ def visible_name(name: str | os.PathLike[str]) -> str:
     caller sent, goes through here on its way into a message, a result, a prompt or a log.
     """
     return _IN_NAMES.sub(_escape, os.fspath(name))
+
+
+def parsed_json(text: str | bytes) -> Any:
+    """The value that `text` says in JSON.
+
+    Raises `ValueError` if it is no JSON, or is nested more deeply than can be read.
+    """
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
 
 
 def _escape(found: re.Match[str]) -> str:

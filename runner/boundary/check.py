@@ -9,7 +9,6 @@ A check that cannot run, or whose answer is missing or malformed, counts as fail
 
 import asyncio
 import contextlib
-import json
 import secrets
 import socket
 from collections.abc import AsyncIterator, Sequence
@@ -21,7 +20,7 @@ import grpc
 from wire.boundary import CHECKS, KERNELS, BoundarySpec
 from wire.errors import Code
 from wire.status import answered, from_rpc_error
-from wire.text import visible_name
+from wire.text import parsed_json, visible_name
 from wire.transport import was_cancelled
 from wire.v1 import control_pb2, shell_pb2, shell_pb2_grpc
 
@@ -150,8 +149,8 @@ async def _output(stub: Any, exec_id: str) -> bytes:
 def _parse(answer: bytes) -> list[control_pb2.BoundaryCheck]:
     """Return every known check, in order. Raises `ValueError` if `answer` is no report."""
     try:
-        rows = [(row["name"], row["passed"], row["details"]) for row in json.loads(answer)]
-    except (KeyError, TypeError, RecursionError, ValueError):
+        rows = [(row["name"], row["passed"], row["details"]) for row in parsed_json(answer)]
+    except (KeyError, TypeError, ValueError):
         raise ValueError("it wrote no report") from None
     if not rows:
         raise ValueError("it wrote no report")

@@ -10,6 +10,7 @@ from typing import Final
 
 import typer
 from wire.errors import Code
+from wire.text import parsed_json
 
 from runner.cli.options import Options
 from runner.cli.output import discard
@@ -81,7 +82,7 @@ def _not_older(lines: list[str], moment: datetime) -> list[str]:
     before."""
     for index, line in enumerate(lines):
         try:
-            if datetime.fromisoformat(json.loads(line)["time"]) >= moment:
+            if datetime.fromisoformat(parsed_json(line)["time"]) >= moment:
                 return lines[index:]
         except (ValueError, KeyError, TypeError):
             continue
@@ -91,8 +92,8 @@ def _not_older(lines: list[str], moment: datetime) -> list[str]:
 def json_line(line: str) -> str:
     """A line of a log as a JSON object, also if a library printed plain text."""
     content: object = None
-    with contextlib.suppress(ValueError, RecursionError):
-        content = json.loads(line)
+    with contextlib.suppress(ValueError):
+        content = parsed_json(line)
     if not isinstance(content, dict):
         content = {"message": line}
     written = json.dumps(content, ensure_ascii=False)

@@ -1,7 +1,6 @@
 """A memory as a file of JSON lines: complete export, import, and the check of its last line."""
 
 import hashlib
-import json
 from collections.abc import Callable, Iterator
 from contextlib import aclosing
 from dataclasses import dataclass, field
@@ -9,6 +8,7 @@ from typing import Any, BinaryIO
 
 from wire.errors import Code
 from wire.limits import EXPORT_LINE_MAX_BYTES, EXPORT_PART_BYTES
+from wire.text import parsed_json
 from wire.v1 import gateway_pb2
 
 from runner.client.gateway import GatewayClient
@@ -159,7 +159,7 @@ def _lines(
 
 def _object(line: bytes) -> dict[str, Any]:
     try:
-        value = json.loads(line)
+        value = parsed_json(line)
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}

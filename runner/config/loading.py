@@ -61,6 +61,13 @@ def load_config(
     """
     try:
         return _load(file, os.environ if environ is None else environ, overrides or {})
+    except RecursionError:
+        raise ConfigError(
+            Code.INVALID_ARGUMENT,
+            "the settings are nested too deeply",
+            details="no setting has more than two tables around it, besides that of a user",
+            resolution=f"correct the file, and the variables that begin with {ENV_PREFIX}",
+        ) from None
     except RuntimeError as error:  # pathlib, for a ~ of an unknown user
         raise ConfigError(
             Code.FAILED_PRECONDITION,
@@ -143,6 +150,13 @@ def _read(path: Path, found_by: Mapping[str, str] | None) -> dict[str, Any]:
         raise _broken(path, line, column, "the file is not UTF-8 text") from None
     except tomllib.TOMLDecodeError as error:
         raise _broken(path, *_position(str(error), text)) from None
+    except ValueError:
+        raise ConfigError(
+            Code.INVALID_ARGUMENT,
+            f"{path} is not valid TOML",
+            details="it holds a number of thousands of digits",
+            resolution=f"correct that number in {path}",
+        ) from None
 
 
 def _open_without_waiting(path: str, flags: int) -> int:

@@ -8,7 +8,6 @@ access to the memory or its key.
 
 import asyncio
 import contextlib
-import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
@@ -18,6 +17,7 @@ from typing import Any, Final
 
 from wire.errors import Code
 from wire.logs import MAINTENANCE_DONE, MAINTENANCE_PROGRESS
+from wire.text import parsed_json
 from wire.v1 import bootstrap_pb2
 
 from runner import logs
@@ -112,7 +112,7 @@ def _events(text: str, name: str) -> list[dict[str, Any]]:
     found = []
     for line in text.splitlines():
         with contextlib.suppress(ValueError):
-            record = json.loads(line)
+            record = parsed_json(line)
             if isinstance(record, dict) and record.get("event") == name:
                 found.append(record)
     return found

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, cast
 
+from wire.text import parsed_json
+
 from guest.memory import validation
 from guest.memory.models import FIXED, Change, Details, Note, NoteType, Origin, StaleVersion
 from guest.memory.notes.repository import (
@@ -186,7 +188,7 @@ def _cursor(place: Sequence[str | int]) -> str:
 
 def _read_cursor(cursor: str) -> ChangePlace:
     try:
-        place = json.loads(base64.b64decode(cursor.encode(), altchars=b"-_", validate=True))
+        place = parsed_json(base64.b64decode(cursor.encode(), altchars=b"-_", validate=True))
     except (binascii.Error, ValueError):
         place = None
     match place:

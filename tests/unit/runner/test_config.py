@@ -300,7 +300,7 @@ def test_broken_toml_is_told_with_file_line_and_column(
         ('[memory]\ndb_path = "a\\u0000b"', "memory.db_path", "\\x00", "a path of a file"),
         ("[agent]\nmax_steps = 0", "agent.max_steps", "0", "a whole number from 1 to 1000"),
         ("[agent]\nmax_steps = 2.0", "agent.max_steps", "2.0", "a whole number from 1 to 1000"),
-        ("[agent]\nbase_url = 'ftp://x'", "agent.base_url", "'ftp://x'", "http://"),
+        ("[agent]\nbase_url = 'ftp://x'", "agent.base_url", "not shown", "http://"),
         (
             "[tools]\ndisabled = 'x'",
             "tools.disabled",
@@ -338,6 +338,41 @@ def test_a_wrong_value_is_told_with_key_value_and_what_is_accepted(
     assert seen in error.brief
     assert accepted in error.brief
     assert str(tmp_path / "runner.toml") in error.details
+
+
+@pytest.mark.parametrize("text", ["a = " + "[" * 5000, ".".join(["a"] * 3000) + " = 1"])
+def test_settings_that_are_nested_too_deeply_are_refused_for_that(
+    tmp_path: Path, text: str
+) -> None:
+    error = refused(tmp_path, text)
+    assert (error.code, error.brief) == (
+        Code.INVALID_ARGUMENT,
+        "the settings are nested too deeply",
+    )
+    depth = "OXYDRA_" + "__".join(["A"] * 3000)
+    assert "unknown setting" in refused(tmp_path, environ={depth: "1"}).brief
+
+
+@pytest.mark.parametrize("number", ["9" * 5000, "0x" + "f" * 5000])
+def test_a_number_of_thousands_of_digits_is_refused_for_that(tmp_path: Path, number: str) -> None:
+    assert "thousands of digits" in str(refused(tmp_path, f"[agent]\nmax_steps = {number}"))
+
+
+@pytest.mark.parametrize(
+    ("section", "setting", "value"),
+    [
+        ("agent", "base_url", "ftp://me:hunter2@host"),
+        ("memory", "remote_url", "libsql://hunter2@host"),
+        ("memory", "remote_url", "hunter2"),
+        ("agent", "api_key_env", "sk-hunter2"),
+    ],
+)
+def test_what_may_be_a_key_or_hold_a_password_is_not_shown(
+    tmp_path: Path, section: str, setting: str, value: str
+) -> None:
+    error = refused(tmp_path, f'[{section}]\n{setting} = "{value}"')
+    assert error.brief.startswith(f"bad setting {section}.{setting}: the value is not shown")
+    assert "hunter2" not in str(error)
 
 
 @pytest.mark.parametrize("name", ["../bob", "Bob", "", "a" * 33, "bøb"])

@@ -43,4 +43,6 @@ def test_a_startup_failure_is_found_among_other_lines() -> None:
 
 
 def test_no_failure_is_found_where_there_is_none() -> None:
-    assert logs.find_startup_failure('{"event": "startup_failed"}\n{}\nplain') is None
+    nested = "[" * 5000
+    told = f'{{"event": "startup_failed"}}\n{{}}\nplain\n{nested}'
+    assert logs.find_startup_failure(told) is None

@@ -6,7 +6,7 @@ import unicodedata
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from wire.text import visible, visible_name
+from wire.text import parsed_json, visible, visible_name
 
 
 @pytest.mark.parametrize(
@@ -40,6 +40,13 @@ def test_any_name_is_one_line_that_can_be_sent(name: bytes) -> None:
     assert len(shown.splitlines()) <= 1
     assert not [c for c in shown if unicodedata.category(c) in ("Cc", "Cs", "Zl", "Zp")]
     assert visible_name(shown) == shown
+
+
+@pytest.mark.parametrize("text", ["", "{", "\xff", "[" * 5000, '{"a":' * 5000, "9" * 5000])
+def test_no_text_does_anything_but_be_read_as_json_or_refused(text: str) -> None:
+    assert parsed_json(b'{"a": [1]}') == {"a": [1]}
+    with pytest.raises(ValueError):
+        parsed_json(text)
 
 
 def test_lines_and_tabs_of_a_text_stay() -> None:
