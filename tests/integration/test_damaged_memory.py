@@ -171,6 +171,24 @@ async def test_a_restore_leaves_out_triggers_and_views_of_others(path: Path, key
     assert "note_used" in {name for name, _ in found}
 
 
+@pytest.mark.parametrize("kind", ["Trigger", "TRIGGER", "VIEW"])
+async def test_a_trigger_of_another_kind_by_its_name_is_refused(path: Path, kind: str) -> None:
+    """SQLite goes by what the entry says, and would run it; our own look went by its type."""
+    _, backup = await filled(path, "")
+    says = "CREATE TRIGGER spy AFTER INSERT ON notes BEGIN DELETE FROM notes; END"
+    connection = connect(backup, "")
+    connection.execute("PRAGMA writable_schema = ON").fetchall()
+    connection.execute(
+        "INSERT INTO sqlite_schema VALUES (?, 'spy', 'notes', 0, ?)", (kind, says)
+    ).fetchall()
+    connection.commit()
+    connection.close()
+    before, names = path.read_bytes(), sorted(path.parent.iterdir())
+    with pytest.raises(StorageError):
+        restore(path, "", backup, "")
+    assert (path.read_bytes(), sorted(path.parent.iterdir())) == (before, names)
+
+
 async def test_a_restore_does_not_wait_for_what_is_no_file(path: Path) -> None:
     await filled(path, "")
     pipe = path.parent / "pipe.db"

@@ -131,22 +131,31 @@ def restore(database: Path, key: str, backup: Path, backup_key: str) -> Restored
         _check_readable(backup, backup_key)
         copies.erase_leftovers(database)
         draft = copies.incoming(database)
-        copy_under(backup, backup_key, draft, key)
-        found = inspect(draft, key)
-        if found.schema_version > MIGRATIONS[-1].version:
-            copies.erase(draft)
-            raise _bad(
-                Code.FAILED_PRECONDITION,
-                f"it has schema version {found.schema_version}; this program knows up to "
-                f"{MIGRATIONS[-1].version}",
-                "restore it with the newer version of Oxydra that made it",
-            )
-        _drop_foreign_programs(draft, key, found.schema_version)
+        try:
+            copy_under(backup, backup_key, draft, key)
+            found = _examined(draft, key)
+        except BaseException:
+            copies.erase_leftovers(database)
+            raise
         kept = _make_way(database, key)
         copies.replace(draft, database, kept)
     except OSError as error:
         raise errors.from_system(error, database) from None
     return Restored(found, kept.name if kept.exists() else "")
+
+
+def _examined(draft: Path, key: str) -> Inspection:
+    """The contents of a copy, in which nothing acts by itself any more that is not ours."""
+    found = inspect(draft, key)
+    if found.schema_version > MIGRATIONS[-1].version:
+        raise _bad(
+            Code.FAILED_PRECONDITION,
+            f"it has schema version {found.schema_version}; this program knows up to "
+            f"{MIGRATIONS[-1].version}",
+            "restore it with the newer version of Oxydra that made it",
+        )
+    _drop_foreign_programs(draft, key, found.schema_version)
+    return found
 
 
 def _check_readable(backup: Path, key: str) -> None:
@@ -186,10 +195,13 @@ def _drop_foreign_programs(draft: Path, key: str, version: int) -> None:
             connection.execute(f'DROP {kind} "{quoted}"').fetchall()
         for _, _, sql in ours - found:
             connection.execute(sql).fetchall()
+        remaining = set(connection.execute(_PROGRAMS).fetchall())
     except Exception as error:
         raise errors.from_engine(error, draft) from None
     finally:
         connection.close()
+    if remaining != ours:
+        raise _bad(Code.DATA_LOSS, "its triggers are not those of a memory", "name another backup")
 
 
 def _make_way(database: Path, key: str) -> Path:

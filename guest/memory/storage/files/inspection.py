@@ -21,6 +21,11 @@ _COUNTS: Final = """
 SELECT (SELECT MAX(version) FROM memory_migrations), (SELECT COUNT(*) FROM notes),
        (SELECT COUNT(*) FROM sessions), (SELECT COUNT(*) FROM conversation_events)
 """
+_UNKNOWN_KINDS: Final = """
+SELECT COUNT(*) FROM sqlite_schema
+    WHERE IFNULL(type, '') NOT IN ('table', 'index', 'trigger', 'view')
+"""
+"""SQLite goes by what an entry of the schema says: a trigger of the type "Trigger" runs, too."""
 _INDEXES: Final = ("chunks_fts", "conversation_fts")
 
 
@@ -84,6 +89,8 @@ def _inspect(connection: Any) -> Inspection:
     tables = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'").fetchall()
     if missing := {"memory_migrations", "notes", "sessions"} - {name for (name,) in tables}:
         raise _damaged(f"it is not a memory: it has no table {sorted(missing)[0]}")
+    if connection.execute(_UNKNOWN_KINDS).fetchone() != (0,):
+        raise _damaged("its schema has an entry of an unknown kind")
     problems = connection.execute("PRAGMA integrity_check(1)").fetchall()
     if problems != [("ok",)]:
         raise _damaged(str(problems[0][0]))
