@@ -26,8 +26,8 @@ class _OpenHow(ctypes.Structure):
 def open_beneath(directory: int, path: PurePath, flags: int, mode: int = 0o600) -> int:
     """Open the relative `path` beneath an open directory; no part of it may be a symbolic link.
 
-    Args and what is raised are those of `os.open`. A link is ELOOP, or ENOTDIR where a directory
-    is asked for.
+    Args and what is raised are those of `os.open`, also where the path holds NUL. A link is ELOOP,
+    or ENOTDIR where a directory is asked for.
     """
     if path.is_absolute() or ".." in path.parts:
         raise OSError(errno.EXDEV, "it leads out of its directory", str(path))
@@ -67,10 +67,11 @@ def directory_beneath(home: Path, path: Path) -> Iterator[int]:
 
 def _openat2(directory: int, path: PurePath, how: _OpenHow) -> int:
     """A descriptor, or the error's number below zero."""
+    name = os.fsencode(path)
+    if b"\0" in name:  # where it would end for the kernel
+        raise ValueError("embedded null byte")
     libc = ctypes.CDLL(None, use_errno=True)
-    found = libc.syscall(
-        _SYS_OPENAT2, directory, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how)
-    )
+    found = libc.syscall(_SYS_OPENAT2, directory, name, ctypes.byref(how), ctypes.sizeof(how))
     return int(found) if found >= 0 else -ctypes.get_errno()
 
 

@@ -35,6 +35,13 @@ def resolve_db_path(setting: str, workspace: Workspace, *, mounted_only: bool) -
     """
     if setting == "auto":
         return workspace.internal / "memory.db"
+    try:
+        return _resolved(setting, workspace, mounted_only=mounted_only)
+    except OSError as error:
+        raise _refused(setting, error.strerror or str(error)) from None
+
+
+def _resolved(setting: str, workspace: Workspace, *, mounted_only: bool) -> Path:
     given = Path(setting)
     if given.is_absolute() and mounted_only:
         raise _refused(setting, "this tier mounts only the workspace, so the path must be relative")

@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 import pytest
@@ -24,6 +24,7 @@ from guest.tools.files.beneath import Beneath, KernelBeneath, OutsideError, Walk
 from guest.tools.files.roots import Roots
 from guest.tools.pipeline import Registry, ToolPipeline
 from guest.tools.redaction.scrubber import Scrubber
+from runner.workspace.beneath import open_beneath
 from tests.support.examples import examples
 from tests.support.scratch import SCRATCH
 
@@ -239,6 +240,19 @@ def test_nul_in_a_path_is_answered_like_every_way_out(kind: type[Beneath]) -> No
     with workspace([]) as base:
         answers = asyncio.run(ask(base, kind, reading("/shared/\0")))
     assert all(answer.startswith(OUTSIDE) for answer in answers)
+
+
+def test_a_path_does_not_end_where_it_holds_nul() -> None:
+    with workspace([Item("a", "file")]) as base:
+        root = os.open(base / "shared", os.O_PATH | os.O_DIRECTORY)
+        try:
+            for kind in KINDS:
+                with pytest.raises(ValueError):
+                    kind().open(root, "a\0b", os.O_RDONLY)
+            with pytest.raises(ValueError):
+                open_beneath(root, PurePath("a\0b"), os.O_RDONLY)
+        finally:
+            os.close(root)
 
 
 @pytest.mark.parametrize("target", ["b/", "b/."])

@@ -43,6 +43,7 @@ class Beneath(Protocol):
             OutsideError: The path, or a symlink on it, leaves the root; every symlink with an
                 absolute target does.
             OSError: As `os.open` raises it.
+            ValueError: The path holds NUL.
         """
         ...
 
@@ -58,12 +59,15 @@ class KernelBeneath:
         self._libc = ctypes.CDLL(None, use_errno=True)
 
     def open(self, root: int, path: str, flags: int) -> int:
+        name = os.fsencode(path)
+        if b"\0" in name:  # where it would end for the kernel
+            raise ValueError("embedded null byte")
         how = _OpenHow(
             flags=flags | os.O_CLOEXEC, resolve=_RESOLVE_BENEATH | _RESOLVE_NO_MAGICLINKS
         )
         for _ in range(_TRIES_MAX):
             descriptor = self._libc.syscall(
-                _SYS_OPENAT2, root, os.fsencode(path), ctypes.byref(how), ctypes.sizeof(how)
+                _SYS_OPENAT2, root, name, ctypes.byref(how), ctypes.sizeof(how)
             )
             if descriptor >= 0:
                 return int(descriptor)

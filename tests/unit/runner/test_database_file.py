@@ -97,6 +97,7 @@ def test_a_copy_of_the_old_database_is_not_written_through_a_planted_link(
         ("{ws}/alice/../../none/m.db", "there is no directory"),
         (".oxydra/way-out/m.db", "shared/ is visible"),
         (".oxydra/way-home/m.db", "must stay inside"),
+        (".oxydra/" + "x" * 300, "File name too long"),
     ],
 )
 def test_places_that_others_see_are_refused(workspace: Workspace, setting: str, why: str) -> None:
