@@ -14,6 +14,7 @@ from typing import Annotated, Any, Final, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from pydantic.functional_validators import AfterValidator
 from wire.limits import NOTE_MAX_CHARS, SEQUENCE_MAX, TAG_MAX_CHARS, TAGS_MAX, USER_ID_PATTERN
+from wire.text import visible_name
 
 from guest.memory.models import Change, NoteType
 from guest.memory.validation import RATIONALE_MAX_CHARS, REASON_MAX_CHARS
@@ -27,6 +28,7 @@ FORMAT_VERSION: Final = len(UPGRADES) + 1
 _COUNT_MAX: Final = 2**52
 """Imported counters continue to grow here, so they may use half of the range."""
 
+_SHOWN_CHARS: Final = 200
 _KINDS: Final = "header, note, history, session, event, end"
 
 
@@ -297,7 +299,7 @@ def _explained(errors: Sequence[Any]) -> str:
             return f"kind: is missing; accepted are {_KINDS}"
         case "union_tag_invalid":
             return f"kind: is unknown; accepted are {_KINDS}"
-    field = ".".join(str(part) for part in first["loc"][1:])
+    field = visible_name(".".join(str(part) for part in first["loc"][1:]))[:_SHOWN_CHARS]
     if not field:
         return "not a JSON object"
     if first["type"] == "extra_forbidden":

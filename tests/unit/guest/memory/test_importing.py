@@ -251,6 +251,8 @@ async def test_a_bad_line_is_named_and_stops_no_other(
         ({"created_at": "2026-13-21T09:30:00.000000Z"}, "created_at: must be a time in UTC"),
         ({"session_id": "../x"}, "session_id: must be 1 to 64 of"),
         ({"colour": "red"}, "colour: is not a field of this line in version 1"),
+        ({"a\nline 9: \x1b[2J": 1}, "a\\nline 9: \\x1b[2J: is not a field of this line"),
+        ({"a" * 1000: 1}, "a" * 200 + ": is not a field of this line"),
     ],
 )
 async def test_a_bad_field_is_named_with_what_is_accepted(
