@@ -18,8 +18,15 @@ from tests.support.accounts.home import ENVIRONMENT, NOTE, Home, alice_runs
 from tests.support.accounts.machine import ALICE, EVERYBODYS, MALLORY, Machine
 from tests.support.accounts.reach import Attempt
 from tests.support.accounts.visitor import GOT
+from tests.support.attempts import tries
 
-pytestmark = [pytest.mark.root, pytest.mark.bubblewrap, pytest.mark.xdist_group("two-accounts")]
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.bubblewrap,
+    pytest.mark.tier("process"),
+    pytest.mark.xdist_group("two-accounts"),
+]
+WHO = "another account"
 
 OF_EVERYBODY = {
     ("names", str(ALICE.home)): "a home that its owner has left open to be looked into",
@@ -69,6 +76,7 @@ def secrets_of(machine: Machine) -> dict[str, str]:
     return found
 
 
+@tries(reach.by(WHO, *reach.OF_DIRECTORIES, *reach.OF_FILES, *reach.OF_SOCKETS))
 def test_no_other_account_reaches_a_file(home: Home) -> None:
     """Each file, directory and socket that alice's commands have made, wherever that is: in the
     home, the runtime directory, /tmp, shared memory."""
@@ -80,6 +88,10 @@ def test_no_other_account_reaches_a_file(home: Home) -> None:
     assert got(home, attempts) == []
 
 
+@pytest.mark.attempt(
+    f"{WHO}: finding a file or directory open that was made with a umask of 0",
+    stopped_by="the commands set a umask of their own, and make directories with their modes",
+)
 def test_everything_is_closed_whatever_the_umask(home: Home) -> None:
     """With a umask that closes nothing, alice's programs close what they make themselves."""
     open_to_others = [
@@ -90,12 +102,14 @@ def test_everything_is_closed_whatever_the_umask(home: Home) -> None:
     assert open_to_others == [f"{ALICE.home} 0755"]
 
 
+@tries(reach.by(WHO, *reach.OF_PROCESSES))
 def test_no_other_account_reaches_a_process(home: Home) -> None:
     pids = list(home.machine.processes(ALICE))
     assert len(pids) >= SERVERS
     assert got(home, reach.of_processes(pids)) == []
 
 
+@tries(reach.by(WHO, *reach.OF_PROC))
 def test_what_is_shown_of_processes_holds_no_secret(home: Home) -> None:
     pids = list(home.machine.processes(ALICE))
     told = home.machine.visit(MALLORY, [{"do": "files_of", "pid": pid} for pid in pids])
@@ -103,10 +117,15 @@ def test_what_is_shown_of_processes_holds_no_secret(home: Home) -> None:
     assert reach.told_of_processes(told, secrets) == []
 
 
+@pytest.mark.attempt(
+    f"{WHO}: a port of TCP or UDP, or an abstract socket",
+    stopped_by="everything listens on Unix sockets that are files",
+)
 def test_nobody_listens_on_a_port_or_without_a_file(home: Home) -> None:
     assert reach.listeners(each.pid for each in home.machine.processes(ALICE).values()) == set()
 
 
+@tries(reach.by(WHO, *reach.OF_SERVERS))
 def test_a_server_says_nothing_to_who_has_no_identity_of_its_runner(home: Home) -> None:
     """Even to who has a connection: without TLS, without a certificate, with one of another
     authority and a guessed token."""
@@ -123,6 +142,10 @@ def test_a_server_says_nothing_to_who_has_no_identity_of_its_runner(home: Home) 
             each.close()
 
 
+@pytest.mark.attempt(
+    f"{WHO}: System V's shared memory, semaphores and queues, and the kernel's keys",
+    stopped_by="there are none",
+)
 def test_nothing_is_shared_through_the_kernel(home: Home) -> None:
     tables = ["/proc/sysvipc/shm", "/proc/sysvipc/sem", "/proc/sysvipc/msg", "/proc/keys"]
     told = home.machine.visit(MALLORY, [{"do": "read", "at": each} for each in tables])
@@ -132,6 +155,10 @@ def test_nothing_is_shared_through_the_kernel(home: Home) -> None:
         assert [row for row in rows if str(ALICE.uid) in row.split()] == [], table
 
 
+@pytest.mark.attempt(
+    f"{WHO}: knowing a name before it is made in /tmp or shared memory",
+    stopped_by="such names are random, and made anew or not at all",
+)
 def test_no_name_that_is_made_among_those_of_everybody_can_be_known_before(home: Home) -> None:
     """What mallory cannot guess, she cannot make first: as a link, a pipe or a directory."""
     assert ("tmp", "alice.jsonl") in home.names
@@ -179,6 +206,10 @@ def test_each_attempt_succeeds_where_nothing_forbids_it(home: Home) -> None:
         assert listening == {"unix @own", f"tcp 0100007F:{seen['port']:04X}"}
 
 
+@pytest.mark.attempt(
+    f"{WHO}: links, pipes and directories under names that a start might use",
+    stopped_by="nothing is kept where all may make names",
+)
 def test_what_another_account_made_first_is_not_used(home: Home) -> None:
     """Before alice began, mallory had made all names in the places of everybody that anybody could
     think of: as links to a file and a directory of hers, and as pipes."""
@@ -187,6 +218,10 @@ def test_what_another_account_made_first_is_not_used(home: Home) -> None:
     assert (caught.returncode, caught.stdout) == (0, "")
 
 
+@pytest.mark.attempt(
+    f"{WHO}: filling /tmp and shared memory before a start",
+    stopped_by="temporary files lie elsewhere where there is no room",
+)
 def test_no_other_account_keeps_an_agent_from_starting(home: Home) -> None:
     """Mallory has filled every place that all may write in."""
     filled = home.machine.run(MALLORY, "/bin/sh", "-c", FILL, "sh", *EVERYBODYS)

@@ -8,6 +8,7 @@ import socket
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,9 +26,62 @@ PRIVATE_OF_A_PROCESS: Final = frozenset(
 )
 """Names below `/proc/PID` that tell what is in a process, or lead to it."""
 
-_OF_DIRECTORIES: Final = ("names", "lock", "watch", "plant", "replace")
-_OF_FILES: Final = ("read", "write", "lock", "watch", "replace")
-_OF_PROCESSES: Final = ("trace", "stop", "hang_up", "peek", "borrow", "slow_down")
+_CLOSED: Final = "everything lies in a directory that its owner alone may enter"
+_OTHER_UID: Final = "the kernel: another uid without a capability"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One thing that can be attempted: what `visitor` does, and a row of the table of attempts."""
+
+    do: str
+    name: str
+    stopped_by: str
+
+
+OF_DIRECTORIES: Final = (
+    Kind("names", "listing a directory", _CLOSED),
+    Kind("lock", "locking a directory, so that a start waits", _CLOSED),
+    Kind("watch", "watching a directory, to learn what happens in it", _CLOSED),
+    Kind("plant", "making something in a directory", _CLOSED),
+    Kind("replace", "putting another directory in the place of one", _CLOSED),
+)
+OF_FILES: Final = (
+    Kind("read", "reading a file", _CLOSED),
+    Kind("write", "writing a file", _CLOSED),
+    Kind("lock", "locking a file", _CLOSED),
+    Kind("watch", "watching a file", _CLOSED),
+    Kind("replace", "putting another file in the place of one", _CLOSED),
+)
+OF_SOCKETS: Final = (
+    Kind("connect", "connecting to a socket", _CLOSED),
+    Kind("replace", "putting another socket in the place of one", _CLOSED),
+)
+OF_PROCESSES: Final = (
+    Kind("trace", "tracing a process", _OTHER_UID),
+    Kind("stop", "sending a signal", _OTHER_UID),
+    Kind("hang_up", "sending a signal by a process's descriptor", _OTHER_UID),
+    Kind("peek", "reading the memory of a process", _OTHER_UID),
+    Kind("borrow", "taking an open file of a process", _OTHER_UID),
+    Kind("slow_down", "changing priority, processors and limits of a process", _OTHER_UID),
+)
+OF_PROC: Final = (
+    Kind("files_of", "environment, memory map, descriptors and more in /proc", _OTHER_UID),
+    Kind("files_of", "secrets in what /proc shows to all", "no secret is in a command line"),
+)
+_MUTUAL: Final = "mutual TLS: who has no certificate of this runner is not heard"
+OF_SERVERS: Final = (
+    Kind("speak", "a call without TLS over a connection to a server", _MUTUAL),
+    Kind("speak", "a call without a certificate over a connection to a server", _MUTUAL),
+    Kind("speak", "a call with a certificate of one's own and a guessed token", _MUTUAL),
+)
+
+
+def by(whom: str, *kinds: Kind) -> list[Kind]:
+    """The same kinds, named for the table as what `whom` attempts."""
+    return [replace(kind, name=f"{whom}: {kind.name}") for kind in kinds]
+
+
 _LISTENING: Final = "0A"
 
 
@@ -44,20 +98,20 @@ def of_places(found: Iterable[tuple[str, os.stat_result]]) -> list[Attempt]:
     """All that can be attempted at these places, which are named as they are found there."""
     made: list[Attempt] = []
     for place, seen in found:
-        kinds: tuple[str, ...] = _OF_FILES
+        kinds: Sequence[Kind] = OF_FILES
         if stat.S_ISDIR(seen.st_mode):
-            kinds = _OF_DIRECTORIES
+            kinds = OF_DIRECTORIES
         elif stat.S_ISSOCK(seen.st_mode):
-            kinds = ("connect", "replace")
+            kinds = OF_SOCKETS
         elif stat.S_ISLNK(seen.st_mode):
-            kinds = ("replace",)
-        made += ({"do": kind, "at": place} for kind in kinds)
+            kinds = OF_SOCKETS[1:]
+        made += ({"do": kind.do, "at": place} for kind in kinds)
     return made
 
 
 def of_processes(pids: Iterable[int]) -> list[Attempt]:
     """All that can be attempted with these processes, but for what `/proc` shows of them."""
-    return [{"do": kind, "pid": pid} for pid in pids for kind in _OF_PROCESSES]
+    return [{"do": kind.do, "pid": pid} for pid in pids for kind in OF_PROCESSES]
 
 
 def of_servers(connections: Iterable[socket.socket], pem: str) -> list[Attempt]:

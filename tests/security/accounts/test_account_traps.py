@@ -1,4 +1,5 @@
-"""Whose places the runner takes: none on whose way another account could put something else."""
+"""Traps of another account: places, settings, databases and engines that are not ours alone.
+Nothing is taken on whose way another account could put something else."""
 
 import os
 import shutil
@@ -17,6 +18,7 @@ from runner.host.runtime import Runtime, runtime_base
 from runner.tiers.container.engine import find_socket
 from runner.workspace.database_file import adopt_old_database, resolve_db_path
 from runner.workspace.workspace import Workspace
+from tests.support.attempts import attempt
 from tests.support.scratch import SCRATCH
 
 STRANGER = 12_345
@@ -70,12 +72,34 @@ def _links_without_end(home: Path) -> Path:
     return home / "link" / "ws"
 
 
+OTHERS = f"uid {STRANGER}"
+REFUSED = "every directory and link on the way must be ours or root's"
 WAYS = [
-    pytest.param(_directory_of_another, f"uid {STRANGER}", id="a directory of another account"),
-    pytest.param(_directory_of_all, "every account", id="a directory that all may write in"),
-    pytest.param(_link_of_another, f"uid {STRANGER}", id="a link of another account"),
-    pytest.param(_link_that_leads_to_another, f"uid {STRANGER}", id="a link of ours to another"),
-    pytest.param(_links_without_end, "40 links", id="links in a circle"),
+    attempt(
+        "another account: a workspace below a directory of theirs",
+        *(_directory_of_another, OTHERS),
+        stopped_by=REFUSED,
+    ),
+    attempt(
+        "another account: a workspace below a directory that all may write in",
+        *(_directory_of_all, "every account"),
+        stopped_by="without the sticky bit such a directory is refused",
+    ),
+    attempt(
+        "another account: a link of theirs on the way to a workspace",
+        *(_link_of_another, OTHERS),
+        stopped_by=REFUSED,
+    ),
+    attempt(
+        "another account: a directory of theirs behind a link of ours",
+        *(_link_that_leads_to_another, OTHERS),
+        stopped_by=REFUSED,
+    ),
+    attempt(
+        "another account: links that lead in a circle",
+        *(_links_without_end, "40 links"),
+        stopped_by="the way is followed over 40 links",
+    ),
 ]
 Made = Callable[[Path], Path]
 
@@ -109,14 +133,24 @@ def test_places_of_ours_of_root_and_of_who_called_sudo_are_taken(tmp_path: Path)
     assert way_of_others(theirs, {"SUDO_UID": "1"}) != ""
 
 
-@pytest.mark.parametrize("kind", ["our own file", "a link to our own file"])
+SETTINGS = [
+    attempt(
+        "another account: an old configuration of ours under the name of the new",
+        "hard link",
+        stopped_by=REFUSED,
+    ),
+    attempt("another account: a link to an old configuration of ours", "link", stopped_by=REFUSED),
+]
+
+
+@pytest.mark.parametrize("kind", SETTINGS)
 def test_settings_of_ours_in_a_directory_of_another_are_not_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """The attack: a file of the operator's, put where the operator is asked to come and look."""
     (tmp_path / "old.toml").write_text('log_level = "debug"')
     trap = _directory_of_another(tmp_path).parent
-    if kind == "our own file":
+    if kind == "hard link":
         (trap / "runner.toml").hardlink_to(tmp_path / "old.toml")
     else:
         (trap / "runner.toml").symlink_to(tmp_path / "old.toml")
@@ -127,6 +161,9 @@ def test_settings_of_ours_in_a_directory_of_another_are_not_taken(
     assert load_config(trap / "runner.toml", environ={}).log_level == "debug"
 
 
+@pytest.mark.attempt(
+    "another account: a link in the place of an old memory beside its directory", stopped_by=REFUSED
+)
 def test_a_database_of_ours_in_a_directory_of_another_is_left_alone(tmp_path: Path) -> None:
     """The attack: `.oxydra` as a link to where another memory of ours lies."""
     (tmp_path / "mine").mkdir()
@@ -143,6 +180,10 @@ def test_a_database_of_ours_in_a_directory_of_another_is_left_alone(tmp_path: Pa
     assert list(workspace.internal.iterdir()) == []
 
 
+@pytest.mark.attempt(
+    "another account: a memory that is configured to lie in a directory of theirs",
+    stopped_by=REFUSED,
+)
 def test_a_database_where_another_could_replace_it_is_refused(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path / "ws", "alice")
     workspace.provision()
@@ -152,6 +193,10 @@ def test_a_database_where_another_could_replace_it_is_refused(tmp_path: Path) ->
     assert f"uid {STRANGER}" in raised.value.details
 
 
+@pytest.mark.attempt(
+    "another account: the runtime directory of their session after su",
+    stopped_by="the home is taken, where no other account can make names",
+)
 def test_after_su_the_runtime_directory_is_not_the_other_accounts(
     short: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -163,6 +208,10 @@ def test_after_su_the_runtime_directory_is_not_the_other_accounts(
     assert runtime_base(Config()) == short / "home/.local/state/oxydra/run"
 
 
+@pytest.mark.attempt(
+    "another account: the engine of their session after su",
+    stopped_by="a socket that is not ours or root's is not called",
+)
 def test_after_su_the_engine_is_not_the_other_accounts(tmp_path: Path) -> None:
     """An engine gets every envelope, with all keys."""
     session = _directory_of_another(tmp_path).parent
