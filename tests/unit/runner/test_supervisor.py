@@ -476,6 +476,16 @@ async def test_a_tier_that_cannot_say_how_the_guest_is_does_not_hide_the_rest(
     assert "a bug" in status.reason
 
 
+async def test_what_lies_in_the_sockets_place_is_moved_aside_before_a_start(stage: Stage) -> None:
+    scene = stage()
+    place = scene.workspace.gateway_socket
+    (place / "deep" / "down").mkdir(parents=True)
+    await scene.supervisor.start()
+    assert place.is_socket()
+    (aside,) = place.parent.glob("*.aside-*")
+    assert (aside / "deep" / "down").is_dir()
+
+
 async def test_what_cannot_be_tidied_after_an_end_does_not_end_supervision(stage: Stage) -> None:
     scene = stage()
     full = True
@@ -491,5 +501,8 @@ async def test_what_cannot_be_tidied_after_an_end_does_not_end_supervision(stage
     await scene.supervisor.start()
     await scene.guest.end(-9)
     await scene.until(lambda: len(scene.driver.launched) == 2)
-    await scene.until_state("ready")
+    assert "SIGKILL" in (await scene.until_state("ready")).last_end
+    await scene.supervisor.restart()
+    assert len(scene.driver.launched) == 3
+    assert await scene.state() == "ready"
     full = False
