@@ -5,7 +5,7 @@ the envelope is its only input and may come from another orchestrator.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import get_args
@@ -83,11 +83,13 @@ class GuestConfig:
 
 
 def load(envelope: bootstrap_pb2.BootstrapEnvelope) -> GuestConfig:
-    """Check `envelope`.
+    """Check `envelope`, and that its directories are those that the runner meant.
 
     Raises:
         WireError: INVALID_ARGUMENT; it names the field, its value and what is accepted.
+            FAILED_PRECONDITION if another directory is mounted somewhere.
     """
+    _check_mounted(envelope.mounted)
     if not re.fullmatch(USER_ID_PATTERN, envelope.user_id):
         raise _bad("user_id", repr(envelope.user_id), USER_ID_PATTERN)
     if len(envelope.token) < SECRET_MIN_CHARS:
@@ -121,6 +123,23 @@ def load(envelope: bootstrap_pb2.BootstrapEnvelope) -> GuestConfig:
         shell=_link(Party.SHELL, envelope.shell),
         log_level=_one_of("log_level", envelope.log_level or "info", get_args(LogLevel)),
     )
+
+
+def _check_mounted(mounted: Mapping[str, bootstrap_pb2.Directory]) -> None:
+    for path, meant in sorted(mounted.items()):
+        try:
+            found = Path(path).stat()
+            is_it = (found.st_dev, found.st_ino) == (meant.device, meant.inode)
+        except OSError:
+            is_it = False
+        if not is_it:
+            raise GuestError(
+                Code.FAILED_PRECONDITION,
+                f"what is mounted at {path} is not what the runner has checked",
+                details="between its check and the mount, something was put in the place of the "
+                "directory on the host",
+                resolution="look who else can change the workspace, then: runner restart",
+            )
 
 
 def _link(party: Party, link: bootstrap_pb2.Link) -> Link:

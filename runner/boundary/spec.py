@@ -66,7 +66,7 @@ def build_spec(
         boot_id=Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
         namespaces={kind: (_PROC / "ns" / kind).stat().st_ino for kind in namespaces},
         network=str(launch.network),
-        shared=tuple(_shared(bound, launch.home) for bound in launch.mounts),
+        shared=tuple(_shared(bound, launch) for bound in launch.mounts),
         read_only=confinement.read_only,
         absent=_absent(),
         private=tuple(_private(workspace, runtime, launch.mounts, private)),
@@ -78,11 +78,13 @@ def build_spec(
     )
 
 
-def _shared(bound: BoundMount, home: Path) -> SharedDirectory:
-    with directory_beneath(home, bound.host_path) as directory:
-        found = os.fstat(directory)
+def _shared(bound: BoundMount, launch: LaunchSpec) -> SharedDirectory:
+    if (numbers := launch.directories.get(bound.mount.virtual)) is None:
+        with directory_beneath(launch.home, bound.host_path) as directory:
+            found = os.fstat(directory)
+        numbers = found.st_dev, found.st_ino
     writable = bound.mount.access is Access.READ_WRITE
-    return SharedDirectory(bound.mount.virtual, writable, found.st_dev, found.st_ino)
+    return SharedDirectory(bound.mount.virtual, writable, *numbers)
 
 
 def _absent() -> tuple[str, ...]:

@@ -21,6 +21,7 @@ from runner.config.models import Config
 from runner.host.authority import Authority
 from runner.host.supervisor import Launch
 from runner.tiers.base import Capabilities, LaunchSpec, Limits, Network
+from runner.workspace.beneath import directory_beneath
 from runner.workspace.credentials import read_certificates, read_secrets
 from runner.workspace.crowd import thin_out
 from runner.workspace.database_file import prepare_parent, resolve_db_path
@@ -146,6 +147,7 @@ class AgentLauncher:
             for bound in self._workspace.mounts(Role.AGENT)
             if bound.mount.name in bootstrap_pb2.GuestPaths.DESCRIPTOR.fields_by_name
         }
+        directories = _found(self._workspace, Role.AGENT)
         message = bootstrap_pb2.BootstrapEnvelope(
             version=ENVELOPE_VERSION,
             launch_id=str(uuid.uuid4()),
@@ -163,6 +165,7 @@ class AgentLauncher:
             canary=canary,
             maintenance=maintenance,
             identity=self._authority.issue(Party.AGENT).message(),
+            mounted=self._mounted(directories),
         )
         container = self._config.container
         spec = LaunchSpec(
@@ -183,10 +186,22 @@ class AgentLauncher:
             limits=Limits(
                 container.agent_memory_mb * _MIB, container.agent_processes, container.agent_cpus
             ),
+            directories=directories,
         )
         endpoint = unix_endpoint(self._workspace.gateway_socket)
         ours = self._authority.issue(Party.RUNNER)
         return Launch(spec, Peer(endpoint, Party.AGENT, message.token, ours))
+
+    def _mounted(
+        self, directories: Mapping[str, tuple[int, int]]
+    ) -> dict[str, bootstrap_pb2.Directory]:
+        """What the guest compares; nothing where it has no mounts, or a kernel of its own."""
+        if not self._own_files or self._capabilities.tier == "micro_vm":
+            return {}
+        return {
+            virtual: bootstrap_pb2.Directory(device=device, inode=inode)
+            for virtual, (device, inode) in directories.items()
+        }
 
     def guest_path(self, path: Path) -> str:
         """The path in the guest of a place in the workspace."""
@@ -267,6 +282,7 @@ class ShellLauncher:
             limits=Limits(
                 self._settings.memory_mb * _MIB, self._settings.processes, self._settings.cpus
             ),
+            directories=_found(self._workspace, Role.SHELL),
         )
         endpoint = unix_endpoint(self._workspace.shell_socket)
         ours = self._authority.issue(Party.RUNNER)
@@ -296,6 +312,16 @@ class Launchers:
         self.shell: ShellLauncher | None = None
         if not self.no_shell:
             self.shell = ShellLauncher(config, workspace, capabilities, authority)
+
+
+def _found(workspace: Workspace, role: Role) -> dict[str, tuple[int, int]]:
+    """See `LaunchSpec.directories`."""
+    found = {}
+    for bound in workspace.mounts(role):
+        with directory_beneath(workspace.path, bound.host_path) as directory:
+            seen = os.fstat(directory)
+        found[bound.mount.virtual] = (seen.st_dev, seen.st_ino)
+    return found
 
 
 def _at(link: bootstrap_pb2.Link, endpoint: str) -> bootstrap_pb2.Link:

@@ -60,6 +60,9 @@ class LaunchSpec:
     owner: tuple[int, int]
     network: Network = Network.NONE
     limits: Limits = Limits()
+    directories: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    """Device and inode of the directories to be mounted, by their virtual paths, as they were found
+    over no link. The engine mounts by name: what it has mounted is compared with these inside."""
 
 
 @dataclass(frozen=True)

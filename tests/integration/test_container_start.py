@@ -83,6 +83,28 @@ def test_with_a_mount_that_should_not_be_there(root: Path, monkeypatch: pytest.M
         assert pair.status().boundary.passed
 
 
+def test_with_another_directory_than_was_checked(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The attack: between check and mount, bob's memory is put in the place of alice's."""
+    bobs = root / "w" / "bob" / ".oxydra"
+    proper = options.mounted
+
+    def swapped(mounts: Any, selinux: bool) -> dict[str, Any]:
+        made = proper(mounts, selinux)
+        for mount in made["mounts"]:
+            if mount["Target"] == "/.oxydra":
+                bobs.mkdir(parents=True, exist_ok=True)
+                bobs.chmod(0o777)
+                mount["Source"] = str(bobs)
+        return made
+
+    monkeypatch.setattr(options, "mounted", swapped)
+    error = refusal(root, embedder={"backend": "none"})
+    assert "what is mounted at /.oxydra is not what the runner has checked" in error.brief
+    assert list(bobs.iterdir()) == []
+
+
 def test_interrupted(root: Path) -> None:
     """Ctrl-C as soon as something of it is in the engine."""
     house = Household(containers=True)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from wire.errors import Code, WireError
 from wire.identity import Party
 from wire.settings import UserSettings
-from wire.v1.bootstrap_pb2 import BootstrapEnvelope
+from wire.v1.bootstrap_pb2 import BootstrapEnvelope, Directory
 
 from guest.config import Link, load
 from guest.memory.models import MemoryConfig, RemoteConfig
@@ -49,6 +49,26 @@ def test_settings_links_and_secrets_arrive(envelope: BootstrapEnvelope) -> None:
     secrets = {TOKEN, "embedder-t0ken", "a-long-api-k3y", "memory-t0ken", "memory-k3y-0123"}
     assert set(config.redacted) == secrets
     assert not [secret for secret in secrets if secret in repr(config)]
+
+
+def test_a_guest_with_another_directory_than_was_meant_does_not_begin(
+    envelope: BootstrapEnvelope, tmp_path: Path
+) -> None:
+    """The attack: another user's directory is put in the place of one before it is mounted."""
+    for name in ("alices", "bobs"):
+        (tmp_path / name).mkdir()
+    meant = (tmp_path / "alices").stat()
+    envelope.mounted[str(tmp_path / "alices")].CopyFrom(
+        Directory(device=meant.st_dev, inode=meant.st_ino)
+    )
+    assert load(envelope).user_id == "alice"
+    (tmp_path / "alices").rename(tmp_path / "away")
+    with pytest.raises(WireError, match="is not what the runner has checked"):
+        load(envelope)
+    (tmp_path / "bobs").rename(tmp_path / "alices")
+    with pytest.raises(WireError, match="is not what the runner has checked") as raised:
+        load(envelope)
+    assert raised.value.code is Code.FAILED_PRECONDITION
 
 
 def test_a_placeholder_key_is_no_secret(envelope: BootstrapEnvelope) -> None:

@@ -17,12 +17,17 @@ from wire.v1 import control_pb2, shell_pb2, shell_pb2_grpc
 
 from runner.boundary.check import check_boundary, require_passed
 from runner.boundary.spec import build_spec, new_canary
+from runner.config.models import Config
 from runner.errors import TierError
-from runner.tiers.base import Confinement, LaunchSpec
+from runner.host.launch import ShellLauncher
+from runner.tiers.base import Capabilities, Confinement, LaunchSpec
 from runner.workspace.mounts import Role, bind, workspace_directories
+from runner.workspace.workspace import Workspace
+from tests.support import parties
 from tests.support.boundary.probed_guest import ProbedGuest
 
 TOKEN = marked("a-mark-of-its-own", "a-secret-of-some-length")
+HOST_CAPABILITIES = Capabilities(tier="process", unsupported={})
 HEALTHY = [{"name": name, "passed": True, "details": "fine"} for name in CHECKS]
 
 
@@ -263,6 +268,26 @@ def test_what_is_private_is_named_with_its_numbers(workspaces: Path) -> None:
     assert not {"ws/alice/shared", "ws/alice/tmp", "ws/alice/ipc/shell"} & found.keys()
     bobs = (workspaces / "bob-with-a-name/.oxydra").stat()
     assert (bobs.st_dev, bobs.st_ino) in spec.other_users
+
+
+def test_what_was_mounted_is_compared_with_what_was_checked_before(workspaces: Path) -> None:
+    """The attack: a directory is replaced after the check, and is still there at the self-test."""
+    shell = ShellLauncher(
+        Config(), Workspace(workspaces, "alice"), HOST_CAPABILITIES, parties.AUTHORITY
+    )
+    launch = shell.prepare().spec
+    meant = (workspaces / "alice/shared").stat()
+    (workspaces / "alice/shared").rename(workspaces / "alice/away")
+    (workspaces / "bob-with-a-name/shared").rename(workspaces / "alice/shared")
+    spec = build_spec(
+        launch,
+        Confinement(uid=5, gid=6),
+        workspace=workspaces / "alice",
+        runtime=workspaces.parent / "runtime",
+        tokens={},
+    )
+    (shared,) = (each for each in spec.shared if each.virtual == "/shared")
+    assert (shared.device, shared.inode) == (meant.st_dev, meant.st_ino)
 
 
 def test_where_a_link_of_an_agent_leads_is_not_private(workspaces: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from wire import envelope
-from wire.errors import Code
+from wire.errors import Code, WireError
 from wire.limits import ENVELOPE_VERSION
 from wire.settings import (
     AgentSettings,
@@ -213,6 +213,28 @@ def test_a_guest_with_files_of_its_own_is_told_virtual_paths(workspace: Workspac
     assert [(str(bound.host_path), bound.mount.access) for bound in extra] == [("/run/e", "ro")]
     text = repr(message)
     assert str(workspace.root) not in text
+
+
+def test_a_guest_is_told_which_directories_were_meant_where_numbers_are_the_same(
+    workspace: Workspace,
+) -> None:
+    link = bootstrap_pb2.Link()
+    for tier in ("process", "micro_vm"):
+        files = OWN_FILES.own_files if tier == "micro_vm" else frozenset[Role]()
+        capabilities = replace(OWN_FILES, tier=tier, own_files=files)
+        assert not opened(launcher(workspace, tier=capabilities).prepare(link, link)).mounted
+    told = opened(launcher(workspace, tier=OWN_FILES).prepare(link, link)).mounted
+    meant = {bound.mount.virtual: bound.host_path for bound in workspace.mounts(Role.AGENT)}
+    assert told.keys() == meant.keys()
+    for virtual, path in meant.items():
+        assert (told[virtual].device, told[virtual].inode) == (
+            path.stat().st_dev,
+            path.stat().st_ino,
+        )
+    (workspace.path / "vault").rmdir()
+    (workspace.path / "vault").symlink_to(workspace.path / "shared")
+    with pytest.raises(WireError, match="vault"):
+        launcher(workspace, tier=OWN_FILES).prepare(link, link)
 
 
 @pytest.mark.parametrize(
