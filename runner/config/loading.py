@@ -27,6 +27,8 @@ from runner.errors import ConfigError
 ENV_PREFIX: Final = "OXYDRA_"
 ENV_CONFIG: Final = "OXYDRA_CONFIG"
 _FILE_NAME = "runner.toml"
+_COMPARED: Final = 100
+"""So many characters of an unknown name are compared with each known one: that takes time."""
 
 
 @dataclass
@@ -274,6 +276,6 @@ def _likeness(
     key: Key, known: Key, section: Key, spelled: Callable[[Key], str]
 ) -> tuple[float, float]:
     """How similar two keys are: by the whole names or by the last parts. Whole names break ties."""
-    whole = difflib.SequenceMatcher(None, spelled(key), spelled(known)).ratio()
-    last = difflib.SequenceMatcher(None, key[-1], known[-1]).ratio()
+    whole = difflib.SequenceMatcher(None, spelled(key)[:_COMPARED], spelled(known)).ratio()
+    last = difflib.SequenceMatcher(None, key[-1][:_COMPARED], known[-1]).ratio()
     return max(whole, last + (0.1 if known[:-1] == section else 0.0)), whole
