@@ -1,4 +1,4 @@
-.PHONY: run test test-long check coverage bench bench-quality faults proto setup setup-dev clean
+.PHONY: run test test-long check coverage bench bench-quality faults fuzz proto setup setup-dev clean
 
 PY := .venv/bin/python
 ARGS ?=
@@ -46,6 +46,10 @@ bench-quality: setup-dev
 faults: setup-dev
 	$(PY) -m tests.faults $(ARGS)
 
+# Inputs that nobody has thought of: docs/fuzzing.md.
+fuzz: setup-dev
+	$(PY) -m tests.fuzz $(ARGS)
+
 proto: setup-dev
 	$(PY) tools/generate_proto.py
 
@@ -56,4 +60,4 @@ setup-dev:
 	@tools/setup.sh dev
 
 clean:
-	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis .fuzz

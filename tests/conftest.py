@@ -8,6 +8,7 @@ import signal
 import subprocess
 from collections.abc import Callable
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -54,12 +55,17 @@ def _has_sqld() -> str:
     return "" if sqld.BINARY.is_file() else f"no {sqld.BINARY}: tools/get_sqld.sh"
 
 
+def _has_fuzzer() -> str:
+    return "" if find_spec("atheris") else "Atheris is not installed: make setup-dev"
+
+
 _PARTS: dict[str, Callable[[], str]] = {
     "root": _is_root,
     "bubblewrap": _has_bubblewrap,
     "sqld": _has_sqld,
     "docker": _has_docker,
     "runsc": _has_runsc,
+    "fuzzer": _has_fuzzer,
 }
 
 

@@ -1,0 +1,1 @@
+"""One target a file; all of them are listed in `tests.fuzz.catalogue`."""

@@ -1,0 +1,1 @@
+"""Targets that are real servers, called over their sockets."""

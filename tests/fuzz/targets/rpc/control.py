@@ -1,0 +1,100 @@
+"""A host's control server. Its host is real, the guests are stand-ins; it never obeys `Stop`."""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from wire.identity import Party, Peer
+from wire.settings import EmbedderSettings
+from wire.v1 import control_pb2
+
+from runner.config.models import Config
+from runner.host.control import ControlServer
+from runner.host.host import Host
+from runner.host.runtime import Runtime
+from runner.host.supervisor import Policy
+from tests.fuzz.material import OneInput, Target
+from tests.fuzz.targets.rpc import calls
+from tests.fuzz.targets.rpc.calls import Caller, Served
+from tests.support import parties
+from tests.support.guests.fake_tier import FakeDriver
+
+_SERVICE: Final = control_pb2.DESCRIPTOR.services_by_name["RunnerControl"]
+_QUICK: Final = Policy(ready_poll=0.005, check_interval=60, backoff_first=0.01, stop_grace=0.1)
+
+
+class _Controlled:
+    """A host that notes what it is asked, goes on, and has no memory server."""
+
+    def __init__(self, host: Host, reached: list[str]) -> None:
+        self._host = host
+        self._reached = reached
+
+    async def status(self) -> control_pb2.StatusReply:
+        self._reached.append("Status")
+        return await self._host.status()
+
+    async def gateway(self) -> Peer:
+        self._reached.append("Connect")
+        return await self._host.gateway()
+
+    async def restart(self, role: str) -> None:
+        self._reached.append("Restart")
+        await self._host.restart(role)
+
+    async def check_boundary(self) -> control_pb2.BoundaryReport:
+        self._reached.append("CheckBoundary")
+        return await self._host.check_boundary()
+
+    async def set_memory_token(self, token: str) -> None:
+        self._reached.append("SetMemoryToken")
+
+    def request_stop(self) -> None:
+        self._reached.append("Stop")
+
+
+async def _serve(scratch: Path, stack: AsyncExitStack) -> Caller:
+    config = Config(
+        workspace_root=scratch / "users",
+        runtime_dir=scratch / "run",
+        tier="process",
+        embedder=EmbedderSettings(backend="none"),
+    )
+    host = Host(
+        config, "alice", driver=FakeDriver(), policy=_QUICK, environ={}, working_directory=scratch
+    )
+    await stack.enter_async_context(host)
+    runtime = Runtime.locate(config, "fuzzed")
+    runtime.create()
+    reached: list[str] = []
+    identities = parties.identity(Party.RUNNER), parties.identity(Party.CLI)
+    server = ControlServer(runtime, _Controlled(host, reached), *identities)
+    await server.start()
+    stack.push_async_callback(server.stop)
+    served = Served(
+        path=str(runtime.socket),
+        party=Party.RUNNER,
+        token=server.token,
+        service=_SERVICE,
+        callers=(Party.CLI,),
+        reached=reached,
+        words=("embedder", "agent"),
+    )
+    caller = Caller(served)
+    stack.push_async_callback(caller.close)
+    return caller
+
+
+@contextmanager
+def _opened(scratch: Path) -> Iterator[OneInput]:
+    with asyncio.Runner() as runner:
+        stack = AsyncExitStack()
+        caller = runner.run(_serve(scratch, stack))
+        yield lambda data: runner.run(caller.one_input(data))
+        runner.run(stack.aclose())
+
+
+TARGET = Target("control", 42, _opened, partial(calls.seeds, _SERVICE), longest=512)
