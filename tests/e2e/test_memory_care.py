@@ -97,7 +97,10 @@ def test_a_backup_brings_back_what_was_lost_and_a_damaged_one_harms_nothing(
     keyed(house, "OTHER_KEY", SECOND)
     house.works("memory", "rekey", "--old-key-env", "MEMORY_KEY")
     refused(house, "memory", "restore", str(backup), "--yes")
+    planted = house.workspaces / "default/.oxydra/restoring.db/inside"
+    planted.mkdir(parents=True)  # by an agent that would rather not be restored
     house.works("memory", "restore", str(backup), "--key-env", "MEMORY_KEY", "--yes")
+    assert not planted.exists()
     assert "Albatross" in house.said(question)
 
 
