@@ -255,6 +255,13 @@ def test_a_path_does_not_end_where_it_holds_nul() -> None:
             os.close(root)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_path_that_the_kernel_does_not_take_is_too_long(kind: type[Beneath]) -> None:
+    with workspace([Item("a", "file")]) as base:
+        answers = asyncio.run(ask(base, kind, reading("/shared/a/" + "é" * 2050)))
+    assert all(answer.startswith("path is too long: /shared/a/") for answer in answers)
+
+
 @pytest.mark.parametrize("target", ["b/", "b/."])
 def test_a_link_that_asks_for_a_directory_and_finds_a_file(target: str) -> None:
     with workspace([Item("b", "file"), Item("a", "symlink", target)]) as base:

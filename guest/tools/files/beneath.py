@@ -17,6 +17,8 @@ _SYS_OPENAT2: Final = 437
 _RESOLVE_NO_MAGICLINKS: Final = 0x02
 _RESOLVE_BENEATH: Final = 0x08
 _TRIES_MAX: Final = 16
+_PATH_MAX_BYTES: Final = 4096
+"""The kernel's limit for a path, with the NUL at its end."""
 _SYMLINKS_MAX: Final = 40
 _ESCAPES: Final = frozenset({errno.EXDEV, errno.ELOOP})
 
@@ -83,6 +85,8 @@ class WalkingBeneath:
     """Opens component by component and resolves symlinks itself."""
 
     def open(self, root: int, path: str, flags: int) -> int:
+        if len(os.fsencode(path)) >= _PATH_MAX_BYTES:
+            raise OSError(errno.ENAMETOOLONG, os.strerror(errno.ENAMETOOLONG), path)
         directories = [os.dup(root)]
         try:
             return self._walk(directories, path, flags)
