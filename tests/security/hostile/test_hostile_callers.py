@@ -65,6 +65,11 @@ class Caller:
     stopped_by: str
 
 
+def presenting(peer: Peer, identity: Identity) -> Peer:
+    """A server that is believed to be who it is, called with another certificate."""
+    return replace(peer, identity=replace(identity, authority=peer.identity.authority))
+
+
 CALLERS = [
     Caller("the gateway without a token", lambda a, _: replace(a.gateway, token=""), TOKEN),
     Caller(
@@ -107,12 +112,12 @@ CALLERS = [
     ),
     Caller(
         "the gateway with its token and another user's certificate",
-        lambda a, b: replace(a.gateway, identity=b.gateway.identity),
+        lambda a, b: presenting(a.gateway, b.gateway.identity),
         AUTHORITY,
     ),
     Caller(
         "the gateway with its token and a certificate that one has issued oneself",
-        lambda a, _: replace(a.gateway, identity=parties.identity(Party.CLI)),
+        lambda a, _: presenting(a.gateway, parties.identity(Party.CLI)),
         AUTHORITY,
     ),
     Caller("the shell without a token", lambda a, _: replace(a.shell, token=""), TOKEN),
@@ -123,12 +128,12 @@ CALLERS = [
     ),
     Caller(
         "the shell with a certificate of commands, which are not to go past the agent",
-        lambda a, _: replace(a.shell, identity=a.control.identity),
+        lambda a, _: presenting(a.shell, a.control.identity),
         ROLE,
     ),
     Caller(
         "the shell with a runner's certificate that one has issued oneself",
-        lambda a, _: replace(a.shell, identity=parties.identity(Party.RUNNER)),
+        lambda a, _: presenting(a.shell, parties.identity(Party.RUNNER)),
         AUTHORITY,
     ),
     Caller("the control socket without a token", lambda a, _: replace(a.control, token=""), TOKEN),
@@ -139,12 +144,12 @@ CALLERS = [
     ),
     Caller(
         "the control socket with its token and the agent's certificate",
-        lambda a, _: replace(a.control, identity=a.shell.identity),
+        lambda a, _: presenting(a.control, a.shell.identity),
         ROLE,
     ),
     Caller(
         "the control socket with its token and another user's certificate",
-        lambda a, b: replace(a.control, identity=b.control.identity),
+        lambda a, b: presenting(a.control, b.control.identity),
         AUTHORITY,
     ),
     Caller(

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from typing import Any
+from uuid import uuid4
 
 import grpc
 import pytest
@@ -67,14 +68,24 @@ async def exported(place: TwoHosts) -> list[bytes]:
     return b"".join(parts).splitlines()
 
 
-async def test_a_note_as_it_was_exported_is_imported(place: TwoHosts) -> None:
-    """So that the others are refused for what they plant."""
+def import_of(header: bytes, line: bytes, *, dry_run: bool = False) -> pb.ImportMemoryRequest:
+    return pb.ImportMemoryRequest(lines=b"\n".join([header, line, b""]), dry_run=dry_run)
+
+
+async def exported_note(place: TwoHosts) -> tuple[bytes, Line]:
+    """The header of an export, and a note of it as another one."""
     header, *lines = await exported(place)
-    (note,) = [line for line in lines if json.loads(line)["kind"] == "note"][:1]
+    note = next(found for found in map(json.loads, lines) if found["kind"] == "note")
+    return header, {**note, "note_id": f"note-{uuid4()}", "repeats_text": True}
+
+
+async def test_a_note_that_plants_nothing_is_imported(place: TwoHosts) -> None:
+    """So that the others are refused for what they plant."""
+    header, note = await exported_note(place)
     reply = await place.alice.gateway.ImportMemory(
-        pb.ImportMemoryRequest(lines=b"\n".join([header, note, b""]), dry_run=True)
+        import_of(header, json.dumps(note).encode(), dry_run=True)
     )
-    assert (reply.unchanged, list(reply.problems)) == (1, [])
+    assert (reply.created, list(reply.problems)) == (1, [])
 
 
 @pytest.mark.parametrize("change", NOTES)
@@ -82,13 +93,10 @@ async def test_no_imported_note_plants_anything(
     place: TwoHosts, change: Callable[[Line], Any]
 ) -> None:
     before = await notes_of(place)
-    header, *lines = await exported(place)
-    note = next(found for found in map(json.loads, lines) if found["kind"] == "note")
-    planted = change({**note, "note_id": "note-planted"})
+    header, note = await exported_note(place)
+    planted = change(note)
     line = planted.encode() if isinstance(planted, str) else json.dumps(planted).encode()
-    reply = await place.alice.gateway.ImportMemory(
-        pb.ImportMemoryRequest(lines=b"\n".join([header, line, b""]))
-    )
+    reply = await place.alice.gateway.ImportMemory(import_of(header, line))
     assert (reply.created, reply.updated, len(reply.problems)) == (0, 0, 1)
     assert len(reply.problems[0].problem.splitlines()) == 1
     assert await notes_of(place) == before

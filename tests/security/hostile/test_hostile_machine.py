@@ -10,12 +10,12 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 FILES = [
     Attempt(
-        "writing programs through the executables of processes",
+        "changing the programs that run, or putting others in their place",
         python("""
             for pid in pids():
-                for name in (f"/proc/{pid}/exe", f"/proc/{pid}/map_files"):
-                    for flags in (os.O_WRONLY, os.O_RDWR | os.O_TRUNC):
-                        if refused(os.open, name, flags)[1] is None: won(name)
+                link, _ = refused(os.readlink, f"/proc/{pid}/exe")
+                for name in (f"/proc/{pid}/exe", link, os.path.dirname(link or "")):
+                    if name and os.access(name, os.W_OK): won(name)
         """),
         stopped_by="programs are mounted read only, and belong to somebody else",
     ),
@@ -104,21 +104,11 @@ MACHINE = [
         python("""
             now = struct.pack("=qq", *divmod(__import__("time").time_ns(), 10**9))
             if syscall(227, 0, now) == 0: won("clock_settime")
-            tick = struct.pack("=Iiqqqqi", 0x4000, 0, 0, 0, 0, 0, 0) + struct.pack("=iqqqqqqq", 0, 0, 0, 0, 0, 10000, 0, 0)
+            tick = struct.pack("=Iiqqqqi", 0x4000, 0, 0, 0, 0, 0, 0) + struct.pack("=iqqqqqqq", 0, 0, 0, 0, 0, 0, 10000, 0)
             if syscall(159, ctypes.create_string_buffer(tick, 256)) >= 0: won("adjtimex")
             if syscall(305, 0, ctypes.create_string_buffer(tick, 256)) >= 0: won("clock_adjtime")
         """),
         stopped_by="no CAP_SYS_TIME",
-    ),
-    Attempt(
-        "ports of the machine",
-        python("""
-            if syscall(172, 3) == 0: won("iopl")
-            if syscall(173, 0x80, 1, 1) == 0: won("ioperm")
-            for name in ("/dev/port", "/dev/mem", "/dev/nvram", "/dev/cpu/0/msr"):
-                if refused(os.open, name, os.O_RDWR)[1] is None: won(name)
-        """),
-        stopped_by="no CAP_SYS_RAWIO",
     ),
     Attempt(
         "the kernel's log: reading, clearing and silencing it",

@@ -204,7 +204,6 @@ FORGERIES = [
         note_in(f"a file, after {name}", "file_read", path=f"/shared/forged-{number}")
         for number, name in enumerate(BREAKS)
     ),
-    note_in("a line that is found", "file_search", path="/shared", query="approved"),
     note_in("the name of a tool", f"tool\n{FORGED}"),
     note_in("the name of an argument", "file_read", **{f"path\n{FORGED}": "/shared"}),
     note_in("a value that is refused", "file_read", path="/shared/x", limit=f"\n{FORGED}"),

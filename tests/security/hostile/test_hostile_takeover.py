@@ -2,6 +2,7 @@
 # ruff: noqa: E501 - scripts for bash and Python
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -260,7 +261,9 @@ def as_party(user: UserHost, party: Party, other: UserHost) -> Peer:
     token = user.secrets[
         "agent's token for the shell" if party is Party.SHELL else "gateway's token"
     ]
-    return Peer(f"unix:{sockets[party]}", party, token, other.shell_as_agent.identity)
+    authority = user.shell_as_agent.identity.authority
+    identity = replace(other.shell_as_agent.identity, authority=authority)
+    return Peer(f"unix:{sockets[party]}", party, token, identity)
 
 
 OTHERS = "each runner issues certificates of its own, and hears no others"

@@ -1,16 +1,13 @@
 """A model that was led astray calls tools with an attacker's arguments."""
 
-import asyncio
 import os
-import shutil
-from pathlib import Path
 from typing import Any
 
 import pytest
 from wire.v1 import gateway_pb2
 
 from tests.support.attempts import attempt
-from tests.support.boundary.two_hosts import TwoHosts, denied
+from tests.support.boundary.two_hosts import Attempt, TwoHosts, denied
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -94,12 +91,8 @@ def outside(place: TwoHosts) -> dict[str, bytes | list[str]]:
     }
 
 
-def clear(directory: Path) -> None:
-    for entry in directory.iterdir():
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
-        else:
-            entry.unlink()
+async def clear(place: TwoHosts) -> None:
+    await place.attempt(Attempt("clear", "find /shared -mindepth 1 -delete"))
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -112,7 +105,7 @@ async def test_no_spelling_of_a_path_leads_out(place: TwoHosts, path: str) -> No
     for tool, more in WRITING:
         denied(place, await place.tool(tool, path=path, **more))
     assert outside(place) == before
-    await asyncio.to_thread(clear, place.alice.workspace / "shared")
+    await clear(place)
 
 
 async def test_what_lies_in_a_root_is_read_and_changed(place: TwoHosts) -> None:
@@ -120,7 +113,7 @@ async def test_what_lies_in_a_root_is_read_and_changed(place: TwoHosts) -> None:
     for tool, more in (WRITING[3], READING[0], READING[2], WRITING[4]):
         reply = await place.call(tool, path="/shared/./made/own.txt", **more)
         assert not reply.is_error, reply.text
-    await asyncio.to_thread(clear, place.alice.workspace / "shared")
+    await clear(place)
 
 
 def directory_that(what: str, path: str) -> Any:
@@ -162,8 +155,11 @@ APART = "each user's notes lie in a database of their own, and each query carrie
 BOUND = "values are bound to a statement, never written into it"
 
 
-def call_that(what: str, tool: str, stopped_by: str = APART, **arguments: Any) -> Any:
-    return attempt(f"a memory tool with {what}", (tool, arguments), stopped_by=stopped_by)
+def call_that(
+    what: str, tool: str, stopped_by: str = APART, *, answered: bool = False, **arguments: Any
+) -> Any:
+    """`answered`: the call is harmless as it is read, and not refused."""
+    return attempt(f"a memory tool with {what}", (tool, arguments, answered), stopped_by=stopped_by)
 
 
 CALLS = [
@@ -174,7 +170,7 @@ CALLS = [
         content="mine",
     ),
     call_that("the id of another user's note, to delete it", "memory_delete", note_id="@NOTE@"),
-    call_that("another user's text as the query", "memory_search", query="@TEXT@"),
+    call_that("another user's text as the query", "memory_search", answered=True, query="@TEXT@"),
     call_that(
         "another user as an argument",
         "memory_search",
@@ -182,7 +178,13 @@ CALLS = [
         query="note",
         user_id="bob",
     ),
-    call_that("another user's notes as a tag", "memory_search", query="note", tags=["memory:bob"]),
+    call_that(
+        "another user's notes as a tag",
+        "memory_search",
+        answered=True,
+        query="note",
+        tags=["memory:bob"],
+    ),
     call_that(
         "another user as the origin",
         "memory_save",
@@ -191,15 +193,22 @@ CALLS = [
         origin={"user": "bob"},
     ),
     call_that(
-        "SQL in the query", "memory_search", BOUND, query="x' UNION SELECT content FROM notes; --"
+        "SQL in the query",
+        "memory_search",
+        BOUND,
+        answered=True,
+        query="x' UNION SELECT content FROM notes; --",
     ),
     call_that("SQL as the id", "memory_delete", BOUND, note_id="' OR '1'='1"),
     call_that("a pattern as the id", "memory_delete", BOUND, note_id="note-%"),
-    call_that("SQL as a tag", "memory_search", BOUND, query="note", tags=["') OR 1=1 --"]),
+    call_that(
+        "SQL as a tag", "memory_search", BOUND, answered=True, query="note", tags=["') OR 1=1 --"]
+    ),
     call_that(
         "operators of the index in the query",
         "memory_search",
         "the words of a query are quoted for the index",
+        answered=True,
         query='session:memory* OR NEAR("note" "mark", 5) -^"',
     ),
 ]
@@ -207,16 +216,17 @@ CALLS = [
 
 @pytest.mark.parametrize("call", CALLS)
 async def test_no_memory_tool_reaches_another_user(
-    place: TwoHosts, call: tuple[str, dict[str, Any]]
+    place: TwoHosts, call: tuple[str, dict[str, Any], bool]
 ) -> None:
     mine, theirs = await note_of(place, "alice"), await note_of(place, "bob")
-    tool, arguments = call
+    tool, arguments, answered = call
     known = {"@NOTE@": theirs.note_id, "@TEXT@": theirs.text}
     given = {
         name: known.get(value, value) if isinstance(value, str) else value
         for name, value in arguments.items()
     }
     reply = await place.call(tool, **given)
+    assert reply.is_error != answered, reply.text
     assert not [name for name in place.leaks(reply.text) if name.startswith("bob's")]
     assert await note_of(place, "alice") == mine
     assert await note_of(place, "bob") == theirs
