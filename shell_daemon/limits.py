@@ -23,8 +23,9 @@ class Settings:
 
     `shared` and `tmp` are the directories behind those virtual paths. `commands_max` may run at
     once. `buffer_bytes` of each output stream are kept. `free_bytes_min` must stay free on a disk
-    (see `disk_guard`). `ended_max` ended commands are remembered, for `ended_age`. `grace` is the
-    time between SIGTERM and SIGKILL.
+    (see `disk_guard`). The guest may hold `memory_bytes` (see `memory_guard`); where it is not
+    given, a control group limits that. `ended_max` ended commands are remembered, for `ended_age`.
+    `grace` is the time between SIGTERM and SIGKILL.
     """
 
     shared: Path = Path("/shared")
@@ -33,6 +34,7 @@ class Settings:
     buffer_bytes: int = 256 * 1024
     stdin_bytes: int = 1024 * 1024
     free_bytes_min: int = 256 * 1024 * 1024
+    memory_bytes: int | None = None
     timeout_default: float = COMMAND_TIMEOUT_S
     timeout_max: float = COMMAND_TIMEOUT_MAX_S
     ended_max: int = 64

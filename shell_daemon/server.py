@@ -28,6 +28,7 @@ _SETTINGS: Final = {
     "--root-tmp": ("tmp", Path),
     "--max-commands": ("commands_max", int),
     "--buffer-bytes": ("buffer_bytes", int),
+    "--memory-bytes": ("memory_bytes", int),
     "--default-timeout": ("timeout_default", float),
     "--max-timeout": ("timeout_max", float),
 }

@@ -6,7 +6,7 @@
     NOT_FOUND            no command with that id
     CONFLICT             the id is taken by a different request
     FAILED_PRECONDITION  a running command cannot be released
-    RESOURCE_EXHAUSTED   too many commands, or no room on a disk
+    RESOURCE_EXHAUSTED   too many commands, or no room on a disk or in memory
     UNAVAILABLE          the daemon is stopping
 """
 
@@ -24,6 +24,7 @@ from shell_daemon import limits
 from shell_daemon.disk_guard import DiskGuard
 from shell_daemon.execution import Execution
 from shell_daemon.limits import PATH, Settings
+from shell_daemon.memory_guard import MemoryGuard
 from shell_daemon.processes.pool import Processes
 
 # ruff: noqa: ARG002, N802 - gRPC names the methods and passes requests and contexts
@@ -48,12 +49,21 @@ class Shell(shell_pb2_grpc.ShellServicer):
         self._executions: dict[str, Execution] = {}
         self._ended: dict[str, asyncio.TimerHandle] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._guard = DiskGuard(
+        disks = DiskGuard(
             (settings.shared, settings.tmp),
             settings.free_bytes_min,
             busy=lambda: self._running() > 0,
-            on_shortage=self._stop_everything,
+            on_shortage=lambda shortage: self._stop_everything(f"the disk is full: {shortage}"),
         )
+        self._guards: list[DiskGuard | MemoryGuard] = [disks]
+        if settings.memory_bytes is not None:
+            memory = MemoryGuard(
+                settings.memory_bytes,
+                busy=lambda: self._running() > 0,
+                on_excess=lambda excess: self._stop_everything(f"the memory is full: {excess}"),
+                on_lost=on_lost,
+            )
+            self._guards.append(memory)
 
     def open(self) -> None:
         """Get ready to run commands; raises `WireError` if that is impossible here."""
@@ -66,7 +76,7 @@ class Shell(shell_pb2_grpc.ShellServicer):
                 resolution="install bash in the shell guest",
             )
         self._shell = shell
-        self._processes.start()
+        self._processes.start(hiding=self._settings.memory_bytes is None)
 
     async def close(self) -> None:
         """End all commands and wait until they are gone. Idempotent."""
@@ -76,7 +86,8 @@ class Shell(shell_pb2_grpc.ShellServicer):
         await asyncio.gather(*self._tasks)
         for timer in self._ended.values():
             timer.cancel()
-        self._guard.stop()
+        for guard in self._guards:
+            guard.stop()
 
     def reap(self) -> None:
         """Collect ended children of this process, when it is the guest's first."""
@@ -115,14 +126,16 @@ class Shell(shell_pb2_grpc.ShellServicer):
                 f"{self._settings.commands_max} commands are running",
                 resolution="wait for one to end, or cancel one",
             )
-        self._guard.check()
+        for guard in self._guards:
+            guard.check()
         directory = limits.open_directory(request.cwd or "/shared", self._settings)
         execution = Execution(fingerprint, timeout, self._settings)
         self._executions[request.exec_id] = execution
         task = asyncio.create_task(self._run(request, execution, directory))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-        self._guard.watch()
+        for guard in self._guards:
+            guard.watch()
         await asyncio.sleep(0)  # let the command start before the answer goes out
         return shell_pb2.StartExecReply()
 
@@ -224,10 +237,10 @@ class Shell(shell_pb2_grpc.ShellServicer):
             )
         return execution
 
-    def _stop_everything(self, shortage: str) -> None:
-        log.warning("all running commands are ended: %s", shortage)
+    def _stop_everything(self, why: str) -> None:
+        log.warning("all running commands are ended: %s", why)
         for execution in self._executions.values():
-            execution.stop(f"ended, because the disk is full: {shortage}")
+            execution.stop(f"ended, because {why}")
 
     def _running(self) -> int:
         return sum(execution.exit is None for execution in self._executions.values())

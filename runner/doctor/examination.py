@@ -66,6 +66,7 @@ def _checks(
         lambda: [kernel.openat2()],
         lambda: [kernel.security_modules()],
         lambda: [kernel.bubblewrap(needed=shell_here)],
+        lambda: [kernel.control_groups()] if shell_here else [],
         lambda: _engine(config, environ, needed=in_containers),
     )
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from runner.doctor.finding import Finding, ok, problem, warning
 from runner.tiers.process.bubblewrap import Bubblewrap
+from runner.tiers.process.cgroup import HOW, ControlGroups
 
 ROOT: Final = Path("/")
 _OPENAT2: Final = 437
@@ -57,6 +58,19 @@ def bubblewrap(found: Bubblewrap | None = None, *, needed: bool) -> Finding:
     if not needed:
         return ok("bubblewrap", f"{what}; only the process tier's shell needs it")
     return warning("bubblewrap", what, fix)
+
+
+def control_groups(found: ControlGroups | None = None) -> Finding:
+    """What holds the shell guest of the process tier to its memory."""
+    parents = (found or ControlGroups()).parents
+    if parents:
+        return ok("shell's memory", f"limited by the kernel, in a control group in {parents[0]}")
+    return warning(
+        "shell's memory",
+        "no control group belongs to this account: the shell guest watches its own memory and ends "
+        "commands above the limit, and nothing limits their CPU time",
+        HOW,
+    )
 
 
 def openat2(code: int | None = None) -> Finding:

@@ -257,6 +257,8 @@ class ShellLauncher:
         seen = GuestMounts(mounts, own_files=True)
         own_programs = self._capabilities.own_programs
         program = ("oxydra-shell-daemon",) if own_programs else _SHELL_MODULE
+        memory = self._settings.memory_mb * _MIB
+        watching = () if self._capabilities.limits_memory else ("--memory-bytes", str(memory))
         environment = {"HOME": _SHELL_HOME, **OWN_ENVIRONMENT}
         if not own_programs:
             environment["PATH"] = os.defpath
@@ -271,6 +273,7 @@ class ShellLauncher:
                 *("--bootstrap-stdin", "--sealed", "--exit-with-parent"),
                 *("--log-level", self._log_level),
                 *("--default-timeout", f"{self._settings.timeout_s:g}"),
+                *watching,
             ),
             mounts=mounts,
             environment=environment,
@@ -279,9 +282,7 @@ class ShellLauncher:
             working_directory=Path("/shared"),
             owner=(self._workspace.owner.uid, self._workspace.owner.gid),
             network=Network(self._settings.network),
-            limits=Limits(
-                self._settings.memory_mb * _MIB, self._settings.processes, self._settings.cpus
-            ),
+            limits=Limits(memory, self._settings.processes, self._settings.cpus),
             directories=_found(self._workspace, Role.SHELL),
         )
         endpoint = unix_endpoint(self._workspace.shell_socket)

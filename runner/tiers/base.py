@@ -77,17 +77,19 @@ class Capabilities:
     Other guests see the host's paths."""
     own_programs: bool = False
     """Guests run the console scripts of their image instead of this Python installation."""
+    limits_memory: bool = True
+    """A guest with all its processes is held to its memory from outside. Otherwise the shell guest
+    must watch that itself."""
 
 
 @dataclass(frozen=True)
 class Confinement:
     """What a tier promises for one guest, as the guest itself can see it.
 
-    `uid` and `gid` are those inside. `seccomp`: the tier has a filter of system
-    calls besides the shell daemon's own.
-    `user_namespace`: the guest has its own, in which groups of the host's user cannot be dropped
-    and show as the overflow group. `own_kernel`: it runs in a virtual machine. `read_only` lists
-    mount points of programs that the tier adds to the root file system.
+    `uid` and `gid` are those inside. `seccomp`: the tier has a filter of system calls besides the
+    shell daemon's own. `user_namespace`: the guest has its own, in which groups of the host's user
+    cannot be dropped and show as the overflow group. `own_kernel`: it runs in a virtual machine.
+    `read_only` lists mount points of programs that the tier adds to the root file system.
     """
 
     uid: int

@@ -24,7 +24,7 @@ from shell_daemon.processes.supervisor import KILL_S, Run
 log = logging.getLogger(__name__)
 
 _ZYGOTE: Final = (
-    "import sys; sys.path[:0] = sys.argv[2:]; "
+    "import sys; sys.path[:0] = sys.argv[3:]; "
     "from shell_daemon.processes import zygote; zygote.main()"
 )
 _PACKAGES: Final = tuple(
@@ -57,8 +57,8 @@ class Processes:
         self._idle: list[Supervisor] = []
         self._lost: list[Supervisor] = []
 
-    def start(self) -> None:
-        """Start the zygote.
+    def start(self, *, hiding: bool = True) -> None:
+        """Start the zygote. `hiding`: see `seccomp.confine`.
 
         Raises `WireError` if /proc, through which process trees are found, is missing or belongs to
         another process namespace, and on a machine for which there is no filter of system calls.
@@ -70,7 +70,7 @@ class Processes:
             self._zygote = subprocess.Popen(  # noqa: S603 - our own program
                 [
                     *(sys.executable, "-I", "-S", "-X", "utf8", "-c", _ZYGOTE),
-                    *(str(theirs.fileno()), *_PACKAGES),
+                    *(str(theirs.fileno()), "hiding" if hiding else "", *_PACKAGES),
                 ],
                 env={},
                 cwd="/",

@@ -135,7 +135,14 @@ CALLS: Final[Mapping[str, Call]] = {
     "request_key": Call(_REFUSED, 249, 287, 218, 310),
     "keyctl": Call(_REFUSED, 250, 288, 219, 311),
 }
-"""All others are allowed."""
+"""What becomes of calls; all others are allowed."""
+
+HIDING: Final[Mapping[str, Call]] = {
+    "memfd_create": Call(_ABSENT, 319, 356, 279, 385),
+    "memfd_secret": Call(_ABSENT, 447, 447, 447, 447),
+    "vmsplice": Call(_ABSENT, 278, 316, 75, 343),
+}
+"""What holds memory that no process is seen to hold."""
 
 MACHINES: Final[Mapping[str, Mapping[str, int]]] = {
     "x86_64": {"x86_64": 0xC000003E, "i386": 0x40000003},
@@ -149,21 +156,25 @@ class _Program(ctypes.Structure):
     _fields_ = (("length", ctypes.c_uint16), ("steps", ctypes.c_char_p))
 
 
-def program(machine: str) -> bytes:
+def program(machine: str, *, hiding: bool = True) -> bytes:
     """The filter for a machine, as the kernel takes it (classic BPF, see seccomp(2))."""
+    known = [*CALLS.values(), *(() if hiding else HIDING.values())]
     steps = _step(_LOAD, _ABI)
     for abi, name in MACHINES[machine].items():
         calls = _step(_LOAD, _NUMBER)
         if abi == "x86_64":
             calls += _step(_JUMP_IF_AT_LEAST, _X32_CALLS, 0, 1) + _REFUSED
-        for call in CALLS.values():
+        for call in known:
             if (number := getattr(call, abi)) is not None:
                 calls += _if_equal(number, call.rule)
         steps += _if_equal(name, calls + _ALLOWED)
     return steps + _REFUSED
 
 
-def confine() -> None:
-    """Put this process and all that it starts under the filter, for good."""
-    steps = program(os.uname().machine)
+def confine(*, hiding: bool) -> None:
+    """Put this process and all that it starts under the filter, for good.
+
+    `hiding`: memory may be held where only a control group counts it.
+    """
+    steps = program(os.uname().machine, hiding=hiding)
     prctl.filter_calls(ctypes.byref(_Program(len(steps) // _SIZE, steps)))

@@ -2,7 +2,7 @@
 
 It is a program of its own, started by the daemon before anything else:
 
-    python -I -S -c '…' DESCRIPTOR DIRECTORY_OF_PACKAGES…
+    python -I -S -c '…' DESCRIPTOR HIDING DIRECTORY_OF_PACKAGES…
 
 so that a fork copies only ten megabytes of memory and no gRPC threads. It is a child subreaper
 too: if a command kills its supervisor, the zygote adopts the orphans, and the daemon has it kill
@@ -27,7 +27,7 @@ from typing import NoReturn
 from shell_daemon.processes import namespaces, prctl, seccomp, tree
 from shell_daemon.processes.supervisor import KILL_S, Control, Supervisor
 
-_OOM_SCORE_ADJ = b"500"
+_OOM_SCORE_ADJ = b"950"
 _FIRST = 1
 """The process id of the daemon where it is its guest's first process."""
 
@@ -131,14 +131,15 @@ def _become_supervisor(descriptor: int, inherited: list[int]) -> NoReturn:
 def main() -> None:
     connection = socket.socket(fileno=int(sys.argv[1]))
     connection.set_inheritable(False)
-    # When memory runs out, the kernel kills this and its children before the daemon. This must
-    # precede `conceal`, after which the process's files in /proc belong to root.
+    # When memory runs out, the kernel kills this and its children before the daemon, unless the
+    # tier has given all of them the highest score for good. This must precede `conceal`, after
+    # which the process's files in /proc belong to root.
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "wb") as file:  # noqa: PTH123
         file.write(_OOM_SCORE_ADJ)
     if os.getppid() == _FIRST and not namespaces.is_shielded(_FIRST):
         namespaces.enter()
     prctl.conceal()
-    seccomp.confine()
+    seccomp.confine(hiding=bool(sys.argv[2]))
     prctl.set_name("oxydra-zygote")
     prctl.adopt_orphans()
     gc.freeze()

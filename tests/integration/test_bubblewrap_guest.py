@@ -18,9 +18,9 @@ from runner.config.models import Config
 from runner.errors import TierError
 from runner.host.launch import ShellLauncher
 from runner.tiers.base import LaunchSpec, Limits, Network
-from runner.tiers.process import session_keyring
+from runner.tiers.process import prologue
 from runner.tiers.process.bubblewrap import GUEST_UID, Bubblewrap
-from runner.tiers.process.cgroup import Cgroup
+from runner.tiers.process.cgroup import Cgroup, ControlGroups
 from runner.tiers.process.driver import ProcessDriver
 from runner.workspace.mounts import MOUNTS, Role
 from runner.workspace.workspace import Workspace
@@ -104,18 +104,18 @@ async def test_its_session_keyring_is_not_the_operators() -> None:
     command = [sys.executable, "-c", read]
     plain, emptied = [
         subprocess.run(words, capture_output=True, text=True, check=True).stdout
-        for words in (command, session_keyring.emptied(command))
+        for words in (command, prologue.begun(command))
     ]
     assert int(plain) >= 4
     assert int(emptied) == 0
 
 
 def test_on_a_machine_of_another_kind_there_is_no_shell() -> None:
-    assert session_keyring.unknown_machine() == ""
-    assert session_keyring.unknown_machine("vax") == (
+    assert prologue.unknown_machine() == ""
+    assert prologue.unknown_machine("vax") == (
         "shell guests run on x86_64 and aarch64 machines with a 64-bit Python only"
     )
-    assert session_keyring.unknown_machine("i686")
+    assert prologue.unknown_machine("i686")
 
 
 async def test_the_kernels_settings_cannot_be_changed(inside: Inside) -> None:
@@ -151,15 +151,40 @@ async def test_one_process_cannot_take_all_memory(inside: Inside) -> None:
 
 @pytest.mark.root
 async def test_all_processes_together_are_limited(inside: Inside) -> None:
-    group = Cgroup.create("try", Limits())
-    assert group is not None, "this machine gives root no control groups"
-    group.remove()
+    assert ControlGroups().reason == "", "this machine gives root no control groups"
     bomb = "for i in $(seq 200); do sleep 20 & done 2>&1; jobs -p | wc -l"
     output = await inside.run(bomb, Limits(processes=40))
     assert "fork" in output.lower()
     grab = """(python3 -c 'x = b"x" * (150 << 20); import time; time.sleep(3)'; echo ended $?) & """
     together = await inside.run(grab * 4 + "wait", Limits(memory_bytes=300 << 20))
     assert "ended 137" in together
+
+
+@pytest.mark.root
+async def test_without_control_groups_it_is_said_and_the_guest_watches_itself(
+    inside: Inside, tmp_path: Path
+) -> None:
+    without = ProcessDriver(groups=ControlGroups(tmp_path))
+    assert not without.capabilities.limits_memory
+    (notice,) = await without.check()
+    assert "no control group belongs to this account" in notice
+    assert "Delegate=yes" in notice
+    assert inside.driver.capabilities.limits_memory
+    assert await inside.driver.check() == []
+
+
+@pytest.mark.root
+async def test_limits_that_were_promised_and_cannot_be_set_fail_the_start(
+    inside: Inside, tmp_path: Path
+) -> None:
+    class Vanishing(ControlGroups):
+        def create(self, name: str, limits: Limits) -> Cgroup:
+            if name.startswith("try"):
+                return super().create(name, limits)
+            raise OSError("it is gone")
+
+    with pytest.raises(TierError, match="memory cannot be limited any more"):
+        await ProcessDriver(groups=Vanishing()).start(inside.spec)
 
 
 async def test_stop_takes_everything_along(inside: Inside) -> None:

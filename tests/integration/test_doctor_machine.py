@@ -44,4 +44,6 @@ def test_a_runtime_that_this_engine_lacks_is_a_problem(tmp_path: Path) -> None:
 
 @pytest.mark.bubblewrap
 def test_bubblewrap_of_this_machine_is_tried(tmp_path: Path) -> None:
-    assert doctor(tmp_path, "--insecure")["bubblewrap"]["what"] == "works"
+    found = doctor(tmp_path, "--insecure")
+    assert found["bubblewrap"]["what"] == "works"
+    assert "shell's memory" in found

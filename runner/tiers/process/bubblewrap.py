@@ -17,7 +17,7 @@ from wire.errors import Code
 
 from runner.errors import TierError
 from runner.tiers.base import Confinement, LaunchSpec
-from runner.tiers.process import session_keyring
+from runner.tiers.process import prologue
 from runner.workspace.mounts import Access
 
 GUEST_UID: Final = 10_001
@@ -45,12 +45,6 @@ _PROC_READ_ONLY: Final = (
 )
 """Files through which the host's root could change the kernel from any namespace."""
 
-_FIRST_PROCESS: Final = (
-    *("autogroup", "clear_refs", "coredump_filter", "oom_adj", "oom_score_adj", "sched"),
-)
-"""Files of `/proc/1` through which the daemon could be changed. They are root's, because it has
-concealed itself, but in the guest of a runner that is root, commands are root to the kernel."""
-
 _RUN_BYTES: Final = 16 * 1024 * 1024
 _SHARED_MEMORY_BYTES: Final = 64 * 1024 * 1024
 _OPEN_FILES: Final = 4096
@@ -76,7 +70,7 @@ class Bubblewrap:
         return self._reason
 
     def command(self, spec: LaunchSpec) -> list[str]:
-        """The command line that runs `spec` inside; `session_keyring.emptied` makes it complete.
+        """The command line that runs `spec` inside; `prologue.begun` makes it complete.
 
         Raises `TierError` if commands could change the programs that the guest runs.
         """
@@ -109,11 +103,11 @@ class Bubblewrap:
     def _try(self) -> str:
         if not self._path:
             return f"bubblewrap is not installed, so there is no shell; {_INSTALL}"
-        if unknown := session_keyring.unknown_machine():
+        if unknown := prologue.unknown_machine():
             return f"there is no shell: {unknown}; use another machine"
         if not shutil.which("prlimit"):
             return "the command prlimit is missing, so there is no shell; install util-linux"
-        command = session_keyring.emptied([self._path, *_namespaces(), *_system(), "true"])
+        command = prologue.begun([self._path, *_namespaces(), *_system(), "true"])
         try:
             tried = subprocess.run(  # noqa: S603
                 command, capture_output=True, text=True, timeout=_TRY_S, check=False
@@ -160,10 +154,11 @@ def _system() -> list[str]:
     words += ["--proc", "/proc"]
     for name in _PROC_READ_ONLY:
         words += ["--ro-bind-try", f"/proc/{name}", f"/proc/{name}"]
-    for path in (*_proc_of_root(), *_of_first_process()):
+    for path in _proc_of_root():
         words += ["--ro-bind", os.devnull, str(path)]
-    # The same files once more, for each thread.
-    words += ["--tmpfs", "/proc/1/task", "--remount-ro", "/proc/1/task"]
+    # Where the runner is root, commands are root to the kernel, and could change the daemon through
+    # its files. And everybody may change their own score for when memory runs out.
+    words += ["--remount-ro", "/proc"]
     words += ["--dev", "/dev", "--size", str(_SHARED_MEMORY_BYTES), "--tmpfs", "/dev/shm"]  # noqa: S108
     words += ["--remount-ro", "/dev", "--size", str(_RUN_BYTES), "--tmpfs", "/run"]
     return words
@@ -180,10 +175,6 @@ def _proc_of_root() -> list[Path]:
         if not for_all or path.name == "keys":
             found.append(path)
     return found
-
-
-def _of_first_process() -> list[Path]:
-    return [Path("/proc/1") / name for name in _FIRST_PROCESS if Path("/proc/self", name).exists()]
 
 
 def _installation() -> set[Path]:

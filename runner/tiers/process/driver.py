@@ -20,9 +20,9 @@ from runner.errors import TierError
 from runner.logs import open_for_append
 from runner.tiers.base import Capabilities, Confinement, Handle, LaunchSpec, Network
 from runner.tiers.output import OutputLog
-from runner.tiers.process import session_keyring
+from runner.tiers.process import prologue
 from runner.tiers.process.bubblewrap import Bubblewrap
-from runner.tiers.process.cgroup import Cgroup
+from runner.tiers.process.cgroup import HOW, Cgroup, ControlGroups
 from runner.tiers.running import RunningGuest, RunningGuests, wait_in_thread
 from runner.workspace.mounts import Role
 
@@ -37,9 +37,12 @@ _CLOCK_TOLERANCE_S: Final = 1.0
 class ProcessDriver(RunningGuests):
     """See `runner.tiers.base.TierDriver`."""
 
-    def __init__(self, bubblewrap: Bubblewrap | None = None) -> None:
+    def __init__(
+        self, bubblewrap: Bubblewrap | None = None, groups: ControlGroups | None = None
+    ) -> None:
         super().__init__()
         self._bubblewrap = bubblewrap or Bubblewrap()
+        self._groups = groups or ControlGroups()
 
     @property
     def capabilities(self) -> Capabilities:
@@ -48,10 +51,15 @@ class ProcessDriver(RunningGuests):
             tier="process",
             unsupported={Role.SHELL: reason} if reason else {},
             own_files=frozenset({Role.SHELL}),
+            limits_memory=not self._groups.reason,
         )
 
     async def check(self) -> list[str]:
-        return []
+        if self._bubblewrap.reason or not (reason := self._groups.reason):
+            return []
+        return [
+            f"the shell guest watches its own memory: {reason}; for limits of the kernel: {HOW}"
+        ]
 
     def confinement(self, spec: LaunchSpec) -> Confinement:
         return self._bubblewrap.confinement(spec)
@@ -63,8 +71,8 @@ class ProcessDriver(RunningGuests):
         if confined:
             _check_shell(spec, self._bubblewrap.reason)
             command = self._bubblewrap.command(spec)
-            first = session_keyring.emptied(command)
-            if (cgroup := Cgroup.create(spec.launch_id, spec.limits)) is not None:
+            first = prologue.begun(command)
+            if (cgroup := self._group(spec)) is not None:
                 first = cgroup.command(first)
         with contextlib.ExitStack() as undo:
             stdout, log = self._output(spec, undo)
@@ -103,6 +111,19 @@ class ProcessDriver(RunningGuests):
             created = psutil.Process(process.pid).create_time()
         data = {"pid": process.pid, "create_time": created, "command": command}
         return Handle("process", spec.role, spec.user_id, spec.launch_id, data)
+
+    def _group(self, spec: LaunchSpec) -> Cgroup | None:
+        if self._groups.reason:
+            return None
+        try:
+            return self._groups.create(spec.launch_id, spec.limits)
+        except OSError as error:
+            raise TierError(
+                Code.FAILED_PRECONDITION,
+                "the shell guest's memory cannot be limited any more",
+                details=str(error),
+                resolution="runner restart",
+            ) from None
 
     @staticmethod
     def _output(spec: LaunchSpec, undo: contextlib.ExitStack) -> tuple[int, OutputLog | None]:

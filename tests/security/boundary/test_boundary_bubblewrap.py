@@ -155,7 +155,7 @@ async def test_a_missing_filter_of_system_calls_is_caught(guarded: GuardedHost) 
     """The daemon's own code has one that does nothing."""
     idle = guarded.root / "seccomp.py"
     own = Path(seccomp.__file__)
-    idle.write_text(f"{own.read_text()}\ndef confine(): pass\n")
+    idle.write_text(f"{own.read_text()}\ndef confine(**_): pass\n")
     found = hits(
         await in_bubblewrap(
             guarded, lambda words: with_mounts(words, "--ro-bind", str(idle), str(own))

@@ -476,13 +476,17 @@ RIGHTS = [
         python("""
             if refused(os.sched_setscheduler, 0, os.SCHED_FIFO, os.sched_param(50))[1] is None:
                 won("real time")
-            def lower(pid):
+            def score(): return int(open("/proc/self/oom_score_adj").read())
+            def lower(pid, value):
                 at = os.open(f"/proc/{pid}/oom_score_adj", os.O_WRONLY)
-                os.write(at, b"-900")
+                os.write(at, value)
+            if score() < 900: won("others come first from the beginning", score())
             for pid in pids():
-                if refused(lower, pid)[1] is None: won("oom score of", pid)
+                if refused(lower, pid, b"-900")[1] is None: won("oom score of", pid)
+                for value in (b"0", b"500", b"899"):
+                    if @FLOOR@ and refused(lower, pid, value)[1] is None: won("oom score of", pid, value)
         """),
-        stopped_by="no CAP_SYS_NICE, no CAP_SYS_RESOURCE, and files of /proc that are covered",
+        stopped_by="no CAP_SYS_NICE; a floor that the engine sets; /proc is read-only in bubblewrap",
     ),
 ]
 

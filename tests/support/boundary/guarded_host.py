@@ -28,7 +28,7 @@ from runner.boundary.check import check_boundary
 from runner.boundary.spec import build_spec
 from runner.tiers.base import Confinement, LaunchSpec, Network, TierDriver
 from runner.tiers.drivers import driver_for
-from runner.tiers.process import session_keyring
+from runner.tiers.process import prologue
 from runner.tiers.process.bubblewrap import Bubblewrap
 from runner.workspace.mounts import Role, bind, workspace_directories
 from tests.support import parties
@@ -200,7 +200,7 @@ async def in_bubblewrap(
     what bubblewrap itself starts with."""
     launch = guarded.launch((os.getuid(), os.getgid()), Network.NONE)
     command = Bubblewrap().command(launch)
-    altered = session_keyring.emptied(alter(list(command)))
+    altered = prologue.begun(alter(list(command)))
     if environment:
         given = [f"{name}={value}" for name, value in environment.items()]
         altered = ["env", *given, *altered]

@@ -48,6 +48,7 @@ TRIED = "TRIED:"
 MEMORY_MB = 512
 PROCESSES = 128
 _KEY_NAME = "HOSTILE_KEY"
+_CAP_SYS_RESOURCE = 1 << 24
 _POLICY = Policy(check_interval=0.5)
 
 _BASH = 'won() { echo "W""ON: $*"; }\n'
@@ -189,6 +190,7 @@ class TwoHosts:
             "@PORT@": self.port,
             "@ADDRESSES@": " ".join(host_addresses()),
             "@KEY@": self.key_serial,
+            "@FLOOR@": self.tier == "process" or may_set_floors(),
         }
         for name, value in places.items():
             command = command.replace(name, str(value))
@@ -309,6 +311,13 @@ def host_addresses() -> list[str]:
     """Every address of this host, loopback included."""
     said = subprocess.run(["hostname", "-I"], capture_output=True, text=True, check=False).stdout
     return ["127.0.0.1", *(word for word in said.split() if ":" not in word)]
+
+
+def may_set_floors() -> bool:
+    """Whether root here, and so the engine, may say below which score for when memory runs out
+    nobody can go."""
+    status = Path("/proc/self/status").read_text()
+    return bool(int(status.partition("CapEff:")[2].split()[0], 16) & _CAP_SYS_RESOURCE)
 
 
 @cache

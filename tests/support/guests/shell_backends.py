@@ -342,13 +342,18 @@ class ConfinedGuest(Guest):
 
 
 @asynccontextmanager
-async def in_tier(driver: TierDriver, owner: Owner, **limits: Any) -> AsyncIterator[Guest]:
+async def in_tier(
+    driver: TierDriver,
+    owner: Owner,
+    config: Config = Config(),  # noqa: B008 - immutable
+    **limits: Any,
+) -> AsyncIterator[Guest]:
     """A daemon as a shell guest of a tier, started by its driver."""
     root = Path(tempfile.mkdtemp(dir=SCRATCH, prefix="sh-"))
     workspace = Workspace(root, "alice", owner)
     workspace.provision()
     flags = [f"{_FLAGS[name]}={value}" for name, value in limits.items()]
-    launcher = ShellLauncher(Config(), workspace, driver.capabilities, parties.AUTHORITY)
+    launcher = ShellLauncher(config, workspace, driver.capabilities, parties.AUTHORITY)
     launch = launcher.prepare()
     environment = {**launch.spec.environment, CANARY: "leaked"}
     command = (*launch.spec.command, *flags)

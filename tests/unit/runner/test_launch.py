@@ -281,6 +281,17 @@ def test_the_shell_gets_its_token_and_its_limits_and_nothing_else(workspace: Wor
     assert started.peer.token != made.prepare().peer.token
 
 
+def test_a_guest_that_no_tier_limits_watches_its_own_memory(workspace: Workspace) -> None:
+    config = Config(shell=ShellSettings(memory_mb=256))
+    unlimited = replace(HOST_FILES, limits_memory=False)
+    commands = [
+        ShellLauncher(config, workspace, tier, parties.AUTHORITY).prepare().spec.command
+        for tier in (HOST_FILES, unlimited)
+    ]
+    assert "--memory-bytes" not in commands[0]
+    assert commands[1][-2:] == ("--memory-bytes", str(256 * 1024 * 1024))
+
+
 def test_without_a_shell_the_reason_is_kept(workspace: Workspace) -> None:
     settings = Config(shell=ShellSettings(enabled=False))
     off = Launchers(settings, workspace, OWN_FILES, parties.AUTHORITY, environ={})

@@ -17,9 +17,9 @@ SET_UID, LEASE, VSOCK = 0o4755, 1024, 40
 NAMESPACES = (0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000)
 
 
-def answer(machine: str, abi: int, number: int, *arguments: int) -> int:
+def answer(machine: str, abi: int, number: int, *arguments: int, hiding: bool = True) -> int:
     """What becomes of one call."""
-    steps = list(struct.iter_unpack("=HBBI", seccomp.program(machine)))
+    steps = list(struct.iter_unpack("=HBBI", seccomp.program(machine, hiding=hiding)))
     words = [number, abi, 0, 0]
     for argument in (*arguments, *[0] * (6 - len(arguments))):
         words += [argument & 0xFFFFFFFF, argument >> 32]
@@ -105,6 +105,18 @@ def test_all_other_calls_are_allowed(machine: str, name: str, abi: int) -> None:
     known = {getattr(call, name) for call in seccomp.CALLS.values()}
     others = set(range(500)) - known
     assert {answer(machine, abi, number, 1, 1, 1, 1) for number in others} == {ALLOWED}
+
+
+@EVERY_ABI
+def test_memory_can_be_held_unseen_only_where_a_control_group_counts_it(
+    machine: str, name: str, abi: int
+) -> None:
+    for call in seccomp.HIDING.values():
+        number = getattr(call, name)
+        assert answer(machine, abi, number) == ALLOWED
+        assert answer(machine, abi, number, hiding=False) == ABSENT
+    keys = getattr(seccomp.CALLS["keyctl"], name)
+    assert answer(machine, abi, keys, hiding=False) == REFUSED
 
 
 def test_calls_of_the_x32_abi_are_refused() -> None:

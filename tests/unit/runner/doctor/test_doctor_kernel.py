@@ -8,6 +8,7 @@ import pytest
 from runner.doctor import kernel
 from runner.doctor.finding import State
 from runner.tiers.process.bubblewrap import Bubblewrap
+from runner.tiers.process.cgroup import HOW, ControlGroups
 
 
 class Machine:
@@ -95,6 +96,19 @@ def test_missing_bubblewrap_matters_where_the_shell_runs_in_it() -> None:
     found = kernel.bubblewrap(Bubblewrap(""), needed=False)
     assert (found.state, found.fix) == (State.OK, "")
     assert "only the process tier" in found.what
+
+
+def test_what_holds_the_shell_to_its_memory(tmp_path: Path) -> None:
+    found = kernel.control_groups(ControlGroups(tmp_path))
+    assert (found.state, found.fix) == (State.WARNING, HOW)
+    assert "the shell guest watches its own memory" in found.what
+    for controller in ("pids", "memory", "cpu"):
+        (tmp_path / controller).mkdir()
+    found = kernel.control_groups(ControlGroups(tmp_path))
+    assert (found.state, found.what) == (
+        State.OK,
+        f"limited by the kernel, in a control group in {tmp_path}/pids",
+    )
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,11 @@ def test_a_guest_is_confined_whatever_it_is() -> None:
         assert option in host["Tmpfs"]["/run"].split(",")
 
 
+def test_a_shell_guest_is_ended_first_when_memory_runs_out() -> None:
+    assert arguments(replace(spec(), role=Role.SHELL))["host_config"]["OomScoreAdj"] == 900
+    assert not arguments(spec())["host_config"].get("OomScoreAdj")
+
+
 def test_who_what_and_where() -> None:
     made = arguments(spec())
     assert made["user"] == "10001:10002"

@@ -1,9 +1,12 @@
-"""Starts a program with an empty session keyring (keyrings(7)).
+"""What is done for a shell guest before bubblewrap starts, outside of it.
 
-No namespace parts the kernel's keys from those of the host: a guest would inherit the session
-keyring of the operator, with all keys in it. The calls for keys are refused to commands besides
-(`shell_daemon.processes.seccomp`), because a key that a user may read can also be found by trying
-numbers.
+It gets an empty session keyring (keyrings(7)): no namespace parts the kernel's keys from those of
+the host, and it would inherit the operator's, with all keys in it. The calls for keys are refused
+to commands besides (`shell_daemon.processes.seccomp`), because a key that a user may read can also
+be found by trying numbers.
+
+And it is the first to be killed when the machine's memory runs out: all its processes have the
+highest score for that, which none can change, because `/proc` is read-only inside.
 
 This file is also run as a program, before anything of the guest is.
 """
@@ -20,11 +23,12 @@ _KEYCTL: Final = {"x86_64": 250, "aarch64": 219}
 _JOIN_SESSION_KEYRING: Final = 1
 _GET_KEYRING_ID: Final = 0
 _SESSION_KEYRING: Final = -3
+_OOM_SCORE_MAX: Final = "1000"
 _EXIT_FAILED: Final = 126
 
 
-def emptied(command: Sequence[str]) -> list[str]:
-    """The command line that runs `command` with a session keyring of its own."""
+def begun(command: Sequence[str]) -> list[str]:
+    """The command line that runs `command` after that."""
     return [sys.executable, "-I", "-S", __file__, *command]
 
 
@@ -53,12 +57,19 @@ def _keyctl(*arguments: int) -> int:
     return ctypes.get_errno() if libc.syscall(*words) < 0 else 0
 
 
+def _raise_oom_score() -> None:
+    """Raises `OSError`."""
+    with open("/proc/self/oom_score_adj", "w") as file:  # noqa: PTH123
+        file.write(_OOM_SCORE_MAX)
+
+
 def _main(command: list[str]) -> None:
     try:
         _forget_session_keyring()
+        _raise_oom_score()
         os.execvp(command[0], command)  # noqa: S606
     except OSError as error:
-        sys.stderr.write(f"cannot start {command[0]} without keys of the kernel: {error}\n")
+        sys.stderr.write(f"cannot start {command[0]} as a guest must be started: {error}\n")
         sys.exit(_EXIT_FAILED)
 
 
