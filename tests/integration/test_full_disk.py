@@ -198,7 +198,7 @@ def with_reserve(disk: Path) -> tuple[Workspace, Path]:
 async def test_a_disk_that_was_filled_at_one_stroke_leaves_the_memory_its_reserve(
     disk: Path,
 ) -> None:
-    workspace, path = with_reserve(disk)
+    _, path = with_reserve(disk)
     reserve = path.with_name(path.name + RESERVE_SUFFIX)
     whole = reserve.stat().st_blocks
     assert whole > 0
@@ -213,8 +213,25 @@ async def test_a_disk_that_was_filled_at_one_stroke_leaves_the_memory_its_reserv
         await memory.save("and after a start", [], ORIGIN)
         filler.unlink()
         await memory.save("with room again", [], ORIGIN)
-    keep_reserve(path, workspace)
-    assert reserve.stat().st_blocks == whole
+        assert reserve.stat().st_blocks == whole
+
+
+def test_what_an_agent_has_put_in_the_place_of_the_reserve_is_left_alone(disk: Path) -> None:
+    workspace, path = with_reserve(disk)
+    reserve = path.with_name(path.name + RESERVE_SUFFIX)
+    for plant in (reserve.symlink_to, reserve.hardlink_to):
+        precious = disk / "precious"
+        precious.write_text("x")
+        reserve.unlink()
+        plant(precious)
+        keep_reserve(path, workspace)
+        assert precious.read_text() == "x"
+        os.truncate(precious, 4096)
+        occupy(disk, 0)
+        with pytest.raises(WorkspaceError, match="no room left"):
+            make_room(path, workspace)
+        (disk / "filler").unlink()
+        assert precious.stat().st_size == 4096
 
 
 async def test_what_is_not_the_memory_itself_leaves_its_room_free(disk: Path) -> None:

@@ -13,7 +13,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
-from wire.disk.room import shortage
+from wire.disk.room import free_bytes, reserve_bytes, shortage
 from wire.errors import Code
 from wire.limits import RESERVE_SUFFIX
 
@@ -45,7 +45,7 @@ class Reserve:
     def __init__(self, database: Path) -> None:
         self._database = database
         self._path = database.with_name(database.name + RESERVE_SUFFIX)
-        self._released = 0
+        self._whole = False
 
     def within(self, work: Callable[[], _T]) -> _T:
         """Do `work`, which changes all or nothing; again after each part released for it."""
@@ -75,28 +75,34 @@ class Reserve:
             there = os.fstat(descriptor)
             if not stat.S_ISREG(there.st_mode) or not there.st_size:
                 return False
-            part = -(-(there.st_size + self._released) // _PARTS)
-            part = min(part, there.st_size)
-            os.ftruncate(descriptor, there.st_size - part)
+            part = -(-reserve_bytes(os.fstatvfs(descriptor)) // _PARTS)
+            os.ftruncate(descriptor, max(0, there.st_size - part))
             os.fsync(descriptor)
-            self._released += part
+            self._whole = False
             return True
         finally:
             os.close(descriptor)
 
     def _refill(self) -> None:
-        if not self._released:
+        """Let the file grow again, whoever gave parts of it back, if there is room."""
+        if self._whole:
             return
-        with suppress(OSError):
-            disk = os.statvfs(self._path.parent)
+        try:
             descriptor = self._open()
-            try:
-                whole = os.fstat(descriptor).st_size + self._released
-                if disk.f_bavail * disk.f_frsize > _SPARE * whole:
+        except OSError:
+            self._whole = True  # there is none
+            return
+        try:
+            with suppress(OSError):
+                disk = os.fstatvfs(descriptor)
+                whole = reserve_bytes(disk)
+                if os.fstat(descriptor).st_size < whole:
+                    if free_bytes(disk) <= _SPARE * whole:
+                        return
                     os.posix_fallocate(descriptor, 0, whole)
-                    self._released = 0
-            finally:
-                os.close(descriptor)
+                self._whole = True
+        finally:
+            os.close(descriptor)
 
     def _open(self) -> int:
         return os.open(self._path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
