@@ -64,7 +64,7 @@ class Collector:
             if any(item.get_closest_marker(name) for name in NOT_MADE):
                 continue
             tier = item.get_closest_marker("tier")
-            for mark in reversed(list(item.iter_markers("attempt"))):
+            for mark in item.iter_markers("attempt"):
                 self.tried.append(
                     Tried(
                         mark,

@@ -71,89 +71,95 @@ def presenting(peer: Peer, identity: Identity) -> Peer:
 
 
 CALLERS = [
-    Caller("the gateway without a token", lambda a, _: replace(a.gateway, token=""), TOKEN),
+    Caller("calling the gateway without a token", lambda a, _: replace(a.gateway, token=""), TOKEN),
     Caller(
-        "the gateway with a guessed token", lambda a, _: replace(a.gateway, token="x" * 64), TOKEN
+        "calling the gateway with a guessed token",
+        lambda a, _: replace(a.gateway, token="x" * 64),
+        TOKEN,
     ),
     Caller(
-        "the gateway with the mark of its token, which the self-test is told",
+        "calling the gateway with the mark of its token, which the self-test is told",
         lambda a, _: replace(a.gateway, token=mark_of(a.gateway.token)),
         "the mark of a token says nothing about the rest",
     ),
     Caller(
-        "the gateway with all of its token but the last letter",
+        "calling the gateway with all of its token but the last letter",
         lambda a, _: replace(a.gateway, token=a.gateway.token[:-1]),
         "tokens are compared whole, in a time that says nothing",
     ),
     Caller(
-        "the gateway with its token in other letters",
+        "calling the gateway with its token in other letters",
         lambda a, _: replace(a.gateway, token=a.gateway.token.swapcase()),
         TOKEN,
     ),
     Caller(
-        "the gateway with its token and more",
+        "calling the gateway with its token and more",
         lambda a, _: replace(a.gateway, token=f"{a.gateway.token}x"),
         TOKEN,
     ),
     Caller(
-        "the gateway with the token of the shell",
+        "calling the gateway with the token of the shell",
         lambda a, _: replace(a.gateway, token=a.shell.token),
         TOKEN,
     ),
     Caller(
-        "the gateway with the token of the control socket",
+        "calling the gateway with the token of the control socket",
         lambda a, _: replace(a.gateway, token=a.control.token),
         TOKEN,
     ),
     Caller(
-        "the gateway with another user's token",
+        "calling the gateway with another user's token",
         lambda a, b: replace(a.gateway, token=b.gateway.token),
         TOKEN,
     ),
     Caller(
-        "the gateway with its token and another user's certificate",
+        "calling the gateway with its token and another user's certificate",
         lambda a, b: presenting(a.gateway, b.gateway.identity),
         AUTHORITY,
     ),
     Caller(
-        "the gateway with its token and a certificate that one has issued oneself",
+        "calling the gateway with its token and a certificate that one has issued oneself",
         lambda a, _: presenting(a.gateway, parties.identity(Party.CLI)),
         AUTHORITY,
     ),
-    Caller("the shell without a token", lambda a, _: replace(a.shell, token=""), TOKEN),
+    Caller("calling the shell without a token", lambda a, _: replace(a.shell, token=""), TOKEN),
     Caller(
-        "the shell with the token of the gateway",
+        "calling the shell with the token of the gateway",
         lambda a, _: replace(a.shell, token=a.gateway.token),
         TOKEN,
     ),
     Caller(
-        "the shell with a certificate of commands, which are not to go past the agent",
+        "calling the shell with a certificate of commands, which are not to go past the agent",
         lambda a, _: presenting(a.shell, a.control.identity),
         ROLE,
     ),
     Caller(
-        "the shell with a runner's certificate that one has issued oneself",
+        "calling the shell with a runner's certificate that one has issued oneself",
         lambda a, _: presenting(a.shell, parties.identity(Party.RUNNER)),
         AUTHORITY,
     ),
-    Caller("the control socket without a token", lambda a, _: replace(a.control, token=""), TOKEN),
     Caller(
-        "the control socket with the token of the gateway",
+        "calling the control socket without a token",
+        lambda a, _: replace(a.control, token=""),
+        TOKEN,
+    ),
+    Caller(
+        "calling the control socket with the token of the gateway",
         lambda a, _: replace(a.control, token=a.gateway.token),
         TOKEN,
     ),
     Caller(
-        "the control socket with its token and the agent's certificate",
+        "calling the control socket with its token and the agent's certificate",
         lambda a, _: presenting(a.control, a.shell.identity),
         ROLE,
     ),
     Caller(
-        "the control socket with its token and another user's certificate",
+        "calling the control socket with its token and another user's certificate",
         lambda a, b: presenting(a.control, b.control.identity),
         AUTHORITY,
     ),
     Caller(
-        "the control socket with another user's token",
+        "calling the control socket with another user's token",
         lambda a, b: replace(a.control, token=b.control.token),
         TOKEN,
     ),
@@ -213,21 +219,23 @@ def with_certificate(peer: Peer) -> grpc.aio.Channel:
 
 
 WAYS = [
-    Way("the gateway without TLS", Party.AGENT, plainly),
-    Way("the shell without TLS", Party.SHELL, plainly),
-    Way("the control socket without TLS", Party.RUNNER, plainly),
-    Way("the gateway by TLS without a certificate", Party.AGENT, without_certificate),
-    Way("the shell by TLS without a certificate", Party.SHELL, without_certificate),
-    Way("the control socket by TLS without a certificate", Party.RUNNER, without_certificate),
+    Way("calling the gateway without TLS", Party.AGENT, plainly),
+    Way("calling the shell without TLS", Party.SHELL, plainly),
+    Way("calling the control socket without TLS", Party.RUNNER, plainly),
+    Way("calling the gateway by TLS without a certificate", Party.AGENT, without_certificate),
+    Way("calling the shell by TLS without a certificate", Party.SHELL, without_certificate),
     Way(
-        "the gateway with its token as a bearer",
+        "calling the control socket by TLS without a certificate", Party.RUNNER, without_certificate
+    ),
+    Way(
+        "calling the gateway with its token as a bearer",
         Party.AGENT,
         with_certificate,
         TOKEN,
         lambda peer: ("authorization", f"Bearer {peer.token}"),
     ),
     Way(
-        "the gateway with its token beside an empty one",
+        "calling the gateway with its token beside an empty one",
         Party.AGENT,
         with_certificate,
         TOKEN,

@@ -201,10 +201,9 @@ async def test_nothing_outlives_its_command(place: TwoHosts) -> None:
     "memory in many processes, each within its bound",
     stopped_by="a bound on the memory of all processes of a guest together",
 )
+@pytest.mark.root
 async def test_all_processes_of_a_guest_share_one_memory(place: TwoHosts) -> None:
-    """Where the runner may set control groups, in the process tier; the guide says so."""
-    if place.tier == "process" and os.geteuid() != 0:
-        return
+    """Where the runner may set control groups."""
     one = Attempt(
         "memory in many processes",
         python(f"""

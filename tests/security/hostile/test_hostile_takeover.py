@@ -32,7 +32,7 @@ PROVEN = "mutual TLS: a token goes to nobody who has not proven to be the shell"
 
 FIRST_PROCESS = [
     Attempt(
-        "every signal but SIGTERM, to it and to each of its threads",
+        "every signal but SIGTERM, to the daemon and to each of its threads",
         python("""
             tids = [int(name) for name in refused(os.listdir, "/proc/1/task")[0] or ()]
             for number in range(1, 65):
@@ -45,7 +45,7 @@ FIRST_PROCESS = [
         stopped_by="the daemon is its guest's first process: the kernel gives it only signals it handles",
     ),
     Attempt(
-        "a queued signal, a signal by descriptor, and one for input and output",
+        "a queued signal to the daemon, one by descriptor, and one for input and output",
         python("""
             import fcntl
             at = os.pidfd_open(1)
@@ -61,7 +61,7 @@ FIRST_PROCESS = [
         stopped_by="the daemon is its guest's first process: the kernel gives it only signals it handles",
     ),
     Attempt(
-        "tracing, reading and writing it, its descriptors",
+        "tracing, reading and writing the daemon, its descriptors",
         python("""
             for request in (16, 0x4206):
                 if call("ptrace", request, 1, None, None) == 0: won("ptrace", request)
@@ -79,7 +79,7 @@ FIRST_PROCESS = [
         stopped_by="the daemon has concealed itself: it is not dumpable, so its /proc is root's",
     ),
     Attempt(
-        "its limits, processors, priority and turn at the disk",
+        "the daemon's limits, processors, priority and turn at the disk",
         python("""
             tids = [int(name) for name in refused(os.listdir, "/proc/1/task")[0] or ()]
             two, mask = struct.pack("QQ", 3, 3), struct.pack("Q", 1)
@@ -105,7 +105,7 @@ FIRST_PROCESS = [
         stopped_by="the daemon's filter: a command changes these for itself only",
     ),
     Attempt(
-        "its files in /proc, with the score for which it is killed when memory runs out",
+        "the daemon's files in /proc, with the score for which it is killed when memory runs out",
         python("""
             names = ("oom_score_adj", "oom_adj", "autogroup", "clear_refs", "coredump_filter", "sched", "comm",
                 "timerslack_ns", "setgroups", "uid_map", "gid_map", "projid_map", "loginuid", "attr/current")
@@ -268,8 +268,8 @@ def as_party(user: UserHost, party: Party, other: UserHost) -> Peer:
 
 OTHERS = "each runner issues certificates of its own, and hears no others"
 STOLEN = [
-    attempt("another user's shell with its stolen token", Party.SHELL, stopped_by=OTHERS),
-    attempt("another user's gateway with its stolen token", Party.AGENT, stopped_by=OTHERS),
+    attempt("calling another user's shell with its stolen token", Party.SHELL, stopped_by=OTHERS),
+    attempt("calling another user's gateway with its stolen token", Party.AGENT, stopped_by=OTHERS),
 ]
 
 
@@ -283,7 +283,7 @@ async def test_a_stolen_token_is_no_use_to_another_users_guests(
 
 
 @pytest.mark.attempt(
-    "the gateway with the agent's certificate and the gateway's token",
+    "calling the gateway with the agent's certificate and the gateway's token",
     stopped_by="each server lists the roles that it serves",
 )
 async def test_an_agent_may_not_call_a_gateway(place: TwoHosts) -> None:
