@@ -137,7 +137,7 @@ def told_of_processes(told: Sequence[str], secrets: Mapping[str, str]) -> list[s
     for result in shown_of:
         shown = json.loads(result.removeprefix(f"{GOT}: "))
         assert "cmdline" in shown, shown
-        found += sorted(PRIVATE_OF_A_PROCESS & shown.keys())
+        found += sorted(name for name in PRIVATE_OF_A_PROCESS if shown.get(name))
         text = json.dumps(shown)
         for name, secret in secrets.items():
             encoded = base64.b64encode(secret.encode()).decode().rstrip("=")[:-2]
