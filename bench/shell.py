@@ -26,7 +26,6 @@ from runner.host.launch import ShellLauncher
 from runner.tiers.base import Handle
 from runner.tiers.drivers import driver_for
 from runner.tiers.process.driver import ProcessDriver
-from runner.workspace.directories import Owner
 from runner.workspace.mounts import Role
 from runner.workspace.workspace import Workspace
 
@@ -145,8 +144,9 @@ async def _guest(tier: Tier) -> AsyncIterator[tuple[ShellClient, Handle]]:
     with scratch() as root:
         config = Config(workspace_root=root, tier=tier)
         driver = driver_for(tier, config.container)
-        workspace = Workspace(root, "bench", Owner.of(config))
-        workspace.provision()
+        workspace = Workspace.locate(config, "bench")
+        with workspace.held():
+            workspace.settle()
         launch = ShellLauncher(config, workspace, driver.capabilities, Authority.new()).prepare()
         await driver.check()
         handle = await driver.start(launch.spec)

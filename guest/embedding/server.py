@@ -127,6 +127,11 @@ def _parse() -> argparse.Namespace:
         required=True,
         help="read a ServiceEnvelope: the token of every call, and the server's identity",
     )
+    parser.add_argument(
+        "--for-all-uids",
+        action="store_true",
+        help="callers may run as other uids than this process",
+    )
     parser.add_argument("--log-level", default="info", choices=["debug", "info", "warning"])
     return parser.parse_args()
 
@@ -140,6 +145,7 @@ async def _serve(arguments: argparse.Namespace, received: ServiceEnvelope) -> No
         received.token,
         Identity.of(received.identity),
         {Party.RUNNER, Party.AGENT},
+        for_all_uids=arguments.for_all_uids,
     )
     embedder_pb2_grpc.add_EmbedderServicer_to_server(service, server.grpc)
     asked = asyncio.Event()

@@ -33,6 +33,8 @@ from wire.text import parsed_json
 from wire.tools import FAMILIES, NAMES, TOOLS, offered
 
 INT64_MAX: Final = 2**63 - 1
+UID_MAX: Final = 2**31 - 2
+GUEST_UID_COUNT_MAX: Final = 1_000_000
 
 
 def _absolute(value: Path) -> Path:
@@ -303,9 +305,11 @@ class ContainerSettings(Section):
     """`[container]`: the engine, the images and the agent guest's limits in the container and
     micro_vm tiers.
 
-    If the runner is root, guests run as `guest_uid`; otherwise as the runner's own user. With
-    `agent_network` "auto", the agent guest reaches the outside only if a model provider or a memory
-    server is configured. `runtime` is the OCI runtime of the micro_vm tier.
+    If the runner is root, guests run as one of the `guest_uid_count` uids from `guest_uid`: the
+    embedder as the first, and the guests of each user as another one. Otherwise they run as the
+    runner's own user. With `agent_network` "auto", the agent guest reaches the outside only if a
+    model provider or a memory server is configured. `runtime` is the OCI runtime of the micro_vm
+    tier.
     """
 
     engine: Annotated[
@@ -315,11 +319,23 @@ class ContainerSettings(Section):
         str, text("a prefix of image names: oxydra", r"^[a-z0-9][a-z0-9._/:-]{0,99}$")
     ] = "oxydra"
     runtime: Annotated[str, text("an OCI runtime", r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")] = "kata"
-    guest_uid: Annotated[int, count(1, 2**31 - 2)] = 10_001
+    guest_uid: Annotated[int, count(1, UID_MAX - 1)] = 10_001
+    guest_uid_count: Annotated[int, count(2, GUEST_UID_COUNT_MAX)] = 10_000
     agent_network: AgentNetwork = "auto"
     agent_memory_mb: Annotated[int, count(128, 1024 * 1024)] = 1024
     agent_processes: Annotated[int, count(32, 32_768)] = 256
     agent_cpus: Cpus = 2.0
+
+    @model_validator(mode="after")
+    def _uids_exist(self) -> Self:
+        if self.guest_uid + self.guest_uid_count - 1 > UID_MAX:
+            raise PydanticCustomError(
+                "uids",
+                "guest_uid {first} with guest_uid_count {count} leads to uids above {highest}; "
+                "lower one of them",
+                {"first": self.guest_uid, "count": self.guest_uid_count, "highest": UID_MAX},
+            )
+        return self
 
 
 def to_json(settings: UserSettings) -> dict[str, str]:
@@ -360,7 +376,7 @@ _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 _SHOWN_CHARS: Final = 80
 _MAY_HOLD_SECRETS: Final = ("_env", "_url")
 """The ends of names of settings in whose place people write keys, or addresses with passwords."""
-_BETWEEN_SETTINGS: Final = ("weights", "model", "credential", "key", "summary")
+_BETWEEN_SETTINGS: Final = ("weights", "model", "credential", "key", "summary", "uids")
 """Kinds of problems that concern several settings together."""
 
 

@@ -251,6 +251,8 @@ class Server:
         identity: What it proves itself with; only parties of the same authority are heard.
         serves: The roles among them that it answers.
         sealed: See above.
+        for_all_uids: Whether a Unix socket may be opened by every uid that reaches it, and not only
+            by this process's own.
     """
 
     def __init__(
@@ -261,8 +263,10 @@ class Server:
         serves: Collection[Party],
         *,
         sealed: bool = False,
+        for_all_uids: bool = False,
     ) -> None:
         self.endpoint = endpoint
+        self._socket_mode = 0o666 if for_all_uids else 0o600
         self._credentials = grpc.ssl_server_credentials(
             [(identity.key.encode(), identity.certificate.encode())],
             identity.authority.encode(),
@@ -294,7 +298,7 @@ class Server:
             )
         await self.grpc.start()
         if self._socket is not None:
-            self._socket.chmod(0o600)
+            self._socket.chmod(self._socket_mode)
 
     async def set_serving(self, serving: bool) -> None:
         status = health_pb2.HealthCheckResponse

@@ -129,8 +129,7 @@ async def _clear(config: Config, user_id: str) -> list[str]:
     if not runtime.directory.exists():
         return []
     workspace = Workspace.locate(config, user_id)
-    workspace.check()
-    with host_lock(runtime.lock):
+    with host_lock(runtime.lock), workspace.held():
         driver = driver_for(config.tier, config.container)
         return await clear_leftovers(runtime, workspace, driver, config.container)
 

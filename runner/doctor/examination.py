@@ -49,12 +49,14 @@ def _checks(
 ) -> Iterable[Callable[[], list[Finding]]]:
     own = config.for_user(user_id)
     in_containers = config.tier != "process"
+    own_uids = in_containers and os.geteuid() == 0
     shell_here = not in_containers and own.shell.enabled
     base = runtime_base(config)
     disks = {places.existing(path).stat().st_dev for path in (config.workspace_root, base)}
     return (
         lambda: [settings.credential(own.agent, environ)],
         lambda: [places.workspace(config, user_id)],
+        lambda: [places.guest_uids(config, user_id)] if own_uids else [],
         lambda: [places.runtime_directory(config, user_id)],
         lambda: [places.file_system(config.workspace_root)],
         lambda: [places.room("disk", config.workspace_root)],

@@ -11,7 +11,8 @@ from wire.errors import WireError
 from runner.config.models import Config
 from runner.doctor.finding import Finding, ok, problem, refused, warning
 from runner.host.embedder import EmbedderHome
-from runner.host.runtime import Runtime
+from runner.host.runtime import Runtime, lock_holder
+from runner.workspace.guest_uids import GuestUids, Machine, look
 from runner.workspace.workspace import Workspace
 
 NETWORK: Final = frozenset(
@@ -20,11 +21,42 @@ NETWORK: Final = frozenset(
 PASSING: Final = frozenset(["tmpfs", "ramfs", "overlay", "aufs"])
 _PROBLEM_BYTES: Final = 64 * 1024**2
 _WARNING_BYTES: Final = 1024**3
+_UIDS_SHARE: Final = 0.9
 
 
 def workspace(config: Config, user_id: str) -> Finding:
     """Whether the workspace can be provisioned as it is."""
     return _checked("workspace", lambda: _check_workspace(config, user_id))
+
+
+def guest_uids(config: Config, user_id: str, *, running: bool | None = None) -> Finding:
+    """Whether the guests of `user_id` have a uid that is nobody else's, where the runner is root.
+
+    `running`: whether they run now; else looked up.
+    """
+    name = "guest uids"
+    uids = GuestUids.of(config.container)
+    if running is None:
+        running = lock_holder(Runtime.locate(config, user_id).lock) is not None
+    machine = Machine(processes=not running)
+    try:
+        found = look(config.workspace_root, user_id, uids, machine.holder)
+    except WireError as error:
+        return refused(name, error)
+    used = found.taken + 1
+    what = f"{used:,} of {len(uids.users):,} for users are in use"
+    if used > _UIDS_SHARE * len(uids.users):
+        return warning(name, what, "set container.guest_uid_count higher")
+    if found.uid == found.before:
+        return ok(name, f"the guests of {user_id} run as uid {found.uid}; {what}")
+    if found.before in uids.users:
+        return warning(
+            name,
+            f"the guests of {user_id} run as uid {found.before}, {found.why}; the next start gives "
+            f"them uid {found.uid}",
+            "runner stop, then: runner start",
+        )
+    return ok(name, f"the next start gives the guests of {user_id} uid {found.uid}; {what}")
 
 
 def runtime_directory(config: Config, user_id: str) -> Finding:

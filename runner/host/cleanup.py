@@ -21,9 +21,9 @@ async def clear_leftovers(
 ) -> list[str]:
     """End the guests of an earlier runner and remove its files.
 
-    The caller holds the host's lock and has checked the workspace, so what is found belongs to
-    nobody. `driver` is that of the tier that will be used; the guests may be of another tier.
-    Returns notices about what was found. Raises `TierError` if a guest cannot be ended, because two
+    The caller holds the host's lock and the workspace, so what is found belongs to nobody.
+    `driver` is that of the tier that will be used; the guests may be of another tier. Returns
+    notices about what was found. Raises `TierError` if a guest cannot be ended, because two
     agents must never share one database.
     """
     notices: list[str] = []
@@ -41,10 +41,11 @@ async def clear_leftovers(
             notice = f"an earlier runner was killed; its {handle.role} guest was ended"
             log.warning("%s", notice)
             notices.append(notice)
-    for ended in await driver.clear(workspace.user_id, workspace.path):
-        log.warning("%s", ended)
-        notices.append(ended)
-    workspace.provision()  # a guest that ran until now may have closed its directories
+    ended = await driver.clear(workspace.user_id, workspace.path)
+    settled = workspace.settle()  # a guest that ran until now may have closed its directories
+    for notice in (*ended, *settled):
+        log.warning("%s", notice)
+        notices.append(notice)
     ours = (runtime.state, runtime.token, runtime.identity, runtime.socket)
     theirs = (workspace.gateway_socket, workspace.shell_socket)
     for path, home in (

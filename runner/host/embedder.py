@@ -16,7 +16,8 @@ share its home:
         state/embedder.log    its log
 
 The kernel releases a lock however its holder ends, so no lock can be stale. `socket/` and
-`state/` belong to the uid that the embedder runs as, everything else to the runner.
+`state/` belong to the uid that the embedder runs as, everything else to the runner. Where users'
+guests have other uids, they may enter `socket/`; the home around it is closed to them.
 """
 
 import asyncio
@@ -53,6 +54,7 @@ from runner.host.weights import Weights, weights_of
 from runner.images.naming import ImageRole, image_name
 from runner.tiers.base import Handle, LaunchSpec, Limits, TierDriver
 from runner.workspace.directories import Owner, create_tree
+from runner.workspace.guest_uids import GuestUids
 from runner.workspace.mounts import Access, BoundMount, Mount, Role
 
 log = logging.getLogger(__name__)
@@ -104,7 +106,7 @@ class EmbedderHome:
     @classmethod
     def locate(cls, config: Config, runtime_base: Path) -> "EmbedderHome":
         """The home that all runners with the same settings share below `runtime_base`."""
-        backend, model, owner = config.embedder.backend, config.embedder.model, Owner.of(config)
+        backend, model, owner = config.embedder.backend, config.embedder.model, _owner(config)
         if model.startswith(("./", "../", "~")):
             model = str(Path(model).expanduser().resolve())
         # Runners of another generation could not talk to it.
@@ -114,6 +116,7 @@ class EmbedderHome:
         if config.tier != "process":
             image = image_name(config.container.images, ImageRole.EMBEDDER)
             words += [image, config.container.engine, str(owner.uid)]
+            words += ["for all uids"] if owner.uid != os.geteuid() else []
         key = hashlib.blake2b("\0".join(words).encode(), digest_size=4).hexdigest()
         return cls(runtime_base / f"embedder-{key}", backend, model, owner)
 
@@ -122,6 +125,11 @@ class EmbedderHome:
         """Where it serves. Raises `WireError` if the path is too long for a socket."""
         return unix_endpoint(self.socket)
 
+    @property
+    def for_all_uids(self) -> bool:
+        """Whether guests of other uids than the embedder's call it."""
+        return self.owner.uid != os.geteuid()
+
     def prepare(self) -> tuple[str, Authority]:
         """Create the directory, the token and the authority if they are missing.
 
@@ -129,7 +137,8 @@ class EmbedderHome:
         to this user.
         """
         create_tree(self.path.parent, [self.path.name])
-        create_tree(self.path, ["socket", "state"], self.owner)
+        create_tree(self.path, ["state"], self.owner)
+        create_tree(self.path, ["socket"], self.owner, mode=0o755 if self.for_all_uids else 0o700)
         try:
             flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
             self._hand_over(os.open(self.leases, flags, 0o600))
@@ -152,7 +161,7 @@ class EmbedderHome:
         """Give an open file to the embedder's uid and close it."""
         try:
             if os.fstat(descriptor).st_uid != self.owner.uid:
-                os.fchown(descriptor, self.owner.uid, self.owner.gid)
+                os.fchown(descriptor, *self.owner.ids)
         finally:
             os.close(descriptor)
 
@@ -329,6 +338,7 @@ class Embedder:
             *(*program, "--bootstrap-stdin", "--socket", str(view.path(home.socket))),
             *("--leases", str(view.path(home.leases))),
             *("--backend", home.backend, "--model", home.model),
+            *(("--for-all-uids",) if home.for_all_uids else ()),
         )
         environment = {
             name: value
@@ -352,11 +362,20 @@ class Embedder:
             envelope=envelope.service(self._token, self._authority.issue(Party.EMBEDDER)),
             log_path=home.log,
             working_directory=view.path(home.leases.parent),
-            owner=(home.owner.uid, home.owner.gid),
+            owner=home.owner.ids,
             limits=LIMITS,
         )
         ours = self._authority.issue(Party.RUNNER)
         return Launch(spec, Peer(home.endpoint, Party.EMBEDDER, self._token, ours))
+
+
+def _owner(config: Config) -> Owner:
+    """The owner of the embedder: no user's, so that nothing of any user's belongs to it."""
+    if os.geteuid() != 0:
+        return Owner.ours()
+    uids = GuestUids.of(config.container)
+    uid = 0 if config.tier == "process" else uids.embedder
+    return Owner(uid, uid, uids)
 
 
 async def _lock(path: Path, kind: int, seconds: float) -> int | None:

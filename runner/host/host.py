@@ -239,7 +239,6 @@ class Host:
 
         self._runtime.create()
         stack.enter_context(host_lock(self._runtime.lock))
-        self.workspace.provision()
         stack.enter_context(self.workspace.held())
         stack.enter_context(host_log(self._runtime.log, self.user_id, config.log_level))
         self.notices += await clear_leftovers(
@@ -252,7 +251,7 @@ class Host:
                 log.warning("%s", notice)
                 self.notices.append(notice)
         keep_reserve(self._launchers.agent.db_path, self.workspace)
-        self.workspace.adopt()
+        self.notices += self.workspace.adopt()
         if self.no_shell:
             log.warning("no shell guest: %s", self.no_shell)
         if Role.AGENT in self._capabilities.own_files:

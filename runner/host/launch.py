@@ -181,7 +181,7 @@ class AgentLauncher:
             working_directory=seen.path(self._workspace.internal)
             if self._own_files
             else self._workspace.path,
-            owner=(self._workspace.owner.uid, self._workspace.owner.gid),
+            owner=self._workspace.owner.ids,
             network=self._network(),
             limits=Limits(
                 container.agent_memory_mb * _MIB, container.agent_processes, container.agent_cpus
@@ -280,7 +280,7 @@ class ShellLauncher:
             envelope=envelope.service(token, self._authority.issue(Party.SHELL)),
             log_path=self._workspace.log(Role.SHELL),
             working_directory=Path("/shared"),
-            owner=(self._workspace.owner.uid, self._workspace.owner.gid),
+            owner=self._workspace.owner.ids,
             network=Network(self._settings.network),
             limits=Limits(memory, self._settings.processes, self._settings.cpus),
             directories=_found(self._workspace, Role.SHELL),

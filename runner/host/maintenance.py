@@ -70,7 +70,6 @@ async def run_job(
     runtime.create()
     with ExitStack() as stack:
         stack.enter_context(_nobody_running(runtime.lock))
-        workspace.provision()
         stack.enter_context(workspace.held())
         stack.enter_context(host_log(runtime.log, user_id, config.log_level))
         await clear_leftovers(runtime, workspace, driver, config.container)

@@ -66,7 +66,8 @@ def prepare_parent(path: Path, workspace: Workspace) -> None:
     if path.is_relative_to(workspace.path):
         inside = path.parent.relative_to(workspace.root)
         _, *above = reversed(inside.parents)
-        create_tree(workspace.root, map(str, (*above, inside)), workspace.owner)
+        directories = map(str, (*above, inside))
+        create_tree(workspace.root, directories, workspace.owner, kept=workspace.user_id)
 
 
 def _check_place(setting: str, given: Path, path: Path, workspace: Workspace) -> None:
@@ -96,7 +97,7 @@ def _check_owner(setting: str, path: Path, workspace: Workspace) -> None:
     if around is None and (why := way_of_others(path.parent)):
         raise _refused(setting, why)
     with suppress(OSError):
-        if (uid := path.stat().st_uid) not in workspace.owner.accepted:
+        if (uid := path.stat().st_uid) not in workspace.accepted:
             raise _refused(setting, f"it belongs to the account with uid {uid}")
 
 

@@ -1,7 +1,7 @@
 """Private directories and files: entered one component at a time, written whole, owned by one user.
 
-The owner is the user that the runner runs as, or the guests' user if the runner is root and the
-tier uses containers.
+The owner is the user that the runner runs as, or a guest's uid if the runner is root and the tier
+uses containers.
 
 Each component is opened relative to its parent's descriptor and never through a symbolic link, so
 nobody can replace a directory between check and use.
@@ -12,70 +12,95 @@ import logging
 import os
 import secrets
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO
+from typing import BinaryIO, Final
 
 from wire.disk.walk import Entry, MovedError, walk
 from wire.errors import Code
+from wire.text import visible_name
 
-from runner.config.models import Config
 from runner.config.trust import way_of_others
 from runner.errors import WorkspaceError
 
 log = logging.getLogger(__name__)
-_FLAGS = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_NAMES_MAX: Final = 5
+_FLAGS: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True)
 class Owner:
-    """The uid and gid of a workspace and of the guests that use it.
+    """The uid and gid of directories and of the guests that use them.
 
     What is found there may belong to any uid in `accepted`: ours and, if the runner is root, the
-    guests', because a user may change tiers.
+    guests', because a user may change tiers, and a workspace its uid.
     """
 
     uid: int
     gid: int
-    accepted: frozenset[int]
+    accepted: Container[int]
 
     @classmethod
     def ours(cls) -> "Owner":
         return cls(os.geteuid(), os.getegid(), frozenset({os.geteuid()}))
 
-    @classmethod
-    def of(cls, config: Config) -> "Owner":
-        """The owner of the workspaces of this configuration."""
-        if os.geteuid() != 0:
-            return cls.ours()
-        guest = config.container.guest_uid
-        uid = 0 if config.tier == "process" else guest
-        return cls(uid, uid, frozenset({0, guest}))
+    @property
+    def ids(self) -> tuple[int, int]:
+        return self.uid, self.gid
 
 
-def adopt(directory: int, owner: Owner) -> None:
+@dataclass
+class Left:
+    """What `adopt` has left to others: how many entries, and the names of the first few."""
+
+    count: int = 0
+    names: list[str] = field(default_factory=list)
+
+    def add(self, name: str, why: str) -> None:
+        self.count += 1
+        if len(self.names) < _NAMES_MAX:
+            self.names.append(f"{visible_name(name)} ({why})")
+
+
+def adopt(directory: int, owner: Owner) -> Left:
     """Give everything below an open directory to `owner`, if it belongs to an accepted uid.
 
-    Never follows a link, and skips files with several hard links.
+    Never follows a link. A file with several hard links is given only if all of them were found
+    below the directory. A move that was interrupted is finished by the next one.
     """
+    left = Left()
+    linked: dict[tuple[int, int], tuple[int, str]] = {}
     try:
         for entry in walk(directory):
             with suppress(FileNotFoundError):
                 uid = entry.found.stat(follow_symlinks=False).st_uid
-                if uid != owner.uid and uid in owner.accepted:
-                    _adopt(entry, owner)
+                if uid not in owner.accepted:
+                    left.add(entry.path, f"uid {uid}")
+                elif uid != owner.uid:
+                    _adopt(entry, owner, linked)
     except MovedError as error:
         log.warning("not everything was given to its owner: %s", error.strerror)
+    for _, first in linked.values():
+        left.add(first, "it has another name elsewhere")
+    return left
 
 
-def _adopt(entry: Entry, owner: Owner) -> None:
+def _adopt(entry: Entry, owner: Owner, linked: dict[tuple[int, int], tuple[int, str]]) -> None:
+    """Give one entry to `owner`, unless it is a file of which not all names are known yet. `linked`
+    has, for each such file, how many were found and the first of them."""
     with descriptor(entry.name, os.O_PATH, dir_fd=entry.directory) as fd:
         found = os.fstat(fd)
-        single = stat.S_ISDIR(found.st_mode) or found.st_nlink == 1
-        if single and found.st_uid in owner.accepted:
-            os.chown(_itself(fd), owner.uid, owner.gid)
+        if found.st_uid not in owner.accepted:
+            return
+        if not stat.S_ISDIR(found.st_mode) and found.st_nlink > 1:
+            inode = (found.st_dev, found.st_ino)
+            seen, first = linked.pop(inode, (0, entry.path))
+            if seen + 1 < found.st_nlink:
+                linked[inode] = (seen + 1, first)
+                return
+        os.chown(_itself(fd), *owner.ids)
 
 
 def check_root(path: Path, *, private: bool) -> None:
@@ -105,25 +130,41 @@ def check_root(path: Path, *, private: bool) -> None:
         raise _refused(path, "it is not writable", f"make {path} writable, or name another")
 
 
-def check_tree(root: Path, relative: Iterable[str], owner: Owner | None = None) -> None:
-    """Check that only proper directories stand at these places below `root`. Creates nothing."""
+def check_tree(root: Path, relative: Iterable[str], accepted: Container[int] | None = None) -> None:
+    """Check that only proper directories of `accepted` uids (default: ours) stand at these places
+    below `root`. Creates nothing."""
     if root.exists():
-        _walk(root, relative, owner or Owner.ours(), create=False)
+        for _ in _entered(root, relative, accepted or Owner.ours().accepted, create=False):
+            pass
 
 
-def create_tree(root: Path, relative: Iterable[str], owner: Owner | None = None) -> None:
+def create_tree(
+    root: Path,
+    relative: Iterable[str],
+    owner: Owner | None = None,
+    *,
+    mode: int = 0o700,
+    kept: str = "",
+) -> None:
     """Create `root` and the directories below it, and set right what a guest did to them.
 
-    Those below have mode 0700 and belong to `owner` (default: this process); so has `root` with its
-    parents where they are missing. `relative` lists parents before children. Idempotent.
+    Those below have `mode` and belong to `owner` (default: this process), but the directory `kept`
+    keeps the owner that it has. `root` with its parents is private to this process where they are
+    missing. `relative` lists parents before children. Idempotent.
     """
+    owner = owner or Owner.ours()
     try:
         for missing in reversed([path for path in (root, *root.parents) if not path.exists()]):
             missing.mkdir(mode=0o700, exist_ok=True)
     except OSError as error:
         raise _system(root, error) from None
     _check_way(root)
-    _walk(root, relative, owner or Owner.ours(), create=True)
+    for directory, fd in _entered(root, relative, owner.accepted, create=True):
+        found = os.fstat(fd)
+        if stat.S_IMODE(found.st_mode) != mode:
+            Path(_itself(fd)).chmod(mode)
+        if found.st_uid != owner.uid and directory != kept:
+            os.chown(_itself(fd), *owner.ids)
 
 
 @contextmanager
@@ -152,7 +193,10 @@ def whole_file(path: Path) -> Iterator[BinaryIO]:
         draft.unlink(missing_ok=True)
 
 
-def _walk(root: Path, relative: Iterable[str], owner: Owner, *, create: bool) -> None:
+def _entered(
+    root: Path, relative: Iterable[str], accepted: Container[int], *, create: bool
+) -> Iterator[tuple[str, int]]:
+    """Those of the directories below `root` that are there, each with a descriptor of it."""
     open_fds: dict[str, int] = {}
     try:
         with _opened(root) as root_fd:
@@ -164,24 +208,14 @@ def _walk(root: Path, relative: Iterable[str], owner: Owner, *, create: bool) ->
                     continue
                 if create:
                     _make(parent_fd, pure.name, root / directory)
-                fd = _enter(parent_fd, pure.name, root / directory, owner)
+                fd = _enter(parent_fd, pure.name, root / directory, accepted)
                 if fd is None:
                     continue
                 open_fds[directory] = fd
-                if create:
-                    _set_right(fd, owner)
+                yield directory, fd
     finally:
         for fd in open_fds.values():
             os.close(fd)
-
-
-def _set_right(fd: int, owner: Owner) -> None:
-    """Mode 0700 and the right owner, whatever a guest has made of its directory."""
-    found = os.fstat(fd)
-    if stat.S_IMODE(found.st_mode) != 0o700:
-        Path(_itself(fd)).chmod(0o700)
-    if found.st_uid != owner.uid:
-        os.chown(_itself(fd), owner.uid, owner.gid)
 
 
 def _itself(fd: int) -> str:
@@ -198,7 +232,7 @@ def _make(parent_fd: int, name: str, shown: Path) -> None:
         raise _system(shown, error) from None
 
 
-def _enter(parent_fd: int | None, name: str, shown: Path, owner: Owner) -> int | None:
+def _enter(parent_fd: int | None, name: str, shown: Path, accepted: Container[int]) -> int | None:
     """Open an existing directory of an accepted uid. Returns None if nothing is there."""
     try:
         fd = os.open(name, _FLAGS, dir_fd=parent_fd)
@@ -210,19 +244,21 @@ def _enter(parent_fd: int | None, name: str, shown: Path, owner: Owner) -> int |
         kind = "a symbolic link" if shown.is_symlink() else "not a directory"
         raise _refused(shown, f"it is {kind}", f"move {shown} away") from None
     uid = os.fstat(fd).st_uid
-    if uid not in owner.accepted:
+    if uid not in accepted:
         os.close(fd)
+        us, ours = os.geteuid(), f"{os.geteuid()}:{os.getegid()}"
         raise _refused(
             shown,
-            f"it belongs to uid {uid}; the runner runs as uid {os.geteuid()}",
-            f"run as its owner, or: chown {os.geteuid()} {shown}",
+            f"it belongs to uid {uid}; the runner runs as uid {us}"
+            + ("" if isinstance(accepted, frozenset) else f", and {accepted}"),
+            f"run as its owner, or: chown {ours if parent_fd is None else '-R ' + ours} {shown}",
         )
     return fd
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[int]:
-    fd = _enter(None, str(path), path, Owner.ours())
+    fd = _enter(None, str(path), path, Owner.ours().accepted)
     if fd is None:
         raise _refused(path, "it has disappeared", "try again")
     try:

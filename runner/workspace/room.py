@@ -40,7 +40,7 @@ def keep_reserve(database: Path, workspace: Workspace) -> None:
             found = os.fstat(fd)
             if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
                 return
-            os.fchown(fd, workspace.owner.uid, workspace.owner.gid)
+            os.fchown(fd, *workspace.owner.ids)
             if found.st_size < size and free_bytes(disk) > _SPARE * size:
                 os.posix_fallocate(fd, 0, size)
         finally:

@@ -1,8 +1,9 @@
 """One user's directories on the host: where they are, whether they are usable, creating them."""
 
 import fcntl
+import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,6 +22,7 @@ from runner.workspace.directories import (
     create_tree,
     descriptor,
 )
+from runner.workspace.guest_uids import GuestUids, assign
 from runner.workspace.mounts import (
     BoundMount,
     Role,
@@ -29,20 +31,29 @@ from runner.workspace.mounts import (
     workspace_directories,
 )
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True)
 class Workspace:
-    """`<workspace_root>/<user_id>/`. Locating it touches nothing on disk."""
+    """`<workspace_root>/<user_id>/`. Locating it touches nothing on disk.
+
+    It belongs to `common_owner`, unless each user has a uid of their own, one of `uids`.
+    """
 
     root: Path
     user_id: str
-    owner: Owner = field(default_factory=Owner.ours)
+    common_owner: Owner = field(default_factory=Owner.ours)
+    uids: GuestUids | None = None
 
     @classmethod
     def locate(cls, config: Config, user_id: str) -> "Workspace":
         """Raises `WorkspaceError` for a bad user id, and for a path too long for the guests'
         sockets."""
-        workspace = cls(config.workspace_root, check_user_id(user_id), Owner.of(config))
+        uids = GuestUids.of(config.container) if os.geteuid() == 0 else None
+        owner = Owner.ours() if uids is None else Owner(0, 0, uids)
+        own_uid = None if config.tier == "process" else uids
+        workspace = cls(config.workspace_root, check_user_id(user_id), owner, own_uid)
         for socket in (workspace.gateway_socket, workspace.shell_socket):
             unix_endpoint(socket)
         return workspace
@@ -50,6 +61,28 @@ class Workspace:
     @property
     def path(self) -> Path:
         return self.root / self.user_id
+
+    @property
+    def owner(self) -> Owner:
+        """To whom the workspace and its guests belong.
+
+        Raises `WorkspaceError` if that is not settled yet; see `settle`.
+        """
+        if self.uids is None:
+            return self.common_owner
+        if (owner := self.uids.owner(self.path)) is None:
+            raise WorkspaceError(
+                Code.FAILED_PRECONDITION,
+                f"the guests of {self.user_id} have no uid",
+                details=f"{self.path} belongs to none of those for users; {self.uids}",
+                resolution="runner stop, then: runner start",
+            )
+        return owner
+
+    @property
+    def accepted(self) -> Container[int]:
+        """The uids to which what is found in the workspace may belong."""
+        return self.common_owner.accepted
 
     @property
     def internal(self) -> Path:
@@ -77,7 +110,24 @@ class Workspace:
         is not writable, or if something else stands in the place of a workspace directory.
         """
         check_root(self.root, private=False)
-        check_tree(self.root, self._directories(), self.owner)
+        check_tree(self.root, self._directories(), self.accepted)
+
+    def settle(self) -> list[str]:
+        """Assign a uid where each user has one, and provision the workspace. Idempotent.
+
+        The caller holds the workspace, and none of its guests runs. Returns notices. Raises
+        `WorkspaceError`.
+        """
+        notices = []
+        if self.uids is not None:
+            found = assign(self.root, self.user_id, self.uids)
+            if found.before not in (0, found.uid):
+                notices.append(
+                    f"the workspace of {self.user_id} was given to uid {found.uid}: it belonged to "
+                    f"uid {found.before}, {found.why}"
+                )
+        self.provision()
+        return notices
 
     def provision(self) -> None:
         """Create every directory, and give each mode 0700 and its owner again. Idempotent.
@@ -86,24 +136,34 @@ class Workspace:
         directories that they see.
         """
         self.check()
-        create_tree(self.root, self._directories(), self.owner)
+        create_tree(self.root, self._directories(), self.owner, kept=self.user_id)
 
-    def adopt(self) -> None:
+    def adopt(self) -> list[str]:
         """Give everything in the workspace to its owner, who changes with the tier.
 
-        Only root can do this; for other users there is nothing to do.
+        Only root can do this; for other users there is nothing to do. Returns a notice about what
+        was left to others.
         """
-        if os.geteuid() == 0:
-            with descriptor(self.path, os.O_RDONLY | os.O_DIRECTORY) as fd:
-                adopt(fd, self.owner)
+        if os.geteuid() != 0:
+            return []
+        with descriptor(self.path, os.O_RDONLY | os.O_DIRECTORY) as fd:
+            left = adopt(fd, self.owner)
+        if not left.count:
+            return []
+        names = ", ".join(left.names) + (", …" if left.count > len(left.names) else "")
+        notice = f"{left.count:,} entries of {self.path} were left to their owners: {names}"
+        log.warning("%s", notice)
+        return [notice]
 
     @contextmanager
     def held(self) -> Iterator[None]:
         """Lock the workspace, so that runners with different runtime directories exclude each other
-        too. Leaves no file behind.
+        too. Makes its directory if it is missing, and leaves no other file behind.
 
-        Raises `HostError` (ALREADY_EXISTS) if another runner holds it.
+        Raises `HostError` (ALREADY_EXISTS) if another runner holds it, and what `check` raises.
         """
+        self.check()
+        create_tree(self.root, [self.user_id], self.common_owner, kept=self.user_id)
         with descriptor(self.path, os.O_RDONLY | os.O_DIRECTORY) as fd:
             try:
                 fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -142,7 +142,7 @@ async def tier(
         made = Tier("fake", role, fake, lambda: FakeDriver(world=fake), workspace)
     else:
         settings = engine.standin_images()
-        owned = replace(workspace, owner=engine.owner())
+        owned = replace(workspace, common_owner=engine.owner())
         owned.provision()
         driver = ContainerDriver(settings)
         made = Tier(

@@ -1,18 +1,21 @@
 """A user's pair in containers, brought up as an integrator would: the mount table read back
 from inside both guests, cell by cell, and what one user sees of another."""
 
+import subprocess
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+import psutil
 import pytest
 from testcontainers.core.exceptions import ContainerStartException
 from testcontainers.core.wait_strategies import ExecWaitStrategy, LogMessageWaitStrategy
 
 from runner.testing import GuestContainer, UserPair
 from runner.workspace.mounts import MOUNTS, Access, Role
-from tests.support.guests.engine import engine_objects, owner
+from tests.support.guests.engine import docker, engine_objects
 from tests.support.scratch import SCRATCH
 
 pytestmark = [pytest.mark.docker, pytest.mark.xdist_group("container_pair")]
@@ -103,7 +106,7 @@ def test_a_mount_is_the_directory_of_the_table(alice: UserPair, role: Role) -> N
         read = guest(alice, role).exec(["stat", "--format", "%s", inside])
         mark.unlink()
         assert read.output.decode().strip() == "13", inside
-        assert bound.host_path.stat().st_uid == owner().uid
+        assert bound.host_path.stat().st_uid == alice.workspace.owner.uid
 
 
 def test_the_agent_can_neither_rename_nor_replace_what_is_the_shells(alice: UserPair) -> None:
@@ -151,6 +154,52 @@ def test_two_users_see_nothing_of_each_other(alice: UserPair, bob: UserPair) -> 
     assert not networks[0] & networks[1]
 
 
+@pytest.mark.root
+def test_each_users_guests_have_a_uid_of_their_own(
+    alice: UserPair, bob: UserPair, root: Path
+) -> None:
+    uids = []
+    for pair in (alice, bob):
+        guests = {guest.role: guest.pid for guest in pair.status().guests}
+        uids.append({psutil.Process(guests[role]).uids().real for role in ("agent", "shell")})
+        assert uids[-1] == {pair.workspace.owner.uid}
+        (embedder,) = (name for name in engine_objects(root) if "embedder" in name)
+        uids.append(
+            {int(docker("inspect", "--format", "{{.Config.User}}", embedder).split(":")[0])}
+        )
+        assert not pair.call_tool("memory_save", {"content": "tea is at five"}).is_error
+        until = time.monotonic() + 60
+        while pair.status().memory.embedder != "ready":
+            assert time.monotonic() < until, pair.status()
+            time.sleep(0.1)
+    assert len(set.union(*uids)) == 3
+
+
+@pytest.mark.root
+def test_a_workspace_of_a_version_with_one_uid_for_all_is_moved_over(root: Path) -> None:
+    own = {"guest_uid": 1_210_781_000, "guest_uid_count": 3}  # nobody else's on this machine
+    pair = UserPair("erin", root=root, embedder={"backend": "none"}, container=own)
+    with pair:
+        assert not pair.call_tool("memory_save", {"content": "tea is at five"}).is_error
+        assert not pair.call_tool("shell_exec", {"command": "echo 1 > /shared/old"}).is_error
+        place, uid = pair.workspace.path, pair.workspace.owner.uid
+        common = pair.config.container.guest_uid
+    subprocess.run(["chown", "-R", f"{common}:{common}", place], check=True)
+    with pair:
+        (notice,) = pair.status().notices
+        assert f"given to uid {uid}: it belonged to uid {common}" in notice
+        assert "tea is at five" in pair.call_tool("memory_search", {"query": "tea"}).text
+        assert not pair.call_tool("shell_exec", {"command": "echo 2 >> /shared/old"}).is_error
+    subprocess.run(["chown", "-R", f"{common}:{common}", place / ".oxydra"], check=True)
+    with pair:  # as if the first start had been killed in the middle of the move
+        assert list(pair.status().notices) == []
+        assert "tea is at five" in pair.call_tool("memory_search", {"query": "tea"}).text
+        assert not pair.call_tool("memory_save", {"content": "and cake at six"}).is_error
+    assert {path.lstat().st_uid for path in (place, *place.rglob("*"))} <= {uid, 0}
+    assert (place / ".oxydra" / "memory.db").stat().st_uid == uid
+    assert (place / "shared" / "old").read_text() == "1\n2\n"
+
+
 def test_wait_strategies_of_testcontainers_work_on_guests(alice: UserPair) -> None:
     assert alice.shell.status == "running"
     ExecWaitStrategy(["test", "-S", "/ipc/shell.sock"]).wait_until_ready(alice.shell)
@@ -176,7 +225,7 @@ def test_a_pair_without_a_root_leaves_nothing() -> None:
         place = pair.config.workspace_root.parent
         turn = pair.turn("run id -u")
         assert turn.tools == [("shell_exec", True)]
-        assert str(owner().uid) in turn.text
+        assert str(pair.workspace.owner.uid) in turn.text
         assert pair.status().boundary.passed
         with pytest.raises(RuntimeError, match="is started"):
             pair.start()

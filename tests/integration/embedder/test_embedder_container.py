@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
@@ -107,7 +108,8 @@ async def test_a_guest_with_its_socket_directory_reaches_it_and_can_change_nothi
     await embedder.start()
     await until(embedder, "ready")
     run = ["run", "--rm", "--network", "none", "--cap-drop", "ALL", "--entrypoint", "python3"]
-    run += ["--user", f"{home.owner.uid}:{home.owner.gid}"]
+    another = home.owner.uid + 7 if os.geteuid() == 0 else home.owner.uid
+    run += ["--user", f"{another}:{another}"]
     run += ["--volume", f"{home.socket.parent}:/embedder:ro", place.image, "-c", _CONNECT]
     seen = await asyncio.to_thread(docker, *run)
     assert seen.splitlines() == ["['embedder.sock']", "Read-only file system"]

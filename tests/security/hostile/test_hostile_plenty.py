@@ -17,6 +17,7 @@ from tests.support.attempts import rows, tries
 from tests.support.boundary.two_hosts import (
     MEMORY_MB,
     PROCESSES,
+    TRIED,
     Attempt,
     TwoHosts,
     bash,
@@ -190,6 +191,50 @@ async def test_who_bears_the_daemons_name_is_ended_too(place: TwoHosts) -> None:
         done
     """
     await judged(place, Attempt("are they alive", bash(alive)))
+
+
+COUNTED_FOR_A_UID = python("""
+    import time
+    for _ in range(200_000):
+        if call("inotify_init1", 0) < 0: break
+    timer = ctypes.c_void_p()
+    for _ in range(200_000):
+        if call("timer_create", 0, None, ctypes.byref(timer)) < 0: break
+    print("held", file=open("/shared/held", "w"))
+    while not os.path.exists("/shared/go"): time.sleep(0.05)
+""")
+"""Takes all inotify instances and pending signals that the kernel gives a uid, and keeps them."""
+
+THE_SAME_OF_ANOTHER = python("""
+    watched = call("inotify_init1", 0)
+    if watched < 0: won("no inotify instance is left", watched)
+    timer = ctypes.c_void_p()
+    made = call("timer_create", 0, None, ctypes.byref(timer))
+    if made < 0: won("no timer is left", made)
+""")
+
+
+@pytest.mark.attempt(
+    "all that the kernel counts for a uid: inotify instances, pending signals",
+    stopped_by="each user's guests have a uid of their own, where the runner is root",
+)
+@pytest.mark.not_in("process")
+async def test_what_the_kernel_counts_for_a_uid_is_used_up_for_nobody_else(
+    place: TwoHosts,
+) -> None:
+    """Not in the process tier, where all users' guests have the runner's uid."""
+    await place.alice.shell.start("taking", COUNTED_FOR_A_UID, timeout_ms=120_000)
+    try:
+        await place.alice.shell.appears("held")
+        ran = await place.bob.shell.run("wanting", THE_SAME_OF_ANOTHER)
+    finally:
+        place.alice.shell.let_go()
+        await place.alice.shell.collect("taking")
+        for name in ("held", "go"):
+            (place.alice.workspace / "shared" / name).unlink()
+    text = (ran.stdout + ran.stderr).decode()
+    assert TRIED in text, text
+    denied(place, text)
 
 
 async def test_nothing_outlives_its_command(place: TwoHosts) -> None:

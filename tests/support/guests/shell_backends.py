@@ -39,6 +39,7 @@ from runner.workspace.workspace import Workspace
 from shell_daemon.limits import Settings
 from shell_daemon.shell import Shell
 from tests.support import parties
+from tests.support.guests import engine
 from tests.support.scratch import SCRATCH
 
 TOKEN = "the-token-of-this-test"
@@ -383,7 +384,7 @@ def in_bubblewrap(**limits: Any) -> AbstractAsyncContextManager[Guest]:
 
 def in_container(**limits: Any) -> AbstractAsyncContextManager[Guest]:
     config = Config(tier="container")
-    return in_tier(driver_for(config.tier, config.container), Owner.of(config), **limits)
+    return in_tier(driver_for(config.tier, config.container), engine.owner(), **limits)
 
 
 @dataclass(frozen=True)

@@ -407,6 +407,11 @@ def test_all_wrong_values_are_told_at_once_and_inherited_ones_once(tmp_path: Pat
         ("[agent]\nprovider = 'openai'\nmodel = 'm'", "needs a credential"),
         ("[users.bob.agent]\nprovider = 'google'", "needs a model"),
         (
+            "[container]\nguest_uid = 2147483000\nguest_uid_count = 1000",
+            "bad setting container: guest_uid 2147483000 with guest_uid_count 1000 leads to uids "
+            "above 2147483646; lower one of them",
+        ),
+        (
             "[agent]\nsummary_target = 0.7",
             "bad setting agent: summary_target 0.7 must be less than summary_trigger 0.7",
         ),

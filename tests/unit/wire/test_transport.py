@@ -256,6 +256,16 @@ async def test_the_socket_is_private_and_a_stale_one_is_replaced(socket_dir: Pat
     await server.stop(0)
 
 
+async def test_a_socket_for_all_uids_is_open_to_those_that_reach_it(socket_dir: Path) -> None:
+    path = socket_dir / "s.sock"
+    server = transport.Server(
+        f"unix:{path}", "t", parties.identity(Party.EMBEDDER), {Party.AGENT}, for_all_uids=True
+    )
+    await server.start()
+    assert path.stat().st_mode & 0o777 == 0o666
+    await server.stop(0)
+
+
 async def test_an_endpoint_that_cannot_be_bound_is_a_clear_error() -> None:
     server = parties.server("unix:/nonexistent-dir/s.sock", "t", Party.AGENT)
     with pytest.raises(WireError, match="cannot listen on"):

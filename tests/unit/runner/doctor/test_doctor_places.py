@@ -1,11 +1,14 @@
 """Directories that can and cannot be used, full disks, file systems of every kind."""
 
+import os
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from wire.settings import ContainerSettings
 
 from runner.config.models import Config
 from runner.doctor import places
@@ -44,6 +47,51 @@ def test_a_link_in_the_place_of_a_workspace(root: Path) -> None:
     assert found.state is State.PROBLEM
     assert "it is a symbolic link" in found.what
     assert found.fix == f"move {root}/ws/alice away"
+
+
+def uids(root: Path, count: int = 40) -> Config:
+    container = ContainerSettings(guest_uid=1_210_780_000, guest_uid_count=count)
+    return Config(workspace_root=root / "ws", runtime_dir=root / "rt", container=container)
+
+
+@pytest.mark.root
+def test_whose_uid_a_users_guests_have(root: Path) -> None:
+    (root / "ws/alice").mkdir(parents=True)
+    found = places.guest_uids(uids(root), "alice")
+    assert found.state is State.OK
+    assert found.what.startswith("the next start gives the guests of alice uid 12107800")
+    assert found.what.endswith("; 1 of 39 for users are in use")
+    os.chown(root / "ws/alice", 1_210_780_001, -1)
+    found = places.guest_uids(uids(root), "alice")
+    assert found.state is State.OK
+    assert found.what.startswith("the guests of alice run as uid 1210780001; 1 of 39")
+    (root / "ws/bob").mkdir()
+    os.chown(root / "ws/bob", 1_210_780_001, -1)
+    found = places.guest_uids(uids(root), "alice")
+    assert (found.state, found.fix) == (State.WARNING, "runner stop, then: runner start")
+    assert "which the workspace bob has too; the next start gives them uid 12107800" in found.what
+
+
+@pytest.mark.root
+def test_uids_that_are_used_up(root: Path) -> None:
+    (root / "ws/alice").mkdir(parents=True)
+    os.chown(root / "ws/alice", 1_210_780_001, -1)
+    found = places.guest_uids(uids(root, 2), "alice")
+    assert (found.state, found.fix) == (State.WARNING, "set container.guest_uid_count higher")
+    found = places.guest_uids(uids(root, 2), "bob")
+    assert found.state is State.PROBLEM
+    assert found.what.startswith("no uid is left for the guests of bob")
+    assert "container.guest_uid_count" in found.fix
+
+
+@pytest.mark.root
+def test_a_running_hosts_own_guests_are_no_collision(root: Path) -> None:
+    (root / "ws/alice").mkdir(parents=True)
+    os.chown(root / "ws/alice", 1_210_780_001, -1)
+    with subprocess.Popen(["sleep", "1000"], user=1_210_780_001) as guest:
+        assert places.guest_uids(uids(root), "alice", running=True).state is State.OK
+        assert "which process" in places.guest_uids(uids(root), "alice", running=False).what
+        guest.kill()
 
 
 def test_a_runtime_directory_that_others_may_enter(root: Path) -> None:
