@@ -244,7 +244,8 @@ class Host:
         self.notices += await clear_leftovers(
             self._runtime, self.workspace, driver, config.container
         )
-        self.notices += thin_out(self.workspace)
+        if not self.no_shell:
+            self.notices += thin_out(self.workspace)
         if config.for_user(self.user_id).memory.db_path == "auto":
             database = self._launchers.agent.db_path
             if notice := adopt_old_database(database, self._working_directory):

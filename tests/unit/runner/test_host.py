@@ -5,6 +5,7 @@ import io
 import os
 import tempfile
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,7 @@ from runner.host.control import ControlServer, connect_control
 from runner.host.host import Host
 from runner.host.runtime import Runtime, host_lock, load_state, lock_holder, save_state
 from runner.host.supervisor import Policy
-from runner.tiers.base import Handle
+from runner.tiers.base import Capabilities, Handle
 from runner.workspace.mounts import Role
 from tests.support.guests.fake_tier import Behaviour, FakeDriver
 
@@ -107,6 +108,30 @@ async def test_a_host_serves_and_leaves_nothing(house: House) -> None:
     await host.stop()
     async with asyncio.timeout(GUARD_S):
         await host.wait_stopped()
+
+
+class WithShell(FakeDriver):
+    """It tries to start shell guests, which are none."""
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return replace(super().capabilities, unsupported={})
+
+
+async def test_what_a_self_test_could_not_look_through_is_moved_aside_where_there_is_one(
+    house: House,
+) -> None:
+    left = house.root / "ws" / "alice" / "ipc" / "shell" / "left"
+    left.mkdir(parents=True)
+    async with house.host() as host:
+        assert host.no_shell
+        assert (left.is_dir(), host.notices) == (True, [])
+    host = house.host(driver=WithShell())
+    with pytest.raises(WireError, match="bad bootstrap envelope"):
+        await host.start()
+    assert "ipc/shell was moved aside to" in host.notices[0]
+    assert left.parent.is_dir()
+    assert not left.exists()
 
 
 async def test_status_tells_of_every_guest(house: House, running: Host) -> None:
