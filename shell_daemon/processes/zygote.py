@@ -136,7 +136,7 @@ def main() -> None:
     # which the process's files in /proc belong to root.
     with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "wb") as file:  # noqa: PTH123
         file.write(_OOM_SCORE_ADJ)
-    if os.getppid() == _FIRST and not namespaces.is_shielded(_FIRST):
+    if os.getppid() == _FIRST and namespaces.needed(_FIRST):
         namespaces.enter()
     prctl.conceal()
     seccomp.confine(hiding=bool(sys.argv[2]))

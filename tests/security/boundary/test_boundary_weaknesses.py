@@ -130,7 +130,7 @@ CAUGHT = {
     "root_filesystem": bubblewrap.test_a_writable_root_is_caught,
     "kernel_settings": test_the_kernels_settings_are_caught_where_the_runner_is_root,
     "devices": container.test_a_device_of_the_host_is_caught,
-    "mounting": bubblewrap.test_a_kept_capability_is_caught,
+    "mounting": container.test_root_with_powers_is_caught,
     "processes": container.test_the_hosts_processes_are_caught,
     "process_memory": container.test_root_with_powers_is_caught,
     "descriptors": test_a_directory_that_somebody_holds_open_is_caught,
