@@ -8,6 +8,8 @@ import attempts_table
 import pytest
 from attempts_table import EVERY_TIER, HEAD, PAGE, Tried, table
 
+pytestmark = pytest.mark.xdist_group("attempts_table")
+
 ATTEMPTS_MIN = 200
 REFRESH = "tests/security tries something else: .venv/bin/python tools/attempts_table.py"
 
