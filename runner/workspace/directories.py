@@ -27,6 +27,8 @@ from runner.errors import WorkspaceError
 
 log = logging.getLogger(__name__)
 _NAMES_MAX: Final = 5
+_SHOWN_MAX_CHARS: Final = 300
+"""Of a path, which can be as long as a command likes."""
 _FLAGS: Final = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -61,7 +63,7 @@ class Left:
     def add(self, name: str, why: str) -> None:
         self.count += 1
         if len(self.names) < _NAMES_MAX:
-            self.names.append(f"{visible_name(name)} ({why})")
+            self.names.append(f"{visible_name(name[:_SHOWN_MAX_CHARS])} ({why})")
 
 
 def adopt(directory: int, owner: Owner) -> Left:
@@ -96,7 +98,7 @@ def _adopt(entry: Entry, owner: Owner, linked: dict[tuple[int, int], tuple[int, 
             return
         if not stat.S_ISDIR(found.st_mode) and found.st_nlink > 1:
             inode = (found.st_dev, found.st_ino)
-            seen, first = linked.pop(inode, (0, entry.path))
+            seen, first = linked.pop(inode, (0, entry.path[:_SHOWN_MAX_CHARS]))
             if seen + 1 < found.st_nlink:
                 linked[inode] = (seen + 1, first)
                 return

@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -232,6 +233,36 @@ def test_a_tree_of_any_depth_is_adopted_to_its_end(tmp_path: Path) -> None:
     finally:
         os.close(here)
         subprocess.run(["rm", "-rf", workspace.path / "shared"], check=True)
+
+
+@pytest.mark.root
+def test_what_is_linked_deep_below_takes_no_memory(tmp_path: Path) -> None:
+    """Of each such file a path is remembered, which a command can make as long as it likes."""
+    workspace = located(tmp_path / "ws")
+    started(workspace)
+    shared = workspace.path / "shared"
+    here = os.open(shared, os.O_RDONLY)
+    outside = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(200):
+        os.mkdir("d" * 255, dir_fd=here)
+        below = os.open("d" * 255, os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    for number in range(1_000):
+        os.close(os.open(f"{number}", os.O_CREAT | os.O_WRONLY, dir_fd=here))
+        os.link(f"{number}", f"{number}", src_dir_fd=here, dst_dir_fd=outside)
+    tracemalloc.start()
+    try:
+        (notice,) = workspace.adopt()
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+        os.close(here)
+        os.close(outside)
+        subprocess.run(["rm", "-rf", shared], check=True)
+    assert peak < 5_000_000
+    assert "1,000 entries" in notice
+    assert len(notice) < 10_000
 
 
 def test_a_walk_goes_nowhere_else_when_a_directory_is_moved(tmp_path: Path) -> None:
