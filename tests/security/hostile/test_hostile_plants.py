@@ -221,12 +221,18 @@ async def restarted(place: TwoHosts) -> None:
 
 @pytest.mark.parametrize("one", rows(KILLERS))
 async def test_who_kills_the_shell_kills_only_that(place: TwoHosts, one: Attempt) -> None:
-    try:
-        await place.attempt(one)
-    except WireError as error:
-        denied(place, f"{error.brief} {error.details}")
+    await last_command(place, one)
     await restarted(place)
     await place.assert_unharmed()
+
+
+async def last_command(place: TwoHosts, one: Attempt) -> None:
+    """Make an attempt that its guest may not outlive: it may be ended before it has answered."""
+    try:
+        _, text = await place.attempt(one)
+    except WireError as error:
+        text = f"{error.brief} {error.details}"
+    denied(place, text)
 
 
 async def replaced(place: TwoHosts) -> None:
@@ -271,8 +277,7 @@ except TimeoutError: pass
 async def test_a_replaced_socket_gives_nothing_and_is_made_anew(
     place: TwoHosts, one: Attempt
 ) -> None:
-    _, text = await place.attempt(one)
-    denied(place, text)
+    await last_command(place, one)
     if one in ASKED_FOR:
         denied(place, await place.tool("shell_exec", command="echo still"))
     await replaced(place)
@@ -286,7 +291,7 @@ async def test_a_replaced_socket_gives_nothing_and_is_made_anew(
 async def test_the_runner_follows_no_link_when_it_starts_a_shell(place: TwoHosts) -> None:
     path = place.alice.workspace / "ipc/shell/shell.sock"
     plant = "rm -f /ipc/shell.sock; ln -s @ROOT@/host-secret.txt /ipc/shell.sock"
-    await judged(place, Attempt("a link in the socket's place", bash(plant)))
+    await last_command(place, Attempt("a link in the socket's place", bash(plant)))
     refused = ""
     try:
         await place.alice.host.restart("shell")
@@ -308,12 +313,8 @@ async def test_the_runner_follows_no_link_when_it_starts_a_shell(place: TwoHosts
     stopped_by="the runner moves aside what is in its way",
 )
 async def test_a_directory_in_the_sockets_place_is_moved_aside(place: TwoHosts) -> None:
-    await judged(
-        place,
-        Attempt(
-            "", bash("rm -f /ipc/shell.sock; mkdir -p /ipc/shell.sock/x; touch /ipc/shell.sock/y")
-        ),
-    )
+    plant = "rm -f /ipc/shell.sock; mkdir -p /ipc/shell.sock/x; touch /ipc/shell.sock/y"
+    await last_command(place, Attempt("a directory in the socket's place", bash(plant)))
     await replaced(place)
     await place.assert_unharmed()
 
