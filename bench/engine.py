@@ -7,18 +7,20 @@ import subprocess
 from typing import Final
 
 from wire.errors import WireError
-from wire.settings import ContainerSettings
+from wire.settings import ContainerSettings, Tier
 
 from runner.images.archive import Image, list_images
 from runner.tiers.container.engine import Engine, find_socket, judge
 
-SETTINGS: Final = ContainerSettings()
+SETTINGS: Final = ContainerSettings(runtime="runsc")
+"""The container tier's, and the micro_vm tier's on gVisor's kernel."""
 
 
-async def missing() -> str:
-    """Why containers cannot be measured here, in one line; empty if they can."""
+async def missing(tier: Tier = "container") -> str:
+    """Why guests of a tier of containers cannot be measured here, in one line; empty if they
+    can."""
     try:
-        return await asyncio.to_thread(_missing)
+        return await asyncio.to_thread(_missing, SETTINGS.runtime if tier == "micro_vm" else None)
     except WireError as error:
         return f"{error.brief} ({error.resolution})"
 
@@ -38,8 +40,8 @@ def docker(*arguments: str) -> None:
     subprocess.run(["docker", *arguments], env=environment, check=True, stdout=subprocess.DEVNULL)
 
 
-def _missing() -> str:
-    judge(Engine(SETTINGS.engine).facts(), None)
+def _missing(runtime: str | None) -> str:
+    judge(Engine(SETTINGS.engine).facts(), runtime)
     if absent := [each.name for each in images() if each.image_id is None]:
         return f"there is no image {absent[0]} (runner images build)"
     if shutil.which("docker") is None:

@@ -57,6 +57,11 @@ async def run(full: bool = False) -> list[str]:
             client, handle = await stack.enter_async_context(_guest("container"))
             ways["container tier"] = _asking(client)
             ways["docker exec"] = _exec(handle.data["container"])
+        if why := await engine.missing("micro_vm"):
+            lines.append(f"  micro_vm tier (gVisor) left out: {why}")
+        else:
+            client, _ = await stack.enter_async_context(_guest("micro_vm"))
+            ways["micro_vm tier"] = _asking(client)
         times = await _interleaved(ways, rounds)
     for name, found in times.items():
         p50, p95 = percentile(found, 50), percentile(found, 95)
@@ -142,7 +147,7 @@ async def _daemon() -> AsyncIterator[ShellClient]:
 async def _guest(tier: Tier) -> AsyncIterator[tuple[ShellClient, Handle]]:
     """The daemon as the shell guest of a tier, started by its driver as the runner would."""
     with scratch() as root:
-        config = Config(workspace_root=root, tier=tier)
+        config = Config(workspace_root=root, tier=tier, container=engine.SETTINGS)
         driver = driver_for(tier, config.container)
         workspace = Workspace.locate(config, "bench")
         with workspace.held():

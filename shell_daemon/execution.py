@@ -1,6 +1,7 @@
 """One command from its start to its exit, with its output streams."""
 
 import asyncio
+import contextlib
 import fcntl
 import os
 import socket
@@ -34,6 +35,7 @@ class Execution:
         self.stdout = OutputStream(settings.buffer_bytes, self._notify)
         self.stderr = OutputStream(settings.buffer_bytes, self._notify)
         self._process: Process | None = None
+        self._feeding: asyncio.Task[None] | None = None
         self._begun: float | None = None
         self._timed_out = False
         self._cancelled = False
@@ -115,7 +117,8 @@ class Execution:
                 closing.callback(os.close, descriptor)
                 return descriptor
 
-            descriptors = [directory, close_later(_readable(stdin))]
+            given = _readable(stdin) if argv else self._fed(stdin)
+            descriptors = [directory, close_later(given)]
             for stream in (self.stdout, self.stderr):
                 descriptor, write = os.pipe() if argv else _socket_pair()
                 stream.attach(descriptor)
@@ -124,6 +127,13 @@ class Execution:
             return await processes.spawn(
                 argv, settings.environment(), descriptors, grace=settings.grace
             )
+
+    def _fed(self, data: bytes) -> int:
+        """A socket from which a probe reads `data`, and which no command can open."""
+        reading, writing = socket.socketpair()
+        writing.setblocking(False)
+        self._feeding = asyncio.create_task(_feed(writing, data))
+        return reading.detach()
 
     def _time_out(self) -> None:
         if self._process is not None and self.exit is None and not self._cancelled:
@@ -166,6 +176,11 @@ def _readable(data: bytes) -> int:
         file.seek(0)
     fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, _SEALED)
     return descriptor
+
+
+async def _feed(writing: socket.socket, data: bytes) -> None:
+    with writing, contextlib.suppress(OSError):  # the probe has ended
+        await asyncio.get_running_loop().sock_sendall(writing, data)
 
 
 def _socket_pair() -> tuple[int, int]:

@@ -29,7 +29,10 @@ each run of CI, where a skipped test is a failure. A row comes from the test tha
 promised is in [the threat model](threat-model.md).
 
 A tier in the table is one in whose guests the attempt is made; `{every}` means that the code under
-attack is the same in all of them.
+attack is the same in all of them. `micro_vm` is that tier on gVisor's kernel. What a command wins
+there that is of no use, such as a device of gVisor's own kernel, is named beside the attempt, with
+the reason; an exemption that is not needed fails the test, and it holds only where the guest's
+kernel was found to be gVisor's.
 
 """
 

@@ -4,13 +4,13 @@ It keeps their hands off other processes and off those who read their files. The
 process change these for every other process of its user, also for one that can be neither traced
 nor signalled: `prlimit` takes the daemon's descriptors, `sched_setaffinity`, `nice` and `ionice`
 slow it down. Under the filter a command changes them for itself only, as process id 0; everything
-else answers EPERM.
+else answers EPERM. A signal to process 1, which not every kernel shields, does too.
 
-So do namespaces, new ones and those of other processes, because a command would have rights in
-them; set-uid and set-gid bits, because a file in /shared belongs to the operator; leases, because
-whoever opens such a file would wait for the command; sockets to the machine's hypervisor; and the
-calls for keys (keyrings(7)), because no namespace parts those of a user from the host's. Calls that
-could do one of these where no filter sees it are not there (ENOSYS).
+So do device nodes; namespaces, new ones and those of other processes, because a command would have
+rights in them; set-uid and set-gid bits, because a file in /shared belongs to the operator; leases,
+because whoever opens such a file would wait for the command; sockets to the machine's hypervisor;
+and the calls for keys (keyrings(7)), because no namespace parts those of a user from the host's.
+Calls that could do one of these where no filter sees it are not there (ENOSYS).
 """
 
 import ctypes
@@ -36,8 +36,11 @@ _THIRD: Final = 32
 _FOURTH: Final = 40
 """Where the low halves of the arguments are, on little-endian machines."""
 _SET_ID_BITS: Final = 0o6000
+_DEVICE: Final = 0o020000
+"""Set in the kind of devices, and in no other that `mknod` makes."""
 _CREATING: Final = 0o100 | 0o20000000
 """O_CREAT and O_TMPFILE; without them `open` has no mode."""
+_INIT: Final = 1
 _NAMESPACES: Final = 0x7E02_0000
 _TIME_NAMESPACE: Final = 0x80
 """A flag of `unshare`; in those of `clone` it is part of a signal's number."""
@@ -105,6 +108,11 @@ class Call(NamedTuple):
 
 
 CALLS: Final[Mapping[str, Call]] = {
+    "kill": Call(_unless(_FIRST, _INIT), 62, 37, 129, 37),
+    "tkill": Call(_unless(_FIRST, _INIT), 200, 238, 130, 238),
+    "tgkill": Call(_unless(_FIRST, _INIT), 234, 270, 131, 268),
+    "rt_sigqueueinfo": Call(_unless(_FIRST, _INIT), 129, 178, 138, 178),
+    "rt_tgsigqueueinfo": Call(_unless(_FIRST, _INIT), 297, 335, 240, 363),
     "prlimit64": Call(_for_itself(_FIRST), 302, 340, 261, 369),
     "sched_setparam": Call(_for_itself(_FIRST), 142, 154, 118, 154),
     "sched_setscheduler": Call(_for_itself(_FIRST), 144, 156, 119, 156),
@@ -115,10 +123,10 @@ CALLS: Final[Mapping[str, Call]] = {
     "chmod": Call(_without_set_id(_SECOND), 90, 15, None, 15),
     "fchmod": Call(_without_set_id(_SECOND), 91, 94, 52, 94),
     "creat": Call(_without_set_id(_SECOND), 85, 8, None, 8),
-    "mknod": Call(_without_set_id(_SECOND), 133, 14, None, 14),
+    "mknod": Call(_without(_SET_ID_BITS | _DEVICE, _SECOND), 133, 14, None, 14),
     "fchmodat": Call(_without_set_id(_THIRD), 268, 306, 53, 333),
     "fchmodat2": Call(_without_set_id(_THIRD), 452, 452, 452, 452),
-    "mknodat": Call(_without_set_id(_THIRD), 259, 297, 33, 324),
+    "mknodat": Call(_without(_SET_ID_BITS | _DEVICE, _THIRD), 259, 297, 33, 324),
     "open": Call(_opening(_SECOND, _THIRD), 2, 5, None, 5),
     "openat": Call(_opening(_THIRD, _FOURTH), 257, 295, 56, 322),
     "openat2": Call(_ABSENT, 437, 437, 437, 437),

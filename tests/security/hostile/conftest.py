@@ -7,7 +7,11 @@ import pytest_asyncio
 
 from tests.support.boundary.two_hosts import TwoHosts, two_hosts
 
-NEEDS = {"process": pytest.mark.bubblewrap, "container": pytest.mark.docker}
+NEEDS = {
+    "process": pytest.mark.bubblewrap,
+    "container": pytest.mark.docker,
+    "micro_vm": pytest.mark.runsc,
+}
 TIERS = [
     pytest.param(
         tier,

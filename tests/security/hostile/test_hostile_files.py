@@ -99,6 +99,7 @@ ATTEMPTS = [
                     won("mem", pid, open(f"/proc/{pid}/comm").read())
         """),
         stopped_by=CONCEALED,
+        in_gvisor={r"maps \d+ oxydra-(zygote|superv)": "addresses, and no memory, of the helpers"},
     ),
     Attempt(
         "the environments and command lines of all processes",

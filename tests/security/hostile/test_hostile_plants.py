@@ -254,11 +254,15 @@ SOCKETS = [
     socket_that_is("a plain file", "rm -f /ipc/shell.sock; echo x > /ipc/shell.sock"),
     socket_that_is("a pipe", "rm -f /ipc/shell.sock; mkfifo /ipc/shell.sock"),
     socket_that_is(
-        "a link to another user's gateway", "ln -sf @BOB@/ipc/agent/agent.sock /ipc/shell.sock"
+        "a link to another user's gateway",
+        "rm -f /ipc/shell.sock; ln -s @BOB@/ipc/agent/agent.sock /ipc/shell.sock",
     ),
 ]
 ASKED_FOR = [
-    socket_that_is("a link to the agent's gateway", "ln -sf ../agent/agent.sock /ipc/shell.sock"),
+    socket_that_is(
+        "a link to the agent's gateway",
+        "rm -f /ipc/shell.sock; ln -s ../agent/agent.sock /ipc/shell.sock",
+    ),
     socket_that_is(
         "that of somebody who listens",
         """rm -f /ipc/shell.sock; timeout 3 python3 -c "

@@ -33,7 +33,7 @@ WATCHING = python("""
                 print("it was there")
             for file, flags in (("fd/0", os.O_RDONLY), ("fd/1", os.O_WRONLY), ("mem", os.O_RDWR),
                     ("environ", os.O_RDONLY), ("cwd", os.O_RDONLY)):
-                if refused(os.open, f"/proc/{pid}/{file}", flags)[1] is None: won(name, file)
+                if refused(os.open, f"/proc/{pid}/{file}", flags)[1] is None: won("opened", file, name)
             if call("ptrace", 0x4206, pid, 0, 0) == 0:
                 won("traced", name)
                 call("ptrace", 17, pid, 0, 0)
@@ -42,6 +42,12 @@ WATCHING = python("""
             for link in ("fd/0", "fd/1", "cwd", "root", "exe"):
                 if refused(os.readlink, f"/proc/{pid}/{link}")[1] is None: won(name, link)
 """)
+IN_GVISOR = [
+    "oxydra-(zygote|superv|probe) (maps|fd/0|fd/1)",  # addresses and names; the memory is closed
+    "opened environ oxydra-(zygote|superv|probe)",  # which is empty, as the self-test looks
+    "opened fd/[01] oxydra-(zygote|superv)",  # the null device
+]
+"""What can be seen of the daemon's helpers there, and is of no use."""
 
 
 def failed(report: control_pb2.BoundaryReport) -> dict[str, str]:
@@ -89,7 +95,7 @@ async def test_a_command_sees_nothing_of_the_self_test(place: TwoHosts) -> None:
     async with meanwhile(place, "watching the probe", WATCHING) as wrote:
         for _ in range(ROUNDS):
             assert failed(await place.alice.host.check_boundary()) == {}
-    assert "it was there" in denied(place, wrote[0])
+    assert "it was there" in denied(place, wrote[0], IN_GVISOR)
 
 
 @pytest.mark.attempt(

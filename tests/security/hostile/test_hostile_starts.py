@@ -127,9 +127,16 @@ async def test_more_than_the_self_test_looks_through_is_moved_aside(
         await judged(place, one)
     await place.alice.host.restart("shell")
     await place.shell_again()
-    for directory in ("shared/crowd", "tmp/0", "tmp/closed"):
+    kept = set()
+    if place.tier == "micro_vm":  # whose kernel makes no socket of `mknod` on the host: no crowd
+        kept = {"tmp/closed"}
+        assert not (place.alice.workspace / "tmp/0").exists()
+    for directory in {"shared/crowd", "tmp/0", "tmp/closed"} - kept:
         assert not (place.alice.workspace / directory).exists()
-    assert await removed_asides(place) == {"shared", "tmp"}
+    moved = {"shared"} if kept else {"shared", "tmp"}
+    assert await removed_asides(place) - {"shell"} == moved
+    for directory in kept:
+        (place.alice.workspace / directory).rmdir()
     await place.assert_unharmed()
 
 
@@ -160,7 +167,7 @@ async def test_a_shell_that_closes_its_directory_and_dies_comes_back(
         await place.attempt(Attempt("closes /ipc and dies", command))
     except WireError as error:
         denied(place, f"{error.brief} {error.details}")
-    if place.tier == "container":  # process 1 of the process tier's shell cannot be killed
+    if place.tier != "process":  # process 1 of the process tier's shell cannot be killed
         await place.settle()
     else:
         await place.alice.host.restart("shell")

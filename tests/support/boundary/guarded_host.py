@@ -21,7 +21,7 @@ import pytest
 from wire import envelope, transport
 from wire.boundary import CHECKS, marked
 from wire.identity import Party
-from wire.settings import ContainerSettings
+from wire.settings import ContainerSettings, Tier
 from wire.v1 import control_pb2
 
 from runner.boundary.check import check_boundary
@@ -184,13 +184,24 @@ async def in_process_tier(guarded: GuardedHost) -> control_pb2.BoundaryReport:
 
 async def in_container_tier(guarded: GuardedHost, network: Network) -> control_pb2.BoundaryReport:
     """The report from the shell guest that the container tier's driver starts."""
+    return await _in_containers(guarded, network, "container")
+
+
+async def in_gvisor_tier(guarded: GuardedHost, network: Network) -> control_pb2.BoundaryReport:
+    """The report from the shell guest that the micro_vm tier's driver starts on gVisor's kernel."""
+    return await _in_containers(guarded, network, "micro_vm")
+
+
+async def _in_containers(
+    guarded: GuardedHost, network: Network, tier: Tier
+) -> control_pb2.BoundaryReport:
     shell_image()
     uid = guarded.give_to_guest()
     os.chmod(guarded.root, 0o755)
     launch = guarded.launch((uid, uid), network)
     launch = replace(launch, command=("oxydra-shell-daemon", *launch.command[4:]))
-    settings = ContainerSettings(images=_TEST_IMAGES)
-    return await guarded.probe_with(driver_for("container", settings), launch)
+    settings = ContainerSettings(images=_TEST_IMAGES, runtime="runsc")
+    return await guarded.probe_with(driver_for(tier, settings), launch)
 
 
 async def in_bubblewrap(

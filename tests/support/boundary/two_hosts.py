@@ -10,21 +10,24 @@ import base64
 import ctypes
 import json
 import os
+import re
 import secrets
 import socket
 import subprocess
 import tempfile
 import textwrap
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.metadata import version
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 from unittest import mock
 
 import grpc
+from wire.boundary import KERNEL_OF_GVISOR
 from wire.errors import WireError
 from wire.identity import Party, Peer
 from wire.settings import AgentSettings, ContainerSettings, EmbedderSettings, ShellSettings
@@ -119,12 +122,17 @@ def _quoted(text: str) -> str:
 
 @dataclass(frozen=True)
 class Attempt:
-    """One thing that a hostile command tries. `fields` are those of the request to run it."""
+    """One thing that a hostile command tries. `fields` are those of the request to run it.
+
+    `in_gvisor` are exemptions, which hold on gVisor's kernel only and are an error where they are
+    not needed: a pattern for what is won there, and why that is of no use.
+    """
 
     name: str
     command: str
     fields: dict[str, Any] = field(default_factory=dict)
     stopped_by: str = ""
+    in_gvisor: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass
@@ -320,14 +328,27 @@ def may_set_floors() -> bool:
     return bool(int(status.partition("CapEff:")[2].split()[0], 16) & _CAP_SYS_RESOURCE)
 
 
+HostileTier = Literal["process", "container", "micro_vm"]
+"""The tiers in which commands attack; micro_vm is gVisor's kernel."""
+
+
+def container_section(tier: HostileTier) -> ContainerSettings:
+    """Images with this checkout's shell. Agents have a key, but no way out where there is none."""
+    if tier == "process":
+        return ContainerSettings()
+    images = _test_images()
+    if tier == "micro_vm":
+        return ContainerSettings(images=images, runtime="runsc", agent_network="internal")
+    return ContainerSettings(images=images)
+
+
 @cache
-def container_section() -> ContainerSettings:
-    """Images with this checkout's shell."""
+def _test_images() -> str:
     shell = shell_image()
     images = shell.rpartition("-shell:")[0]
     agent = f"oxydra-agent:{version('oxydra')}"
     subprocess.run(["docker", "tag", agent, f"{images}-agent:{version('oxydra')}"], check=True)
-    return ContainerSettings(images=images)
+    return images
 
 
 def operators_key(payload: str) -> int:
@@ -397,9 +418,7 @@ async def user_host(config: Config, user_id: str) -> AsyncIterator[UserHost]:
 
 
 @asynccontextmanager
-async def two_hosts(
-    tier: Literal["process", "container"], disk: str = ""
-) -> AsyncIterator[TwoHosts]:
+async def two_hosts(tier: HostileTier, disk: str = "") -> AsyncIterator[TwoHosts]:
     """Alice and bob in `tier`, ready. With `disk`, their workspaces lie on a tmpfs of their
     own with these options."""
     root = Path(tempfile.mkdtemp(dir=SCRATCH, prefix="ht-"))
@@ -416,7 +435,7 @@ async def two_hosts(
         runtime_dir=root / "rt",
         tier=tier,
         embedder=EmbedderSettings(backend="none"),
-        container=container_section() if tier == "container" else ContainerSettings(),
+        container=container_section(tier),
         agent=AgentSettings(
             provider="openai",
             model="m",
@@ -433,6 +452,7 @@ async def two_hosts(
             ):
                 for one in (place.alice, place.bob):
                     name = one.host.user_id
+                    assert (one.host.kernel == KERNEL_OF_GVISOR) == (tier == "micro_vm")
                     place.secrets |= {
                         f"{name}'s {what}": mark for what, mark in one.secrets.items()
                     }
@@ -456,11 +476,19 @@ async def judged(place: TwoHosts, one: Attempt) -> str:
     ran, text = await place.attempt(one)
     assert TRIED in text, f"it was not made: {ran.exit} {text[-3000:]}"
     assert not any(word in text for word in _BROKEN), text[-3000:]
-    return denied(place, text)
+    return denied(place, text, list(one.in_gvisor))
 
 
-def denied(place: TwoHosts, text: str) -> str:
-    """`text`, which must tell of no success and hold no secret."""
+def denied(place: TwoHosts, text: str, in_gvisor: Sequence[str] = ()) -> str:
+    """`text`, which must tell of no success and hold no secret. On gVisor's kernel it must tell of
+    what the patterns `in_gvisor` mean, and of no more."""
     won = [line for line in text.splitlines() if WON in line]
+    if place.tier == "micro_vm":
+        useless = {
+            pattern: [line for line in won if re.fullmatch(f"{WON} (?:{pattern})", line.strip())]
+            for pattern in in_gvisor
+        }
+        assert all(useless.values()), f"an exemption that is not needed: {useless}"
+        won = [line for line in won if line not in chain(*useless.values())]
     assert (won, place.leaks(text)) == ([], []), text[-3000:]
     return text

@@ -14,6 +14,7 @@ ABIS = [
 ]
 EVERY_ABI = pytest.mark.parametrize(("machine", "name", "abi"), ABIS, ids=lambda one: str(one))
 SET_UID, LEASE, VSOCK = 0o4755, 1024, 40
+SIGNALS = ("kill", "tkill", "tgkill", "rt_sigqueueinfo", "rt_tgsigqueueinfo")
 NAMESPACES = (0x20000, 0x2000000, 0x4000000, 0x8000000, 0x10000000, 0x20000000, 0x40000000)
 
 
@@ -43,6 +44,9 @@ def answer(machine: str, abi: int, number: int, *arguments: int, hiding: bool = 
 
 
 WITH_ARGUMENTS = [
+    *((call, (1, 9), REFUSED) for call in SIGNALS),
+    *((call, (2, 9), ALLOWED) for call in SIGNALS),
+    ("kill", (2**32 - 1, 15), ALLOWED),
     ("prlimit64", (0, 7), ALLOWED),
     ("prlimit64", (1, 7), REFUSED),
     ("sched_setparam", (1,), REFUSED),
@@ -64,6 +68,9 @@ WITH_ARGUMENTS = [
     ("fchmodat", (3, 0, SET_UID), REFUSED),
     ("fchmodat2", (3, 0, 0o2755), REFUSED),
     ("mknodat", (3, 0, SET_UID), REFUSED),
+    *(("mknodat", (3, 0, kind | 0o600), ALLOWED) for kind in (0o010000, 0o100000, 0o140000)),
+    *(("mknodat", (3, 0, kind | 0o600), REFUSED) for kind in (0o020000, 0o060000)),
+    ("mknod", (0, 0o060600), REFUSED),
     ("open", (0, 0, SET_UID), ALLOWED),
     ("open", (0, 0o100, SET_UID), REFUSED),
     ("open", (0, 0o100, 0o644), ALLOWED),
