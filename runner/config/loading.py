@@ -28,6 +28,8 @@ ENV_PREFIX: Final = "OXYDRA_"
 ENV_CONFIG: Final = "OXYDRA_CONFIG"
 _FILE_NAME = "runner.toml"
 _COMPARED: Final = 100
+_NEAR: Final = 0.8
+"""So alike, of 1, is a name that was probably meant."""
 """So many characters of an unknown name are compared with each known one: that takes time."""
 
 
@@ -254,28 +256,31 @@ def _source(key: Key, sources: Mapping[Key, str]) -> str:
 
 
 def _unknown(key: Key, source: str, spelled: Callable[[Key], str] = dotted) -> ConfigError:
-    """The error for a setting that does not exist, with the most similar one."""
+    """The error for a setting that does not exist, with the most similar one if it is near."""
     section = key
     while not isinstance(model := lookup(Config, section), type):
         section = section[:-1]
     general = key[:1] != ("users",) or len(key) < 2
     root, prefix = (Config, ()) if general else (UserSettings, key[:2])
-    candidates = [(*prefix, *known) for known, _ in keys_of(root) if known != ("users",)]
-    nearest = max(candidates, key=lambda known: _likeness(key, known, section, spelled))
+    own, own_section = key[len(prefix) :] or key, section[len(prefix) :]
+    likeness, nearest = max(
+        (_likeness(own, known, own_section), known)
+        for known, _ in keys_of(root)
+        if known != ("users",)
+    )
+    near = max(likeness) >= _NEAR
+    meant = f"; did you mean {spelled((*prefix, *nearest))}?" if near else ""
     where = f"[{dotted(section)}]" if section else "the top level"
     return ConfigError(
         Code.INVALID_ARGUMENT,
-        f"unknown setting {spelled(key)}; did you mean {spelled(nearest)}? "
-        f"({where} has {', '.join(model.model_fields)})",
+        f"unknown setting {spelled(key)}{meant} ({where} has {', '.join(model.model_fields)})",
         details=f"it is set in {source}",
         resolution="correct or remove it",
     )
 
 
-def _likeness(
-    key: Key, known: Key, section: Key, spelled: Callable[[Key], str]
-) -> tuple[float, float]:
+def _likeness(key: Key, known: Key, section: Key) -> tuple[float, float]:
     """How similar two keys are: by the whole names or by the last parts. Whole names break ties."""
-    whole = difflib.SequenceMatcher(None, spelled(key)[:_COMPARED], spelled(known)).ratio()
+    whole = difflib.SequenceMatcher(None, dotted(key)[:_COMPARED], dotted(known)).ratio()
     last = difflib.SequenceMatcher(None, key[-1][:_COMPARED], known[-1]).ratio()
     return max(whole, last + (0.1 if known[:-1] == section else 0.0)), whole

@@ -64,11 +64,12 @@ class SlashCommands:
         name, argument = matched[1].lower(), (matched[2] or "").strip()
         command = self._commands.get(name)
         if command is None:
-            nearest = difflib.get_close_matches(name, self._commands, n=1, cutoff=0)[0]
+            near = difflib.get_close_matches(name, self._commands, n=1)
+            meant = f"did you mean /{near[0]}? " if near else ""
             raise WireError(
                 Code.INVALID_ARGUMENT,
                 f"unknown command /{name}",
-                resolution=f"did you mean /{nearest}? /help lists all commands",
+                resolution=f"{meant}/help lists all commands",
             )
         await command.run(argument)
 

@@ -250,6 +250,23 @@ def test_unknown_keys_are_refused_with_the_nearest_known_name(
 
 
 @pytest.mark.parametrize(
+    "text",
+    ["telemetry = true", "[agent]\nfoo = 1", "[users.bob.agent]\nfoo = 1", "[ui]\ntheme = 'x'"],
+)
+def test_a_key_that_is_like_none_is_refused_with_those_that_there_are(
+    tmp_path: Path, text: str
+) -> None:
+    error = refused(tmp_path, text)
+    assert "did you mean" not in error.brief
+    assert " has " in error.brief
+
+
+def test_a_variable_that_is_like_none_is_refused_without_a_guess(tmp_path: Path) -> None:
+    error = refused(tmp_path, environ={"OXYDRA_FOO": "1"})
+    assert error.brief.startswith("unknown setting OXYDRA_FOO (the top level has ")
+
+
+@pytest.mark.parametrize(
     ("name", "nearest"),
     [
         ("OXYDRA_MEMORY_DB_PATH", "OXYDRA_MEMORY__DB_PATH"),

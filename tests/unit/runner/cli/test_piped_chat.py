@@ -222,6 +222,13 @@ async def test_an_unknown_command_names_the_nearest(
     assert "you said: still here" in out
 
 
+async def test_a_command_that_is_like_none_is_only_told_where_all_are(
+    gateway: FakeGateway,
+) -> None:
+    _, out, _ = await chat(gateway, "/xyzzy\n")
+    assert "✗ unknown command /xyzzy\n  fix: /help lists all commands\n" in out
+
+
 async def test_a_path_is_no_command(gateway: FakeGateway) -> None:
     assert (await chat(gateway, "/shared/a.txt please\n"))[0] == 0
     assert gateway.turns[0].text == "/shared/a.txt please"
