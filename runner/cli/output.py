@@ -270,7 +270,8 @@ def _superseded(note: gateway_pb2.Note) -> dict[str, Any] | None:
 
 
 def _statistics(found: gateway_pb2.MemoryStatisticsReply) -> dict[str, Any]:
-    """Every field under its name in the contract, numbers as numbers; `vectors` by model."""
+    """Every field under its name in the contract, numbers as numbers; `vectors` by model;
+    `replica_synced_at` null if there is no replica."""
     values: dict[str, Any] = MessageToDict(
         found, preserving_proto_field_name=True, always_print_fields_with_no_presence=True
     )
@@ -279,4 +280,6 @@ def _statistics(found: gateway_pb2.MemoryStatisticsReply) -> dict[str, Any]:
         for field in found.DESCRIPTOR.fields
         if isinstance(getattr(found, field.name), int)
     }
-    return values | numbers | {"vectors": {each.model: each.vectors for each in found.vectors}}
+    vectors = {each.model: each.vectors for each in found.vectors}
+    replica = {"replica_synced_at": found.replica_synced_at or None}
+    return values | numbers | {"vectors": vectors} | replica

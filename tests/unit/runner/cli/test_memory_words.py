@@ -55,3 +55,6 @@ def test_programs_get_numbers() -> None:
     assert found["passages_embedded"] == 0
     assert found["vectors"] == {"old": 204}
     assert found["encrypted"] is False
+    assert found["replica_synced_at"] is None
+    synced = as_json(Reply(replica_synced_at="2026-11-22T08:00:00Z"))
+    assert synced["replica_synced_at"] == "2026-11-22T08:00:00Z"
