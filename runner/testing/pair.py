@@ -68,12 +68,12 @@ class UserPair:
         self,
         user_id: str = "alice",
         *,
-        root: Path | None = None,
+        root: str | Path | None = None,
         policy: Policy | None = None,
         **settings: Any,
     ) -> None:
         self.user_id = user_id
-        self._root = root
+        self._root = None if root is None else Path(root).absolute()
         self._policy = policy
         self._settings = settings
         self._strategy: WaitStrategy | None = None
