@@ -69,8 +69,10 @@ def run_detached(options: Options, notify_fd: int) -> int:
             return 1
 
 
-def start_detached(options: Options) -> None:
-    """Start a host in the background; return when its agent answers.
+def start_detached(options: Options, *, stays: bool = True) -> None:
+    """Start a host as a process of its own; return when its agent answers.
+
+    `stays` says whether it goes on when this command ends, and changes only what is told.
 
     Raises the `WireError` that kept it from starting.
     """
@@ -103,7 +105,8 @@ def start_detached(options: Options) -> None:
     if "error" in content:
         child.wait()
         raise WireError.of(content["error"])
-    typer.echo(f"running in the background, pid {content['pid']}")
+    where = "running in the background" if stays else "running"
+    typer.echo(f"{where}, pid {content['pid']}")
     for notice in content["notices"]:
         typer.echo(f"note: {notice}")
     typer.echo(f"  chat  {options.command('chat')}")
@@ -242,7 +245,7 @@ async def start_all(options: Options, *, detach: bool) -> int:
         )
     failed = 0
     for user_id in users:
-        failed += not await _start_one(config, options, user_id)
+        failed += not await _start_one(config, options, user_id, stays=detach)
     if not detach:
         await _stay(config, options, users)
         await stop_all(options)
@@ -256,13 +259,14 @@ async def stop_all(options: Options) -> None:
         await stop(replace(options, user_id=user_id))
 
 
-async def _start_one(config: Config, options: Options, user_id: str) -> bool:
+async def _start_one(config: Config, options: Options, user_id: str, *, stays: bool) -> bool:
     if await host_runs(config, user_id):
         typer.echo(f"{user_id}: runs already")
         return True
     typer.echo(f"{user_id}: ", nl=False)
     try:
-        await asyncio.to_thread(start_detached, replace(options, user_id=user_id))
+        whose = replace(options, user_id=user_id)
+        await asyncio.to_thread(start_detached, whose, stays=stays)
     except WireError as error:
         typer.echo(str(error), err=True)
         return False
@@ -283,7 +287,7 @@ async def _stay(config: Config, options: Options, users: Sequence[str]) -> None:
         killed = [each for each in idle if Runtime.locate(config, each).token.exists()]
         for user_id in killed:
             typer.echo(f"{user_id}: the host was killed and is started again", err=True)
-            await _start_one(config, options, user_id)
+            await _start_one(config, options, user_id, stays=False)
         if len(idle) == len(users) and not killed:
             return
         try:

@@ -34,6 +34,7 @@ def test_all_are_started_side_by_side_and_stopped(house: Household) -> None:
     assert running(house) == {"alice": False, "bob": False}
     started = house.run("start", "--all", "--detach")
     assert started.returncode == 0, started.stderr
+    assert started.stdout.count(": running in the background, pid ") == 2
     assert running(house) == {"alice": True, "bob": True}
     again = house.run("start", "--all", "--detach")
     assert again.returncode == 0
@@ -53,7 +54,7 @@ def test_in_the_foreground_a_killed_host_comes_back_and_a_signal_ends_all(
     while len(pids) < len(USERS):
         line = process.stdout.readline()
         assert line, process.communicate()
-        user, _, rest = line.partition(": running in the background, pid ")
+        user, _, rest = line.partition(": running, pid ")
         if rest:
             pids[user] = int(rest)
     os.kill(pids["alice"], signal.SIGKILL)
