@@ -4,6 +4,7 @@ import ast
 import json
 import re
 from collections.abc import Iterator
+from fnmatch import fnmatch
 from functools import cache
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from runner.cli.app import app
 from runner.cli.options import VALUED
 from runner.cli.output import HIT, as_json
 from runner.config.models import Config
+from runner.images.bootstrap import BASE_NAME
+from runner.images.naming import ImageRole, image_name
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -127,6 +130,44 @@ def test_every_command_that_is_named_exists(page: Path) -> None:
                 found = command.get_command(Context(command), word)
                 assert found is not None, f"{name(page)}: runner {line}"
                 command = found
+
+
+def asking(group: TyperGroup, path: tuple[str, ...] = ()) -> Iterator[str]:
+    """Every command that asks before it acts."""
+    context = Context(group)
+    for word in group.list_commands(context):
+        command = group.get_command(context, word)
+        if isinstance(command, TyperGroup):
+            yield from asking(command, (*path, word))
+        elif command is not None and any("--yes" in each.opts for each in command.params):
+            yield " ".join((*path, word))
+
+
+def test_the_guide_says_of_every_command_that_asks_that_it_does() -> None:
+    """And how it is told not to: in the paragraph, or the row of a table, that names it."""
+    guide = "\n\n".join(prose(page) for page in (ROOT / "docs" / "guide").glob("*.md"))
+    places = [row for part in guide.split("\n\n") for row in re.split(r"\n(?=\|)", part)]
+    group = get_command(app)
+    assert isinstance(group, TyperGroup)
+    commands = list(asking(group))
+    assert "memory undo" in commands
+    for command in commands:
+        told = [each for each in places if f"`runner {command}" in each and "`--yes`" in each]
+        assert any(re.search(r"\basks\b", each) for each in told), command
+
+
+def test_removing_it_leaves_neither_images_nor_configuration_nor_data() -> None:
+    text = (ROOT / "docs" / "guide" / "installation.md").read_text()
+    section = text.partition("## Removing it\n")[2]
+    pattern = re.search(r"reference=([^']+)'", section)
+    assert pattern is not None
+    names = [image_name(Config().container.images, role) for role in ImageRole] + [BASE_NAME]
+    assert [each for each in names if not fnmatch(each, f"{pattern[1]}:*")] == []
+    unit = (ROOT / "deploy" / "systemd" / "oxydra.service").read_text()
+    installed = re.findall(r"(?:/etc|/opt)/[\w/.]*oxydra(?:\.service)?", unit)
+    assert [each for each in installed if each not in section] == []
+    for place in ("~/.config/oxydra/runner.toml", "workspaces", "runtime directory", "/var/lib"):
+        assert place in section
 
 
 def test_the_shapes_for_programs_are_those_that_are_documented() -> None:

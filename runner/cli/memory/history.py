@@ -74,7 +74,7 @@ def undo(
     yes: Yes = False,
     json: AsJson = False,
 ) -> None:
-    """Take the last change of a note back; again, the one before it.
+    """Take the last change of a note back; again, the one before it. Asks first.
 
     Of a note's first version that means to forget it.
     """
