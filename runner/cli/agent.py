@@ -15,6 +15,7 @@ from runner.client.gateway import GatewayClient
 from runner.config.models import Config
 from runner.errors import HostError
 from runner.host.control import ControlClient, connect_control
+from runner.host.runtime import LastStart, Runtime
 from runner.workspace.mounts import Role
 
 CHANNEL: Final = "cli"
@@ -76,8 +77,9 @@ async def connect_agent(config: Config, user_id: str, *, resolution: str) -> Gat
 @asynccontextmanager
 async def running_agent(options: Options) -> AsyncIterator[GatewayClient]:
     """The agent of the user that the command line names."""
+    config = options.load()
     async with await connect_agent(
-        options.load(), options.user_id, resolution=_start(options)
+        config, options.user_id, resolution=start_command(options, config)
     ) as agent:
         yield agent
 
@@ -96,15 +98,24 @@ def ask_host(options: Options, question: Callable[[ControlClient], Awaitable[_T]
     """The running host's answer to `question`, over its own connection."""
 
     async def answer() -> _T:
-        config, resolution = options.load(), _start(options)
+        config = options.load()
+        resolution = start_command(options, config)
         async with await connect_host(config, options.user_id, resolution=resolution) as host:
             return await question(host)
 
     return asyncio.run(answer())
 
 
-def _start(options: Options) -> str:
-    return options.command("start", "--detach", insecure=options.insecure)
+def start_command(options: Options, config: Config) -> str:
+    """The command that starts the user's host: in the tier that the command line names, else in the
+    one that was used last."""
+    last = LastStart.load(Runtime.locate(config, options.user_id))
+    asked = "process" if options.insecure else options.tier
+    tier = asked or (last.tier if last else config.tier)
+    if tier == "process":
+        return options.command("start", "--detach", insecure=True)
+    named = ["--tier", tier] if asked or tier != config.tier else []
+    return options.command(*named, "start", "--detach")
 
 
 def short_id(note_id: str) -> str:

@@ -8,6 +8,7 @@ from rich.text import Text
 from wire.errors import WireError
 from wire.v1 import control_pb2
 
+from runner.cli.agent import start_command
 from runner.cli.options import Options
 from runner.cli.output import as_json, plain_console, print_json, print_table, table_of
 from runner.config.models import Config
@@ -38,9 +39,10 @@ async def show_boundary(options: Options, *, json: bool) -> int:
     findings: list[Finding] = []
     report: control_pb2.BoundaryReport | None = None
     try:
-        control = await connect_control(options.load(), options.user_id)
+        config = options.load()
+        control = await connect_control(config, options.user_id)
         if control is None:
-            findings.append(_no_host(options))
+            findings.append(_no_host(options, config))
         else:
             async with control:
                 report = await control.check_boundary()
@@ -49,11 +51,11 @@ async def show_boundary(options: Options, *, json: bool) -> int:
     return _show(findings, report, json=json)
 
 
-def _no_host(options: Options) -> Finding:
+def _no_host(options: Options, config: Config) -> Finding:
     return problem(
         "boundary",
         f"no host runs for user {options.user_id}, so there is no shell guest to probe from",
-        options.command("start", "--detach", insecure=options.insecure),
+        start_command(options, config),
     )
 
 

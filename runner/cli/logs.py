@@ -16,8 +16,8 @@ from runner.cli.options import Options
 from runner.cli.output import discard
 from runner.config.models import Config
 from runner.errors import HostError
-from runner.host.embedder import EmbedderHome
-from runner.host.runtime import Runtime, runtime_base
+from runner.host.embedder import EmbedderHome, log_in
+from runner.host.runtime import LastStart, Runtime
 from runner.logs import follow as follow_log
 from runner.logs import readable
 from runner.logs import tail as tail_of
@@ -54,12 +54,13 @@ def show_log(
 
 def _place(config: Config, user_id: str, role: str) -> tuple[Path, Path]:
     """The log, and the directory above it that only the runner can replace."""
+    runtime = Runtime.locate(config, user_id)
     if role == "host":
-        runtime = Runtime.locate(config, user_id)
         return runtime.log, runtime.directory
     if role == "embedder":
-        embedder = EmbedderHome.locate(config, runtime_base(config))
-        return embedder.log, embedder.path
+        last = LastStart.load(runtime)
+        home = last.embedder if last else EmbedderHome.locate(config, runtime.base).path
+        return log_in(home), home
     workspace = Workspace.locate(config, user_id)
     return workspace.log(Role(role)), workspace.path
 

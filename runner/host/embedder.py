@@ -89,6 +89,11 @@ _PASSED_ON_PREFIXES: Final = ("HF_", "SENTENCE_TRANSFORMERS_", "PYTHON", "OMP_",
 """The only variables passed on, because the runner's environment may hold providers' keys."""
 
 
+def log_in(home: Path) -> Path:
+    """The log of the embedder whose home is `home`."""
+    return home / "state" / "embedder.log"
+
+
 class EmbedderHome:
     """The directory of one embedder. Locating it touches nothing on disk."""
 
@@ -99,7 +104,7 @@ class EmbedderHome:
         self.owner = owner
         self.socket = path / "socket" / "embedder.sock"
         self.leases = path / "state" / "leases"
-        self.log = path / "state" / "embedder.log"
+        self.log = log_in(path)
         self.spawn_lock = path / "spawn.lock"
         self.state = path / "state.json"
 

@@ -38,7 +38,7 @@ from runner.host.guests import (
     not_restartable,
 )
 from runner.host.launch import AGENT_COMMAND, Launchers
-from runner.host.runtime import Runtime, host_lock
+from runner.host.runtime import LastStart, Runtime, host_lock
 from runner.host.supervisor import Policy
 from runner.logs import host_log
 from runner.tiers.base import LaunchSpec, TierDriver
@@ -261,6 +261,7 @@ class Host:
                 self._launchers.agent.db_path,
             )
 
+        LastStart(self.tier, home.path).save(self._runtime)
         stack.push_async_callback(self._end, "embedder", self._embedder.stop)
         await self._embedder.start()
         issue = self._authority.issue

@@ -81,6 +81,7 @@ class Runtime:
         self.identity = self.directory / "control.pem"
         self.state = self.directory / "state.json"
         self.log = self.directory / "host.log"
+        self.last_start = self.directory / "last_start.json"
         self._directories = (relative.partition("/")[0], relative)
 
     @classmethod
@@ -169,7 +170,10 @@ def _read(fd: int) -> Holder:
 
 def save_state(path: Path, handles: Sequence[Handle]) -> None:
     """Write the handles of all running guests, completely or not at all."""
-    content = {"version": _VERSION, "guests": [handle.to_json() for handle in handles]}
+    _write(path, {"version": _VERSION, "guests": [handle.to_json() for handle in handles]})
+
+
+def _write(path: Path, content: object) -> None:
     temporary = path.with_suffix(".tmp")
     temporary.write_text(json.dumps(content), encoding="utf-8")
     temporary.replace(path)
@@ -190,3 +194,29 @@ def load_state(path: Path) -> tuple[Handle, ...]:
         return tuple(Handle.from_json(item) for item in content["guests"])
     except (KeyError, TypeError) as error:
         raise ValueError(f"damaged state: {error!r}") from None
+
+
+@dataclass(frozen=True)
+class LastStart:
+    """How a user's host was started last, for commands that are given other options than it was.
+
+    `embedder` is the home of the embedder that it uses.
+    """
+
+    tier: str
+    embedder: Path
+
+    def save(self, runtime: Runtime) -> None:
+        content = {"tier": self.tier, "embedder": os.fspath(self.embedder)}
+        _write(runtime.last_start, content)
+
+    @classmethod
+    def load(cls, runtime: Runtime) -> "LastStart | None":
+        """None if it is not known. Raises `WorkspaceError` where another account could have written
+        it."""
+        runtime.check()
+        try:
+            content = json.loads(runtime.last_start.read_text(encoding="utf-8"))
+            return cls(str(content["tier"]), Path(content["embedder"]))
+        except (OSError, ValueError, KeyError, TypeError):
+            return None

@@ -31,8 +31,16 @@ from runner.host import guests as guests_module
 from runner.host import host as host_module
 from runner.host.authority import Authority
 from runner.host.control import ControlServer, connect_control
+from runner.host.embedder import EmbedderHome
 from runner.host.host import Host
-from runner.host.runtime import Runtime, host_lock, load_state, lock_holder, save_state
+from runner.host.runtime import (
+    LastStart,
+    Runtime,
+    host_lock,
+    load_state,
+    lock_holder,
+    save_state,
+)
 from runner.host.supervisor import Policy
 from runner.tiers.base import Capabilities, Handle
 from runner.workspace.mounts import Role
@@ -73,7 +81,7 @@ class House:
         """Files of a host that should not outlive it, and guests that run."""
         names = {path.name for path in self.root.rglob("*") if path.is_file() or path.is_socket()}
         running = {f"guest {guest.pid}" for guest in self.driver.launched if guest.running}
-        allowed = {"host.log", "host.lock", "guest.log", "memory.db.reserve"}
+        allowed = {"host.log", "host.lock", "guest.log", "memory.db.reserve", "last_start.json"}
         if (lock := self.runtime().lock).exists() and lock.read_bytes():
             names.add("content of host.lock")
         return (names - allowed) | running
@@ -104,6 +112,8 @@ async def test_a_host_serves_and_leaves_nothing(house: House) -> None:
         holder = lock_holder(runtime.lock)
         assert holder is not None
         assert holder.pid == os.getpid()
+    last = LastStart.load(runtime)
+    assert last == LastStart(host.tier, EmbedderHome.locate(house.config, runtime.base).path)
     assert house.leftovers() == set()
     await host.stop()
     async with asyncio.timeout(GUARD_S):
