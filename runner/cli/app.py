@@ -46,7 +46,7 @@ def _group(source: str, text: str) -> typer.Typer:
                 found = typer.main.get_group(getattr(import_module(module), name))
                 self.commands.update(found.commands)
 
-    return typer.Typer(cls=Group, help=text)
+    return typer.Typer(cls=Group, help=text, no_args_is_help=True)
 
 
 app = typer.Typer(
@@ -256,7 +256,8 @@ def main() -> None:
         words = options_first(_words())
         code = app(words, prog_name="runner", standalone_mode=False)
     except typer.TyperException as error:
-        _complain(f"{error.format_message()}\n  fix: {_help_for(error)}")
+        if message := error.format_message():  # empty if the help of a bare group was shown
+            _complain(f"{message}\n  fix: {_help_for(error)}")
         code = getattr(error, "exit_code", 2)
     except SystemExit:  # typer and rich, when the reader of `| head` is gone
         from runner.cli.output import discard

@@ -111,7 +111,6 @@ def test_the_fix_repeats_the_options_that_were_given(command: Command) -> None:
         (["logs", "--role", "shelf"], "'--role'", "logs "),
         (["start", "extra"], "extra", "start "),
         (["--user"], "--user", ""),
-        (["memory"], "Missing command", "memory "),
         (["memory", "edit", "note-1", "--nope"], "No such option", "memory edit "),
         (["memory", "save", "\udc9b"], "this is not UTF-8 text: b'\\x9b'", ""),
     ],
@@ -123,6 +122,14 @@ def test_a_command_line_that_makes_no_sense_is_2(
     assert done.code == 2
     assert what in done.err
     assert done.err.endswith(f"  fix: runner {of}--help\n")
+
+
+@pytest.mark.parametrize("group", ["memory", "sessions", "images"])
+def test_a_bare_group_shows_its_help(command: Command, group: str) -> None:
+    done = command(group)
+    assert (done.code, done.err) == (2, "")
+    assert done.out.rstrip() == command(group, "--help").out.rstrip()
+    assert "list" in done.out
 
 
 @pytest.mark.parametrize("words", [["status"], ["stop"], ["logs"], ["restart"], ["start"]])
