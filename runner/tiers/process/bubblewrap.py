@@ -206,7 +206,8 @@ def _programs() -> list[str]:
     for path in sorted(_installation(), key=lambda path: len(path.parts)):
         if not any(path.is_relative_to(other) for other in there):
             there.append(path)
-            words += ["--ro-bind", str(path), str(path)]
+            # Below /tmp the place for it is made in the user's directory, and stays there.
+            words += ["--perms", "0700", "--dir", str(path), "--ro-bind", str(path), str(path)]
     return words
 
 

@@ -4,6 +4,7 @@ boundary is caught by the check that is meant for it."""
 import socket
 import sys
 from collections.abc import AsyncIterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -235,7 +236,7 @@ async def test_a_writable_root_is_caught(guarded: GuardedHost) -> None:
 
 async def test_writable_programs_are_caught(guarded: GuardedHost) -> None:
     def alter(words: Words) -> Words:
-        place = words.index(sys.prefix) - 1
+        place = list(pairwise(words)).index(("--ro-bind", sys.prefix))
         return [*words[:place], "--bind", *words[place + 1 :]]
 
     found = hits(await in_bubblewrap(guarded, alter))

@@ -154,7 +154,7 @@ BUBBLEWRAP_CAUGHT = {
     "--dev": bubblewrap.test_the_hosts_devices_are_caught,
     "--remount-ro": bubblewrap.test_a_writable_root_is_caught,
 }
-BUBBLEWRAP_NO_HARDENING = {"--proc", "--symlink", "--setenv", "--chdir", "--"}
+BUBBLEWRAP_NO_HARDENING = {"--proc", "--dir", "--symlink", "--setenv", "--chdir", "--"}
 BUBBLEWRAP_UNNOTICED = {
     "--as-pid-1",
     "--clearenv",
@@ -162,6 +162,7 @@ BUBBLEWRAP_UNNOTICED = {
     "--disable-userns",
     "--hostname",
     "--new-session",
+    "--perms",
     "--size",
     "prlimit --core",
     "prlimit --data",
