@@ -5,13 +5,13 @@ import json
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, TextIO
+from typing import Any, Final, Protocol, TextIO
 
 import typer
 from google.protobuf.json_format import MessageToDict
 from google.protobuf.message import Message
 from rich.cells import cell_len, set_cell_size
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 from wire.errors import Code, WireError
@@ -79,13 +79,35 @@ def without_padding(console: Console, table: RenderableType) -> str:
     return "\n".join(row.rstrip() for row in captured.get().splitlines())
 
 
-def print_table(table: RenderableType) -> None:
-    """Print a table on standard output."""
+class Tabular(Protocol):
+    """What is shown as a table where there is room."""
+
+    def table(self) -> Table: ...
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult: ...
+
+
+def print_table(shown: Table | Tabular) -> None:
+    """Print a table on standard output.
+
+    Through a pipe each row is one line with a tab between cells, for `cut` and `awk`; where
+    `COLUMNS` is set, it is as wide as that, with blanks between columns.
+    """
     console = plain_console()
     if console.is_terminal:
-        console.print(table)
+        console.print(shown)
+    elif os.environ.get("COLUMNS"):
+        typer.echo(without_padding(console, shown))
     else:
-        typer.echo(without_padding(console, table))
+        table = shown if isinstance(shown, Table) else shown.table()
+        rows = zip(*(map(_bare, column.cells) for column in table.columns), strict=True)
+        headings = [[_bare(column.header) for column in table.columns]]
+        shown_rows = [*(headings if table.show_header else []), *rows]
+        typer.echo("\n".join("\t".join(row) for row in shown_rows))
+
+
+def _bare(cell: RenderableType) -> str:
+    return " ".join((cell.plain if isinstance(cell, Text) else str(cell)).split())
 
 
 def json_line(value: object) -> str:

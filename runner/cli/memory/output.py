@@ -88,14 +88,17 @@ class Rows:
                 yield Text("  ").join(cell for cell in head if cell)
                 yield Padding(text, _INDENT, expand=False)
             return
+        yield self.table(_HEAD_CELLS if options.max_width < _ROOMY_CELLS else None)
+
+    def table(self, most: int | None = None) -> Table:
+        """All rows as one table, in which no column but the last is wider than `most` cells."""
         table = Table(box=None, pad_edge=False, header_style="bold")
-        most = _HEAD_CELLS if options.max_width < _ROOMY_CELLS else None
         for heading in self._headings[:-1]:
             table.add_column(heading, overflow="fold", max_width=most)
         table.add_column(self._headings[-1], overflow="fold")
         for row in self._rows:
             table.add_row(*row)
-        yield table
+        return table
 
 
 def note_rows(notes: Iterable[gateway_pb2.Note], *, scores: bool = False) -> Rows:

@@ -75,8 +75,11 @@ def test_through_a_pipe_each_note_is_one_line(
     memory.holds("note-12345678-9", text, tags=["boat", "t" * 64], origin=PAGE)
     memory.holds("note-2", "short")
     heading, short, line = run_memory("list").out.splitlines()
-    assert text.strip() in line
-    assert (heading[-5:], short[-5:]) == (" text", "short")
+    assert heading.split("\t") == ["id", "updated", "tags", "mark", "text"]
+    tags, mark, said = line.split("\t")[2:]
+    assert (tags[:8], mark, said) == ("boat, tt", "read in /shared/page.md", text.strip())
+    assert short.split("\t") == ["note-2", "", "", "", "short"]
+    assert run_memory("show", "note-2").out.splitlines()[0] == "note\tnote-2"
 
 
 @pytest.mark.parametrize("words", [["list"], ["list", "--json"], ["show", "note-1"]])
