@@ -170,6 +170,12 @@ def test_removing_it_leaves_neither_images_nor_configuration_nor_data() -> None:
         assert place in section
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name)
+def test_nothing_is_installed_from_an_index_that_does_not_have_it(page: Path) -> None:
+    found = re.findall(r"\b(?:pip|uv tool) install[^\n]*?['\" ]oxydra\b", page.read_text())
+    assert found == []
+
+
 def test_the_shapes_for_programs_are_those_that_are_documented() -> None:
     shapes = {
         "note": as_json(gateway_pb2.Note()),
