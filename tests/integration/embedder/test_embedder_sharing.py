@@ -23,7 +23,6 @@ from tests.support.guests.embedders import (
     QUICK,
     Place,
     eventually,
-    own_children,
     until,
     until_state,
 )
@@ -138,7 +137,7 @@ async def test_stop_right_after_start_leaves_nothing(make: Make, place: Place) -
         await embedder.start()
         await asyncio.sleep(pause)
         await asyncio.wait_for(embedder.stop(), LIMIT_S)
-        assert not own_children()
+        assert not place.children()
         assert place.containers() == []
 
 

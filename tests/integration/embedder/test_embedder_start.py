@@ -18,7 +18,6 @@ from tests.support.guests.embedders import (
     HASHING,
     Place,
     Settings,
-    own_children,
     until,
 )
 
@@ -48,7 +47,7 @@ def home(place: Place) -> EmbedderHome:
     return place.home()
 
 
-async def test_a_missing_model_is_told_and_the_runner_lives(make: Make) -> None:
+async def test_a_missing_model_is_told_and_the_runner_lives(make: Make, place: Place) -> None:
     embedder = make(Settings("sentence-transformers", "/nonexistent/model"))
     await embedder.start()
     seen = await until(embedder, "failed")
@@ -58,7 +57,7 @@ async def test_a_missing_model_is_told_and_the_runner_lives(make: Make) -> None:
     await asyncio.sleep(0.3)
     assert (await embedder.status()).pid == seen.pid
     await embedder.stop()
-    assert not own_children()
+    assert not place.children()
 
 
 async def test_no_embedder_is_a_setting(make: Make, short_dir: Path) -> None:

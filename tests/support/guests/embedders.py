@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import psutil
@@ -49,27 +49,22 @@ class Settings:
 HASHING = Settings()
 
 
-def own_children() -> list[psutil.Process]:
-    """Processes that this one has started, without those that `multiprocessing` keeps for
-    other tests."""
-    return [child for child in psutil.Process().children() if not _helps_multiprocessing(child)]
-
-
-def _helps_multiprocessing(process: psutil.Process) -> bool:
-    try:
-        return any("multiprocessing" in word for word in process.cmdline())
-    except psutil.NoSuchProcess:  # it ends just now, or waits to be reaped
-        return False
+def _children() -> frozenset[psutil.Process]:
+    return frozenset(psutil.Process().children())
 
 
 @dataclass(frozen=True)
 class Place:
-    """A runtime directory in one tier, and the embedders that runners share there."""
+    """A runtime directory in one tier, and the embedders that runners share there.
+
+    `others` are processes that this one has started for other tests.
+    """
 
     tier: str
     directory: Path
     images: str = IMAGES
     engine: str = "auto"
+    others: frozenset[psutil.Process] = field(default_factory=_children)
 
     def config(self, settings: Settings = HASHING) -> Config:
         return Config.model_validate(
@@ -118,9 +113,13 @@ class Place:
             not home.socket.exists()
             and not home.state.exists()
             and home.leases.read_text() == ""
-            and not own_children()
+            and not self.children()
             and self.containers() == []
         )
+
+    def children(self) -> frozenset[psutil.Process]:
+        """Processes that this one has started since."""
+        return _children() - self.others
 
     def containers(self) -> list[str]:
         """The engine's containers that belong here, running or not."""
