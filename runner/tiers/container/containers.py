@@ -180,7 +180,7 @@ class Containers:
         status = self._wait(container)
         try:
             with self._engine.client() as client:
-                last_line = _memory_line(client, container) if status == _KILLED else ""
+                last_line = _killed_line(client, container) if status == _KILLED else ""
                 if container.streams is not None:
                     container.streams.finish(last_line)
                 remove(client, container.container_id)
@@ -250,10 +250,11 @@ def _check_image(client: docker.APIClient, image: str) -> None:
         ) from None
 
 
-def _memory_line(client: docker.APIClient, container: Container) -> str:
-    """That the guest was killed for its memory; empty if it was not."""
+def _killed_line(client: docker.APIClient, container: Container) -> str:
+    """That the guest was killed, and whether for its memory, as far as the engine knows: it may
+    hear of that only after the end, and then forgets it."""
+    limit = f" (limit of {container.limits.memory_bytes // _MIB} MiB)" if container.limits else ""
     with contextlib.suppress(docker.errors.APIError):
         if client.inspect_container(container.container_id)["State"]["OOMKilled"]:
-            limit = f" of {container.limits.memory_bytes // _MIB} MiB" if container.limits else ""
-            return f"the {container.role} guest was killed: out of memory (limit{limit})"
-    return ""
+            return f"the {container.role} guest was killed: out of memory{limit}"
+    return f"the {container.role} guest was killed, perhaps because it was out of memory{limit}"
