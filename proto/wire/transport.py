@@ -277,6 +277,7 @@ class Server:
         guard = _Guard(serves, token, sealed)
         self.admit = guard.admit
         self.grpc = grpc.aio.server(interceptors=[guard], options=_OPTIONS)
+        self._stopping = asyncio.Lock()  # gRPC can crash where a server is stopped twice at once
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self.grpc)
 
     @property
@@ -305,8 +306,9 @@ class Server:
         await self._health.set("", status.SERVING if serving else status.NOT_SERVING)
 
     async def stop(self, grace: float = 1.0) -> None:
-        await self._health.enter_graceful_shutdown()
-        await self.grpc.stop(grace)
+        async with self._stopping:
+            await self._health.enter_graceful_shutdown()
+            await self.grpc.stop(grace)
         if self._socket is not None:
             self._socket.unlink(missing_ok=True)
 
