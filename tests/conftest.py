@@ -55,6 +55,11 @@ def _has_sqld() -> str:
     return "" if sqld.BINARY.is_file() else f"no {sqld.BINARY}: tools/get_sqld.sh"
 
 
+def _has_node() -> str:
+    place = Path(__file__).parent / "support" / "node"
+    return "" if (place / "node_modules").is_dir() else f"npm ci --prefix {place}"
+
+
 def _has_fuzzer() -> str:
     return "" if find_spec("atheris") else "Atheris is not installed: make setup-dev"
 
@@ -66,6 +71,7 @@ _PARTS: dict[str, Callable[[], str]] = {
     "docker": _has_docker,
     "runsc": _has_runsc,
     "fuzzer": _has_fuzzer,
+    "node": _has_node,
 }
 
 

@@ -25,6 +25,8 @@ class Party(StrEnum):
     AGENT = "agent"
     SHELL = "shell"
     EMBEDDER = "embedder"
+    ACCESS = "access"
+    """The server for people with access tokens; they have no certificates."""
 
 
 @dataclass(frozen=True, repr=False)

@@ -301,6 +301,41 @@ class EmbedderSettings(Section):
     )
 
 
+class AccessSettings(Section):
+    """`[access]`: where people with access tokens are let in; without an address nobody is.
+
+    The socket is opened to the members of `socket_group`, or only to the account itself. Without
+    `certificate` and `key`, the server proves itself by an authority of its own, whose certificate
+    lies in every access file; with them, `authority` is what access files hold instead, and without
+    that clients trust the authorities that the world trusts.
+    """
+
+    socket: Annotated[OptionalPath, Field(description="a path of a socket")] = None
+    socket_group: Annotated[
+        str, text("the name of a group", r"^([A-Za-z_][A-Za-z0-9_.-]{0,31})?$")
+    ] = ""
+    listen: Annotated[
+        str,
+        text(
+            "an address and a port: 127.0.0.1:7443, [::1]:7443 or 0.0.0.0:7443",
+            r"^((\[[0-9A-Fa-f:]+\]|[A-Za-z0-9.-]+):[0-9]{1,5})?$",
+        ),
+    ] = ""
+    certificate: Annotated[OptionalPath, Field(description="a path of a PEM file")] = None
+    key: Annotated[OptionalPath, Field(description="a path of a PEM file")] = None
+    authority: Annotated[OptionalPath, Field(description="a path of a PEM file")] = None
+
+    @model_validator(mode="after")
+    def _go_together(self) -> Self:
+        if (self.certificate is None) != (self.key is None):
+            raise PydanticCustomError("access", "certificate and key go together; set both")
+        if self.authority is not None and self.certificate is None:
+            raise PydanticCustomError("access", "authority goes with certificate and key; set them")
+        if self.socket_group and self.socket is None:
+            raise PydanticCustomError("access", "socket_group goes with socket; set it")
+        return self
+
+
 class ContainerSettings(Section):
     """`[container]`: the engine, the images and the agent guest's limits in the container and
     micro_vm tiers.
@@ -376,7 +411,7 @@ _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 _SHOWN_CHARS: Final = 80
 _MAY_HOLD_SECRETS: Final = ("_env", "_url")
 """The ends of names of settings in whose place people write keys, or addresses with passwords."""
-_BETWEEN_SETTINGS: Final = ("weights", "model", "credential", "key", "summary", "uids")
+_BETWEEN_SETTINGS: Final = ("weights", "model", "credential", "key", "summary", "uids", "access")
 """Kinds of problems that concern several settings together."""
 
 

@@ -47,7 +47,7 @@ _INTERNAL = WireError(
     resolution="runner logs",
 )
 _HEALTH_PREFIX = "/grpc.health.v1.Health/"
-_WRONG_TOKEN: Final = WireError(Code.UNAUTHENTICATED, "missing or wrong launch token")
+WRONG_TOKEN: Final = WireError(Code.UNAUTHENTICATED, "missing or wrong launch token")
 _SEALED: Final = WireError(
     Code.UNAVAILABLE,
     "it has just been started and is being checked",
@@ -142,11 +142,11 @@ class _Guard(grpc.aio.ServerInterceptor):
     def __init__(self, serves: Collection[Party], token: str, sealed: bool) -> None:
         self._serves = sorted(serves)
         self._tokens = [token.encode()]
-        self._refusal = _SEALED if sealed else _WRONG_TOKEN
+        self._refusal = _SEALED if sealed else WRONG_TOKEN
 
     def admit(self, token: str) -> None:
         self._tokens.append(token.encode())
-        self._refusal = _WRONG_TOKEN
+        self._refusal = WRONG_TOKEN
 
     async def intercept_service(
         self,

@@ -11,6 +11,7 @@ from wire.v1 import gateway_pb2
 
 from runner.cli.options import Options
 from runner.cli.output import clip, one_line
+from runner.client.access import AccessFile
 from runner.client.gateway import GatewayClient
 from runner.config.models import Config
 from runner.errors import HostError
@@ -76,7 +77,11 @@ async def connect_agent(config: Config, user_id: str, *, resolution: str) -> Gat
 
 @asynccontextmanager
 async def running_agent(options: Options) -> AsyncIterator[GatewayClient]:
-    """The agent of the user that the command line names."""
+    """The agent of the user that the command line names, or that an access file opens."""
+    if options.connect is not None:
+        async with await AccessFile.read(options.connect).connect(channel_name=CHANNEL) as agent:
+            yield agent
+        return
     config = options.load()
     async with await connect_agent(
         config, options.user_id, resolution=start_command(options, config)

@@ -75,6 +75,12 @@ app.add_typer(
 )
 
 
+app.add_typer(
+    _group("runner.cli.access:access", "Let people in who do not have this account."),
+    name="access",
+)
+
+
 @app.callback(invoke_without_command=True)
 def root(
     context: typer.Context,
@@ -100,6 +106,13 @@ def root(
         Literal["debug", "info", "warning", "error"] | None,
         typer.Option(help="How much is logged.", show_default=False),
     ] = None,
+    connect: Annotated[
+        Path | None,
+        typer.Option(
+            help="Reach the agent of another account or machine with this access file.",
+            show_default=False,
+        ),
+    ] = None,
     version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
 ) -> None:
     if version:
@@ -107,7 +120,9 @@ def root(
         raise typer.Exit
     if insecure and tier not in (None, "process"):
         raise typer.BadParameter(f"--insecure asks for the process tier, --tier for {tier}")
-    context.obj = Options(config, user, tier, insecure, workspace_root, log_level)
+    if connect is not None and user != DEFAULT_USER_ID:
+        raise typer.BadParameter("--connect names the user already; leave out --user")
+    context.obj = Options(config, user, tier, insecure, workspace_root, log_level, connect)
     if context.invoked_subcommand is None:
         start(context)
 
@@ -237,7 +252,11 @@ def chat(
 async def _chat(options: Options, session: str | None) -> int:
     from runner.cli.agent import host_runs
     from runner.cli.chat.chat import chat as converse
+    from runner.cli.chat.chat import chat_by_token
+    from runner.client.access import AccessFile
 
+    if options.connect is not None:
+        return await chat_by_token(AccessFile.read(options.connect), session=session)
     config = options.load()
     if not await host_runs(config, options.user_id):
         config = options.load_for_hosting()

@@ -14,13 +14,14 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AsyncExitStack, contextmanager
 from dataclasses import replace
 from typing import Final
 
 import typer
 from wire.errors import Code, WireError
 
+from runner.access.server import AccessServer
 from runner.cli.agent import host_runs
 from runner.cli.options import Options
 from runner.cli.output import print_json, print_table, table_of
@@ -188,6 +189,15 @@ def _show_warnings() -> None:
     logging.getLogger("runner").addHandler(handler)
 
 
+def show_access_log(config: Config) -> None:
+    """Show in the terminal, or the journal, what the server for access tokens logs."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("access: %(message)s"))
+    logger = logging.getLogger("runner.access")
+    logger.addHandler(handler)
+    logger.setLevel(config.log_level.upper())
+
+
 def _output_to(runtime: Runtime) -> None:
     """Send all further output to the host's log."""
     with contextlib.suppress(OSError):
@@ -231,8 +241,8 @@ def show_users(options: Options, *, as_json: bool) -> None:
 async def start_all(options: Options, *, detach: bool) -> int:
     """Start the hosts of all users. A failed start is reported, and the others go on.
 
-    Without `detach`, stay, restart hosts that were killed, and stop all on a signal. Returns 1 if a
-    user could not be started, else 0.
+    Without `detach`, stay, let people with access tokens in, restart hosts that were killed, and
+    stop all on a signal. Returns 1 if a user could not be started, else 0.
     """
     config = options.load_for_hosting()
     users = known_users(config)
@@ -244,11 +254,18 @@ async def start_all(options: Options, *, detach: bool) -> int:
             resolution=replace(options, user_id="alice").command("start"),
         )
     failed = 0
-    for user_id in users:
-        failed += not await _start_one(config, options, user_id, stays=detach)
-    if not detach:
-        await _stay(config, options, users)
-        await stop_all(options)
+    async with AsyncExitStack() as stack:
+        listens = config.access.socket or config.access.listen
+        if listens and not detach:
+            show_access_log(config)
+            await stack.enter_async_context(AccessServer(config))
+        for user_id in users:
+            failed += not await _start_one(config, options, user_id, stays=detach)
+        if not detach:
+            await _stay(config, options, users)
+            await stop_all(options)
+        elif listens:
+            typer.echo(f"to let people with tokens in: {options.command('access', 'serve')}")
     return 1 if failed else 0
 
 

@@ -23,9 +23,9 @@ UNCONFINED: Final = (
     "and can reach every file and network that you can"
 )
 
-VALUED: Final = ("--config", "--user", "--tier", "--workspace-root", "--log-level")
+VALUED: Final = ("--connect", "--config", "--user", "--tier", "--workspace-root", "--log-level")
 _FLAGS: Final = ("--insecure",)
-_WHOSE: Final = ("--config", "--user", "--workspace-root")
+_WHOSE: Final = ("--connect", "--config", "--user", "--workspace-root")
 _COMMAND: Final = re.compile(
     r"\brunner (?=(?:chat|doctor|logs|memory|restart|sessions|start|status|stop)\b)"
 )
@@ -80,9 +80,22 @@ class Options:
     insecure: bool = False
     workspace_root: str | None = None
     log_level: str | None = None
+    connect: Path | None = None
 
     def load(self) -> "Config":
-        """The settings for a command that inspects or stops a host, in any tier."""
+        """The settings for a command that inspects or stops a host, in any tier.
+
+        Raises `ConfigError` where an access file leads to another account's host.
+        """
+        if self.connect is not None:
+            raise ConfigError(
+                Code.FAILED_PRECONDITION,
+                "this needs the account that runs the agent",
+                details="through an access token there are chat, ask, sessions and memory, without "
+                "what concerns files of that host",
+                resolution="ask the person who runs it, or leave out --connect for an agent of "
+                "your own",
+            )
         from runner.config.loading import load_config
 
         check_user_id(self.user_id)
@@ -126,6 +139,8 @@ class Options:
 
     def _words(self, *, insecure: bool) -> list[str]:
         words = ["--insecure"] if insecure else []
+        if self.connect is not None:
+            words += ["--connect", os.fspath(self.connect)]
         if self.config_file is not None:
             words += ["--config", os.fspath(self.config_file)]
         if self.user_id != DEFAULT_USER_ID:

@@ -14,7 +14,7 @@ from wire.errors import Code, WireError
 from wire.identity import Peer
 from wire.limits import ERROR_METADATA_KEY
 from wire.status import from_rpc_error
-from wire.transport import open_channel
+from wire.transport import WRONG_TOKEN, open_channel
 from wire.v1 import gateway_pb2, gateway_pb2_grpc
 
 _CALL_S: Final = 30.0
@@ -64,7 +64,12 @@ class GatewayClient:
     @classmethod
     async def open(cls, agent: Peer, *, channel_name: str) -> Self:
         """Connect and say hello. Raises `GatewayLost` if nobody answers."""
-        client = cls(open_channel(agent), channel_name)
+        return await cls.over(open_channel(agent), channel_name=channel_name)
+
+    @classmethod
+    async def over(cls, channel: grpc.aio.Channel, *, channel_name: str) -> Self:
+        """Say hello over `channel`, which belongs to the client from now on. See `open`."""
+        client = cls(channel, channel_name)
         try:
             await client.refresh_hello()
         except BaseException:
@@ -316,7 +321,7 @@ async def _answer(reply: Awaitable[_T]) -> _T:
 
 
 def _translate(error: grpc.aio.AioRpcError) -> WireError:
-    if error.code() is grpc.StatusCode.UNAUTHENTICATED:
+    if error.details() == WRONG_TOKEN.brief:
         return GatewayLost("the agent was restarted and has a new launch token")
     said_by_the_gateway = any(key == ERROR_METADATA_KEY for key, _ in error.trailing_metadata())
     if error.code() in _TRANSPORT_FAILURES and not said_by_the_gateway:

@@ -8,6 +8,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from pydantic_core import PydanticCustomError
 from wire.settings import (
     AbsolutePath,
+    AccessSettings,
     ContainerSettings,
     EmbedderSettings,
     LogLevel,
@@ -47,6 +48,7 @@ class Config(UserSettings):
     log_level: LogLevel = "info"
     embedder: EmbedderSettings = EmbedderSettings()
     container: ContainerSettings = ContainerSettings()
+    access: AccessSettings = AccessSettings()
     users: dict[Annotated[str, AfterValidator(_known_user)], UserSettings] = Field(
         default_factory=dict
     )

@@ -60,7 +60,12 @@ class Authority:
 
     def to_pem(self) -> str:
         """Key and certificate. Whoever has them can issue identities."""
-        return _private(self.key) + _public(self.certificate)
+        return _private(self.key) + self.public
+
+    @property
+    def public(self) -> str:
+        """The certificate alone, in PEM: what trusts this authority."""
+        return _public(self.certificate)
 
     def issue(self, party: Party) -> Identity:
         """A new key and certificate for `party`."""
@@ -73,7 +78,7 @@ class Authority:
             .add_extension(x509.BasicConstraints(False, None), critical=True)
         )
         leaf = draft.sign(self.key, hashes.SHA256())
-        return Identity(_public(leaf), _private(key), _public(self.certificate))
+        return Identity(_public(leaf), _private(key), self.public)
 
 
 def _draft(subject: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:

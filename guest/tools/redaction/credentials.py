@@ -39,6 +39,7 @@ _TOKENS: Final = re.compile(
     | hooks\.slack\.com/services/[A-Za-z0-9/]{20}[A-Za-z0-9/]*+
     | pypi-[A-Za-z0-9_-]{50}[A-Za-z0-9_-]*+
     | SG\.[A-Za-z0-9_-]{20,24}\.[A-Za-z0-9_-]{40}[A-Za-z0-9_-]*+      # SendGrid
+    | oxa_[A-Za-z0-9_-]{40}[A-Za-z0-9_-]*+                            # our own access tokens
     | [0-9]{8,10}:AA[A-Za-z0-9_-]{33}                                 # Telegram
     """,
     re.VERBOSE,

@@ -3,14 +3,15 @@
 import asyncio
 import signal
 import sys
+from collections.abc import Coroutine
 from contextlib import AsyncExitStack
-from typing import Final, TextIO
+from typing import Any, Final, TextIO
 
 from prompt_toolkit.output.defaults import create_output
 from wire.errors import Code
 from wire.v1 import control_pb2
 
-from runner.cli.agent import connect_agent, connect_host, host_runs
+from runner.cli.agent import CHANNEL, connect_agent, connect_host, host_runs
 from runner.cli.chat.commands import HostStatus, SlashCommands
 from runner.cli.chat.conversation import RECONNECT_WITHIN_S, Connect, Conversation
 from runner.cli.chat.piped import run_piped
@@ -18,6 +19,7 @@ from runner.cli.chat.screen import PlainScreen, say
 from runner.cli.chat.terminal import TerminalChat, TerminalScreen, TypedAhead
 from runner.cli.lifecycle import at_first_signal
 from runner.cli.output import discard, model_name, one_line, plain_console
+from runner.client.access import AccessFile
 from runner.client.gateway import GatewayClient
 from runner.config.models import Config
 from runner.errors import HostError
@@ -89,14 +91,7 @@ async def chat(
     0: every turn completed. 1: a turn or a command failed. 128 plus its number: a signal ended the
     chat. Raises `WireError` if no agent can be reached.
     """
-    stdin, stdout, stderr = stdin or sys.stdin, stdout or sys.stdout, stderr or sys.stderr
-    if stdin is None or stdout is None or stderr is None:
-        raise HostError(
-            Code.INVALID_ARGUMENT,
-            "standard input, output or error is closed",
-            details="the chat reads turns from the first and writes to the others",
-            resolution="run it in a terminal, or redirect from and to files or /dev/null",
-        )
+    stdin, stdout, stderr = _streams(stdin, stdout, stderr)
 
     async def connect() -> GatewayClient:
         return await connect_agent(config, user_id, resolution=_AGAIN)
@@ -105,16 +100,56 @@ async def chat(
         async with await connect_host(config, user_id, resolution=_AGAIN) as control:
             return await control.status()
 
+    async def run() -> int:
+        async with AsyncExitStack() as stack:
+            await _ensure_host(config, user_id, stack, stderr)
+            return await talk(
+                connect, host_status, session=session, stdin=stdin, stdout=stdout, stderr=stderr
+            )
+
+    return await _until_signalled(run())
+
+
+async def chat_by_token(access: AccessFile, *, session: str | None = None) -> int:
+    """Chat with the agent that an access file opens, in this terminal. Returns the same codes."""
+    stdin, stdout, stderr = _streams()
+
+    async def connect() -> GatewayClient:
+        return await access.connect(channel_name=CHANNEL)
+
+    async def host_status() -> control_pb2.StatusReply:
+        raise HostError(
+            Code.PERMISSION_DENIED,
+            "the state of the host is for the account that runs it",
+            resolution="ask the person who runs it: runner status",
+        )
+
+    return await _until_signalled(
+        talk(connect, host_status, session=session, stdin=stdin, stdout=stdout, stderr=stderr)
+    )
+
+
+def _streams(
+    stdin: TextIO | None = None, stdout: TextIO | None = None, stderr: TextIO | None = None
+) -> tuple[TextIO, TextIO, TextIO]:
+    found = stdin or sys.stdin, stdout or sys.stdout, stderr or sys.stderr
+    if None in found:
+        raise HostError(
+            Code.INVALID_ARGUMENT,
+            "standard input, output or error is closed",
+            details="the chat reads turns from the first and writes to the others",
+            resolution="run it in a terminal, or redirect from and to files or /dev/null",
+        )
+    return found
+
+
+async def _until_signalled(chatting: Coroutine[Any, Any, int]) -> int:
     task = asyncio.current_task()
     assert task is not None
     # SIGINT belongs to the terminal's prompt or, elsewhere, to `asyncio.run`.
     with at_first_signal(task.cancel, (signal.SIGTERM, signal.SIGHUP)) as ended_by:
         try:
-            async with AsyncExitStack() as stack:
-                await _ensure_host(config, user_id, stack, stderr)
-                return await talk(
-                    connect, host_status, session=session, stdin=stdin, stdout=stdout, stderr=stderr
-                )
+            return await chatting
         except asyncio.CancelledError:
             if ended_by:
                 return 128 + ended_by[0]

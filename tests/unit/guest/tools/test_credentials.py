@@ -41,6 +41,7 @@ def letters(count: int) -> str:
         "GOCSPX-" + letters(28),
         "xoxb-1234567890-" + letters(24),
         "https://hooks.slack.com/services/T00000000/B00000000/" + letters(24),
+        "oxa_" + letters(43),
         "SG." + letters(22) + "." + letters(43),
         "1234567890:AA" + letters(33),
         "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0." + letters(43),

@@ -1,0 +1,103 @@
+"""The agents of all users, as whoever relays calls to them reaches them."""
+
+import asyncio
+import logging
+from collections import defaultdict
+from dataclasses import dataclass
+
+import grpc
+from wire.errors import Code, WireError
+from wire.transport import open_channel
+
+from runner.config.models import Config
+from runner.host.control import connect_control
+from runner.host.runtime import Runtime
+
+log = logging.getLogger(__name__)
+
+_Launch = tuple[int, int]
+"""Which host runs: the file of its control token, which is made anew by each."""
+
+
+@dataclass(frozen=True)
+class _Connection:
+    launch: _Launch
+    channel: grpc.aio.Channel
+
+
+class Agents:
+    """One connection to each user's gateway, made when it is first needed and again when another
+    host or another launch of the guest has taken its place."""
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._connections: dict[str, _Connection] = {}
+        self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
+
+    async def channel(self, user_id: str) -> grpc.aio.Channel:
+        """The connection to the agent of `user_id`; waits while that starts.
+
+        Raises `WireError`: FAILED_PRECONDITION if no host runs, UNAVAILABLE if the agent does not
+        answer. Neither says more of the host than that.
+        """
+        async with self._locks[user_id]:
+            launch = self._launch(user_id)
+            known = self._connections.get(user_id)
+            if known is not None and known.launch == launch:
+                return known.channel
+            await self._drop(user_id)
+            try:
+                channel = await self._connect(user_id)
+            except WireError as error:
+                log.warning("the agent of %s cannot be reached: %s", user_id, error)
+                raise away(user_id) from error
+            if launch is None or channel is None:
+                raise WireError(
+                    Code.FAILED_PRECONDITION,
+                    f"no agent runs for {user_id}",
+                    resolution="ask the person who runs this host to start it: "
+                    f"runner --user {user_id} start --detach",
+                )
+            self._connections[user_id] = _Connection(launch, channel)
+            return channel
+
+    async def forget(self, user_id: str, channel: grpc.aio.Channel) -> None:
+        """Do not use `channel` any more; the next call gets another one."""
+        async with self._locks[user_id]:
+            known = self._connections.get(user_id)
+            if known is not None and known.channel is channel:
+                await self._drop(user_id)
+
+    async def close(self) -> None:
+        """Close all connections."""
+        for user_id in list(self._connections):
+            await self._drop(user_id)
+
+    def _launch(self, user_id: str) -> _Launch | None:
+        try:
+            found = Runtime.locate(self._config, user_id).token.stat()
+        except FileNotFoundError:
+            return None
+        return found.st_ino, found.st_mtime_ns
+
+    async def _connect(self, user_id: str) -> grpc.aio.Channel | None:
+        control = await connect_control(self._config, user_id)
+        if control is None:
+            return None
+        async with control:
+            return open_channel(await control.gateway())
+
+    async def _drop(self, user_id: str) -> None:
+        known = self._connections.pop(user_id, None)
+        if known is not None:
+            await known.channel.close()
+
+
+def away(user_id: str) -> WireError:
+    """What is said to who calls an agent that does not answer."""
+    return WireError(
+        Code.UNAVAILABLE,
+        f"the agent of {user_id} does not answer right now",
+        resolution="try again in a moment; if that does not help, ask the person who runs this "
+        f"host: runner --user {user_id} status",
+    )

@@ -1,0 +1,132 @@
+"""What a token may do: each method of the gateway, with the scopes that it needs."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from google.protobuf.descriptor import MethodDescriptor
+from google.protobuf.message import DecodeError, Message
+from google.protobuf.message_factory import GetMessageClass
+from wire.errors import Code, WireError
+from wire.v1 import gateway_pb2
+
+_SERVICE: Final = gateway_pb2.DESCRIPTOR.services_by_name["Gateway"]
+
+
+class Scope(StrEnum):
+    """What a token was given for. None includes another one."""
+
+    CHAT = "chat"
+    """Conversations: sessions, turns, approvals."""
+    MEMORY = "memory"
+    """Notes, one by one: find, read, write, correct, forget."""
+    ADMIN = "admin"
+    """The user's memory as a whole: export, import, backups. Nothing of the host, no guest and no
+    other user."""
+
+
+_ANY: Final[frozenset[Scope]] = frozenset()
+_CHAT: Final = frozenset({Scope.CHAT})
+_MEMORY: Final = frozenset({Scope.MEMORY})
+_ADMIN: Final = frozenset({Scope.ADMIN})
+
+NEEDED: Final[Mapping[str, frozenset[Scope] | None]] = {
+    "Hello": _ANY,
+    "CreateSession": _CHAT,
+    "ListSessions": _CHAT,
+    "GetSession": _CHAT,
+    "RenameSession": _CHAT,
+    "ArchiveSession": _CHAT,
+    "ForgetSession": _CHAT,
+    "RunTurn": _CHAT,
+    "CancelTurn": _CHAT,
+    "AnswerApproval": _CHAT,
+    "ListTools": _CHAT,
+    "CallTool": _CHAT | _MEMORY,
+    "ListNotes": _MEMORY,
+    "SearchNotes": _MEMORY,
+    "GetNote": _MEMORY,
+    "SaveNote": _MEMORY,
+    "EditNote": _MEMORY,
+    "DeleteNote": _MEMORY,
+    "ListChanges": _MEMORY,
+    "UndoChange": _MEMORY,
+    "ReviewMemory": _MEMORY,
+    "MemoryStatistics": _MEMORY,
+    "ExportMemory": _ADMIN,
+    "ImportMemory": _ADMIN,
+    "BackupMemory": _ADMIN,
+    "ReembedMemory": _ADMIN,
+    "SetMemoryToken": None,
+}
+"""The scopes that a token must have, all of them; none: any token will do. What is None belongs to
+the host and is never relayed, like what is not in the table at all."""
+
+
+@dataclass(frozen=True)
+class Method:
+    """One method of the gateway, as the relay passes it on.
+
+    Attributes:
+        name: As the contract spells it.
+        path: As a call names it.
+        needed: See `NEEDED`.
+        with_channel: The request's class if it says through which channel somebody acts.
+    """
+
+    name: str
+    path: str
+    needed: frozenset[Scope] | None
+    with_channel: type[Message] | None
+
+    @classmethod
+    def of(cls, described: MethodDescriptor) -> "Method":
+        has_channel = "channel" in described.input_type.fields_by_name
+        return cls(
+            described.name,
+            f"/{_SERVICE.full_name}/{described.name}",
+            NEEDED.get(described.name),
+            GetMessageClass(described.input_type) if has_channel else None,
+        )
+
+    def check(self, scopes: frozenset[Scope]) -> None:
+        """Raises `WireError` (PERMISSION_DENIED) where a token with `scopes` may not call this."""
+        if self.needed is None:
+            raise WireError(
+                Code.PERMISSION_DENIED,
+                f"{self.name} is for the account that runs the agents",
+                resolution="ask the person who runs this host",
+            )
+        if missing := self.needed - scopes:
+            raise WireError(
+                Code.PERMISSION_DENIED,
+                f"{self.name} needs a token with the scope {' and '.join(sorted(missing))}",
+                details=f"this one has {', '.join(sorted(scopes))}",
+                resolution="ask the person who runs this host for a token with that scope",
+            )
+
+    def through(self, channel: str, request: bytes) -> bytes:
+        """The request with `channel` as the channel that somebody acts through, whatever it says.
+
+        Raises `WireError` (INVALID_ARGUMENT) for what is no message of the contract.
+        """
+        if self.with_channel is None:
+            return request
+        try:
+            message = self.with_channel.FromString(request)
+        except DecodeError:
+            raise WireError(
+                Code.INVALID_ARGUMENT,
+                "the request cannot be read",
+                details="it is no message of this contract",
+                resolution="use a client of the same version",
+            ) from None
+        setattr(message, "channel", channel)  # noqa: B010 - a field of some messages
+        return message.SerializeToString()
+
+
+METHODS: Final[Mapping[str, Method]] = {
+    method.path: method for method in map(Method.of, _SERVICE.methods)
+}
+"""Every method of the gateway, by path."""

@@ -1,0 +1,260 @@
+"""The server for people with access tokens: a socket, or TCP, always with TLS.
+
+The server proves itself by its certificate, the client by its token. Both lie in an access file,
+which the operator makes with `runner access create` and hands over.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import grp
+import logging
+import os
+import stat
+from contextlib import AsyncExitStack
+from pathlib import Path
+from typing import Final, Self
+
+import grpc
+from wire.errors import Code, WireError
+from wire.identity import Party
+from wire.limits import GRPC_MESSAGE_MAX_BYTES
+from wire.settings import AccessSettings
+from wire.transport import unix_endpoint
+
+from runner.access.agents import Agents
+from runner.access.relay import Relay
+from runner.access.tokens import Tokens
+from runner.config.models import Config
+from runner.config.trust import way_of_others
+from runner.errors import ConfigError, HostError
+from runner.host.authority import Authority
+from runner.workspace.directories import descriptor, whole_file
+
+log = logging.getLogger(__name__)
+
+SERVER_NAME: Final = Party.ACCESS.value
+"""The name in a certificate of the runner's own, whatever the address."""
+WATCH_S: Final = 0.25
+"""How long a revoked token may still receive on a stream that is open."""
+_NOTE_USED_S: Final = 30.0
+_OPTIONS: Final = (
+    ("grpc.max_receive_message_length", GRPC_MESSAGE_MAX_BYTES),
+    ("grpc.max_send_message_length", GRPC_MESSAGE_MAX_BYTES),
+    ("grpc.so_reuseport", 0),
+    ("grpc.server_handshake_timeout_ms", 10_000),
+    ("grpc.max_concurrent_streams", 100),
+    ("grpc.max_connection_idle_ms", 600_000),
+)
+
+
+def own_authority(tokens: Tokens) -> Authority:
+    """The authority whose certificate clients trust where `[access] certificate` names no other.
+
+    It is made once and kept beside the tokens, so that access files stay valid. Raises `HostError`
+    (DATA_LOSS) if its file is damaged.
+    """
+    tokens.prepare()
+    path = tokens.directory / "authority.pem"
+    with descriptor(tokens.directory / "lock", os.O_RDWR | os.O_CREAT) as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with contextlib.suppress(FileNotFoundError):
+            return Authority.from_pem(path.read_text(encoding="ascii", errors="replace"))
+        authority = Authority.new()
+        with whole_file(path) as file:
+            file.write(authority.to_pem().encode())
+        return authority
+
+
+class AccessServer:
+    """Listens where `[access]` says, and relays. An async context manager.
+
+    Entering it raises `WireError` if it cannot listen there; then nothing is left behind.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._settings = config.access
+        self._tokens = Tokens.locate(config)
+        self._agents = Agents(config)
+        self._relay = Relay(self._tokens, self._agents)
+        self._stack = AsyncExitStack()
+
+    @property
+    def addresses(self) -> list[str]:
+        """Where it listens, in words of the configuration."""
+        return [str(each) for each in (self._settings.socket, self._settings.listen) if each]
+
+    async def __aenter__(self) -> Self:
+        check_listens(self._settings)
+        async with AsyncExitStack() as stack:
+            await self._start(stack)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    async def _start(self, stack: AsyncExitStack) -> None:
+        settings = self._settings
+        certificate, key = self._identity()
+        self._tokens.prepare()
+        self._tokens.all()
+        lock = stack.enter_context(
+            descriptor(self._tokens.directory / "serving", os.O_RDWR | os.O_CREAT)
+        )
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise HostError(
+                Code.ALREADY_EXISTS,
+                "access is served already for these users",
+                details=f"{self._tokens.directory / 'serving'} is held by another process",
+                resolution="end that one first: `runner access serve` or `runner start --all`",
+            ) from None
+        stack.push_async_callback(self._agents.close)
+        server = grpc.aio.server(options=_OPTIONS)
+        server.add_generic_rpc_handlers((self._relay,))
+        credentials = grpc.ssl_server_credentials([(key, certificate)])
+        if settings.socket is not None:
+            _clear_place(settings.socket)
+            _bind(server, unix_endpoint(settings.socket), credentials, str(settings.socket))
+            stack.callback(settings.socket.unlink, missing_ok=True)
+            _open_to_group(settings)
+        if settings.listen:
+            _bind(server, settings.listen, credentials, settings.listen)
+        await server.start()
+        stack.push_async_callback(server.stop, 1.0)
+        watching = asyncio.create_task(self._watch())
+        stack.push_async_callback(_cancelled, watching)
+        log.info("people with access tokens are let in at %s", " and ".join(self.addresses))
+
+    def _identity(self) -> tuple[bytes, bytes]:
+        settings = self._settings
+        if settings.certificate is None or settings.key is None:
+            identity = own_authority(self._tokens).issue(Party.ACCESS)
+            return identity.certificate.encode(), identity.key.encode()
+        return _read("certificate", settings.certificate), _read("key", settings.key)
+
+    async def _watch(self) -> None:
+        """End the calls of revoked tokens, and keep when tokens were used."""
+        loop = asyncio.get_running_loop()
+        noted = loop.time()
+        try:
+            while True:
+                await asyncio.sleep(WATCH_S)
+                self._relay.check_calls()
+                if loop.time() - noted > _NOTE_USED_S:
+                    noted = loop.time()
+                    self._note_used()
+        finally:
+            self._note_used()
+
+    def _note_used(self) -> None:
+        if not (used := self._relay.take_used()):
+            return
+        try:
+            self._tokens.note_used(used)
+        except (OSError, WireError) as error:
+            log.warning("when tokens were used cannot be kept: %s", error)
+
+
+def check_listens(settings: AccessSettings) -> None:
+    """Raises `ConfigError` where the configuration says of no place to listen at."""
+    if settings.socket is None and not settings.listen:
+        raise ConfigError(
+            Code.FAILED_PRECONDITION,
+            "nobody is let in: access has no address",
+            details="neither [access] socket nor [access] listen is set",
+            resolution="set in runner.toml, for accounts of this machine: [access] socket = "
+            '"/run/oxydra/access.sock" and socket_group = "GROUP"; for others: listen = '
+            '"0.0.0.0:7443"',
+        )
+
+
+def _bind(
+    server: grpc.aio.Server, target: str, credentials: grpc.ServerCredentials, shown: str
+) -> None:
+    try:
+        port = server.add_secure_port(target, credentials)
+    except RuntimeError:
+        port = 0
+    if port == 0:
+        raise HostError(
+            Code.UNAVAILABLE,
+            f"cannot listen on {shown}",
+            details="the address is taken, does not belong to this machine, or its directory is "
+            "missing or not writable; or certificate and key do not belong together",
+            resolution="correct [access] in runner.toml",
+        )
+
+
+def _clear_place(socket: Path) -> None:
+    """Remove the socket that a server which has ended may have left."""
+    if why := way_of_others(socket.parent):
+        raise ConfigError(
+            Code.FAILED_PRECONDITION,
+            f"cannot use [access] socket {socket}",
+            details=why,
+            resolution="name a place in a directory where only this account and root can replace "
+            "what is there",
+        )
+    with contextlib.suppress(FileNotFoundError):
+        if not stat.S_ISSOCK(socket.lstat().st_mode):
+            raise ConfigError(
+                Code.FAILED_PRECONDITION,
+                f"cannot use [access] socket {socket}",
+                details="something that is no socket is there",
+                resolution=f"move {socket} away, or name another place",
+            )
+        socket.unlink()
+
+
+def _open_to_group(settings: AccessSettings) -> None:
+    """Let the configured group connect, and nobody else but this account."""
+    assert settings.socket is not None
+    if not settings.socket_group:
+        settings.socket.chmod(0o600)
+        return
+    try:
+        os.chown(settings.socket, -1, grp.getgrnam(settings.socket_group).gr_gid)
+    except (KeyError, OSError) as error:
+        raise ConfigError(
+            Code.FAILED_PRECONDITION,
+            f"cannot open [access] socket to the group {settings.socket_group}",
+            details="there is no such group" if isinstance(error, KeyError) else str(error),
+            resolution="groupadd it, or, for an account that is not root, be one of its members",
+        ) from None
+    settings.socket.chmod(0o660)
+
+
+def _read(name: str, path: Path) -> bytes:
+    try:
+        found = path.stat()
+        content = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(
+            Code.FAILED_PRECONDITION,
+            f"cannot read {path}",
+            details=f"[access] {name} names it: {error.strerror or error}",
+            resolution=f"ls -l {path}; it must be a PEM file that this account can read",
+        ) from None
+    if name == "key" and found.st_mode & stat.S_IRWXO:
+        raise ConfigError(
+            Code.FAILED_PRECONDITION,
+            f"every account can read the key {path}",
+            details=f"its mode is {stat.S_IMODE(found.st_mode):04o}",
+            resolution=f"chmod o= {path}; if somebody may have read the key, make another",
+        )
+    if b"-----BEGIN " not in content:
+        raise ConfigError(
+            Code.INVALID_ARGUMENT,
+            f"{path} is no PEM file",
+            details=f"[access] {name} names it",
+            resolution="name a file that begins with -----BEGIN",
+        )
+    return content
+
+
+async def _cancelled(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.wait({task})

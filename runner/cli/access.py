@@ -1,0 +1,183 @@
+"""`runner access create|list|revoke|serve`: letting people in who do not have this account."""
+
+import asyncio
+import signal
+import socket
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Final
+
+import typer
+from wire.errors import Code
+
+from runner.access.scopes import Scope
+from runner.access.server import SERVER_NAME, AccessServer, check_listens, own_authority
+from runner.access.tokens import EXPIRES_DAYS, Token, Tokens, lifetime_of
+from runner.cli.lifecycle import at_first_signal, known_users, show_access_log
+from runner.cli.memory.transfer import refuse_existing
+from runner.cli.options import AsJson, Options
+from runner.cli.output import print_json, print_table, table_of
+from runner.client.access import AccessFile
+from runner.config.models import Config
+from runner.errors import HostError
+from runner.logs import printable
+from runner.workspace.directories import whole_file
+
+access = typer.Typer()
+
+Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="Of the token: the device or program that has it.")
+]
+
+_DEFAULT: Final = [Scope.CHAT, Scope.MEMORY]
+_ANYWHERE: Final = ("0.0.0.0", "[::]")  # noqa: S104 - compared, not listened on
+
+
+@access.command()
+def create(
+    context: typer.Context,
+    name: Name,
+    scope: Annotated[
+        list[Scope], typer.Option(help="What it is for; give it again for several.")
+    ] = _DEFAULT,
+    expires: Annotated[
+        str, typer.Option(help="After how long it ends, such as 12h, 30d or 8w.")
+    ] = f"{EXPIRES_DAYS}d",
+    address: Annotated[
+        str,
+        typer.Option(help="Where clients reach [access] listen: HOST:PORT.", show_default=False),
+    ] = "",
+    file: Annotated[
+        Path | None,
+        typer.Option(help="Write the access file there instead of showing it.", show_default=False),
+    ] = None,
+) -> None:
+    """Make an access token, and the access file that holds it. It is shown this once."""
+    options: Options = context.obj
+    config = options.load()
+    check_listens(config.access)
+    lifetime = lifetime_of(expires)
+    if options.user_id not in known_users(config):
+        raise HostError(
+            Code.NOT_FOUND,
+            f"there is no user {options.user_id}",
+            details=f"no workspace in {config.workspace_root} and no section "
+            f"[users.{options.user_id}]",
+            resolution=options.command("start", "--detach"),
+        )
+    if file is not None:
+        refuse_existing(file, force=False)
+    tokens = Tokens.locate(config)
+    trusted = _trusted(config, tokens)
+    token, secret = tokens.create(options.user_id, name, frozenset(scope), lifetime)
+    content = AccessFile(
+        address=address or _address(config),
+        server_name="" if config.access.certificate else SERVER_NAME,
+        certificate=trusted,
+        token=secret,
+        user_id=token.user_id,
+        name=token.name,
+        expires_at=token.expires_at,
+    ).model_dump_json(indent=1)
+    if file is None:
+        typer.echo(content)
+        where = "the above, in a file that only its owner can read"
+    else:
+        with whole_file(file) as target:
+            target.write(content.encode() + b"\n")
+        where = str(file)
+    typer.echo(
+        printable(
+            f"{token.user_id}/{token.name}: {_listed(token)}, until {_shown(token.expires_at)}; "
+            f"hand over {where}, then: runner --connect FILE chat"
+        ),
+        err=True,
+    )
+
+
+@access.command("list")
+def list_(context: typer.Context, json: AsJson = False) -> None:
+    """List the tokens of all users, and when each was used last."""
+    options: Options = context.obj
+    tokens = Tokens.locate(options.load())
+    used = tokens.last_used()
+    found = sorted(tokens.all(), key=lambda token: (token.user_id, token.name))
+    if json:
+        print_json(
+            [
+                {
+                    "user_id": token.user_id,
+                    "name": token.name,
+                    "scopes": sorted(token.scopes),
+                    "created_at": token.created_at.isoformat(),
+                    "expires_at": token.expires_at.isoformat(),
+                    "expired": token.lifetime_s() <= 0,
+                    "last_used_at": used.get(token.digest),
+                }
+                for token in found
+            ]
+        )
+    elif found:
+        rows = [_row(token, used.get(token.digest)) for token in found]
+        print_table(table_of("user", "name", "scopes", "expires", "last used", rows=rows))
+    else:
+        typer.echo("nobody has an access token")
+
+
+@access.command()
+def revoke(context: typer.Context, name: Name) -> None:
+    """Take a token back, at once: what is open with it ends too."""
+    options: Options = context.obj
+    if not Tokens.locate(options.load()).revoke(options.user_id, name):
+        raise HostError(
+            Code.NOT_FOUND,
+            f"{options.user_id} has no token named {name}",
+            resolution="runner access list",
+        )
+    typer.echo(f"revoked: {options.user_id}/{name}")
+
+
+@access.command()
+def serve(context: typer.Context) -> None:
+    """Let people with tokens in, until Ctrl-C. `start --all` does so too."""
+    options: Options = context.obj
+    raise typer.Exit(asyncio.run(_serve(options.load())))
+
+
+async def _serve(config: Config) -> int:
+    show_access_log(config)
+    ended = asyncio.Event()
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    with at_first_signal(ended.set, signals) as received:
+        async with AccessServer(config):
+            await ended.wait()
+    return 130 if received[0] == signal.SIGINT else 0
+
+
+def _trusted(config: Config, tokens: Tokens) -> str:
+    if config.access.certificate is None:
+        return own_authority(tokens).public
+    if config.access.authority is None:
+        return ""
+    return config.access.authority.read_text(encoding="ascii")
+
+
+def _address(config: Config) -> str:
+    if not config.access.listen:
+        return f"unix:{config.access.socket}"
+    host, _, port = config.access.listen.rpartition(":")
+    return f"{socket.gethostname()}:{port}" if host in _ANYWHERE else config.access.listen
+
+
+def _row(token: Token, used: str | None) -> tuple[str, ...]:
+    end = "expired" if token.lifetime_s() <= 0 else _shown(token.expires_at)
+    last = _shown(datetime.fromisoformat(used)) if used else "never"
+    return token.user_id, token.name, _listed(token), end, last
+
+
+def _listed(token: Token) -> str:
+    return ", ".join(sorted(token.scopes))
+
+
+def _shown(at: datetime) -> str:
+    return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")

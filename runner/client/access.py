@@ -1,0 +1,116 @@
+"""Access files: what a person needs to reach an agent of another account or machine.
+
+A file holds the address, the certificate that the server there must prove to have, and the token.
+`runner access create` writes it; its owner keeps it private.
+"""
+
+import os
+import stat
+from pathlib import Path
+from typing import Annotated, Self
+
+import grpc
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from wire.errors import Code, WireError
+from wire.limits import GRPC_MESSAGE_MAX_BYTES
+
+from runner.client.gateway import GatewayClient, GatewayLost
+from runner.errors import ConfigError
+
+_UNPROVEN = ("handshake", "certificate", "Certificate", "Hostname Verification")
+"""gRPC's words for a server that is not the one that the file names."""
+
+
+class AccessFile(BaseModel):
+    """The content of an access file, which is JSON.
+
+    Attributes:
+        address: `unix:/absolute/path` or `host:port`.
+        server_name: The name in the server's certificate; empty for the host's own.
+        certificate: The authority that has signed it, in PEM; empty for those that the world
+            trusts.
+        token: The access token.
+        user_id: Whose agent it opens.
+        name: The token's name.
+        expires_at: When it ends.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    address: Annotated[str, Field(min_length=1)]
+    server_name: str = ""
+    certificate: str = ""
+    token: Annotated[str, Field(min_length=1, repr=False)]
+    user_id: str
+    name: str
+    expires_at: AwareDatetime
+
+    @classmethod
+    def read(cls, path: Path) -> Self:
+        """Raises `ConfigError` if it cannot be read, is damaged, or others could read it."""
+        try:
+            with path.open("rb") as file:
+                mode = os.fstat(file.fileno()).st_mode
+                text = file.read()
+        except OSError as error:
+            raise ConfigError(
+                Code.FAILED_PRECONDITION,
+                f"cannot read the access file {path}",
+                details=error.strerror or str(error),
+                resolution="give --connect the file that the person who runs the agent has made",
+            ) from None
+        if mode & (stat.S_IRWXG | stat.S_IRWXO):
+            raise ConfigError(
+                Code.FAILED_PRECONDITION,
+                f"others can read the access file {path}",
+                details=f"its mode is {stat.S_IMODE(mode):04o}, and who has the token is you",
+                resolution=f"chmod 600 {path}; if somebody may have read it, ask for another",
+            )
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as error:
+            where = ", ".join(".".join(map(str, each["loc"])) or "JSON" for each in error.errors())
+            raise ConfigError(
+                Code.INVALID_ARGUMENT,
+                f"{path} is no access file",
+                details=f"not as expected: {where}",
+                resolution="ask the person who runs the agent for another: runner access create",
+            ) from None
+
+    def open_channel(self) -> grpc.aio.Channel:
+        """A connection to the server that the file names, and to no other; every call carries the
+        token. The caller closes it."""
+        trusted = self.certificate.encode() or None
+        credentials = grpc.composite_channel_credentials(
+            grpc.ssl_channel_credentials(trusted), grpc.access_token_call_credentials(self.token)
+        )
+        options: list[tuple[str, str | int]] = [
+            ("grpc.max_receive_message_length", GRPC_MESSAGE_MAX_BYTES),
+            ("grpc.max_send_message_length", GRPC_MESSAGE_MAX_BYTES),
+        ]
+        if self.server_name:
+            options.append(("grpc.ssl_target_name_override", self.server_name))
+        return grpc.aio.secure_channel(self.address, credentials, options=options)
+
+    async def connect(self, *, channel_name: str) -> GatewayClient:
+        """Connect and say hello.
+
+        Raises `WireError`: UNAVAILABLE where waiting can help, UNAUTHENTICATED for a token that is
+        not good any more, FAILED_PRECONDITION for a server that is another one.
+        """
+        try:
+            return await GatewayClient.over(self.open_channel(), channel_name=channel_name)
+        except GatewayLost as error:
+            if any(word in error.details for word in _UNPROVEN):
+                raise WireError(
+                    Code.FAILED_PRECONDITION,
+                    f"somebody else answers at {self.address}: it did not prove to be who it must",
+                    details=error.details,
+                    resolution="ask the person who runs the agent for another access file",
+                ) from None
+            raise WireError(
+                Code.UNAVAILABLE,
+                f"nobody answers at {self.address}",
+                details=error.details,
+                resolution="ask the person who runs the agent whether `runner access serve` runs",
+            ) from None

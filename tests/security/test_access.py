@@ -1,0 +1,561 @@
+"""What the holder of an access token, and who has none, can not do.
+
+Fake agents stand behind the real server, and what each of them was asked is known.
+"""
+
+import asyncio
+import json
+import logging
+import os
+import socket
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import grpc
+import pytest
+import pytest_asyncio
+from wire.errors import Code, WireError
+from wire.identity import Party
+from wire.limits import GRPC_MESSAGE_MAX_BYTES, TOKEN_METADATA_KEY
+from wire.v1 import gateway_pb2 as pb
+from wire.v1 import gateway_pb2_grpc
+
+from runner.access import relay
+from runner.access.scopes import METHODS, Scope
+from runner.access.server import AccessServer
+from runner.client.access import AccessFile
+from runner.config.models import Config
+from runner.errors import ConfigError, HostError
+from runner.host.authority import Authority
+from tests.support import parties
+from tests.support.gateway.fake_gateway import Event, FakeGateway, completed, echo, text
+from tests.support.gateway.front import Front, open_front, refusal, stub_of
+from tests.support.ordinary_user import NOBODY
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+TOKEN = "each call carries a token of 256 random bits, compared by its hash"
+USER = "a token leads to the agent of its own user; no request names another"
+SCOPE = "a table says for each method which scopes it needs"
+TLS = "the server has no port without TLS"
+CERTIFICATE = "an access file names the authority of the one server that gets the token"
+KNOWN = "unknown access token"
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def front() -> AsyncIterator[Front]:
+    async with open_front() as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def fresh(front: Front) -> None:
+    """No tokens, and agents that were asked nothing."""
+    for user_id in ("alice", "bob"):
+        front.tokens.revoke(user_id)
+    for agent in (front.alice, front.bob):
+        agent.turns.clear()
+        agent.seen.clear()
+        agent.left.clear()
+        agent.sessions.clear()
+        agent.sessions["s"] = pb.Session(session_id="s")
+        agent.script = echo
+
+
+def altered(access: AccessFile, **fields: Any) -> AccessFile:
+    return access.model_copy(update=fields)
+
+
+async def waits(gateway: FakeGateway, request: pb.RunTurnRequest) -> AsyncIterator[Event]:
+    """A turn that goes on until its caller leaves."""
+    yield text("begun")
+    await asyncio.Event().wait()
+
+
+async def begun(stub: Any) -> Any:
+    """A turn of which a first piece has come."""
+    call = stub.RunTurn(pb.RunTurnRequest(session_id="s", text="hi"))
+    assert (await anext(aiter(call))).text.text == "begun"
+    return call
+
+
+async def ended(call: Any) -> WireError:
+    async with asyncio.timeout(30):
+        return await refusal(call)
+
+
+def raw(channel: grpc.aio.Channel, path: str) -> "grpc.aio.UnaryStreamMultiCallable[bytes, Any]":
+    """A method as somebody calls it who writes messages by hand."""
+    return channel.unary_stream(path)
+
+
+def asked(agent: FakeGateway) -> list[Any]:
+    return [*agent.turns, *agent.seen]
+
+
+@pytest.mark.parametrize("tcp", [False, True])
+async def test_who_has_a_token_is_let_in_as_its_user(front: Front, tcp: bool) -> None:
+    access = front.access(tcp=tcp)
+    async with stub_of(access) as stub:
+        assert (await stub.Hello(pb.HelloRequest())).user_id == "alice"
+        turn = stub.RunTurn(pb.RunTurnRequest(session_id="s", text="hi", channel="cli"))
+        events = [event async for event in turn]
+        await stub.SaveNote(pb.SaveNoteRequest(text="a note", channel="cli"))
+    assert [event.WhichOneof("event") for event in events] == ["text", "text", "completed"]
+    assert front.alice.turns[0].channel == "access-laptop"
+    assert front.alice.seen[0].channel == "access-laptop"
+    assert asked(front.bob) == []
+
+
+@pytest.mark.attempt("reaching another user's agent with one's own token", stopped_by=USER)
+async def test_a_token_leads_to_no_other_user(front: Front) -> None:
+    front.bob.holds("note-of-bob")
+    front.bob.sessions["of-bob"] = pb.Session(session_id="of-bob")
+    async with stub_of(front.access("alice")) as stub:
+        for call in (
+            stub.GetNote(pb.GetNoteRequest(note_id="note-of-bob")),
+            stub.GetSession(pb.GetSessionRequest(session_id="of-bob")),
+        ):
+            assert (await refusal(call)).code is Code.NOT_FOUND
+        assert not (await stub.ListNotes(pb.ListNotesRequest(limit=100))).notes
+    assert asked(front.bob) == []
+
+
+@pytest.mark.attempt("calling a method for which the token has no scope", stopped_by=SCOPE)
+async def test_a_method_beyond_the_scopes_never_reaches_the_agent(front: Front) -> None:
+    for scope in Scope:
+        access = front.access("alice", scope.value, scope)
+        async with access.open_channel() as channel:
+            for method in METHODS.values():
+                if method.needed is not None and method.needed <= {scope}:
+                    continue
+                error = await refusal(raw(channel, method.path)(b""))
+                assert error.code is Code.PERMISSION_DENIED, method.name
+    assert asked(front.alice) == []
+
+
+@pytest.mark.attempt(
+    "calling what only the host may call, such as a new memory token", stopped_by=SCOPE
+)
+async def test_what_belongs_to_the_host_is_not_relayed(front: Front) -> None:
+    async with stub_of(front.access()) as stub:
+        error = await refusal(stub.SetMemoryToken(pb.SetMemoryTokenRequest(auth_token="x" * 20)))
+    assert error.code is Code.PERMISSION_DENIED
+    assert "account that runs the agents" in error.brief
+
+
+async def test_a_method_that_is_not_of_the_contract_is_not_there(front: Front) -> None:
+    async with front.access().open_channel() as channel:
+        for path in ("/wire.v1.Gateway/Nothing", "/wire.v1.RunnerControl/Stop", "/x"):
+            with pytest.raises(grpc.RpcError) as raised:
+                await raw(channel, path)(b"").read()
+            assert raised.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+@pytest.mark.attempt("calling with no token, or with nearly the right one", stopped_by=TOKEN)
+async def test_an_unknown_token_is_refused(front: Front) -> None:
+    right = front.access()
+    record = front.tokens.all()[0]
+    for token in (
+        right.token[:-1],
+        f"{right.token}x",
+        right.token.swapcase(),
+        record.digest,
+        "oxa_",
+    ):
+        async with stub_of(altered(right, token=token)) as stub:
+            error = await refusal(stub.Hello(pb.HelloRequest()))
+            assert error.code is Code.UNAUTHENTICATED
+            assert token == "oxa_" or token not in str(error)
+    trusted = grpc.ssl_channel_credentials(right.certificate.encode())
+    named = (("grpc.ssl_target_name_override", right.server_name),)
+    async with grpc.aio.secure_channel(right.address, trusted, options=named) as channel:
+        for metadata in (
+            (),
+            ((TOKEN_METADATA_KEY, right.token),),
+            (("authorization", right.token),),
+        ):
+            call = gateway_pb2_grpc.GatewayStub(channel).Hello(pb.HelloRequest(), metadata=metadata)
+            assert (await refusal(call)).code is Code.UNAUTHENTICATED
+    assert asked(front.alice) == []
+
+
+@pytest.mark.attempt("using a token after its end", stopped_by="the end is part of the token")
+async def test_a_token_ends_also_in_the_middle_of_a_stream(front: Front) -> None:
+    front.alice.script = waits
+    access = front.access(lifetime=timedelta(seconds=2.5))
+    async with stub_of(access) as stub:
+        error = await ended(await begun(stub))
+        assert (error.code, error.brief) == (Code.UNAUTHENTICATED, "this access token has expired")
+        error = await refusal(stub.Hello(pb.HelloRequest()))
+    assert (error.code, error.brief) == (Code.UNAUTHENTICATED, "this access token has expired")
+    assert "runner access create" in error.resolution
+
+
+@pytest.mark.attempt(
+    "going on with a stream whose token was revoked, and coming back with that token",
+    stopped_by="the server looks at the tokens before each call, and four times a second while "
+    "calls run",
+)
+async def test_revocation_ends_what_is_open(front: Front) -> None:
+    front.alice.script = waits
+    revoked, kept = front.access(name="laptop"), front.access(name="phone")
+    async with stub_of(revoked) as stub, stub_of(kept) as other:
+        call, others = await begun(stub), await begun(other)
+        front.tokens.revoke("alice", "laptop")
+        error = await ended(call)
+        assert (error.code, error.brief) == (Code.UNAUTHENTICATED, "this access token was revoked")
+        assert (await refusal(stub.Hello(pb.HelloRequest()))).code is Code.UNAUTHENTICATED
+        assert (await other.Hello(pb.HelloRequest())).user_id == "alice"
+        assert not others.done()
+    async with stub_of(revoked) as stub:
+        assert (await refusal(stub.Hello(pb.HelloRequest()))).code is Code.UNAUTHENTICATED
+
+
+@pytest.mark.attempt(
+    "being let in while the file of tokens is damaged",
+    stopped_by="without a list that can be read nobody is let in, and open calls end",
+)
+async def test_a_damaged_file_lets_nobody_in(front: Front) -> None:
+    front.alice.script = waits
+    path = front.tokens.directory / "tokens.json"
+    async with stub_of(front.access()) as stub:
+        call = await begun(stub)
+        whole = path.read_bytes()
+        path.write_bytes(whole[:-10])
+        try:
+            assert (await ended(call)).code is Code.UNAUTHENTICATED
+            error = await refusal(stub.Hello(pb.HelloRequest()))
+            assert error.code is Code.UNAVAILABLE
+            assert str(path) not in str(error)
+            with pytest.raises(HostError, match="nobody is let in"):
+                front.tokens.all()
+        finally:
+            path.write_bytes(whole)
+        await stub.Hello(pb.HelloRequest())
+
+
+@pytest.mark.attempt(
+    "reading tokens in the logs or the files of the host",
+    stopped_by="only the SHA-256 of a token is kept, and no message holds one",
+)
+async def test_no_log_and_no_file_holds_a_token(
+    front: Front, caplog: pytest.LogCaptureFixture
+) -> None:
+    right = front.access()
+    wrong = altered(right, token="oxa_" + "w" * 43)
+    with caplog.at_level(logging.DEBUG):
+        for access in (right, wrong):
+            async with stub_of(access) as stub:
+                with suppress(grpc.RpcError):
+                    await stub.Hello(pb.HelloRequest())
+                with suppress(grpc.RpcError):
+                    await stub.GetNote(pb.GetNoteRequest(note_id="none"))
+    said = caplog.text
+    assert "alice/laptop called Hello" in said
+    assert KNOWN in said
+    for access in (right, wrong):
+        assert access.token not in said
+        assert access.token not in repr(access)
+        for file in front.directory.rglob("*"):
+            assert not file.is_file() or access.token.encode() not in file.read_bytes()
+
+
+@pytest.mark.attempt(
+    "trying tokens one after the other",
+    stopped_by="a token has 256 random bits; see relay.Refusals",
+)
+async def test_who_tries_many_tokens_is_soon_not_even_logged(
+    front: Front, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    right = front.access()
+    answers = []
+    tries = relay.REFUSALS_MAX + 20
+    for number in range(tries):
+        async with stub_of(altered(right, token=f"oxa_{number:043}")) as stub:
+            answers.append((await refusal(stub.Hello(pb.HelloRequest()))).code)
+    assert answers[-1] is Code.RESOURCE_EXHAUSTED
+    assert set(answers) <= {Code.UNAUTHENTICATED, Code.RESOURCE_EXHAUSTED}
+    assert 0 < caplog.text.count(KNOWN) + answers.count(Code.RESOURCE_EXHAUSTED) <= tries
+    async with stub_of(right) as stub:  # nobody can lock out who shares an address with them
+        assert (await stub.Hello(pb.HelloRequest())).user_id == "alice"
+
+
+async def test_refusals_are_counted_by_address_and_for_a_while() -> None:
+    now = [0.0]
+    refusals = relay.Refusals(clock=lambda: now[0])
+    codes = [refusals.note("ipv4:192.0.2.1").code for _ in range(relay.REFUSALS_MAX + 1)]
+    assert codes[-2:] == [Code.UNAUTHENTICATED, Code.RESOURCE_EXHAUSTED]
+    assert refusals.note("ipv4:192.0.2.2").code is Code.UNAUTHENTICATED
+    now[0] += relay.REFUSALS_WITHIN_S + 1
+    assert refusals.note("ipv4:192.0.2.1").code is Code.UNAUTHENTICATED
+
+
+@pytest.mark.attempt("speaking to the server without TLS", stopped_by=TLS)
+async def test_nothing_is_heard_without_tls(front: Front) -> None:
+    for access in (front.access(name="a"), front.access(name="b", tcp=True)):
+        async with grpc.aio.insecure_channel(access.address) as channel:
+            call = gateway_pb2_grpc.GatewayStub(channel).Hello(
+                pb.HelloRequest(),
+                metadata=(("authorization", f"Bearer {access.token}"),),
+                timeout=5,
+            )
+            assert (await refusal(call)).code in (Code.UNAVAILABLE, Code.TIMEOUT)
+    assert front.tokens.last_used() == {}
+
+
+@pytest.mark.attempt("answering in the server's place to collect tokens", stopped_by=CERTIFICATE)
+@pytest.mark.parametrize("plain", [True, False])
+async def test_another_server_gets_no_token(front: Front, plain: bool) -> None:
+    received: list[Any] = []
+
+    class Listener(grpc.GenericRpcHandler):
+        def service(self, handler_call_details: grpc.HandlerCallDetails) -> None:
+            received.append(handler_call_details)
+
+    address = f"unix:{front.directory}/other.sock"
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((Listener(),))
+    identity = Authority.new().issue(Party.ACCESS)
+    if plain:
+        server.add_insecure_port(address)
+    else:
+        pair = (identity.key.encode(), identity.certificate.encode())
+        server.add_secure_port(address, grpc.ssl_server_credentials([pair]))
+    await server.start()
+    try:
+        with pytest.raises(WireError) as raised:
+            await altered(front.access(), address=address).connect(channel_name="test")
+    finally:
+        await server.stop(0)
+    assert raised.value.code in (Code.FAILED_PRECONDITION, Code.UNAVAILABLE)
+    assert received == []
+
+
+@pytest.mark.attempt(
+    "calling a guest's gateway with an access token",
+    stopped_by="gateways hear certificates of their own runner, and tokens of their launch",
+)
+async def test_a_token_is_no_use_at_the_gateway_itself(front: Front) -> None:
+    access = altered(front.access(), address=front.alice.endpoint, server_name="agent")
+    for certificate in (access.certificate, parties.AUTHORITY.public):
+        with pytest.raises(WireError):
+            await altered(access, certificate=certificate).connect(channel_name="test")
+    assert asked(front.alice) == []
+
+
+@pytest.mark.attempt(
+    "sending a message that is too large", stopped_by="messages have at most 16 MiB"
+)
+async def test_a_message_that_is_too_large_ends_its_call_only(front: Front) -> None:
+    access = front.access()
+    options = (
+        ("grpc.ssl_target_name_override", access.server_name),
+        ("grpc.max_send_message_length", -1),
+    )
+    credentials = grpc.composite_channel_credentials(
+        grpc.ssl_channel_credentials(access.certificate.encode()),
+        grpc.access_token_call_credentials(access.token),
+    )
+    async with grpc.aio.secure_channel(access.address, credentials, options=options) as channel:
+        stub = gateway_pb2_grpc.GatewayStub(channel)
+        save = raw(channel, "/wire.v1.Gateway/SaveNote")
+        error = await refusal(save(b"x" * (GRPC_MESSAGE_MAX_BYTES + 1)))
+        assert error.code in (Code.RESOURCE_EXHAUSTED, Code.INVALID_ARGUMENT)
+        assert (await stub.Hello(pb.HelloRequest())).user_id == "alice"
+    assert asked(front.alice) == []
+
+
+@pytest.mark.attempt(
+    "holding the server with many calls", stopped_by=f"{relay.CALLS_MAX} calls of a token at once"
+)
+async def test_a_token_has_so_many_calls_at_once(front: Front) -> None:
+    front.alice.script = waits
+    async with stub_of(front.access()) as stub, stub_of(front.access(name="phone")) as other:
+        calls = [await begun(stub) for _ in range(relay.CALLS_MAX)]
+        assert (await refusal(stub.Hello(pb.HelloRequest()))).code is Code.RESOURCE_EXHAUSTED
+        await other.Hello(pb.HelloRequest())
+        for call in calls:
+            call.cancel()
+        async with asyncio.timeout(30):
+            while len(front.alice.left) < relay.CALLS_MAX:
+                await asyncio.sleep(0.01)
+        await stub.Hello(pb.HelloRequest())
+
+
+async def test_who_does_not_read_slows_the_agent(
+    front: Front, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And who leaves then is no failure."""
+    made = 0
+    size, pieces = 256 * 1024, 400
+
+    async def much(gateway: FakeGateway, request: pb.RunTurnRequest) -> AsyncIterator[Event]:
+        nonlocal made
+        for _ in range(pieces):
+            made += 1
+            yield text("x" * size)
+        yield completed("done")
+
+    front.alice.script = much
+    async with stub_of(front.access()) as stub:
+        events = aiter(stub.RunTurn(pb.RunTurnRequest(session_id="s", text="hi")))
+        await anext(events)
+        before = -1
+        while made != before:
+            before = made
+            await asyncio.sleep(0.3)
+        assert made < pieces // 2
+        assert len([event async for event in events]) == pieces
+        call = stub.RunTurn(pb.RunTurnRequest(session_id="s", text="hi", turn_id="left"))
+        await anext(aiter(call))
+        call.cancel()
+        async with asyncio.timeout(30):
+            while "left" not in front.alice.left:
+                await asyncio.sleep(0.01)
+    assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []
+
+
+async def test_a_guest_or_a_host_that_was_started_again_is_found(front: Front) -> None:
+    async with stub_of(front.access()) as stub:
+        await stub.Hello(pb.HelloRequest())
+        await front.alice.stop()
+        assert (await refusal(stub.Hello(pb.HelloRequest()))).code is Code.UNAVAILABLE
+        await front.alice.start()
+        async with asyncio.timeout(30):
+            await stub.Hello(pb.HelloRequest(), wait_for_ready=True)
+        await front.hosts["alice"].stop()
+        error = await refusal(stub.Hello(pb.HelloRequest()))
+        assert error.code is Code.FAILED_PRECONDITION
+        assert "runner --user alice start" in error.resolution
+        await front.hosts["alice"].start()
+        await stub.Hello(pb.HelloRequest())
+
+
+@pytest.mark.root
+@pytest.mark.attempt(
+    "connecting to the socket from an account outside its group",
+    stopped_by="the socket is open to its account and to one group",
+)
+async def test_the_socket_is_for_its_group(front: Front) -> None:
+    """As another account: first as its own socket, then with the group."""
+    front.directory.chmod(0o711)
+    place = front.directory / "a.sock"
+    assert place.stat().st_mode & 0o777 == 0o600
+
+    def connects(group: int) -> bool:
+        groups = os.getgroups()
+        os.setgroups([])
+        os.setegid(group)
+        os.seteuid(NOBODY)
+        try:
+            with socket.socket(socket.AF_UNIX) as client:
+                client.connect(str(place))
+            return True
+        except PermissionError:
+            return False
+        finally:
+            os.seteuid(0)
+            os.setegid(0)
+            os.setgroups(groups)
+
+    assert not connects(NOBODY)
+    settings = front.config.access.model_copy(
+        update={"socket": front.directory / "g.sock", "socket_group": "daemon", "listen": ""}
+    )
+    place = front.directory / "g.sock"
+    (front.directory / "other").mkdir(mode=0o700)
+    config = front.config.model_copy(
+        update={"access": settings, "workspace_root": front.directory / "other"}
+    )
+    async with AccessServer(config):
+        assert place.stat().st_mode & 0o777 == 0o660
+        assert connects(place.stat().st_gid)
+        assert not connects(NOBODY)
+    assert not place.exists()
+
+
+async def test_a_second_server_and_a_bad_place_are_refused(front: Front) -> None:
+    def changed(**settings: Any) -> Config:
+        access = front.config.access.model_copy(update=settings)
+        return front.config.model_copy(update={"access": access})
+
+    async def fails(config: Config) -> WireError:
+        with pytest.raises(WireError) as raised:
+            async with AccessServer(config):
+                pass
+        return raised.value
+
+    assert "served already" in (await fails(front.config)).brief
+    assert "no address" in (await fails(changed(socket=None, listen=""))).brief
+    own = front.directory / "own"
+    own.mkdir(mode=0o700)
+    alone = {"workspace_root": own}
+    file = front.directory / "a-file"
+    file.write_text("precious")
+    error = await fails(changed(socket=file, listen="").model_copy(update=alone))
+    assert "no socket is there" in error.details
+    assert file.read_text() == "precious"
+    error = await fails(changed(socket=None).model_copy(update=alone))
+    assert f"cannot listen on {front.config.access.listen}" in error.brief
+    error = await fails(
+        changed(socket=own / "x.sock", listen="", socket_group="nobody-has-this").model_copy(
+            update=alone
+        )
+    )
+    assert "no such group" in error.details
+    assert not (own / "x.sock").exists()
+
+
+async def test_an_access_file_that_others_can_read_is_not_used(front: Front) -> None:
+    path = front.directory / "laptop.json"
+    path.write_text(front.access().model_dump_json())
+    path.chmod(0o640)
+    with pytest.raises(ConfigError, match="others can read") as raised:
+        AccessFile.read(path)
+    assert f"chmod 600 {path}" in raised.value.resolution
+    path.chmod(0o600)
+    assert AccessFile.read(path).user_id == "alice"
+    path.write_text(json.dumps({"address": "", "token": "x"}))
+    with pytest.raises(ConfigError, match="is no access file"):
+        AccessFile.read(path)
+    path.unlink()
+    with pytest.raises(ConfigError, match="cannot read"):
+        AccessFile.read(path)
+
+
+async def test_a_certificate_of_the_operators_own(front: Front) -> None:
+    """Its key must be private, and clients check the name of the address."""
+    directory = front.directory / "tls"
+    directory.mkdir(mode=0o700)
+    authority = Authority.new()
+    identity = authority.issue(Party.ACCESS)
+    certificate, key = directory / "server.pem", directory / "key.pem"
+    certificate.write_text(identity.certificate)
+    key.write_text(identity.key)
+    key.chmod(0o644)
+    settings = front.config.access.model_copy(
+        update={
+            "socket": directory / "a.sock",
+            "listen": "",
+            "certificate": certificate,
+            "key": key,
+        }
+    )
+    config = front.config.model_copy(update={"access": settings, "workspace_root": directory / "w"})
+    (directory / "w").mkdir(mode=0o700)
+    with pytest.raises(ConfigError, match="every account can read the key"):
+        async with AccessServer(config):
+            pass
+    key.chmod(0o600)
+    async with AccessServer(config):
+        access = altered(
+            front.access(), address=f"unix:{directory}/a.sock", certificate=authority.public
+        )
+        with pytest.raises(WireError) as raised:  # the token is of other users, the server is right
+            await access.connect(channel_name="test")
+        assert raised.value.code is Code.UNAUTHENTICATED
+        with pytest.raises(WireError, match="somebody else answers"):
+            await altered(access, server_name="another").connect(channel_name="test")

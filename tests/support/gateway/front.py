@@ -1,0 +1,146 @@
+"""The server for access tokens before fake agents of two users, on real sockets."""
+
+import shutil
+import socket
+import tempfile
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import grpc
+from wire.errors import WireError
+from wire.identity import Party, Peer
+from wire.settings import AccessSettings
+from wire.status import from_rpc_error
+from wire.v1 import gateway_pb2_grpc
+
+from runner.access.scopes import Scope
+from runner.access.server import SERVER_NAME, AccessServer, own_authority
+from runner.access.tokens import Tokens
+from runner.client.access import AccessFile
+from runner.config.models import Config
+from runner.host.control import ControlServer
+from runner.host.runtime import Runtime, host_lock
+from tests.support import parties
+from tests.support.gateway.fake_gateway import FakeGateway
+from tests.support.scratch import SCRATCH
+
+USERS = ("alice", "bob")
+DAY = timedelta(days=1)
+
+
+class FakeHost:
+    """The control socket of a user whose agent is a fake gateway."""
+
+    def __init__(self, config: Config, user_id: str, agent: FakeGateway) -> None:
+        self.agent = agent
+        self._runtime = Runtime.locate(config, user_id)
+        self._stack = AsyncExitStack()
+
+    async def start(self) -> None:
+        self._runtime.create()
+        self._stack.enter_context(host_lock(self._runtime.lock))
+        identities = (parties.identity(Party.RUNNER), parties.identity(Party.CLI))
+        control = ControlServer(self._runtime, self, *identities)  # type: ignore[arg-type]
+        self._stack.push_async_callback(control.stop)
+        await control.start()
+
+    async def stop(self) -> None:
+        await self._stack.aclose()
+
+    async def gateway(self) -> Peer:
+        return self.agent.peer
+
+    async def status(self) -> Any:
+        from wire.v1 import control_pb2
+
+        return control_pb2.StatusReply()
+
+
+@dataclass
+class Front:
+    """What a test has of it."""
+
+    directory: Path
+    config: Config
+    tokens: Tokens
+    hosts: dict[str, FakeHost]
+
+    @property
+    def alice(self) -> FakeGateway:
+        return self.hosts["alice"].agent
+
+    @property
+    def bob(self) -> FakeGateway:
+        return self.hosts["bob"].agent
+
+    def access(
+        self,
+        user_id: str = "alice",
+        name: str = "laptop",
+        *scopes: Scope,
+        lifetime: timedelta = DAY,
+        tcp: bool = False,
+    ) -> AccessFile:
+        """A new token for `user_id`, of all scopes where none is named."""
+        token, secret = self.tokens.create(user_id, name, frozenset(scopes or Scope), lifetime)
+        settings = self.config.access
+        return AccessFile(
+            address=settings.listen if tcp else f"unix:{settings.socket}",
+            server_name=SERVER_NAME,
+            certificate=own_authority(self.tokens).public,
+            token=secret,
+            user_id=user_id,
+            name=name,
+            expires_at=token.expires_at,
+        )
+
+
+@asynccontextmanager
+async def open_front() -> AsyncIterator[Front]:
+    """Alice and bob with their agents, and the server for tokens before them."""
+    directory = Path(tempfile.mkdtemp(prefix="oxf", dir=SCRATCH))
+    async with AsyncExitStack() as stack:
+        stack.callback(shutil.rmtree, directory)
+        (directory / "w").mkdir(mode=0o700)
+        access = AccessSettings(socket=directory / "a.sock", listen=_free_address())
+        config = Config(workspace_root=directory / "w", runtime_dir=directory / "r", access=access)
+        hosts = {}
+        for user_id in USERS:
+            agent = FakeGateway(f"unix:{directory}/{user_id}.sock")  # type: ignore[abstract]
+            await agent.start()
+            stack.push_async_callback(agent.stop)
+            hosts[user_id] = FakeHost(config, user_id, agent)
+            await hosts[user_id].start()
+            stack.push_async_callback(hosts[user_id].stop)
+        await stack.enter_async_context(AccessServer(config))
+        yield Front(directory, config, Tokens.locate(config), hosts)
+
+
+@asynccontextmanager
+async def stub_of(access: AccessFile) -> AsyncIterator["gateway_pb2_grpc.GatewayAsyncStub"]:
+    """The gateway as the holder of an access file calls it."""
+    async with access.open_channel() as channel:
+        yield gateway_pb2_grpc.GatewayStub(channel)
+
+
+async def refusal(call: Any) -> WireError:
+    """What ends a call, which may have streamed something before. It must not succeed."""
+    try:
+        if hasattr(call, "__aiter__"):
+            async for _ in call:
+                pass
+        else:
+            await call
+    except grpc.RpcError as error:
+        return from_rpc_error(error)
+    raise AssertionError("the call was answered")
+
+
+def _free_address() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
