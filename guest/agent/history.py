@@ -8,6 +8,7 @@ when it is read.
 import itertools
 import json
 import logging
+import textwrap
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, Final, Literal, Protocol, cast
@@ -47,6 +48,7 @@ MEMORY_TOOLS: Final = frozenset(
     tool for family in ("memory", "typed_memory", "working_memory") for tool in FAMILIES[family]
 )
 
+_TITLE_CHARS = 60
 _FIRST_WINDOW = 64
 _LAST_WINDOW = 4096
 
@@ -60,7 +62,7 @@ class Store(Protocol):
     async def history(self, session_id: str, limit: int) -> list[Event]: ...
 
     async def append(
-        self, session_id: str, *, turn_id: str, role: str, text: str, payload: str
+        self, session_id: str, *, turn_id: str, role: str, text: str, payload: str, title: str = ""
     ) -> int: ...
 
     def unstored(self, session_id: str) -> str: ...
@@ -89,6 +91,13 @@ async def recent(store: Store, session_id: str, turns: int, after: int) -> list[
         if all_there or window >= _LAST_WINDOW or (reached and len(whole) >= turns):
             return list(itertools.chain.from_iterable(whole))
         window *= 4
+
+
+def title_of(text: str) -> str:
+    """A title for the session that begins with `text`: its first line, cut at a word."""
+    line = next(filter(None, (" ".join(line.split()) for line in text.splitlines())), "")
+    cut = textwrap.shorten(line, _TITLE_CHARS, placeholder=" …")
+    return cut if cut != "…" else f"{line[: _TITLE_CHARS - 1]}…"
 
 
 def by_turn(events: Iterable[Event]) -> list[list[Event]]:

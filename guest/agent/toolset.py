@@ -78,13 +78,23 @@ class PipelineToolset(AbstractToolset[TurnDeps]):
         arguments = tool_args[_ARGUMENTS]
         await turn.emit(
             pb.ToolCallStarted(
-                call_id=call_id, tool=name, arguments_json=storable(turn.redact(_json(arguments)))
+                call_id=call_id,
+                tool=name,
+                arguments_json=storable(turn.redact(_json(arguments))),
+                telling=self._telling(name),
             )
         )
         result = await turn.call(call_id, name, arguments)
         if result.is_error:
             raise ToolFailed(result.text)
         return result.text
+
+    def _telling(self, name: str) -> str:
+        """The argument by which a person recognises a call."""
+        for tool in self._pipeline.tools():
+            if tool.name == name:
+                return tool.arguments.telling or next(iter(tool.arguments.model_fields), "")
+        return ""
 
 
 def definition(tool: Tool) -> ToolDefinition:
@@ -111,6 +121,7 @@ def finished(call_id: str, tool: str, result: ToolResult) -> pb.ToolCallFinished
         ok=not result.is_error,
         summary=storable(result.summary),
         duration_ms=result.duration_ms,
+        output=storable(result.printed),
     )
 
 

@@ -100,6 +100,7 @@ class TurnLoop:
             role="user",
             text=request.text,
             payload=history.to_payload(history.user_message(request.text)),
+            title=history.title_of(self._redact(request.text)),
         )
         run = Run(request, self._store, self._pipeline, self._redact, emit, approve, earlier=events)
         outcome: Outcome

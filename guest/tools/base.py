@@ -4,7 +4,7 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 from wire.errors import Code
@@ -60,8 +60,11 @@ def _plain(schema: dict[str, Any]) -> None:
 class Arguments(BaseModel):
     """Base of every tool's arguments: unknown fields and wrong types are rejected.
 
-    Providers get `model_json_schema()`: flat, without references.
+    Providers get `model_json_schema()`: flat, without references. A person who watches sees the
+    field `telling` of a call: the first one, unless a subclass names another.
     """
+
+    telling: ClassVar[str] = ""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True, json_schema_extra=_plain)
 
@@ -120,7 +123,8 @@ class ToolOutput:
     `data` consists of dicts, lists, tuples, strings, `Excerpt`s, `Spliced`, numbers, booleans and
     None. `summary` is one line for a person who watches, such as "Stored: [id: note-...]". `count`
     is the number of search results, for the log. `material` names the material in the answer.
-    `receipts` describe the changes of memory that the call made.
+    `receipts` describe the changes of memory that the call made. `printed` is what a command
+    printed, for a person to read.
     """
 
     data: Any
@@ -129,6 +133,7 @@ class ToolOutput:
     count: int | None = None
     material: tuple[str, ...] = ()
     receipts: tuple[Receipt, ...] = ()
+    printed: tuple[str | Excerpt | Spliced, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -136,7 +141,8 @@ class ToolResult:
     """The final result of a call: text of limited size, with virtual paths and without secrets.
 
     `is_error` marks a message that the model can act on; `code` is its kind. `summary` is one line.
-    `material` comes from the `ToolOutput` or `ToolError`, `receipts` from the `ToolOutput`.
+    `material` comes from the `ToolOutput` or `ToolError`, `receipts` and `printed` from the
+    `ToolOutput`.
     """
 
     text: str
@@ -146,6 +152,7 @@ class ToolResult:
     material: tuple[str, ...] = ()
     code: Code | None = None
     receipts: tuple[Receipt, ...] = ()
+    printed: str = ""
 
 
 class MemoryChange(NamedTuple):

@@ -132,11 +132,16 @@ class Renderer:
         line = one_line(self.text(text))
         return line if len(line) <= _SUMMARY_CHARS else f"{line[: _SUMMARY_CHARS - 1]}…"
 
+    def printed(self, output: ToolOutput) -> str:
+        """What a command printed, for a person who watches."""
+        pieces = (self._clean(piece, None).rstrip("\n") for piece in output.printed)
+        return _cut("\n".join(filter(None, pieces)), self._max_bytes)
+
     def _tail(self, notes: Iterable[str], reader: Reader, max_bytes: int) -> str:
         lines = (f"\nNote: {one_line(self.text(note, reader))}" for note in notes)
         return _cut("".join(lines), max_bytes // _NOTES_SHARE)
 
-    def _clean(self, value: Any, reader: Reader) -> Any:
+    def _clean(self, value: Any, reader: Reader | None) -> Any:
         match value:
             case Excerpt():
                 whole = value.before + value.text + value.after
@@ -154,7 +159,7 @@ class Renderer:
             case _:
                 return value
 
-    def _field(self, key: str, value: Any, reader: Reader) -> Any:
+    def _field(self, key: str, value: Any, reader: Reader | None) -> Any:
         if isinstance(value, str) and value and SENSITIVE_NAME.fullmatch(key):
             return REDACTED
         return self._clean(value, reader)

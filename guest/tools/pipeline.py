@@ -215,7 +215,11 @@ class ToolPipeline:
         self._account(ctx, tool, began, "ok", output.count)
         summary = self._render.line(output.summary or "done")
         material = tuple(map(self._render.line, output.material))
-        return ToolResult(text, False, summary, _ms(began), material, receipts=output.receipts)
+        return ToolResult(
+            *(text, False, summary, _ms(began), material),
+            receipts=output.receipts,
+            printed=self._render.printed(output),
+        )
 
     async def _run(
         self,

@@ -161,6 +161,11 @@ class GatewayClient:
         reply = await _call(self._stub.CancelTurn, request)
         return reply.cancelled
 
+    async def list_tools(self) -> list[gateway_pb2.ToolDescription]:
+        """The tools that the model is offered."""
+        reply = await _call(self._stub.ListTools, gateway_pb2.ListToolsRequest())
+        return list(reply.tools)
+
     async def call_tool(
         self, name: str, arguments_json: str, session_id: str = ""
     ) -> gateway_pb2.CallToolReply:

@@ -16,6 +16,12 @@ def test_the_tools_are_what_was_frozen() -> None:
     )
 
 
+def test_every_tool_has_an_argument_that_tells_a_person_of_the_call() -> None:
+    for tool in tool_snapshot.all_tools():
+        telling = tool.arguments.telling or next(iter(tool.arguments.model_fields))
+        assert tool.arguments.model_fields[telling].annotation is str, tool.name
+
+
 def test_all_tools_are_there() -> None:
     assert [tool.name for tool in tool_snapshot.all_tools()] == [
         "memory_search",

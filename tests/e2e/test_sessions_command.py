@@ -50,6 +50,10 @@ def test_conversations_are_listed_named_put_away_resumed_and_forgotten(house: Ho
     works(house, "chat", "--session", "plans", stdin="the code word is quixotry\n")
     plans, boat = listed(house)
     assert (plans["session_id"], plans["turns"], plans["archived_at"]) == ("plans", 1, None)
+    assert (plans["title"], boat["title"]) == (
+        "the code word is quixotry",
+        "remember that my boat is called Albatross",
+    )
 
     start = boat["session_id"].removeprefix("session-")[:12]
     assert works(house, "sessions", "rename", start, "The boat") == (

@@ -24,10 +24,11 @@ def bytes_here(path: Path) -> bytes:
 async def test_a_session_is_forgotten_on_the_server_and_in_the_copy(path: Path) -> None:
     async with opened(path, FakeEmbedder()) as memory:
         for session_id, words in (("kept", "the roses"), ("gone", "code word quixotry")):
-            await memory.conversations.create(session_id, f"about {words}")
+            await memory.conversations.create(session_id)
             await memory.conversations.append(
-                session_id, turn_id="t", role="user", text=words * 100, payload="[]"
+                session_id, turn_id="t", role="user", text=words * 100, payload="[]", title=words
             )
+        assert (await memory.conversations.get("gone")).title == "code word quixotry"
         passages = (await memory.statistics()).passages
         await embedded(memory, passages)
         found = await memory.search("quixotry", include_conversation=True)

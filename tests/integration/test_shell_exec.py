@@ -4,17 +4,17 @@ import asyncio
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from io import StringIO
 from typing import Any
 
 import pytest
-from rich.console import RenderableType
 from wire.settings import ShellSettings
 from wire.v1 import gateway_pb2 as pb
 
 from guest.tools.command_policy.policy import CommandPolicy
 from guest.tools.shell.client import Patience, ShellClient
 from runner.cli.chat.conversation import Conversation
-from runner.cli.chat.screen import Style
+from runner.cli.chat.screen import PlainScreen, Style
 from runner.client.gateway import GatewayClient
 from tests.support import parties
 from tests.support.gateway.gateways import Gateways, open_gateways
@@ -39,12 +39,11 @@ async def gateways_with_shell(
     await client.close()
 
 
-class Watcher:
+class Watcher(PlainScreen):
     """A screen that keeps what it shows and answers every question in one way."""
 
-    width = 200
-
     def __init__(self, answer: bool) -> None:
+        super().__init__(StringIO(), StringIO())
         self.answer = answer
         self.questions: list[str] = []
         self.said = ""
@@ -55,15 +54,6 @@ class Watcher:
 
     async def line(self, text: str, style: Style = Style.PLAIN) -> None:
         self.lines.append(text)
-
-    async def activity(self, text: str) -> None:
-        pass
-
-    async def table(self, table: RenderableType) -> None:
-        pass
-
-    async def status(self, text: str) -> None:
-        pass
 
     async def ask(self, question: str) -> bool:
         self.questions.append(question)

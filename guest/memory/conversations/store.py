@@ -103,6 +103,7 @@ INSERT INTO guards (ok)
 _TOUCH: Final = """
 UPDATE sessions
     SET updated_at = ?1, archived_at = '',
+        title = CASE WHEN title = '' AND turns = 0 THEN ?4 ELSE title END,
         turns = turns + NOT EXISTS (SELECT 1 FROM conversation_events
                                     WHERE session_id = ?2 AND turn_id = ?3)
     WHERE session_id = ?2
@@ -147,7 +148,8 @@ Events = list[Event]
 
 @dataclass(frozen=True)
 class Said:
-    """An event to be stored; its time distinguishes it within its turn."""
+    """An event to be stored; its time distinguishes it within its turn. `title` is for its session
+    if that has none and begins with this event."""
 
     session_id: str
     turn_id: str
@@ -155,6 +157,7 @@ class Said:
     text: str
     payload: str
     written_at: str
+    title: str = ""
 
     @property
     def identity(self) -> tuple[str, str, str, str]:
@@ -205,20 +208,21 @@ class Conversations:
         return [_session(row) for row in result.rows]
 
     async def append(
-        self, session_id: str, *, turn_id: str, role: str, text: str, payload: str
+        self, session_id: str, *, turn_id: str, role: str, text: str, payload: str, title: str = ""
     ) -> int:
         """Add one event durably and return its sequence number.
 
         The text is searchable by keyword at once and by meaning soon after. An archived session
-        leaves the archive. The database cannot store NUL and lone surrogates: they become U+2400
-        and U+FFFD in `text`, and JSON escapes in `payload`.
+        leaves the archive. A session that begins with this event and has no title gets `title`.
+        The database cannot store NUL and lone surrogates: they become U+2400 and U+FFFD in `text`
+        and `title`, and JSON escapes in `payload`.
 
         Raises:
             SessionNotFound: The user has no such session.
             StorageError: RESOURCE_EXHAUSTED after `SEQUENCE_MAX` events; else the store failed.
             ValueError: The role is unknown.
         """
-        return await self._store(said(session_id, turn_id, role, text, payload))
+        return await self._store(said(session_id, turn_id, role, text, payload, title))
 
     async def history(self, session_id: str, limit: int) -> Events:
         """The last `limit` events, oldest first. Raises `SessionNotFound`."""
@@ -241,7 +245,7 @@ class Conversations:
         appended = (session_id, event.turn_id, event.role, event.text, event.payload, written)
         statements = (
             Statement(_REQUIRE, (session_id, self._user.id)),
-            Statement(_TOUCH, (written, session_id, event.turn_id)),
+            Statement(_TOUCH, (written, session_id, event.turn_id, event.title)),
             Statement(_APPEND, appended),
             indexing(namespace, session_id, event.role, event.text, written),
             refresh(session_id),
@@ -272,12 +276,15 @@ class Conversations:
         return sequence, json.loads(chunk_ids)
 
 
-def said(session_id: str, turn_id: str, role: str, text: str, payload: str) -> Said:
+def said(
+    session_id: str, turn_id: str, role: str, text: str, payload: str, title: str = ""
+) -> Said:
     """Make an event with the current time. Raises `ValueError` for an unknown role."""
     if role not in _ROLES:
         raise ValueError(f"role: {role!r} is not one of {', '.join(_ROLES)}")
     return Said(
-        session_id, turn_id, cast(Role, role), _storable(text), _storable_json(payload), now()
+        *(session_id, turn_id, cast(Role, role), _storable(text), _storable_json(payload), now()),
+        title=_storable(title),
     )
 
 

@@ -116,10 +116,10 @@ class Outbox(Conversations):
         return list(known.events)[-limit:]
 
     async def append(
-        self, session_id: str, *, turn_id: str, role: str, text: str, payload: str
+        self, session_id: str, *, turn_id: str, role: str, text: str, payload: str, title: str = ""
     ) -> int:
         """See `Conversations.append`; 0 for an event that waits for the server."""
-        event = said(session_id, turn_id, role, text, payload)
+        event = said(session_id, turn_id, role, text, payload, title)
         sequence = 0
         if session_id in self._sessions_waiting():
             await self._deliver()

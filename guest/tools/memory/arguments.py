@@ -1,6 +1,6 @@
 """The arguments of the memory family's tools, and the field types that all families share."""
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import AfterValidator, Field
 from wire.limits import (
@@ -58,6 +58,8 @@ class SaveArguments(Arguments):
 
 
 class UpdateArguments(Arguments):
+    telling: ClassVar[str] = "content"
+
     note_id: NoteId
     content: Content
     tags: list[Tag] | None = Field(

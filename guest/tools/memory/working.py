@@ -1,7 +1,7 @@
 """Working memory: notes for the current task, for the next session, and for good."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import AfterValidator, Field
 from wire.limits import NOTE_MAX_CHARS, QUERY_MAX_CHARS
@@ -69,6 +69,8 @@ class HandoffArguments(Arguments):
 
 
 class ScratchArguments(Arguments):
+    telling: ClassVar[str] = "content"
+
     mode: Literal["replace", "append", "clear", "read"]
     content: str = Field(
         default="", max_length=NOTE_MAX_CHARS, description="With replace and append only."

@@ -130,4 +130,6 @@ def _output(ended: Ended, stdout: Shown, stderr: Shown, limit: float) -> ToolOut
         "truncated": bool(stdout.left_out or stderr.left_out),
     }
     summary = "timed out" if ending.timed_out else f"exit code {ending.exit_code}"
-    return ToolOutput(data, notes=tuple(notes), summary=summary)
+    return ToolOutput(
+        data, notes=tuple(notes), summary=summary, printed=(stdout.value, stderr.value)
+    )

@@ -559,20 +559,24 @@ class ToolCallStarted(_message.Message):
     CALL_ID_FIELD_NUMBER: _builtins.int
     TOOL_FIELD_NUMBER: _builtins.int
     ARGUMENTS_JSON_FIELD_NUMBER: _builtins.int
+    TELLING_FIELD_NUMBER: _builtins.int
     call_id: _builtins.str
     tool: _builtins.str
     arguments_json: _builtins.str
     """redacted"""
+    telling: _builtins.str
+    """the argument that says most about the call; empty: none does"""
     def __init__(
         self,
         *,
         call_id: _builtins.str = ...,
         tool: _builtins.str = ...,
         arguments_json: _builtins.str = ...,
+        telling: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments_json", b"arguments_json", "call_id", b"call_id", "tool", b"tool"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments_json", b"arguments_json", "call_id", b"call_id", "telling", b"telling", "tool", b"tool"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -587,12 +591,15 @@ class ToolCallFinished(_message.Message):
     OK_FIELD_NUMBER: _builtins.int
     SUMMARY_FIELD_NUMBER: _builtins.int
     DURATION_MS_FIELD_NUMBER: _builtins.int
+    OUTPUT_FIELD_NUMBER: _builtins.int
     call_id: _builtins.str
     tool: _builtins.str
     ok: _builtins.bool
     summary: _builtins.str
     """one line"""
     duration_ms: _builtins.int
+    output: _builtins.str
+    """what a command printed, redacted; empty for what is no command"""
     def __init__(
         self,
         *,
@@ -601,10 +608,11 @@ class ToolCallFinished(_message.Message):
         ok: _builtins.bool = ...,
         summary: _builtins.str = ...,
         duration_ms: _builtins.int = ...,
+        output: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "duration_ms", b"duration_ms", "ok", b"ok", "summary", b"summary", "tool", b"tool"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "duration_ms", b"duration_ms", "ok", b"ok", "output", b"output", "summary", b"summary", "tool", b"tool"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -2,8 +2,9 @@
 
 import difflib
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from wire.errors import Code, WireError
 from wire.v1 import control_pb2, gateway_pb2
@@ -12,7 +13,7 @@ from runner.cli.agent import find_session
 from runner.cli.chat.conversation import Conversation
 from runner.cli.chat.screen import Screen, Style
 from runner.cli.memory.output import note_rows
-from runner.cli.output import one_line, session_table, status_table
+from runner.cli.output import one_line, session_table, status_table, table_of
 
 HostStatus = Callable[[], Awaitable[control_pb2.StatusReply]]
 """Returns the state of the host and its guests."""
@@ -22,120 +23,173 @@ _FOUND_NOTES = 10
 _COMMAND = re.compile(r"/([A-Za-z]+)(?:\s+(.*))?", re.DOTALL)
 
 
+class EndOfChat(Exception):  # noqa: N818 - not an error
+    """The user wants to leave."""
+
+
 @dataclass(frozen=True)
-class _Command:
+class Chat:
+    """What a command works with."""
+
+    conversation: Conversation
+    screen: Screen
+    host_status: HostStatus
+
+
+Run = Callable[[Chat, str], Awaitable[bool | None]]
+"""Runs a command with what was typed after its name. False: it ran a turn, which failed and was
+shown. Raises `WireError` for any other failure."""
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command, as `/help` shows it."""
+
     usage: str
     help: str
-    run: Callable[[str], Awaitable[None]]
+    run: Run
+
+
+async def _new(chat: Chat, title: str) -> None:
+    await chat.conversation.ensure_connected()
+    session = await chat.conversation.new_session(title)
+    shown = f"session {one_line(session.session_id)}"
+    await chat.screen.line(f"{shown}: {one_line(title)}" if title else shown, Style.NOTICE)
+
+
+async def _sessions(chat: Chat, _: str) -> None:
+    await chat.conversation.ensure_connected()
+    sessions = await chat.conversation.client.list_sessions(_LISTED_SESSIONS)
+    if sessions:
+        await chat.screen.table(session_table(sessions, chat.conversation.session_id))
+    else:
+        await chat.screen.line("no sessions yet", Style.NOTICE)
+
+
+async def _switch(chat: Chat, session_id: str) -> None:
+    if not session_id:
+        raise WireError(Code.INVALID_ARGUMENT, "/switch needs a session id", resolution="/sessions")
+    await chat.conversation.ensure_connected()
+    session_id = await find_session(chat.conversation.client, session_id)
+    await chat.conversation.switch(session_id)
+    await chat.screen.line(f"session {one_line(session_id)}", Style.NOTICE)
+
+
+async def _tools(chat: Chat, _: str) -> None:
+    await chat.conversation.ensure_connected()
+    offered = await chat.conversation.client.list_tools()
+    if not offered:
+        await chat.screen.line("the model is offered no tools", Style.NOTICE)
+        return
+    rows = [
+        (one_line(tool.name), tool.safety.replace("_", " "), _first_sentence(tool.description))
+        for tool in offered
+    ]
+    await chat.screen.table(table_of("tool", "safety", "what it does", rows=rows))
+
+
+def _first_sentence(text: str) -> str:
+    return re.split(r"(?<=\.)\s", one_line(text), maxsplit=1)[0]
+
+
+async def _memory(chat: Chat, query: str) -> None:
+    if not query:
+        raise WireError(
+            Code.INVALID_ARGUMENT,
+            "/memory needs words to look for",
+            resolution="/memory WORDS; `runner memory list` lists all notes",
+        )
+    await chat.conversation.ensure_connected()
+    reply = await chat.conversation.client.search_notes(
+        gateway_pb2.SearchNotesRequest(query=query, top_k=_FOUND_NOTES)
+    )
+    for warning in reply.warnings:
+        await chat.screen.status(f"warning: {one_line(warning)}")
+    if reply.notes:
+        await chat.screen.table(note_rows(reply.notes, scores=True))
+    else:
+        await chat.screen.line("nothing found", Style.NOTICE)
+
+
+async def _edit(chat: Chat, _: str) -> None:
+    if not (last := chat.conversation.last_message):
+        raise WireError(Code.FAILED_PRECONDITION, "there is no message to edit yet")
+    if not await chat.screen.offer(last):
+        raise WireError(
+            Code.FAILED_PRECONDITION,
+            "/edit needs a terminal",
+            resolution="send the message again, changed",
+        )
+
+
+async def _cancel(chat: Chat, _: str) -> None:
+    if not await chat.conversation.cancel():
+        await chat.screen.line("no turn is running", Style.NOTICE)
+
+
+async def _status(chat: Chat, _: str) -> None:
+    await chat.conversation.ensure_connected()
+    conversation = chat.conversation
+    host = await chat.host_status()
+    await chat.screen.table(status_table(conversation.client.hello, host, conversation.session_id))
+
+
+async def _help(chat: Chat, _: str) -> None:
+    width = max(len(command.usage) for command in COMMANDS.values())
+    lines = (f"{command.usage:<{width}}  {command.help}" for command in COMMANDS.values())
+    await chat.screen.line("\n".join(lines))
+
+
+async def _quit(_: Chat, __: str) -> None:
+    raise EndOfChat
+
+
+COMMANDS: Final[Mapping[str, Command]] = {
+    "new": Command("/new [title]", "begin a new session", _new),
+    "sessions": Command("/sessions", "list your sessions", _sessions),
+    "switch": Command("/switch ID", "go on in another session", _switch),
+    "edit": Command("/edit", "change your last message and send it again", _edit),
+    "tools": Command("/tools", "list the model's tools", _tools),
+    "memory": Command("/memory WORDS", "find notes", _memory),
+    "cancel": Command("/cancel", "cancel the running turn (also Ctrl-C)", _cancel),
+    "status": Command("/status", "what this chat runs on", _status),
+    "help": Command("/help", "this list", _help),
+    "quit": Command("/quit", "end the chat (also Ctrl-D)", _quit),
+}
+"""Every command by its name, in the order of `/help`."""
 
 
 class SlashCommands:
     """Runs one command line. The reader of the input handles `/cancel` and `/quit`."""
 
     def __init__(self, conversation: Conversation, screen: Screen, host_status: HostStatus) -> None:
-        self._conversation = conversation
-        self._screen = screen
-        self._host_status = host_status
-        self._commands = {
-            "new": _Command("/new [title]", "begin a new session", self._new),
-            "sessions": _Command("/sessions", "list your sessions", self._sessions),
-            "switch": _Command("/switch ID", "go on in another session", self._switch),
-            "memory": _Command("/memory WORDS", "find notes", self._memory),
-            "cancel": _Command("/cancel", "cancel the running turn (also Ctrl-C)", self._cancel),
-            "status": _Command("/status", "what this chat runs on", self._status),
-            "help": _Command("/help", "this list", self._help),
-            "quit": _Command("/quit", "end the chat (also Ctrl-D)", self._quit),
-        }
+        self._chat = Chat(conversation, screen, host_status)
 
     @property
     def names(self) -> list[str]:
         """Every command as typed, for completion."""
-        return [f"/{name}" for name in self._commands]
+        return [f"/{name}" for name in COMMANDS]
 
     @staticmethod
     def recognises(line: str) -> bool:
         """Whether `line` is a command. A path such as `/shared/a.txt` is not."""
         return _COMMAND.fullmatch(line) is not None
 
-    async def run(self, line: str) -> None:
-        """Run a line that `recognises` accepts. Raises `WireError` if it fails."""
+    async def run(self, line: str) -> bool:
+        """Run a line that `recognises` accepts. False if it ran a turn that failed.
+
+        Raises `WireError` if it fails otherwise.
+        """
         matched = _COMMAND.fullmatch(line)
         assert matched is not None
         name, argument = matched[1].lower(), (matched[2] or "").strip()
-        command = self._commands.get(name)
+        command = COMMANDS.get(name)
         if command is None:
-            near = difflib.get_close_matches(name, self._commands, n=1)
+            near = difflib.get_close_matches(name, COMMANDS, n=1)
             meant = f"did you mean /{near[0]}? " if near else ""
             raise WireError(
                 Code.INVALID_ARGUMENT,
                 f"unknown command /{name}",
                 resolution=f"{meant}/help lists all commands",
             )
-        await command.run(argument)
-
-    async def _new(self, title: str) -> None:
-        await self._conversation.ensure_connected()
-        session = await self._conversation.new_session(title)
-        shown = f"session {one_line(session.session_id)}"
-        await self._screen.line(f"{shown}: {one_line(title)}" if title else shown, Style.NOTICE)
-
-    async def _sessions(self, _: str) -> None:
-        await self._conversation.ensure_connected()
-        sessions = await self._conversation.client.list_sessions(_LISTED_SESSIONS)
-        if sessions:
-            await self._screen.table(session_table(sessions, self._conversation.session_id))
-        else:
-            await self._screen.line("no sessions yet", Style.NOTICE)
-
-    async def _switch(self, session_id: str) -> None:
-        if not session_id:
-            raise WireError(
-                Code.INVALID_ARGUMENT, "/switch needs a session id", resolution="/sessions"
-            )
-        await self._conversation.ensure_connected()
-        session_id = await find_session(self._conversation.client, session_id)
-        await self._conversation.switch(session_id)
-        await self._screen.line(f"session {one_line(session_id)}", Style.NOTICE)
-
-    async def _memory(self, query: str) -> None:
-        if not query:
-            raise WireError(
-                Code.INVALID_ARGUMENT,
-                "/memory needs words to look for",
-                resolution="/memory WORDS; `runner memory list` lists all notes",
-            )
-        await self._conversation.ensure_connected()
-        reply = await self._conversation.client.search_notes(
-            gateway_pb2.SearchNotesRequest(query=query, top_k=_FOUND_NOTES)
-        )
-        for warning in reply.warnings:
-            await self._screen.status(f"warning: {one_line(warning)}")
-        if reply.notes:
-            await self._screen.table(note_rows(reply.notes, scores=True))
-        else:
-            await self._screen.line("nothing found", Style.NOTICE)
-
-    async def _cancel(self, _: str) -> None:
-        if not await self._conversation.cancel():
-            await self._screen.line("no turn is running", Style.NOTICE)
-
-    async def _status(self, _: str) -> None:
-        await self._conversation.ensure_connected()
-        table = status_table(
-            self._conversation.client.hello,
-            await self._host_status(),
-            self._conversation.session_id,
-        )
-        await self._screen.table(table)
-
-    async def _help(self, _: str) -> None:
-        width = max(len(command.usage) for command in self._commands.values())
-        lines = (f"{command.usage:<{width}}  {command.help}" for command in self._commands.values())
-        await self._screen.line("\n".join(lines))
-
-    async def _quit(self, _: str) -> None:
-        raise EndOfChat
-
-
-class EndOfChat(Exception):  # noqa: N818 - not an error
-    """The user wants to leave."""
+        return await command.run(self._chat, argument) is not False

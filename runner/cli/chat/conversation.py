@@ -35,6 +35,8 @@ class AgentGoneError(WireError):
 class Conversation:
     """What every surface does with the gateway.
 
+    `last_message` is what the user said last in the current session; empty if nothing.
+
     Turns run one at a time; `cancel` may be called while one runs. The first turn opens a new
     session, so that only looking around creates none. If the agent is gone, the conversation waits
     `reconnect_within_s` seconds for it.
@@ -51,6 +53,7 @@ class Conversation:
         self._began = False
         self._text = ModelText()
         self.session_id = ""
+        self.last_message = ""
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -90,6 +93,7 @@ class Conversation:
         """Create a session and make it the current one."""
         session = await self.client.create_session(title=title)
         self.session_id = session.session_id
+        self.last_message = ""
         return session
 
     async def resume_or_create(self, session_id: str) -> None:
@@ -103,6 +107,8 @@ class Conversation:
         """Continue an existing session. Raises NOT_FOUND."""
         history = await self.client.get_session(session_id, _SHOWN_EVENTS)
         self.session_id = history.session.session_id
+        said = [event.text for event in history.events if event.role == "user"]
+        self.last_message = said[-1] if said else ""
         for event, receipts in by_event(history):
             await self._show_past(event)
             for receipt in receipts:
@@ -151,6 +157,7 @@ class Conversation:
         if not self.session_id:
             session = await self.new_session("")
             await self._screen.status(f"session {session.session_id}")
+        self.last_message = text
         self._turn_id = new_turn_id()
         streamed = self._began = False
         self._text = ModelText()

@@ -65,9 +65,8 @@ async def run_piped(
             continue
         await screen.line(f"> {neutralise(text)}", Style.PROMPT)
         try:
-            if commands.recognises(text):
-                await commands.run(text)
-            elif not await conversation.turn(text):
+            run = commands.run if commands.recognises(text) else conversation.turn
+            if not await run(text):
                 failed = True
         except EndOfChat:
             break

@@ -55,6 +55,10 @@ class Screen(Protocol):
         """Ask a yes-or-no question. No if nobody can answer."""
         ...
 
+    async def offer(self, text: str) -> bool:
+        """Put `text` before the user, to change and send. False if nobody can."""
+        ...
+
 
 def say(stderr: TextIO, text: str) -> None:
     """Write a status line. Does nothing if nobody reads it."""
@@ -97,6 +101,9 @@ class PlainScreen:
 
     async def ask(self, question: str) -> bool:
         await self.line(f"{question} [y/N] no: standard input is no terminal")
+        return False
+
+    async def offer(self, text: str) -> bool:  # noqa: ARG002 - nobody can edit it
         return False
 
     def _write(self, text: str) -> None:

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import in_terminal
 from prompt_toolkit.completion import WordCompleter
+from prompt_toolkit.document import Document
 from prompt_toolkit.formatted_text import StyleAndTextTuples
 from prompt_toolkit.input import Input
 from prompt_toolkit.input.vt100 import Vt100Input
@@ -50,6 +51,7 @@ class TerminalScreen:
         self._activity = ""
         self._answer: asyncio.Future[bool] | None = None
         self.redraw: Callable[[], None] = lambda: None
+        self.offered: Callable[[str], None] = lambda _: None
 
     @property
     def width(self) -> int:
@@ -99,6 +101,10 @@ class TerminalScreen:
         await self.line("[y/N] yes" if approved else "[y/N] no", Style.NOTICE)
         return approved
 
+    async def offer(self, text: str) -> bool:
+        self.offered(neutralise(text))
+        return True
+
     def answer(self, typed: str) -> bool:
         """Take `typed` as the answer to an open question. False if there is none."""
         if self._answer is None or self._answer.done():
@@ -137,6 +143,7 @@ class TerminalChat:
             output=terminal_output,
         )
         screen.redraw = self._prompt.app.invalidate
+        screen.offered = self._put_into_the_prompt
 
     async def run(self) -> int:
         """Run until Ctrl-D, `/quit`, or Ctrl-C twice at the prompt. Returns 1 if the agent did
@@ -163,6 +170,10 @@ class TerminalChat:
             reader.cancel()
             await asyncio.gather(worker, reader, return_exceptions=True)
         return 0
+
+    def _put_into_the_prompt(self, text: str) -> None:
+        self._prompt.default_buffer.document = Document(text)
+        self._screen.redraw()
 
     async def _read(self) -> None:
         leaving = False

@@ -23,6 +23,7 @@ class FakeStore:
     def __init__(self) -> None:
         self.user_id = CONTEXT.user_id
         self.events: dict[str, list[Event]] = {}
+        self.titles: dict[str, str] = {}
         self.fail: WireError | None = None
         self.notices: list[str] = []
 
@@ -30,11 +31,13 @@ class FakeStore:
         return self.events.get(session_id, [])[-limit:]
 
     async def append(
-        self, session_id: str, *, turn_id: str, role: Any, text: str, payload: str
+        self, session_id: str, *, turn_id: str, role: Any, text: str, payload: str, title: str = ""
     ) -> int:
         if self.fail is not None:
             raise self.fail
         lines = self.events.setdefault(session_id, [])
+        if not lines:
+            self.titles[session_id] = title
         lines.append(Event(len(lines) + 1, turn_id, role, text, payload, "now"))
         return len(lines)
 

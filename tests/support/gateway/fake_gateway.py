@@ -76,6 +76,7 @@ class FakeGateway(gateway_pb2_grpc.GatewayServicer):
         self.left: list[str] = []
         self.approvals: dict[str, asyncio.Future[bool]] = {}
         self.notices: list[str] = []
+        self.tools: list[gateway_pb2.ToolDescription] = []
         self.receipts: list[gateway_pb2.MemoryReceipt] = []
         self.page = 100
         self.notes: dict[str, Note] = {}
@@ -163,6 +164,9 @@ class FakeGateway(gateway_pb2_grpc.GatewayServicer):
     async def ForgetSession(self, request: Any, context: Any) -> gateway_pb2.ForgetSessionReply:
         del self.sessions[request.session_id]
         return gateway_pb2.ForgetSessionReply()
+
+    async def ListTools(self, request: Any, context: Any) -> gateway_pb2.ListToolsReply:
+        return gateway_pb2.ListToolsReply(tools=self.tools)
 
     async def ListNotes(self, request: Any, context: Any) -> gateway_pb2.ListNotesReply:
         self.seen.append(request)

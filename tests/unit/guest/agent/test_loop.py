@@ -19,6 +19,7 @@ from wire.errors import Code, WireError
 from wire.settings import AgentSettings
 from wire.v1 import gateway_pb2
 
+from guest.agent import history
 from guest.agent.turn import Outcome, TurnRequest
 from guest.errors import GuestError, StorageError
 from guest.tools.base import Safety, Tool, ToolContext, ToolOutput
@@ -150,6 +151,27 @@ async def test_the_users_message_is_durable_before_the_model_is_asked() -> None:
     assert code(await house.say("hi")) == "completed"
 
 
+async def test_a_session_is_named_after_its_first_message_without_secrets() -> None:
+    house = House(steps("yes", "no"))
+    await house.say("\n  is s3cret\tstill good?\nsince May")
+    await house.say("something else", turn_id="t2")
+    assert house.store.titles == {"s1": "is [redacted] still good?"}
+
+
+@pytest.mark.parametrize(
+    ("text", "title"),
+    [
+        ("", ""),
+        (" \n hi  there\nmore", "hi there"),
+        ("word " * 30, "word " * 11 + "…"),
+        ("x" * 61, "x" * 59 + "…"),
+        ("x" * 60, "x" * 60),
+    ],
+)
+def test_a_title_is_the_first_line_cut_at_a_word(text: str, title: str) -> None:
+    assert history.title_of(text) == title
+
+
 async def test_without_a_store_the_model_is_never_asked() -> None:
     house = House(steps("never"))
     house.store.fail = StorageError(Code.RESOURCE_EXHAUSTED, "disk full", resolution="free some")
@@ -189,6 +211,7 @@ async def test_tool_events_are_redacted_and_in_order() -> None:
     (started,) = house.events(gateway_pb2.ToolCallStarted)
     assert (started.call_id, started.tool) == ("c0", "look")
     assert json.loads(started.arguments_json) == {"text": "[redacted]"}
+    assert started.telling == "text"
     (finished,) = house.events(gateway_pb2.ToolCallFinished)
     assert (finished.call_id, finished.ok, finished.duration_ms) == ("c0", True, 1)
 

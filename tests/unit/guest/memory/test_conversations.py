@@ -54,6 +54,19 @@ async def test_a_session_knows_which_one_its_work_was_delegated_from(path: Path)
         assert [session.parent_id for session in listed] == ["s1", ""]
 
 
+async def test_only_the_first_event_gives_a_session_a_title(path: Path) -> None:
+    async with opened(path) as memory:
+        made = memory.conversations
+        await made.create("s1")
+        await made.create("s2", title="Mine")
+        for session_id in ("s1", "s2"):
+            for title in ("First\0", "Second"):
+                await made.append(
+                    session_id, turn_id=title[:5], role="user", text="x", payload="[]", title=title
+                )
+        assert [each.title for each in await made.list()] == ["Mine", "First\u2400"]
+
+
 async def test_another_users_session_is_refused_like_an_unknown_one(path: Path) -> None:
     async with opened(path) as memory:
         mine, theirs = memory.conversations, Memory(memory.store, BOB).conversations

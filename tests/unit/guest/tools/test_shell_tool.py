@@ -95,6 +95,12 @@ async def test_a_result(shell: Shell) -> None:
     assert (result.is_error, result.summary) == (False, "exit code 3")
 
 
+async def test_a_person_reads_what_was_printed_without_secrets(shell: Shell) -> None:
+    result = await shell.call(f"printf 'one\\n{SECRET}\\n'; echo err >&2")
+    assert result.printed == "one\n[redacted]\nerr"
+    assert (await shell.call("true")).printed == ""
+
+
 async def test_what_a_command_gave_is_material_by_its_beginning(shell: Shell) -> None:
     assert (await shell.call("echo  tea\necho milk")).material == ("shell: echo tea echo milk",)
     (named,) = (await shell.call(f"true {'x' * 200}")).material

@@ -14,6 +14,7 @@ from wire.v1 import control_pb2, gateway_pb2
 
 from runner.cli.chat import conversation
 from runner.cli.chat.chat import talk
+from runner.cli.chat.commands import COMMANDS
 from runner.cli.chat.piped import read_lines
 from runner.client.gateway import GatewayClient
 from tests.support.gateway.fake_gateway import (
@@ -198,12 +199,34 @@ async def test_notes_are_found_from_the_chat(gateway: FakeGateway) -> None:
     assert gateway.turns == []
 
 
+async def test_the_tools_of_the_model_are_listed(gateway: FakeGateway) -> None:
+    description = "Run a command. It sees /shared and /tmp.\x1b[2J"
+    gateway.tools = [
+        gateway_pb2.ToolDescription(
+            name="shell_exec", safety="side_effecting", description=description
+        )
+    ]
+    code, out, _ = await chat(gateway, "/tools\n")
+    assert code == 0
+    assert out.splitlines()[1].split() == ["tool", "safety", "what", "it", "does"]
+    assert out.splitlines()[2].split(maxsplit=3)[3] == "Run a command."
+    gateway.tools = []
+    assert "the model is offered no tools" in (await chat(gateway, "/tools\n"))[1]
+
+
+async def test_nothing_is_edited_through_a_pipe(gateway: FakeGateway) -> None:
+    code, out, _ = await chat(gateway, "/edit\none\n/edit\n")
+    assert code == 1
+    assert "✗ there is no message to edit yet\n" in out
+    assert "✗ /edit needs a terminal\n  fix: send the message again, changed\n" in out
+    assert [turn.text for turn in gateway.turns] == ["one"]
+
+
 async def test_help_and_status(gateway: FakeGateway) -> None:
     code, out, _ = await chat(gateway, "/help\n/status\n/cancel\n/quit\nnever\n")
     assert code == 0
-    names = ("/new [title]", "/sessions", "/switch ID", "/memory WORDS", "/cancel", "/status")
-    for command in (*names, "/quit"):
-        assert f"\n{command} " in out
+    for command in COMMANDS.values():
+        assert f"\n{command.usage} " in out
     assert "/w/alice" in out
     assert "ready, pid 4242, 2 restarts" in out
     assert "no turn is running" in out

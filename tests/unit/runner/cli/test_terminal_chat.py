@@ -206,6 +206,19 @@ async def test_the_history_is_offered_again_and_in_no_file(
     assert list(tmp_path.rglob("*")) == []
 
 
+async def test_the_last_message_is_edited_and_sent_again(gateway: FakeGateway) -> None:
+    async with on_a_terminal(gateway) as terminal:
+        await terminal.expect("Ctrl-D ends")
+        terminal.type("first words\r")
+        position = await terminal.expect("you said: first words\n")
+        terminal.type("/edit\r")
+        await terminal.expect("> first words", after=await terminal.expect("/edit", after=position))
+        terminal.type(" and more\r")
+        await terminal.expect("you said: first words and more\n")
+        terminal.type("\x04")
+        assert await terminal.ended() == 0
+
+
 async def test_an_agent_that_stays_away_ends_the_chat(gateway: FakeGateway) -> None:
     """With the terminal's own input, so that the wait can be shortened."""
 
