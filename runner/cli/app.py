@@ -17,7 +17,14 @@ import typer
 from typer.core import TyperGroup
 from wire.errors import Code, WireError
 
-from runner.cli.options import AsJson, Options, for_the_same, options_first, warn_unconfined
+from runner.cli.options import (
+    AsJson,
+    Options,
+    for_the_same,
+    options_first,
+    program,
+    warn_unconfined,
+)
 from runner.config.user_id import DEFAULT_USER_ID
 from runner.errors import HostError
 from runner.logs import printable
@@ -273,7 +280,7 @@ def main() -> None:
     words: list[str] = []
     try:
         words = options_first(_words())
-        code = app(words, prog_name="runner", standalone_mode=False)
+        code = app(words, prog_name=program(), standalone_mode=False)
     except typer.TyperException as error:
         if message := error.format_message():  # empty if the help of a bare group was shown
             _complain(f"{message}\n  fix: {_help_for(error)}")
@@ -290,6 +297,8 @@ def main() -> None:
     except OSError as error:
         _complain(str(HostError(Code.INTERNAL, error.strerror or "failed", details=str(error))))
         code = 1
+    except KeyboardInterrupt:
+        code = 130
     sys.exit(code or 0)
 
 
@@ -305,7 +314,7 @@ def _words() -> list[str]:
 
 def _help_for(error: typer.TyperException) -> str:
     context = getattr(error, "ctx", None)
-    return f"{context.command_path if context else 'runner'} --help"
+    return f"{context.command_path if context else program()} --help"
 
 
 def _complain(text: str) -> None:

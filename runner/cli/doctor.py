@@ -9,7 +9,7 @@ from wire.errors import WireError
 from wire.v1 import control_pb2
 
 from runner.cli.agent import start_command
-from runner.cli.options import Options
+from runner.cli.options import Options, as_called
 from runner.cli.output import as_json, plain_console, print_json, print_table, table_of
 from runner.config.models import Config
 from runner.doctor.examination import examine
@@ -84,7 +84,7 @@ def _print(findings: Sequence[Finding]) -> None:
     for each in findings:
         told = Text(printable(each.what))
         if each.fix:
-            told.append(f"\nfix: {printable(each.fix)}", style="bold")
+            told.append(f"\nfix: {printable(as_called(each.fix))}", style="bold")
         rows.append((each.name, Text(each.state, style=_LOOKS[each.state]), told))
     print_table(table_of("check", "state", "", rows=rows))
     counts = []

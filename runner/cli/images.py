@@ -1,6 +1,7 @@
 """`runner images`: build, save, load and list the images of the container tiers."""
 
 import os
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -13,12 +14,13 @@ from rich.progress import Progress as Bars
 from rich.progress import SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from runner.cli.options import Options
+from runner.cli.options import Options, as_called
 from runner.cli.output import print_table
 from runner.images.archive import list_images, load_images, save_images
 from runner.images.bootstrap import bootstrap_base
 from runner.images.build import Progress, Recipe, build_images
 from runner.images.naming import OFFICIAL_BASE, USUAL_ROLES, ImageRole
+from runner.images.wheels import Pip, collect, own_wheel
 from runner.tiers.container.engine import Engine
 
 images = typer.Typer()
@@ -73,6 +75,20 @@ def build(
 
 
 @images.command()
+def wheels(
+    directory: Annotated[Path, typer.Argument(file_okay=False)],
+    role: Roles = None,
+) -> None:
+    """Collect what `build --wheelhouse` needs, for machines that reach no package index."""
+    with tempfile.TemporaryDirectory(prefix="oxydra-wheels-") as scratch, _Shown() as shown:
+        shown.step("wheels", f"collecting into {directory}")
+        pip = Pip(Path(scratch))
+        found = collect(pip, role or USUAL_ROLES, own_wheel(pip, Path(scratch)), directory)
+        shown.done("wheels")
+    typer.echo(f"{directory}: {len(found)} wheels")
+
+
+@images.command()
 def save(context: typer.Context, file: Path, role: Roles = None) -> None:
     """Write the images into a file, to load on another host."""
     if not os.access(file.absolute().parent, os.W_OK):
@@ -99,7 +115,7 @@ def show(context: typer.Context) -> None:
     with _engine(context) as (engine, prefix):
         for each in list_images(engine, prefix):
             if each.image_id is None:
-                table.add_row(each.role, each.name, "-", "(none; runner images build)")
+                table.add_row(each.role, each.name, "-", as_called("(none; runner images build)"))
             else:
                 short = each.image_id.removeprefix("sha256:")[:12]
                 table.add_row(each.role, each.name, _megabytes(each.size), short)

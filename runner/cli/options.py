@@ -26,8 +26,14 @@ UNCONFINED: Final = (
 VALUED: Final = ("--connect", "--config", "--user", "--tier", "--workspace-root", "--log-level")
 _FLAGS: Final = ("--insecure",)
 _WHOSE: Final = ("--connect", "--config", "--user", "--workspace-root")
+FOR_ONE_USER: Final = (
+    *("access", "chat", "doctor", "logs", "memory", "restart", "sessions", "start", "status"),
+    "stop",
+)
+FOR_THE_MACHINE: Final = ("images", "users")
+_PERSONAL: Final = re.compile(rf"\brunner (?=(?:{'|'.join(FOR_ONE_USER)})\b)")
 _COMMAND: Final = re.compile(
-    r"\brunner (?=(?:chat|doctor|logs|memory|restart|sessions|start|status|stop)\b)"
+    rf"\brunner (?=--|(?:{'|'.join((*FOR_ONE_USER, *FOR_THE_MACHINE))})\b)"
 )
 
 AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
@@ -52,8 +58,19 @@ def options_first(words: Sequence[str]) -> list[str]:
     return [*front, *rest]
 
 
+def program() -> str:
+    """The name that this program was called by: `runner` or `oxydra`."""
+    return "oxydra" if Path(sys.argv[0]).name == "oxydra" else "runner"
+
+
+def as_called(text: str) -> str:
+    """`text`, with the commands in it as this program was called."""
+    return _COMMAND.sub(f"{program()} ", text)
+
+
 def for_the_same(text: str, words: Sequence[str]) -> str:
-    """`text`, with the user and settings of the command line `words` added to its commands.
+    """`text`, with the user and settings of the command line `words` added to its commands, and
+    with this program's name.
 
     `words` must have its options in front. Otherwise `runner stop` in a message could stop somebody
     else's agent.
@@ -67,7 +84,7 @@ def for_the_same(text: str, words: Sequence[str]) -> str:
         value = [] if equals or name in _FLAGS else [next(left, "")]
         if name in _WHOSE:
             whose += [word, *value]
-    return _COMMAND.sub(lambda _: f"{shlex.join(['runner', *whose])} ", text)
+    return as_called(_PERSONAL.sub(lambda _: f"{shlex.join(['runner', *whose])} ", text))
 
 
 @dataclass(frozen=True)
@@ -110,9 +127,11 @@ class Options:
     def load_for_hosting(self) -> "Config":
         """The settings for a command that runs guests.
 
-        Raises `ConfigError` for a tier that was not asked for by name or does not exist.
+        Raises `ConfigError` for a tier that was not asked for by name or does not exist, and
+        `TierError` if packages are missing that it needs here.
         """
         from runner.tiers.drivers import driver_for
+        from runner.tiers.process.packages import check_packages
 
         config = self.load()
         if config.tier == "process" and not self.insecure:
@@ -124,18 +143,20 @@ class Options:
                 resolution=self.command("start", insecure=True),
             )
         driver_for(config.tier, config.container)
+        if config.tier == "process":
+            check_packages(config.for_user(self.user_id))
         return config
 
     def command(self, *words: str, insecure: bool = False) -> str:
         """The command line that runs `words` for the same user and settings."""
-        return shlex.join(["runner", *self._words(insecure=insecure), *words])
+        return shlex.join([program(), *self._words(insecure=insecure), *words])
 
     def child(self, *words: str) -> list[str]:
         """The command line that runs this program again, in another process."""
         words = (*self._words(insecure=self.insecure), *words)
         if self.tier is not None:
             words = ("--tier", self.tier, *words)
-        return [sys.executable, "-P", "-m", "runner.cli.app", *words]
+        return [sys.executable, "-P", "-m", "runner.cli", *words]
 
     def _words(self, *, insecure: bool) -> list[str]:
         words = ["--insecure"] if insecure else []

@@ -55,6 +55,7 @@ def _checks(
     disks = {places.existing(path).stat().st_dev for path in (config.workspace_root, base)}
     return (
         lambda: [settings.credential(own.agent, environ)],
+        lambda: [] if in_containers else [settings.packages(own)],
         lambda: [places.workspace(config, user_id)],
         lambda: [places.guest_uids(config, user_id)] if own_uids else [],
         lambda: [places.runtime_directory(config, user_id)],

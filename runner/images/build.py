@@ -22,7 +22,7 @@ from wire.errors import Code
 from runner.errors import TierError
 from runner.images import wheels
 from runner.images.archive import inspected
-from runner.images.naming import USUAL_ROLES, ImageRole, checkout, dockerfile, image_name
+from runner.images.naming import USUAL_ROLES, ImageRole, constraints, dockerfile, image_name
 
 BUILD_TOOLS: Final = "build-essential python3-dev pkg-config"
 _LAST_LINES: Final = 30
@@ -64,7 +64,8 @@ def build_images(engine: docker.APIClient, recipe: Recipe, progress: Progress) -
         directory = Path(scratch)
         if recipe.wheelhouse is None:
             progress.step("wheels", "building oxydra")
-            given = [wheels.project_wheel(directory)]
+            pip = wheels.Pip(directory)
+            given = [wheels.own_wheel(pip, directory)]
         else:
             given = wheels.given(recipe.wheelhouse)
 
@@ -74,10 +75,8 @@ def build_images(engine: docker.APIClient, recipe: Recipe, progress: Progress) -
                 progress.step(role, "unchanged")
                 return progress.done(role)
             if recipe.wheelhouse is None:
-                (directory / role).mkdir()
-                packages = wheels.collect(
-                    role, given[0], directory / role, lambda line: progress.step(role, line)
-                )
+                progress.step(role, "collecting wheels")
+                packages = wheels.collect(pip, [role], given[0], directory / role)
             _build(engine, recipe, role, packages, content, progress)
             return progress.done(role)
 
@@ -95,8 +94,7 @@ def _content(recipe: Recipe, role: ImageRole, base_id: str, files: Sequence[Path
     digest = hashlib.sha256()
     arguments = sorted(_arguments(recipe, role).items())
     digest.update(f"{base_id} {arguments} {dockerfile(role)}".encode())
-    root = checkout()
-    for file in [*sorted(files), *([root / "constraints.txt"] if root else [])]:
+    for file in [*sorted(files), constraints()]:
         digest.update(file.name.encode() + hashlib.sha256(file.read_bytes()).digest())
     return digest.hexdigest()
 

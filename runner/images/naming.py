@@ -38,14 +38,24 @@ def checkout() -> Path | None:
     return root if (root / "pyproject.toml").is_file() and (root / "deploy").is_dir() else None
 
 
+def _packaged() -> Path:
+    return Path(__file__).with_name("deploy")
+
+
+def constraints() -> Path:
+    """The exact versions that images are made with, from the source tree or the installed
+    package."""
+    root = checkout()
+    return (root or _packaged()) / "constraints.txt"
+
+
 def dockerfile(role: ImageRole) -> str:
     """The text of a role's Dockerfile, from the source tree or the installed package.
 
     Raises `TierError` (INTERNAL) if neither has it.
     """
-    packaged = Path(__file__).with_name("deploy")
     root = checkout()
-    source = (root / "deploy" / "images" if root else packaged) / role / "Dockerfile"
+    source = (root / "deploy" / "images" if root else _packaged()) / role / "Dockerfile"
     try:
         return source.read_text()
     except OSError as error:

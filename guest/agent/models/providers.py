@@ -6,6 +6,7 @@ imported. The key comes from the envelope, never from the environment.
 
 from pydantic_ai.models import Model
 from wire.errors import Code
+from wire.installation import adding
 from wire.settings import AgentSettings
 
 from guest.agent.models.offline import OfflineModel
@@ -40,7 +41,7 @@ def build_model(settings: AgentSettings, api_key: str = "", *, no_shell_reason: 
             Code.FAILED_PRECONDITION,
             f"the packages of provider {settings.provider!r} are not installed",
             details=str(error),
-            resolution=f"pip install 'oxydra[{settings.provider}]'",
+            resolution=adding(settings.provider),
         ) from error
 
 

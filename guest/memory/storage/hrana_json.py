@@ -1,17 +1,9 @@
-"""Encodes statements and decodes results as Hrana's JSON, with `libsql-client`.
+"""Statements, results and errors as Hrana's JSON, the encoding of a libSQL server."""
 
-The only module that uses that library, and only its encoding: its HTTP client uses paths that
-servers have dropped and cannot change its token, so `hrana` sends the requests. It is part of the
-extra `remote` because it depends on a documentation theme, which a memory in a file should not
-need.
-"""
-
+from base64 import b64decode, b64encode
 from typing import Any
 
-from libsql_client import LibsqlError
-from libsql_client.hrana.convert import _error_from_proto, _result_set_from_proto, _stmt_to_proto
-
-from guest.memory.storage.base import Result, Statement
+from guest.memory.storage.base import Result, Statement, Value
 
 
 class ServerError(Exception):
@@ -23,27 +15,51 @@ class ServerError(Exception):
 
 
 def encoded(statement: Statement) -> dict[str, Any]:
-    proto: dict[str, Any] = _stmt_to_proto(statement.sql, tuple(statement.args))
-    return proto
+    arguments = [_encoded(value) for value in statement.args]
+    return {"sql": statement.sql, "args": arguments, "want_rows": True}
 
 
-def decoded(proto: Any) -> Result:
+def decoded(answer: Any) -> Result:
     """The rows of a query, or the number of rows that a change affected.
 
     Raises:
         ValueError: It is not a result; `LookupError`, `TypeError` and `AttributeError` mean the
             same.
     """
-    try:
-        found = _result_set_from_proto(proto)
-    except LibsqlError as error:
-        raise ValueError(str(error)) from None
-    if found.columns:
-        return Result(tuple(row.astuple() for row in found.rows), 0)
-    return Result((), found.rows_affected)
+    if answer["cols"]:
+        return Result(tuple(tuple(map(_decoded, row)) for row in answer["rows"]), 0)
+    return Result((), int(answer["affected_row_count"]))
 
 
-def error_of(proto: Any) -> ServerError:
+def error_of(answer: Any) -> ServerError:
     """Decode an error that the server answered with. Raises like `decoded`."""
-    error = _error_from_proto(proto)
-    return ServerError(error.explanation, error.code)
+    return ServerError(answer["message"], answer.get("code") or "UNKNOWN")
+
+
+def _encoded(value: Value) -> dict[str, Any]:
+    match value:
+        case None:
+            return {"type": "null"}
+        case str():
+            return {"type": "text", "value": value}
+        case int():
+            return {"type": "integer", "value": str(int(value))}
+        case float():
+            return {"type": "float", "value": value}
+        case bytes():
+            return {"type": "blob", "base64": b64encode(value).decode()}
+
+
+def _decoded(value: Any) -> Value:
+    match value["type"]:
+        case "null":
+            return None
+        case "text":
+            return str(value["value"])
+        case "integer":
+            return int(value["value"])
+        case "float":
+            return float(value["value"])
+        case "blob":
+            return b64decode(value["base64"] + "==")  # the server leaves out the padding
+    raise ValueError(f"unknown type of value: {value['type']}")

