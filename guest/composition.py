@@ -51,7 +51,6 @@ def gateway(
             model=model.model_name,
             shell=config.shell.unavailable_reason,
             version=metadata.version("oxydra"),
-            embedder=config.embedder.unavailable_reason,
             notices=[_OFFLINE_NOTICE] if offline else [],
         ),
         memory=memory,

@@ -9,6 +9,8 @@ WireError
 ToolError                 the model can mend it: short, actionable lines
 """
 
+from typing import Final
+
 from wire.errors import Code, WireError
 
 
@@ -30,6 +32,14 @@ class AfterChangeError(StorageError):
 
 class EmbedderError(GuestError):
     """No vectors right now. Memory keeps working by keyword."""
+
+    LOADING: Final = "the embedding model is still loading"
+    UNREACHABLE: Final = "the embedder cannot be reached"
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether it will answer soon, by itself."""
+        return self.brief == self.LOADING
 
 
 class ToolError(Exception):

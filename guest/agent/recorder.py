@@ -162,6 +162,10 @@ class Run:
                 if part.tool_call_id not in self._recorded:
                     await self._record_refused(part.tool_call_id, part.tool_name, str(part.content))
 
+    async def notice(self, sentence: str) -> None:
+        """Tell the watcher something in passing that is no part of the answer."""
+        await self._emit(pb.Notice(text=sentence))
+
     async def tell_if_unstored(self) -> None:
         """Tell the watcher once if the conversation is not being stored right now."""
         if sentence := self._store.unstored(self.request.context.session_id):

@@ -15,6 +15,7 @@ Progress = (
     | pb.ToolCallFinished
     | pb.ApprovalRequested
     | pb.MemoryReceipt
+    | pb.Notice
 )
 """What may happen within a turn; the gateway numbers these into `TurnEvent`s."""
 

@@ -121,7 +121,7 @@ class TurnLoop:
         clock = asyncio.timeout(self._settings.turn_timeout_s)
         try:
             async with clock:
-                prepared = await self._context.build(run.request, events, latest)
+                prepared = await self._context.build(run.request, events, latest, run.notice)
                 run.shown(prepared.material)
                 return await self._converse(run, prepared)
         except TimeoutError as error:

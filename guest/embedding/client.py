@@ -90,7 +90,7 @@ def _embedder_error(error: grpc.RpcError) -> EmbedderError:
     brief = (
         "the embedder did not answer in time"
         if told.code is Code.TIMEOUT
-        else "the embedder cannot be reached"
+        else EmbedderError.UNREACHABLE
     )
     return EmbedderError(told.code, brief, details=told.brief, resolution="runner status")
 

@@ -18,6 +18,7 @@ from wire.limits import EMBED_BATCH_MAX_TEXTS, EMBED_TEXT_MAX_CHARS
 from wire.v1 import embedder_pb2, embedder_pb2_grpc
 
 from guest.embedding.backends import Backend, Vectors
+from guest.errors import EmbedderError
 
 log = logging.getLogger(__name__)
 
@@ -286,9 +287,7 @@ class EmbedderService(embedder_pb2_grpc.EmbedderServicer):
         texts = request.texts
         _check(texts)
         if self._ready is None:
-            raise self._failure or WireError(
-                Code.UNAVAILABLE, "the embedding model is still loading"
-            )
+            raise self._failure or EmbedderError(Code.UNAVAILABLE, EmbedderError.LOADING)
         backend, batcher = self._ready
         reply = embedder_pb2.EmbedReply(model_id=backend.model_id, dimensions=backend.dimensions)
         if texts:

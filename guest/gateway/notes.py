@@ -96,7 +96,7 @@ class Notes:
             )
         return pb.SearchNotesReply(
             notes=await self._results(found.results),
-            warnings=map(one_line, (*found.warnings, *marks(found.results))),
+            warnings=map(one_line, (*found.all_warnings, *marks(found.results))),
         )
 
     async def get(self, request: pb.GetNoteRequest) -> pb.Note:

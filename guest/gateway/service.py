@@ -100,9 +100,9 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     ImportMemory = _answered_by(lambda service: service._transfer.import_)
 
     async def Hello(self, request: pb.HelloRequest, context: Context) -> pb.HelloReply:
-        embedder, shell = await asyncio.gather(self._embedder(), self._shell())
+        embedder, shell = await asyncio.gather(self._memory.embedder_state(), self._shell())
         notices = list(self._info.notices)
-        if embedder != "ready":
+        if embedder not in ("ready", "loading", "disabled"):
             notices.append(f"memory searches by keyword only for now; the embedder: {embedder}")
         if (memory := self._memory.state) != "ready":
             notices.append(
@@ -114,9 +114,6 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         for name in ("tier", "provider", "model", "version"):
             setattr(reply, name, getattr(self._info, name))
         return reply
-
-    async def _embedder(self) -> str:
-        return self._info.embedder or await self._memory.embedder_state()
 
     async def _shell(self) -> str:
         return self._info.shell if self._shell_state is None else await self._shell_state()

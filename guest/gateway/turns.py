@@ -29,6 +29,7 @@ _FIELD_OF = {
     pb.ToolCallFinished: "tool_finished",
     pb.ApprovalRequested: "approval",
     pb.MemoryReceipt: "receipt",
+    pb.Notice: "notice",
     pb.TurnCompleted: "completed",
     pb.TurnFailed: "failed",
 }

@@ -263,7 +263,7 @@ async def open_store(
     A server may be away. Text of overwritten versions is erased `erase_after_s` later. Raises
     `StorageError`.
     """
-    vectorizer = Vectorizer(embedder)
+    vectorizer = Vectorizer(embedder, config.patience.starting_s)
     if config.remote is not None:
         store = await _on_server(config, config.remote, vectorizer, erase_after_s)
     else:

@@ -10,6 +10,7 @@ from guest.memory import validation
 from guest.memory.conversations.retention import Retention
 from guest.memory.conversations.sessions import SessionAdmin, SessionState
 from guest.memory.factory import Store, open_store
+from guest.memory.indexing.embedder import Tell
 from guest.memory.models import (
     Details,
     MemoryConfig,
@@ -60,7 +61,9 @@ class Memory:
             store.background,
             store.config.settings.embed_wait_ms / 1000,
         )
-        self._review = NoteReview(self._notes, partial(store.note_vectors, user))
+        self._review = NoteReview(
+            self._notes, partial(store.note_vectors, user), wanted=store.vectorizer.wanted
+        )
         self.keyed = KeyedNotes(self._notes, self._writer)
         self.typed = TypedNotes(self._notes, self._search, partial(store.read_notes, user))
         self.history = NoteHistory(self._notes, self._writer)
@@ -210,6 +213,7 @@ class Memory:
         for wanted in only.types:
             validation.check_type(wanted)
         checked = validation.checked_tags(tags)
+        await self.wait_while_loading()
         return await self._search.search(query, top_k, checked, include_conversation, only)
 
     async def review(self, *, stale_days: int = 180, limit: int = 50) -> Reviewed:
@@ -279,6 +283,11 @@ class Memory:
         """
         return await self.store.indexer.reembed(self._user.namespaces)
 
+    async def wait_while_loading(self, tell: Tell = None) -> None:
+        """Wait briefly, before the first search only, for an embedder that is still loading;
+        `tell` is first called with a sentence that says so."""
+        await self.store.vectorizer.wait_while_loading(self.patience.loading_s, tell)
+
     async def embedder_state(self) -> str:
-        """ "ready", "loading", or one sentence that says why there are no vectors."""
+        """ "ready", "loading", "disabled", or one sentence that says why there are no vectors."""
         return await self.store.vectorizer.state()

@@ -229,11 +229,17 @@ class SearchOutcome:
     """Search results by descending score, and warnings for the caller.
 
     A degraded search is never silent: `warnings` has sentences such as "semantic search is
-    unavailable ...".
+    unavailable ...". `passing` is the one of a search that came while the embedder was loading: a
+    turn tells it once, and not with every result.
     """
 
     results: tuple[Hit, ...]
     warnings: tuple[str, ...] = ()
+    passing: str = ""
+
+    @property
+    def all_warnings(self) -> tuple[str, ...]:
+        return (*self.warnings, self.passing) if self.passing else self.warnings
 
 
 @dataclass(frozen=True)
@@ -242,13 +248,15 @@ class SaveOutcome:
 
     `created` is false if a note with exactly this text already existed; `note` is then that note,
     unchanged. `searchable` is "keyword" until the vector exists. `similar` holds other notes that
-    say nearly the same, by descending cosine.
+    say nearly the same, by descending cosine; `uncompared` means that they were not looked for,
+    because the embedder is out of order.
     """
 
     note: Note
     created: bool
     searchable: Searchable
     similar: tuple[Hit, ...] = ()
+    uncompared: bool = False
 
 
 @dataclass(frozen=True)
@@ -343,6 +351,11 @@ class Patience:
     """After a save: until the replica holds it."""
     query_vector_s: float = 2.0
     """During a search: for the query's vector. Keyword matches are found without it."""
+    loading_s: float = 2.0
+    """Once, at the first search: for an embedder that is still loading. So long a person waits
+    without wondering; a model that is on the disk is mostly there by then."""
+    starting_s: float = 30.0
+    """From the opening on: for the process of the embedder, which counts as loading until then."""
     turn_s: float = 3.0
     """During a turn: for the memory that its prompt shows."""
 

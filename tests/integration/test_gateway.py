@@ -8,7 +8,8 @@ from wire.errors import Code
 from wire.status import from_rpc_error
 from wire.v1 import gateway_pb2 as pb
 
-from tests.support.gateway.gateways import INFO, Client, Gateways, refusal
+from tests.support.gateway.gateways import Client, Gateways, open_gateways, refusal
+from tests.support.memory.store import FakeEmbedder, away
 
 
 async def test_hello_tells_who_and_what_and_how_well(gateways: Gateways) -> None:
@@ -18,11 +19,20 @@ async def test_hello_tells_who_and_what_and_how_well(gateways: Gateways) -> None
     assert hello.shell == "no shell in this test"
     assert hello.embedder == "ready"
     assert list(hello.notices) == ["a notice"]
-    bob = await gateways.serve("bob", pb.HelloReply(tier="process", embedder="is off"))
-    hello = await bob.stub.Hello(pb.HelloRequest())
-    assert hello.embedder == "is off"
-    assert "by keyword only" in hello.notices[-1]
-    assert INFO.embedder == ""
+
+
+async def test_hello_says_that_the_embedder_is_out_of_order_and_not_that_none_is_wanted() -> None:
+    broken = FakeEmbedder()
+    broken.error = away()
+    for embedder, state, notices in (
+        (broken, "away", ["memory searches by keyword only for now; the embedder: away"]),
+        (None, "disabled", []),
+    ):
+        async with open_gateways(embedder=embedder) as gateways:
+            alice = await gateways.serve("alice")
+            hello = await alice.stub.Hello(pb.HelloRequest())
+        assert hello.embedder == state
+        assert list(hello.notices) == ["a notice", *notices]
 
 
 async def test_the_whole_life_of_a_note_through_turns(alice: Client) -> None:

@@ -13,8 +13,17 @@ from wire.v1.bootstrap_pb2 import BootstrapEnvelope
 from guest.memory.models import MemoryConfig, Patience, RemoteConfig
 from tests.support import parties
 
-PATIENT = Patience(server_s=60.0, copy_s=60.0, own_writes_s=60.0, query_vector_s=60.0, turn_s=60.0)
-"""What a person would not wait for, a test does: on a busy machine a disk may take seconds."""
+PATIENT = Patience(
+    server_s=60.0,
+    copy_s=60.0,
+    own_writes_s=60.0,
+    query_vector_s=60.0,
+    turn_s=60.0,
+    loading_s=0.0,
+    starting_s=0.0,
+)
+"""What a person would not wait for, a test does: on a busy machine a disk may take seconds. An
+embedder that is away is not about to start."""
 
 TOKEN = "launch-token-0123456789"
 

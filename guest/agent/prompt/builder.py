@@ -22,6 +22,7 @@ from guest.agent.prompt.summary import Rolled, State, Summaries, Summarizer
 from guest.agent.prompt.window import Window, text_of
 from guest.agent.prompt.working_memory import Keyed, Working, quoted
 from guest.agent.turn import Pipeline, Redact, TurnRequest
+from guest.memory.indexing.embedder import Tell
 from guest.memory.models import Event, Patience
 from guest.tools.base import ToolContext
 
@@ -113,20 +114,21 @@ class ContextBuilder:
         return await self._summaries.latest(session_id)
 
     async def build(
-        self, request: TurnRequest, events: Sequence[Event], latest: Rolled
+        self, request: TurnRequest, events: Sequence[Event], latest: Rolled, tell: Tell = None
     ) -> Prepared:
         """The prompt of a turn without the user's message.
 
         `events` are the session's earlier ones, at least all after `latest`. If there are too many,
         the oldest are summarised first. A slow model or memory server delays this only for a
-        limited time, and neither makes it fail.
+        limited time, and neither makes it fail. `tell` is given a sentence for the person where
+        the search waits.
         """
         context = request.context
         since = [event for event in events if not 0 < event.sequence <= latest.through]
         rolled, working_memory, found = await asyncio.gather(
             self._summaries.roll(context.session_id, latest, since),
             self._working.of(context),
-            self._relevant.find(context, request.text),
+            self._relevant.find(context, request.text, tell),
         )
         turns = self._word_by_word(since, rolled)
         messages = history.to_messages(turns)

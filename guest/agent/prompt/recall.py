@@ -13,6 +13,7 @@ from wire.limits import QUERY_MAX_CHARS
 
 from guest.agent.turn import Redact
 from guest.memory import models
+from guest.memory.indexing.embedder import Tell
 from guest.memory.models import Hit, Only, SearchOutcome
 from guest.memory.search.context_block import render
 from guest.memory.search.keyword import STOP_WORDS
@@ -96,6 +97,8 @@ class Searchable(Protocol):
         self, query: str, *, top_k: int = 5, include_conversation: bool = False, only: Only = ...
     ) -> SearchOutcome: ...
 
+    async def wait_while_loading(self, tell: Tell = None) -> None: ...
+
 
 class Shown:
     """What the prompt already contains: the turns of `session_id` after the event `after`, and
@@ -146,11 +149,12 @@ class Relevant:
         self._redact = redact
         self._timeout_s = timeout_s
 
-    async def find(self, context: ToolContext, text: str) -> Found:
+    async def find(self, context: ToolContext, text: str, tell: Tell = None) -> Found:
         """The notes and passages relevant to `text`, best first; none for small talk. Never
-        fails."""
+        fails. `tell` is called if the search waits for a model that is still loading."""
         if not self._budget or is_small_talk(text):
             return Found()
+        await self._memory.wait_while_loading(tell)
         try:
             async with asyncio.timeout(self._timeout_s):
                 outcome = await self._memory.search(
@@ -168,7 +172,7 @@ class Relevant:
         except Exception as error:
             log.error("memory was not searched for a turn", exc_info=error)
             return Found(problem="searching failed")
-        return Found(outcome.results, "; ".join(outcome.warnings))
+        return Found(outcome.results, "; ".join(outcome.all_warnings))
 
     def tell(self, found: Found, shown: Shown) -> Recollection:
         """A section with the results, without noise and without what the prompt already contains.

@@ -2,7 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -17,17 +18,32 @@ log = logging.getLogger(__name__)
 _GRACE_S: Final = 0.2
 """How long after its timeout an embedder is still waited for."""
 
+_POLL_S: Final = 0.05
+_WAITS: Final = (
+    "the embedding model is still loading: the first search waits up to {seconds:g} s for it, and "
+    "goes by words until it is there"
+)
+
+Tell = Callable[[str], Awaitable[None]] | None
+"""Tells a person a sentence."""
+
 
 class Vectorizer:
     """Turns texts into vectors, or raises `EmbedderError` in time, whatever happens.
 
     `model_id` is the model that answered last; empty before the first answer. `on_answer` is called
     after every answer, so that waiting work learns that the embedder is back, or that its model has
-    changed. The metric `oxydra.embedding.failures` counts every failure by its code.
+    changed. An embedder that has not answered yet and cannot be reached counts as loading for
+    `starting_s` seconds. The metric `oxydra.embedding.failures` counts every failure by its code.
     """
 
-    def __init__(self, embedder: Embedder | None) -> None:
+    def __init__(self, embedder: Embedder | None, starting_s: float = 0.0) -> None:
         self._embedder = embedder
+        self._starting_until = time.monotonic() + starting_s
+        self._waiting = asyncio.Lock()
+        self._may_wait = embedder is not None
+        self.wanted: Final = embedder is not None
+        self.out_of_order = False
         self.model_id = ""
         self.on_answer: Callable[[], None] = lambda: None
         meter = metrics.get_meter("oxydra.memory")
@@ -40,16 +56,42 @@ class Vectorizer:
             answer = await self._ask(self._embedder, texts, timeout)
         except EmbedderError as error:
             self._failures.add(1, {"code": error.code.value})
+            self.out_of_order = not error.is_loading
             raise
+        self.out_of_order = False
         self.model_id = answer.model_id
         self.on_answer()
         return answer
+
+    async def wait_while_loading(self, seconds: float, tell: Tell) -> None:
+        """Wait for an embedder that is still loading: at most `seconds`, and once only.
+
+        Returns at once if the embedder has ever answered, or if this was called before.
+
+        Args:
+            seconds: How long at most.
+            tell: Is called before the wait, with a sentence for the person who waits.
+        """
+        async with self._waiting:
+            if self.model_id or not self._may_wait:
+                return
+            self._may_wait = False
+            deadline = time.monotonic() + seconds
+            while not self.model_id and await self.state() == "loading":
+                if (left := deadline - time.monotonic()) <= 0:
+                    break
+                if tell is not None:
+                    await tell(_WAITS.format(seconds=seconds))
+                    tell = None
+                await asyncio.sleep(min(_POLL_S, left))
 
     async def _ask(self, embedder: Embedder, texts: Sequence[str], timeout: float) -> Embedded:
         try:
             async with asyncio.timeout(timeout + _GRACE_S):
                 answer = await embedder.embed(texts, timeout=timeout)
-        except EmbedderError:
+        except EmbedderError as error:
+            if self._is_starting and error.brief == EmbedderError.UNREACHABLE:
+                raise EmbedderError(error.code, EmbedderError.LOADING) from None
             raise
         except TimeoutError:
             raise EmbedderError(Code.TIMEOUT, "the embedder did not answer in time") from None
@@ -60,8 +102,15 @@ class Vectorizer:
         return answer
 
     async def state(self) -> str:
-        """ "ready", "loading", or one sentence that says why there are no vectors."""
-        return await self._embedder.state() if self._embedder else "no embedder is configured"
+        """ "ready", "loading", "disabled", or one sentence that says why there are no vectors."""
+        if self._embedder is None:
+            return "disabled"
+        state = await self._embedder.state()
+        return "loading" if self._is_starting and state == EmbedderError.UNREACHABLE else state
+
+    @property
+    def _is_starting(self) -> bool:
+        return not self.model_id and time.monotonic() < self._starting_until
 
 
 def _check(answer: Embedded, texts: int) -> None:

@@ -119,6 +119,11 @@ class Indexer:
                 self.wake(chunk_ids)
         return embedded
 
+    @property
+    def out_of_order(self) -> bool:
+        """Whether the embedder failed last, other than by still loading."""
+        return self._vectorizer.out_of_order
+
     def include(self, namespaces: Sequence[str]) -> None:
         """Also work on these namespaces, if work is limited to some."""
         if self._namespaces is not None:

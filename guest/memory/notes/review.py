@@ -163,13 +163,15 @@ class NoteReview:
         notes: NoteRepository,
         vectors: Callable[[], Awaitable[Snapshot | None]],
         *,
+        wanted: bool = True,
         compared_max: int = PASSAGES_MAX,
         page_rows: int = _ROWS,
     ) -> None:
-        """`vectors` returns the vectors that searches use, or None; `compared_max` limits how
-        many passages or notes are compared."""
+        """`vectors` returns the vectors that searches use, or None; `wanted` says whether there
+        should be any; `compared_max` limits how many passages or notes are compared."""
         self._notes = notes
         self._vectors = vectors
+        self._wanted = wanted
         self._compared_max = compared_max
         self._page_rows = page_rows
 
@@ -230,10 +232,11 @@ class NoteReview:
         )
         if not rows:
             return [], []
-        warnings.append(
-            "there are no vectors of these notes; they were compared by the words of their first "
-            f"{_WORDS_OF_CHARS:,} characters"
-        )
+        if self._wanted:
+            warnings.append(
+                "there are no vectors of these notes; they were compared by the words of their "
+                f"first {_WORDS_OF_CHARS:,} characters"
+            )
         if len(rows) > most:
             warnings.append(f"only the newest {most:,} notes were compared")
         rows = rows[:most]

@@ -61,7 +61,7 @@ class NoteWriter:
         embedded = await self._embed(draft, passages.added)
         note = draft.as_saved(embedded=embedded is not None)
         if embedded is None:
-            return SaveOutcome(note, True, "keyword")
+            return SaveOutcome(note, True, "keyword", uncompared=self._indexer.out_of_order)
         await self._search.copied(copying)
         session_id = note.details.scope_session or note.origin.session_id
         return SaveOutcome(note, True, "semantic", await self.similar(note, embedded, session_id))

@@ -40,16 +40,17 @@ class Question:
         self._lock = asyncio.Lock()
         self._asked = False
         self._embedded: Embedded | None = None
-        self.problem = ""
+        self.problem: EmbedderError | None = None
 
     async def embedded(self) -> Embedded | None:
-        """The query's vector; None for a blank query or if there is a `problem`."""
+        """The query's vector; None for a blank query, where there is no embedder, or if there is
+        a `problem`."""
         async with self._lock:
-            if not self._asked and self.text.strip():
+            if self._vectorizer.wanted and not self._asked and self.text.strip():
                 try:
                     self._embedded = await self._vectorizer.embed([self.text], self._timeout_s)
                 except EmbedderError as error:
-                    self.problem = error.brief
+                    self.problem = error
             self._asked = True
             return self._embedded
 
@@ -148,14 +149,19 @@ class Search:
                 break
             # a hidden note may have taken the place of a visible one
             among = await self._allowed(tags, only)
-        if question.problem:
-            warnings.append(
-                f"semantic search is unavailable ({question.problem}); "
+        passing = ""
+        if question.problem is not None:
+            without = (
+                f"semantic search is unavailable ({question.problem.brief}); "
                 "these results were found by keyword only"
             )
+            if question.problem.is_loading:
+                passing = without
+            else:
+                warnings.append(without)
         elif similarity := evidence[_NOTES].similarity:
             warnings += _incomplete(similarity.missing)
-        return SearchOutcome(shown, tuple(dict.fromkeys(warnings)))
+        return SearchOutcome(shown, tuple(dict.fromkeys(warnings)), passing)
 
     async def similar(
         self, note_id: str, embedded: Embedded, session_id: str = ""

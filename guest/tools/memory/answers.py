@@ -137,7 +137,7 @@ def passages(results: Iterable[Hit]) -> tuple[str, ...]:
 
 def about_similar(saved: SaveOutcome, text: str) -> tuple[str, ...]:
     """Remarks about notes similar to the saved `text`."""
-    if saved.created and saved.searchable == "keyword":
+    if saved.uncompared:
         return (
             "similar notes were not looked for, because this one has no vector yet; a search "
             "finds them by keyword",

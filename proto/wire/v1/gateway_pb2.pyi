@@ -57,7 +57,7 @@ class HelloReply(_message.Message):
     shell: _builtins.str
     """"ready", or why there is none"""
     embedder: _builtins.str
-    """"ready", "loading", or why there is none"""
+    """"ready", "loading", "disabled", or why there is none"""
     version: _builtins.str
     memory: _builtins.str
     """"ready", or what is wrong with the store"""
@@ -413,6 +413,7 @@ class TurnEvent(_message.Message):
     COMPLETED_FIELD_NUMBER: _builtins.int
     FAILED_FIELD_NUMBER: _builtins.int
     RECEIPT_FIELD_NUMBER: _builtins.int
+    NOTICE_FIELD_NUMBER: _builtins.int
     turn_id: _builtins.str
     index: _builtins.int
     """counts from 0 within the turn"""
@@ -432,6 +433,8 @@ class TurnEvent(_message.Message):
     def failed(self) -> Global___TurnFailed: ...
     @_builtins.property
     def receipt(self) -> Global___MemoryReceipt: ...
+    @_builtins.property
+    def notice(self) -> Global___Notice: ...
     def __init__(
         self,
         *,
@@ -445,16 +448,38 @@ class TurnEvent(_message.Message):
         completed: Global___TurnCompleted | None = ...,
         failed: Global___TurnFailed | None = ...,
         receipt: Global___MemoryReceipt | None = ...,
+        notice: Global___Notice | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval", "completed", b"completed", "event", b"event", "failed", b"failed", "receipt", b"receipt", "started", b"started", "text", b"text", "tool_finished", b"tool_finished", "tool_started", b"tool_started"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval", "completed", b"completed", "event", b"event", "failed", b"failed", "notice", b"notice", "receipt", b"receipt", "started", b"started", "text", b"text", "tool_finished", b"tool_finished", "tool_started", b"tool_started"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval", "completed", b"completed", "event", b"event", "failed", b"failed", "index", b"index", "receipt", b"receipt", "started", b"started", "text", b"text", "tool_finished", b"tool_finished", "tool_started", b"tool_started", "turn_id", b"turn_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval", "completed", b"completed", "event", b"event", "failed", b"failed", "index", b"index", "notice", b"notice", "receipt", b"receipt", "started", b"started", "text", b"text", "tool_finished", b"tool_finished", "tool_started", b"tool_started", "turn_id", b"turn_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["started", "text", "tool_started", "tool_finished", "approval", "completed", "failed", "receipt"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["started", "text", "tool_started", "tool_finished", "approval", "completed", "failed", "receipt", "notice"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
 Global___TurnEvent: _TypeAlias = TurnEvent  # noqa: Y015
+
+@_typing.final
+class Notice(_message.Message):
+    """What the runtime tells the person in passing, one sentence, never of the model's making."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    def __init__(
+        self,
+        *,
+        text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Notice: _TypeAlias = Notice  # noqa: Y015
 
 @_typing.final
 class MemoryReceipt(_message.Message):

@@ -173,6 +173,8 @@ class Conversation:
     async def _show(self, event: gateway_pb2.TurnEvent) -> None:
         if event.HasField("text"):
             await self._screen.stream(self._text.marked(event.text.text))
+        elif event.HasField("notice"):
+            await self._screen.status(one_line(event.notice.text))
         elif event.HasField("tool_started"):
             await self._screen.activity(f"● {one_line(event.tool_started.tool)} …")
         elif event.HasField("tool_finished"):

@@ -189,7 +189,7 @@ def _shown(value: Any) -> str:
 def _in_words(found: gateway_pb2.MemoryStatisticsReply) -> dict[str, str]:
     where = f"{found.store or 'local'}, {found.state or 'ready'}"
     passages = f"{found.passages:,}"
-    if found.passages:
+    if found.passages and found.embedder != "disabled":
         passages += f", {found.passages_embedded / found.passages:.0%} with a vector"
     words = {
         "store": where,

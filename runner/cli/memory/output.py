@@ -43,7 +43,7 @@ _CHANGES: Final = {
 def memory_line(found: gateway_pb2.MemoryStatisticsReply) -> str:
     """In one line: how much there is, how much of it has vectors, and the state of the store."""
     passages = "1 passage" if found.passages == 1 else f"{found.passages:,} passages"
-    if found.passages:
+    if found.passages and found.embedder != "disabled":
         passages += f", {_embedded(found)}"
     parts = [passages, " ".join(filter(None, (found.store, found.state)))]
     if found.encrypted:

@@ -10,6 +10,7 @@ from guest.agent.prompt.builder import ContextBuilder
 from guest.agent.turn import Pipeline
 from guest.agent.turn_loop import TurnLoop
 from guest.errors import StorageError
+from guest.memory.indexing.embedder import Tell
 from guest.memory.models import Hit, Note, Only, Origin, SearchOutcome
 from guest.memory.notes.keyed import Activity
 from tests.support.agent.turn_fakes import FakeReceipts, FakeStore
@@ -68,6 +69,9 @@ class FakeMemory:
         self.patience = PATIENT
         self.keyed = FakeKeyed()
         self.state_of = FakeState()
+
+    async def wait_while_loading(self, tell: Tell = None) -> None:
+        """Nothing loads."""
 
     async def search(
         self,

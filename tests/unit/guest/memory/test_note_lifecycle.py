@@ -223,7 +223,7 @@ async def test_lists_are_paged_newest_first(path: Path) -> None:
         assert await Memory(memory.store, "nobody").list(3) == ([], "")
 
 
-async def test_without_an_embedder_notes_are_found_by_keyword_and_it_says_so(path: Path) -> None:
+async def test_no_embedder_is_a_choice_and_nothing_warns_of_it(path: Path) -> None:
     async with opened(path) as memory:
         outcome = await memory.save("likes tea", [], ORIGIN)
         assert outcome.searchable == "keyword"
@@ -231,8 +231,10 @@ async def test_without_an_embedder_notes_are_found_by_keyword_and_it_says_so(pat
         assert outcome.similar == ()
         found = await memory.search("tea")
         assert [hit.matched_by for hit in found.results] == ["keyword"]
-        assert "semantic search is unavailable (no embedder is configured)" in found.warnings[0]
-        assert await memory.embedder_state() == "no embedder is configured"
+        assert found.all_warnings == ()
+        assert not outcome.uncompared
+        assert (await memory.review()).warnings == ()
+        assert await memory.embedder_state() == "disabled"
 
 
 async def test_a_slow_embedder_is_not_waited_for(path: Path) -> None:

@@ -15,7 +15,7 @@ from guest.memory.models import Details, User
 from guest.memory.notes import review as near
 from guest.memory.notes.contradiction import likeness
 from guest.memory.notes.review import NoteReview, Pair
-from tests.support.memory.store import ORIGIN, FakeEmbedder, embedded, opened
+from tests.support.memory.store import ORIGIN, FakeEmbedder, away, embedded, opened
 
 ALICE, BOB = "alice", "bob"
 OAK = "the old oak tree behind the house grows very slowly"
@@ -96,7 +96,9 @@ async def test_the_nearest_pairs_come_first_and_more_are_mentioned(memory: Memor
 
 
 async def test_without_vectors_words_are_compared(tmp_path: Path) -> None:
-    async with opened(tmp_path / "memory.db") as memory:
+    embedder = FakeEmbedder()
+    embedder.error = away()
+    async with opened(tmp_path / "memory.db", embedder) as memory:
         assert (await memory.review()).warnings == ()
         older = await save(memory, OAK)
         await save(memory, "tea is green")

@@ -13,7 +13,7 @@ from guest.errors import StorageError
 from guest.memory.memory import Memory
 from guest.memory.models import Details, Note
 from guest.memory.notes.repository import NoteRepository
-from tests.support.memory.store import ORIGIN, FakeEmbedder, opened
+from tests.support.memory.store import ORIGIN, FakeEmbedder, away, opened
 
 ALICE, BOB = "alice", "bob"
 
@@ -125,7 +125,9 @@ async def test_what_cannot_be_counted_is_recalled_all_the_same(
 
 
 async def test_a_degraded_search_is_not_silent(tmp_path: Path) -> None:
-    async with opened(tmp_path / "memory.db") as memory:
+    embedder = FakeEmbedder()
+    embedder.error = away()
+    async with opened(tmp_path / "memory.db", embedder) as memory:
         await save(memory, "green tea")
         outcome = await memory.typed.recall(query="tea")
     assert [note.text for note in outcome.notes] == ["green tea"]

@@ -156,7 +156,9 @@ async def test_a_note_made_the_same_as_another_is_told_of(tools: Tools) -> None:
 async def test_without_a_vector_it_is_said_that_near_notes_were_not_looked_for(
     tmp_path: Path, name: str
 ) -> None:
-    async with all_tools(tmp_path / "small.db", embedder=None) as tools:
+    embedder = FakeEmbedder()
+    embedder.error = away()
+    async with all_tools(tmp_path / "small.db", embedder=embedder) as tools:
         (line,) = await tools.notes(name, content="Tea with milk")
         assert line.startswith("similar notes were not looked for, because this one has no vector")
         again = await tools.notes(name, content="Tea with milk")

@@ -8,12 +8,11 @@ from typing import Any
 import pytest
 
 from guest.memory.memory import Memory
-from guest.memory.models import MemoryConfig
 from guest.tools.base import ToolContext, ToolResult
 from guest.tools.memory.notes import memory_tools
 from guest.tools.pipeline import Registry, ToolPipeline
 from guest.tools.redaction.scrubber import Scrubber
-from tests.support.memory.store import HashingEmbedder
+from tests.support.memory.store import FakeEmbedder, HashingEmbedder, away
 from tests.support.settings import memory_config
 
 ALICE = ToolContext("alice", "session-1", "turn-1", "chat")
@@ -167,7 +166,9 @@ async def test_the_origin_is_the_calls_context(tools: ToolPipeline, memory: Memo
 
 
 async def test_what_a_search_lacks_is_a_note(tmp_path: Path) -> None:
-    memory = await Memory.open(MemoryConfig(db_path=str(tmp_path / "m.db")), None, ALICE.user_id)
+    embedder = FakeEmbedder()
+    embedder.error = away()
+    memory = await Memory.open(memory_config(tmp_path / "m.db"), embedder, ALICE.user_id)
     tools = ToolPipeline(Registry(memory_tools(memory)), scrubber=Scrubber([]))
     saved = await save(tools, "Tea")
     assert saved["searchable"] == "keyword"
