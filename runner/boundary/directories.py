@@ -10,9 +10,7 @@ import contextlib
 import errno
 import os
 import secrets
-import socket
 import stat
-import struct
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +18,7 @@ from pathlib import Path, PurePath
 from typing import Final
 
 from wire.boundary import CROWD_MAX, BoundarySpec
+from wire.disk.listener import listener
 from wire.disk.walk import Entry, walk
 
 from runner.workspace.beneath import open_beneath
@@ -29,8 +28,6 @@ _DIRECTORY: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _COST_MAX: Final = CROWD_MAX * 5 // 4
 _SECONDS_MAX: Final = 25.0
 _HITS_MAX: Final = 20
-_CONNECT_S: Final = 0.1
-_CREDENTIALS: Final = struct.Struct("iII")
 
 
 @contextmanager
@@ -151,10 +148,7 @@ def _served_by(directory: int, name: str) -> str:
     except FileNotFoundError:
         return ""
     try:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-            client.settimeout(_CONNECT_S)
-            client.connect(f"/proc/self/fd/{itself}")
-            sent = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+        return _group_of(str(listener(f"/proc/self/fd/{itself}")))
     except (ConnectionError, FileNotFoundError):
         return ""
     except OSError as error:
@@ -163,8 +157,6 @@ def _served_by(directory: int, name: str) -> str:
         raise
     finally:
         os.close(itself)
-    pid, _, _ = _CREDENTIALS.unpack(sent)
-    return _group_of(str(pid))
 
 
 def _group_of(process: str) -> str:

@@ -1,18 +1,13 @@
 """Unix sockets, and whether who serves them lies outside the guest."""
 
 import os
-import socket
 import stat
-import struct
 from contextlib import suppress
-from typing import Final
 
+from wire.disk.listener import listener
 from wire.disk.walk import Entry
 
 from shell_daemon.probe.world import require_tried
-
-_CONNECT_S: Final = 0.1
-_CREDENTIALS: Final = struct.Struct("iII")
 
 
 def foreign_socket(directory: int | None, name: str, uid: int) -> str:
@@ -40,13 +35,8 @@ def is_socket(entry: Entry) -> bool:
 
 def is_served_outside(address: str) -> bool:
     """Whether a listener at `address` is outside: the kernel reports process id 0 for it."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as client:
-        client.settimeout(_CONNECT_S)
-        try:
-            client.connect(address)
-        except OSError as error:
-            require_tried(error)
-            return False
-        credentials = client.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    pid, _, _ = _CREDENTIALS.unpack(credentials)
-    return bool(pid == 0)
+    try:
+        return listener(address) == 0
+    except OSError as error:
+        require_tried(error)
+        return False

@@ -9,10 +9,11 @@ Methods are those of the generated descriptors: a new one is called without bein
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
@@ -24,9 +25,10 @@ from wire.errors import Code, WireError
 from wire.identity import Identity, Party
 from wire.limits import TOKEN_METADATA_KEY
 from wire.status import from_rpc_error
+from wire.transport import Server
 
 from runner.host.authority import Authority
-from tests.fuzz.material import Choices, chosen
+from tests.fuzz.material import Choices, OneInput, chosen
 from tests.fuzz.targets.rpc.messages import fill
 from tests.support import parties
 
@@ -49,9 +51,9 @@ class Served:
     Attributes:
         path: Its socket.
         party: The role that its certificate names.
-        token: What its calls carry.
         service: What it serves.
         callers: The roles that it answers.
+        token: What its calls carry.
         reached: The methods that were called, as the service sees them.
         words: Texts that mean something to it.
         tame: Changes a request into one that does no harm.
@@ -61,9 +63,9 @@ class Served:
 
     path: str
     party: Party
-    token: str
     service: ServiceDescriptor
     callers: Sequence[Party]
+    token: str = "the-token-of-this-launch"
     reached: list[str] = field(default_factory=list)
     words: Sequence[str] = ()
     tame: Callable[[Message], None] = lambda _: None
@@ -94,6 +96,38 @@ def watched(service: Any, methods: ServiceDescriptor, reached: list[str]) -> Any
         return stream if method.server_streaming else single
 
     return SimpleNamespace(**{method.name: noted(method) for method in methods.methods})
+
+
+async def serve(
+    served: Served, service: Any, add: Callable[[Any, grpc.aio.Server], None], stack: AsyncExitStack
+) -> "Caller":
+    """Start a server of `service`, which `add` of the generated code gives to it. Both it and the
+    caller that is returned end with `stack`."""
+    identity = parties.identity(served.party)
+    server = Server(f"unix:{served.path}", served.token, identity, set(served.callers))
+    add(watched(service, served.service, served.reached), server.grpc)
+    await server.start()
+    stack.push_async_callback(server.stop, 0)
+    return calling(served, stack)
+
+
+def calling(served: Served, stack: AsyncExitStack) -> "Caller":
+    """A caller that ends with `stack`."""
+    caller = Caller(served)
+    stack.push_async_callback(caller.close)
+    return caller
+
+
+@contextmanager
+def opened(
+    start: Callable[[Path, AsyncExitStack], Coroutine[Any, Any, "Caller"]], scratch: Path
+) -> Iterator[OneInput]:
+    """What makes the calls of an input to the server that `start` starts in `scratch`."""
+    with asyncio.Runner() as runner:
+        stack = AsyncExitStack()
+        caller = runner.run(start(scratch, stack))
+        yield lambda data: runner.run(caller.one_input(data))
+        runner.run(stack.aclose())
 
 
 class Caller:

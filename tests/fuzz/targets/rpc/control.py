@@ -1,8 +1,6 @@
 """A host's control server. Its host is real, the guests are stand-ins; it never obeys `Stop`."""
 
-import asyncio
-from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -16,7 +14,7 @@ from runner.host.control import ControlServer
 from runner.host.host import Host
 from runner.host.runtime import Runtime
 from runner.host.supervisor import Policy
-from tests.fuzz.material import OneInput, Target
+from tests.fuzz.material import Target
 from tests.fuzz.targets.rpc import calls
 from tests.fuzz.targets.rpc.calls import Caller, Served
 from tests.support import parties
@@ -83,18 +81,9 @@ async def _serve(scratch: Path, stack: AsyncExitStack) -> Caller:
         reached=reached,
         words=("embedder", "agent"),
     )
-    caller = Caller(served)
-    stack.push_async_callback(caller.close)
-    return caller
+    return calls.calling(served, stack)
 
 
-@contextmanager
-def _opened(scratch: Path) -> Iterator[OneInput]:
-    with asyncio.Runner() as runner:
-        stack = AsyncExitStack()
-        caller = runner.run(_serve(scratch, stack))
-        yield lambda data: runner.run(caller.one_input(data))
-        runner.run(stack.aclose())
-
-
-TARGET = Target("control", 42, _opened, partial(calls.seeds, _SERVICE), longest=512)
+TARGET = Target(
+    "control", 42, partial(calls.opened, _serve), partial(calls.seeds, _SERVICE), longest=512
+)

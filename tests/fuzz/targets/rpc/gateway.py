@@ -10,19 +10,16 @@ from typing import Final
 
 from google.protobuf.message import Message
 from wire.identity import Party
-from wire.transport import Server
 from wire.v1 import gateway_pb2, gateway_pb2_grpc
 
 from guest.memory.storage.files.inspection import inspect
 from tests.fuzz.material import OneInput, Target
 from tests.fuzz.targets.rpc import calls
-from tests.fuzz.targets.rpc.calls import Caller, Served, watched
-from tests.support import parties
+from tests.fuzz.targets.rpc.calls import Caller, Served
 from tests.support.gateway.gateways import LAUNCH_SECRET, open_gateways
 from tests.support.memory.exports import event, file, note, session
 
 _SERVICE: Final = gateway_pb2.DESCRIPTOR.services_by_name["Gateway"]
-_TOKEN: Final = "the-token-of-this-launch"
 _FRESH_AFTER: Final = 300
 """So many inputs go to one memory: the more there is, the slower is an export."""
 _EXACT: Final = ("ExportMemory",)
@@ -70,7 +67,6 @@ class _Gateway:
         served = Served(
             path=f"{self._scratch}/fuzzed.sock",
             party=Party.AGENT,
-            token=_TOKEN,
             service=_SERVICE,
             callers=(Party.CLI, Party.RUNNER),
             words=("note-1", "note-2", "s1", "memory_search", '{"query": "tea"}'),
@@ -78,16 +74,12 @@ class _Gateway:
             judge=partial(_judge, self._scratch),
             costly=("BackupMemory",),
         )
-        server = Server(
-            f"unix:{served.path}", _TOKEN, parties.identity(Party.AGENT), set(served.callers)
+        return await calls.serve(
+            served,
+            gateways.services["alice"],
+            gateway_pb2_grpc.add_GatewayServicer_to_server,
+            self._stack,
         )
-        service = watched(gateways.services["alice"], _SERVICE, served.reached)
-        gateway_pb2_grpc.add_GatewayServicer_to_server(service, server.grpc)
-        await server.start()
-        self._stack.push_async_callback(server.stop, 0)
-        caller = Caller(served)
-        self._stack.push_async_callback(caller.close)
-        return caller
 
 
 def _harmless(request: Message) -> None:

@@ -1,28 +1,23 @@
 """A shell daemon's server, in this process and confined by nothing: so it runs only a few programs
 that do nothing."""
 
-import asyncio
 import json
-from collections.abc import Iterator
-from contextlib import AsyncExitStack, contextmanager
+from contextlib import AsyncExitStack
 from functools import partial
 from pathlib import Path
 from typing import Final
 
 from google.protobuf.message import Message
 from wire.identity import Party
-from wire.transport import Server
 from wire.v1 import shell_pb2, shell_pb2_grpc
 
 from shell_daemon.limits import Settings
 from shell_daemon.shell import Shell
-from tests.fuzz.material import OneInput, Target
+from tests.fuzz.material import Target
 from tests.fuzz.targets.rpc import calls
-from tests.fuzz.targets.rpc.calls import Caller, Served, watched
-from tests.support import parties
+from tests.fuzz.targets.rpc.calls import Caller, Served
 
 _SERVICE: Final = shell_pb2.DESCRIPTOR.services_by_name["Shell"]
-_TOKEN: Final = "the-token-of-this-launch"
 _COMMANDS: Final = ("true", "echo hello", "exit 3", "cat", "sleep 0.01", "echo err >&2", "kill $$")
 _PROGRAMS: Final = ("true", "echo", "no-such-program", "", "/bin/true", "/no/such\x1bprogram")
 _WORDS: Final = (
@@ -69,27 +64,17 @@ async def _serve(scratch: Path, stack: AsyncExitStack) -> Caller:
     served = Served(
         path=f"{scratch}/shell.sock",
         party=Party.SHELL,
-        token=_TOKEN,
         service=_SERVICE,
         callers=(Party.AGENT, Party.RUNNER),
         words=_WORDS,
         tame=_harmless,
         judge=partial(_judge, scratch),
     )
-    server = Server(
-        f"unix:{served.path}", _TOKEN, parties.identity(Party.SHELL), set(served.callers)
-    )
     settings = Settings(shared=shared, tmp=tmp, grace=0.1, ended_max=16, timeout_default=20)
     shell = Shell(settings, admit=lambda _: None, on_lost=_lost)
     shell.open()
     stack.push_async_callback(shell.close)
-    service = watched(shell, _SERVICE, served.reached)
-    shell_pb2_grpc.add_ShellServicer_to_server(service, server.grpc)
-    await server.start()
-    stack.push_async_callback(server.stop, 0)
-    caller = Caller(served)
-    stack.push_async_callback(caller.close)
-    return caller
+    return await calls.serve(served, shell, shell_pb2_grpc.add_ShellServicer_to_server, stack)
 
 
 def _lost() -> None:
@@ -100,13 +85,6 @@ def _judge(home: Path, method: str, shown: bytes) -> None:
     assert method == "Output" or str(home).encode() not in shown, f"{method} shows a host's path"
 
 
-@contextmanager
-def _opened(scratch: Path) -> Iterator[OneInput]:
-    with asyncio.Runner() as runner:
-        stack = AsyncExitStack()
-        caller = runner.run(_serve(scratch, stack))
-        yield lambda data: runner.run(caller.one_input(data))
-        runner.run(stack.aclose())
-
-
-TARGET = Target("shell", 50, _opened, partial(calls.seeds, _SERVICE), longest=1024)
+TARGET = Target(
+    "shell", 50, partial(calls.opened, _serve), partial(calls.seeds, _SERVICE), longest=1024
+)
