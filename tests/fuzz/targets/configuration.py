@@ -130,8 +130,11 @@ def _inline(value: Any) -> str:
 
 @contextmanager
 def _opened(scratch: Path) -> Iterator[OneInput]:
-    os.umask(0o077)
-    yield lambda data: _one_input(data, scratch)
+    before = os.umask(0o077)
+    try:
+        yield lambda data: _one_input(data, scratch)
+    finally:
+        os.umask(before)
 
 
 def _seeds() -> Mapping[str, bytes]:
