@@ -28,7 +28,7 @@ from pydantic_ai.messages import (
     UserPromptPart,
     repair_messages,
 )
-from wire.tools import FAMILIES
+from wire.tools import MEMORY_TOOLS
 
 from guest.memory.conversations.store import TOOL_INDEX_CHARS
 from guest.memory.models import Event, Receipt, Role
@@ -43,10 +43,6 @@ _WRITTEN: Final[dict[Role, tuple[type[ModelRequestPart | ModelResponsePart], ...
 }
 """What a turn stores for each role. Nothing else is read back: an event may come from an
 imported file, which could contain a system prompt or a URL to fetch."""
-
-MEMORY_TOOLS: Final = frozenset(
-    tool for family in ("memory", "typed_memory", "working_memory") for tool in FAMILIES[family]
-)
 
 _TITLE_CHARS = 60
 _FIRST_WINDOW = 64

@@ -35,6 +35,10 @@ OFF_BY_DEFAULT: Final = frozenset(
 
 TOOLS: Final = tuple(tool for tools in FAMILIES.values() for tool in tools)
 
+MEMORY_TOOLS: Final = frozenset(
+    tool for family in ("memory", "typed_memory", "working_memory") for tool in FAMILIES[family]
+)
+
 NAMES: Final = frozenset(FAMILIES) | frozenset(TOOLS)
 """The names that a configuration may use; a family stands for all of its tools."""
 

@@ -22,8 +22,8 @@ from pydantic_ai.messages import (
 )
 from pydantic_ai.models import ModelRequestContext
 from wire.errors import Code
+from wire.tools import MEMORY_TOOLS
 
-from guest.agent.history import MEMORY_TOOLS
 from guest.agent.prompt.builder import Prepared, Sections
 from guest.agent.prompt.recall import without
 from guest.agent.prompt.window import of_messages, of_part, of_tools

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any, Final, cast
 
 import numpy as np
+from wire.tools import MEMORY_TOOLS
 
 from guest.memory.indexing.vectors import Ids
 from guest.memory.models import HIDDEN, HIT_TEXT_MAX_CHARS, Hit, MatchedBy, Only
@@ -32,8 +33,13 @@ SELECT chunks.chunk_id, chunks.context, chunks.body, event.created_at, event.ses
     FROM json_each(?) AS wanted
     CROSS JOIN chunks ON chunks.chunk_id = wanted.value
     CROSS JOIN conversation_events AS event USING (session_id, sequence)
-    WHERE chunks.namespace = ? AND NOT {HIDDEN}
+    WHERE chunks.namespace = ? AND NOT {HIDDEN} AND CASE
+        WHEN event.role = 'tool' AND json_valid(event.payload)
+            THEN COALESCE(json_extract(event.payload, '$[0].parts[0].tool_name'), '')
+                NOT IN (SELECT value FROM json_each(?))
+        ELSE 1 END
 """  # noqa: S608
+_REPORTING: Final = json.dumps(sorted(MEMORY_TOOLS))
 _ALLOWED: Final = """
 SELECT json_group_array(chunks.chunk_id)
     FROM notes JOIN chunks USING (namespace, note_id)
@@ -120,8 +126,14 @@ def _note_hit(row: Row, score: float, matched_by: MatchedBy) -> Hit:
 async def conversation(
     database: Database, namespace: str, chunk_ids: Sequence[int]
 ) -> dict[int, Found]:
-    """Passages of conversations, without deleted ones. Tool output is material."""
-    result = await database.execute(_CONVERSATION, (json.dumps(list(chunk_ids)), namespace))
+    """Passages of conversations, without deleted ones. Tool output is material.
+
+    What a memory tool reported is left out: it is no evidence of anything, the notes are found by
+    themselves, and a session that only saw such a report has not read anybody's words.
+    """
+    result = await database.execute(
+        _CONVERSATION, (json.dumps(list(chunk_ids)), namespace, _REPORTING)
+    )
     found = {}
     for row in result.rows:
         chunk_id, _, body, created, *_ = cast("tuple[Any, ...]", row)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from wire.errors import Code
 
+from guest.agent.history import to_payload, tool_message
 from guest.memory.search.tokens import tokens_of
 from tests.support.memory.store import ORIGIN, FakeEmbedder, away
 from tests.support.tools.memory_tools import ALICE_ELSEWHERE, BOB, READ, Tools, all_tools, data_of
@@ -235,3 +236,19 @@ async def test_memory_context_has_its_bounds(tools: Tools) -> None:
 async def test_memory_context_is_of_the_users_own_notes_only(tools: Tools) -> None:
     await plant(tools)
     assert await tools.ok("memory_context", BOB, query="password") == {"context": ""}
+
+
+async def test_what_a_memory_tool_reported_is_no_result_and_a_files_words_stay_marked(
+    tools: Tools,
+) -> None:
+    conversations = tools.memory.conversations
+    await conversations.create("session-1")
+    for tool in ("memory_search", "file_read", "memory_search: 1 result"):
+        message = tool_message("c1", tool, PLANTED, is_error=False)
+        text, payload = f"{tool}: {PLANTED}", to_payload(message)
+        await conversations.append(
+            "session-1", turn_id="t", role="tool", text=text, payload=payload
+        )
+    found = await tools.memory.search("password", include_conversation=True)
+    assert len(found.results) == 2
+    assert all(hit.material for hit in found.results)
