@@ -35,7 +35,7 @@ REFUSALS_MAX: Final = 20
 REFUSALS_WITHIN_S: Final = 60.0
 _PEERS_MAX: Final = 1_000
 _SCHEME: Final = "Bearer "
-_ASK: Final = "ask the person who runs this host for a token: runner access create"
+_ASK: Final = "ask the person who runs this host for another one"
 _NOT_ANSWERED: Final = frozenset(
     {
         grpc.StatusCode.UNAVAILABLE,
@@ -77,7 +77,7 @@ _CLOSED: Final = partial(
     WireError,
     Code.UNAVAILABLE,
     "nobody can be let in right now",
-    resolution="ask the person who runs this host: runner access list says what is wrong",
+    resolution="ask the person who runs this host: its list of access tokens cannot be read",
 )
 _INTERNAL: Final = partial(
     WireError,

@@ -74,7 +74,7 @@ class AccessFile(BaseModel):
                 Code.INVALID_ARGUMENT,
                 f"{path} is no access file",
                 details=f"not as expected: {where}",
-                resolution="ask the person who runs the agent for another: runner access create",
+                resolution="ask the person who runs the agent for another one",
             ) from None
 
     def open_channel(self) -> grpc.aio.Channel:
@@ -112,5 +112,5 @@ class AccessFile(BaseModel):
                 Code.UNAVAILABLE,
                 f"nobody answers at {self.address}",
                 details=error.details,
-                resolution="ask the person who runs the agent whether `runner access serve` runs",
+                resolution="ask the person who runs the agent whether people are let in there",
             ) from None

@@ -191,7 +191,7 @@ async def test_a_token_ends_also_in_the_middle_of_a_stream(front: Front) -> None
         assert (error.code, error.brief) == (Code.UNAUTHENTICATED, "this access token has expired")
         error = await refusal(stub.Hello(pb.HelloRequest()))
     assert (error.code, error.brief) == (Code.UNAUTHENTICATED, "this access token has expired")
-    assert "runner access create" in error.resolution
+    assert "for another one" in error.resolution
 
 
 @pytest.mark.attempt(
@@ -385,10 +385,7 @@ async def test_a_token_has_so_many_calls_at_once(front: Front) -> None:
         await stub.Hello(pb.HelloRequest())
 
 
-async def test_who_does_not_read_slows_the_agent(
-    front: Front, caplog: pytest.LogCaptureFixture
-) -> None:
-    """And who leaves then is no failure."""
+async def test_who_does_not_read_slows_the_agent(front: Front) -> None:
     made = 0
     size, pieces = 256 * 1024, 400
 
@@ -409,13 +406,6 @@ async def test_who_does_not_read_slows_the_agent(
             await asyncio.sleep(0.3)
         assert made < pieces // 2
         assert len([event async for event in events]) == pieces
-        call = stub.RunTurn(pb.RunTurnRequest(session_id="s", text="hi", turn_id="left"))
-        await anext(aiter(call))
-        call.cancel()
-        async with asyncio.timeout(30):
-            while "left" not in front.alice.left:
-                await asyncio.sleep(0.01)
-    assert [each for each in caplog.records if each.levelno >= logging.WARNING] == []
 
 
 async def test_a_guest_or_a_host_that_was_started_again_is_found(front: Front) -> None:

@@ -121,9 +121,10 @@ async def chat_by_token(access: AccessFile, *, session: str | None = None) -> in
         raise HostError(
             Code.PERMISSION_DENIED,
             "the state of the host is for the account that runs it",
-            resolution="ask the person who runs it: runner status",
+            resolution="ask the person who runs it",
         )
 
+    await (await connect()).close()  # who cannot be reached at the start is not waited for
     return await _until_signalled(
         talk(connect, host_status, session=session, stdin=stdin, stdout=stdout, stderr=stderr)
     )

@@ -1,0 +1,93 @@
+"""`runner access` and `runner --connect`, as they are typed."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.unit.runner.cli.conftest import RunCommand
+
+
+@pytest.fixture
+def run(run_command: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunCommand:
+    (tmp_path / "ws" / "alice").mkdir(parents=True, mode=0o700)
+    (tmp_path / "ws").chmod(0o700)
+    monkeypatch.setenv("OXYDRA_ACCESS__LISTEN", "0.0.0.0:7443")
+    return run_command
+
+
+def test_a_token_is_shown_once_and_listed_without_its_secret(run: RunCommand) -> None:
+    assert run("access", "list").out == "nobody has an access token\n"
+    made = run("--user", "alice", "access", "create", "laptop", "--address", "host.example:7443")
+    assert made.code == 0
+    access = json.loads(made.out)
+    assert access["token"].startswith("oxa_")
+    assert (access["address"], access["server_name"]) == ("host.example:7443", "access")
+    assert access["certificate"].startswith("-----BEGIN CERTIFICATE-----")
+    assert "PRIVATE" not in made.out
+    assert "alice/laptop: chat, memory, until" in made.err
+    assert access["token"] not in made.err
+    listed = run("access", "list")
+    assert access["token"] not in listed.out
+    assert "never" in listed.out
+    (found,) = json.loads(run("access", "list", "--json").out)
+    assert (found["scopes"], found["expired"]) == (["chat", "memory"], False)
+    assert found["last_used_at"] is None
+    assert run("--user", "alice", "access", "revoke", "laptop").code == 0
+    gone = run("--user", "alice", "access", "revoke", "laptop")
+    assert (gone.code, "alice has no token named laptop" in gone.err) == (1, True)
+
+
+def test_a_token_that_nobody_could_use_is_not_made(
+    run: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unknown = run("--user", "nobody", "access", "create", "laptop")
+    assert "there is no user nobody" in unknown.err
+    there = tmp_path / "there.json"
+    there.write_text("precious")
+    taken = run("--user", "alice", "access", "create", "laptop", "--file", str(there))
+    assert "is there already" in taken.err
+    assert there.read_text() == "precious"
+    wrong = run("--user", "alice", "access", "create", "laptop", "--expires", "never")
+    assert "12h, 30d or 8w" in wrong.err
+    assert run("--user", "alice", "access", "create", "laptop", "--scope", "root").code == 2
+    monkeypatch.delenv("OXYDRA_ACCESS__LISTEN")
+    nowhere = run("--user", "alice", "access", "create", "laptop")
+    assert "neither [access] socket nor [access] listen is set" in nowhere.err
+    assert run("access", "list").out == "nobody has an access token\n"
+
+
+@pytest.mark.parametrize(
+    ("variables", "problem"),
+    [
+        ({"LISTEN": "7443"}, "an address and a port"),
+        ({"CERTIFICATE": "/c.pem"}, "certificate and key go together"),
+        ({"AUTHORITY": "/a.pem"}, "authority goes with certificate and key"),
+        ({"SOCKET_GROUP": "staff"}, "socket_group goes with socket"),
+        ({"SOCKET": "/s", "SOCKET_GROUP": "no group"}, "the name of a group"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(
+    run: RunCommand, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], problem: str
+) -> None:
+    for name, value in variables.items():
+        monkeypatch.setenv(f"OXYDRA_ACCESS__{name}", value)
+    refused = run("access", "list")
+    assert refused.code == 1
+    assert problem in refused.err
+    assert "bad setting access" in refused.err
+
+
+def test_an_access_file_and_a_user_are_not_named_together(run: RunCommand) -> None:
+    both = run("--connect", "laptop.json", "--user", "alice", "sessions", "list")
+    assert both.code == 2
+    assert "--connect names the user already" in both.err
+    missing = run("--connect", "laptop.json", "sessions", "list")
+    assert "cannot read the access file laptop.json" in missing.err
+
+
+def test_an_access_file_is_no_way_to_the_host(run: RunCommand) -> None:
+    for words in (("status",), ("stop",), ("users",), ("memory", "token"), ("access", "list")):
+        refused = run("--connect", "laptop.json", *words)
+        assert refused.code == 1
+        assert "this needs the account that runs the agent" in refused.err, words
