@@ -4,7 +4,8 @@ With `--bootstrap-stdin` the envelope comes from standard input, which the runne
 `--exit-with-parent` the guest stops when standard input ends, because the runner has then ended. A
 guest that cannot start writes the reason as its last log line and exits with `EXIT_OPERATOR`.
 SIGTERM and SIGINT stop it within seconds; running turns are stored first. If the envelope has a
-maintenance job, the guest does that job and exits.
+maintenance job, the guest does that job and exits. With `--try-model` it makes one request to the
+configured model and exits.
 """
 
 import argparse
@@ -20,8 +21,10 @@ from pathlib import Path
 from typing import Final
 
 from wire import envelope
+from wire.envelope import Secrets
 from wire.errors import Code, WireError
 from wire.logs import EXIT_OPERATOR, configure, log_startup_failure
+from wire.settings import from_json
 from wire.v1.bootstrap_pb2 import BootstrapEnvelope, MaintenanceJob
 
 from guest.config import GuestConfig, load
@@ -45,6 +48,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.captureWarnings(True)
     try:
         received = _read_envelope(arguments.bootstrap_file)
+        if arguments.try_model:
+            asyncio.run(_try_model(received))
+            return 0
         config = load(received)
         if received.HasField("maintenance"):
             configure("agent", config.user_id, "info")
@@ -73,6 +79,9 @@ def _parse(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--exit-with-parent", action="store_true", help="stop when standard input ends"
     )
+    parser.add_argument(
+        "--try-model", action="store_true", help="ask the configured model for one word, and exit"
+    )
     return parser.parse_args(argv)
 
 
@@ -91,6 +100,12 @@ def _read_envelope(path: Path | None) -> BootstrapEnvelope:
             details=str(error),
             resolution="mount the file the runner wrote, and pass its path to --bootstrap-file",
         ) from None
+
+
+async def _try_model(received: BootstrapEnvelope) -> None:
+    from guest.agent.models.trial import try_model
+
+    await try_model(from_json(received.settings).agent, Secrets.of(received.secrets).api_key)
 
 
 async def _serve(config: GuestConfig, *, with_parent: bool) -> None:

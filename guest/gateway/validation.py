@@ -8,6 +8,7 @@ from google.protobuf.message import Message
 from wire.errors import Code
 from wire.limits import (
     GRPC_MESSAGE_MAX_BYTES,
+    ID_PATTERN,
     NOTE_MAX_CHARS,
     QUERY_MAX_CHARS,
     SEQUENCE_MAX,
@@ -19,7 +20,6 @@ from wire.limits import (
 from guest.errors import GuestError
 from guest.memory.models import NOTE_TYPES
 
-ID_PATTERN: Final = r"[A-Za-z0-9._-]{1,64}"
 TITLE_MAX_CHARS: Final = 200
 LINK_MAX_CHARS: Final = 1_000
 SECRET_MAX_CHARS: Final = 100_000

@@ -11,6 +11,8 @@ UNIX_SOCKET_PATH_MAX_BYTES: Final = 107
 GRPC_MESSAGE_MAX_BYTES: Final = 16 * 1024 * 1024
 
 USER_ID_PATTERN: Final = r"[a-z0-9][a-z0-9_-]{0,31}"
+ID_PATTERN: Final = r"[A-Za-z0-9._-]{1,64}"
+"""Of sessions, turns, notes, approvals and channels."""
 
 NOTE_MAX_CHARS: Final = 16_000
 QUERY_MAX_CHARS: Final = 2_000

@@ -2,11 +2,13 @@
 ids, or the beginnings of them, were typed."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import aclosing, asynccontextmanager
 from typing import Final, TypeVar
 
 from wire.errors import Code, WireError
+from wire.limits import ID_PATTERN
 from wire.v1 import gateway_pb2
 
 from runner.cli.options import Options
@@ -131,17 +133,54 @@ def short_id(note_id: str) -> str:
 async def find_session(
     agent: GatewayClient, given: str, *, listed_max: int = SESSIONS_LISTED_MAX
 ) -> str:
-    """The id of the session that `given` names in full or by its beginning.
+    """The id of the session that `given` names: in full, by its beginning, or by its title.
 
-    `session-` may be left out. If there are `listed_max` sessions or more, only a whole id works.
-    Raises `WireError` if no session matches, or several do.
+    `session-` may be left out, and so may all of a title but a part that no other has. If there are
+    `listed_max` sessions or more, only a whole id works. Raises `WireError` if no session matches,
+    or several do.
     """
     listed = await agent.list_sessions(listed_max, include_archived=True)
-    ids = [session.session_id for session in listed]
-    if given in ids or len(ids) == listed_max:
+    if len(listed) == listed_max or any(session.session_id == given for session in listed):
         return given
-    found = [each for each in ids if _begins(each, "session-", given)]
-    return _only(found, given, "session", one_line, "runner sessions list --all")
+    words = " ".join(given.casefold().split())
+    titles = {each.session_id: " ".join(each.title.casefold().split()) for each in listed}
+    found = (
+        [each for each in listed if _begins(each.session_id, "session-", given)]
+        or [each for each in listed if words and titles[each.session_id] == words]
+        or [each for each in listed if words and words in titles[each.session_id]]
+    )
+
+    def described(session: gateway_pb2.Session) -> str:
+        title = f" ({clip(one_line(session.title), _TEXT_CELLS)})" if session.title else ""
+        return f"{one_line(session.session_id)}{title}"
+
+    return _only(found, given, "session", described, "runner sessions list --all").session_id
+
+
+async def session_to_use(agent: GatewayClient, given: str | None, *, last: bool) -> str:
+    """The id of the session in which a conversation goes on; empty for a new one.
+
+    That is the one that was used last, or the one that `given` names, which is begun if there is
+    none: with `given` as its id, or as its title where it cannot be an id. Raises `WireError` if
+    several match.
+    """
+    if last:
+        listed = await agent.list_sessions(1)
+        if not listed:
+            raise WireError(
+                Code.NOT_FOUND, "there is no session to go on with", resolution="leave out --last"
+            )
+        return listed[0].session_id
+    if not given:
+        return ""
+    try:
+        return await find_session(agent, given)
+    except WireError as error:
+        if error.code is not Code.NOT_FOUND:
+            raise
+    is_id = re.fullmatch(ID_PATTERN, given) is not None
+    made = await agent.create_session(given if is_id else "", "" if is_id else given)
+    return made.session_id
 
 
 async def find_note(
@@ -191,7 +230,9 @@ def _only(
         raise WireError(
             Code.NOT_FOUND,
             f"{noun} not found: {given}",
-            details="no id begins like this",
+            details="no id begins like this, and no title has it"
+            if noun == "session"
+            else "no id begins like this",
             resolution=list_command,
         )
     described = [describe(each) for each in found[:_NAMED_MAX]]
@@ -199,7 +240,7 @@ def _only(
         described.append(f"and {more:,} more")
     raise WireError(
         Code.INVALID_ARGUMENT,
-        f"{len(found)} {noun}s begin with {given}",
+        f"{given} can mean {len(found)} {noun}s",
         details=", ".join(described),
-        resolution="give more of the id",
+        resolution="give more of it",
     )

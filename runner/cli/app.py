@@ -8,15 +8,14 @@ import asyncio
 import io
 import os
 import sys
-from importlib import import_module
 from importlib.metadata import version as installed_version
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
-from typer.core import TyperGroup
 from wire.errors import Code, WireError
 
+from runner.cli.command_tree import Root, group, with_full_help
 from runner.cli.options import (
     AsJson,
     Options,
@@ -29,52 +28,43 @@ from runner.config.user_id import DEFAULT_USER_ID
 from runner.errors import HostError
 from runner.logs import printable
 
+if TYPE_CHECKING:
+    from runner.config.models import Config
+
 # Each command imports what it needs when it runs, so that --version and --help are fast.
-
-
-def _group(source: str, text: str) -> typer.Typer:
-    """The commands of the `typer.Typer` at `source` ("module:name"), imported at their first use.
-
-    `text` is the help of the group.
-    """
-
-    class Group(TyperGroup):
-        def list_commands(self, ctx: Any) -> list[str]:
-            self._load()
-            return super().list_commands(ctx)
-
-        def get_command(self, ctx: Any, cmd_name: str) -> Any:
-            self._load()
-            return super().get_command(ctx, cmd_name)
-
-        def _load(self) -> None:
-            if not self.commands:
-                module, _, name = source.partition(":")
-                found = typer.main.get_group(getattr(import_module(module), name))
-                self.commands.update(found.commands)
-
-    return typer.Typer(cls=Group, help=text, no_args_is_help=True)
-
 
 app = typer.Typer(
     name="runner",
+    cls=Root,
     help="Run and talk to an agent that remembers.",
     add_completion=False,
+    no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.add_typer(
-    _group(
-        "runner.cli.images:images", "Build, save, load and list the images of the container tiers."
+    group(
+        "runner.cli.users:users", "List the users of this machine, and remove one with all data."
+    ),
+    name="users",
+)
+app.add_typer(
+    group("runner.cli.setup.config:config", "Show, check and edit the settings."),
+    name="config",
+)
+app.add_typer(
+    group(
+        "runner.cli.images:images",
+        "Build, save, load, list and prune the images of the container tiers.",
     ),
     name="images",
 )
 app.add_typer(
-    _group("runner.cli.sessions:sessions", "List, name, put away and forget conversations."),
+    group("runner.cli.sessions:sessions", "List, name, put away and forget conversations."),
     name="sessions",
 )
 app.add_typer(
-    _group(
+    group(
         "runner.cli.memory.group:memory",
         "Find, write, correct and forget what an agent remembers; back it up and move it.",
     ),
@@ -83,7 +73,7 @@ app.add_typer(
 
 
 app.add_typer(
-    _group("runner.cli.access:access", "Let people in who do not have this account."),
+    group("runner.cli.access:access", "Let people in who do not have this account."),
     name="access",
 )
 
@@ -135,6 +125,38 @@ def root(
 
 
 @app.command()
+def init(
+    context: typer.Context,
+    provider: Annotated[
+        Literal["offline", "openai", "anthropic", "google"] | None,
+        typer.Option(help="Who answers.", show_default=False),
+    ] = None,
+    model: Annotated[
+        str | None, typer.Option(help="The provider's name of the model.", show_default=False)
+    ] = None,
+    key_env: Annotated[
+        str | None,
+        typer.Option(help="The name of the variable that holds the key.", show_default=False),
+    ] = None,
+    base_url: Annotated[
+        str | None,
+        typer.Option(
+            help="Another server that speaks the provider's protocol.", show_default=False
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace the file that is there.")] = False,
+    no_test: Annotated[
+        bool, typer.Option("--no-test", help="Do not ask the model for one word first.")
+    ] = False,
+) -> None:
+    """Ask for provider, model, key and tier, try them, and write a configuration file."""
+    from runner.cli.setup.init import init as set_up
+
+    given = {"provider": provider, "model": model, "api_key_env": key_env, "base_url": base_url}
+    set_up(context.obj, given, force=force, test=not no_test)
+
+
+@app.command()
 def start(
     context: typer.Context,
     detach: Annotated[
@@ -145,7 +167,7 @@ def start(
     ] = False,
     notify_fd: Annotated[int, typer.Option(hidden=True)] = -1,
 ) -> None:
-    """Start the agent; without a command, this is what happens. Ctrl-C ends it."""
+    """Start the agent. Ctrl-C ends it."""
     from runner.cli import lifecycle
 
     options: Options = context.obj
@@ -171,17 +193,6 @@ def stop(
 
     end = lifecycle.stop_all if everybody else lifecycle.stop
     asyncio.run(end(context.obj))
-
-
-@app.command()
-def users(
-    context: typer.Context,
-    json: AsJson = False,
-) -> None:
-    """List the users of this host machine, and whose agents run."""
-    from runner.cli.lifecycle import show_users
-
-    show_users(context.obj, as_json=json)
 
 
 @app.command()
@@ -245,30 +256,66 @@ def logs(
     show_log(context.obj, role, tail, since=since, follow=follow, as_json=json)
 
 
+_SESSION_HELP = "Go on with this session (its id, a beginning of it, or its title), or begin it."
+Session = Annotated[str | None, typer.Option(help=_SESSION_HELP, show_default=False)]
+Last = Annotated[bool, typer.Option("--last", help="Go on with the session that was used last.")]
+
+
 @app.command()
-def chat(
-    context: typer.Context,
-    session: Annotated[
-        str | None, typer.Option(help="Go on with this session, or begin it.", show_default=False)
-    ] = None,
-) -> None:
+def chat(context: typer.Context, session: Session = None, last: Last = False) -> None:
     """Talk to the agent; starts it where it does not run."""
-    raise typer.Exit(asyncio.run(_chat(context.obj, session)))
-
-
-async def _chat(options: Options, session: str | None) -> int:
-    from runner.cli.agent import host_runs
     from runner.cli.chat.chat import chat as converse
-    from runner.cli.chat.chat import chat_by_token
-    from runner.client.access import AccessFile
+
+    _one_of(session, last)
+    options: Options = context.obj
+    raise typer.Exit(
+        asyncio.run(converse(options, _config_for_talking(options), session=session, last=last))
+    )
+
+
+@app.command()
+def ask(
+    context: typer.Context,
+    question: Annotated[
+        str, typer.Argument(metavar="QUESTION", help="What to ask. What a pipe brings is added.")
+    ],
+    session: Session = None,
+    last: Last = False,
+    json: Annotated[
+        bool, typer.Option("--json", help="Every event of the turn as a line of JSON.")
+    ] = False,
+) -> None:
+    """Ask one question: the answer goes to standard output, everything else to standard error."""
+    from runner.cli.chat.ask import ask as ask_once
+
+    _one_of(session, last)
+    options: Options = context.obj
+    config = _config_for_talking(options)
+    raise typer.Exit(
+        asyncio.run(ask_once(options, config, question, session=session, last=last, as_json=json))
+    )
+
+
+def _one_of(session: str | None, last: bool) -> None:
+    if session is not None and last:
+        raise typer.BadParameter("--last means the session that was used last: leave out --session")
+
+
+def _config_for_talking(options: Options) -> "Config | None":
+    """The settings, which a host that does not run yet has to be able to start with; None where an
+    access file leads to a host of somebody else."""
+    from runner.cli.agent import host_runs
 
     if options.connect is not None:
-        return await chat_by_token(AccessFile.read(options.connect), session=session)
+        return None
     config = options.load()
-    if not await host_runs(config, options.user_id):
+    if not asyncio.run(host_runs(config, options.user_id)):
         config = options.load_for_hosting()
         warn_unconfined(config)
-    return await converse(config, options.user_id, session=session)
+    return config
+
+
+with_full_help(app)
 
 
 def main() -> None:

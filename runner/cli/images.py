@@ -1,4 +1,4 @@
-"""`runner images`: build, save, load and list the images of the container tiers."""
+"""`runner images`: build, save, load, list and prune the images of the container tiers."""
 
 import os
 import tempfile
@@ -14,12 +14,13 @@ from rich.progress import Progress as Bars
 from rich.progress import SpinnerColumn, TaskID, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from runner.cli.options import Options, as_called
-from runner.cli.output import print_table
+from runner.cli.options import Options, Yes, as_called
+from runner.cli.output import confirm, print_table, table_of
 from runner.images.archive import list_images, load_images, save_images
 from runner.images.bootstrap import bootstrap_base
 from runner.images.build import Progress, Recipe, build_images
 from runner.images.naming import OFFICIAL_BASE, USUAL_ROLES, ImageRole
+from runner.images.pruning import old_images, remove_images
 from runner.images.wheels import Pip, collect, own_wheel
 from runner.tiers.container.engine import Engine
 
@@ -120,6 +121,36 @@ def show(context: typer.Context) -> None:
                 short = each.image_id.removeprefix("sha256:")[:12]
                 table.add_row(each.role, each.name, _megabytes(each.size), short)
     print_table(table)
+
+
+@images.command()
+def prune(context: typer.Context, yes: Yes = False) -> None:
+    """Remove the images of other versions. Asks first."""
+    options: Options = context.obj
+    with _engine(context) as (engine, prefix):
+        found = old_images(engine, prefix)
+        unused = [each for each in found if not each.containers]
+        for each in found:
+            if each.containers:
+                typer.echo(f"{each.name} stays: {', '.join(each.containers)} was made from it")
+        if not unused:
+            typer.echo(f"no images of {prefix} to remove")
+            return
+        rows = [(each.name, _megabytes(each.size)) for each in unused]
+        print_table(table_of("image", "size", rows=rows))
+        if not yes:
+            confirm(
+                f"Remove {_counted(len(unused))}? `runner images build` of that version makes them "
+                "again",
+                what="remove images",
+                command=options.command("images", "prune", "--yes"),
+            )
+        remove_images(engine, unused)
+    typer.echo(f"{_counted(len(unused))} removed")
+
+
+def _counted(images: int) -> str:
+    return "1 image" if images == 1 else f"{images} images"
 
 
 def _megabytes(size: int) -> str:

@@ -24,7 +24,6 @@ from wire.errors import Code, WireError
 from runner.access.server import AccessServer
 from runner.cli.agent import host_runs
 from runner.cli.options import Options
-from runner.cli.output import print_json, print_table, table_of
 from runner.cli.status import show_summary
 from runner.config.models import Config
 from runner.config.user_id import is_user_id
@@ -219,25 +218,6 @@ def known_users(config: Config) -> list[str]:
     return sorted(names)
 
 
-def show_users(options: Options, *, as_json: bool) -> None:
-    """Print all users, and which of their hosts run."""
-    config = options.load()
-    found, rows = [], []
-    for user_id in known_users(config):
-        path = Workspace.locate(config, user_id).path
-        exists, running = path.is_dir(), _runs(config, user_id)
-        places = {"user_id": user_id, "workspace": str(path)}
-        found.append({**places, "has_workspace": exists, "running": running})
-        state = "running" if running else "stopped"
-        rows.append((user_id, state, str(path) if exists else "(none yet)"))
-    if as_json:
-        print_json(found)
-    elif rows:
-        print_table(table_of("user", "host", "workspace", rows=rows))
-    else:
-        typer.echo(f"no users yet: {config.workspace_root}")
-
-
 async def start_all(options: Options, *, detach: bool) -> int:
     """Start the hosts of all users. A failed start is reported, and the others go on.
 
@@ -300,7 +280,7 @@ async def _stay(config: Config, options: Options, users: Sequence[str]) -> None:
     for number in _STOP_SIGNALS:
         loop.add_signal_handler(number, ended.set)
     while not ended.is_set():
-        idle = [user_id for user_id in users if not _runs(config, user_id)]
+        idle = [user_id for user_id in users if not runs_now(config, user_id)]
         killed = [each for each in idle if Runtime.locate(config, each).token.exists()]
         for user_id in killed:
             typer.echo(f"{user_id}: the host was killed and is started again", err=True)
@@ -314,5 +294,6 @@ async def _stay(config: Config, options: Options, users: Sequence[str]) -> None:
             continue
 
 
-def _runs(config: Config, user_id: str) -> bool:
+def runs_now(config: Config, user_id: str) -> bool:
+    """Whether a host runs for the user, by its lock."""
     return lock_holder(Runtime.locate(config, user_id).lock) is not None

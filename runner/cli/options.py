@@ -16,6 +16,7 @@ from runner.config.user_id import DEFAULT_USER_ID, check_user_id
 from runner.errors import ConfigError
 
 if TYPE_CHECKING:
+    from runner.config.loading import LoadedSettings
     from runner.config.models import Config
 
 UNCONFINED: Final = (
@@ -104,6 +105,11 @@ class Options:
 
         Raises `ConfigError` where an access file leads to another account's host.
         """
+        return self.load_settings().config
+
+    def load_settings(self, draft: str | None = None) -> "LoadedSettings":
+        """The same with where each comes from. With `draft`, as if the file that `config_file`
+        names held that."""
         if self.connect is not None:
             raise ConfigError(
                 Code.FAILED_PRECONDITION,
@@ -113,7 +119,7 @@ class Options:
                 resolution="ask the person who runs it, or leave out --connect for an agent of "
                 "your own",
             )
-        from runner.config.loading import load_config
+        from runner.config.loading import load_settings
 
         check_user_id(self.user_id)
         given = {
@@ -122,7 +128,7 @@ class Options:
             "--log-level": self.log_level,
         }
         overrides = {option: value for option, value in given.items() if value is not None}
-        return load_config(self.config_file, overrides=overrides)
+        return load_settings(self.config_file, overrides=overrides, draft=draft)
 
     def load_for_hosting(self) -> "Config":
         """The settings for a command that runs guests.

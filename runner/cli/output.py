@@ -280,6 +280,31 @@ def as_json(message: Message, shape: str = "") -> dict[str, Any]:
     return values
 
 
+def event_as_json(event: gateway_pb2.TurnEvent) -> dict[str, Any]:
+    """A turn's event: `event` says which, `turn_id` and `index` where, and then come all of its
+    fields under their names in the contract."""
+    name = event.WhichOneof("event")
+    head = {"event": name, "turn_id": event.turn_id, "index": event.index}
+    return head if name is None else head | _fields(getattr(event, name))
+
+
+def _fields(message: Message) -> dict[str, Any]:
+    values: dict[str, Any] = {}
+    for field in message.DESCRIPTOR.fields:
+        value = getattr(message, field.name)
+        if isinstance(value, Message):
+            values[field.name] = _nested(value) if message.HasField(field.name) else None
+        elif isinstance(value, str | int | float):
+            values[field.name] = value
+        else:
+            values[field.name] = [_nested(x) if isinstance(x, Message) else x for x in value]
+    return values
+
+
+def _nested(message: Message) -> dict[str, Any]:
+    return as_json(message) if type(message) in _SHAPES else _fields(message)
+
+
 def _superseded(note: gateway_pb2.Note) -> dict[str, Any] | None:
     """Null unless the note is superseded."""
     if not note.superseded:

@@ -51,20 +51,48 @@ class _Layers:
         self.sources[key] = source
 
 
+@dataclass(frozen=True)
+class LoadedSettings:
+    """The settings, the file that they come from (None: there is none), and what has set each key;
+    a key that nothing has set has its default."""
+
+    config: Config
+    file: Path | None
+    sources: Mapping[Key, str]
+
+    def origin(self, key: Key, user_id: str) -> Key | None:
+        """The key that decides a setting for a user: of the user's own section, or the general
+        one; None for a default."""
+        own = ("users", user_id, *key)
+        return next((each for each in (own, key) if each in self.sources), None)
+
+
 def load_config(
     file: Path | None = None,
     *,
     environ: Mapping[str, str] | None = None,
     overrides: Mapping[str, str] | None = None,
 ) -> Config:
+    """The settings alone; see `load_settings`."""
+    return load_settings(file, environ=environ, overrides=overrides).config
+
+
+def load_settings(
+    file: Path | None = None,
+    *,
+    environ: Mapping[str, str] | None = None,
+    overrides: Mapping[str, str] | None = None,
+    draft: str | None = None,
+) -> LoadedSettings:
     """Load the settings. `overrides` has values of options such as `--log-level`.
 
     The file is `file`, else what `OXYDRA_CONFIG` names, `./runner.toml`, or the one in the user's
-    configuration directory; none at all is fine. Raises `ConfigError` for an unusable setting, and
-    for a file that a guest or, unless it was named, another account may have written.
+    configuration directory; none at all is fine. With `draft`, `file` is read as if it held that,
+    and need not exist. Raises `ConfigError` for an unusable setting, and for a file that a guest
+    or, unless it was named, another account may have written.
     """
     try:
-        return _load(file, os.environ if environ is None else environ, overrides or {})
+        return _load(file, os.environ if environ is None else environ, overrides or {}, draft)
     except RecursionError:
         raise ConfigError(
             Code.INVALID_ARGUMENT,
@@ -81,12 +109,19 @@ def load_config(
         ) from None
 
 
-def _load(file: Path | None, environ: Mapping[str, str], overrides: Mapping[str, str]) -> Config:
+def _load(
+    file: Path | None,
+    environ: Mapping[str, str],
+    overrides: Mapping[str, str],
+    draft: str | None,
+) -> LoadedSettings:
     layers = _Layers()
-    if (path := _find_file(file, environ)) is not None:
+    path = file if draft is not None else find_file(file, environ)
+    if path is not None:
         trust.check_place(path, ())
         named = None if file or environ.get(ENV_CONFIG) else environ
-        for key, value in _leaves(_read(path, named)):
+        content = _read(path, named) if draft is None else _parsed(path, draft)
+        for key, value in leaves(content):
             if lookup(Config, key) is None:
                 raise _unknown(key, str(path))
             layers.put(key, _located(key, value, path.parent.absolute()), str(path))
@@ -105,16 +140,23 @@ def _load(file: Path | None, environ: Mapping[str, str], overrides: Mapping[str,
         raise _explained(error, layers.sources) from None
     if path is not None:
         trust.check_place(path, (config.workspace_root,))
-    return config
+    return LoadedSettings(config, path, layers.sources)
 
 
-def _find_file(file: Path | None, environ: Mapping[str, str]) -> Path | None:
+def own_file() -> Path:
+    """The configuration file of this account, which is read wherever a command is run."""
+    return platformdirs.user_config_path("oxydra") / _FILE_NAME
+
+
+def find_file(file: Path | None, environ: Mapping[str, str]) -> Path | None:
+    """The configuration file that is read, or None. Raises `ConfigError` for one that is named and
+    missing."""
     if file is not None:
         return _existing(file, "--config")
     if named := environ.get(ENV_CONFIG):
         return _existing(Path(named), ENV_CONFIG)
-    for directory in (Path(), platformdirs.user_config_path("oxydra")):
-        if os.path.lexists(candidate := directory / _FILE_NAME):
+    for candidate in (Path(_FILE_NAME), own_file()):
+        if os.path.lexists(candidate):
             return candidate.absolute()
     return None
 
@@ -138,8 +180,7 @@ def _read(path: Path, found_by: Mapping[str, str] | None) -> dict[str, Any]:
             if found_by is not None:
                 trust.check_owner(path, os.fstat(file.fileno()), found_by)
             os.set_blocking(file.fileno(), True)
-            text = file.read().decode()
-        return tomllib.loads(text)
+            data = file.read()
     except OSError as error:
         raise ConfigError(
             Code.FAILED_PRECONDITION,
@@ -147,11 +188,18 @@ def _read(path: Path, found_by: Mapping[str, str] | None) -> dict[str, Any]:
             details=error.strerror or str(error),
             resolution=f"make {path} a readable TOML file",
         ) from None
+    try:
+        return _parsed(path, data.decode())
     except UnicodeDecodeError as error:
         before = error.object[: error.start]
         line = before.count(b"\n") + 1
         column = len(before) - (before.rfind(b"\n") + 1) + 1
         raise _broken(path, line, column, "the file is not UTF-8 text") from None
+
+
+def _parsed(path: Path, text: str) -> dict[str, Any]:
+    try:
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise _broken(path, *_position(str(error), text)) from None
     except ValueError:
@@ -184,13 +232,13 @@ def _broken(path: Path, line: int, column: int, why: str) -> ConfigError:
     )
 
 
-def _leaves(table: Mapping[str, Any], prefix: Key = ()) -> list[tuple[Key, object]]:
+def leaves(table: Mapping[str, Any], prefix: Key = ()) -> list[tuple[Key, object]]:
     """Every value with its full key. An empty table counts as a value."""
     found: list[tuple[Key, object]] = []
     for name, value in table.items():
         key = (*prefix, name)
         if isinstance(value, dict) and value:
-            found += _leaves(value, key)
+            found += leaves(value, key)
         else:
             found.append((key, value))
     return found

@@ -26,7 +26,7 @@ def house() -> Iterator[Household]:
 
 
 def running(house: Household) -> dict[str, bool]:
-    listed = json.loads(house.run("users", "--json").stdout)
+    listed = json.loads(house.run("users", "list", "--json").stdout)
     return {user["user_id"]: user["running"] for user in listed}
 
 
@@ -39,7 +39,7 @@ def test_all_are_started_side_by_side_and_stopped(house: Household) -> None:
     again = house.run("start", "--all", "--detach")
     assert again.returncode == 0
     assert again.stdout.count("runs already") == 2
-    assert "running" in house.run("users").stdout
+    assert "running" in house.run("users", "list").stdout
     assert house.run("stop", "--all").returncode == 0
     assert running(house) == {"alice": False, "bob": False}
     assert house.settles()

@@ -8,6 +8,7 @@ from typing import Self
 from wire.errors import Code, WireError
 from wire.v1 import gateway_pb2
 
+from runner.cli.agent import session_to_use
 from runner.cli.chat.receipts import ModelText, by_event, receipt_line, show_receipts
 from runner.cli.chat.screen import Screen, Style
 from runner.cli.output import clip, failure_lines, one_line, tool_line
@@ -96,12 +97,11 @@ class Conversation:
         self.last_message = ""
         return session
 
-    async def resume_or_create(self, session_id: str) -> None:
-        """Make `session_id` the current session, and show its end if it has one."""
-        session = await self.client.create_session(session_id=session_id)
-        self.session_id = session.session_id
-        if session.turns:
-            await self.switch(session_id)
+    async def resume_or_create(self, given: str | None, *, last: bool = False) -> None:
+        """Make the session that is meant the current one, and show its end if it has one; see
+        `session_to_use`."""
+        self.session_id = await session_to_use(self.client, given, last=last)
+        await self.switch(self.session_id)
 
     async def switch(self, session_id: str) -> None:
         """Continue an existing session. Raises NOT_FOUND."""

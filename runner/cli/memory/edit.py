@@ -1,10 +1,6 @@
 """`runner memory save|edit|forget`: writing notes."""
 
-import os
-import shlex
-import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,15 +12,14 @@ from wire.limits import NOTE_MAX_CHARS
 from wire.v1 import gateway_pb2
 
 from runner.cli.agent import ask_agent, find_note
+from runner.cli.editor import decoded, edited, written
 from runner.cli.memory.notes import NoteId, warn
 from runner.cli.memory.output import brief, note_rows
 from runner.cli.options import AsJson, Options, Yes
 from runner.cli.output import SIMILAR, as_json, confirm, one_line, print_json, print_table
 from runner.client.gateway import GatewayClient
-from runner.errors import HostError
 
 PIPE: Final = "-"
-_NOT_SAVED: Final = "note-not-saved-"
 _READ_MAX_BYTES: Final = 4 * NOTE_MAX_CHARS
 
 
@@ -60,15 +55,30 @@ def kept_if_refused(text: str) -> Iterator[None]:
     except WireError as error:
         if not text:
             raise
-        kept = f"your text is in {_written(_NOT_SAVED, text)}"
+        kept = f"your text is in {_kept(text)}"
         resolution = f"{error.resolution}; {kept}" if error.resolution else kept
         raise WireError(
             error.code, error.brief, details=error.details, resolution=resolution
         ) from None
     except BaseException:
         if text:
-            typer.echo(f"your text is in {_written(_NOT_SAVED, text)}", err=True)
+            typer.echo(f"your text is in {_kept(text)}", err=True)
         raise
+
+
+def _kept(text: str) -> Path:
+    return written(text, name="note-not-saved-", suffix=".txt")
+
+
+def _edited(before: str, command: str) -> str:
+    if not sys.stdin.isatty():
+        raise WireError(
+            Code.INVALID_ARGUMENT,
+            "no text was given",
+            details="standard input is no terminal, so there is no editor to open",
+            resolution=f"{command}; - takes it from standard input",
+        )
+    return edited(before, name="note-", suffix=".txt", otherwise=command)
 
 
 def _piped() -> str:
@@ -80,73 +90,7 @@ def _piped() -> str:
             details=f"a note has at most {NOTE_MAX_CHARS:,} characters",
             resolution="save it as several notes, or as a file in the workspace",
         )
-    return _decoded(data, "standard input")
-
-
-def _edited(before: str, command: str) -> str:
-    if not sys.stdin.isatty():
-        raise WireError(
-            Code.INVALID_ARGUMENT,
-            "no text was given",
-            details="standard input is no terminal, so there is no editor to open",
-            resolution=f"{command}; - takes it from standard input",
-        )
-    editor = os.environ.get("VISUAL") or os.environ.get("EDITOR")
-    if not editor:
-        raise HostError(
-            Code.FAILED_PRECONDITION,
-            "there is no editor to open",
-            details="neither VISUAL nor EDITOR is set",
-            resolution=f"export EDITOR=nano; or: {command}",
-        )
-    path = _written("note-", before)
-    try:
-        _open_editor(editor, path)
-        data = path.read_bytes() if path.exists() else b""
-        text = before if data == before.encode() else _decoded(data, "the editor's file")
-    except BaseException:
-        if path.exists() and path.read_bytes() not in (b"", before.encode()):
-            typer.echo(f"what you wrote is in {path}", err=True)
-        else:
-            path.unlink(missing_ok=True)
-        raise
-    path.unlink(missing_ok=True)
-    return text
-
-
-def _open_editor(editor: str, path: Path) -> None:
-    try:
-        ended = subprocess.run([*shlex.split(editor), os.fspath(path)], check=False)  # noqa: S603
-        why = f"{editor} ended with exit code {ended.returncode}" if ended.returncode else ""
-    except (OSError, ValueError) as error:
-        why = f"{editor}: {getattr(error, 'strerror', None) or error}"
-    if why:
-        raise HostError(
-            Code.FAILED_PRECONDITION,
-            "the editor failed: nothing was changed",
-            details=why,
-            resolution="try again, or name another editor in EDITOR",
-        )
-
-
-def _decoded(data: bytes, what: str) -> str:
-    try:
-        return data.decode()
-    except UnicodeDecodeError as error:
-        raise WireError(
-            Code.INVALID_ARGUMENT,
-            f"{what} is not UTF-8 text: nothing was changed",
-            details=str(error),
-            resolution="iconv -t UTF-8",
-        ) from None
-
-
-def _written(prefix: str, text: str) -> Path:
-    """A new private file that holds `text`."""
-    fd, name = tempfile.mkstemp(prefix=prefix, suffix=".txt")
-    with os.fdopen(fd, "wb") as file:
-        file.write(text.encode())
-    return Path(name)
+    return decoded(data, "standard input")
 
 
 Text = Annotated[

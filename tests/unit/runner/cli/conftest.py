@@ -124,6 +124,9 @@ class _Control:
     async def gateway(self) -> Peer:
         return self._memory.peer
 
+    async def close(self) -> None:
+        return
+
     async def __aenter__(self) -> "_Control":
         return self
 

@@ -64,7 +64,7 @@ def test_help_hides_what_is_not_for_people(command: Command, words: list[str]) -
     assert "notify" not in done.out
 
 
-@pytest.mark.parametrize("words", [[], ["start"], ["start", "--detach"], ["chat"]])
+@pytest.mark.parametrize("words", [["start"], ["start", "--detach"], ["chat"]])
 @pytest.mark.parametrize("tier", ["container", "micro_vm"])
 def test_a_tier_that_is_not_there_is_refused_and_nothing_weaker_taken(
     command: Command, monkeypatch: pytest.MonkeyPatch, words: list[str], tier: str
@@ -78,7 +78,7 @@ def test_a_tier_that_is_not_there_is_refused_and_nothing_weaker_taken(
     assert done.out == ""
 
 
-@pytest.mark.parametrize("words", [[], ["start"], ["chat"]])
+@pytest.mark.parametrize("words", [["start"], ["chat"]])
 @pytest.mark.parametrize("how", ["option", "variable", "file"])
 def test_the_process_tier_must_be_asked_for_by_name(
     command: Command, monkeypatch: pytest.MonkeyPatch, words: list[str], how: str
@@ -124,12 +124,17 @@ def test_a_command_line_that_makes_no_sense_is_2(
     assert done.err.endswith(f"  fix: runner {of}--help\n")
 
 
-@pytest.mark.parametrize("group", ["memory", "sessions", "images"])
-def test_a_bare_group_shows_its_help(command: Command, group: str) -> None:
-    done = command(group)
+@pytest.mark.parametrize("group", [[], ["memory"], ["sessions"], ["images"], ["users"], ["config"]])
+def test_a_bare_group_shows_its_help(command: Command, group: list[str]) -> None:
+    done = command(*group)
     assert (done.code, done.err) == (2, "")
-    assert done.out.rstrip() == command(group, "--help").out.rstrip()
-    assert "list" in done.out
+    assert done.out.rstrip() == command(*group, "--help").out.rstrip()
+    assert "Commands" in done.out or "Notes" in done.out
+
+
+def test_options_without_a_command_start(command: Command) -> None:
+    done = command("--tier", "process", "--user", "bob")
+    assert "fix: runner --insecure --user bob start" in done.err
 
 
 @pytest.mark.parametrize("words", [["status"], ["stop"], ["logs"], ["restart"], ["start"]])

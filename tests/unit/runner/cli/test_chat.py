@@ -15,7 +15,7 @@ from wire.identity import Peer
 from wire.v1 import control_pb2
 
 from runner.cli import agent as agent_module
-from runner.cli.chat import chat as module
+from runner.cli.chat import hosting as module
 from runner.cli.chat.chat import chat
 from runner.config.models import Config
 from runner.errors import HostError

@@ -65,7 +65,7 @@ async def test_a_unique_beginning_names_a_note(
 @pytest.mark.parametrize(
     ("find", "given", "code", "why"),
     [
-        (find_session, "1", Code.INVALID_ARGUMENT, "2 sessions begin with 1"),
+        (find_session, "1", Code.INVALID_ARGUMENT, "1 can mean 2 sessions"),
         (find_session, "pl", Code.INVALID_ARGUMENT, "plans, plans-2027|plans-2027, plans"),
         (find_session, "x", Code.NOT_FOUND, "session not found: x"),
         (find_session, "", Code.NOT_FOUND, "session not found"),

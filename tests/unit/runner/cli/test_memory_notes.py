@@ -238,7 +238,7 @@ def test_an_ambiguous_beginning_names_the_notes(
         memory.holds(f"note-1{number}", f"text {number}")
     done = run_memory("show", "1")
     assert done.code == 1
-    assert "7 notes begin with 1\n" in done.err
+    assert "1 can mean 7 notes\n" in done.err
     assert "note-16 (text 6), note-15 (text 5)" in done.err
     assert "and 2 more" in done.err
     missing = run_memory("show", "x")

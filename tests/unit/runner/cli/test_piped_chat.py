@@ -48,7 +48,11 @@ def write_all(fd: int, data: bytes) -> None:
 
 
 async def chat(
-    gateway: FakeGateway, typed: str | bytes, *, session: str | None = None, **waits: float
+    gateway: FakeGateway,
+    typed: str | bytes,
+    *,
+    session: str | None = None,
+    reconnect_within_s: float = conversation.RECONNECT_WITHIN_S,
 ) -> tuple[int, str, str]:
     """Exit code, standard output and standard error of one piped chat."""
     given, give = os.pipe()
@@ -68,7 +72,7 @@ async def chat(
             stdin=stdin,
             stdout=stdout,
             stderr=stderr,
-            **waits,
+            reconnect_within_s=reconnect_within_s,
         )
     await giving
     return code, (directory / "out").read_text(), (directory / "err").read_text()

@@ -1,0 +1,174 @@
+"""`runner ask`: one question, its answer, and an exit code."""
+
+import asyncio
+from collections.abc import Iterable
+from contextlib import aclosing
+from typing import Final, Protocol, TextIO
+
+import typer
+from wire.errors import Code, WireError
+from wire.limits import TURN_TEXT_MAX_CHARS
+from wire.v1 import gateway_pb2
+
+from runner.cli.agent import session_to_use
+from runner.cli.chat.hosting import (
+    Streams,
+    connection,
+    standard_streams,
+    until_signalled,
+    with_host,
+)
+from runner.cli.chat.receipts import UNCHANGED, ModelText, receipt_line
+from runner.cli.chat.screen import say
+from runner.cli.options import Options
+from runner.cli.output import (
+    discard,
+    event_as_json,
+    failure_lines,
+    json_line,
+    neutralise,
+    one_line,
+    tool_line,
+)
+from runner.client.gateway import GatewayClient, new_turn_id
+from runner.config.models import Config
+
+_TOOL_CELLS: Final = 200
+
+
+async def ask(
+    options: Options,
+    config: Config | None,
+    question: str,
+    *,
+    session: str | None = None,
+    last: bool = False,
+    as_json: bool = False,
+) -> int:
+    """Ask one question, with what a pipe brings as its context: the agent of `config`, or without
+    one the agent that the access file opens. Returns the exit code.
+
+    0: the turn completed. 1: it failed, broke off or was cancelled. 128 plus its number: a signal
+    ended it. Raises `WireError` if the question is too long or no agent can be reached.
+    """
+    streams = standard_streams()
+    text = _with_context(question, streams.stdin)
+    connect = connection(options, config, resolution="ask again")
+
+    async def turn() -> int:
+        async with await connect() as agent:
+            session_id = await session_to_use(agent, session, last=last)
+            if not session_id:
+                session_id = (await agent.create_session()).session_id
+            view = _EventLines(streams.stdout) if as_json else _Answer(streams)
+            return await _run(agent, session_id, text, view, streams)
+
+    talking = turn()
+    if config is not None:
+        talking = with_host(config, options.user_id, talking, streams.stderr)
+    try:
+        return await until_signalled(talking)
+    except BrokenPipeError:  # the reader of the answer is gone
+        discard(streams.stdout)
+        return 0
+
+
+class _View(Protocol):
+    def show(self, event: gateway_pb2.TurnEvent) -> None: ...
+
+
+class _Answer:
+    """The answer on standard output, everything else on standard error."""
+
+    def __init__(self, streams: Streams) -> None:
+        self._streams = streams
+        self._model_text = ModelText()
+        self._written = ""
+
+    def show(self, event: gateway_pb2.TurnEvent) -> None:
+        if event.HasField("text"):
+            self._write(event.text.text)
+        elif event.HasField("tool_finished"):
+            self._tell(tool_line(event.tool_finished, _TOOL_CELLS))
+        elif event.HasField("failed"):
+            self._end_line()
+            self._tell(failure_lines(event.failed.message, event.failed.resolution))
+            self._tell_receipts(event.failed.receipts)
+        elif event.HasField("completed"):
+            if not self._written:
+                self._write(event.completed.text)
+            self._end_line()
+            self._tell_receipts(event.completed.receipts)
+
+    def _write(self, text: str) -> None:
+        if self._streams.stdout.isatty():  # where receipts stand beside it
+            text = self._model_text.marked(text)
+        self._streams.stdout.write(neutralise(text))
+        self._streams.stdout.flush()
+        self._written = text or self._written
+
+    def _end_line(self) -> None:
+        if self._written and not self._written.endswith("\n"):
+            self._write("\n")
+
+    def _tell_receipts(self, receipts: Iterable[gateway_pb2.MemoryReceipt]) -> None:
+        for line in [receipt_line(receipt) for receipt in receipts] or [UNCHANGED]:
+            self._tell(line)
+
+    def _tell(self, line: str) -> None:
+        say(self._streams.stderr, line)
+
+
+class _EventLines:
+    """Every event as a line of JSON."""
+
+    def __init__(self, stdout: TextIO) -> None:
+        self._stdout = stdout
+
+    def show(self, event: gateway_pb2.TurnEvent) -> None:
+        self._stdout.write(json_line(event_as_json(event)) + "\n")
+        self._stdout.flush()
+
+
+async def _run(
+    agent: GatewayClient, session_id: str, text: str, view: _View, streams: Streams
+) -> int:
+    done = False
+    async with aclosing(agent.run_turn(session_id, text, new_turn_id())) as events:
+        async for event in events:
+            view.show(event)
+            done = event.HasField("completed")
+            if event.HasField("approval"):
+                approved = await _approved(event.approval, streams)
+                await agent.answer_approval(event.approval.approval_id, approved)
+    return 0 if done else 1
+
+
+async def _approved(approval: gateway_pb2.ApprovalRequested, streams: Streams) -> bool:
+    """What the person at the terminal says; no if there is none."""
+    question = f"allow {one_line(approval.tool)} {one_line(approval.arguments_json)}?"
+    if not (streams.stdin.isatty() and streams.stderr.isatty()):
+        say(streams.stderr, f"{question} [y/N] no: standard input is no terminal")
+        return False
+    try:
+        return await asyncio.to_thread(typer.confirm, question, err=True)
+    except typer.Abort:
+        return False
+
+
+def _with_context(question: str, stdin: TextIO) -> str:
+    """The question, and what standard input holds if it is no terminal."""
+    context = "" if stdin.isatty() else stdin.read(TURN_TEXT_MAX_CHARS + 1).strip()
+    text = f"{question}\n\n{context}" if context else question
+    if len(text) > TURN_TEXT_MAX_CHARS:
+        raise WireError(
+            Code.INVALID_ARGUMENT,
+            "the question is too long and was not sent",
+            details=f"with what the pipe brings, it may have {TURN_TEXT_MAX_CHARS:,} characters",
+            resolution="put the text into a file in the workspace's shared/, and ask about that",
+        )
+    if not question.strip():
+        raise WireError(
+            Code.INVALID_ARGUMENT, "there is no question", resolution='runner ask "QUESTION"'
+        )
+    return text

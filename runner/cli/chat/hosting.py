@@ -1,0 +1,100 @@
+"""What a conversation stands on: a host for as long as it lasts, and streams that are open."""
+
+import asyncio
+import signal
+import sys
+from collections.abc import Coroutine
+from contextlib import AsyncExitStack
+from typing import Any, NamedTuple, TextIO
+
+from wire.errors import Code
+
+from runner.cli.agent import CHANNEL, connect_agent, host_runs
+from runner.cli.chat.conversation import Connect
+from runner.cli.chat.screen import say
+from runner.cli.lifecycle import at_first_signal
+from runner.cli.options import Options
+from runner.cli.output import one_line
+from runner.client.access import AccessFile
+from runner.client.gateway import GatewayClient
+from runner.config.models import Config
+from runner.errors import HostError
+from runner.host.host import Host
+
+
+class Streams(NamedTuple):
+    """Where a conversation reads, answers, and tells everything else."""
+
+    stdin: TextIO
+    stdout: TextIO
+    stderr: TextIO
+
+
+def standard_streams() -> Streams:
+    """The process's own. Raises `HostError` if one of them is closed."""
+    stdin, stdout, stderr = sys.stdin, sys.stdout, sys.stderr
+    if stdin is None or stdout is None or stderr is None:
+        raise HostError(
+            Code.INVALID_ARGUMENT,
+            "standard input, output or error is closed",
+            details="the chat reads turns from the first and writes to the others",
+            resolution="run it in a terminal, or redirect from and to files or /dev/null",
+        )
+    return Streams(stdin, stdout, stderr)
+
+
+def connection(options: Options, config: Config | None, *, resolution: str = "") -> Connect:
+    """How to connect to the agent of `config`, or without one to that of the access file.
+
+    `resolution` is the fix where no host runs.
+    """
+    access = None if options.connect is None else AccessFile.read(options.connect)
+
+    async def connect() -> GatewayClient:
+        if config is None:
+            assert access is not None
+            return await access.connect(channel_name=CHANNEL)
+        return await connect_agent(config, options.user_id, resolution=resolution)
+
+    return connect
+
+
+async def until_signalled(talking: Coroutine[Any, Any, int]) -> int:
+    """The exit code of `talking`, or 128 plus the number of the signal that ended it. SIGINT
+    belongs to the terminal's prompt or, elsewhere, to `asyncio.run`."""
+    task = asyncio.current_task()
+    assert task is not None
+    with at_first_signal(task.cancel, (signal.SIGTERM, signal.SIGHUP)) as ended_by:
+        try:
+            return await talking
+        except asyncio.CancelledError:
+            if ended_by:
+                return 128 + ended_by[0]
+            raise
+
+
+async def with_host(
+    config: Config, user_id: str, talking: Coroutine[Any, Any, int], stderr: TextIO
+) -> int:
+    """Await `talking` while the user's host runs: the one that is there, or one that ends with
+    it."""
+    async with AsyncExitStack() as stack:
+        stack.callback(talking.close)
+        await _ensure_host(config, user_id, stack, stderr)
+        return await talking
+
+
+async def _ensure_host(config: Config, user_id: str, stack: AsyncExitStack, stderr: TextIO) -> None:
+    """Use the running host, or start one that lives as long as `stack`."""
+    if await host_runs(config, user_id):
+        return
+    say(stderr, f"starting the agent of user {user_id} ...")
+    try:
+        host = await stack.enter_async_context(Host(config, user_id))
+    except HostError as error:
+        started_meanwhile = error.code is Code.ALREADY_EXISTS and await host_runs(config, user_id)
+        if not started_meanwhile:
+            raise
+        return
+    for notice in host.notices:
+        say(stderr, one_line(notice))

@@ -1,0 +1,1 @@
+"""Commands that set the runner up: its configuration, completion in shells, versions."""

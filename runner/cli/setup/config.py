@@ -1,0 +1,219 @@
+"""`runner config`: the settings that hold and where they come from, whether they are right, and
+editing the file."""
+
+import json
+import os
+import re
+import stat
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import typer
+from rich.text import Text
+from wire.errors import Code, WireError
+from wire.settings import UserSettings, dotted, keys_of
+
+from runner.cli.editor import decoded, edited, written
+from runner.cli.options import AsJson, Options
+from runner.cli.output import clip, neutralise, one_line, print_json, print_table, table_of
+from runner.cli.setup.template import template
+from runner.config.loading import LoadedSettings, find_file, own_file
+from runner.config.models import Config
+from runner.config.positions import lines_of
+from runner.errors import ConfigError, HostError
+from runner.workspace.directories import whole_file
+
+config = typer.Typer()
+
+_SHOWN_CELLS: Final = 60
+_ENV_NAME: Final = re.compile(r"[A-Z][A-Z0-9]{0,11}(_[A-Z0-9]{1,12})*")
+"""What a name looks like, and a key that was put in its place does not."""
+
+
+@dataclass(frozen=True)
+class _Setting:
+    """A setting as it holds. `remark` says of a variable that a setting names whether it is set."""
+
+    key: str
+    value: Any
+    source: str
+    line: int | None = None
+    remark: str = ""
+
+    @property
+    def place(self) -> str:
+        return self.source if self.line is None else f"{self.source}:{self.line}"
+
+
+@config.command()
+def show(context: typer.Context, json: AsJson = False) -> None:
+    """Show every setting that holds for the user, and where it comes from."""
+    options: Options = context.obj
+    loaded = options.load_settings()
+    settings = list(_settings(loaded, options, os.environ))
+    if json:
+        file = None if loaded.file is None else os.fspath(loaded.file)
+        values = [
+            {"key": each.key, "value": each.value, "source": each.source, "line": each.line}
+            for each in settings
+        ]
+        print_json({"user_id": options.user_id, "file": file, "settings": values})
+        return
+    rows = []
+    for each in settings:
+        style = "dim" if each.source == "default" else ""
+        shown = " ".join(filter(None, (_toml(each.value), each.remark)))
+        rows.append(
+            (
+                Text(each.key, style),
+                Text(clip(one_line(shown), _SHOWN_CELLS), style),
+                Text(one_line(each.place), style),
+            )
+        )
+    print_table(table_of("setting", "value", "from", rows=rows))
+
+
+@config.command()
+def check(context: typer.Context) -> None:
+    """Say whether every setting is accepted. Whether they work, `runner doctor` says."""
+    loaded = context.obj.load_settings()
+    count = len(loaded.sources)
+    where = "there is no configuration file" if loaded.file is None else loaded.file
+    typer.echo(f"{where}: {count} setting{'' if count == 1 else 's'} given, all accepted")
+
+
+@config.command()
+def edit(context: typer.Context) -> None:
+    """Open the file in your editor, and put it in place if its settings are accepted."""
+    options: Options = context.obj
+    if not sys.stdin.isatty():
+        raise HostError(
+            Code.FAILED_PRECONDITION,
+            "there is no terminal for an editor",
+            details="standard input is no terminal",
+            resolution="edit the file itself, then: runner config check",
+        )
+    path = _file(options)
+    before = path.read_bytes() if path.exists() else b""
+    text = decoded(before, os.fspath(path)) if before else template()
+    after = _accepted(replace(options, config_file=path), text)
+    if after == text and before:
+        typer.echo("nothing was changed")
+        return
+    _put(path, before, after)
+    typer.echo(f"{path} is changed; agents that run take it with: runner restart")
+
+
+def _settings(
+    loaded: LoadedSettings, options: Options, environ: Mapping[str, str]
+) -> Iterator[_Setting]:
+    user_id = options.user_id
+    lines: dict[tuple[str, ...], int] = {}
+    if loaded.file is not None:
+        lines = lines_of(loaded.file.read_text(encoding="utf-8"))
+    for key, _ in keys_of(Config):
+        if key == ("users",):
+            continue
+        model: object = loaded.config
+        if key[0] in UserSettings.model_fields:
+            model = loaded.config.for_user(user_id)
+        for name in key:
+            model = getattr(model, name)
+        origin = loaded.origin(key, user_id)
+        source = "default" if origin is None else loaded.sources[origin]
+        if options.insecure and key == ("tier",):
+            source = "command line option --insecure"
+        line = lines.get(origin) if origin and source == str(loaded.file) else None
+        value, remark = _without_secrets(key[-1], _plain(model), environ)
+        yield _Setting(dotted(key), value, source, line, remark)
+
+
+def _plain(value: object) -> Any:
+    if isinstance(value, tuple):
+        return list(value)
+    return os.fspath(value) if isinstance(value, Path) else value
+
+
+def _without_secrets(name: str, value: Any, environ: Mapping[str, str]) -> tuple[Any, str]:
+    """The value as it may be shown, and a remark. A key that somebody has written in the place of
+    the name of its variable, or into an address, is not shown."""
+    if name.endswith("_env") and value:
+        if value in environ:
+            return value, "(set)"
+        if _ENV_NAME.fullmatch(value):
+            return value, "(not set)"
+        return "…", "(not shown: it does not look like the name of a variable, and none is set)"
+    if isinstance(value, str) and "://" in value:
+        parts = urlsplit(value)
+        bare = parts.netloc.rpartition("@")[2]
+        hidden = parts._replace(
+            netloc=f"…@{bare}" if bare != parts.netloc else bare,
+            query="…" if parts.query else "",
+        )
+        return hidden.geturl(), ""
+    return value, ""
+
+
+def _toml(value: object) -> str:
+    return "" if value is None else json.dumps(value, ensure_ascii=False)
+
+
+def _file(options: Options) -> Path:
+    """The file to edit, where it really is; the account's own if there is none yet.
+
+    Raises `ConfigError` for a file that is not used because others may have written it.
+    """
+    try:
+        options.load_settings()
+    except ConfigError as error:
+        if error.code is Code.PERMISSION_DENIED:
+            raise
+    return (find_file(options.config_file, os.environ) or own_file()).resolve()
+
+
+def _accepted(options: Options, text: str) -> str:
+    """What the person makes of `text`, once its settings are accepted."""
+    while True:
+        text = edited(text, name="runner-", suffix=".toml", otherwise=f"edit {options.config_file}")
+        try:
+            options.load_settings(draft=text)
+        except WireError as error:
+            typer.echo(neutralise(str(error)), err=True)
+            if not _again():
+                draft = written(text, name="runner-", suffix=".toml")
+                raise WireError(
+                    Code.CANCELLED, "nothing was changed", details=f"your draft is {draft}"
+                ) from None
+        else:
+            return text
+
+
+def _again() -> bool:
+    try:
+        return typer.confirm("Go back into the editor?", default=True, err=True)
+    except typer.Abort:
+        return False
+
+
+def _put(path: Path, before: bytes, after: str) -> None:
+    """Replace the file at once, with the mode and the owner that it has."""
+    found = path.stat() if path.exists() else None
+    if (path.read_bytes() if found else b"") != before:
+        draft = written(after, name="runner-", suffix=".toml")
+        raise HostError(
+            Code.CONFLICT,
+            f"{path} was changed meanwhile by somebody else, and is left as it is",
+            details=f"your draft is {draft}",
+            resolution=f"diff {path} {draft}",
+        )
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with whole_file(path) as file:
+        if found is not None:
+            os.fchmod(file.fileno(), stat.S_IMODE(found.st_mode))
+            if os.geteuid() == 0:
+                os.fchown(file.fileno(), found.st_uid, found.st_gid)
+        file.write(after.encode())

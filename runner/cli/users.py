@@ -1,0 +1,99 @@
+"""`runner users`: list the users of this machine, and remove one with everything of theirs."""
+
+import asyncio
+import os
+from dataclasses import replace
+from typing import Annotated
+
+import typer
+from rich.filesize import decimal
+from wire.errors import Code
+
+from runner.cli.lifecycle import known_users, runs_now, stop
+from runner.cli.options import AsJson, Options, Yes
+from runner.cli.output import confirm, print_json, print_table, table_of
+from runner.config.models import Config
+from runner.config.user_id import check_user_id
+from runner.errors import HostError
+from runner.host.removal import Belongings, belongings
+from runner.host.removal import remove as remove_all
+from runner.workspace.workspace import Workspace
+
+users = typer.Typer()
+
+
+@users.command("list")
+def list_(context: typer.Context, json: AsJson = False) -> None:
+    """List the users, and whose agents run."""
+    options: Options = context.obj
+    config = options.load()
+    found, rows = [], []
+    for user_id in known_users(config):
+        path = Workspace.locate(config, user_id).path
+        exists, running = path.is_dir(), runs_now(config, user_id)
+        places = {"user_id": user_id, "workspace": str(path)}
+        found.append({**places, "has_workspace": exists, "running": running})
+        state = "running" if running else "stopped"
+        rows.append((user_id, state, str(path) if exists else "(none yet)"))
+    if json:
+        print_json(found)
+    elif rows:
+        print_table(table_of("user", "host", "workspace", rows=rows))
+    else:
+        typer.echo(f"no users yet: {config.workspace_root}")
+
+
+@users.command()
+def remove(
+    context: typer.Context,
+    user: Annotated[str, typer.Argument(metavar="USER", help="Whom to remove.")],
+    end: Annotated[
+        bool, typer.Option("--stop", help="End the user's agent first, if it runs.")
+    ] = False,
+    yes: Yes = False,
+) -> None:
+    """Remove a user's memory, files and logs from this machine. Asks first."""
+    given: Options = context.obj
+    theirs = replace(given, user_id=check_user_id(user))
+    config = theirs.load()
+    if user not in known_users(config):
+        raise HostError(
+            Code.NOT_FOUND,
+            f"there is no user {user}",
+            details=f"no workspace in {config.workspace_root} and no section [users.{user}]",
+            resolution="runner users list",
+        )
+    if runs_now(config, user) and not end:
+        raise HostError(
+            Code.FAILED_PRECONDITION,
+            f"the agent of user {user} runs",
+            details="its guests use what would be removed",
+            resolution=f"{theirs.command('stop')}, then the same again; or: "
+            f"{given.command('users', 'remove', user, '--stop')}",
+        )
+    found = belongings(config, user)
+    _show(user, config, found)
+    if not found.parts:
+        return
+    if not yes:
+        confirm(
+            f"Remove all this of user {user}? It cannot be undone",
+            what=f"remove user {user}",
+            command=given.command("users", "remove", user, *(["--stop"] if end else []), "--yes"),
+        )
+    if runs_now(config, user):
+        asyncio.run(stop(theirs))
+    asyncio.run(remove_all(config, user))
+    typer.echo(f"user {user} is removed")
+
+
+def _show(user: str, config: Config, found: Belongings) -> None:
+    if found.parts:
+        rows = [(part.what, decimal(part.size), os.fspath(part.path)) for part in found.parts]
+        print_table(table_of(f"of user {user}", "size", "place", rows=rows))
+    else:
+        typer.echo(f"user {user} has nothing in {config.workspace_root}")
+    for name in found.engine_objects:
+        typer.echo(f"and the {name}")
+    for told in found.elsewhere:
+        typer.echo(f"note: {told}")

@@ -1,0 +1,93 @@
+"""One real request to a model's provider, made by the agent's own program."""
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final
+
+from wire import envelope
+from wire.envelope import Secrets
+from wire.errors import Code, WireError
+from wire.limits import ENVELOPE_VERSION
+from wire.logs import find_startup_failure
+from wire.settings import AgentSettings, UserSettings, to_json
+from wire.v1 import bootstrap_pb2
+
+from runner.config.user_id import DEFAULT_USER_ID
+from runner.errors import HostError
+from runner.host.launch import guest_environment
+from runner.workspace.credentials import read_api_key
+
+_COMMAND: Final = (sys.executable, "-P", "-m", "guest.app", "--bootstrap-stdin", "--try-model")
+_LIBRARIES: Final = {"openai": "openai", "anthropic": "anthropic", "google": "google.genai"}
+_WITHIN_S: Final = 90.0
+_LAST_CHARS: Final = 500
+
+
+class CannotTry(HostError):  # noqa: N818 - a condition, not a bug
+    """This installation has no agent, or not what the provider needs; its guests may have it."""
+
+
+def try_provider(agent: AgentSettings, environ: Mapping[str, str]) -> float:
+    """Ask the model for one word, as an agent with these settings would. Returns the seconds.
+
+    The key goes over standard input. Raises `CannotTry`, and `WireError` with what the operator can
+    do if the key is missing or the request fails.
+    """
+    key = read_api_key(agent, environ)
+    missing = [name for name in ("pydantic_ai", _LIBRARIES[agent.provider]) if not _is_there(name)]
+    if missing:
+        raise CannotTry(
+            Code.FAILED_PRECONDITION,
+            f"this installation cannot ask provider {agent.provider!r}",
+            details=f"the package {missing[0]} is missing",
+            resolution="install what the agent needs; see the guide to installation",
+        )
+    message = bootstrap_pb2.BootstrapEnvelope(
+        version=ENVELOPE_VERSION,
+        user_id=DEFAULT_USER_ID,
+        settings=to_json(UserSettings(agent=agent)),
+        secrets=Secrets(api_key=key).message(),
+    )
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="oxydra-") as home:
+        try:
+            done = subprocess.run(  # noqa: S603 - our own words, no shell
+                _COMMAND,
+                input=envelope.encode(message),
+                capture_output=True,
+                env=guest_environment(Path(home), environ),
+                cwd=home,
+                timeout=_WITHIN_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise HostError(
+                Code.TIMEOUT,
+                f"provider {agent.provider!r} has not answered for {_WITHIN_S:g} seconds",
+                resolution="check the network and base_url",
+            ) from None
+    if done.returncode == 0:
+        return time.monotonic() - began
+    said = done.stderr.decode(errors="replace")
+    raise find_startup_failure(said) or _unexplained(said)
+
+
+def _is_there(module: str) -> bool:
+    try:
+        return find_spec(module) is not None
+    except ModuleNotFoundError:  # the package around it
+        return False
+
+
+def _unexplained(said: str) -> WireError:
+    return HostError(
+        Code.INTERNAL,
+        "the request failed for an unknown reason",
+        details=said.strip()[-_LAST_CHARS:],
+        resolution="report this as a bug, without your key",
+    )

@@ -1,0 +1,136 @@
+"""`runner ask`, against a scripted gateway."""
+
+import json
+
+import pytest
+from wire.limits import TURN_TEXT_MAX_CHARS
+from wire.v1 import gateway_pb2
+
+from tests.support.gateway.fake_gateway import (
+    Event,
+    FakeGateway,
+    completed,
+    failed,
+    says,
+    text,
+    tool,
+)
+from tests.unit.runner.cli.conftest import RunCommand
+
+RECEIPT = gateway_pb2.MemoryReceipt(action="saved", outcome="done", note_id="note-1")
+
+
+def test_the_answer_alone_is_on_standard_output(
+    memory: FakeGateway, run_command: RunCommand
+) -> None:
+    memory.script = says(
+        *tool("memory_save", "Stored"), text("It is "), text("tea."), completed("x", RECEIPT)
+    )
+    done = run_command("ask", "what is it?")
+    assert (done.code, done.out) == (0, "It is tea.\n")
+    assert "memory_save" in done.err
+    assert "✓ saved note-1" in done.err
+
+
+def test_an_answer_that_was_not_streamed_is_shown(
+    memory: FakeGateway, run_command: RunCommand
+) -> None:
+    memory.script = says(completed("whole\x1b[31m"))
+    assert run_command("ask", "what?").out == "whole␛[31m\n"
+
+
+def test_a_pipe_is_the_context_of_the_question(
+    memory: FakeGateway, run_command: RunCommand
+) -> None:
+    run_command("ask", "what is this?", stdin=b"line 1\nline 2\n")
+    assert memory.turns[-1].text == "what is this?\n\nline 1\nline 2"
+    run_command("ask", "what is that?", typed="not read")
+    assert memory.turns[-1].text == "what is that?"
+
+
+@pytest.mark.parametrize(
+    "ending", [failed("no quota left", "raise the quota"), failed("cancelled", code="cancelled")]
+)
+def test_a_turn_that_failed_is_1(
+    memory: FakeGateway, run_command: RunCommand, ending: Event
+) -> None:
+    memory.script = says(text("It is"), ending)
+    done = run_command("ask", "what is it?")
+    assert (done.code, done.out) == (1, "It is\n")
+    assert ending.failed.message in done.err
+
+
+def test_events_are_lines_of_json(memory: FakeGateway, run_command: RunCommand) -> None:
+    memory.script = says(*tool("file_read", "a\x1bb"), text("tea"), completed("tea", RECEIPT))
+    done = run_command("ask", "--json", "what is it?")
+    assert done.code == 0
+    events = [json.loads(line) for line in done.out.splitlines()]
+    assert [event["event"] for event in events] == [
+        "tool_started",
+        "tool_finished",
+        "text",
+        "completed",
+    ]
+    assert events[1]["summary"] == "a\x1bb"
+    assert "\x1b" not in done.out
+    assert events[-1]["receipts"][0]["note_id"] == "note-1"
+    assert done.err == ""
+
+
+def test_nobody_can_approve_without_a_terminal(
+    memory: FakeGateway, run_command: RunCommand
+) -> None:
+    approval = gateway_pb2.ApprovalRequested(approval_id="a", tool="shell_exec")
+    memory.script = says(Event(approval=approval), completed("refused"))
+    done = run_command("ask", "run it")
+    assert "allow shell_exec" in done.err
+    assert "no: standard input is no terminal" in done.err
+
+
+def test_it_goes_on_where_it_is_told(memory: FakeGateway, run_command: RunCommand) -> None:
+    for session_id, title in (("s1", "Plans for May"), ("s2", "Tea")):
+        memory.sessions[session_id] = gateway_pb2.Session(session_id=session_id, title=title)
+
+    def asked(*options: str) -> str:
+        assert run_command("ask", "what?", *options).code == 0
+        return memory.turns[-1].session_id
+
+    assert asked("--session", "plans for") == "s1"
+    assert asked("--session", "s2") == "s2"
+    assert asked("--session", "new-one") == "new-one"
+    assert memory.sessions[asked("--session", "A walk in June")].title == "A walk in June"
+    last = memory.turns[-1].session_id
+    assert asked("--last") == last
+    assert asked() not in ("s1", "s2", last)
+
+
+def test_a_title_of_several_sessions_lists_them(
+    memory: FakeGateway, run_command: RunCommand
+) -> None:
+    for number in ("1", "2"):
+        memory.sessions[f"s{number}"] = gateway_pb2.Session(
+            session_id=f"s{number}", title=f"Plans {number}"
+        )
+    done = run_command("ask", "what?", "--session", "plans")
+    assert done.code == 1
+    assert "s1 (Plans 1)" in done.err
+    assert "s2 (Plans 2)" in done.err
+    assert memory.turns == []
+
+
+@pytest.mark.parametrize(
+    ("words", "stdin", "code", "told"),
+    [
+        (["what?", "--last", "--session", "s"], b"", 2, "--last means"),
+        (["what?", "--last"], b"", 1, "there is no session to go on with"),
+        (["  "], b"context", 1, "there is no question"),
+        (["what?"], b"x" * (TURN_TEXT_MAX_CHARS + 1), 1, "the question is too long"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(
+    run_command: RunCommand, words: list[str], stdin: bytes, code: int, told: str
+) -> None:
+    done = run_command("ask", *words, stdin=stdin)
+    assert done.code == code
+    assert told in done.err
+    assert done.out == ""
