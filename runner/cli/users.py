@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Annotated
 
@@ -9,6 +10,7 @@ import typer
 from rich.filesize import decimal
 from wire.errors import Code
 
+from runner.access.tokens import Tokens
 from runner.cli.lifecycle import known_users, runs_now, stop
 from runner.cli.options import AsJson, Options, Yes
 from runner.cli.output import confirm, print_json, print_table, table_of
@@ -72,8 +74,9 @@ def remove(
             f"{given.command('users', 'remove', user, '--stop')}",
         )
     found = belongings(config, user)
-    _show(user, config, found)
-    if not found.parts:
+    tokens = [token.name for token in Tokens.locate(config).all() if token.user_id == user]
+    _show(user, config, found, tokens)
+    if not found.parts and not tokens:
         return
     if not yes:
         confirm(
@@ -83,17 +86,19 @@ def remove(
         )
     if runs_now(config, user):
         asyncio.run(stop(theirs))
+    if tokens:  # first, so that nobody is left with a way to a later user of that name
+        Tokens.locate(config).revoke(user)
     asyncio.run(remove_all(config, user))
     typer.echo(f"user {user} is removed")
 
 
-def _show(user: str, config: Config, found: Belongings) -> None:
+def _show(user: str, config: Config, found: Belongings, tokens: Sequence[str]) -> None:
     if found.parts:
         rows = [(part.what, decimal(part.size), os.fspath(part.path)) for part in found.parts]
         print_table(table_of(f"of user {user}", "size", "place", rows=rows))
     else:
         typer.echo(f"user {user} has nothing in {config.workspace_root}")
-    for name in found.engine_objects:
+    for name in (*found.engine_objects, *(f"access token {token}" for token in tokens)):
         typer.echo(f"and the {name}")
     for told in found.elsewhere:
         typer.echo(f"note: {told}")

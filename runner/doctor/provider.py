@@ -5,7 +5,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -18,12 +17,12 @@ from wire.settings import AgentSettings, UserSettings, to_json
 from wire.v1 import bootstrap_pb2
 
 from runner.config.user_id import DEFAULT_USER_ID
-from runner.errors import HostError
+from runner.errors import HostError, TierError
 from runner.host.launch import guest_environment
+from runner.tiers.process.packages import check_packages
 from runner.workspace.credentials import read_api_key
 
 _COMMAND: Final = (sys.executable, "-P", "-m", "guest.app", "--bootstrap-stdin", "--try-model")
-_LIBRARIES: Final = {"openai": "openai", "anthropic": "anthropic", "google": "google.genai"}
 _WITHIN_S: Final = 90.0
 _LAST_CHARS: Final = 500
 
@@ -39,18 +38,20 @@ def try_provider(agent: AgentSettings, environ: Mapping[str, str]) -> float:
     do if the key is missing or the request fails.
     """
     key = read_api_key(agent, environ)
-    missing = [name for name in ("pydantic_ai", _LIBRARIES[agent.provider]) if not _is_there(name)]
-    if missing:
+    settings = UserSettings(agent=agent)
+    try:
+        check_packages(settings)
+    except TierError as error:
         raise CannotTry(
-            Code.FAILED_PRECONDITION,
+            error.code,
             f"this installation cannot ask provider {agent.provider!r}",
-            details=f"the package {missing[0]} is missing",
-            resolution="install what the agent needs; see the guide to installation",
-        )
+            details=error.brief,
+            resolution=error.resolution,
+        ) from None
     message = bootstrap_pb2.BootstrapEnvelope(
         version=ENVELOPE_VERSION,
         user_id=DEFAULT_USER_ID,
-        settings=to_json(UserSettings(agent=agent)),
+        settings=to_json(settings),
         secrets=Secrets(api_key=key).message(),
     )
     began = time.monotonic()
@@ -75,13 +76,6 @@ def try_provider(agent: AgentSettings, environ: Mapping[str, str]) -> float:
         return time.monotonic() - began
     said = done.stderr.decode(errors="replace")
     raise find_startup_failure(said) or _unexplained(said)
-
-
-def _is_there(module: str) -> bool:
-    try:
-        return find_spec(module) is not None
-    except ModuleNotFoundError:  # the package around it
-        return False
 
 
 def _unexplained(said: str) -> WireError:

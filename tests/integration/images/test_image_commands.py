@@ -89,6 +89,28 @@ def test_saved_images_come_back_with_name_and_content(throwaway: str, tmp_path: 
     assert docker("inspect", "--format", "{{.Id}}", throwaway) == known
 
 
+def test_images_of_other_versions_are_removed_and_no_others(throwaway: str, tmp_path: Path) -> None:
+    old, used = (throwaway.replace(f":{TAG}", f":{tag}") for tag in ("0.0.1", "0.0.2"))
+    with tarfile.open(tmp_path / "content.tar", "w") as tar:
+        tar.add(__file__, "content")
+    for name in (throwaway, old, used):
+        docker("import", "--message", name, str(tmp_path / "content.tar"), name)
+    container = docker("create", used, "/content").strip()
+    try:
+        asked = runner("prune")
+        assert asked.returncode == 1
+        assert old in asked.stdout
+        done = runner("prune", "--yes")
+        assert done.returncode == 0, done.stderr
+        assert f"{used} stays" in done.stdout
+        assert docker("images", "-q", old) == ""
+        assert docker("images", "-q", throwaway)
+        assert docker("images", "-q", used)
+    finally:
+        docker("rm", container)
+        docker("rmi", "--force", old, used)
+
+
 def test_what_is_not_there_is_listed_as_missing_and_not_saved(tmp_path: Path) -> None:
     listed = runner("list", images="oxydra-never-built")
     assert listed.returncode == 0

@@ -87,7 +87,13 @@ def test_an_access_file_and_a_user_are_not_named_together(run: RunCommand) -> No
 
 
 def test_an_access_file_is_no_way_to_the_host(run: RunCommand) -> None:
-    for words in (("status",), ("stop",), ("users",), ("memory", "token"), ("access", "list")):
+    for words in (
+        ("status",),
+        ("stop",),
+        ("users", "list"),
+        ("memory", "token"),
+        ("access", "list"),
+    ):
         refused = run("--connect", "laptop.json", *words)
         assert refused.code == 1
         assert "this needs the account that runs the agent" in refused.err, words

@@ -17,9 +17,13 @@ from wire.v1 import control_pb2
 from runner.cli import agent as agent_module
 from runner.cli.chat import hosting as module
 from runner.cli.chat.chat import chat
+from runner.cli.chat.hosting import Streams
+from runner.cli.options import Options
 from runner.config.models import Config
 from runner.errors import HostError
 from tests.support.gateway.fake_gateway import FakeGateway
+
+BOB = Options(user_id="bob")
 
 
 @dataclass
@@ -99,7 +103,7 @@ def streams(tmp_path: Path) -> Iterator[tuple[TextIO, TextIO, TextIO]]:
 
 async def say_hello(streams: tuple[TextIO, TextIO, TextIO]) -> tuple[int, str, str]:
     stdin, stdout, stderr = streams
-    code = await chat(Config(), "bob", stdin=stdin, stdout=stdout, stderr=stderr)
+    code = await chat(BOB, Config(), streams=Streams(stdin, stdout, stderr))
     return code, Path(stdout.name).read_text(), Path(stderr.name).read_text()
 
 
@@ -163,7 +167,7 @@ async def test_a_signal_ends_the_chat_and_its_host(house: Household, tmp_path: P
     given, give = os.pipe()
     with os.fdopen(given) as stdin, (tmp_path / "out").open("w") as stdout:
         running = asyncio.create_task(
-            chat(Config(), "bob", stdin=stdin, stdout=stdout, stderr=sys.stderr)
+            chat(BOB, Config(), streams=Streams(stdin, stdout, sys.stderr))
         )
         os.write(give, b"hello\n")
         while not house.gateway.turns:
@@ -179,4 +183,4 @@ async def test_closed_standard_streams_are_refused(
 ) -> None:
     monkeypatch.setattr(sys, "stdin", None)
     with pytest.raises(HostError, match="is closed"):
-        await chat(Config(), "bob")
+        await chat(BOB, Config())
