@@ -11,7 +11,7 @@ from tests.fuzz.targets import (
     tool_arguments,
     virtual_paths,
 )
-from tests.fuzz.targets.rpc import control, embedder, gateway, shell
+from tests.fuzz.targets.rpc import control, embedder, gateway, relay, shell
 
 CATALOGUE = (
     envelope.TARGET,
@@ -27,4 +27,5 @@ CATALOGUE = (
     shell.TARGET,
     embedder.TARGET,
     control.TARGET,
+    relay.TARGET,
 )

@@ -103,4 +103,4 @@ def _seeds() -> Mapping[str, bytes]:
     return forms | credentials
 
 
-TARGET = Target("scrubber", 120, stateless(_one_input), _seeds, longest=1024)
+TARGET = Target("scrubber", 110, stateless(_one_input), _seeds, longest=1024)

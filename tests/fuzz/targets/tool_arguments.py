@@ -172,4 +172,4 @@ def _seeds() -> Mapping[str, bytes]:
     return right | odd | texts | commands
 
 
-TARGET = Target("tool_arguments", 120, _opened, _seeds, longest=1024)
+TARGET = Target("tool_arguments", 110, _opened, _seeds, longest=1024)

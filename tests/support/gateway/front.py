@@ -8,14 +8,14 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import grpc
 from wire.errors import WireError
 from wire.identity import Party, Peer
 from wire.settings import AccessSettings
 from wire.status import from_rpc_error
-from wire.v1 import gateway_pb2_grpc
+from wire.v1 import control_pb2, gateway_pb2_grpc
 
 from runner.access.scopes import Scope
 from runner.access.server import SERVER_NAME, AccessServer, own_authority
@@ -32,11 +32,18 @@ USERS = ("alice", "bob")
 DAY = timedelta(days=1)
 
 
-class FakeHost:
-    """The control socket of a user whose agent is a fake gateway."""
+class Served(Protocol):
+    """A gateway that is called as `peer`."""
 
-    def __init__(self, config: Config, user_id: str, agent: FakeGateway) -> None:
-        self.agent = agent
+    @property
+    def peer(self) -> Peer: ...
+
+
+class FakeHost:
+    """The control socket of a user whose agent a test plays."""
+
+    def __init__(self, config: Config, user_id: str, agent: Served) -> None:
+        self._agent = agent
         self._runtime = Runtime.locate(config, user_id)
         self._stack = AsyncExitStack()
 
@@ -52,11 +59,9 @@ class FakeHost:
         await self._stack.aclose()
 
     async def gateway(self) -> Peer:
-        return self.agent.peer
+        return self._agent.peer
 
-    async def status(self) -> Any:
-        from wire.v1 import control_pb2
-
+    async def status(self) -> control_pb2.StatusReply:
         return control_pb2.StatusReply()
 
 
@@ -67,15 +72,16 @@ class Front:
     directory: Path
     config: Config
     tokens: Tokens
+    agents: dict[str, FakeGateway]
     hosts: dict[str, FakeHost]
 
     @property
     def alice(self) -> FakeGateway:
-        return self.hosts["alice"].agent
+        return self.agents["alice"]
 
     @property
     def bob(self) -> FakeGateway:
-        return self.hosts["bob"].agent
+        return self.agents["bob"]
 
     def access(
         self,
@@ -108,16 +114,17 @@ async def open_front() -> AsyncIterator[Front]:
         (directory / "w").mkdir(mode=0o700)
         access = AccessSettings(socket=directory / "a.sock", listen=_free_address())
         config = Config(workspace_root=directory / "w", runtime_dir=directory / "r", access=access)
-        hosts = {}
+        agents, hosts = {}, {}
         for user_id in USERS:
             agent = FakeGateway(f"unix:{directory}/{user_id}.sock")  # type: ignore[abstract]
+            agents[user_id] = agent
             await agent.start()
             stack.push_async_callback(agent.stop)
             hosts[user_id] = FakeHost(config, user_id, agent)
             await hosts[user_id].start()
             stack.push_async_callback(hosts[user_id].stop)
         await stack.enter_async_context(AccessServer(config))
-        yield Front(directory, config, Tokens.locate(config), hosts)
+        yield Front(directory, config, Tokens.locate(config), agents, hosts)
 
 
 @asynccontextmanager
