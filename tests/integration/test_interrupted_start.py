@@ -1,0 +1,81 @@
+"""Ctrl-C in the first two seconds: no traceback, and nothing of what was begun goes on."""
+
+import asyncio
+import os
+import random
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.support.commands.terminal import Terminal
+from tests.support.scratch import SCRATCH
+
+MOMENTS = 10
+SCRIPT = """
+import sys
+from runner.cli.__main__ import main
+sys.argv = ["runner", "--insecure", "chat"]
+print("called", flush=True)
+main()
+"""
+"""The installed program, with a word when Python has started."""
+
+_RANDOM = random.Random(int(os.environ.get("TESTS_SEED", "0")))
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    directory = Path(tempfile.mkdtemp(prefix="oxi-", dir=SCRATCH))
+    yield directory
+    shutil.rmtree(directory)
+
+
+async def gone(home: Path) -> bool:
+    """Whether no process that was told of `home` runs any more, or will soon."""
+    for _ in range(100):
+        words = [each.info["cmdline"] or [] for each in psutil.process_iter(["cmdline"])]
+        if not any(str(home) in word for command in words for word in command):
+            return True
+        await asyncio.sleep(0.1)
+    return False
+
+
+@pytest.mark.parametrize("part", range(MOMENTS))
+async def test_ctrl_c_ends_a_chat_that_begins_without_a_word_and_without_leftovers(
+    home: Path, part: int
+) -> None:
+    moment = 2.0 * ((part + _RANDOM.random()) / MOMENTS) ** 2  # most of the imports come first
+    environment = {
+        **os.environ,
+        "OXYDRA_WORKSPACE_ROOT": str(home / "users"),
+        "OXYDRA_RUNTIME_DIR": str(home / "run"),
+        "OXYDRA_EMBEDDER__BACKEND": "hashing",
+        "XDG_CONFIG_HOME": str(home),
+    }
+    async with Terminal([sys.executable, "-P", "-c", SCRIPT], environment, home) as terminal:
+        await terminal.expect("called")
+        await asyncio.sleep(moment)
+        os.killpg(terminal.process.pid, signal.SIGINT)
+        if await asks_again(terminal):
+            os.killpg(terminal.process.pid, signal.SIGINT)
+            assert await terminal.ended() in (0, 130)
+        else:
+            assert await terminal.ended() in (130, -signal.SIGINT), terminal.text
+    assert "Traceback" not in terminal.text
+    assert "Exception" not in terminal.text
+    assert await gone(home)
+
+
+async def asks_again(terminal: Terminal) -> bool:
+    """Whether the prompt was there already, which asks for a second Ctrl-C."""
+    while terminal.process.poll() is None:
+        if "Ctrl-C again" in terminal.text:
+            return True
+        await asyncio.sleep(0.02)
+    return False
