@@ -2,6 +2,7 @@
 
 from datetime import UTC, datetime
 from importlib.metadata import version
+from typing import TYPE_CHECKING
 
 import typer
 from rich.text import Text
@@ -12,9 +13,11 @@ from runner.cli.memory.output import memory_line
 from runner.cli.options import Options
 from runner.cli.output import as_json, plain_console, print_json, print_table, table_of
 from runner.host.control import connect_control
-from runner.host.host import Host
 from runner.logs import printable
 from runner.workspace.workspace import Workspace
+
+if TYPE_CHECKING:
+    from runner.host.host import Host
 
 NOT_RUNNING = 3
 _COLOURS = {"ready": "green", "starting": "yellow", "disabled": "dim"}
@@ -49,7 +52,7 @@ async def show_status(options: Options, *, json: bool) -> int:
     return 0
 
 
-def show_summary(host: Host, options: Options) -> None:
+def show_summary(host: "Host", options: Options) -> None:
     """Print a few lines about a host that has just started in this terminal."""
     embedder = host.config.embedder
     model = f", {embedder.model}" if embedder.backend == "sentence-transformers" else ""
