@@ -17,6 +17,7 @@ import signal
 import sys
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -182,6 +183,7 @@ async def _open(config: GuestConfig, stack: AsyncExitStack) -> None:
 
     gc.disable()  # of what these imports make, nothing is garbage and all of it stays
     from guest import composition
+    from guest.agent.models.models import Models
     from guest.agent.models.providers import build_model
     from guest.embedding.client import RemoteEmbedder
     from guest.memory.memory import Memory
@@ -190,11 +192,11 @@ async def _open(config: GuestConfig, stack: AsyncExitStack) -> None:
 
     gc.freeze()
     gc.enable()
-    model = build_model(
-        config.settings.agent,
-        config.secrets.api_key,
-        no_shell_reason=config.shell.unavailable_reason,
-    )
+    agent = config.settings.agent
+    build = partial(build_model, no_shell_reason=config.shell.unavailable_reason)
+    keys = {**config.secrets.provider_keys, agent.provider: config.secrets.api_key}
+    models = Models(agent, keys, build=build)
+    models.choose()  # a model that cannot be built is refused before anything is opened
     embedder = None
     if config.embedder.peer is not None:
         embedder = RemoteEmbedder(config.embedder.peer)
@@ -219,7 +221,7 @@ async def _open(config: GuestConfig, stack: AsyncExitStack) -> None:
     if config.shell.peer is not None:
         shell = ShellClient(config.shell.peer)
         _close_later(stack, "shell", shell.close)
-    service = composition.gateway(config, model=model, memory=memory, roots=roots, shell=shell)
+    service = composition.gateway(config, models=models, memory=memory, roots=roots, shell=shell)
     served = {Party.RUNNER, Party.CLI}
     server = Server(config.endpoint, config.token, config.identity, served)
     gateway_pb2_grpc.add_GatewayServicer_to_server(service, server.grpc)

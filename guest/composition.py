@@ -7,10 +7,10 @@ from functools import partial
 from importlib import metadata
 from typing import Final
 
-from pydantic_ai.models import Model
 from wire.settings import AgentSettings, TypedScope
 from wire.v1 import gateway_pb2 as pb
 
+from guest.agent.models.models import Models
 from guest.agent.prompt.builder import ContextBuilder
 from guest.agent.turn_loop import TurnLoop
 from guest.config import GuestConfig
@@ -37,7 +37,7 @@ _OFFLINE_NOTICE: Final = (
 
 
 def gateway(
-    config: GuestConfig, *, model: Model, memory: Memory, roots: Roots, shell: ShellClient | None
+    config: GuestConfig, *, models: Models, memory: Memory, roots: Roots, shell: ShellClient | None
 ) -> GatewayService:
     """The gateway service; `close` it before the parts passed in."""
     settings = config.settings
@@ -48,15 +48,16 @@ def gateway(
         info=pb.HelloReply(
             tier=config.tier,
             provider=settings.agent.provider,
-            model=model.model_name,
+            model=models.choose().model.model_name,
             shell=config.shell.unavailable_reason,
             version=metadata.version("oxydra"),
             notices=[_OFFLINE_NOTICE] if offline else [],
         ),
         memory=memory,
         pipeline=pipeline,
+        models=models,
         loop=turn_loop(
-            model, memory, pipeline, settings.agent, settings.memory.context_tokens, scrubber
+            models, memory, pipeline, settings.agent, settings.memory.context_tokens, scrubber
         ),
         backups=Backups(
             config.paths.internal / "backups", config.memory.encryption_key, memory.copy_to
@@ -67,7 +68,7 @@ def gateway(
 
 
 def turn_loop(
-    model: Model,
+    models: Models,
     memory: Memory,
     pipeline: ToolPipeline,
     agent: AgentSettings,
@@ -79,12 +80,12 @@ def turn_loop(
         memory=memory,
         pipeline=pipeline,
         settings=agent,
-        model=model,
+        model=lambda: models.choose().model,
         context_tokens=context_tokens,
         redact=partial(pipeline.shown, memory.user_id),
     )
     return TurnLoop(
-        model=model,
+        models=models,
         pipeline=pipeline,
         store=memory.conversations,
         receipts=memory.receipts,

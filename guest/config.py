@@ -78,7 +78,7 @@ class GuestConfig:
         them would only damage ordinary text.
         """
         others = [link.peer.token for link in (self.embedder, self.shell) if link.peer]
-        candidates = (self.token, *others, *vars(self.secrets).values())
+        candidates = (self.token, *others, *self.secrets.values())
         return tuple(secret for secret in candidates if len(secret) >= SECRET_MIN_CHARS)
 
 

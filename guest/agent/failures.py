@@ -10,7 +10,7 @@ from wire.settings import AgentSettings
 from wire.v1 import gateway_pb2 as pb
 
 _CONFIG = "in the [agent] section of runner.toml, then: runner restart"
-_KEY = f"check the variable that api_key_env names {_CONFIG}"
+_KEY = "runner credentials set --provider {provider}, and ask again"
 
 
 def failed(code: str | Code, message: str, resolution: str = "") -> pb.TurnFailed:
@@ -47,12 +47,13 @@ def out_of_budget(settings: AgentSettings, steps: int) -> pb.TurnFailed:
     )
 
 
-def from_model(error: Exception, settings: AgentSettings) -> pb.TurnFailed | None:
+def from_model(error: Exception, provider: str, model: str) -> pb.TurnFailed | None:
     """The failure to show for `error`; None if neither the model nor its provider caused it."""
-    who = f"provider {settings.provider!r}"
+    who = f"provider {provider!r}"
     for kind, code, message, resolution in _KINDS:
         if isinstance(error, kind):
-            return failed(code, message.format(who=who, model=settings.model), resolution)
+            given = {"who": who, "model": model, "provider": provider}
+            return failed(code, message.format(**given), resolution.format(**given))
     return None
 
 

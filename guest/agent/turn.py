@@ -49,7 +49,9 @@ class Pipeline(Protocol):
 
 @dataclass(frozen=True)
 class TurnRequest:
-    """One message of a user, and its session."""
+    """One message of a user, its session, and the model that it asks for; empty: the configured
+    one."""
 
     context: ToolContext
     text: str
+    model: str = ""

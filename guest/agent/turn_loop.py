@@ -15,13 +15,13 @@ from functools import partial
 import pydantic_ai
 from pydantic_ai import Agent, UsageLimitExceeded, UsageLimits
 from pydantic_ai.messages import ModelMessage
-from pydantic_ai.models import Model
 from pydantic_ai.usage import RunUsage
 from wire.errors import Code, WireError
 from wire.settings import AgentSettings
 from wire.v1 import gateway_pb2 as pb
 
 from guest.agent import failures, history
+from guest.agent.models.models import Choice, Models
 from guest.agent.prompt.builder import ContextBuilder, Prepared
 from guest.agent.prompt.fitting import FitToWindow
 from guest.agent.prompt.summary import Rolled
@@ -46,7 +46,7 @@ class TurnLoop:
     def __init__(
         self,
         *,
-        model: Model,
+        models: Models,
         pipeline: Pipeline,
         store: history.Store,
         receipts: history.ReceiptStore,
@@ -55,6 +55,7 @@ class TurnLoop:
         redact: Callable[[str], str],
     ) -> None:
         pydantic_ai.BANNER_ENABLED = False  # it would land among the JSON lines of the log
+        self._models = models
         self._pipeline = pipeline
         self._store = store
         self._receipts = receipts
@@ -62,7 +63,6 @@ class TurnLoop:
         self._settings = settings
         self._redact = redact
         self._agent: Agent[TurnDeps, str] = Agent(
-            model,
             name="oxydra",
             deps_type=TurnDeps,
             toolsets=[PipelineToolset(pipeline)],
@@ -78,11 +78,13 @@ class TurnLoop:
 
         Raises:
             GuestError: Before anything is written: ALREADY_EXISTS if the session has seen the turn
-                id, PERMISSION_DENIED if the context belongs to another user than the conversations.
+                id, PERMISSION_DENIED if the context belongs to another user than the conversations,
+                and the errors of `Models.choose` for the model that the request asks for.
         """
         context = request.context
         if context.user_id != self._store.user_id:
             raise GuestError(Code.PERMISSION_DENIED, "user context of another user")
+        choice = self._models.choose(request.model)
         session = context.session_id
         latest = await self._context.summary_of(session)
         events = await history.recent(
@@ -106,7 +108,7 @@ class TurnLoop:
         outcome: Outcome
         try:
             await run.tell_if_unstored()
-            outcome = await self._to_outcome(run, events, latest)
+            outcome = await self._to_outcome(run, choice, events, latest)
             if getattr(outcome, "code", "") != Code.NOT_FOUND:
                 await run.save_by_itself()
         except asyncio.CancelledError:
@@ -117,34 +119,38 @@ class TurnLoop:
             outcome.receipts.append(to_message(receipt, context.turn_id))
         return outcome
 
-    async def _to_outcome(self, run: Run, events: Sequence[Event], latest: Rolled) -> Outcome:
+    async def _to_outcome(
+        self, run: Run, choice: Choice, events: Sequence[Event], latest: Rolled
+    ) -> Outcome:
         clock = asyncio.timeout(self._settings.turn_timeout_s)
         try:
             async with clock:
                 prepared = await self._context.build(run.request, events, latest, run.notice)
                 run.shown(prepared.material)
-                return await self._converse(run, prepared)
+                outcome = await self._converse(run, choice, prepared)
+                self._models.uses[choice.provider].answered()
+                return outcome
         except TimeoutError as error:
             if clock.expired():
                 return failures.out_of_time(self._settings)
-            return self._explain(error)
+            return self._explain(error, choice)
         except UsageLimitExceeded:
             return failures.out_of_budget(self._settings, run.steps)
         except Exception as error:
-            return self._explain(error)
+            return self._explain(error, choice)
 
-    async def _converse(self, run: Run, prepared: Prepared) -> Outcome:
+    async def _converse(self, run: Run, choice: Choice, prepared: Prepared) -> Outcome:
         asked = run.request.text
         working = partial(self._context.working_memory, run.request.context)
         fitting = FitToWindow(prepared, asked, self._settings.context_window, working)
         messages, usage = await self._ask(
-            run, prepared, fitting, asked, prepared.messages, prepared.usage
+            run, choice, prepared, fitting, asked, prepared.messages, prepared.usage
         )
         if facts := run.second_chance():
             run.ask_once_more()
             try:
                 _, usage = await self._ask(
-                    run, prepared, fitting, facts, messages, usage, unless=NOTHING_TO_ADD
+                    run, choice, prepared, fitting, facts, messages, usage, unless=NOTHING_TO_ADD
                 )
             except (WireError, SessionNotFound, TimeoutError):
                 raise
@@ -160,6 +166,7 @@ class TurnLoop:
     async def _ask(
         self,
         run: Run,
+        choice: Choice,
         prepared: Prepared,
         fitting: FitToWindow,
         prompt: str,
@@ -180,6 +187,7 @@ class TurnLoop:
         )
         async with self._agent.iter(
             prompt,
+            model=choice.model,
             message_history=messages,
             instructions=prepared.instructions,
             deps=run.deps,
@@ -198,14 +206,15 @@ class TurnLoop:
                         await run.watch_calls(calls)
         return conversation.all_messages(), conversation.usage
 
-    def _explain(self, error: Exception) -> pb.TurnFailed:
+    def _explain(self, error: Exception, choice: Choice) -> pb.TurnFailed:
         if isinstance(error, WireError):
             log.error("turn failed: %s", error)
             return failures.from_wire_error(error)
         if isinstance(error, SessionNotFound):
             return failures.forgotten()
-        explained = failures.from_model(error, self._settings)
+        explained = failures.from_model(error, choice.provider, choice.name)
         if explained is not None:
+            self._models.uses[choice.provider].failed(explained.message)
             log.error("turn failed: %s: %s", explained.message, self._redact(str(error)))
             return explained
         log.error("turn failed unexpectedly", exc_info=error)

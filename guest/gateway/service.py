@@ -10,6 +10,7 @@ from google.protobuf.message import Message
 from wire.v1 import gateway_pb2 as pb
 from wire.v1 import gateway_pb2_grpc
 
+from guest.agent.models.models import PROVIDERS, Models
 from guest.agent.turn import Pipeline
 from guest.gateway import convert, validation
 from guest.gateway.notes import Notes
@@ -51,6 +52,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         info: pb.HelloReply,
         memory: Memory,
         pipeline: Pipeline,
+        models: Models,
         loop: Loop,
         backups: Backups,
         scrubber: Scrubber,
@@ -61,6 +63,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         self._info = info
         self._memory = memory
         self._pipeline = pipeline
+        self._models = models
         self._scrubber = scrubber
         self._shell_state = shell_state
         self._notes = Notes(memory, scrubber.scrub_known, reply_max_bytes)
@@ -124,8 +127,9 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         text = validation.turn_text(request.text)
         turn_id = validation.identifier("turn_id", request.turn_id, optional=True)
         channel = validation.identifier("channel", request.channel, optional=True)
+        model = self._models.choose(validation.model(request.model)).label
         session_id = await self._sessions.require(request.session_id)
-        turn = await self._turns.start(session_id, text, turn_id, channel)
+        turn = await self._turns.start(session_id, text, turn_id, channel, model)
         context.add_done_callback(lambda _: turn.cancel())  # type: ignore[arg-type]  # any callable
         async for event in turn.stream.events():
             yield event
@@ -142,6 +146,23 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         approval_id = validation.identifier("approval_id", request.approval_id)
         accepted = self._turns.answer(approval_id, approved=request.approved)
         return pb.AnswerApprovalReply(accepted=accepted)
+
+    async def ResolveModel(
+        self, request: pb.ResolveModelRequest, context: Context
+    ) -> pb.ResolveModelReply:
+        return pb.ResolveModelReply(
+            model=self._models.choose(validation.model(request.model)).label,
+            configured=self._models.configured,
+            providers=[
+                convert.message(
+                    pb.ModelProvider,
+                    self._models.uses[each],
+                    name=each,
+                    unusable=self._models.unusable(each),
+                )
+                for each in PROVIDERS
+            ],
+        )
 
     async def ListTools(self, request: pb.ListToolsRequest, context: Context) -> pb.ListToolsReply:
         return pb.ListToolsReply(
@@ -174,6 +195,14 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         self._scrubber.learn(token)
         await self._memory.set_token(token)
         return pb.SetMemoryTokenReply()
+
+    async def SetProviderKey(
+        self, request: pb.SetProviderKeyRequest, context: Context
+    ) -> pb.SetProviderKeyReply:
+        key = request.key and validation.secret("key", request.key)
+        self._scrubber.learn(key)
+        self._models.set_key(request.provider, key)
+        return pb.SetProviderKeyReply()
 
     async def ExportMemory(
         self, request: pb.ExportMemoryRequest, context: Context

@@ -128,7 +128,9 @@ class Turns:
         self._approvals: dict[str, asyncio.Future[bool]] = {}
         self._closed = False
 
-    async def start(self, session_id: str, text: str, turn_id: str, channel: str) -> Turn:
+    async def start(
+        self, session_id: str, text: str, turn_id: str, channel: str, model: str = ""
+    ) -> Turn:
         """Start a turn.
 
         Raises `WireError`: CONFLICT if the session is running another turn or being forgotten,
@@ -147,7 +149,7 @@ class Turns:
         with convert.checked():
             self._in_use.take(session_id, f"turn {turn_id!r}")
         context = ToolContext(self._user_id, session_id, turn_id, channel, asked=text)
-        turn = Turn(TurnRequest(context, text))
+        turn = Turn(TurnRequest(context, text, model))
         self._by_session[session_id] = self._by_id[turn_id] = turn
         self._seen[turn_id] = None
         if len(self._seen) > self._remembered_ids:
@@ -184,9 +186,11 @@ class Turns:
             await asyncio.wait([leaving.task], timeout=_WIND_DOWN_S)
 
     async def _drive(self, turn: Turn) -> Outcome:
-        await turn.stream.put(pb.TurnStarted(session_id=turn.request.context.session_id))
+        request = turn.request
+        started = pb.TurnStarted(session_id=request.context.session_id, model=request.model)
+        await turn.stream.put(started)
         try:
-            return await self._loop.run(turn.request, turn.stream.put, self._approver(turn))
+            return await self._loop.run(request, turn.stream.put, self._approver(turn))
         except WireError as error:
             return failures.from_wire_error(error)
         except SessionNotFound:

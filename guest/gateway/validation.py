@@ -20,6 +20,7 @@ from wire.limits import (
 from guest.errors import GuestError
 from guest.memory.models import NOTE_TYPES
 
+MODEL_PATTERN: Final = r"[!-~]{1,200}"
 TITLE_MAX_CHARS: Final = 200
 LINK_MAX_CHARS: Final = 1_000
 SECRET_MAX_CHARS: Final = 100_000
@@ -49,6 +50,13 @@ def limit(value: int, *, default: int, maximum: int = LIMIT_MAX, field: str = "l
 
 def turn_text(value: str) -> str:
     return _text("text", value, TURN_TEXT_MAX_CHARS)
+
+
+def model(value: str) -> str:
+    """Check the name of a model; empty means the configured one."""
+    if not value or re.fullmatch(MODEL_PATTERN, value):
+        return value
+    raise _bad("model", f"{_seen(value)} does not match {MODEL_PATTERN}")
 
 
 def note_text(value: str) -> str:

@@ -5,7 +5,8 @@ before it is read.
 """
 
 import struct
-from dataclasses import dataclass, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields
 from typing import BinaryIO, Self, TypeVar
 
 from google.protobuf.message import DecodeError
@@ -31,11 +32,18 @@ class Secrets:
     memory_token: str = ""
     memory_key: str = ""
     job_key: str = ""
+    provider_keys: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, message: bootstrap_pb2.Secrets) -> Self:
         """Read the secrets of an envelope."""
-        return cls(**{field.name: getattr(message, field.name) for field in fields(cls)})
+        read = {each.name: getattr(message, each.name) for each in fields(cls)}
+        return cls(**{**read, "provider_keys": dict(message.provider_keys)})
+
+    def values(self) -> Iterator[str]:
+        """Every secret; empty for those that there are not."""
+        for value in vars(self).values():
+            yield from [value] if isinstance(value, str) else value.values()
 
     def message(self) -> bootstrap_pb2.Secrets:
         """The secrets as a message for an envelope."""

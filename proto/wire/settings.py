@@ -206,6 +206,15 @@ class ToolsSettings(Section):
         return frozenset(TOOLS) - offered(self.enabled, self.disabled)
 
 
+class KeySettings(Section):
+    """`[agent.keys]`: the environment variables of the runner that hold the keys of further
+    providers, for models that turns ask for and for fallbacks."""
+
+    openai_env: EnvName = ""
+    anthropic_env: EnvName = ""
+    google_env: EnvName = ""
+
+
 class AgentSettings(Section):
     """`[agent]`: which model answers, and the budgets of one turn.
 
@@ -233,6 +242,7 @@ class AgentSettings(Section):
     summary_trigger: WindowShare = 0.7
     summary_target: WindowShare = 0.4
     summary_min_turns: Annotated[int, count(1, 1_000)] = 4
+    keys: KeySettings = KeySettings()
 
     @model_validator(mode="after")
     def _summaries_shorten(self) -> Self:
@@ -253,7 +263,7 @@ class AgentSettings(Section):
             raise PydanticCustomError(
                 "model", 'provider "{provider}" needs a model: set model', who
             )
-        if not self.api_key_env and not self.base_url:
+        if not self.key_env(self.provider) and not self.base_url:
             raise PydanticCustomError(
                 "credential",
                 'provider "{provider}" needs a credential: set api_key_env to the name of the '
@@ -261,6 +271,11 @@ class AgentSettings(Section):
                 who,
             )
         return self
+
+    def key_env(self, provider: Provider) -> str:
+        """The environment variable with the key of `provider`; empty if none is named."""
+        named: str = getattr(self.keys, f"{provider}_env", "")
+        return (self.api_key_env if provider == self.provider else "") or named
 
 
 class ShellSettings(Section):

@@ -43,6 +43,7 @@ NEEDED: Final[Mapping[str, frozenset[Scope] | None]] = {
     "CancelTurn": _CHAT,
     "AnswerApproval": _CHAT,
     "ListTools": _CHAT,
+    "ResolveModel": _CHAT,
     "CallTool": _CHAT | _MEMORY,
     "ListNotes": _MEMORY,
     "SearchNotes": _MEMORY,
@@ -59,6 +60,7 @@ NEEDED: Final[Mapping[str, frozenset[Scope] | None]] = {
     "BackupMemory": _ADMIN,
     "ReembedMemory": _ADMIN,
     "SetMemoryToken": None,
+    "SetProviderKey": None,
 }
 """The scopes that a token must have, all of them; none: any token will do. What is None belongs to
 the host and is never relayed, like what is not in the table at all."""

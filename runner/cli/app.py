@@ -65,6 +65,13 @@ app.add_typer(
 )
 app.add_typer(
     group(
+        "runner.cli.credentials:credentials",
+        "Give a running agent the key of a model's provider, and see where keys are from.",
+    ),
+    name="credentials",
+)
+app.add_typer(
+    group(
         "runner.cli.memory.group:memory",
         "Find, write, correct and forget what an agent remembers; back it up and move it.",
     ),

@@ -28,8 +28,8 @@ VALUED: Final = ("--connect", "--config", "--user", "--tier", "--workspace-root"
 _FLAGS: Final = ("--insecure",)
 _WHOSE: Final = ("--connect", "--config", "--user", "--workspace-root")
 FOR_ONE_USER: Final = (
-    *("access", "ask", "chat", "config", "doctor", "logs", "memory", "restart", "sessions"),
-    *("start", "status", "stop"),
+    *("access", "ask", "chat", "config", "credentials", "doctor", "logs", "memory", "restart"),
+    *("sessions", "start", "status", "stop"),
 )
 FOR_THE_MACHINE: Final = ("images", "init", "users")
 _PERSONAL: Final = re.compile(rf"\brunner (?=(?:{'|'.join(FOR_ONE_USER)})\b)")

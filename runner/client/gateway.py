@@ -132,15 +132,22 @@ class GatewayClient:
         await _call(self._stub.ForgetSession, request, None)
 
     async def run_turn(
-        self, session_id: str, text: str, turn_id: str
+        self, session_id: str, text: str, turn_id: str, model: str = ""
     ) -> AsyncGenerator[gateway_pb2.TurnEvent, None]:
         """Yield the events of one turn; the last one says that it completed or failed.
+
+        `model` is "provider:model", or a model of the configured provider; empty: the configured
+        one.
 
         Leaving the iteration cancels the turn. Raises `GatewayLost` if the stream ends early.
         """
         call = self._stub.RunTurn(
             gateway_pb2.RunTurnRequest(
-                session_id=session_id, text=text, turn_id=turn_id, channel=self._name
+                session_id=session_id,
+                text=text,
+                turn_id=turn_id,
+                channel=self._name,
+                model=model,
             )
         )
         try:
@@ -165,6 +172,14 @@ class GatewayClient:
         """The tools that the model is offered."""
         reply = await _call(self._stub.ListTools, gateway_pb2.ListToolsRequest())
         return list(reply.tools)
+
+    async def resolve_model(self, model: str = "") -> gateway_pb2.ResolveModelReply:
+        """Which model `model` means, and which providers can answer.
+
+        Raises INVALID_ARGUMENT or FAILED_PRECONDITION for one that cannot answer.
+        """
+        request = gateway_pb2.ResolveModelRequest(model=model)
+        return await _call(self._stub.ResolveModel, request)
 
     async def call_tool(
         self, name: str, arguments_json: str, session_id: str = ""
@@ -267,6 +282,11 @@ class GatewayClient:
         """Let the guest use another token, if the memory server accepts it."""
         request = gateway_pb2.SetMemoryTokenRequest(auth_token=token)
         await _call(self._stub.SetMemoryToken, request, _ADMIN_S)
+
+    async def set_provider_key(self, provider: str, key: str) -> None:
+        """Let the guest use another key for a model's provider; none if it is empty."""
+        request = gateway_pb2.SetProviderKeyRequest(provider=provider, key=key)
+        await _call(self._stub.SetProviderKey, request)
 
     async def back_up_memory(self) -> gateway_pb2.BackupMemoryReply:
         """Write a consistent, checked copy of the memory into the workspace."""

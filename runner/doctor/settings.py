@@ -28,7 +28,8 @@ def credential(agent: AgentSettings, environ: Mapping[str, str]) -> Finding:
         return refused("credential", error)
     if not key:
         return ok("credential", f"provider {agent.provider} is used without one")
-    return ok("credential", f"{agent.api_key_env} is set for provider {agent.provider}")
+    named = agent.key_env(agent.provider)
+    return ok("credential", f"{named} is set for provider {agent.provider}")
 
 
 def packages(settings: UserSettings) -> Finding:

@@ -36,6 +36,9 @@ class Controlled(Protocol):
     async def restart(self, role: str) -> None: ...
     async def check_boundary(self) -> control_pb2.BoundaryReport: ...
     async def set_memory_token(self, token: str) -> None: ...
+    async def set_credential(self, provider: str, key: str, source: str) -> bool: ...
+    async def clear_credential(self, provider: str) -> bool: ...
+    async def credentials(self) -> list[control_pb2.Credential]: ...
     def request_stop(self) -> None: ...
 
 
@@ -74,6 +77,23 @@ class _Service(control_pb2_grpc.RunnerControlServicer):
     ) -> gateway_pb2.SetMemoryTokenReply:
         await self._host.set_memory_token(request.auth_token)
         return gateway_pb2.SetMemoryTokenReply()
+
+    async def SetCredential(
+        self, request: control_pb2.SetCredentialRequest, context: Any
+    ) -> control_pb2.SetCredentialReply:
+        given = request.provider, request.key, request.source
+        return control_pb2.SetCredentialReply(in_use=await self._host.set_credential(*given))
+
+    async def ClearCredential(
+        self, request: control_pb2.ClearCredentialRequest, context: Any
+    ) -> control_pb2.ClearCredentialReply:
+        cleared = await self._host.clear_credential(request.provider)
+        return control_pb2.ClearCredentialReply(cleared=cleared)
+
+    async def ListCredentials(
+        self, request: control_pb2.ListCredentialsRequest, context: Any
+    ) -> control_pb2.ListCredentialsReply:
+        return control_pb2.ListCredentialsReply(credentials=await self._host.credentials())
 
 
 class ControlServer:
@@ -152,6 +172,22 @@ class ControlClient:
         """Use another token for the memory server, if the server accepts it."""
         request = gateway_pb2.SetMemoryTokenRequest(auth_token=token)
         await answered(self._stub.SetMemoryToken(request, timeout=_GUEST_S))
+
+    async def set_credential(self, provider: str, key: str, source: str) -> bool:
+        """Use another key for a model's provider. False if no agent runs that could take it now."""
+        request = control_pb2.SetCredentialRequest(provider=provider, key=key, source=source)
+        return (await answered(self._stub.SetCredential(request, timeout=_GUEST_S))).in_use
+
+    async def clear_credential(self, provider: str) -> bool:
+        """Forget a key that was set so. False if there was none."""
+        request = control_pb2.ClearCredentialRequest(provider=provider)
+        return (await answered(self._stub.ClearCredential(request, timeout=_GUEST_S))).cleared
+
+    async def credentials(self) -> list[control_pb2.Credential]:
+        """Where each provider's key is from."""
+        request = control_pb2.ListCredentialsRequest()
+        reply = await answered(self._stub.ListCredentials(request, timeout=_GUEST_S))
+        return list(reply.credentials)
 
     async def stop(self) -> None:
         """Stop the host and wait until nothing of it is left.

@@ -6,6 +6,7 @@ Each step adds its own end to one exit stack, so a failed start and a stop undo 
 """
 
 import asyncio
+import contextlib
 import logging
 import os
 from collections.abc import Awaitable, Callable, Mapping
@@ -29,6 +30,7 @@ from runner.errors import HostError
 from runner.host.authority import Authority
 from runner.host.cleanup import clear_leftovers
 from runner.host.control import ControlServer
+from runner.host.credentials import Credentials
 from runner.host.embedder import Embedder, EmbedderHome
 from runner.host.guests import (
     ROLES,
@@ -88,6 +90,7 @@ class Host:
         self._stop_requested = False
         self._stopped = asyncio.Event()
         self._restart_lock = asyncio.Lock()
+        self._credentials = Credentials()
         self._authority = Authority.new()
         self._problems: list[str] = []
         self._started_at = datetime.now(UTC).isoformat(timespec="seconds")
@@ -209,10 +212,51 @@ class Host:
         Raises `WireError` if the server refuses it; then nothing changes.
         """
         launcher = self._launchers.agent
-        async with await GatewayClient.open(await self.gateway(), channel_name="host") as agent:
+        async with await self._agent() as agent:
             await agent.set_memory_token(token)
         self._environ = {**self._environ, launcher.memory.auth_token_env: token}
         launcher.secrets = replace(launcher.secrets, memory_token=token)
+
+    async def set_credential(self, provider: str, key: str, source: str) -> bool:
+        """Use another key for a model's provider, now and after restarts of the agent guest.
+
+        It stays in the memory of this host. Returns whether a running agent has taken it; otherwise
+        the next one gets it. Raises `WireError` for what is no provider and no key.
+        """
+        self._credentials.give(provider, key, source)
+        return await self._hand_over(provider)
+
+    async def clear_credential(self, provider: str) -> bool:
+        """Forget a key that was set so; false if there was none. The one that the configuration
+        names counts again."""
+        cleared = self._credentials.clear(provider)
+        if cleared:
+            await self._hand_over(provider)
+        return cleared
+
+    async def credentials(self) -> list[control_pb2.Credential]:
+        """Where each provider's key is from, and how it has done."""
+        states = {}
+        with contextlib.suppress(WireError):
+            async with await self._agent() as agent:
+                states = {each.name: each for each in (await agent.resolve_model()).providers}
+        return self._credentials.listed(self.config.for_user(self.user_id).agent, states)
+
+    async def _hand_over(self, provider: str) -> bool:
+        """Bring the key of `provider` to the launcher, and to the agent if one runs."""
+        launcher = self._launchers.agent
+        keys = launcher.take_keys(self._environ, self._credentials.keys)
+        try:
+            agent = await self._agent()
+        except WireError as error:
+            log.info("no agent has the new key of %s yet: %s", provider, error.brief)
+            return False
+        async with agent:
+            await agent.set_provider_key(provider, keys.get(provider, ""))
+        return True
+
+    async def _agent(self) -> GatewayClient:
+        return await GatewayClient.open(await self.gateway(), channel_name="host")
 
     async def _start_and_unwind(self) -> None:
         async with AsyncExitStack() as stack:
@@ -288,6 +332,7 @@ class Host:
             self._capabilities,
             self._authority,
             environ=self._environ,
+            keys=self._credentials.keys,
             agent_command=self._agent_command,
         )
 
@@ -296,6 +341,7 @@ class Host:
             if getattr(config, name) != getattr(self.config, name):
                 raise changed_while_running(name)
         self._launchers = self._new_launchers(config)
+        self.config = config
 
     async def _probe(
         self, channel: grpc.aio.Channel, shell: LaunchSpec, tokens: Mapping[str, str], canary: str

@@ -22,7 +22,7 @@ from runner.host.authority import Authority
 from runner.host.supervisor import Launch
 from runner.tiers.base import Capabilities, LaunchSpec, Limits, Network
 from runner.workspace.beneath import directory_beneath
-from runner.workspace.credentials import read_certificates, read_secrets
+from runner.workspace.credentials import read_certificates, read_provider_keys, read_secrets
 from runner.workspace.crowd import thin_out
 from runner.workspace.database_file import prepare_parent, resolve_db_path
 from runner.workspace.mounts import Access, BoundMount, Mount, Role
@@ -85,7 +85,7 @@ class AgentLauncher:
     """Prepares the launches of one user's agent guest.
 
     Creating it checks, without touching the disk, that the credential exists and that the database
-    has a proper place.
+    has a proper place. `keys` are those of providers that count more than the configured ones.
     """
 
     def __init__(
@@ -96,6 +96,7 @@ class AgentLauncher:
         authority: Authority,
         *,
         environ: Mapping[str, str],
+        keys: Mapping[str, str] | None = None,
         command: tuple[str, ...] = AGENT_COMMAND,
     ) -> None:
         self._config = config
@@ -110,12 +111,21 @@ class AgentLauncher:
             self._command = ("oxydra-guest", *command[command.index("--bootstrap-stdin") :])
             self._environment = {"HOME": "/.oxydra", **OWN_ENVIRONMENT}
         self.memory = self._settings.memory
-        self.secrets = read_secrets(self._settings, environ)
+        self.secrets = read_secrets(self._settings, environ, keys)
         self._ca_pem = read_certificates(self.memory.ca_file)
         self.db_path = resolve_db_path(self.memory.db_path, workspace, mounted_only=self._own_files)
         self.provider = " ".join(
             filter(None, (self._settings.agent.provider, self._settings.agent.model))
         )
+
+    def take_keys(self, environ: Mapping[str, str], keys: Mapping[str, str]) -> dict[str, str]:
+        """Use these keys of providers from the next launch on. Returns all keys by provider."""
+        agent = self._settings.agent
+        found = read_provider_keys(agent, environ, keys)
+        others = {name: key for name, key in found.items() if name != agent.provider}
+        api_key = found.get(agent.provider, "")
+        self.secrets = replace(self.secrets, api_key=api_key, provider_keys=others)
+        return found
 
     def prepare(
         self,
@@ -302,10 +312,17 @@ class Launchers:
         authority: Authority,
         *,
         environ: Mapping[str, str],
+        keys: Mapping[str, str] | None = None,
         agent_command: tuple[str, ...] = AGENT_COMMAND,
     ) -> None:
         self.agent = AgentLauncher(
-            config, workspace, capabilities, authority, environ=environ, command=agent_command
+            config,
+            workspace,
+            capabilities,
+            authority,
+            environ=environ,
+            keys=keys,
+            command=agent_command,
         )
         self.no_shell = capabilities.unsupported.get(Role.SHELL, "")
         if not config.for_user(workspace.user_id).shell.enabled:

@@ -9,18 +9,32 @@ from typing import Final
 
 from wire.envelope import Secrets
 from wire.errors import Code
-from wire.settings import AgentSettings, EncryptionSettings, MemorySettings, UserSettings
+from wire.settings import (
+    AgentSettings,
+    EncryptionSettings,
+    MemorySettings,
+    Provider,
+    UserSettings,
+)
 
 from runner.errors import ConfigError
 
+KEYED_PROVIDERS: Final[tuple[Provider, ...]] = ("openai", "anthropic", "google")
 KEY_MIN_CHARS: Final = 16
 _FILE_MAX_BYTES: Final = 1024 * 1024
 
 
-def read_secrets(settings: UserSettings, environ: Mapping[str, str]) -> Secrets:
-    """Every secret that `settings` name. Raises `ConfigError` for a missing one."""
+def read_secrets(
+    settings: UserSettings, environ: Mapping[str, str], given: Mapping[str, str] | None = None
+) -> Secrets:
+    """Every secret that `settings` name, with the `given` keys of providers instead of named ones.
+
+    Raises `ConfigError` for a missing one.
+    """
+    keys = read_provider_keys(settings.agent, environ, given or {})
     return Secrets(
-        api_key=read_api_key(settings.agent, environ),
+        api_key=keys.pop(settings.agent.provider, ""),
+        provider_keys=keys,
         memory_token=read_memory_token(settings.memory, environ),
         memory_key=read_memory_key(settings.memory.encryption, environ),
     )
@@ -30,14 +44,30 @@ def by_name(secrets: Secrets) -> dict[str, str]:
     """The secrets by a description, for checks that look for leaks."""
     return {
         "the provider's key": secrets.api_key,
+        **{f"the key of {name}": key for name, key in secrets.provider_keys.items()},
         "the memory server's token": secrets.memory_token,
         "the memory's encryption key": secrets.memory_key,
     }
 
 
-def read_api_key(agent: AgentSettings, environ: Mapping[str, str]) -> str:
-    purpose = f"agent.api_key_env names it as the key of provider {agent.provider!r}"
-    return read_variable(agent.api_key_env, environ, purpose)
+def read_provider_keys(
+    agent: AgentSettings, environ: Mapping[str, str], given: Mapping[str, str]
+) -> dict[str, str]:
+    """The keys by provider: those that are `given`, else those of the variables that `agent`
+    names. A provider without a key is left out."""
+    keys = {each: given.get(each) or read_api_key(agent, environ, each) for each in KEYED_PROVIDERS}
+    return {provider: key for provider, key in keys.items() if key}
+
+
+def read_api_key(
+    agent: AgentSettings, environ: Mapping[str, str], provider: Provider | None = None
+) -> str:
+    """The key of `provider`, by default of the configured one."""
+    provider = provider or agent.provider
+    configured = provider == agent.provider and agent.api_key_env
+    setting = "agent.api_key_env" if configured else f"agent.keys.{provider}_env"
+    purpose = f"{setting} names it as the key of provider {provider!r}"
+    return read_variable(agent.key_env(provider), environ, purpose)
 
 
 def read_memory_token(memory: MemorySettings, environ: Mapping[str, str]) -> str:
@@ -48,7 +78,7 @@ def read_memory_token(memory: MemorySettings, environ: Mapping[str, str]) -> str
 def read_memory_key(encryption: EncryptionSettings, environ: Mapping[str, str]) -> str:
     """The key that encrypts the memory's files."""
     if encryption.key_file is not None:
-        key = _read_key_file(encryption.key_file)
+        key = read_key_file(encryption.key_file, "memory.encryption.key_file")
     else:
         purpose = "memory.encryption.key_env names it as the key of the memory's files"
         key = read_variable(encryption.key_env, environ, purpose)
@@ -76,31 +106,31 @@ def read_variable(name: str, environ: Mapping[str, str], purpose: str) -> str:
             details=purpose,
             resolution=f"export {name}=…, then start again",
         )
-    return _usable(value, f"the environment variable {name}", f"set {name} to the key alone")
+    return usable_key(value, f"the environment variable {name}", f"set {name} to the key alone")
 
 
-def _read_key_file(path: Path) -> str:
+def read_key_file(path: Path, named_by: str) -> str:
+    """The key that a file holds. Raises `ConfigError`, also if other accounts can read it."""
     try:
         mode = path.stat().st_mode
         text = path.read_bytes()[:_FILE_MAX_BYTES].decode("ascii", "replace").strip()
     except OSError as error:
-        raise _unreadable("memory.encryption.key_file", path, error) from None
+        raise _unreadable(named_by, path, error) from None
     if stat.S_IMODE(mode) & 0o077:
         raise ConfigError(
             Code.FAILED_PRECONDITION,
             f"others can read the key file {path}",
             details=f"its mode is {stat.S_IMODE(mode):04o}",
-            resolution=f"chmod 600 {path}; if somebody may have read the key, change it: "
-            "runner memory rekey",
+            resolution=f"chmod 600 {path}; if somebody may have read the key, change it",
         )
     if not text:
         raise ConfigError(
             Code.FAILED_PRECONDITION,
             f"the key file {path} is empty",
-            details="memory.encryption.key_file names it",
-            resolution=f"umask 077; openssl rand -base64 32 > {path}",
+            details=f"{named_by} names it",
+            resolution=f"write the key alone into {path}",
         )
-    return _usable(text, f"the key file {path}", f"write the key alone into {path}")
+    return usable_key(text, f"the key file {path}", f"write the key alone into {path}")
 
 
 def read_certificates(path: Path | None) -> str:
@@ -121,7 +151,8 @@ def read_certificates(path: Path | None) -> str:
     return text
 
 
-def _usable(value: str, where: str, fix: str) -> str:
+def usable_key(value: str, where: str, fix: str) -> str:
+    """`value`, which was found `where`. Raises `ConfigError` with `fix` if it cannot be a key."""
     if value.isascii() and value.isprintable():
         return value
     raise ConfigError(

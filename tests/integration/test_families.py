@@ -17,6 +17,7 @@ from wire.v1 import bootstrap_pb2
 from wire.v1 import gateway_pb2 as pb
 
 from guest import composition
+from guest.agent.models.models import Models
 from guest.agent.models.providers import build_model
 from guest.config import load
 from guest.gateway.service import Context, GatewayService
@@ -66,8 +67,12 @@ class Hosts:
             self._stack.push_async_callback(client.close)
         service = composition.gateway(
             config,
-            model=model
-            or build_model(config.settings.agent, no_shell_reason="no shell in this test"),
+            models=Models(
+                config.settings.agent,
+                build=lambda settings, key: (
+                    model or build_model(settings, key, no_shell_reason="no shell in this test")
+                ),
+            ),
             memory=Memory(self._store, user),
             roots=roots,
             shell=client,

@@ -21,7 +21,7 @@ from wire.status import from_rpc_error
 from wire.v1 import gateway_pb2 as pb
 
 from guest.tools.shell.tool import shell_tools
-from tests.support.gateway.gateways import Client, open_gateways
+from tests.support.gateway.gateways import Client, open_gateways, refusal
 from tests.support.servers import openai_server as wire
 from tests.support.servers.openai_server import OpenAIServer, Reply, openai_server
 
@@ -69,6 +69,26 @@ async def test_an_answer_is_streamed() -> None:
         assert system["content"].startswith("You are Oxydra")
         assert "Today is " in system["content"]
         assert user == {"role": "user", "content": "hi"}
+
+
+async def test_a_turn_may_ask_for_another_model() -> None:
+    async with talk(wire.says("ok")) as (alice, server):
+        events = await alice.say("s", "hi", model="larger")
+        assert events[0].started.model == "openai:larger"
+        assert server.requests[0].body["model"] == "larger"
+        assert (await alice.say("s", "hi"))[0].started.model == "openai:test-model"
+        refused = await refusal(
+            alice.stub.RunTurn(pb.RunTurnRequest(session_id="s", text="hi", model="google:g"))
+        )
+        assert refused.code is Code.FAILED_PRECONDITION
+        assert "accepted: offline, openai:MODEL" in refused.brief
+        assert len(server.requests) == 2
+        resolved = await alice.stub.ResolveModel(pb.ResolveModelRequest(model="larger"))
+        assert (resolved.model, resolved.configured) == ("openai:larger", "openai:test-model")
+        assert {each.name for each in resolved.providers if not each.unusable} == {
+            "offline",
+            "openai",
+        }
 
 
 async def test_configured_instructions_follow_the_rules() -> None:
@@ -150,7 +170,7 @@ async def test_a_session_goes_on_where_it_was() -> None:
             wire.error("401 Unauthorized", f"Incorrect API key provided: {KEY}"),
             "failed_precondition",
             "provider 'openai' refused the API key",
-            "api_key_env",
+            "runner credentials set --provider openai",
         ),
         (
             wire.error("404 Not Found", "no such model", code="model_not_found"),

@@ -30,9 +30,8 @@ def build_model(settings: AgentSettings, api_key: str = "", *, no_shell_reason: 
         raise GuestError(
             Code.FAILED_PRECONDITION,
             f"no API key for provider {settings.provider!r}",
-            details="the variable that [agent] api_key_env names is unset, or none is named",
-            resolution="name the variable in [agent] api_key_env of runner.toml, export it "
-            "where the runner starts, then: runner restart",
+            details="the configuration names no variable that holds one, or it was cleared",
+            resolution=f"runner credentials set --provider {settings.provider}",
         )
     try:
         return _PROVIDERS[settings.provider](settings, api_key)

@@ -31,6 +31,6 @@ async def try_model(settings: AgentSettings, api_key: str) -> None:
             resolution="check the network and base_url",
         ) from None
     except Exception as error:
-        if (failed := failures.from_model(error, settings)) is None:
+        if (failed := failures.from_model(error, settings.provider, settings.model)) is None:
             raise
         raise GuestError(Code(failed.code), failed.message, resolution=failed.resolution) from error

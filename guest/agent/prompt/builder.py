@@ -5,7 +5,7 @@ Nothing is included twice, and everything that the user did not say in this turn
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Protocol
 
@@ -83,8 +83,8 @@ class Prepared:
 class ContextBuilder:
     """Prepares turns of any number of sessions; keeps no state between them.
 
-    `context_tokens` limits what memory adds by itself; 0 means nothing. `model` writes the
-    summaries, unless it is the built-in one.
+    `context_tokens` limits what memory adds by itself; 0 means nothing. The model that `model`
+    returns writes the summaries, unless it is the built-in one.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class ContextBuilder:
         memory: Memory,
         pipeline: Pipeline,
         settings: AgentSettings,
-        model: Model,
+        model: Callable[[], Model],
         context_tokens: int,
         redact: Redact,
     ) -> None:

@@ -6,7 +6,7 @@ import logging
 import math
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -169,13 +169,20 @@ class Made:
 
 
 class Summarizer:
-    """Summarises with `model`, or by picking lines if that is the built-in model."""
+    """Summarises with the model that `model` returns at that time; if it is the built-in one, by
+    picking lines."""
 
-    def __init__(self, model: Model, window: Window, *, timeout_s: float = _TIMEOUT_S) -> None:
+    def __init__(
+        self, model: Callable[[], Model], window: Window, *, timeout_s: float = _TIMEOUT_S
+    ) -> None:
         self._window = window
         self._timeout_s = timeout_s
-        self._name = model.model_name
-        self._agent = None if isinstance(model, OfflineModel) else self._of(model)
+        self._model = model
+        self._agent: Agent[None, str] = Agent(
+            name="oxydra-summary",
+            instructions=_TASK.format(words=window.summary // 2),
+            retries=0,
+        )
 
     async def summarise(self, earlier: str, events: Sequence[Event]) -> Made:
         """Summarise `earlier` (may be empty) and `events` within the bound.
@@ -184,25 +191,27 @@ class Summarizer:
         """
         lines = [*read(earlier), *spoken(events)]
         usage = RunUsage()
-        if self._agent is not None:
+        model = self._model()
+        if not isinstance(model, OfflineModel):
             try:
                 async with asyncio.timeout(self._timeout_s):
-                    text = await self._ask(self._agent, lines, usage)
+                    text = await self._ask(model, lines, usage)
             except Exception as error:
                 log.warning("the model did not summarise; lines are picked instead", exc_info=error)
             else:
                 if _LISTED.search(text):
-                    return Made(text, self._name, usage)
+                    return Made(text, model.model_name, usage)
                 log.warning("the model wrote no summary; lines are picked instead")
         picked = pick(lines, self._window.summary)
         return Made(render(picked), EXTRACT, usage)
 
-    async def _ask(self, agent: Agent[None, str], lines: list[Line], usage: RunUsage) -> str:
+    async def _ask(self, model: Model, lines: list[Line], usage: RunUsage) -> str:
         half = self._window.size // 2
         if tokens_of(render(lines)) > half:
             lines = pick(lines, half)
-        async with agent.run_stream(
+        async with self._agent.run_stream(
             render(lines),
+            model=model,
             model_settings={"max_tokens": _ROOM_TO_THINK * self._window.summary},
             usage_limits=UsageLimits(request_limit=1),
         ) as answer:
@@ -210,12 +219,6 @@ class Summarizer:
         spent = answer.usage
         usage.input_tokens, usage.output_tokens = spent.input_tokens, spent.output_tokens
         return shortened(text, self._window.summary)
-
-    def _of(self, model: Model) -> Agent[None, str]:
-        words = self._window.summary // 2
-        return Agent(
-            model, name="oxydra-summary", instructions=_TASK.format(words=words), retries=0
-        )
 
 
 _NAME: Final = "summary"

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from wire.v1 import gateway_pb2 as wire_dot_v1_dot_gateway__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15wire/v1/control.proto\x12\x07wire.v1\x1a\x15wire/v1/gateway.proto\"\x0f\n\rStatusRequest\"\xa3\x01\n\x0bGuestStatus\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x0b\n\x03pid\x18\x03 \x01(\x03\x12\x10\n\x08restarts\x18\x04 \x01(\r\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\r\n\x05since\x18\x06 \x01(\t\x12\x0f\n\x07\x64\x65tails\x18\x07 \x01(\t\x12\x16\n\x0eresident_bytes\x18\x08 \x01(\x04\x12\x10\n\x08last_end\x18\t \x01(\t\"\xa5\x02\n\x0bStatusReply\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x0c\n\x04tier\x18\x02 \x01(\t\x12\x11\n\tworkspace\x18\x03 \x01(\t\x12\x12\n\nstarted_at\x18\x04 \x01(\t\x12\x0b\n\x03pid\x18\x05 \x01(\x03\x12$\n\x06guests\x18\x06 \x03(\x0b\x32\x14.wire.v1.GuestStatus\x12\x0f\n\x07version\x18\x07 \x01(\t\x12\x10\n\x08provider\x18\x08 \x01(\t\x12\x0f\n\x07notices\x18\t \x03(\t\x12)\n\x08\x62oundary\x18\n \x01(\x0b\x32\x17.wire.v1.BoundaryReport\x12.\n\x06memory\x18\x0b \x01(\x0b\x32\x1e.wire.v1.MemoryStatisticsReply\x12\x0e\n\x06kernel\x18\x0c \x01(\t\"\\\n\x0e\x42oundaryReport\x12\x0e\n\x06passed\x18\x01 \x01(\x08\x12\x12\n\nchecked_at\x18\x02 \x01(\t\x12&\n\x06\x63hecks\x18\x03 \x03(\x0b\x32\x16.wire.v1.BoundaryCheck\">\n\rBoundaryCheck\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06passed\x18\x02 \x01(\x08\x12\x0f\n\x07\x64\x65tails\x18\x03 \x01(\t\"\x10\n\x0e\x43onnectRequest\".\n\x0c\x43onnectReply\x12\x0f\n\x07gateway\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\t\"\x1e\n\x0eRestartRequest\x12\x0c\n\x04role\x18\x01 \x01(\t\"\x0e\n\x0cRestartReply\"\r\n\x0bStopRequest\"\x0b\n\tStopReply\"\x16\n\x14\x43heckBoundaryRequest\"?\n\x12\x43heckBoundaryReply\x12)\n\x08\x62oundary\x18\x01 \x01(\x0b\x32\x17.wire.v1.BoundaryReport2\x8c\x03\n\rRunnerControl\x12\x36\n\x06Status\x12\x16.wire.v1.StatusRequest\x1a\x14.wire.v1.StatusReply\x12\x39\n\x07\x43onnect\x12\x17.wire.v1.ConnectRequest\x1a\x15.wire.v1.ConnectReply\x12\x39\n\x07Restart\x12\x17.wire.v1.RestartRequest\x1a\x15.wire.v1.RestartReply\x12\x30\n\x04Stop\x12\x14.wire.v1.StopRequest\x1a\x12.wire.v1.StopReply\x12K\n\rCheckBoundary\x12\x1d.wire.v1.CheckBoundaryRequest\x1a\x1b.wire.v1.CheckBoundaryReply\x12N\n\x0eSetMemoryToken\x12\x1e.wire.v1.SetMemoryTokenRequest\x1a\x1c.wire.v1.SetMemoryTokenReplyb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x15wire/v1/control.proto\x12\x07wire.v1\x1a\x15wire/v1/gateway.proto\"\x0f\n\rStatusRequest\"\xa3\x01\n\x0bGuestStatus\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\t\x12\x0b\n\x03pid\x18\x03 \x01(\x03\x12\x10\n\x08restarts\x18\x04 \x01(\r\x12\x0e\n\x06reason\x18\x05 \x01(\t\x12\r\n\x05since\x18\x06 \x01(\t\x12\x0f\n\x07\x64\x65tails\x18\x07 \x01(\t\x12\x16\n\x0eresident_bytes\x18\x08 \x01(\x04\x12\x10\n\x08last_end\x18\t \x01(\t\"\xa5\x02\n\x0bStatusReply\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12\x0c\n\x04tier\x18\x02 \x01(\t\x12\x11\n\tworkspace\x18\x03 \x01(\t\x12\x12\n\nstarted_at\x18\x04 \x01(\t\x12\x0b\n\x03pid\x18\x05 \x01(\x03\x12$\n\x06guests\x18\x06 \x03(\x0b\x32\x14.wire.v1.GuestStatus\x12\x0f\n\x07version\x18\x07 \x01(\t\x12\x10\n\x08provider\x18\x08 \x01(\t\x12\x0f\n\x07notices\x18\t \x03(\t\x12)\n\x08\x62oundary\x18\n \x01(\x0b\x32\x17.wire.v1.BoundaryReport\x12.\n\x06memory\x18\x0b \x01(\x0b\x32\x1e.wire.v1.MemoryStatisticsReply\x12\x0e\n\x06kernel\x18\x0c \x01(\t\"\\\n\x0e\x42oundaryReport\x12\x0e\n\x06passed\x18\x01 \x01(\x08\x12\x12\n\nchecked_at\x18\x02 \x01(\t\x12&\n\x06\x63hecks\x18\x03 \x03(\x0b\x32\x16.wire.v1.BoundaryCheck\">\n\rBoundaryCheck\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06passed\x18\x02 \x01(\x08\x12\x0f\n\x07\x64\x65tails\x18\x03 \x01(\t\"\x10\n\x0e\x43onnectRequest\".\n\x0c\x43onnectReply\x12\x0f\n\x07gateway\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\t\"\x1e\n\x0eRestartRequest\x12\x0c\n\x04role\x18\x01 \x01(\t\"\x0e\n\x0cRestartReply\"\r\n\x0bStopRequest\"\x0b\n\tStopReply\"E\n\x14SetCredentialRequest\x12\x10\n\x08provider\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x0e\n\x06source\x18\x03 \x01(\t\"$\n\x12SetCredentialReply\x12\x0e\n\x06in_use\x18\x01 \x01(\x08\"*\n\x16\x43learCredentialRequest\x12\x10\n\x08provider\x18\x01 \x01(\t\"\'\n\x14\x43learCredentialReply\x12\x0f\n\x07\x63leared\x18\x01 \x01(\x08\"\x18\n\x16ListCredentialsRequest\"@\n\x14ListCredentialsReply\x12(\n\x0b\x63redentials\x18\x01 \x03(\x0b\x32\x13.wire.v1.Credential\"e\n\nCredential\x12\x10\n\x08provider\x18\x01 \x01(\t\x12\x0e\n\x06source\x18\x02 \x01(\t\x12\x0e\n\x06set_at\x18\x03 \x01(\t\x12%\n\x05state\x18\x04 \x01(\x0b\x32\x16.wire.v1.ModelProvider\"\x16\n\x14\x43heckBoundaryRequest\"?\n\x12\x43heckBoundaryReply\x12)\n\x08\x62oundary\x18\x01 \x01(\x0b\x32\x17.wire.v1.BoundaryReport2\xff\x04\n\rRunnerControl\x12\x36\n\x06Status\x12\x16.wire.v1.StatusRequest\x1a\x14.wire.v1.StatusReply\x12\x39\n\x07\x43onnect\x12\x17.wire.v1.ConnectRequest\x1a\x15.wire.v1.ConnectReply\x12\x39\n\x07Restart\x12\x17.wire.v1.RestartRequest\x1a\x15.wire.v1.RestartReply\x12\x30\n\x04Stop\x12\x14.wire.v1.StopRequest\x1a\x12.wire.v1.StopReply\x12K\n\rCheckBoundary\x12\x1d.wire.v1.CheckBoundaryRequest\x1a\x1b.wire.v1.CheckBoundaryReply\x12N\n\x0eSetMemoryToken\x12\x1e.wire.v1.SetMemoryTokenRequest\x1a\x1c.wire.v1.SetMemoryTokenReply\x12K\n\rSetCredential\x12\x1d.wire.v1.SetCredentialRequest\x1a\x1b.wire.v1.SetCredentialReply\x12Q\n\x0f\x43learCredential\x12\x1f.wire.v1.ClearCredentialRequest\x1a\x1d.wire.v1.ClearCredentialReply\x12Q\n\x0fListCredentials\x12\x1f.wire.v1.ListCredentialsRequest\x1a\x1d.wire.v1.ListCredentialsReplyb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -54,10 +54,24 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STOPREQUEST']._serialized_end=821
   _globals['_STOPREPLY']._serialized_start=823
   _globals['_STOPREPLY']._serialized_end=834
-  _globals['_CHECKBOUNDARYREQUEST']._serialized_start=836
-  _globals['_CHECKBOUNDARYREQUEST']._serialized_end=858
-  _globals['_CHECKBOUNDARYREPLY']._serialized_start=860
-  _globals['_CHECKBOUNDARYREPLY']._serialized_end=923
-  _globals['_RUNNERCONTROL']._serialized_start=926
-  _globals['_RUNNERCONTROL']._serialized_end=1322
+  _globals['_SETCREDENTIALREQUEST']._serialized_start=836
+  _globals['_SETCREDENTIALREQUEST']._serialized_end=905
+  _globals['_SETCREDENTIALREPLY']._serialized_start=907
+  _globals['_SETCREDENTIALREPLY']._serialized_end=943
+  _globals['_CLEARCREDENTIALREQUEST']._serialized_start=945
+  _globals['_CLEARCREDENTIALREQUEST']._serialized_end=987
+  _globals['_CLEARCREDENTIALREPLY']._serialized_start=989
+  _globals['_CLEARCREDENTIALREPLY']._serialized_end=1028
+  _globals['_LISTCREDENTIALSREQUEST']._serialized_start=1030
+  _globals['_LISTCREDENTIALSREQUEST']._serialized_end=1054
+  _globals['_LISTCREDENTIALSREPLY']._serialized_start=1056
+  _globals['_LISTCREDENTIALSREPLY']._serialized_end=1120
+  _globals['_CREDENTIAL']._serialized_start=1122
+  _globals['_CREDENTIAL']._serialized_end=1223
+  _globals['_CHECKBOUNDARYREQUEST']._serialized_start=1225
+  _globals['_CHECKBOUNDARYREQUEST']._serialized_end=1247
+  _globals['_CHECKBOUNDARYREPLY']._serialized_start=1249
+  _globals['_CHECKBOUNDARYREPLY']._serialized_end=1312
+  _globals['_RUNNERCONTROL']._serialized_start=1315
+  _globals['_RUNNERCONTROL']._serialized_end=1954
 # @@protoc_insertion_point(module_scope)

@@ -66,6 +66,21 @@ class RunnerControlStub:
                 request_serializer=wire_dot_v1_dot_gateway__pb2.SetMemoryTokenRequest.SerializeToString,
                 response_deserializer=wire_dot_v1_dot_gateway__pb2.SetMemoryTokenReply.FromString,
                 _registered_method=True)
+        self.SetCredential = channel.unary_unary(
+                '/wire.v1.RunnerControl/SetCredential',
+                request_serializer=wire_dot_v1_dot_control__pb2.SetCredentialRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_control__pb2.SetCredentialReply.FromString,
+                _registered_method=True)
+        self.ClearCredential = channel.unary_unary(
+                '/wire.v1.RunnerControl/ClearCredential',
+                request_serializer=wire_dot_v1_dot_control__pb2.ClearCredentialRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_control__pb2.ClearCredentialReply.FromString,
+                _registered_method=True)
+        self.ListCredentials = channel.unary_unary(
+                '/wire.v1.RunnerControl/ListCredentials',
+                request_serializer=wire_dot_v1_dot_control__pb2.ListCredentialsRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_control__pb2.ListCredentialsReply.FromString,
+                _registered_method=True)
 
 
 class RunnerControlServicer:
@@ -113,6 +128,28 @@ class RunnerControlServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetCredential(self, request, context):
+        """A key of a model's provider, for the guest that runs and those started later by this host. It
+        stays in memory.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ClearCredential(self, request, context):
+        """Forgets a key that was set so; the one that the configuration names counts again.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListCredentials(self, request, context):
+        """Where each provider's key is from. Never the key.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RunnerControlServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -145,6 +182,21 @@ def add_RunnerControlServicer_to_server(servicer, server):
                     servicer.SetMemoryToken,
                     request_deserializer=wire_dot_v1_dot_gateway__pb2.SetMemoryTokenRequest.FromString,
                     response_serializer=wire_dot_v1_dot_gateway__pb2.SetMemoryTokenReply.SerializeToString,
+            ),
+            'SetCredential': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetCredential,
+                    request_deserializer=wire_dot_v1_dot_control__pb2.SetCredentialRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_control__pb2.SetCredentialReply.SerializeToString,
+            ),
+            'ClearCredential': grpc.unary_unary_rpc_method_handler(
+                    servicer.ClearCredential,
+                    request_deserializer=wire_dot_v1_dot_control__pb2.ClearCredentialRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_control__pb2.ClearCredentialReply.SerializeToString,
+            ),
+            'ListCredentials': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListCredentials,
+                    request_deserializer=wire_dot_v1_dot_control__pb2.ListCredentialsRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_control__pb2.ListCredentialsReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -310,6 +362,87 @@ class RunnerControl:
             '/wire.v1.RunnerControl/SetMemoryToken',
             wire_dot_v1_dot_gateway__pb2.SetMemoryTokenRequest.SerializeToString,
             wire_dot_v1_dot_gateway__pb2.SetMemoryTokenReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetCredential(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.RunnerControl/SetCredential',
+            wire_dot_v1_dot_control__pb2.SetCredentialRequest.SerializeToString,
+            wire_dot_v1_dot_control__pb2.SetCredentialReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ClearCredential(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.RunnerControl/ClearCredential',
+            wire_dot_v1_dot_control__pb2.ClearCredentialRequest.SerializeToString,
+            wire_dot_v1_dot_control__pb2.ClearCredentialReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListCredentials(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.RunnerControl/ListCredentials',
+            wire_dot_v1_dot_control__pb2.ListCredentialsRequest.SerializeToString,
+            wire_dot_v1_dot_control__pb2.ListCredentialsReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -45,6 +45,14 @@ class RunnerControlStub:
     """Probes the boundary anew, from inside the shell guest."""
     SetMemoryToken: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.SetMemoryTokenRequest, _gateway_pb2.SetMemoryTokenReply]
     """A new token for the remote memory, for the guest that runs and those started later."""
+    SetCredential: _grpc.UnaryUnaryMultiCallable[_control_pb2.SetCredentialRequest, _control_pb2.SetCredentialReply]
+    """A key of a model's provider, for the guest that runs and those started later by this host. It
+    stays in memory.
+    """
+    ClearCredential: _grpc.UnaryUnaryMultiCallable[_control_pb2.ClearCredentialRequest, _control_pb2.ClearCredentialReply]
+    """Forgets a key that was set so; the one that the configuration names counts again."""
+    ListCredentials: _grpc.UnaryUnaryMultiCallable[_control_pb2.ListCredentialsRequest, _control_pb2.ListCredentialsReply]
+    """Where each provider's key is from. Never the key."""
 
 @_typing.type_check_only
 class RunnerControlAsyncStub(RunnerControlStub):
@@ -62,6 +70,14 @@ class RunnerControlAsyncStub(RunnerControlStub):
     """Probes the boundary anew, from inside the shell guest."""
     SetMemoryToken: _aio.UnaryUnaryMultiCallable[_gateway_pb2.SetMemoryTokenRequest, _gateway_pb2.SetMemoryTokenReply]  # type: ignore[assignment]
     """A new token for the remote memory, for the guest that runs and those started later."""
+    SetCredential: _aio.UnaryUnaryMultiCallable[_control_pb2.SetCredentialRequest, _control_pb2.SetCredentialReply]  # type: ignore[assignment]
+    """A key of a model's provider, for the guest that runs and those started later by this host. It
+    stays in memory.
+    """
+    ClearCredential: _aio.UnaryUnaryMultiCallable[_control_pb2.ClearCredentialRequest, _control_pb2.ClearCredentialReply]  # type: ignore[assignment]
+    """Forgets a key that was set so; the one that the configuration names counts again."""
+    ListCredentials: _aio.UnaryUnaryMultiCallable[_control_pb2.ListCredentialsRequest, _control_pb2.ListCredentialsReply]  # type: ignore[assignment]
+    """Where each provider's key is from. Never the key."""
 
 class RunnerControlServicer(metaclass=_abc_1.ABCMeta):
     """The runner's own socket, in a directory that no guest mounts."""
@@ -112,5 +128,31 @@ class RunnerControlServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_gateway_pb2.SetMemoryTokenReply, _abc.Awaitable[_gateway_pb2.SetMemoryTokenReply]]:
         """A new token for the remote memory, for the guest that runs and those started later."""
+
+    @_abc_1.abstractmethod
+    def SetCredential(
+        self,
+        request: _control_pb2.SetCredentialRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.SetCredentialReply, _abc.Awaitable[_control_pb2.SetCredentialReply]]:
+        """A key of a model's provider, for the guest that runs and those started later by this host. It
+        stays in memory.
+        """
+
+    @_abc_1.abstractmethod
+    def ClearCredential(
+        self,
+        request: _control_pb2.ClearCredentialRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.ClearCredentialReply, _abc.Awaitable[_control_pb2.ClearCredentialReply]]:
+        """Forgets a key that was set so; the one that the configuration names counts again."""
+
+    @_abc_1.abstractmethod
+    def ListCredentials(
+        self,
+        request: _control_pb2.ListCredentialsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_control_pb2.ListCredentialsReply, _abc.Awaitable[_control_pb2.ListCredentialsReply]]:
+        """Where each provider's key is from. Never the key."""
 
 def add_RunnerControlServicer_to_server(servicer: RunnerControlServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

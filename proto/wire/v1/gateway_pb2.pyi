@@ -378,11 +378,14 @@ class RunTurnRequest(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     TURN_ID_FIELD_NUMBER: _builtins.int
     CHANNEL_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     text: _builtins.str
     turn_id: _builtins.str
     """chosen by the caller; empty: the gateway makes one"""
     channel: _builtins.str
+    model: _builtins.str
+    """"provider:model", or a model of the configured provider; empty: the configured one"""
     def __init__(
         self,
         *,
@@ -390,10 +393,11 @@ class RunTurnRequest(_message.Message):
         text: _builtins.str = ...,
         turn_id: _builtins.str = ...,
         channel: _builtins.str = ...,
+        model: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "session_id", b"session_id", "text", b"text", "turn_id", b"turn_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "model", b"model", "session_id", b"session_id", "text", b"text", "turn_id", b"turn_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -544,15 +548,19 @@ class TurnStarted(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     SESSION_ID_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
+    model: _builtins.str
+    """"provider:model", the one that is asked"""
     def __init__(
         self,
         *,
         session_id: _builtins.str = ...,
+        model: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -814,6 +822,88 @@ class AnswerApprovalReply(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AnswerApprovalReply: _TypeAlias = AnswerApprovalReply  # noqa: Y015
+
+@_typing.final
+class ResolveModelRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: _builtins.int
+    model: _builtins.str
+    """as in RunTurnRequest"""
+    def __init__(
+        self,
+        *,
+        model: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResolveModelRequest: _TypeAlias = ResolveModelRequest  # noqa: Y015
+
+@_typing.final
+class ResolveModelReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: _builtins.int
+    CONFIGURED_FIELD_NUMBER: _builtins.int
+    PROVIDERS_FIELD_NUMBER: _builtins.int
+    model: _builtins.str
+    """"provider:model" """
+    configured: _builtins.str
+    """the one that answers unless a turn asks for another"""
+    @_builtins.property
+    def providers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ModelProvider]: ...
+    def __init__(
+        self,
+        *,
+        model: _builtins.str = ...,
+        configured: _builtins.str = ...,
+        providers: _abc.Iterable[Global___ModelProvider] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["configured", b"configured", "model", b"model", "providers", b"providers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ResolveModelReply: _TypeAlias = ResolveModelReply  # noqa: Y015
+
+@_typing.final
+class ModelProvider(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    UNUSABLE_FIELD_NUMBER: _builtins.int
+    ANSWERED_AT_FIELD_NUMBER: _builtins.int
+    FAILED_AT_FIELD_NUMBER: _builtins.int
+    FAILURE_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    unusable: _builtins.str
+    """why its models cannot answer; empty: they can"""
+    answered_at: _builtins.str
+    """RFC 3339, UTC; empty: not since this guest has started"""
+    failed_at: _builtins.str
+    failure: _builtins.str
+    """why it failed then"""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        unusable: _builtins.str = ...,
+        answered_at: _builtins.str = ...,
+        failed_at: _builtins.str = ...,
+        failure: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["answered_at", b"answered_at", "failed_at", b"failed_at", "failure", b"failure", "name", b"name", "unusable", b"unusable"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ModelProvider: _TypeAlias = ModelProvider  # noqa: Y015
 
 @_typing.final
 class ListToolsRequest(_message.Message):
@@ -1937,3 +2027,41 @@ class SetMemoryTokenReply(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SetMemoryTokenReply: _TypeAlias = SetMemoryTokenReply  # noqa: Y015
+
+@_typing.final
+class SetProviderKeyRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROVIDER_FIELD_NUMBER: _builtins.int
+    KEY_FIELD_NUMBER: _builtins.int
+    provider: _builtins.str
+    key: _builtins.str
+    """empty: there is none any more"""
+    def __init__(
+        self,
+        *,
+        provider: _builtins.str = ...,
+        key: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "provider", b"provider"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetProviderKeyRequest: _TypeAlias = SetProviderKeyRequest  # noqa: Y015
+
+@_typing.final
+class SetProviderKeyReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SetProviderKeyReply: _TypeAlias = SetProviderKeyReply  # noqa: Y015

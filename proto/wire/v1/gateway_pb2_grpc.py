@@ -86,6 +86,11 @@ class GatewayStub:
                 request_serializer=wire_dot_v1_dot_gateway__pb2.AnswerApprovalRequest.SerializeToString,
                 response_deserializer=wire_dot_v1_dot_gateway__pb2.AnswerApprovalReply.FromString,
                 _registered_method=True)
+        self.ResolveModel = channel.unary_unary(
+                '/wire.v1.Gateway/ResolveModel',
+                request_serializer=wire_dot_v1_dot_gateway__pb2.ResolveModelRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_gateway__pb2.ResolveModelReply.FromString,
+                _registered_method=True)
         self.ListTools = channel.unary_unary(
                 '/wire.v1.Gateway/ListTools',
                 request_serializer=wire_dot_v1_dot_gateway__pb2.ListToolsRequest.SerializeToString,
@@ -171,6 +176,11 @@ class GatewayStub:
                 request_serializer=wire_dot_v1_dot_gateway__pb2.SetMemoryTokenRequest.SerializeToString,
                 response_deserializer=wire_dot_v1_dot_gateway__pb2.SetMemoryTokenReply.FromString,
                 _registered_method=True)
+        self.SetProviderKey = channel.unary_unary(
+                '/wire.v1.Gateway/SetProviderKey',
+                request_serializer=wire_dot_v1_dot_gateway__pb2.SetProviderKeyRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_gateway__pb2.SetProviderKeyReply.FromString,
+                _registered_method=True)
 
 
 class GatewayServicer:
@@ -237,6 +247,14 @@ class GatewayServicer:
 
     def AnswerApproval(self, request, context):
         """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ResolveModel(self, request, context):
+        """Which model a name means and which providers can answer. Changes nothing; a name that a turn
+        would be refused for is refused here.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -352,6 +370,13 @@ class GatewayServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def SetProviderKey(self, request, context):
+        """The key of a model's provider from the next request on.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_GatewayServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -404,6 +429,11 @@ def add_GatewayServicer_to_server(servicer, server):
                     servicer.AnswerApproval,
                     request_deserializer=wire_dot_v1_dot_gateway__pb2.AnswerApprovalRequest.FromString,
                     response_serializer=wire_dot_v1_dot_gateway__pb2.AnswerApprovalReply.SerializeToString,
+            ),
+            'ResolveModel': grpc.unary_unary_rpc_method_handler(
+                    servicer.ResolveModel,
+                    request_deserializer=wire_dot_v1_dot_gateway__pb2.ResolveModelRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_gateway__pb2.ResolveModelReply.SerializeToString,
             ),
             'ListTools': grpc.unary_unary_rpc_method_handler(
                     servicer.ListTools,
@@ -489,6 +519,11 @@ def add_GatewayServicer_to_server(servicer, server):
                     servicer.SetMemoryToken,
                     request_deserializer=wire_dot_v1_dot_gateway__pb2.SetMemoryTokenRequest.FromString,
                     response_serializer=wire_dot_v1_dot_gateway__pb2.SetMemoryTokenReply.SerializeToString,
+            ),
+            'SetProviderKey': grpc.unary_unary_rpc_method_handler(
+                    servicer.SetProviderKey,
+                    request_deserializer=wire_dot_v1_dot_gateway__pb2.SetProviderKeyRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_gateway__pb2.SetProviderKeyReply.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -763,6 +798,33 @@ class Gateway:
             '/wire.v1.Gateway/AnswerApproval',
             wire_dot_v1_dot_gateway__pb2.AnswerApprovalRequest.SerializeToString,
             wire_dot_v1_dot_gateway__pb2.AnswerApprovalReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ResolveModel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.Gateway/ResolveModel',
+            wire_dot_v1_dot_gateway__pb2.ResolveModelRequest.SerializeToString,
+            wire_dot_v1_dot_gateway__pb2.ResolveModelReply.FromString,
             options,
             channel_credentials,
             insecure,
@@ -1222,6 +1284,33 @@ class Gateway:
             '/wire.v1.Gateway/SetMemoryToken',
             wire_dot_v1_dot_gateway__pb2.SetMemoryTokenRequest.SerializeToString,
             wire_dot_v1_dot_gateway__pb2.SetMemoryTokenReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def SetProviderKey(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.Gateway/SetProviderKey',
+            wire_dot_v1_dot_gateway__pb2.SetProviderKeyRequest.SerializeToString,
+            wire_dot_v1_dot_gateway__pb2.SetProviderKeyReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -49,6 +49,10 @@ class GatewayStub:
     """
     CancelTurn: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.CancelTurnRequest, _gateway_pb2.CancelTurnReply]
     AnswerApproval: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.AnswerApprovalRequest, _gateway_pb2.AnswerApprovalReply]
+    ResolveModel: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.ResolveModelRequest, _gateway_pb2.ResolveModelReply]
+    """Which model a name means and which providers can answer. Changes nothing; a name that a turn
+    would be refused for is refused here.
+    """
     ListTools: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.ListToolsRequest, _gateway_pb2.ListToolsReply]
     CallTool: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.CallToolRequest, _gateway_pb2.CallToolReply]
     ListNotes: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.ListNotesRequest, _gateway_pb2.ListNotesReply]
@@ -75,6 +79,8 @@ class GatewayStub:
     """Makes all vectors anew, in the background."""
     SetMemoryToken: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.SetMemoryTokenRequest, _gateway_pb2.SetMemoryTokenReply]
     """A new token for the remote memory; kept only if the server accepts it."""
+    SetProviderKey: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.SetProviderKeyRequest, _gateway_pb2.SetProviderKeyReply]
+    """The key of a model's provider from the next request on."""
 
 @_typing.type_check_only
 class GatewayAsyncStub(GatewayStub):
@@ -97,6 +103,10 @@ class GatewayAsyncStub(GatewayStub):
     """
     CancelTurn: _aio.UnaryUnaryMultiCallable[_gateway_pb2.CancelTurnRequest, _gateway_pb2.CancelTurnReply]  # type: ignore[assignment]
     AnswerApproval: _aio.UnaryUnaryMultiCallable[_gateway_pb2.AnswerApprovalRequest, _gateway_pb2.AnswerApprovalReply]  # type: ignore[assignment]
+    ResolveModel: _aio.UnaryUnaryMultiCallable[_gateway_pb2.ResolveModelRequest, _gateway_pb2.ResolveModelReply]  # type: ignore[assignment]
+    """Which model a name means and which providers can answer. Changes nothing; a name that a turn
+    would be refused for is refused here.
+    """
     ListTools: _aio.UnaryUnaryMultiCallable[_gateway_pb2.ListToolsRequest, _gateway_pb2.ListToolsReply]  # type: ignore[assignment]
     CallTool: _aio.UnaryUnaryMultiCallable[_gateway_pb2.CallToolRequest, _gateway_pb2.CallToolReply]  # type: ignore[assignment]
     ListNotes: _aio.UnaryUnaryMultiCallable[_gateway_pb2.ListNotesRequest, _gateway_pb2.ListNotesReply]  # type: ignore[assignment]
@@ -123,6 +133,8 @@ class GatewayAsyncStub(GatewayStub):
     """Makes all vectors anew, in the background."""
     SetMemoryToken: _aio.UnaryUnaryMultiCallable[_gateway_pb2.SetMemoryTokenRequest, _gateway_pb2.SetMemoryTokenReply]  # type: ignore[assignment]
     """A new token for the remote memory; kept only if the server accepts it."""
+    SetProviderKey: _aio.UnaryUnaryMultiCallable[_gateway_pb2.SetProviderKeyRequest, _gateway_pb2.SetProviderKeyReply]  # type: ignore[assignment]
+    """The key of a model's provider from the next request on."""
 
 class GatewayServicer(metaclass=_abc_1.ABCMeta):
     """The one door into an agent guest. Every surface (CLI, chat, web, MCP) goes
@@ -202,6 +214,16 @@ class GatewayServicer(metaclass=_abc_1.ABCMeta):
         request: _gateway_pb2.AnswerApprovalRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_gateway_pb2.AnswerApprovalReply, _abc.Awaitable[_gateway_pb2.AnswerApprovalReply]]: ...
+
+    @_abc_1.abstractmethod
+    def ResolveModel(
+        self,
+        request: _gateway_pb2.ResolveModelRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gateway_pb2.ResolveModelReply, _abc.Awaitable[_gateway_pb2.ResolveModelReply]]:
+        """Which model a name means and which providers can answer. Changes nothing; a name that a turn
+        would be refused for is refused here.
+        """
 
     @_abc_1.abstractmethod
     def ListTools(
@@ -330,5 +352,13 @@ class GatewayServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_gateway_pb2.SetMemoryTokenReply, _abc.Awaitable[_gateway_pb2.SetMemoryTokenReply]]:
         """A new token for the remote memory; kept only if the server accepts it."""
+
+    @_abc_1.abstractmethod
+    def SetProviderKey(
+        self,
+        request: _gateway_pb2.SetProviderKeyRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gateway_pb2.SetProviderKeyReply, _abc.Awaitable[_gateway_pb2.SetProviderKeyReply]]:
+        """The key of a model's provider from the next request on."""
 
 def add_GatewayServicer_to_server(servicer: GatewayServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

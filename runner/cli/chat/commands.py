@@ -122,6 +122,22 @@ async def _edit(chat: Chat, _: str) -> None:
         )
 
 
+async def _model(chat: Chat, name: str) -> None:
+    conversation = chat.conversation
+    await conversation.ensure_connected()
+    found = await conversation.client.resolve_model(name or conversation.model)
+    if name:
+        conversation.model = found.model
+        await chat.screen.line(f"{one_line(found.model)} answers from now on", Style.NOTICE)
+        return
+    lines = [f"{one_line(found.model)} answers; configured is {one_line(found.configured)}"]
+    for provider in found.providers:
+        choice = "offline" if provider.name == "offline" else f"{provider.name}:MODEL"
+        how = provider.unusable or f"can be chosen with /model {choice}"
+        lines.append(f"  {one_line(provider.name)}: {one_line(how)}")
+    await chat.screen.line("\n".join(lines))
+
+
 async def _cancel(chat: Chat, _: str) -> None:
     if not await chat.conversation.cancel():
         await chat.screen.line("no turn is running", Style.NOTICE)
@@ -151,6 +167,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "edit": Command("/edit", "change your last message and send it again", _edit),
     "tools": Command("/tools", "list the model's tools", _tools),
     "memory": Command("/memory WORDS", "find notes", _memory),
+    "model": Command("/model [NAME]", "show which model answers, or choose another", _model),
     "cancel": Command("/cancel", "cancel the running turn (also Ctrl-C)", _cancel),
     "status": Command("/status", "what this chat runs on", _status),
     "help": Command("/help", "this list", _help),

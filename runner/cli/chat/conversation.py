@@ -36,11 +36,14 @@ class AgentGoneError(WireError):
 class Conversation:
     """What every surface does with the gateway.
 
-    `last_message` is what the user said last in the current session; empty if nothing.
-
     Turns run one at a time; `cancel` may be called while one runs. The first turn opens a new
     session, so that only looking around creates none. If the agent is gone, the conversation waits
     `reconnect_within_s` seconds for it.
+
+    Attributes:
+        session_id: The current session; empty before the first turn.
+        last_message: What the user said last in the current session; empty if nothing.
+        model: The model that turns ask for; empty: the configured one.
     """
 
     def __init__(
@@ -55,6 +58,7 @@ class Conversation:
         self._text = ModelText()
         self.session_id = ""
         self.last_message = ""
+        self.model = ""
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -161,7 +165,8 @@ class Conversation:
         self._turn_id = new_turn_id()
         streamed = self._began = False
         self._text = ModelText()
-        async with aclosing(self.client.run_turn(self.session_id, text, self._turn_id)) as events:
+        turn = self.client.run_turn(self.session_id, text, self._turn_id, self.model)
+        async with aclosing(turn) as events:
             async for event in events:
                 self._began = True
                 if event.HasField("completed") and not streamed:

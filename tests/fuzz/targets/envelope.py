@@ -69,7 +69,7 @@ def _agents(data: bytes) -> None:
     if message is None:
         return
     assert envelope.read(io.BytesIO(envelope.encode(message))) == message
-    secrets = [message.token, *vars(Secrets.of(message.secrets)).values(), message.identity.key]
+    secrets = [message.token, *Secrets.of(message.secrets).values(), message.identity.key]
     try:
         config = load(message)
     except WireError as error:

@@ -13,7 +13,7 @@ from guest.errors import StorageError
 from guest.memory.indexing.embedder import Tell
 from guest.memory.models import Hit, Note, Only, Origin, SearchOutcome
 from guest.memory.notes.keyed import Activity
-from tests.support.agent.turn_fakes import FakeReceipts, FakeStore
+from tests.support.agent.turn_fakes import FakeReceipts, FakeStore, only
 from tests.support.settings import PATIENT
 
 Key = tuple[str, str]
@@ -99,7 +99,7 @@ def builder(
         memory=memory or FakeMemory(),
         pipeline=pipeline,
         settings=settings,
-        model=model,
+        model=lambda: model,
         context_tokens=context_tokens,
         redact=lambda _, text: _redact(text),
     )
@@ -114,7 +114,7 @@ def loop_on(
 ) -> TurnLoop:
     """A loop with everything around it faked."""
     return TurnLoop(
-        model=model,
+        models=only(model, settings),
         pipeline=pipeline,
         store=store,
         receipts=FakeReceipts(),

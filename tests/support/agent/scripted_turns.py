@@ -24,6 +24,7 @@ from guest.tools.files import file_tools
 from guest.tools.files.roots import Roots
 from guest.tools.pipeline import Registry, ToolPipeline
 from guest.tools.redaction.scrubber import Scrubber
+from tests.support.agent.turn_fakes import only
 from tests.support.settings import memory_config
 
 Change = Callable[[ToolContext, Any], Awaitable[ToolOutput]]
@@ -65,7 +66,7 @@ class ScriptedTurns:
         self.approved = True
         self._turns = 0
         self._loop = composition.turn_loop(
-            FunctionModel(stream_function=self._model),
+            only(FunctionModel(stream_function=self._model)),
             memory,
             pipeline,
             settings,

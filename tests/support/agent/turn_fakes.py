@@ -6,13 +6,21 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
+from pydantic_ai.models import Model
 from wire.errors import WireError
+from wire.settings import AgentSettings
 
+from guest.agent.models.models import Models
 from guest.agent.turn import Outcome, Progress
 from guest.memory.models import Event, Receipt
 from guest.tools.base import Approve, Arguments, Safety, Tool, ToolContext, ToolOutput, ToolResult
 
 CONTEXT = ToolContext("alice", "s1", "t1", "test")
+
+
+def only(model: Model, settings: AgentSettings | None = None) -> Models:
+    """Models of which every one is `model`."""
+    return Models(settings or AgentSettings(), build=lambda _settings, _key: model)
 
 
 class FakeStore:

@@ -23,7 +23,7 @@ from guest.memory.memory import Memory
 from guest.tools.base import ToolContext
 from guest.tools.pipeline import Registry, ToolPipeline
 from guest.tools.redaction.scrubber import Scrubber
-from tests.support.agent.turn_fakes import Watcher
+from tests.support.agent.turn_fakes import Watcher, only
 from tests.support.memory.store import opened
 
 USER_ID, SESSION_ID = "alice", "s1"
@@ -48,7 +48,7 @@ def loop_on(
 
     model = FunctionModel(stream_function=speak)
     pipeline = ToolPipeline(Registry([]), scrubber=Scrubber())
-    return composition.turn_loop(model, memory, pipeline, SETTINGS, 1000, Scrubber())
+    return composition.turn_loop(only(model), memory, pipeline, SETTINGS, 1000, Scrubber())
 
 
 async def say(loop: TurnLoop, number: int) -> None:

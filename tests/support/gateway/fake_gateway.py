@@ -136,6 +136,19 @@ class FakeGateway(gateway_pb2_grpc.GatewayServicer):
             notices=self.notices,
         )
 
+    async def ResolveModel(self, request: Any, context: Any) -> gateway_pb2.ResolveModelReply:
+        if request.model == "nobody:knows":
+            raise WireError(Code.INVALID_ARGUMENT, "bad model: accepted: offline")
+        return gateway_pb2.ResolveModelReply(
+            model=request.model or "offline",
+            configured="offline",
+            providers=[
+                gateway_pb2.ModelProvider(name="offline"),
+                gateway_pb2.ModelProvider(name="openai", unusable="there is no API key"),
+                gateway_pb2.ModelProvider(name="anthropic"),
+            ],
+        )
+
     async def CreateSession(self, request: Any, context: Any) -> gateway_pb2.Session:
         if request.session_id in self.sessions:
             return self.sessions[request.session_id]

@@ -21,7 +21,7 @@ from wire.transport import open_channel
 from wire.v1 import gateway_pb2, gateway_pb2_grpc
 
 from guest import composition
-from guest.agent.models.providers import build_model
+from guest.agent.models.models import Models
 from guest.agent.turn_loop import TurnLoop
 from guest.embedding.backends import Embedder
 from guest.gateway.service import GatewayService
@@ -37,6 +37,7 @@ from guest.tools.redaction.scrubber import Scrubber
 from guest.tools.shell.client import ShellClient
 from guest.tools.shell.tool import shell_tools
 from tests.support import parties
+from tests.support.agent.turn_fakes import only
 from tests.support.memory.store import HashingEmbedder
 from tests.support.scratch import SCRATCH
 from tests.support.settings import memory_config
@@ -66,10 +67,10 @@ class Client:
         return parties.gateway(self.address, self.token)
 
     async def say(
-        self, session_id: str, text: str, turn_id: str = ""
+        self, session_id: str, text: str, turn_id: str = "", **fields: Any
     ) -> list[gateway_pb2.TurnEvent]:
         request = gateway_pb2.RunTurnRequest(
-            session_id=session_id, text=text, turn_id=turn_id, channel="test"
+            session_id=session_id, text=text, turn_id=turn_id, channel="test", **fields
         )
         return [event async for event in self.stub.RunTurn(request)]
 
@@ -151,6 +152,7 @@ class Gateways:
 
     path: Path
     memory: Memory
+    models: Models
     pipeline_of: Callable[[Memory], ToolPipeline]
     loop_of: Callable[[Memory, ToolPipeline], TurnLoop]
     scrubber: Scrubber
@@ -167,6 +169,7 @@ class Gateways:
             info=info,
             memory=memory,
             pipeline=pipeline,
+            models=self.models,
             loop=self.loop_of(memory, pipeline),
             backups=Backups(
                 self.path / "backups",
@@ -226,7 +229,7 @@ async def open_gateways(
         scrubber = Scrubber([LAUNCH_SECRET])
         roots = Roots({name: path / name for name in ("shared", "tmp", "vault")})
         stack.callback(roots.close)
-        model = with_model or build_model(agent, api_key)
+        models = only(with_model, agent) if with_model else Models(agent, {agent.provider: api_key})
 
         def pipeline_of(memory: Memory) -> ToolPipeline:
             return ToolPipeline(
@@ -248,9 +251,9 @@ async def open_gateways(
 
         def loop_of(memory: Memory, pipeline: ToolPipeline) -> TurnLoop:
             tokens = config.settings.context_tokens
-            return composition.turn_loop(model, memory, pipeline, agent, tokens, scrubber)
+            return composition.turn_loop(models, memory, pipeline, agent, tokens, scrubber)
 
-        yield Gateways(path, memory, pipeline_of, loop_of, scrubber, stack, shell)
+        yield Gateways(path, memory, models, pipeline_of, loop_of, scrubber, stack, shell)
 
 
 def commands_of(shell: ShellClient | None) -> list[Tool]:

@@ -20,6 +20,7 @@ class Seen:
 
     def __init__(self, request: Request) -> None:
         self.messages: list[dict[str, Any]] = request.body["messages"]
+        self.key = request.headers.get("authorization", "").removeprefix("Bearer ")
         self.tools = [tool["function"]["name"] for tool in request.body.get("tools", ())]
 
     @property

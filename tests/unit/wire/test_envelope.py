@@ -67,8 +67,8 @@ def test_any_bytes_are_an_envelope_or_a_clear_error(body: bytes) -> None:
 
 
 def test_secrets_arrive_and_are_not_shown() -> None:
-    secrets = envelope.Secrets(api_key="k1", memory_token="k2", memory_key="k3", job_key="k4")
-    assert set(vars(secrets).values()) == {"k1", "k2", "k3", "k4"}
+    secrets = envelope.Secrets("k1", "k2", "k3", "k4", {"anthropic": "k5"})
+    assert set(secrets.values()) == {"k1", "k2", "k3", "k4", "k5"}
     read = envelope.read(io.BytesIO(envelope.encode(sample(secrets=secrets.message()))))
     assert envelope.Secrets.of(read.secrets) == secrets
-    assert not re.search("k[1-4]", repr(secrets) + str(secrets))
+    assert not re.search("k[1-5]", repr(secrets) + str(secrets))

@@ -50,6 +50,18 @@ class _Controlled:
     async def set_memory_token(self, token: str) -> None:
         self._reached.append("SetMemoryToken")
 
+    async def set_credential(self, provider: str, key: str, source: str) -> bool:
+        self._reached.append("SetCredential")
+        return await self._host.set_credential(provider, key, source)
+
+    async def clear_credential(self, provider: str) -> bool:
+        self._reached.append("ClearCredential")
+        return await self._host.clear_credential(provider)
+
+    async def credentials(self) -> list[control_pb2.Credential]:
+        self._reached.append("ListCredentials")
+        return await self._host.credentials()
+
     def request_stop(self) -> None:
         self._reached.append("Stop")
 

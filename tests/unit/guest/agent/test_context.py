@@ -265,7 +265,7 @@ async def test_on_a_real_memory_each_user_and_session_gets_its_own(tmp_path: Pat
                 memory=own,
                 pipeline=FakePipeline([tool(name, nothing) for name in offered]),
                 settings=AgentSettings(),
-                model=OfflineModel(),
+                model=OfflineModel,
                 context_tokens=1000,
                 redact=lambda _, text: text,
             )

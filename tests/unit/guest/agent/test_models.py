@@ -51,7 +51,7 @@ def test_a_missing_key_is_a_clear_error(
         build_model(AgentSettings(provider=provider, model="m", api_key_env="K"))
     assert raised.value.code is Code.FAILED_PRECONDITION
     assert raised.value.brief == f"no API key for provider {provider!r}"
-    assert "api_key_env" in raised.value.resolution
+    assert raised.value.resolution == f"runner credentials set --provider {provider}"
 
 
 def test_a_missing_package_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:

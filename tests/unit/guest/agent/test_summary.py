@@ -52,7 +52,8 @@ def speaking(*texts: Any) -> FunctionModel:
 
 def summaries(state: FakeState, model: Model | None = None, **settings: Any) -> Summaries:
     agent = AgentSettings.model_construct(**settings)
-    return Summaries(state, Summarizer(model or OfflineModel(), Window.of(agent)), agent)
+    summarizer = Summarizer(lambda: model or OfflineModel(), Window.of(agent))
+    return Summaries(state, summarizer, agent)
 
 
 def stored(state: FakeState) -> Summary:
@@ -237,7 +238,7 @@ async def test_a_model_that_takes_too_long_is_done_without() -> None:
         yield ""
 
     model = FunctionModel(stream_function=stream)
-    made = await Summarizer(model, Window.of(AgentSettings()), timeout_s=0.01).summarise(
+    made = await Summarizer(lambda: model, Window.of(AgentSettings()), timeout_s=0.01).summarise(
         "", talk(3)
     )
     assert made.made_by == "extract"

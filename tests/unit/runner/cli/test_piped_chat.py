@@ -226,6 +226,17 @@ async def test_nothing_is_edited_through_a_pipe(gateway: FakeGateway) -> None:
     assert [turn.text for turn in gateway.turns] == ["one"]
 
 
+async def test_a_chosen_model_answers_the_turns_after_it(gateway: FakeGateway) -> None:
+    lines = "one\n/model anthropic:c\ntwo\n/model\n/model nobody:knows\nthree\n"
+    code, out, _ = await chat(gateway, lines)
+    assert code == 1
+    assert [turn.model for turn in gateway.turns] == ["", "anthropic:c", "anthropic:c"]
+    assert "anthropic:c answers; configured is offline" in out
+    assert "openai: there is no API key" in out
+    assert "anthropic: can be chosen with /model anthropic:MODEL" in out
+    assert "✗ bad model: accepted: offline" in out
+
+
 async def test_help_and_status(gateway: FakeGateway) -> None:
     code, out, _ = await chat(gateway, "/help\n/status\n/cancel\n/quit\nnever\n")
     assert code == 0

@@ -1,0 +1,168 @@
+"""The models that may answer a turn, and the keys of their providers."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from importlib.util import find_spec
+from typing import Final, get_args
+
+from pydantic_ai.models import Model
+from wire.errors import Code
+from wire.settings import AgentSettings, Provider
+
+from guest.agent.models.providers import build_model
+from guest.errors import GuestError
+from guest.memory.models import now
+
+PROVIDERS: Final[tuple[Provider, ...]] = get_args(Provider)
+_LIBRARIES: Final = {"openai": "openai", "anthropic": "anthropic", "google": "google.genai"}
+_BUILT_MAX: Final = 16
+
+Build = Callable[[AgentSettings, str], Model]
+"""Builds the model that settings name, with a key; see `providers.build_model`."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A model that can answer, with its provider and its name there."""
+
+    provider: Provider
+    name: str
+    model: Model
+
+    @property
+    def label(self) -> str:
+        """How a turn asks for it."""
+        return labelled(self.provider, self.name)
+
+
+@dataclass
+class Use:
+    """When a provider has answered and failed last, and why it failed. Times are in RFC 3339."""
+
+    answered_at: str = ""
+    failed_at: str = ""
+    failure: str = ""
+
+    def answered(self) -> None:
+        self.answered_at = now()
+
+    def failed(self, why: str) -> None:
+        self.failed_at, self.failure = now(), why
+
+
+class Models:
+    """The configured model, and every other one that a turn may ask for.
+
+    Models are built when they are first asked for, because that imports the provider's library.
+    `base_url` belongs to the configured provider alone: another provider's key must not go there.
+
+    Args:
+        settings: Which model answers unless another one is asked for.
+        keys: The keys by provider.
+        build: Builds a model.
+
+    Attributes:
+        uses: How each provider has done since the guest started.
+    """
+
+    def __init__(
+        self,
+        settings: AgentSettings,
+        keys: Mapping[str, str] | None = None,
+        *,
+        build: Build = build_model,
+    ) -> None:
+        self._settings = settings
+        self._keys = dict(keys or {})
+        self._build = build
+        self._built: dict[tuple[Provider, str], Choice] = {}
+        self.uses = {provider: Use() for provider in PROVIDERS}
+
+    def choose(self, asked: str = "") -> Choice:
+        """The model that `asked` names: `provider:model`, or a model of the configured provider;
+        the configured one if it is empty.
+
+        Raises:
+            GuestError: INVALID_ARGUMENT if it names no model, FAILED_PRECONDITION if the key or the
+                library of its provider is missing. Both say what can be asked for.
+        """
+        provider, name = self._parsed(asked)
+        if (provider, name) not in self._built:
+            if asked and (reason := self.unusable(provider)):
+                raise GuestError(
+                    Code.FAILED_PRECONDITION,
+                    f"{asked!r} cannot answer: {reason}; {self._accepted()}",
+                    resolution=f"runner credentials set --provider {provider}",
+                )
+            if len(self._built) >= _BUILT_MAX:
+                self._built.clear()
+            settings = self._settings
+            if provider != settings.provider:
+                settings = settings.model_copy(update={"provider": provider, "base_url": ""})
+            settings = settings.model_copy(update={"model": name})
+            model = self._build(settings, self._keys.get(provider, ""))
+            self._built[provider, name] = Choice(provider, name, model)
+        return self._built[provider, name]
+
+    def set_key(self, provider: str, key: str) -> None:
+        """Use `key` for every request to `provider` from now on; none if it is empty.
+
+        Raises `GuestError` INVALID_ARGUMENT for an unknown provider.
+        """
+        if provider not in _LIBRARIES:
+            raise GuestError(
+                Code.INVALID_ARGUMENT,
+                f"bad provider: {provider!r}; accepted: {', '.join(_LIBRARIES)}",
+            )
+        self._keys[provider] = key
+        self._built.clear()
+
+    @property
+    def configured(self) -> str:
+        """The label of the model that answers unless a turn asks for another."""
+        return labelled(self._settings.provider, self._settings.model)
+
+    def unusable(self, provider: Provider) -> str:
+        """Why models of `provider` cannot answer; empty if they can."""
+        if provider == "offline":
+            return ""
+        configured = provider == self._settings.provider
+        if not self._keys.get(provider) and not (
+            configured and provider == "openai" and self._settings.base_url
+        ):
+            return f"there is no API key for provider {provider!r}"
+        if find_spec(_LIBRARIES[provider]) is None:
+            return f"the packages of provider {provider!r} are not installed"
+        return ""
+
+    def _parsed(self, asked: str) -> tuple[Provider, str]:
+        if not asked:
+            return self._settings.provider, self._settings.model
+        for provider in PROVIDERS:
+            if asked == provider == "offline":
+                return provider, ""
+            if asked.startswith(f"{provider}:"):
+                name = asked.removeprefix(f"{provider}:")
+                if name and provider != "offline":
+                    return provider, name
+                raise self._unknown(asked)
+        if self._settings.provider == "offline" or asked in PROVIDERS:
+            raise self._unknown(asked)
+        return self._settings.provider, asked
+
+    def _unknown(self, asked: str) -> GuestError:
+        return GuestError(
+            Code.INVALID_ARGUMENT, f"bad model: {asked!r} names none; {self._accepted()}"
+        )
+
+    def _accepted(self) -> str:
+        usable = [each for each in PROVIDERS if not self.unusable(each)]
+        named = [each if each == "offline" else f"{each}:MODEL" for each in usable]
+        if self._settings.provider != "offline":
+            named.append(f"a model of {self._settings.provider}")
+        return f"accepted: {', '.join(named)}"
+
+
+def labelled(provider: str, name: str) -> str:
+    """`provider:name`, or the provider alone for the built-in model."""
+    return f"{provider}:{name}" if name else provider

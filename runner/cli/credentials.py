@@ -1,0 +1,192 @@
+"""`runner credentials set|list|clear`: the keys of models' providers that a running agent uses.
+
+A key is read from a variable, a file, the system's keyring or standard input, never from the
+command line, where other accounts and the shell's history would see it.
+"""
+
+import getpass
+import os
+import re
+import sys
+from pathlib import Path
+from typing import Annotated, Final, Literal
+
+import typer
+from wire.errors import Code
+
+from runner.cli.agent import ask_host
+from runner.cli.options import AsJson, Options
+from runner.cli.output import as_json, one_line, print_json, print_table, table_of, to_the_second
+from runner.errors import ConfigError
+from runner.workspace.credentials import (
+    KEYED_PROVIDERS,
+    read_key_file,
+    read_variable,
+    usable_key,
+)
+
+KEYRING_SERVICE: Final = "oxydra"
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_FROM_STDIN: Final = "standard input"
+
+credentials = typer.Typer(name="credentials")
+
+OfProvider = Annotated[
+    Literal["openai", "anthropic", "google"] | None,
+    typer.Option("--provider", help="Whose key it is.", show_default=False),
+]
+
+
+@credentials.command(
+    "set", context_settings={"allow_extra_args": True, "ignore_unknown_options": True}
+)
+def set_key(
+    context: typer.Context,
+    provider: OfProvider = None,
+    from_env: Annotated[
+        str, typer.Option(metavar="NAME", help="The environment variable that holds the key.")
+    ] = "",
+    from_file: Annotated[
+        Path | None, typer.Option(help="The file that holds the key.", show_default=False)
+    ] = None,
+    keyring: Annotated[
+        bool, typer.Option("--keyring", help="The system's keyring holds the key.")
+    ] = False,
+) -> None:
+    """Give the running agent a key. Without an option it is read from standard input.
+
+    The key is used from the next request on, and stays in memory until the host stops.
+    """
+    if context.args:
+        raise _in_the_open()
+    if sum(map(bool, (from_env, from_file, keyring))) > 1:
+        raise typer.BadParameter("name one of --from-env, --from-file and --keyring")
+    options: Options = context.obj
+    chosen = provider or _configured(options)
+    if from_env:
+        source = f"the environment variable {_variable(from_env)}"
+        key = read_variable(from_env, os.environ, "--from-env names it")
+    elif from_file:
+        source, key = f"the file {from_file}", read_key_file(from_file, "--from-file")
+    elif keyring:
+        source, key = "the system's keyring", _in_keyring(chosen)
+    else:
+        source, key = _FROM_STDIN, _asked_for(chosen)
+    in_use = ask_host(options, lambda host: host.set_credential(chosen, key, source))
+    used = "is in use from the next request on" if in_use else "is used when the agent has started"
+    typer.echo(f"the key of {chosen} {used}")
+    typer.echo("it is kept in memory: after runner stop, set it again")
+
+
+@credentials.command("list")
+def list_keys(context: typer.Context, json: AsJson = False) -> None:
+    """Show where each provider's key is from, and how it has done. Never the key."""
+    found = ask_host(context.obj, lambda host: host.credentials())
+    if json:
+        print_json(
+            [
+                as_json(each, "provider source? set_at?")
+                | as_json(each.state, "answered_at? failed_at? failure?")
+                for each in found
+            ]
+        )
+        return
+    rows = []
+    for each in found:
+        state = each.state
+        failure = (
+            f"{to_the_second(state.failed_at)} {one_line(state.failure)}" if state.failed_at else ""
+        )
+        since = f", set {to_the_second(each.set_at)}" if each.set_at else ""
+        source = f"{one_line(each.source)}{since}" if each.source else "no key"
+        rows.append((each.provider, source, to_the_second(state.answered_at), failure))
+    print_table(table_of("provider", "key from", "last answer", "last failure", rows=rows))
+
+
+@credentials.command("clear")
+def clear(context: typer.Context, provider: OfProvider = None) -> None:
+    """Make the running agent forget a key that was set; the configured one counts again."""
+    options: Options = context.obj
+    chosen = provider or _configured(options)
+    cleared = ask_host(options, lambda host: host.clear_credential(chosen))
+    typer.echo(f"the key of {chosen} is forgotten" if cleared else f"no key of {chosen} was set")
+
+
+def _configured(options: Options) -> str:
+    provider = options.load().for_user(options.user_id).agent.provider
+    if provider == "offline":
+        raise ConfigError(
+            Code.INVALID_ARGUMENT,
+            "the built-in model needs no key",
+            details=f"--provider says for which one it is: {', '.join(KEYED_PROVIDERS)}",
+            resolution=f"runner credentials set --provider {KEYED_PROVIDERS[0]}",
+        )
+    return provider
+
+
+def _variable(name: str) -> str:
+    if _NAME.fullmatch(name):
+        return name
+    raise ConfigError(
+        Code.INVALID_ARGUMENT,
+        "--from-env takes the name of an environment variable, and this is none",
+        details="what was given is not shown; if it was the key, others may have seen it",
+        resolution="export MODEL_KEY=…, then: runner credentials set --from-env MODEL_KEY",
+    )
+
+
+def _in_the_open() -> ConfigError:
+    return ConfigError(
+        Code.INVALID_ARGUMENT,
+        "a key must not stand in the command line, and nothing else can",
+        details="other accounts can read command lines, and the shell keeps them; what was given "
+        "is not shown and was not used",
+        resolution="make a new key where others may have seen it; then: runner credentials set, "
+        "which asks for it, or --from-env NAME, --from-file PATH, --keyring",
+    )
+
+
+def _in_keyring(provider: str) -> str:
+    fix = f"keyring set {KEYRING_SERVICE} {provider}"
+    try:
+        import keyring
+        from keyring.errors import KeyringError
+    except ImportError:
+        raise ConfigError(
+            Code.FAILED_PRECONDITION,
+            "the package keyring is not installed",
+            details="it opens the system's keyring",
+            resolution=f"pip install keyring, beside this runner; then: {fix}",
+        ) from None
+    try:
+        found = keyring.get_password(KEYRING_SERVICE, provider)
+    except KeyringError as error:
+        raise ConfigError(
+            Code.FAILED_PRECONDITION,
+            "the system's keyring cannot be opened",
+            details=str(error),
+            resolution="unlock it, or give the key with --from-file PATH",
+        ) from None
+    if not found:
+        raise ConfigError(
+            Code.NOT_FOUND,
+            f"the system's keyring has no key for {provider}",
+            details=f"looked for: service {KEYRING_SERVICE}, user name {provider}",
+            resolution=fix,
+        )
+    return usable_key(found.strip(), "the keyring's entry", f"{fix}, with the key alone")
+
+
+def _asked_for(provider: str) -> str:
+    """The key as it was typed, unseen, or the one line of a pipe."""
+    if sys.stdin.isatty():
+        key = getpass.getpass(f"key of {provider} (it is not shown): ").strip()
+    else:
+        key = sys.stdin.read().strip()
+    if not key:
+        raise ConfigError(
+            Code.INVALID_ARGUMENT,
+            f"{_FROM_STDIN} holds no key",
+            resolution="runner credentials set < FILE, or without < it asks for the key",
+        )
+    return usable_key(key, _FROM_STDIN, "write the key alone, on one line")

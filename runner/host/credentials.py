@@ -1,0 +1,77 @@
+"""Keys of models' providers that were given to a running host, which keeps them in memory only."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from wire.errors import Code
+from wire.settings import AgentSettings
+from wire.v1 import control_pb2, gateway_pb2
+
+from runner.errors import HostError
+from runner.workspace.credentials import KEYED_PROVIDERS
+
+
+@dataclass(frozen=True)
+class Given:
+    """A key, where it was read, and when it was given (RFC 3339, UTC)."""
+
+    key: str = field(repr=False)
+    source: str
+    set_at: str
+
+
+class Credentials:
+    """The given keys by provider. They count more than those that the configuration names."""
+
+    def __init__(self) -> None:
+        self._given: dict[str, Given] = {}
+
+    @property
+    def keys(self) -> dict[str, str]:
+        """The keys by provider."""
+        return {provider: given.key for provider, given in self._given.items()}
+
+    def give(self, provider: str, key: str, source: str) -> None:
+        """Keep a key. Raises `HostError` INVALID_ARGUMENT for an unknown provider or no key."""
+        check_provider(provider)
+        if not key:
+            raise HostError(Code.INVALID_ARGUMENT, "the key is empty")
+        set_at = datetime.now(UTC).isoformat(timespec="seconds")
+        self._given[provider] = Given(key, source, set_at)
+
+    def clear(self, provider: str) -> bool:
+        """Forget a key; false if none was given. Raises `HostError` for an unknown provider."""
+        check_provider(provider)
+        return self._given.pop(provider, None) is not None
+
+    def listed(
+        self, agent: AgentSettings, states: Mapping[str, gateway_pb2.ModelProvider]
+    ) -> list[control_pb2.Credential]:
+        """Where each provider's key is from.
+
+        Args:
+            agent: The settings, which may name variables.
+            states: How the providers do, as far as a running agent tells.
+        """
+        found = []
+        for provider in KEYED_PROVIDERS:
+            credential = control_pb2.Credential(provider=provider)
+            if given := self._given.get(provider):
+                credential.source, credential.set_at = given.source, given.set_at
+            elif variable := agent.key_env(provider):
+                credential.source = f"the environment variable {variable}"
+            if provider in states:
+                credential.state.CopyFrom(states[provider])
+            found.append(credential)
+        return found
+
+
+def check_provider(provider: str) -> None:
+    if provider not in KEYED_PROVIDERS:
+        raise HostError(
+            Code.INVALID_ARGUMENT,
+            f"there are no keys for provider {provider!r}",
+            details=f"accepted: {', '.join(KEYED_PROVIDERS)}",
+            resolution=f"runner credentials set --provider {KEYED_PROVIDERS[0]}",
+        )

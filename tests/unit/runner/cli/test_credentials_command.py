@@ -1,0 +1,118 @@
+"""Where `runner credentials` reads a key, and what it refuses unseen."""
+
+import asyncio
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from wire.v1 import control_pb2
+
+from runner.cli import credentials
+from tests.unit.runner.cli.conftest import RunCommand
+
+KEY = "sk-test-0123456789abcdef"
+
+
+class Host:
+    """Notes the keys that it gets."""
+
+    def __init__(self) -> None:
+        self.given: list[tuple[str, str, str]] = []
+        self.in_use = True
+
+    async def set_credential(self, provider: str, key: str, source: str) -> bool:
+        self.given.append((provider, key, source))
+        return self.in_use
+
+    async def clear_credential(self, provider: str) -> bool:
+        return any(given[0] == provider for given in self.given)
+
+    async def credentials(self) -> list[control_pb2.Credential]:
+        return [control_pb2.Credential(provider="openai", source="the file /k\x1b[2J")]
+
+
+@pytest.fixture
+def host(monkeypatch: pytest.MonkeyPatch) -> Host:
+    made = Host()
+
+    def ask(_: object, question: Any) -> Any:
+        return asyncio.run(question(made))
+
+    monkeypatch.setattr(credentials, "ask_host", ask)
+    monkeypatch.setenv("OXYDRA_AGENT__PROVIDER", "openai")
+    monkeypatch.setenv("OXYDRA_AGENT__MODEL", "m")
+    monkeypatch.setenv("OXYDRA_AGENT__API_KEY_ENV", "K")
+    return made
+
+
+def test_a_key_comes_from_a_pipe_a_variable_a_file_or_the_keyring(
+    host: Host, run_command: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OTHER", f" {KEY}2\n")
+    (tmp_path / "key").write_text(f"{KEY}3\n")
+    (tmp_path / "key").chmod(0o600)
+    keyring: Any = ModuleType("keyring")
+    keyring.get_password = lambda service, name: f"{KEY}4" if service == "oxydra" else None
+    errors: Any = ModuleType("keyring.errors")
+    errors.KeyringError = RuntimeError
+    monkeypatch.setitem(sys.modules, "keyring", keyring)
+    monkeypatch.setitem(sys.modules, "keyring.errors", errors)
+    done = run_command("credentials", "set", stdin=f"{KEY}1\n".encode())
+    assert "the key of openai is in use from the next request on" in done.out
+    host.in_use = False
+    done = run_command("credentials", "set", "--from-env", "OTHER", "--provider", "anthropic")
+    assert "the key of anthropic is used when the agent has started" in done.out
+    run_command("credentials", "set", "--from-file", str(tmp_path / "key"))
+    run_command("credentials", "set", "--keyring")
+    assert host.given == [
+        ("openai", f"{KEY}1", "standard input"),
+        ("anthropic", f"{KEY}2", "the environment variable OTHER"),
+        ("openai", f"{KEY}3", f"the file {tmp_path / 'key'}"),
+        ("openai", f"{KEY}4", "the system's keyring"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "stdin", "why"),
+    [
+        ((KEY,), "", "a key must not stand in the command line"),
+        (("--from-env", KEY), "", "takes the name of an environment variable"),
+        (("--key", KEY), "", "a key must not stand in the command line"),
+        ((f"--key={KEY}",), "", "a key must not stand in the command line"),
+        ((), "", "holds no key"),
+        ((), f"{KEY}\n{KEY}", "holds something that is not a key"),
+        (("--from-env", "UNSET"), "", "UNSET is not set"),
+        (("--from-file", "open"), "", "others can read the key file"),
+        (("--from-env", "A", "--keyring"), "", "name one of"),
+    ],
+)
+def test_what_is_no_key_or_is_seen_by_others_is_refused_and_not_shown(
+    host: Host, run_command: RunCommand, tmp_path: Path, words: Any, stdin: str, why: str
+) -> None:
+    (tmp_path / "open").write_text(KEY)
+    (tmp_path / "open").chmod(0o644)
+    done = run_command("--user", "alice", "credentials", "set", *words, stdin=stdin.encode())
+    assert done.code in (1, 2)
+    assert why in done.err
+    assert KEY not in done.out + done.err
+    assert host.given == []
+    if done.code == 1 and "runner" in done.err:
+        assert "runner --user alice credentials set" in done.err
+
+
+def test_the_keyring_is_explained(
+    host: Host, run_command: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "keyring", None)
+    done = run_command("credentials", "set", "--keyring")
+    assert "the package keyring is not installed" in done.err
+    assert "keyring set oxydra openai" in done.err
+
+
+@pytest.mark.usefixtures("host")
+def test_the_list_shows_where_a_key_is_from(run_command: RunCommand) -> None:
+    done = run_command("credentials", "list")
+    assert "the file /k␛[2J" in done.out
+    assert '"source": "the file /k' in run_command("credentials", "list", "--json").out
