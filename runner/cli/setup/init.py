@@ -2,7 +2,7 @@
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, get_args
@@ -15,7 +15,7 @@ from wire.settings import AgentSettings, Provider, Tier, problems
 from runner.cli.options import Options
 from runner.cli.output import neutralise
 from runner.cli.setup.template import template
-from runner.config.loading import ENV_CONFIG, own_file
+from runner.config.loading import ENV_CONFIG, find_file, own_file
 from runner.doctor.provider import CannotTry, try_provider
 from runner.errors import ConfigError, HostError
 from runner.workspace.directories import whole_file
@@ -31,16 +31,13 @@ _CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "tier": get_args(Tier),
 }
 
-Answers = dict[str, str]
-"""Settings of `[agent]`; empty ones were left out on purpose."""
 
-
-def init(options: Options, given: dict[str, str | None], *, force: bool, test: bool) -> None:
+def init(options: Options, given: Mapping[str, str | None], *, force: bool, test: bool) -> None:
     """Ask for what is not `given`, try one request, and write a commented configuration file.
 
-    Without a terminal nothing is asked: what is missing is left out, or refused if it is needed.
-    Raises `WireError` if the file is there and not `force`, for an answer that is not accepted, and
-    if the request failed and the person does not want the file all the same.
+    Without a terminal nothing is asked: what is missing has its default, or is refused if it has
+    none. Raises `WireError` if the file is there and not `force`, for an answer that is not
+    accepted, and if the request failed and the person does not want the file all the same.
     """
     path = _place(options)
     if os.path.lexists(path) and not force:
@@ -50,10 +47,13 @@ def init(options: Options, given: dict[str, str | None], *, force: bool, test: b
             resolution=f"{options.command('config', 'edit')}; or replace it: "
             f"{options.command('init', '--force')}",
         )
-    ask = _asked if sys.stdin.isatty() else _not_asked
-    agent = _agent(given, ask)
-    asked_tier = "process" if options.insecure else options.tier
-    tier = ask("tier", asked_tier, f"Tier ({', '.join(get_args(Tier))})", "container")
+    try:
+        agent = _agent(given)
+        asked = "process" if options.insecure else options.tier
+        tier = _answer("tier", asked, f"Tier ({', '.join(get_args(Tier))})", "container")
+    except typer.Abort:
+        typer.echo(err=True)
+        raise WireError(Code.CANCELLED, "no file was written") from None
     text = template(tier, agent)
     settings = replace(options, config_file=path).load_settings(draft=text).config.agent
     if settings.provider == "offline":
@@ -61,13 +61,15 @@ def init(options: Options, given: dict[str, str | None], *, force: bool, test: b
     elif test:
         _test(settings, tier)
     else:
-        typer.echo(f"not tested; {_test_later(options)}", err=True)
+        typer.echo("not tested", err=True)
     _write(path, text)
     typer.echo(f"written: {path}")
+    if (read := find_file(options.config_file, os.environ)) != path:
+        typer.echo(f"note: in this directory {read} is read instead")
     insecure = tier == "process"
-    start = replace(options, tier=None).command("chat", insecure=insecure)
+    begin = replace(options, tier=None, insecure=False).command("chat", insecure=insecure)
     typer.echo(f"  settings  {options.command('config', 'show')}")
-    typer.echo(f"  begin     {start}")
+    typer.echo(f"  begin     {begin}")
 
 
 def _place(options: Options) -> Path:
@@ -76,48 +78,39 @@ def _place(options: Options) -> Path:
     return Path(named).expanduser().absolute() if named else own_file()
 
 
-def _agent(given: dict[str, str | None], ask: "Ask") -> Answers:
+def _agent(given: Mapping[str, str | None]) -> dict[str, str]:
+    """The settings of `[agent]`; one that was left out on purpose is empty."""
     choices = ", ".join(get_args(Provider))
-    provider = ask("provider", given["provider"], f"Provider ({choices})", "offline")
+    provider = _answer("provider", given["provider"], f"Provider ({choices})", "offline")
     if provider == "offline":
         return {"provider": provider}
-    model = ask("model", given["model"], "Model", None)
-    base_url = ask(
-        "base_url", given["base_url"], "Address of another server (empty: the provider's own)", ""
-    )
-    usual = "" if base_url else _KEY_VARIABLES[provider]
-    question = "Variable that holds the key, by its name"
-    key = ask("api_key_env", given["api_key_env"], question, usual)
-    return {"provider": provider, "model": model, "api_key_env": key, "base_url": base_url}
+    base_url = "Address of another server (empty: the provider's own)"
+    model = _answer("model", given["model"], "Model", None)
+    server = _answer("base_url", given["base_url"], base_url, "")
+    usual = "" if server else _KEY_VARIABLES[provider]
+    key = _answer("api_key_env", given["api_key_env"], "Name of the key's variable", usual)
+    return {"provider": provider, "model": model, "api_key_env": key, "base_url": server}
 
 
-Ask = Callable[[str, str | None, str, str | None], str]
-"""Returns the answer for a setting: what was given, what a person says to the question, or the
-default, which is None if there is none."""
-
-
-def _asked(name: str, given: str | None, question: str, default: str | None) -> str:
+def _answer(name: str, given: str | None, question: str, default: str | None) -> str:
+    """What was given for a setting, what a person says to the question or, without a terminal, the
+    default, which is None if there is none."""
     if given is not None:
         return _checked(name, given)
+    if not sys.stdin.isatty():
+        if default is None:
+            raise ConfigError(
+                Code.INVALID_ARGUMENT,
+                f"no {name} was given",
+                details="standard input is no terminal, so nobody can be asked",
+                resolution=f"runner init {_option(name)} …",
+            )
+        return default
     while True:
-        shown = bool(default)
-        answer: str = typer.prompt(question, default=default, show_default=shown, err=True)
+        answer = str(typer.prompt(question, default=default, show_default=bool(default), err=True))
         if not (problem := _problem(name, answer.strip())):
             return answer.strip()
         typer.echo(neutralise(problem), err=True)
-
-
-def _not_asked(name: str, given: str | None, question: str, default: str | None) -> str:  # noqa: ARG001
-    if given is not None:
-        return _checked(name, given)
-    if default is None:
-        raise ConfigError(
-            Code.INVALID_ARGUMENT,
-            f"no {name} was given",
-            details="standard input is no terminal, so nobody can be asked",
-            resolution=f"runner init {_option(name)} …",
-        )
-    return default
 
 
 def _checked(name: str, given: str) -> str:
@@ -150,7 +143,7 @@ def _test(settings: AgentSettings, tier: str) -> None:
     except CannotTry as error:
         if tier == "process":
             raise
-        typer.echo(f"not tested: {error.brief} ({error.details})", err=True)
+        typer.echo(f"not tested: {error.brief} ({error.details}); guests may", err=True)
         return
     except WireError as error:
         if not sys.stdin.isatty():
@@ -161,10 +154,6 @@ def _test(settings: AgentSettings, tier: str) -> None:
             raise WireError(Code.CANCELLED, "no file was written") from None
         return
     typer.echo(f"it answered in {took_s:.1f} s", err=True)
-
-
-def _test_later(options: Options) -> str:
-    return f"to see whether it answers: {options.command('ask', 'hello')}"
 
 
 def _write(path: Path, text: str) -> None:
