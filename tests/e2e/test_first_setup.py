@@ -20,8 +20,8 @@ def script() -> Iterator[Script]:
 
 def test_a_first_configuration_is_tried_and_answers(household: Household, script: Script) -> None:
     household.environment.update(NO_MODEL, MY_KEY=KEY)
-    words = ("--provider", "openai", "--model", "m", "--key-env", "MY_KEY")
-    words = ("init", *words, "--base-url", script.base_url)
+    settings = ("--provider", "openai", "--model", "m", "--key-env", "MY_KEY")
+    words = ("init", *settings, "--base-url", script.base_url)
     script.play(lambda _: provider.error("401 Unauthorized", f"bad key {KEY}"))
     refused = household.run(*words)
     assert refused.returncode == 1
