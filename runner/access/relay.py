@@ -33,6 +33,7 @@ CALLS_MAX: Final = 32
 """How many calls of one token may run at once."""
 REFUSALS_MAX: Final = 20
 REFUSALS_WITHIN_S: Final = 60.0
+_LOGGED_MAX: Final = 50
 _PEERS_MAX: Final = 1_000
 _SCHEME: Final = "Bearer "
 _ASK: Final = "ask the person who runs this host for another one"
@@ -119,9 +120,9 @@ class Refusals:
         self._counts[peer] += 1
         if self._counts[peer] > REFUSALS_MAX:
             return _TOO_MANY_REFUSALS()
-        last = self._counts[peer] == REFUSALS_MAX
-        more = "; more of them are not logged for a while" if last else ""
-        log.warning("refused a call from %s: unknown access token%s", peer, more)
+        if (told := self._counts.total()) <= _LOGGED_MAX:
+            more = "; more of them are not logged for a while" if told == _LOGGED_MAX else ""
+            log.warning("refused a call from %s: unknown access token%s", peer, more)
         return _NO_TOKEN()
 
 

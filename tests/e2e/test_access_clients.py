@@ -98,8 +98,10 @@ def test_a_colleague_chats_finds_and_is_told_what_needs_the_account(house: House
     shown = colleague.runner("memory", "search", "coffee", "--json")
     (note,) = json.loads(shown.stdout)["notes"]
     assert note["origin"]["channel"] == "access-laptop"
+    asked = colleague.runner("ask", "what do you know about coffee?")
+    assert "I drink my coffee black" in asked.stdout, asked.stderr
     sessions = json.loads(colleague.runner("sessions", "list", "--json").stdout)
-    assert [session["channel"] for session in sessions] == ["access-laptop"]
+    assert [session["channel"] for session in sessions] == ["access-laptop"] * 2
     for words in (("status",), ("memory", "backup"), ("start",), ("access", "list"), ("logs",)):
         refused = colleague.runner(*words)
         assert refused.returncode == 1
