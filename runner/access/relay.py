@@ -152,7 +152,7 @@ class Relay(grpc.GenericRpcHandler):
             return
         try:
             kept = {token.digest for token in self._tokens.all()}
-        except WireError:
+        except (WireError, OSError):
             kept = set()
         for call in self._calls:
             if call.token.digest not in kept and not call.limit.expired():

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final, Self
 
 import grpc
+from wire.disk.listener import listener
 from wire.errors import Code, WireError
 from wire.identity import Party
 from wire.limits import GRPC_MESSAGE_MAX_BYTES
@@ -205,6 +206,14 @@ def _clear_place(socket: Path) -> None:
                 f"cannot use [access] socket {socket}",
                 details="something that is no socket is there",
                 resolution=f"move {socket} away, or name another place",
+            )
+        with contextlib.suppress(OSError):
+            pid = listener(str(socket))
+            raise HostError(
+                Code.ALREADY_EXISTS,
+                f"another program listens on [access] socket {socket}",
+                details=f"its pid is {pid}",
+                resolution="end that one, or name another place",
             )
         socket.unlink()
 

@@ -494,6 +494,8 @@ async def test_a_second_server_and_a_bad_place_are_refused(front: Front) -> None
     error = await fails(changed(socket=file, listen="").model_copy(update=alone))
     assert "no socket is there" in error.details
     assert file.read_text() == "precious"
+    error = await fails(changed(listen="").model_copy(update=alone))
+    assert error.details == f"its pid is {os.getpid()}"
     error = await fails(changed(socket=None).model_copy(update=alone))
     assert f"cannot listen on {front.config.access.listen}" in error.brief
     error = await fails(
