@@ -10,6 +10,7 @@ from typing import Final
 from wire.settings import AgentSettings, TypedScope
 from wire.v1 import gateway_pb2 as pb
 
+from guest.agent.budget.meter import Meter
 from guest.agent.models.models import Models
 from guest.agent.prompt.builder import ContextBuilder
 from guest.agent.turn_loop import TurnLoop
@@ -63,6 +64,7 @@ def gateway(
             config.paths.internal / "backups", config.memory.encryption_key, memory.copy_to
         ),
         scrubber=scrubber,
+        meter=Meter(memory.usage, settings.agent),
         shell_state=shell.state if shell else None,
     )
 
@@ -91,6 +93,7 @@ def turn_loop(
         receipts=memory.receipts,
         context=context,
         settings=agent,
+        meter=Meter(memory.usage, agent),
         redact=scrubber.scrub,
     )
 

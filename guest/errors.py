@@ -5,7 +5,8 @@ WireError
     ├── StorageError      the database: corrupt, locked, full, of a newer version
     │   ├── ChangeUnknownError   a server may or may not have made the change
     │   └── AfterChangeError      the change was made, and what follows it failed
-    └── EmbedderError     the embedder: absent, loading, broken (callers go on by keyword)
+    ├── EmbedderError     the embedder: absent, loading, broken (callers go on by keyword)
+    └── BudgetError       a request to a model was not sent, because of a budget
 ToolError                 the model can mend it: short, actionable lines
 """
 
@@ -40,6 +41,10 @@ class EmbedderError(GuestError):
     def is_loading(self) -> bool:
         """Whether it will answer soon, by itself."""
         return self.brief == self.LOADING
+
+
+class BudgetError(GuestError):
+    """A request to a model could exceed a budget, and was not sent."""
 
 
 class ToolError(Exception):

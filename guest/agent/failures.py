@@ -33,17 +33,11 @@ def out_of_time(settings: AgentSettings) -> pb.TurnFailed:
     )
 
 
-def out_of_budget(settings: AgentSettings, steps: int) -> pb.TurnFailed:
-    if steps >= settings.max_steps:
-        return failed(
-            Code.RESOURCE_EXHAUSTED,
-            f"the turn used all {settings.max_steps} of its model requests",
-            f"ask for less at once, or raise max_steps {_CONFIG}",
-        )
+def out_of_steps(settings: AgentSettings) -> pb.TurnFailed:
     return failed(
         Code.RESOURCE_EXHAUSTED,
-        f"the turn used more than its {settings.max_tokens} tokens",
-        f"ask for less at once, or raise max_tokens {_CONFIG}",
+        f"the turn used all {settings.max_steps} of its model requests",
+        f"ask for less at once, or raise max_steps {_CONFIG}",
     )
 
 

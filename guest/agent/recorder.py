@@ -15,6 +15,7 @@ from pydantic_ai.messages import (
 from wire.v1 import gateway_pb2 as pb
 
 from guest.agent import history
+from guest.agent.budget.meter import Bill
 from guest.agent.receipts import saving, second_chance
 from guest.agent.receipts.ledger import Ledger, parsed, to_message
 from guest.agent.receipts.sources import Call
@@ -33,6 +34,7 @@ class Run:
 
     Attributes:
         steps: The number of requests to the model.
+        bill: What they took.
         ledger: What memory did.
         unrecorded: Streamed text that is not stored yet.
     """
@@ -46,9 +48,11 @@ class Run:
         emit: Emit,
         approve: Approve | None,
         *,
+        bill: Bill,
         earlier: Sequence[Event] = (),
     ) -> None:
         self.request = request
+        self.bill = bill
         self.steps = 0
         self.unrecorded = ""
         self.ledger = Ledger(pipeline, approve)

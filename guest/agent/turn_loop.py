@@ -21,6 +21,7 @@ from wire.settings import AgentSettings
 from wire.v1 import gateway_pb2 as pb
 
 from guest.agent import failures, history
+from guest.agent.budget.meter import Meter
 from guest.agent.models.models import Choice, Models
 from guest.agent.prompt.builder import ContextBuilder, Prepared
 from guest.agent.prompt.fitting import FitToWindow
@@ -30,7 +31,7 @@ from guest.agent.receipts.second_chance import NOTHING_TO_ADD, STEPS_MAX
 from guest.agent.recorder import Run
 from guest.agent.toolset import PipelineToolset, TurnDeps
 from guest.agent.turn import Emit, Outcome, Pipeline, TurnRequest
-from guest.errors import GuestError
+from guest.errors import BudgetError, GuestError
 from guest.memory.models import Event, Receipt, SessionNotFound
 from guest.tools.base import Approve
 
@@ -52,6 +53,7 @@ class TurnLoop:
         receipts: history.ReceiptStore,
         context: ContextBuilder,
         settings: AgentSettings,
+        meter: Meter,
         redact: Callable[[str], str],
     ) -> None:
         pydantic_ai.BANNER_ENABLED = False  # it would land among the JSON lines of the log
@@ -61,6 +63,7 @@ class TurnLoop:
         self._receipts = receipts
         self._context = context
         self._settings = settings
+        self._meter = meter
         self._redact = redact
         self._agent: Agent[TurnDeps, str] = Agent(
             name="oxydra",
@@ -104,7 +107,16 @@ class TurnLoop:
             payload=history.to_payload(history.user_message(request.text)),
             title=history.title_of(self._redact(request.text)),
         )
-        run = Run(request, self._store, self._pipeline, self._redact, emit, approve, earlier=events)
+        run = Run(
+            request,
+            self._store,
+            self._pipeline,
+            self._redact,
+            emit,
+            approve,
+            bill=self._meter.bill(context),
+            earlier=events,
+        )
         outcome: Outcome
         try:
             await run.tell_if_unstored()
@@ -125,7 +137,9 @@ class TurnLoop:
         clock = asyncio.timeout(self._settings.turn_timeout_s)
         try:
             async with clock:
-                prepared = await self._context.build(run.request, events, latest, run.notice)
+                prepared = await self._context.build(
+                    run.request, events, latest, run.notice, [run.bill.counting("summary")]
+                )
                 run.shown(prepared.material)
                 outcome = await self._converse(run, choice, prepared)
                 self._models.uses[choice.provider].answered()
@@ -135,7 +149,7 @@ class TurnLoop:
                 return failures.out_of_time(self._settings)
             return self._explain(error, choice)
         except UsageLimitExceeded:
-            return failures.out_of_budget(self._settings, run.steps)
+            return failures.out_of_steps(self._settings)
         except Exception as error:
             return self._explain(error, choice)
 
@@ -152,6 +166,8 @@ class TurnLoop:
                 _, usage = await self._ask(
                     run, choice, prepared, fitting, facts, messages, usage, unless=NOTHING_TO_ADD
                 )
+            except BudgetError as error:  # the model has answered: the turn has not failed
+                log.info("the model is not asked once more: %s", error.brief)
             except (WireError, SessionNotFound, TimeoutError):
                 raise
             except Exception as error:  # the model has answered: the turn has not failed
@@ -161,6 +177,8 @@ class TurnLoop:
             input_tokens=usage.input_tokens,
             output_tokens=usage.output_tokens,
             steps=run.steps,
+            cached_tokens=run.bill.cached_tokens,
+            cost_usd=run.bill.cost_usd,
         )
 
     async def _ask(
@@ -181,10 +199,7 @@ class TurnLoop:
         ignored.
         """
         most = self._settings.max_steps
-        limits = UsageLimits(
-            request_limit=min(most, run.steps + STEPS_MAX) if unless else most,
-            total_tokens_limit=self._settings.max_tokens,
-        )
+        limits = UsageLimits(request_limit=min(most, run.steps + STEPS_MAX) if unless else most)
         async with self._agent.iter(
             prompt,
             model=choice.model,
@@ -192,7 +207,7 @@ class TurnLoop:
             instructions=prepared.instructions,
             deps=run.deps,
             usage=usage,
-            capabilities=[fitting],
+            capabilities=[fitting, run.bill.counting("answer")],
             usage_limits=limits,
         ) as conversation:
             async for node in conversation:

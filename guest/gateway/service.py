@@ -10,6 +10,7 @@ from google.protobuf.message import Message
 from wire.v1 import gateway_pb2 as pb
 from wire.v1 import gateway_pb2_grpc
 
+from guest.agent.budget.meter import Meter
 from guest.agent.models.models import PROVIDERS, Models
 from guest.agent.turn import Pipeline
 from guest.gateway import convert, validation
@@ -17,6 +18,7 @@ from guest.gateway.notes import Notes
 from guest.gateway.sessions import Sessions
 from guest.gateway.transfer import Transfer
 from guest.gateway.turns import Loop, Turns
+from guest.gateway.usage import UsageReport
 from guest.memory.memory import Memory
 from guest.memory.storage.files.backup import Backups
 from guest.tools.base import ToolContext
@@ -56,6 +58,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         loop: Loop,
         backups: Backups,
         scrubber: Scrubber,
+        meter: Meter,
         shell_state: Callable[[], Awaitable[str]] | None = None,
         reply_max_bytes: int = validation.REPLY_MAX_BYTES,
     ) -> None:
@@ -69,6 +72,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         self._notes = Notes(memory, scrubber.scrub_known, reply_max_bytes)
         self._transfer = Transfer(memory, backups)
         self._sessions = Sessions(memory.conversations, memory.receipts, memory.sessions)
+        self._usage = UsageReport(meter)
         self._turns = Turns(memory.user_id, loop, memory.in_use)
 
     async def close(self) -> None:
@@ -88,6 +92,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     RenameSession = _answered_by(lambda service: service._sessions.rename)
     ArchiveSession = _answered_by(lambda service: service._sessions.archive)
     ForgetSession = _answered_by(lambda service: service._forget_session)
+    GetUsage = _answered_by(lambda service: service._usage.get)
     SaveNote = _answered_by(lambda service: service._notes.save)
     ListNotes = _answered_by(lambda service: service._notes.list)
     SearchNotes = _answered_by(lambda service: service._notes.search)

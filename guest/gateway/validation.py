@@ -2,7 +2,8 @@
 
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, TypeVar
+from datetime import date
+from typing import Final, TypeVar, cast, get_args
 
 from google.protobuf.message import Message
 from wire.errors import Code
@@ -19,6 +20,7 @@ from wire.limits import (
 
 from guest.errors import GuestError
 from guest.memory.models import NOTE_TYPES
+from guest.memory.usage import By
 
 MODEL_PATTERN: Final = r"[!-~]{1,200}"
 TITLE_MAX_CHARS: Final = 200
@@ -93,6 +95,21 @@ def version(field: str, value: int) -> int | None:
     if value > SEQUENCE_MAX:
         raise _bad(field, f"{value} is over the maximum of {SEQUENCE_MAX}")
     return value or None
+
+
+def grouping(value: str) -> By:
+    """Check by what amounts are summed; empty means by day."""
+    return cast("By", _one_of("by", value, get_args(By)) or "day")
+
+
+def day(field: str, value: str) -> str:
+    """Check a date such as 2026-11-22; may be empty."""
+    try:
+        if value and date.fromisoformat(value).isoformat() != value:
+            raise ValueError
+    except ValueError:
+        raise _bad(field, f"{_seen(value)} is no day such as 2026-11-22") from None
+    return value
 
 
 def cursor(value: str) -> str:

@@ -36,6 +36,7 @@ from guest.memory.storage.reserve import require_room
 from guest.memory.transfer.copying import copy_store
 from guest.memory.transfer.exporter import Part, export
 from guest.memory.transfer.importer import Importer
+from guest.memory.usage import Usage
 
 LIST_MAX: Final = 1000
 SEARCH_MAX: Final = 50
@@ -70,6 +71,7 @@ class Memory:
         self.state_of = SessionState(store.database, user)
         self.conversations = store.conversations(user)
         self.receipts = Receipts(store.database, user)
+        self.usage = Usage(store.database, user)
         self.in_use = store.in_use
         self.sessions = SessionAdmin(
             store.database,

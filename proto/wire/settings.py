@@ -35,6 +35,8 @@ from wire.tools import FAMILIES, NAMES, TOOLS, offered
 INT64_MAX: Final = 2**63 - 1
 UID_MAX: Final = 2**31 - 2
 GUEST_UID_COUNT_MAX: Final = 1_000_000
+OUTPUT_TOKENS: Final = 8_192
+"""The most tokens of an answer where a budget is set and `max_output_tokens` is not."""
 
 
 def _absolute(value: Path) -> Path:
@@ -105,6 +107,8 @@ OptionalPath = Annotated[
     AbsolutePath | None, BeforeValidator(lambda value: None if value == "" else value)
 ]
 Fraction = Annotated[float, number(0, 1)]
+Dollars = Annotated[float, number(0, 100_000, "of US dollars ")]
+Tokens = Annotated[int, count(0, 10**12)]
 WindowShare = Annotated[float, number(0.1, 0.95)]
 Cpus = Annotated[float, number(0.1, 1024)]
 
@@ -215,12 +219,63 @@ class KeySettings(Section):
     google_env: EnvName = ""
 
 
+class BudgetSettings(Section):
+    """`[agent.budget]`: the most that requests to models may take, in US dollars or in tokens, in
+    and out together; 0 sets no limit. A request that could exceed a limit is not sent.
+
+    A day and a month are those of the host's time zone. `background` is what nobody has asked for,
+    such as the summaries of long sessions; it counts in the other limits, too. The limit of a turn
+    in tokens is `max_tokens` in `[agent]`.
+    """
+
+    turn_usd: Dollars = 0.0
+    session_usd: Dollars = 0.0
+    session_tokens: Tokens = 0
+    day_usd: Dollars = 0.0
+    day_tokens: Tokens = 0
+    month_usd: Dollars = 0.0
+    month_tokens: Tokens = 0
+    background_day_usd: Dollars = 0.0
+    background_day_tokens: Tokens = 0
+
+    @property
+    def in_money(self) -> tuple[str, ...]:
+        """The limits in US dollars that are set."""
+        return tuple(name for name, most in self if most and name.endswith("_usd"))
+
+    @property
+    def is_set(self) -> bool:
+        """Whether there is any limit."""
+        return any(most for _, most in self)
+
+
+class PriceSettings(Section):
+    """`[agent.prices."<model>"]`: what a model costs, in US dollars for a million tokens.
+
+    `cached_input` is the price of input that the provider's cache had; it is at most that of other
+    input, and the same if it is not set.
+    """
+
+    input: Dollars
+    output: Dollars
+    cached_input: Annotated[
+        float | None, Field(ge=0, description="a number of US dollars, at most that of input")
+    ] = None
+
+    @model_validator(mode="after")
+    def _cached_is_not_dearer(self) -> Self:
+        if self.cached_input is not None and self.cached_input > self.input:
+            raise PydanticCustomError("prices", "cached_input is higher than input")
+        return self
+
+
 class AgentSettings(Section):
-    """`[agent]`: which model answers, and the budgets of one turn.
+    """`[agent]`: which model answers, what it may take, and what its prices are.
 
     `api_key_env` names an environment variable of the runner. One turn may make `max_steps` model
     requests, with `max_tokens` tokens in and out, and take `turn_timeout_s` seconds. The model sees
-    the last `history_turns` turns of the session word by word.
+    the last `history_turns` turns of the session word by word. An answer has at most
+    `max_output_tokens`; 0 leaves that to the provider where no budget is set.
 
     `context_window` is how many tokens fit into one request. When the turns shown take more than
     the share `summary_trigger` of it, the oldest are summarised until the others take at most the
@@ -236,6 +291,7 @@ class AgentSettings(Section):
     instructions: Annotated[str, text("at most 100000 characters of text", max_length=100_000)] = ""
     max_steps: Annotated[int, count(1, 1000)] = 20
     max_tokens: Annotated[int, count(1, INT64_MAX)] = 200_000
+    max_output_tokens: Annotated[int, count(0, 10_000_000)] = 0
     turn_timeout_s: Annotated[float, number(1, 86_400, "of seconds ")] = 300
     history_turns: Annotated[int, count(1, 10_000)] = 20
     context_window: Annotated[int, count(8_000, 10_000_000)] = 64_000
@@ -243,6 +299,16 @@ class AgentSettings(Section):
     summary_target: WindowShare = 0.4
     summary_min_turns: Annotated[int, count(1, 1_000)] = 4
     keys: KeySettings = KeySettings()
+    budget: BudgetSettings = BudgetSettings()
+    prices: Annotated[
+        dict[Annotated[str, Field(min_length=1)], PriceSettings],
+        Field(description="tables of prices by the name of a model"),
+    ] = Field(default_factory=dict)
+
+    @property
+    def output_limit(self) -> int:
+        """The most tokens of one answer, with which it is asked for; 0 if none is set."""
+        return self.max_output_tokens or (OUTPUT_TOKENS if self.budget.is_set else 0)
 
     @model_validator(mode="after")
     def _summaries_shorten(self) -> Self:
@@ -426,7 +492,9 @@ _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 _SHOWN_CHARS: Final = 80
 _MAY_HOLD_SECRETS: Final = ("_env", "_url")
 """The ends of names of settings in whose place people write keys, or addresses with passwords."""
-_BETWEEN_SETTINGS: Final = ("weights", "model", "credential", "key", "summary", "uids", "access")
+_BETWEEN_SETTINGS: Final = frozenset(
+    ("weights", "model", "credential", "key", "summary", "uids", "access", "prices")
+)
 """Kinds of problems that concern several settings together."""
 
 
@@ -491,6 +559,8 @@ def _problem(model: type[BaseModel], item: ErrorDetails) -> tuple[Key, str]:
     if item["type"] == "user_id":
         return key, f"{_shown(item['input'])} {item['msg']}"
     accepted = _accepted(found) or item["msg"]
+    if item["type"] == "missing":
+        return key, f"is not set; accepted: {accepted}"
     if key[-1].endswith(_MAY_HOLD_SECRETS):
         return key, f"the value is not shown; accepted: {accepted}"
     return key, f"{_shown(item['input'])}; accepted: {accepted}"

@@ -269,6 +269,26 @@ Last = Annotated[bool, typer.Option("--last", help="Go on with the session that 
 
 
 @app.command()
+def usage(
+    context: typer.Context,
+    by: Annotated[
+        Literal["day", "session", "model", "kind"], typer.Option(help="What is summed.")
+    ] = "day",
+    since: Annotated[
+        str, typer.Option(help="From this day on: 2026-11-22, 7d for a week, or all.")
+    ] = "30d",
+    everybody: Annotated[
+        bool, typer.Option("--all", help="All users whose agents run, a line for each.")
+    ] = False,
+    json: AsJson = False,
+) -> None:
+    """Show what requests to the model took in tokens and money, and what is left of budgets."""
+    from runner.cli.usage import show_usage
+
+    show_usage(context.obj, by, since, everybody=everybody, json=json)
+
+
+@app.command()
 def chat(context: typer.Context, session: Session = None, last: Last = False) -> None:
     """Talk to the agent; starts it where it does not run."""
     from runner.cli.chat.chat import chat as converse

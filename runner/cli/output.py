@@ -49,6 +49,11 @@ _SHAPES: Final[Mapping[type[Message], str]] = {
     gateway_pb2.MemoryReceipt: (
         "turn_id action outcome note_id version searchable durable asked_by at=created_at"
     ),
+    gateway_pb2.UsageSum: (
+        "requests input_tokens cached_tokens output_tokens cost_usd unpriced_requests "
+        "uncertain_requests"
+    ),
+    gateway_pb2.Budget: "setting used limit resets_at?",
     control_pb2.StatusReply: (
         "workspace tier pid started_at version provider notices guests boundary? memory?"
     ),

@@ -181,6 +181,10 @@ class GatewayClient:
         request = gateway_pb2.ResolveModelRequest(model=model)
         return await _call(self._stub.ResolveModel, request)
 
+    async def usage(self, request: gateway_pb2.GetUsageRequest) -> gateway_pb2.GetUsageReply:
+        """What requests to models took, and the state of the budgets."""
+        return await _call(self._stub.GetUsage, request)
+
     async def call_tool(
         self, name: str, arguments_json: str, session_id: str = ""
     ) -> gateway_pb2.CallToolReply:

@@ -300,6 +300,8 @@ def _source(key: Key, sources: Mapping[Key, str]) -> str:
     below = {source for known, source in sources.items() if known[: len(key)] == key}
     if not below and key[:1] == ("users",):
         return _source(key[2:], sources)
+    if not below and len(key) > 1:  # a setting is missing in this table
+        return _source(key[:-1], sources)
     return ", ".join(sorted(below)) or "the defaults"
 
 

@@ -20,6 +20,7 @@ from wire.v1 import bootstrap_pb2
 from runner.config.models import Config
 from runner.host.authority import Authority
 from runner.host.supervisor import Launch
+from runner.host.time_zone import time_zone
 from runner.tiers.base import Capabilities, LaunchSpec, Limits, Network
 from runner.workspace.beneath import directory_beneath
 from runner.workspace.credentials import read_certificates, read_provider_keys, read_secrets
@@ -109,7 +110,8 @@ class AgentLauncher:
         self._environment = guest_environment(workspace.internal, environ)
         if capabilities.own_programs:
             self._command = ("oxydra-guest", *command[command.index("--bootstrap-stdin") :])
-            self._environment = {"HOME": "/.oxydra", **OWN_ENVIRONMENT}
+            zone = time_zone(environ)
+            self._environment = {"HOME": "/.oxydra", "TZ": zone or "UTC0", **OWN_ENVIRONMENT}
         self.memory = self._settings.memory
         self.secrets = read_secrets(self._settings, environ, keys)
         self._ca_pem = read_certificates(self.memory.ca_file)

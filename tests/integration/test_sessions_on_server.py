@@ -11,6 +11,7 @@ from guest.memory.models import Details, Only, SessionNotFound
 from tests.support.memory.store import ORIGIN, FakeEmbedder, embedded, opened
 from tests.unit.guest.memory.test_retention import names, used
 from tests.unit.guest.memory.test_session_state import *
+from tests.unit.guest.memory.test_usage import *
 
 pytestmark = [pytest.mark.sqld, pytest.mark.usefixtures("memory_on_a_server")]
 

@@ -7,8 +7,9 @@ Nothing is included twice, and everything that the user did not say in this turn
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
+from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.models import Model
 from pydantic_ai.usage import RunUsage
@@ -114,19 +115,24 @@ class ContextBuilder:
         return await self._summaries.latest(session_id)
 
     async def build(
-        self, request: TurnRequest, events: Sequence[Event], latest: Rolled, tell: Tell = None
+        self,
+        request: TurnRequest,
+        events: Sequence[Event],
+        latest: Rolled,
+        tell: Tell = None,
+        capabilities: Sequence[AbstractCapability[Any]] = (),
     ) -> Prepared:
         """The prompt of a turn without the user's message.
 
         `events` are the session's earlier ones, at least all after `latest`. If there are too many,
         the oldest are summarised first. A slow model or memory server delays this only for a
         limited time, and neither makes it fail. `tell` is given a sentence for the person where
-        the search waits.
+        the search waits. Requests that prepare the prompt are made with `capabilities`.
         """
         context = request.context
         since = [event for event in events if not 0 < event.sequence <= latest.through]
         rolled, working_memory, found = await asyncio.gather(
-            self._summaries.roll(context.session_id, latest, since),
+            self._summaries.roll(context.session_id, latest, since, capabilities),
             self._working.of(context),
             self._relevant.find(context, request.text, tell),
         )

@@ -8,10 +8,11 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from pydantic import BaseModel, ValidationError
 from pydantic_ai import Agent, UsageLimits
+from pydantic_ai.capabilities import AbstractCapability
 from pydantic_ai.models import Model
 from pydantic_ai.usage import RunUsage
 from wire.settings import AgentSettings
@@ -20,7 +21,7 @@ from guest.agent import history
 from guest.agent.history import storable
 from guest.agent.models.offline import OfflineModel
 from guest.agent.prompt.window import Window, of_messages
-from guest.errors import StorageError
+from guest.errors import BudgetError, StorageError
 from guest.memory.models import Event, Role
 from guest.memory.search.context_block import one_line, shortened
 from guest.memory.search.tokens import tokens_of
@@ -184,10 +185,16 @@ class Summarizer:
             retries=0,
         )
 
-    async def summarise(self, earlier: str, events: Sequence[Event]) -> Made:
+    async def summarise(
+        self,
+        earlier: str,
+        events: Sequence[Event],
+        capabilities: Sequence[AbstractCapability[Any]] = (),
+    ) -> Made:
         """Summarise `earlier` (may be empty) and `events` within the bound.
 
-        Never fails: if the model fails or takes too long, the most informative lines are picked.
+        The model is asked with `capabilities`. Never fails: if the model fails, takes too long or
+        must not be asked, the most informative lines are picked.
         """
         lines = [*read(earlier), *spoken(events)]
         usage = RunUsage()
@@ -195,7 +202,9 @@ class Summarizer:
         if not isinstance(model, OfflineModel):
             try:
                 async with asyncio.timeout(self._timeout_s):
-                    text = await self._ask(model, lines, usage)
+                    text = await self._ask(model, lines, usage, capabilities)
+            except BudgetError as error:
+                log.info("the model is not asked for a summary: %s", error.brief)
             except Exception as error:
                 log.warning("the model did not summarise; lines are picked instead", exc_info=error)
             else:
@@ -205,7 +214,13 @@ class Summarizer:
         picked = pick(lines, self._window.summary)
         return Made(render(picked), EXTRACT, usage)
 
-    async def _ask(self, model: Model, lines: list[Line], usage: RunUsage) -> str:
+    async def _ask(
+        self,
+        model: Model,
+        lines: list[Line],
+        usage: RunUsage,
+        capabilities: Sequence[AbstractCapability[Any]],
+    ) -> str:
         half = self._window.size // 2
         if tokens_of(render(lines)) > half:
             lines = pick(lines, half)
@@ -214,6 +229,7 @@ class Summarizer:
             model=model,
             model_settings={"max_tokens": _ROOM_TO_THINK * self._window.summary},
             usage_limits=UsageLimits(request_limit=1),
+            capabilities=capabilities,
         ) as answer:
             text = storable(await answer.get_output()).strip()
         spent = answer.usage
@@ -281,7 +297,13 @@ class Summaries:
             log.warning("an unreadable summary of a session is made anew")
             return Rolled(Summary(), epoch)
 
-    async def roll(self, session_id: str, latest: Rolled, events: Sequence[Event]) -> Rolled:
+    async def roll(
+        self,
+        session_id: str,
+        latest: Rolled,
+        events: Sequence[Event],
+        capabilities: Sequence[AbstractCapability[Any]] = (),
+    ) -> Rolled:
         """Summarise the oldest of `events`, those after `latest`, if there are too many.
 
         If two callers do so at once, the loser gets the winner's summary. Does nothing while the
@@ -290,7 +312,7 @@ class Summaries:
         folded = self._too_old(events)
         if latest.summary is None or not folded:
             return latest
-        made = await self._summarizer.summarise(latest.summary.text, folded)
+        made = await self._summarizer.summarise(latest.summary.text, folded, capabilities)
         summary = Summary(
             text=made.text,
             through=folded[-1].sequence,

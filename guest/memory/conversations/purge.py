@@ -35,6 +35,7 @@ DELETE FROM conversation_events WHERE event_id IN (
     RETURNING 1
 """
 _REST: Final = (
+    "UPDATE model_requests SET session_id = '', turn_id = '' WHERE session_id = ?",
     "DELETE FROM receipts WHERE session_id = ?",
     "DELETE FROM session_state WHERE session_id = ?",
     "DELETE FROM sessions WHERE session_id = ?",

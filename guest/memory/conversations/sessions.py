@@ -101,6 +101,8 @@ SELECT (SELECT COUNT(*) FROM sessions JOIN forgotten USING (session_id) WHERE cr
             WHERE created_at < ?3)
      + (SELECT COUNT(*) FROM session_state JOIN forgotten USING (session_id)
             WHERE updated_at < ?3)
+     + (SELECT COUNT(*) FROM model_requests JOIN forgotten USING (session_id)
+            WHERE sent_at < ?3)
      + (SELECT COUNT(*) FROM notes JOIN forgotten ON scope_session = forgotten.session_id
             WHERE scope_session <> '' AND +namespace = ?4 AND +updated_at < ?3)
      + (SELECT COUNT(*) FROM chunks JOIN passages USING (chunk_id))
@@ -156,9 +158,9 @@ class SessionAdmin:
     async def forget(self, session_id: str) -> None:
         """Remove a session with all its events and the notes scoped to it, and erase every byte.
 
-        Other notes saved in it stay. The removal is verified. After any other error than those
-        below, the session cannot be found any more; the rest is removed with the next forgotten
-        session, or at the next start.
+        Other notes saved in it stay, and what its requests to models took, without the session's
+        id. The removal is verified. After any other error than those below, the session cannot be
+        found any more; the rest is removed with the next forgotten session, or at the next start.
 
         Raises:
             SessionNotFound: The user has no such session.

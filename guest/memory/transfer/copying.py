@@ -15,6 +15,7 @@ from guest.memory.storage.local import LocalDatabase
 from guest.memory.storage.migrations import migrate
 from guest.memory.transfer.exporter import export
 from guest.memory.transfer.importer import Importer
+from guest.memory.usage import COLUMNS, INSERT
 
 _VECTORS_PER_PAGE: Final = 128
 
@@ -33,6 +34,12 @@ INSERT INTO chunks_vec (chunk_id, namespace, model_id, vector)
     SELECT chunk_id, namespace, ?, ? FROM chunks
         WHERE namespace = ? AND position = ? AND context = ? AND body = ?
 """
+_USAGE_PER_PAGE: Final = 500
+_USAGE: Final = f"""
+SELECT {COLUMNS} FROM model_requests WHERE user_id = ? AND request_id > ?
+    ORDER BY request_id LIMIT ?
+"""  # noqa: S608
+_STORE_USAGE: Final = f"{INSERT} ON CONFLICT (request_id) DO NOTHING"
 _OF_NOTE: Final = f"{_STORE_FOR} AND note_id = ? ON CONFLICT (chunk_id) DO NOTHING"
 _OF_EVENT: Final = f"""
 {_STORE_FOR} AND session_id = ? AND sequence = ? ON CONFLICT (chunk_id) DO NOTHING
@@ -60,6 +67,7 @@ async def copy_user(
             raise _differs([problem for _, problem in report.problems])
         progress("copying", part.entries, part.entries_total)
     await _copy_vectors(source, target, user, progress)
+    await _copy_usage(source, target, user)
 
 
 async def vectors_of(database: Database, user: User) -> int:
@@ -78,6 +86,18 @@ async def _copy_vectors(source: Database, target: Database, user: User, progress
             done += len(page)
             progress("vectors", done, total)
         if len(page) < _VECTORS_PER_PAGE:
+            return
+
+
+async def _copy_usage(source: Database, target: Database, user: User) -> None:
+    """Copy what requests to models took, so that budgets hold in the target, too."""
+    last = ""
+    while True:
+        page = (await source.execute(_USAGE, (user.id, last, _USAGE_PER_PAGE))).rows
+        if page:
+            await apply(target, *(Statement(_STORE_USAGE, row) for row in page))
+            last = cast(str, page[-1][0])
+        if len(page) < _USAGE_PER_PAGE:
             return
 
 

@@ -685,10 +685,16 @@ class TurnCompleted(_message.Message):
     OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
     STEPS_FIELD_NUMBER: _builtins.int
     RECEIPTS_FIELD_NUMBER: _builtins.int
+    CACHED_TOKENS_FIELD_NUMBER: _builtins.int
+    COST_USD_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     input_tokens: _builtins.int
     output_tokens: _builtins.int
     steps: _builtins.int
+    cached_tokens: _builtins.int
+    """of input_tokens, what the provider's cache had"""
+    cost_usd: _builtins.float
+    """0 for what is free, or has no known price"""
     @_builtins.property
     def receipts(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemoryReceipt]:
         """all of the turn; empty: memory is unchanged"""
@@ -701,10 +707,12 @@ class TurnCompleted(_message.Message):
         output_tokens: _builtins.int = ...,
         steps: _builtins.int = ...,
         receipts: _abc.Iterable[Global___MemoryReceipt] | None = ...,
+        cached_tokens: _builtins.int = ...,
+        cost_usd: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["input_tokens", b"input_tokens", "output_tokens", b"output_tokens", "receipts", b"receipts", "steps", b"steps", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cached_tokens", b"cached_tokens", "cost_usd", b"cost_usd", "input_tokens", b"input_tokens", "output_tokens", b"output_tokens", "receipts", b"receipts", "steps", b"steps", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -904,6 +912,144 @@ class ModelProvider(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ModelProvider: _TypeAlias = ModelProvider  # noqa: Y015
+
+@_typing.final
+class GetUsageRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BY_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    by: _builtins.str
+    """"day", "session", "model" or "kind"; empty: "day" """
+    since: _builtins.str
+    """a day of the host, YYYY-MM-DD; empty: from the beginning"""
+    session_id: _builtins.str
+    """only this session's; empty: all"""
+    def __init__(
+        self,
+        *,
+        by: _builtins.str = ...,
+        since: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["by", b"by", "session_id", b"session_id", "since", b"since"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetUsageRequest: _TypeAlias = GetUsageRequest  # noqa: Y015
+
+@_typing.final
+class GetUsageReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SUMS_FIELD_NUMBER: _builtins.int
+    TOTAL_FIELD_NUMBER: _builtins.int
+    BUDGETS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def sums(self) -> _containers.RepeatedCompositeFieldContainer[Global___UsageSum]:
+        """in order of time"""
+
+    @_builtins.property
+    def total(self) -> Global___UsageSum: ...
+    @_builtins.property
+    def budgets(self) -> _containers.RepeatedCompositeFieldContainer[Global___Budget]: ...
+    def __init__(
+        self,
+        *,
+        sums: _abc.Iterable[Global___UsageSum] | None = ...,
+        total: Global___UsageSum | None = ...,
+        budgets: _abc.Iterable[Global___Budget] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["total", b"total"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["budgets", b"budgets", "sums", b"sums", "total", b"total"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetUsageReply: _TypeAlias = GetUsageReply  # noqa: Y015
+
+@_typing.final
+class UsageSum(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    KEY_FIELD_NUMBER: _builtins.int
+    TITLE_FIELD_NUMBER: _builtins.int
+    REQUESTS_FIELD_NUMBER: _builtins.int
+    INPUT_TOKENS_FIELD_NUMBER: _builtins.int
+    CACHED_TOKENS_FIELD_NUMBER: _builtins.int
+    OUTPUT_TOKENS_FIELD_NUMBER: _builtins.int
+    COST_USD_FIELD_NUMBER: _builtins.int
+    UNPRICED_REQUESTS_FIELD_NUMBER: _builtins.int
+    UNCERTAIN_REQUESTS_FIELD_NUMBER: _builtins.int
+    key: _builtins.str
+    """a day, a session's id (empty: of forgotten ones), "provider:model", or a kind"""
+    title: _builtins.str
+    """of the session"""
+    requests: _builtins.int
+    input_tokens: _builtins.int
+    cached_tokens: _builtins.int
+    """of input_tokens, what the provider's cache had"""
+    output_tokens: _builtins.int
+    cost_usd: _builtins.float
+    """without the unpriced requests"""
+    unpriced_requests: _builtins.int
+    """of models without a known price"""
+    uncertain_requests: _builtins.int
+    """whose provider reported no figures, or whose end was not seen"""
+    def __init__(
+        self,
+        *,
+        key: _builtins.str = ...,
+        title: _builtins.str = ...,
+        requests: _builtins.int = ...,
+        input_tokens: _builtins.int = ...,
+        cached_tokens: _builtins.int = ...,
+        output_tokens: _builtins.int = ...,
+        cost_usd: _builtins.float = ...,
+        unpriced_requests: _builtins.int = ...,
+        uncertain_requests: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cached_tokens", b"cached_tokens", "cost_usd", b"cost_usd", "input_tokens", b"input_tokens", "key", b"key", "output_tokens", b"output_tokens", "requests", b"requests", "title", b"title", "uncertain_requests", b"uncertain_requests", "unpriced_requests", b"unpriced_requests"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UsageSum: _TypeAlias = UsageSum  # noqa: Y015
+
+@_typing.final
+class Budget(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SETTING_FIELD_NUMBER: _builtins.int
+    USED_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    RESETS_AT_FIELD_NUMBER: _builtins.int
+    setting: _builtins.str
+    """in [agent.budget], such as "day_usd" """
+    used: _builtins.float
+    """US dollars or tokens, as the setting says"""
+    limit: _builtins.float
+    resets_at: _builtins.str
+    """RFC 3339, UTC; empty: never"""
+    def __init__(
+        self,
+        *,
+        setting: _builtins.str = ...,
+        used: _builtins.float = ...,
+        limit: _builtins.float = ...,
+        resets_at: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit", b"limit", "resets_at", b"resets_at", "setting", b"setting", "used", b"used"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Budget: _TypeAlias = Budget  # noqa: Y015
 
 @_typing.final
 class ListToolsRequest(_message.Message):

@@ -91,6 +91,11 @@ class GatewayStub:
                 request_serializer=wire_dot_v1_dot_gateway__pb2.ResolveModelRequest.SerializeToString,
                 response_deserializer=wire_dot_v1_dot_gateway__pb2.ResolveModelReply.FromString,
                 _registered_method=True)
+        self.GetUsage = channel.unary_unary(
+                '/wire.v1.Gateway/GetUsage',
+                request_serializer=wire_dot_v1_dot_gateway__pb2.GetUsageRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_gateway__pb2.GetUsageReply.FromString,
+                _registered_method=True)
         self.ListTools = channel.unary_unary(
                 '/wire.v1.Gateway/ListTools',
                 request_serializer=wire_dot_v1_dot_gateway__pb2.ListToolsRequest.SerializeToString,
@@ -254,6 +259,13 @@ class GatewayServicer:
     def ResolveModel(self, request, context):
         """Which model a name means and which providers can answer. Changes nothing; a name that a turn
         would be refused for is refused here.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetUsage(self, request, context):
+        """What requests to models took, and what is left of budgets.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -434,6 +446,11 @@ def add_GatewayServicer_to_server(servicer, server):
                     servicer.ResolveModel,
                     request_deserializer=wire_dot_v1_dot_gateway__pb2.ResolveModelRequest.FromString,
                     response_serializer=wire_dot_v1_dot_gateway__pb2.ResolveModelReply.SerializeToString,
+            ),
+            'GetUsage': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetUsage,
+                    request_deserializer=wire_dot_v1_dot_gateway__pb2.GetUsageRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_gateway__pb2.GetUsageReply.SerializeToString,
             ),
             'ListTools': grpc.unary_unary_rpc_method_handler(
                     servicer.ListTools,
@@ -825,6 +842,33 @@ class Gateway:
             '/wire.v1.Gateway/ResolveModel',
             wire_dot_v1_dot_gateway__pb2.ResolveModelRequest.SerializeToString,
             wire_dot_v1_dot_gateway__pb2.ResolveModelReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetUsage(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.Gateway/GetUsage',
+            wire_dot_v1_dot_gateway__pb2.GetUsageRequest.SerializeToString,
+            wire_dot_v1_dot_gateway__pb2.GetUsageReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -53,6 +53,8 @@ class GatewayStub:
     """Which model a name means and which providers can answer. Changes nothing; a name that a turn
     would be refused for is refused here.
     """
+    GetUsage: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.GetUsageRequest, _gateway_pb2.GetUsageReply]
+    """What requests to models took, and what is left of budgets."""
     ListTools: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.ListToolsRequest, _gateway_pb2.ListToolsReply]
     CallTool: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.CallToolRequest, _gateway_pb2.CallToolReply]
     ListNotes: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.ListNotesRequest, _gateway_pb2.ListNotesReply]
@@ -107,6 +109,8 @@ class GatewayAsyncStub(GatewayStub):
     """Which model a name means and which providers can answer. Changes nothing; a name that a turn
     would be refused for is refused here.
     """
+    GetUsage: _aio.UnaryUnaryMultiCallable[_gateway_pb2.GetUsageRequest, _gateway_pb2.GetUsageReply]  # type: ignore[assignment]
+    """What requests to models took, and what is left of budgets."""
     ListTools: _aio.UnaryUnaryMultiCallable[_gateway_pb2.ListToolsRequest, _gateway_pb2.ListToolsReply]  # type: ignore[assignment]
     CallTool: _aio.UnaryUnaryMultiCallable[_gateway_pb2.CallToolRequest, _gateway_pb2.CallToolReply]  # type: ignore[assignment]
     ListNotes: _aio.UnaryUnaryMultiCallable[_gateway_pb2.ListNotesRequest, _gateway_pb2.ListNotesReply]  # type: ignore[assignment]
@@ -224,6 +228,14 @@ class GatewayServicer(metaclass=_abc_1.ABCMeta):
         """Which model a name means and which providers can answer. Changes nothing; a name that a turn
         would be refused for is refused here.
         """
+
+    @_abc_1.abstractmethod
+    def GetUsage(
+        self,
+        request: _gateway_pb2.GetUsageRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gateway_pb2.GetUsageReply, _abc.Awaitable[_gateway_pb2.GetUsageReply]]:
+        """What requests to models took, and what is left of budgets."""
 
     @_abc_1.abstractmethod
     def ListTools(

@@ -14,6 +14,7 @@ from runner.cli.chat.conversation import Conversation
 from runner.cli.chat.screen import Screen, Style
 from runner.cli.memory.output import note_rows
 from runner.cli.output import one_line, session_table, status_table, table_of
+from runner.cli.usage import overview
 
 HostStatus = Callable[[], Awaitable[control_pb2.StatusReply]]
 """Returns the state of the host and its guests."""
@@ -138,6 +139,14 @@ async def _model(chat: Chat, name: str) -> None:
     await chat.screen.line("\n".join(lines))
 
 
+async def _usage(chat: Chat, _: str) -> None:
+    await chat.conversation.ensure_connected()
+    table, notes = await overview(chat.conversation.client, chat.conversation.session_id)
+    await chat.screen.table(table)
+    for note in notes:
+        await chat.screen.line(note, Style.NOTICE)
+
+
 async def _cancel(chat: Chat, _: str) -> None:
     if not await chat.conversation.cancel():
         await chat.screen.line("no turn is running", Style.NOTICE)
@@ -168,6 +177,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "tools": Command("/tools", "list the model's tools", _tools),
     "memory": Command("/memory WORDS", "find notes", _memory),
     "model": Command("/model [NAME]", "show which model answers, or choose another", _model),
+    "usage": Command("/usage", "what your requests took, and budgets", _usage),
     "cancel": Command("/cancel", "cancel the running turn (also Ctrl-C)", _cancel),
     "status": Command("/status", "what this chat runs on", _status),
     "help": Command("/help", "this list", _help),

@@ -6,6 +6,7 @@ from datetime import date
 from pydantic_ai.models import Model
 from wire.settings import AgentSettings
 
+from guest.agent.budget.meter import Meter
 from guest.agent.prompt.builder import ContextBuilder
 from guest.agent.turn import Pipeline
 from guest.agent.turn_loop import TurnLoop
@@ -13,7 +14,7 @@ from guest.errors import StorageError
 from guest.memory.indexing.embedder import Tell
 from guest.memory.models import Hit, Note, Only, Origin, SearchOutcome
 from guest.memory.notes.keyed import Activity
-from tests.support.agent.turn_fakes import FakeReceipts, FakeStore, only
+from tests.support.agent.turn_fakes import FakeReceipts, FakeStore, FakeUsage, only
 from tests.support.settings import PATIENT
 
 Key = tuple[str, str]
@@ -120,6 +121,7 @@ def loop_on(
         receipts=FakeReceipts(),
         context=builder(pipeline, model, settings, memory),
         settings=settings,
+        meter=Meter(FakeUsage(), settings),
         redact=_redact,
     )
 

@@ -13,6 +13,7 @@ from wire.settings import AgentSettings
 from guest.agent.models.models import Models
 from guest.agent.turn import Outcome, Progress
 from guest.memory.models import Event, Receipt
+from guest.memory.usage import Amount, Cap, Measure, ModelRequest, Usage
 from guest.tools.base import Approve, Arguments, Safety, Tool, ToolContext, ToolOutput, ToolResult
 
 CONTEXT = ToolContext("alice", "s1", "t1", "test")
@@ -65,6 +66,22 @@ class FakeReceipts:
 
     async def settle(self, session_id: str, turn_id: str, told: Sequence[Receipt]) -> list[Receipt]:
         return list(told)
+
+
+class FakeUsage(Usage):
+    """Counts nothing, and refuses nothing."""
+
+    def __init__(self) -> None:
+        pass
+
+    async def reserve(self, request: ModelRequest, most: Amount, caps: Sequence[Cap]) -> None:
+        pass
+
+    async def settle(self, request: ModelRequest, amount: Amount, measure: Measure) -> None:
+        pass
+
+    async def release(self, request: ModelRequest) -> None:
+        pass
 
 
 class FakePipeline:

@@ -21,6 +21,7 @@ from wire.transport import open_channel
 from wire.v1 import gateway_pb2, gateway_pb2_grpc
 
 from guest import composition
+from guest.agent.budget.meter import Meter
 from guest.agent.models.models import Models
 from guest.agent.turn_loop import TurnLoop
 from guest.embedding.backends import Embedder
@@ -153,6 +154,7 @@ class Gateways:
     path: Path
     memory: Memory
     models: Models
+    agent: AgentSettings
     pipeline_of: Callable[[Memory], ToolPipeline]
     loop_of: Callable[[Memory, ToolPipeline], TurnLoop]
     scrubber: Scrubber
@@ -177,6 +179,7 @@ class Gateways:
                 memory.copy_to,
             ),
             scrubber=self.scrubber,
+            meter=Meter(memory.usage, self.agent),
             shell_state=self.shell.state if self.shell else None,
             **limits,
         )
@@ -253,7 +256,7 @@ async def open_gateways(
             tokens = config.settings.context_tokens
             return composition.turn_loop(models, memory, pipeline, agent, tokens, scrubber)
 
-        yield Gateways(path, memory, models, pipeline_of, loop_of, scrubber, stack, shell)
+        yield Gateways(path, memory, models, agent, pipeline_of, loop_of, scrubber, stack, shell)
 
 
 def commands_of(shell: ShellClient | None) -> list[Tool]:

@@ -90,8 +90,15 @@ def never() -> Reply:
     return reply
 
 
-def stream(*deltas: dict[str, Any], finish: str = "stop", then: str = "end") -> Reply:
-    """Server-sent events; `then`: "end" well, "abort" the connection, or "hang"."""
+def stream(
+    *deltas: dict[str, Any],
+    finish: str = "stop",
+    then: str = "end",
+    usage: tuple[int, int, int] = (11, 7, 0),
+) -> Reply:
+    """Server-sent events; `then`: "end" well, "abort" the connection, or "hang". `usage` is the
+    tokens in and out that are reported, and how many of those in were cached."""
+    took, gave, cached = usage
 
     async def reply(request: Request, writer: asyncio.StreamWriter) -> None:
         assert request.body["stream"] is True
@@ -105,8 +112,13 @@ def stream(*deltas: dict[str, Any], finish: str = "stop", then: str = "end") -> 
         if then == "hang":
             await asyncio.sleep(60)
         await _event(writer, {"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})
-        usage = {"prompt_tokens": 11, "completion_tokens": 7, "total_tokens": 18}
-        await _event(writer, {"choices": [], "usage": usage})
+        reported = {
+            "prompt_tokens": took,
+            "completion_tokens": gave,
+            "total_tokens": took + gave,
+            "prompt_tokens_details": {"cached_tokens": cached},
+        }
+        await _event(writer, {"choices": [], "usage": reported})
         await _chunk(writer, b"data: [DONE]\n\n")
         await _chunk(writer, b"")
 
@@ -127,7 +139,7 @@ def says(*pieces: str, then: str = "end") -> Reply:
     return stream(*({"role": "assistant", "content": piece} for piece in pieces), then=then)
 
 
-def calls(*named: tuple[str, str, str]) -> Reply:
+def calls(*named: tuple[str, str, str], usage: tuple[int, int, int] = (11, 7, 0)) -> Reply:
     """Tool calls (id, name, arguments), the arguments in two fragments each."""
     deltas: list[dict[str, Any]] = []
     for index, (call_id, name, arguments) in enumerate(named):
@@ -138,4 +150,4 @@ def calls(*named: tuple[str, str, str]) -> Reply:
             if number == 0:
                 call |= {"id": call_id, "type": "function"}
             deltas.append({"role": "assistant", "tool_calls": [call]})
-    return stream(*deltas, finish="tool_calls")
+    return stream(*deltas, finish="tool_calls", usage=usage)

@@ -20,6 +20,10 @@ Conversations:
 
 - `sessions.archived_at`: empty while a session is in the default list.
 - `sessions.parent_id`: the session that work was delegated from; empty: none.
+- `model_requests`: what requests to models took: for which session and turn (empty once
+  that is forgotten), on which day of the host, and how much. Money is in billionths of a US
+  dollar, NULL for a model without a known price. What is only "reserved" counts as the
+  most that it may take; "estimated" is what no provider has reported.
 - `retention_checks`: when conversations were last checked for their age, and
   before which time none may be forgotten for it.
 
@@ -245,6 +249,26 @@ STATEMENTS: Final = (
     )
     """,
     "CREATE INDEX events_by_turn ON conversation_events (session_id, turn_id)",
+    """
+    CREATE TABLE model_requests (
+        request_id TEXT PRIMARY KEY,
+        user_id TEXT NOT NULL,
+        session_id TEXT NOT NULL,
+        turn_id TEXT NOT NULL,
+        kind TEXT NOT NULL CHECK (kind IN ('answer', 'summary')),
+        provider TEXT NOT NULL,
+        model TEXT NOT NULL,
+        sent_at TEXT NOT NULL,
+        day TEXT NOT NULL,
+        input_tokens INTEGER NOT NULL,
+        cached_tokens INTEGER NOT NULL,
+        output_tokens INTEGER NOT NULL,
+        cost INTEGER,
+        measure TEXT NOT NULL CHECK (measure IN ('reserved', 'estimated', 'reported'))
+    ) WITHOUT ROWID
+    """,
+    "CREATE INDEX requests_by_day ON model_requests (user_id, day)",
+    "CREATE INDEX requests_by_session ON model_requests (session_id)",
     """
     CREATE TABLE retention_checks (
         user_id TEXT PRIMARY KEY,

@@ -337,14 +337,19 @@ async def test_the_step_budget_ends_the_turn() -> None:
     assert house.store.roles() == ["user"] + ["assistant", "tool"] * 3
 
 
-async def test_the_token_budget_ends_the_turn_and_what_was_said_is_kept() -> None:
-    house = House(steps(["Well, ", "word " * 500, "more"]), max_tokens=100)
+async def test_a_request_that_could_exceed_the_token_budget_is_not_sent() -> None:
+    async def script(_: list[ModelMessage], __: AgentInfo) -> AsyncIterator[Any]:
+        yield calls(("look", {}))
+
+    house = House(script, tool("look", nothing), max_tokens=1_000)
     outcome = await house.say()
     assert isinstance(outcome, gateway_pb2.TurnFailed)
     assert outcome.code == "resource_exhausted"
-    assert "100 tokens" in outcome.message
+    assert outcome.message.startswith("the budget of the turn does not cover the next request: ")
+    assert "of 1,000 tokens" in outcome.message
     assert "max_tokens" in outcome.resolution
-    assert house.store.texts("assistant") == ["Well, "]
+    assert 1 < len(house.seen) < 20
+    assert house.store.roles() == ["user"] + ["assistant", "tool"] * len(house.seen)
 
 
 def later(by_s: float) -> None:

@@ -1,0 +1,120 @@
+"""The limits that `[agent.budget]` sets, and what a person reads where one is reached."""
+
+from collections.abc import Sequence
+from datetime import date, datetime, timedelta
+from typing import Final
+
+from wire.errors import Code
+from wire.money import dollars
+from wire.settings import AgentSettings
+
+from guest.errors import BudgetError
+from guest.memory.usage import UNITS_PER_DOLLAR, Cap, CapReached, Kind, Scope, Unit
+
+_SETTINGS: Final[tuple[tuple[str, Scope, Unit], ...]] = (
+    ("session_usd", "session", "usd"),
+    ("session_tokens", "session", "tokens"),
+    ("day_usd", "day", "usd"),
+    ("day_tokens", "day", "tokens"),
+    ("month_usd", "month", "usd"),
+    ("month_tokens", "month", "tokens"),
+    ("background_day_usd", "background_day", "usd"),
+    ("background_day_tokens", "background_day", "tokens"),
+)
+_WHOSE: Final[dict[Scope, str]] = {
+    "session": "this session",
+    "day": "the day",
+    "month": "the month",
+    "background_day": "the day for background work",
+}
+_TO_RAISE: Final = "in the [agent.budget] section of runner.toml, then: runner restart"
+
+
+class Limits:
+    """The limits of one user. `turn` is that of one turn, by unit."""
+
+    def __init__(self, settings: AgentSettings) -> None:
+        self.output = settings.output_limit
+        self.in_money = settings.budget.in_money
+        self.turn: dict[Unit, int] = {"tokens": settings.max_tokens}
+        if settings.budget.turn_usd:
+            self.turn["usd"] = _most("usd", settings.budget.turn_usd)
+        self._caps = {
+            setting: Cap(scope, unit, _most(unit, most))
+            for setting, scope, unit in _SETTINGS
+            if (most := getattr(settings.budget, setting))
+        }
+
+    @property
+    def all(self) -> dict[str, Cap]:
+        """The limits over several turns, by their setting."""
+        return self._caps
+
+    def of(self, kind: Kind) -> Sequence[Cap]:
+        """The limits over several turns for a request of this kind."""
+        return [
+            cap for cap in self._caps.values() if kind != "answer" or cap.scope != "background_day"
+        ]
+
+    def reached(self, reached: CapReached, now: datetime) -> BudgetError:
+        """The error for a request that could exceed a limit over several turns."""
+        cap = reached.cap
+        setting = next(name for name, each in self._caps.items() if each == cap)
+        again = resets_at(cap.scope, now)
+        renewed = f"; a new one begins on {_spoken(again)}" if again else ""
+        instead = "wait until then" if again else "begin a new session (/new)"
+        return BudgetError(
+            Code.RESOURCE_EXHAUSTED,
+            f"the budget of {_WHOSE[cap.scope]} does not cover the next request: "
+            f"{_of(cap.unit, reached.used, cap.most, reached.needed)}{renewed}",
+            resolution=f"{instead}, or raise {setting} {_TO_RAISE}",
+        )
+
+    def turn_reached(self, unit: Unit, used: int, needed: int) -> BudgetError:
+        """The error for a request that could exceed the limit of its turn."""
+        setting = f"turn_usd {_TO_RAISE}"
+        if unit == "tokens":
+            setting = "max_tokens in the [agent] section of runner.toml, then: runner restart"
+        return BudgetError(
+            Code.RESOURCE_EXHAUSTED,
+            f"the budget of the turn does not cover the next request: "
+            f"{_of(unit, used, self.turn[unit], needed)}",
+            resolution=f"ask for less at once, or raise {setting}",
+        )
+
+    def unpriced(self, model: str) -> BudgetError:
+        """The error for a request whose cost cannot be known beforehand."""
+        return BudgetError(
+            Code.FAILED_PRECONDITION,
+            f"the price of model {model!r} is not known, so {' and '.join(self.in_money)} cannot "
+            "be kept",
+            resolution="set input and output, in US dollars for a million tokens, in "
+            f'[agent.prices."{model}"] of runner.toml, or set a budget in tokens instead, then: '
+            "runner restart",
+        )
+
+
+def resets_at(scope: Scope, now: datetime) -> datetime | None:
+    """When a limit begins anew, in the zone of `now`; None for that of a session."""
+    if scope == "session":
+        return None
+    today = now.date()
+    day = today + timedelta(days=1)
+    if scope == "month":
+        day = date(today.year + today.month // 12, today.month % 12 + 1, 1)
+    return datetime(day.year, day.month, day.day).astimezone()
+
+
+def _most(unit: Unit, most: float) -> int:
+    return round(most * UNITS_PER_DOLLAR) if unit == "usd" else int(most)
+
+
+def _of(unit: Unit, used: int, most: int, needed: int) -> str:
+    if unit == "usd":
+        spent, limit, more = (dollars(each / UNITS_PER_DOLLAR) for each in (used, most, needed))
+        return f"{spent} of {limit} is used, and it may cost {more}"
+    return f"{used:,} of {most:,} tokens are used, and it may take {needed:,}"
+
+
+def _spoken(moment: datetime) -> str:
+    return f"{moment:%A}, {moment.day} {moment:%B} at {moment:%H:%M} ({moment:%Z})"

@@ -1,0 +1,260 @@
+"""Counts every request to a model: reserves what it may take before it is sent, and settles that
+with what it took."""
+
+import uuid
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Final, TypeVar, cast
+
+from pydantic_ai import RunContext
+from pydantic_ai.capabilities import AbstractCapability
+from pydantic_ai.exceptions import FallbackExceptionGroup, ModelHTTPError
+from pydantic_ai.messages import ModelMessage, ModelResponse
+from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
+from pydantic_ai.models.wrapper import WrapperModel
+from pydantic_ai.settings import ModelSettings
+from wire.settings import AgentSettings
+
+from guest.agent.budget.limits import Limits
+from guest.agent.budget.prices import Prices, answering, candidates
+from guest.agent.models.offline import OfflineModel
+from guest.agent.prompt.window import of_messages, of_part, of_tools
+from guest.memory.models import at
+from guest.memory.search.tokens import tokens_of
+from guest.memory.usage import (
+    UNITS_PER_DOLLAR,
+    Amount,
+    CapReached,
+    Kind,
+    Measure,
+    ModelRequest,
+    Usage,
+)
+from guest.tools.base import ToolContext
+
+_FRAME_TOKENS: Final = 400
+"""What providers add to a request by themselves, such as how to call tools."""
+
+_T = TypeVar("_T")
+
+Clock = Callable[[], datetime]
+"""Returns the time in the host's time zone."""
+
+
+def local_time() -> datetime:
+    """The time in the time zone of this process, which is the host's."""
+    return datetime.now(UTC).astimezone()
+
+
+class Meter:
+    """Counts the requests of one user."""
+
+    def __init__(self, usage: Usage, settings: AgentSettings, *, clock: Clock = local_time) -> None:
+        self.usage = usage
+        self.limits = Limits(settings)
+        self.prices = Prices(settings.prices)
+        self.clock = clock
+
+    def bill(self, context: ToolContext) -> "Bill":
+        """The bill of a turn that begins."""
+        return Bill(self, context)
+
+
+@dataclass(frozen=True)
+class Reserved:
+    """A request that may be sent, and the settings to send it with."""
+
+    request: ModelRequest
+    most: Amount
+    settings: ModelSettings | None
+
+
+class Bill:
+    """What the requests of one turn take, with those that prepare it."""
+
+    def __init__(self, meter: Meter, context: ToolContext) -> None:
+        self._meter = meter
+        self._context = context
+        self._amounts: dict[str, Amount] = {}
+
+    @property
+    def cost_usd(self) -> float:
+        """The known cost so far, in US dollars."""
+        return sum(amount.cost or 0 for amount in self._amounts.values()) / UNITS_PER_DOLLAR
+
+    @property
+    def cached_tokens(self) -> int:
+        """The input tokens that providers had in their caches."""
+        return sum(amount.cached_tokens for amount in self._amounts.values())
+
+    def counting(self, kind: Kind) -> "Counting":
+        """What counts the requests of an agent that runs for this turn."""
+        return Counting(self, kind)
+
+    async def reserve(
+        self,
+        kind: Kind,
+        model: Model,
+        messages: Sequence[ModelMessage],
+        settings: ModelSettings | None,
+        parameters: ModelRequestParameters,
+    ) -> Reserved:
+        """Count a request with the most that it may take. Raises `BudgetError` if it must not be
+        sent."""
+        meter = self._meter
+        if limit := meter.limits.output:
+            settings = cast(ModelSettings, {"max_tokens": limit, **(settings or {})})
+        output = (settings or {}).get("max_tokens") or 0
+        size = size_of(messages, parameters)
+        may_answer = candidates(model)
+        costs = [meter.prices.most(each, size, output) for each in may_answer]
+        known = [cost for cost in costs if cost is not None]
+        if meter.limits.in_money and len(known) < len(costs):
+            unknown = may_answer[costs.index(None)]
+            raise meter.limits.unpriced(unknown.model_name)
+        most = Amount(size, output, cost=max(known) if len(known) == len(costs) else None)
+        self._check_turn(most)
+        now = meter.clock()
+        request = ModelRequest(
+            request_id=uuid.uuid4().hex,
+            session_id=self._context.session_id,
+            turn_id=self._context.turn_id,
+            kind=kind,
+            provider=may_answer[0].system,
+            model=may_answer[0].model_name,
+            sent_at=at(now.astimezone(UTC)),
+            day=now.date().isoformat(),
+        )
+        try:
+            await meter.usage.reserve(request, most, meter.limits.of(kind))
+        except CapReached as reached:
+            raise meter.limits.reached(reached, now) from None
+        self._amounts[request.request_id] = most
+        return Reserved(request, most, settings)
+
+    async def settle(self, reserved: Reserved, model: Model, response: ModelResponse) -> None:
+        """Count a request with what its answer took.
+
+        Without the provider's figures, those of a whole answer are estimated; one that was cut
+        short counts as reserved.
+        """
+        answered = answering(model, response)
+        usage = response.usage
+        if usage.has_values():
+            amount = Amount(
+                usage.input_tokens,
+                usage.output_tokens,
+                usage.cache_read_tokens,
+                self._meter.prices.of_answer(answered, response),
+            )
+        elif response.finish_reason is not None:
+            output = sum(map(of_part, response.parts))
+            cost = self._meter.prices.most(answered, reserved.most.input_tokens, output)
+            amount = Amount(reserved.most.input_tokens, output, cost=cost)
+        else:
+            return
+        request = replace(
+            reserved.request,
+            provider=answered.system,
+            model=answered.model_name,
+        )
+        self._amounts[request.request_id] = amount
+        measure: Measure = "reported" if usage.has_values() else "estimated"
+        await self._meter.usage.settle(request, amount, measure)
+
+    async def release(self, reserved: Reserved) -> None:
+        """Do not count a request, which the provider has refused."""
+        self._amounts.pop(reserved.request.request_id, None)
+        await self._meter.usage.release(reserved.request)
+
+    def _check_turn(self, most: Amount) -> None:
+        for unit, limit in self._meter.limits.turn.items():
+            used = sum(amount.of(unit) for amount in self._amounts.values())
+            if used + most.of(unit) > limit:
+                raise self._meter.limits.turn_reached(unit, used, most.of(unit))
+
+
+class Counting(AbstractCapability[Any]):
+    """Counts the requests of an agent's run on a bill; those to the built-in model are free."""
+
+    def __init__(self, bill: Bill, kind: Kind) -> None:
+        self._bill = bill
+        self._kind: Kind = kind
+
+    def get_wrapper_model(self, model: Model) -> Model | None:
+        if all(isinstance(each, OfflineModel) for each in candidates(model)):
+            return None
+        return _Counted(model, self._bill, self._kind)
+
+
+class _Counted(WrapperModel):
+    """Reserves before each request, and settles after it.
+
+    A request without an answer to the end, because the connection broke, the turn was cancelled or
+    the guest was killed, stays counted as reserved. One that the provider answered with an error
+    before it began does not count.
+    """
+
+    def __init__(self, wrapped: Model, bill: Bill, kind: Kind) -> None:
+        super().__init__(wrapped)
+        self._bill = bill
+        self._kind: Kind = kind
+
+    async def request(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+    ) -> ModelResponse:
+        reserved = await self._bill.reserve(
+            self._kind, self.wrapped, messages, model_settings, model_request_parameters
+        )
+        sending = super().request(messages, reserved.settings, model_request_parameters)
+        response = await self._unless_refused(reserved, sending)
+        await self._bill.settle(reserved, self.wrapped, response)
+        return response
+
+    @asynccontextmanager
+    async def request_stream(
+        self,
+        messages: list[ModelMessage],
+        model_settings: ModelSettings | None,
+        model_request_parameters: ModelRequestParameters,
+        run_context: RunContext[Any] | None = None,
+    ) -> AsyncGenerator[StreamedResponse]:
+        reserved = await self._bill.reserve(
+            self._kind, self.wrapped, messages, model_settings, model_request_parameters
+        )
+        async with AsyncExitStack() as stack:
+            opening = stack.enter_async_context(
+                self.wrapped.request_stream(
+                    messages, reserved.settings, model_request_parameters, run_context
+                )
+            )
+            stream = await self._unless_refused(reserved, opening)
+            yield stream
+            await self._bill.settle(reserved, self.wrapped, stream.get())
+
+    async def _unless_refused(self, reserved: Reserved, sending: Awaitable[_T]) -> _T:
+        try:
+            return await sending
+        except Exception as error:
+            if _refused(error):
+                await self._bill.release(reserved)
+            raise
+
+
+def _refused(error: BaseException) -> bool:
+    """Whether every provider that was asked answered with an error, and so did no work."""
+    if isinstance(error, FallbackExceptionGroup):
+        return all(map(_refused, error.exceptions))
+    return isinstance(error, ModelHTTPError) and not error.in_stream
+
+
+def size_of(messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> int:
+    """The size of a request in tokens, by an estimate that is rather too high."""
+    told = sum(tokens_of(part.content) for part in parameters.instruction_parts or ())
+    tools = of_tools([*parameters.function_tools, *parameters.output_tools])
+    return of_messages(messages) + told + tools + _FRAME_TOKENS

@@ -1,0 +1,169 @@
+"""Budgets against a provider that counts the requests that arrive: a model that calls a tool for
+ever, five turns at once, restarts, and answers that nobody saw the end of."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from wire.money import dollars
+from wire.settings import BudgetSettings, PriceSettings
+from wire.v1 import gateway_pb2 as pb
+
+from tests.support.gateway.gateways import Client, open_gateways
+from tests.support.servers import openai_server as wire
+from tests.support.servers.openai_server import OpenAIServer, Reply, openai_server
+
+CAP = 0.10
+PRICE = PriceSettings(input=5.0, cached_input=1.0, output=10.0)
+TAKEN = (4_000, 200, 1_000)
+COST = (3_000 * 5.0 + 1_000 * 1.0 + 200 * 10.0) / 1e6
+LOOPING = wire.calls(("c1", "memory_search", '{"query": "x"}'), usage=TAKEN)
+
+
+@asynccontextmanager
+async def guest(
+    server: OpenAIServer, path: Path, sessions: int = 1, **settings: Any
+) -> AsyncIterator[Client]:
+    """Alice's agent; it may be ended and started again at the same `path`."""
+    async with open_gateways(
+        path=path,
+        provider="openai",
+        model="test-model",
+        base_url=server.base_url,
+        api_key="sk-test-0123456789abcdef",
+        max_output_tokens=500,
+        **{"prices": {"test-model": PRICE}, **settings},
+    ) as gateways:
+        alice = await gateways.serve("alice")
+        for number in range(sessions):
+            await alice.session(f"s{number}")
+        yield alice
+
+
+async def failure(alice: Client, session_id: str = "s0") -> pb.TurnFailed:
+    last = (await alice.say(session_id, "go on and on"))[-1]
+    assert last.WhichOneof("event") == "failed", last
+    return last.failed
+
+
+async def usage(alice: Client, **asked: Any) -> pb.GetUsageReply:
+    return await alice.stub.GetUsage(pb.GetUsageRequest(**asked))
+
+
+async def test_five_turns_at_once_and_a_restart_stay_within_a_day(tmp_path: Path) -> None:
+    async with openai_server(LOOPING) as server:
+        settings: dict[str, Any] = {"budget": BudgetSettings(day_usd=CAP), "max_steps": 100}
+        async with guest(server, tmp_path, sessions=5, **settings) as alice:
+            failed = await asyncio.gather(*(failure(alice, f"s{n}") for n in range(5)))
+            assert {each.code for each in failed} == {"resource_exhausted"}
+            arrived = len(server.requests)
+            assert 2 <= arrived <= CAP / COST
+            total = (await usage(alice)).total
+            assert total.requests == arrived
+            assert total.cost_usd == pytest.approx(arrived * COST)
+            assert (total.input_tokens, total.cached_tokens) == (arrived * 4_000, arrived * 1_000)
+        async with guest(server, tmp_path, **settings) as alice:
+            again = await failure(alice)
+            assert again.message.startswith(
+                "the budget of the day does not cover the next request: "
+                f"{dollars(arrived * COST)} of $0.10 is used, and it may cost $0.0"
+            )
+            assert "; a new one begins on " in again.message
+            assert again.resolution == (
+                "wait until then, or raise day_usd in the [agent.budget] section of runner.toml, "
+                "then: runner restart"
+            )
+            assert len(server.requests) == arrived, "a request was sent"
+            (budget,) = (await usage(alice)).budgets
+            assert (budget.setting, budget.limit) == ("day_usd", CAP)
+            assert budget.used == pytest.approx(arrived * COST)
+        raised: dict[str, Any] = {"budget": BudgetSettings(day_usd=1.0), "max_steps": 1}
+        async with guest(server, tmp_path, **raised) as alice:
+            await failure(alice)
+            assert len(server.requests) == arrived + 1
+
+
+@pytest.mark.parametrize(
+    ("setting", "most"), [("turn_usd", CAP), ("session_usd", CAP), ("session_tokens", 20_000)]
+)
+async def test_a_looping_model_stays_within(setting: str, most: float, tmp_path: Path) -> None:
+    budget = BudgetSettings.model_validate({setting: most})
+    async with (
+        openai_server(LOOPING) as server,
+        guest(server, tmp_path, sessions=2, budget=budget, max_steps=100) as alice,
+    ):
+        failed = await failure(alice)
+        assert f"raise {setting} in" in failed.resolution
+        arrived = len(server.requests)
+        each = COST if setting.endswith("_usd") else TAKEN[0] + TAKEN[1]
+        assert 2 <= arrived <= most / each
+        await failure(alice)
+        assert (len(server.requests) > arrived) is (setting == "turn_usd")
+        before = len(server.requests)
+        await failure(alice, "s1")
+        assert len(server.requests) > before, "another session has a budget of its own"
+
+
+async def test_a_request_whose_end_was_not_seen_counts_with_the_most_it_could_take(
+    tmp_path: Path,
+) -> None:
+    refused = wire.error("401 Unauthorized")
+    replies: list[Reply] = [refused, wire.says("Half an", then="abort"), wire.says("Well.")]
+    async with openai_server(*replies) as server:
+        async with guest(server, tmp_path, budget=BudgetSettings(day_usd=1.0)) as alice:
+            await failure(alice)
+            assert (await usage(alice)).total.requests == 0
+            await failure(alice)
+            broken = (await usage(alice)).total
+            assert (broken.requests, broken.uncertain_requests) == (1, 1)
+            assert broken.output_tokens == 500
+            assert server.requests[-1].body["max_completion_tokens"] == 500
+        async with guest(server, tmp_path) as alice:
+            assert await alice.answer("s0", "hello") == "Well."
+            (day,) = (await usage(alice, by="day")).sums
+            assert (day.requests, day.uncertain_requests) == (2, 1)
+            assert day.input_tokens == broken.input_tokens + 11
+            completed = (await alice.say("s0", "hello"))[-1].completed
+            assert completed.cost_usd == pytest.approx((11 * 5 + 7 * 10) / 1e6)
+
+
+async def test_money_without_a_price_is_refused_and_tokens_are_not(tmp_path: Path) -> None:
+    async with openai_server(wire.says("Well.")) as server:
+        in_money = BudgetSettings(month_usd=1.0, day_tokens=10**6)
+        async with guest(server, tmp_path, budget=in_money, prices={}) as alice:
+            failed = await failure(alice)
+            assert failed.code == "failed_precondition"
+            assert failed.message == (
+                "the price of model 'test-model' is not known, so month_usd cannot be kept"
+            )
+            assert '[agent.prices."test-model"]' in failed.resolution
+            assert not server.requests
+        in_tokens = BudgetSettings(day_tokens=10**6)
+        async with guest(server, tmp_path, budget=in_tokens, prices={}) as alice:
+            assert await alice.answer("s0", "hello") == "Well."
+            total = (await usage(alice)).total
+            assert (total.requests, total.unpriced_requests, total.cost_usd) == (1, 1, 0)
+
+
+async def test_a_forgotten_session_leaves_sums_without_its_id(tmp_path: Path) -> None:
+    async with openai_server(wire.says("Well.")) as server, guest(server, tmp_path) as alice:
+        await alice.answer("s0", "hello")
+        (own,) = (await usage(alice, by="session", session_id="s0")).sums
+        assert (own.key, own.output_tokens) == ("s0", 7)
+        await alice.stub.ForgetSession(pb.ForgetSessionRequest(session_id="s0"))
+        assert not (await usage(alice, session_id="s0")).sums
+        (left,) = (await usage(alice, by="session")).sums
+        assert (left.key, left.output_tokens) == ("", 7)
+
+
+async def test_the_built_in_model_takes_nothing() -> None:
+    async with open_gateways() as gateways:
+        alice = await gateways.serve("alice")
+        await alice.session("s0")
+        completed = (await alice.say("s0", "help"))[-1].completed
+        assert completed.text
+        assert not completed.input_tokens
+        assert (await usage(alice)).total == pb.UsageSum()
