@@ -41,6 +41,7 @@ NEEDED: Final[Mapping[str, frozenset[Scope] | None]] = {
     "ForgetSession": _CHAT,
     "RunTurn": _CHAT,
     "CancelTurn": _CHAT,
+    "GetUsage": _CHAT,
     "AnswerApproval": _CHAT,
     "ListTools": _CHAT,
     "ResolveModel": _CHAT,
