@@ -4,6 +4,7 @@ import json
 import os
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -164,6 +165,32 @@ def check(output: str, saved: str) -> None:
     assert "[memory_save]" in output
     assert re.search(r"^memory: saved note-\S+: done$", output, re.MULTILINE), output
     assert re.search(rf"^note note-\S+: .*{saved}", output, re.MULTILINE), output
+
+
+def test_the_server_alone_lets_people_in_until_a_signal() -> None:
+    """Beside it, for other users, one that finds its port taken starts nobody's agent."""
+    made = Household()
+    try:
+        made.environment["OXYDRA_ACCESS__LISTEN"] = f"127.0.0.1:{free_port()}"
+        (made.workspaces / "alice").mkdir(parents=True, mode=0o700)
+        process = made.begin("access", "serve")
+        assert process.stderr is not None
+        assert "are let in at 127.0.0.1:" in process.stderr.readline()
+        colleague = Colleague(made)
+        refused = colleague.runner("memory", "list")
+        assert "no agent runs for alice" in refused.stderr
+        assert "runner --user alice start --detach" in refused.stderr
+
+        (made.path / "others" / "bob").mkdir(parents=True, mode=0o700)
+        taken = made.run("--workspace-root", str(made.path / "others"), "start", "--all")
+        assert taken.returncode == 1
+        assert "cannot listen on 127.0.0.1:" in taken.stderr
+        assert "bob" not in taken.stdout
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        assert made.left_behind() == []
+    finally:
+        made.remove()
 
 
 @pytest.mark.docker
