@@ -134,7 +134,7 @@ class AccessServer:
         if settings.certificate is None or settings.key is None:
             identity = own_authority(self._tokens).issue(Party.ACCESS)
             return identity.certificate.encode(), identity.key.encode()
-        return _read("certificate", settings.certificate), _read("key", settings.key)
+        return read_pem("certificate", settings.certificate), read_pem("key", settings.key)
 
     async def _watch(self) -> None:
         """End the calls of revoked tokens, and keep when tokens were used."""
@@ -236,7 +236,9 @@ def _open_to_group(settings: AccessSettings) -> None:
     settings.socket.chmod(0o660)
 
 
-def _read(name: str, path: Path) -> bytes:
+def read_pem(name: str, path: Path) -> bytes:
+    """The content of the file that `[access] name` names. Raises `ConfigError` if it is no PEM file
+    or cannot be read, and for a key that every account can read."""
     try:
         found = path.stat()
         content = path.read_bytes()

@@ -1,6 +1,7 @@
 """`runner access create|list|revoke|serve`: letting people in who do not have this account."""
 
 import asyncio
+import re
 import signal
 import socket
 from datetime import UTC, datetime
@@ -11,7 +12,13 @@ import typer
 from wire.errors import Code
 
 from runner.access.scopes import Scope
-from runner.access.server import SERVER_NAME, AccessServer, check_listens, own_authority
+from runner.access.server import (
+    SERVER_NAME,
+    AccessServer,
+    check_listens,
+    own_authority,
+    read_pem,
+)
 from runner.access.tokens import EXPIRES_DAYS, Token, Tokens, lifetime_of
 from runner.cli.lifecycle import at_first_signal, known_users, show_access_log
 from runner.cli.memory.transfer import refuse_existing
@@ -20,6 +27,7 @@ from runner.cli.output import print_json, print_table, table_of
 from runner.client.access import AccessFile
 from runner.config.models import Config
 from runner.errors import HostError
+from runner.host.authority import names_in
 from runner.logs import printable
 from runner.workspace.directories import whole_file
 
@@ -45,7 +53,7 @@ def create(
     ] = f"{EXPIRES_DAYS}d",
     address: Annotated[
         str,
-        typer.Option(help="Where clients reach [access] listen: HOST:PORT.", show_default=False),
+        typer.Option(help="Where clients reach it: HOST:PORT or unix:/PATH.", show_default=False),
     ] = "",
     file: Annotated[
         Path | None,
@@ -68,12 +76,13 @@ def create(
     if file is not None:
         refuse_existing(file, force=False)
     tokens = Tokens.locate(config)
-    trusted = _trusted(config, tokens)
+    certificate, server_name = _trusted(config, tokens)
+    reached = _address(config, address)
     token, secret = tokens.create(options.user_id, name, frozenset(scope), lifetime)
     content = AccessFile(
-        address=address or _address(config),
-        server_name="" if config.access.certificate else SERVER_NAME,
-        certificate=trusted,
+        address=reached,
+        server_name=server_name,
+        certificate=certificate,
         token=secret,
         user_id=token.user_id,
         name=token.name,
@@ -154,15 +163,22 @@ async def _serve(config: Config) -> int:
     return 130 if received[0] == signal.SIGINT else 0
 
 
-def _trusted(config: Config, tokens: Tokens) -> str:
-    if config.access.certificate is None:
-        return own_authority(tokens).public
-    if config.access.authority is None:
-        return ""
-    return config.access.authority.read_text(encoding="ascii")
+def _trusted(config: Config, tokens: Tokens) -> tuple[str, str]:
+    """The authority that clients trust, and the name that they expect in its certificate; see
+    `AccessFile`."""
+    settings = config.access
+    if settings.certificate is None:
+        return own_authority(tokens).public, SERVER_NAME
+    authority = b"" if settings.authority is None else read_pem("authority", settings.authority)
+    names = names_in(read_pem("certificate", settings.certificate))
+    return authority.decode("ascii", "replace"), next(iter(names), "")
 
 
-def _address(config: Config) -> str:
+def _address(config: Config, given: str) -> str:
+    if given:
+        if not re.fullmatch(r"unix:/\S+|(\[[0-9A-Fa-f:]+\]|[A-Za-z0-9.-]+):[0-9]{1,5}", given):
+            raise typer.BadParameter(f"--address {given!r} is neither HOST:PORT nor unix:/PATH")
+        return given
     if not config.access.listen:
         return f"unix:{config.access.socket}"
     host, _, port = config.access.listen.rpartition(":")

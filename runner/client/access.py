@@ -26,7 +26,7 @@ class AccessFile(BaseModel):
 
     Attributes:
         address: `unix:/absolute/path` or `host:port`.
-        server_name: The name in the server's certificate; empty for the host's own.
+        server_name: The name in the server's certificate; empty for that of the address.
         certificate: The authority that has signed it, in PEM; empty for those that the world
             trusts.
         token: The access token.

@@ -81,6 +81,21 @@ class Authority:
         return Identity(_public(leaf), _private(key), self.public)
 
 
+def names_in(certificate: bytes) -> list[str]:
+    """The host names in a certificate, without those for many hosts. Raises `HostError`
+    (INVALID_ARGUMENT) if it is none."""
+    try:
+        found = x509.load_pem_x509_certificate(certificate).extensions
+        names = found.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return []
+    except ValueError as error:
+        raise HostError(
+            Code.INVALID_ARGUMENT, "this is no certificate", details=str(error)
+        ) from None
+    return [name for name in names.get_values_for_type(x509.DNSName) if "*" not in name]
+
+
 def _draft(subject: x509.Name, key: ec.EllipticCurvePrivateKey) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.servers.authority import Authority
 from tests.unit.runner.cli.conftest import RunCommand
 
 
@@ -55,6 +56,34 @@ def test_a_token_that_nobody_could_use_is_not_made(
     nowhere = run("--user", "alice", "access", "create", "laptop")
     assert "neither [access] socket nor [access] listen is set" in nowhere.err
     assert run("access", "list").out == "nobody has an access token\n"
+
+
+def test_a_certificate_of_the_operators_own_is_named_in_the_access_file(
+    run: RunCommand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = Authority(tmp_path)
+    certificate = authority.certificate_for("agents.example")
+    monkeypatch.setenv("OXYDRA_ACCESS__CERTIFICATE", str(certificate))
+    monkeypatch.setenv("OXYDRA_ACCESS__KEY", str(certificate))
+    public = json.loads(run("--user", "alice", "access", "create", "a").out)
+    assert (public["server_name"], public["certificate"]) == ("agents.example", "")
+    (tmp_path / "authority.pem").write_text(authority.pem)
+    monkeypatch.setenv("OXYDRA_ACCESS__AUTHORITY", str(tmp_path / "authority.pem"))
+    private = json.loads(run("--user", "alice", "access", "create", "b").out)
+    assert private["certificate"] == authority.pem
+    monkeypatch.setenv("OXYDRA_ACCESS__AUTHORITY", str(tmp_path / "nowhere.pem"))
+    lost = run("--user", "alice", "access", "create", "c")
+    assert "[access] authority names it" in lost.err
+    assert len(json.loads(run("access", "list", "--json").out)) == 2
+
+
+@pytest.mark.parametrize(
+    "address", ["host", "host:port", "https://host:7443", "unix:a.sock", "a b:1"]
+)
+def test_an_address_that_no_client_could_reach_is_refused(run: RunCommand, address: str) -> None:
+    refused = run("--user", "alice", "access", "create", "a", "--address", address)
+    assert refused.code == 2
+    assert "neither HOST:PORT nor unix:/PATH" in refused.err
 
 
 @pytest.mark.parametrize(
