@@ -114,8 +114,8 @@ class Options:
             raise ConfigError(
                 Code.FAILED_PRECONDITION,
                 "this needs the account that runs the agent",
-                details="through an access token there are chat, ask, sessions and memory, without "
-                "what concerns files of that host",
+                details="through an access token there are chat, ask, sessions, memory and usage, "
+                "without what concerns files of that host",
                 resolution="ask the person who runs it, or leave out --connect for an agent of "
                 "your own",
             )

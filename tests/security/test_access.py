@@ -185,7 +185,7 @@ async def test_an_unknown_token_is_refused(front: Front) -> None:
 @pytest.mark.attempt("using a token after its end", stopped_by="the end is part of the token")
 async def test_a_token_ends_also_in_the_middle_of_a_stream(front: Front) -> None:
     front.alice.script = waits
-    access = front.access(lifetime=timedelta(seconds=2.5))
+    access = front.access(lifetime=timedelta(seconds=4))
     async with stub_of(access) as stub:
         error = await ended(await begun(stub))
         assert (error.code, error.brief) == (Code.UNAUTHENTICATED, "this access token has expired")
