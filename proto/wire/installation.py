@@ -20,11 +20,11 @@ def adding(*extras: str) -> str:
     """
     distribution = metadata.distribution(_NAME)
     origin: dict[str, Any] = json.loads(distribution.read_text("direct_url.json") or "{}")
-    python = shlex.quote(sys.executable)
+    command = shlex.join([sys.executable, "-P", "-m", "pip", "install"])
     if not origin:
         wanted = f"{_NAME}[{','.join(extras)}]"
         return (
-            f"{python} -m pip install --no-index --find-links DIR '{wanted}', where DIR holds its "
+            f"{command} --no-index --find-links DIR '{wanted}', where DIR holds its "
             "wheel and those that it needs; for an image: runner images build"
         )
     source = _source(origin)
@@ -32,9 +32,7 @@ def adding(*extras: str) -> str:
         extras = tuple(dict.fromkeys([*_extras_of(receipt), *extras]))
         command = "uv tool install --force"
     elif (distribution.read_text("INSTALLER") or "").strip() == "uv":
-        command = f"uv pip install --python {python}"
-    else:
-        command = f"{python} -m pip install"
+        command = shlex.join(["uv", "pip", "install", "--python", sys.executable])
     if origin.get("dir_info", {}).get("editable"):
         command += f" --constraint {shlex.quote(f'{source}/constraints.txt')} --editable"
     with_extras = f"[{','.join(extras)}]"

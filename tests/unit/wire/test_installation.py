@@ -50,10 +50,10 @@ def archive(path: Path) -> dict[str, Any]:
         (
             {"url": "file:///src/my%20ox", "dir_info": {"editable": True}},
             "pip",
-            "PY -m pip install --constraint '/src/my ox/constraints.txt' "
+            "PY -P -m pip install --constraint '/src/my ox/constraints.txt' "
             "--editable '/src/my ox[remote]'",
         ),
-        ({"url": "file:///src", "dir_info": {}}, "pip", "PY -m pip install '/src[remote]'"),
+        ({"url": "file:///src", "dir_info": {}}, "pip", "PY -P -m pip install '/src[remote]'"),
         (
             {"url": "https://a.example/oxydra-0.1.0-py3-none-any.whl", "archive_info": {}},
             "uv",
@@ -63,7 +63,7 @@ def archive(path: Path) -> dict[str, Any]:
         (
             {"url": "https://a.example/ox", "vcs_info": {"vcs": "git", "commit_id": "abc"}},
             "pip",
-            "PY -m pip install 'oxydra[remote] @ git+https://a.example/ox@abc'",
+            "PY -P -m pip install 'oxydra[remote] @ git+https://a.example/ox@abc'",
         ),
     ],
 )
@@ -76,7 +76,7 @@ def test_an_extra_comes_from_where_the_rest_came_from(
 def test_a_wheel_is_named_and_one_that_is_gone_is_said_to_be(told: Any, tmp_path: Path) -> None:
     wheel = tmp_path / "oxydra-0.1.0-py3-none-any.whl"
     wheel.touch()
-    assert told(archive(wheel)) == f"PY -m pip install '{wheel}[remote]'"
+    assert told(archive(wheel)) == f"PY -P -m pip install '{wheel}[remote]'"
     wheel.unlink()
     assert told(archive(wheel)).endswith("that file is gone: name where it is now")
 
@@ -94,7 +94,8 @@ def test_a_tool_of_uv_keeps_the_extras_that_it_has(told: Any, tmp_path: Path) ->
 
 
 def test_what_came_out_of_a_directory_of_wheels_is_not_looked_for_in_an_index(told: Any) -> None:
-    assert told(None).startswith("PY -m pip install --no-index --find-links DIR 'oxydra[remote]'")
+    command = "PY -P -m pip install --no-index --find-links DIR 'oxydra[remote]'"
+    assert told(None).startswith(command)
 
 
 def test_this_installation_can_be_asked() -> None:
