@@ -97,6 +97,7 @@ class AccessServer:
 
     async def _start(self, stack: AsyncExitStack) -> None:
         settings = self._settings
+        check_files(settings)
         certificate, key = self._identity()
         self._tokens.prepare()
         self._tokens.all()
@@ -120,7 +121,7 @@ class AccessServer:
             _clear_place(settings.socket)
             _bind(server, unix_endpoint(settings.socket), credentials, str(settings.socket))
             stack.callback(settings.socket.unlink, missing_ok=True)
-            _open_to_group(settings)
+            _open_to_group(settings.socket, settings.socket_group)
         if settings.listen:
             _bind(server, settings.listen, credentials, settings.listen)
         await server.start()
@@ -189,51 +190,74 @@ def _bind(
         )
 
 
-def _clear_place(socket: Path) -> None:
-    """Remove the socket that a server which has ended may have left."""
-    if why := way_of_others(socket.parent):
+def check_files(settings: AccessSettings) -> None:
+    """Check what the settings name: the socket's place and group, certificate, key and authority.
+
+    Changes nothing. Raises `ConfigError`.
+    """
+    if settings.socket is not None:
+        _check_place(settings.socket)
+    if settings.socket_group:
+        _group(settings.socket_group)
+    for name in ("certificate", "key", "authority"):
+        if (path := getattr(settings, name)) is not None:
+            read_pem(name, path)
+
+
+def _check_place(socket: Path) -> None:
+    why, fix = (
+        way_of_others(socket.parent),
+        "name a directory where only this account and root write",
+    )
+    if not why and socket.exists() and not socket.is_socket():
+        why, fix = "something that is no socket is there", f"move {socket} away"
+    if why:
         raise ConfigError(
             Code.FAILED_PRECONDITION,
             f"cannot use [access] socket {socket}",
             details=why,
-            resolution="name a place in a directory where only this account and root can replace "
-            "what is there",
+            resolution=f"{fix}, or name another place",
         )
-    with contextlib.suppress(FileNotFoundError):
-        if not stat.S_ISSOCK(socket.lstat().st_mode):
-            raise ConfigError(
-                Code.FAILED_PRECONDITION,
-                f"cannot use [access] socket {socket}",
-                details="something that is no socket is there",
-                resolution=f"move {socket} away, or name another place",
-            )
-        with contextlib.suppress(OSError):
-            pid = listener(str(socket))
-            raise HostError(
-                Code.ALREADY_EXISTS,
-                f"another program listens on [access] socket {socket}",
-                details=f"its pid is {pid}",
-                resolution="end that one, or name another place",
-            )
-        socket.unlink()
 
 
-def _open_to_group(settings: AccessSettings) -> None:
-    """Let the configured group connect, and nobody else but this account."""
-    assert settings.socket is not None
-    if not settings.socket_group:
-        settings.socket.chmod(0o600)
-        return
+def _clear_place(socket: Path) -> None:
+    """Remove the socket that a server which has ended may have left."""
+    with contextlib.suppress(OSError):
+        pid = listener(str(socket))
+        raise HostError(
+            Code.ALREADY_EXISTS,
+            f"another program listens on [access] socket {socket}",
+            details=f"its pid is {pid}",
+            resolution="end that one, or name another place",
+        )
+    socket.unlink(missing_ok=True)
+
+
+def _group(name: str) -> int:
     try:
-        os.chown(settings.socket, -1, grp.getgrnam(settings.socket_group).gr_gid)
-    except (KeyError, OSError) as error:
+        return grp.getgrnam(name).gr_gid
+    except KeyError:
         raise ConfigError(
             Code.FAILED_PRECONDITION,
-            f"cannot open [access] socket to the group {settings.socket_group}",
-            details="there is no such group" if isinstance(error, KeyError) else str(error),
-            resolution="groupadd it, or, for an account that is not root, be one of its members",
+            f"there is no group {name}",
+            details="[access] socket_group names it",
+            resolution=f"groupadd {name}, or name another",
         ) from None
-    settings.socket.chmod(0o660)
+
+
+def _open_to_group(socket: Path, group: str) -> None:
+    """Let `group` connect, if there is one, and nobody else but this account."""
+    if group:
+        try:
+            os.chown(socket, -1, _group(group))
+        except PermissionError:
+            raise ConfigError(
+                Code.FAILED_PRECONDITION,
+                f"cannot open [access] socket to the group {group}",
+                details="an account that is not root can do so only for groups that it is in",
+                resolution=f"usermod -a -G {group} USER, then log in anew; or name another group",
+            ) from None
+    socket.chmod(0o660 if group else 0o600)
 
 
 def read_pem(name: str, path: Path) -> bytes:

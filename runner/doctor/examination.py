@@ -56,6 +56,7 @@ def _checks(
     return (
         lambda: [settings.credential(own.agent, environ)],
         lambda: [] if in_containers else [settings.packages(own)],
+        lambda: [settings.access(config)],
         lambda: [places.workspace(config, user_id)],
         lambda: [places.guest_uids(config, user_id)] if own_uids else [],
         lambda: [places.runtime_directory(config, user_id)],

@@ -9,6 +9,9 @@ from wire.errors import WireError
 from wire.installation import adding
 from wire.settings import AgentSettings, EmbedderSettings, UserSettings
 
+from runner.access.server import check_files
+from runner.access.tokens import Tokens
+from runner.config.models import Config
 from runner.doctor.finding import Finding, ok, refused, warning
 from runner.host.weights import PACKAGED_MODEL, cached_model, hub_id, weights_of
 from runner.tiers.process.packages import check_packages
@@ -30,6 +33,20 @@ def credential(agent: AgentSettings, environ: Mapping[str, str]) -> Finding:
         return ok("credential", f"provider {agent.provider} is used without one")
     named = agent.key_env(agent.provider)
     return ok("credential", f"{named} is set for provider {agent.provider}")
+
+
+def access(config: Config) -> Finding:
+    """Whether people with access tokens could be let in as the configuration says."""
+    settings, tokens = config.access, Tokens.locate(config)
+    if not settings.socket and not settings.listen:
+        return ok("access", "only this account gets in: [access] names no address")
+    try:
+        check_files(settings)
+        count = len(tokens.all())
+    except WireError as error:
+        return refused("access", error)
+    places = " and ".join(str(each) for each in (settings.socket, settings.listen) if each)
+    return ok("access", f"{count} token{'' if count == 1 else 's'}, for {places}")
 
 
 def packages(settings: UserSettings) -> Finding:

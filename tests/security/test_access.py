@@ -503,7 +503,7 @@ async def test_a_second_server_and_a_bad_place_are_refused(front: Front) -> None
             update=alone
         )
     )
-    assert "no such group" in error.details
+    assert "there is no group nobody-has-this" in error.brief
     assert not (own / "x.sock").exists()
 
 

@@ -7,8 +7,9 @@ import pytest
 from wire.installation import adding
 from wire.settings import AgentSettings, EmbedderSettings, UserSettings
 
+from runner.config.models import Config
 from runner.doctor import settings
-from runner.doctor.finding import State
+from runner.doctor.finding import Finding, State
 from runner.tiers.process import packages
 
 OPENAI = AgentSettings(provider="openai", model="m", api_key_env="KEY")
@@ -31,6 +32,24 @@ def test_a_credential_that_cannot_be_used(value: str | None) -> None:
     assert "KEY" in found.what
     assert "KEY" in found.fix
     assert "sk-secret" not in found.what + found.fix
+
+
+def test_access_of_others_than_the_account(tmp_path: Path) -> None:
+    def found(**access: Any) -> Finding:
+        config = {"workspace_root": tmp_path / "ws", "access": access}
+        return settings.access(Config.model_validate(config))
+
+    place = tmp_path / "a.sock"
+    assert "names no address" in found().what
+    both = found(socket=place, listen="[::1]:7443")
+    assert (both.state, both.what) == (State.OK, f"0 tokens, for {place} and [::1]:7443")
+    no_group = found(socket=place, socket_group="nobody-has-this")
+    assert (no_group.state, "groupadd" in no_group.fix) == (State.PROBLEM, True)
+    no_file = found(listen="[::1]:7443", certificate=place, key=place)
+    assert "[access] certificate names it" in no_file.what
+    (tmp_path / "ws" / ".access").mkdir(parents=True, mode=0o700)
+    (tmp_path / "ws" / ".access" / "tokens.json").write_text("{")
+    assert "nobody is let in" in found(socket=place).what
 
 
 def model(tier: str = "process", missing: tuple[str, ...] = (), **section: Any) -> Any:
