@@ -38,7 +38,7 @@ def show_usage(options: Options, by: str, since: str, *, everybody: bool, json: 
     request = gateway_pb2.GetUsageRequest(by=by, since=first)
     reply = ask_agent(options, lambda agent: agent.usage(request))
     if json:
-        print_json({"by": by, "since": first, **_as_json(reply, by)})
+        print_json({"by": by, "since": first or None, **_as_json(reply, by)})
     elif reply.sums:
         rows = [(_name(each, by), *_amounts(each)) for each in reply.sums]
         if len(rows) > 1:

@@ -78,6 +78,8 @@ class FakeGateway(gateway_pb2_grpc.GatewayServicer):
         self.notices: list[str] = []
         self.tools: list[gateway_pb2.ToolDescription] = []
         self.receipts: list[gateway_pb2.MemoryReceipt] = []
+        self.usage = gateway_pb2.GetUsageReply()
+        self.seen_usage: list[gateway_pb2.GetUsageRequest] = []
         self.page = 100
         self.notes: dict[str, Note] = {}
         self.log: list[Change] = []
@@ -177,6 +179,10 @@ class FakeGateway(gateway_pb2_grpc.GatewayServicer):
     async def ForgetSession(self, request: Any, context: Any) -> gateway_pb2.ForgetSessionReply:
         del self.sessions[request.session_id]
         return gateway_pb2.ForgetSessionReply()
+
+    async def GetUsage(self, request: Any, context: Any) -> gateway_pb2.GetUsageReply:
+        self.seen_usage.append(request)
+        return self.usage
 
     async def ListTools(self, request: Any, context: Any) -> gateway_pb2.ListToolsReply:
         return gateway_pb2.ListToolsReply(tools=self.tools)
