@@ -12,6 +12,7 @@ from runner.cli.agent import session_to_use
 from runner.cli.chat.receipts import ModelText, by_event, receipt_line, show_receipts
 from runner.cli.chat.screen import Screen, Style
 from runner.cli.output import clip, failure_lines, one_line, tool_line
+from runner.cli.usage import turn_line
 from runner.client.gateway import GatewayClient, GatewayLost, new_turn_id
 
 Connect = Callable[[], Awaitable[GatewayClient]]
@@ -199,6 +200,8 @@ class Conversation:
             await show_receipts(self._screen, failed.receipts)
         elif event.HasField("completed"):
             await show_receipts(self._screen, event.completed.receipts)
+            if took := turn_line(event.completed):
+                await self._screen.status(took)
 
     async def _show_past(self, event: gateway_pb2.HistoryEvent) -> None:
         text = clip(one_line(event.text), _SHOWN_EVENT_CHARS)

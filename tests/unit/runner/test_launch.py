@@ -153,6 +153,15 @@ def test_a_guests_environment_is_a_short_list(tmp_path: Path) -> None:
     assert guest_environment(tmp_path, {})["PATH"]
 
 
+def test_a_container_is_told_the_time_zone_of_the_host(workspace: Workspace) -> None:
+    environ = {"MY_KEY": SECRET, "TZ": "CET-1CEST,M3.5.0,M10.5.0/3"}
+    made = AgentLauncher(Config(), workspace, OWN_FILES, parties.AUTHORITY, environ=environ)
+    assert launch(made).spec.environment["TZ"] == environ["TZ"]
+    unknown = {**environ, "TZ": ""}
+    made = AgentLauncher(Config(), workspace, OWN_FILES, parties.AUTHORITY, environ=unknown)
+    assert launch(made).spec.environment["TZ"] == "UTC0"
+
+
 def test_python_never_starts_from_a_directory_that_tools_can_write(workspace: Workspace) -> None:
     spec = launch(launcher(workspace)).spec
     assert "-P" in spec.command

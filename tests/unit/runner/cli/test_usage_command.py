@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 import pytest
 from wire.v1 import gateway_pb2 as pb
 
+from runner.cli.usage import turn_line
 from tests.support.gateway.fake_gateway import FakeGateway
 from tests.unit.runner.cli.conftest import RunCommand
 
@@ -86,3 +87,11 @@ def test_no_requests_and_a_bad_day(memory: FakeGateway, run_command: RunCommand)
         refused = run_command("usage", "--since", bad)
         assert refused.code == 2
         assert "is no day such as 2026-11-22, 7d or all" in refused.err
+
+
+def test_the_line_at_the_end_of_a_turn() -> None:
+    assert turn_line(pb.TurnCompleted(text="help")) == ""
+    free = pb.TurnCompleted(input_tokens=1234, output_tokens=5)
+    assert turn_line(free) == "1,234 tokens in, 5 out"
+    paid = pb.TurnCompleted(input_tokens=1234, cached_tokens=1000, output_tokens=5, cost_usd=0.0123)
+    assert turn_line(paid) == "1,234 tokens in (1,000 cached), 5 out, $0.0123"
