@@ -160,7 +160,7 @@ async def test_a_forgotten_session_leaves_sums_without_its_id(tmp_path: Path) ->
 
 
 async def test_summaries_count_and_have_limits_of_their_own(tmp_path: Path) -> None:
-    short = {"history_turns": 1, "summary_min_turns": 1}
+    short: dict[str, Any] = {"history_turns": 1, "summary_min_turns": 1}
     async with openai_server(wire.says("- Well, that is what was said.")) as server:
         async with guest(server, tmp_path, **short) as alice:
             for _ in range(3):
@@ -168,7 +168,7 @@ async def test_summaries_count_and_have_limits_of_their_own(tmp_path: Path) -> N
             kinds = (await usage(alice, by="kind")).sums
             assert {each.key: each.requests for each in kinds} == {"answer": 3, "summary": 1}
             assert len(server.requests) == 4
-        capped = {"budget": BudgetSettings(background_day_tokens=20)}
+        capped: dict[str, Any] = {"budget": BudgetSettings(background_day_tokens=20)}
         async with guest(server, tmp_path, **short, **capped) as alice:
             await alice.answer("s0", "hello")
             assert len(server.requests) == 5, "a summary was asked for"
