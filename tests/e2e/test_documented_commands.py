@@ -1,0 +1,381 @@
+"""Every command line of README and the documentation is run: here, or where `NOT_HERE` says.
+
+A test plays one transcript in one prepared world; see `World.play` for its markers. Where a page
+shows what a command prints, that is what it prints, apart from ids, dates and figures.
+"""
+
+import hashlib
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.support.commands.documented import ROOT, Documented, documented
+from tests.support.commands.household import Household
+from tests.support.commands.transcript import World, lines_of
+from tests.support.servers import sqld
+
+IDS: Final = "grep -o 'note-[0-9a-f-]*'"
+NOTE: Final = f"$(runner memory list --json | {IDS} | head -n 1)"
+
+A_USER: Final = f"""
+$ runner --help
+$ runner start --detach
+$ runner chat
+$ runner --insecure chat --session plans
+$ runner --insecure chat --last
+$ runner chat --last
+$ runner --insecure ask "what do you know about tea?"
+$ runner ask "QUESTION"
++ git init -q .
+$ git diff | runner ask "what is wrong with this change?"
+$ runner ask "hello"
+$ runner usage
+$ runner status
+$ runner status --json
+$ runner logs
+$ runner doctor
+$ runner doctor --boundary
+$ runner config show
+$ runner config check
+$ runner sessions list
+$ runner sessions list --json
+$ runner sessions show ID
+$ runner sessions rename ID TITLE
+$ runner chat --session ID
+$ runner sessions archive ID
+$ runner sessions forget ID
+$ runner memory save "The build runs on Fridays" --tag ops
++ echo 'The pool size is 20' > minutes.txt
+$ runner memory save - < minutes.txt
+$ runner memory list
+$ runner memory search "pool size"
+$ runner memory show note-103637e5
+$ runner memory edit note-103637e5
+$ runner memory edit note-103637e5 "The build runs on Mondays"
+$ runner memory stats
+$ runner memory list --from-material
+$ runner memory history --from-material
+$ runner memory undo note-103637e5
+$ runner memory reembed
+$ runner memory export memory.jsonl
+$ runner memory export | gzip > m.gz
+$ runner memory forget note-103637e5
+$ runner memory import memory.jsonl --dry-run
+$ runner memory import memory.jsonl
+$ gunzip -c m.gz | runner memory import -
++ runner memory list --json | {IDS} | sort -u | xargs runner memory forget --yes
++ runner memory save "The build runs on Fridays"
++ runner memory save "The build runs on Mondays"
+$ runner memory review
+$ runner memory backup
++ runner memory backup memory.backup
+$ runner restart
+$ runner stop
+$ runner memory restore FILE
+$ openssl rand -base64 32 > ~/oxydra.key && chmod 600 ~/oxydra.key
++ printf '[memory.encryption]\\nkey_file = "%s"\\n' "$HOME/oxydra.key" > runner.toml
+$ runner memory rekey
++ mv ~/oxydra.key OLD && openssl rand -base64 32 > ~/oxydra.key && chmod 600 ~/oxydra.key
+$ runner memory rekey --old-key-file OLD
+$ runner config edit
+"""
+
+AN_OPERATOR: Final = """
++ printf '[access]\\nsocket = "%s"\\n' "$HOME/access.sock" > runner.toml
+$ export OPENAI_API_KEY=…
+& runner --insecure start
+& runner --log-level debug start
+& runner start
+$ runner --insecure --user bob chat
+& runner start --all
++ runner --user alice start --detach
+$ runner start --all --detach
+$ runner users list
+$ runner --user alice access create laptop --file laptop.json
+$ runner access create NAME
+$ runner access list
+& runner access serve
++ runner access serve >served.log 2>&1 </dev/null & echo $! >served.pid
++ for _ in $(seq 300); do [ -S "$HOME/access.sock" ] && break; sleep 0.1; done
+$ runner --connect laptop.json chat
+$ runner --connect laptop.json memory search coffee
++ kill -INT "$(cat served.pid)"
+$ runner access revoke NAME
+$ runner stop --all
+$ runner users remove alice
+"""
+
+A_KEY: Final = """
++ runner start --detach
+$ runner credentials list
++ printf '%s' a-key-from-a-pipe | runner credentials set
+$ runner credentials set --from-env NAME
++ printf a-key-from-a-file > key && chmod 600 key
+$ runner credentials set --from-file PATH
+$ runner credentials clear
+"""
+
+A_MEMORY_SERVER: Final = """
++ runner start --detach && runner memory save "my boat is called Albatross" && runner stop
+$ runner memory move --to remote
++ runner start --detach
+$ runner memory token
+"""
+
+A_CLONE: Final = """
+$ git clone <this repository> oxydra && cd oxydra
+"""
+
+IN_THE_CLONE: Final = """
+$ make run
+$ printf '%s\\n' "remember that tea is at five" "what do you know about tea?" | make run
+$ .venv/bin/runner --insecure chat
+$ .venv/bin/python tools/tool_snapshot.py
+$ .venv/bin/python tools/contract_snapshot.py
+$ .venv/bin/python tools/settings_snapshot.py
+$ .venv/bin/python tools/attempts_table.py
+$ make proto
+$ .venv/bin/pre-commit install
+"""
+
+CONTAINERS: Final = """
+$ runner --user alice start --detach
+$ runner --user alice chat
+$ runner --user alice status
+$ runner images list
++ runner --user alice stop
+"""
+
+TRANSCRIPTS: Final = (
+    *(A_USER, AN_OPERATOR, A_KEY, A_MEMORY_SERVER),
+    *(A_CLONE, IN_THE_CLONE, CONTAINERS),
+)
+
+_BY_HAND: Final = "takes from minutes to hours and is run by hand"
+_CI: Final = "prepares the run of all tests: .ci/run"
+_ROOT: Final = "changes the machine, as root"
+_COMPOSE: Final = "tests/integration/images/test_compose_sqld.py"
+_IMAGES: Final = "tests/integration/images/test_image_commands.py"
+_NAMED: Final = "says what is measured, and is nothing to type"
+_INSTALLS: Final = "installs gigabytes from an index"
+
+NOT_HERE: Final[Mapping[str, str]] = {
+    "make setup-dev": _CI,
+    "make test": _CI,
+    'make test ARGS="tests/unit -k chat"': "would run tests within a test",
+    "make test SEED=5": _BY_HAND,
+    "make test-long": _BY_HAND,
+    "make check": "its four checks are tests: tests/unit/test_quality.py",
+    "make coverage": "runs half of all tests once more",
+    "make bench": _BY_HAND,
+    "make bench-quality": _BY_HAND,
+    "make faults": _BY_HAND,
+    'make faults ARGS="--rounds 700"': _BY_HAND,
+    'make faults ARGS="--only sqld"': _BY_HAND,
+    'make faults ARGS="--seed 7"': _BY_HAND,
+    "make fuzz": _BY_HAND,
+    "make fuzz ARGS=--seeds": _BY_HAND,
+    'make fuzz ARGS="--inputs 1000000"': _BY_HAND,
+    'make fuzz ARGS="--only scrub"': _BY_HAND,
+    'make fuzz ARGS="--seed 7"': _BY_HAND,
+    'make fuzz ARGS="--one FILE"': _BY_HAND,
+    "python -m bench.remote": _BY_HAND,
+    "python -m bench.sizes": _BY_HAND,
+    "python -m bench.many_users": _BY_HAND,
+    "python -m bench.shell": _BY_HAND,
+    "python -m bench.tiers": _BY_HAND,
+    "docker exec CONTAINER true": _NAMED,
+    "docker exec": _NAMED,
+    "docker run": _NAMED,
+    "printf -v": "is a command that a policy refuses",
+    "runner images build": _CI,
+    "runner images build --bootstrap-base": _CI,
+    "runner images wheels DIR": _INSTALLS,
+    "runner images build --wheelhouse DIR": _INSTALLS,
+    "runner images build --with-build-tools": _INSTALLS,
+    "runner images save FILE.tar": _IMAGES,
+    "runner images prune": "would take the images that other tests run in",
+    "docker image rm $(docker image ls --filter 'reference=oxydra-*' "
+    "--format '{{.Repository}}:{{.Tag}}')": "would take the images that other tests run in",
+    "runner --tier micro_vm start": "tests/integration/test_gvisor_pair.py",
+    "runner credentials set --keyring": "no keyring in a test: tests/e2e/test_keys_command.py",
+    "runner init": "asks: tests/unit/runner/cli/test_init_command.py",
+    "tools/get_sqld.sh": _CI,
+    "docker build -t oxydra-sqld:0.24.1 -f deploy/compose/sqld.Dockerfile .venv/sqld": _COMPOSE,
+    "deploy/compose/sqld-users.sh keys": _COMPOSE,
+    "docker compose -f deploy/compose/sqld.yaml up -d": _COMPOSE,
+    "deploy/compose/sqld-users.sh add alice": _COMPOSE,
+    "python3 -m pip wheel --no-deps --wheel-dir dist .": _INSTALLS,
+    "python3 -m venv /opt/oxydra": _INSTALLS,
+    "/opt/oxydra/bin/pip install 'dist/oxydra-0.1.0-py3-none-any.whl[runner]'": _INSTALLS,
+    "uv tool install 'dist/oxydra-0.1.0-py3-none-any.whl[runner,guest]'": _INSTALLS,
+    "uv tool dir": "uv is not part of the tests",
+    "uv tool uninstall oxydra": "uv is not part of the tests",
+    "pip install '.[testing]'": _INSTALLS,
+    "apt-get install bubblewrap": _ROOT,
+    "sudo apt-get install runsc": _ROOT,
+    "sudo runsc install -- --platform=systrap --host-uds=all --network=none": _ROOT,
+    "sudo systemctl reload docker": _ROOT,
+    "sudo tools/get_runsc.sh": _CI,
+    "systemctl disable --now oxydra": _ROOT,
+    "chown -R 0:0 DIRECTORY": _ROOT,
+    "chown -R 10001:10001": _ROOT,
+    "systemd-run --user --scope --property=Delegate=yes runner --insecure start": (
+        "needs a systemd of the user's own"
+    ),
+}
+"""Why a line is run by no test here; a file that is named exists."""
+
+SHOWN_ELSEWHERE: Final = "| make run"
+"""README's transcript is compared by tests/e2e/test_main_job.py."""
+
+
+def stands_in(line: str, played: frozenset[str]) -> bool:
+    """Whether `line`, or a longer one that begins with it, is played."""
+    return any(each == line or each.startswith(f"{line} ") for each in played)
+
+
+def played() -> frozenset[str]:
+    lines = (pair for transcript in TRANSCRIPTS for pair in lines_of(transcript))
+    return frozenset(line for marker, line in lines if marker in "$&")
+
+
+def is_shown_elsewhere(each: Documented) -> bool:
+    return SHOWN_ELSEWHERE in each.line and bool(each.output)
+
+
+def test_every_documented_command_line_is_run_or_it_is_said_why_not() -> None:
+    known = played()
+    missing = [
+        f"{each.place}: {each.line}"
+        for each in documented()
+        if each.line not in NOT_HERE
+        and not stands_in(each.line, known)
+        and not is_shown_elsewhere(each)
+    ]
+    assert missing == [], "play it in a transcript of this file, or say in NOT_HERE why not"
+
+
+def test_nothing_is_excused_or_played_that_no_page_has_any_more() -> None:
+    lines = {each.line for each in documented()}
+    assert sorted(NOT_HERE.keys() - lines) == []
+    assert sorted(played() - lines) == []
+    named = {
+        path for why in NOT_HERE.values() for path in re.findall(r"(?:tests/|\.ci/)[\w/.]+", why)
+    }
+    assert [path for path in named if not (ROOT / path).is_file()] == []
+
+
+@pytest.fixture
+def household() -> Household:
+    made = Household()
+    made.environment |= {
+        "OXYDRA_EMBEDDER__BACKEND": "hashing",
+        "OXYDRA_SHELL__ENABLED": "false",
+        "desk": "a-key-from-a-variable",
+    }
+    return made
+
+
+PLACEHOLDERS: Final = {
+    "note-103637e5": NOTE,
+    "ID": "plans",
+    "TITLE": "'Our plans'",
+    "QUESTION": "what do you know about tea?",
+    "FILE": "memory.backup",
+    "PATH": "key",
+    "NAME": "desk",
+}
+
+
+@pytest.fixture
+def world(household: Household) -> Iterator[World]:
+    made = World(household, PLACEHOLDERS)
+    yield made
+    made.close()
+
+
+def alike(text: str) -> str:
+    """What a page shows, without what differs from run to run."""
+    text = re.sub(r"note-[0-9a-f-]{8,36}", "note-…", text)
+    text = re.sub(r"\d{4}-\d\d-\d\d", "DATE", text)
+    text = re.sub(r"\d+(?:\.\d+)?", "N", text)
+    return "\n".join(line.rstrip() for line in text.strip().splitlines())
+
+
+def check_what_pages_show(printed: Mapping[str, str]) -> None:
+    shown = [each for each in documented() if each.output.strip() and each.line in printed]
+    for each in shown:
+        assert alike(printed[each.line]) == alike(each.output), each.place
+
+
+@pytest.mark.bubblewrap
+@pytest.mark.model
+def test_what_a_user_types(world: World, household: Household) -> None:
+    """With the embedding model and a shell, as after README's `make run`."""
+    del household.environment["OXYDRA_SHELL__ENABLED"]
+    del household.environment["OXYDRA_EMBEDDER__BACKEND"]
+    check_what_pages_show(world.play(A_USER))
+
+
+def test_what_an_operator_types(world: World) -> None:
+    world.play(AN_OPERATOR)
+
+
+def test_how_a_running_agent_gets_a_key(world: World, household: Household) -> None:
+    household.environment |= {
+        "OXYDRA_AGENT__PROVIDER": "openai",
+        "OXYDRA_AGENT__MODEL": "gpt-5-mini",
+        "OXYDRA_AGENT__BASE_URL": "http://127.0.0.1:9/v1",
+    }
+    world.play(A_KEY)
+
+
+@pytest.mark.sqld
+def test_how_a_memory_moves_to_a_server(world: World, household: Household) -> None:
+    keys = sqld.Keys()
+    with sqld.running(keys) as server:
+        (household.path / "home" / "config").mkdir(parents=True)
+        household.environment["MEMORY_TOKEN"] = keys.token("default")
+        configured = f'[memory]\nremote_url = "{server.url()}"\nauth_token_env = "MEMORY_TOKEN"\n'
+        first, rest = A_MEMORY_SERVER.split("$ runner memory move", 1)
+        world.play(first)
+        (world.place / "runner.toml").write_text(configured)
+        world.play(f"$ runner memory move{rest}")
+
+
+@pytest.mark.docker
+def test_the_container_tier() -> None:
+    household = Household(containers=True)
+    household.environment["OXYDRA_EMBEDDER__BACKEND"] = "hashing"
+    world = World(household, PLACEHOLDERS)
+    try:
+        world.play(CONTAINERS)
+    finally:
+        world.close()
+
+
+def test_a_fresh_clone(household: Household) -> None:
+    """With the packages of this one, which its set-up would install."""
+    world = World(household, {"<this repository>": str(ROOT)})
+    try:
+        world.play(A_CLONE)
+        world.place /= "oxydra"
+        borrow_packages(world.place)
+        world.play(IN_THE_CLONE)
+    finally:
+        world.close()
+
+
+def borrow_packages(clone: Path) -> None:
+    """Make the clone's `.venv` of this one's, as if tools/setup.sh had just done its work there."""
+    made = clone / ".venv"
+    made.mkdir()
+    for name in ("bin", "lib", "pyvenv.cfg"):
+        (made / name).symlink_to(ROOT / ".venv" / name)
+    asked = ("pyproject.toml", "constraints.txt", "tools/setup.sh")
+    content = b"".join((clone / name).read_bytes() for name in asked)
+    (made / ".ready").write_text(f"{hashlib.sha256(content).hexdigest()} dev\n")
