@@ -20,12 +20,13 @@ from runner.access.server import (
     read_pem,
 )
 from runner.access.tokens import EXPIRES_DAYS, Token, Tokens, lifetime_of
-from runner.cli.lifecycle import at_first_signal, known_users, show_access_log
+from runner.cli.lifecycle import at_first_signal, show_access_log
 from runner.cli.memory.transfer import refuse_existing
 from runner.cli.options import AsJson, Options
 from runner.cli.output import print_json, print_table, table_of
 from runner.client.access import AccessFile
 from runner.config.models import Config
+from runner.config.users import known_users
 from runner.errors import HostError
 from runner.host.authority import names_in
 from runner.logs import printable

@@ -24,6 +24,14 @@ from runner.cli.options import (
     program,
     warn_unconfined,
 )
+from runner.cli.setup.completion import (
+    Shell,
+    complete,
+    script,
+    session_ids,
+    to_complete,
+    user_names,
+)
 from runner.config.user_id import DEFAULT_USER_ID
 from runner.errors import HostError
 from runner.logs import printable
@@ -91,7 +99,9 @@ def root(
     config: Annotated[
         Path | None, typer.Option(help="Read the settings from this file.", show_default=False)
     ] = None,
-    user: Annotated[str, typer.Option(help="Whose agent.")] = DEFAULT_USER_ID,
+    user: Annotated[
+        str, typer.Option(help="Whose agent.", autocompletion=user_names)
+    ] = DEFAULT_USER_ID,
     tier: Annotated[
         Literal["process", "container", "micro_vm"] | None,
         typer.Option(help="How guests are confined.", show_default=False),
@@ -129,6 +139,28 @@ def root(
     context.obj = Options(config, user, tier, insecure, workspace_root, log_level, connect)
     if context.invoked_subcommand is None:
         start(context)
+
+
+@app.command()
+def completion(
+    shell: Annotated[Shell, typer.Argument(help="Which shell.")],
+) -> None:
+    """Print what makes a shell complete commands, options, users and sessions."""
+    typer.echo(script(shell))
+
+
+@app.command()
+def upgrade(
+    context: typer.Context,
+    check: Annotated[
+        bool, typer.Option("--check", help="Compare what runs with what is installed.")
+    ] = False,
+    json: AsJson = False,
+) -> None:
+    """Say what runs in another version than the installed one, and what to do. Changes nothing."""
+    from runner.cli.setup.upgrade import upgrade as compare
+
+    raise typer.Exit(compare(context.obj, check=check, as_json=json))
 
 
 @app.command()
@@ -264,7 +296,10 @@ def logs(
 
 
 _SESSION_HELP = "Go on with this session (its id, a beginning of it, or its title), or begin it."
-Session = Annotated[str | None, typer.Option(help=_SESSION_HELP, show_default=False)]
+Session = Annotated[
+    str | None,
+    typer.Option(help=_SESSION_HELP, show_default=False, autocompletion=session_ids),
+]
 Last = Annotated[bool, typer.Option("--last", help="Go on with the session that was used last.")]
 
 
@@ -351,6 +386,8 @@ def main() -> None:
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")  # gRPC's own log would go to the terminal
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # what a terminal cannot show becomes a "?"
+    if to_complete():
+        sys.exit(complete(app))
     words: list[str] = []
     try:
         words = options_first(_words())

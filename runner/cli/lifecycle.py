@@ -26,7 +26,7 @@ from runner.cli.agent import host_runs
 from runner.cli.options import Options
 from runner.cli.status import show_summary
 from runner.config.models import Config
-from runner.config.user_id import is_user_id
+from runner.config.users import known_users
 from runner.errors import HostError
 from runner.host.cleanup import clear_leftovers
 from runner.host.control import connect_control
@@ -204,18 +204,6 @@ def _output_to(runtime: Runtime) -> None:
         os.dup2(fd, 1)
         os.dup2(fd, 2)
         os.close(fd)
-
-
-def known_users(config: Config) -> list[str]:
-    """All users with a workspace or a section in the configuration."""
-    names = set(config.users)
-    if config.workspace_root.is_dir():
-        names |= {
-            path.name
-            for path in config.workspace_root.iterdir()
-            if is_user_id(path.name) and path.is_dir() and not path.is_symlink()
-        }
-    return sorted(names)
 
 
 async def start_all(options: Options, *, detach: bool) -> int:

@@ -31,7 +31,7 @@ FOR_ONE_USER: Final = (
     *("access", "ask", "chat", "config", "credentials", "doctor", "logs", "memory", "restart"),
     *("sessions", "start", "status", "stop", "usage"),
 )
-FOR_THE_MACHINE: Final = ("images", "init", "users")
+FOR_THE_MACHINE: Final = ("completion", "images", "init", "upgrade", "users")
 _PERSONAL: Final = re.compile(rf"\brunner (?=(?:{'|'.join(FOR_ONE_USER)})\b)")
 _COMMAND: Final = re.compile(
     rf"\brunner (?=--|(?:{'|'.join((*FOR_ONE_USER, *FOR_THE_MACHINE))})\b)"

@@ -21,6 +21,7 @@ from runner.cli.output import (
     session_table,
     to_the_second,
 )
+from runner.cli.setup.completion import session_ids
 from runner.client.gateway import GatewayClient
 
 sessions = typer.Typer()
@@ -28,7 +29,12 @@ sessions = typer.Typer()
 _T = TypeVar("_T")
 
 SessionId = Annotated[
-    str, typer.Argument(metavar="ID", help="A session, or how its id begins if that is unique.")
+    str,
+    typer.Argument(
+        metavar="ID",
+        help="A session: its id, how that begins, or its title.",
+        autocompletion=session_ids,
+    ),
 ]
 
 

@@ -11,11 +11,13 @@ from rich.filesize import decimal
 from wire.errors import Code
 
 from runner.access.tokens import Tokens
-from runner.cli.lifecycle import known_users, runs_now, stop
+from runner.cli.lifecycle import runs_now, stop
 from runner.cli.options import AsJson, Options, Yes
 from runner.cli.output import confirm, print_json, print_table, table_of
+from runner.cli.setup.completion import user_names
 from runner.config.models import Config
 from runner.config.user_id import check_user_id
+from runner.config.users import known_users
 from runner.errors import HostError
 from runner.host.removal import Belongings, belongings
 from runner.host.removal import remove as remove_all
@@ -48,7 +50,9 @@ def list_(context: typer.Context, json: AsJson = False) -> None:
 @users.command()
 def remove(
     context: typer.Context,
-    user: Annotated[str, typer.Argument(metavar="USER", help="Whom to remove.")],
+    user: Annotated[
+        str, typer.Argument(metavar="USER", help="Whom to remove.", autocompletion=user_names)
+    ],
     end: Annotated[
         bool, typer.Option("--stop", help="End the user's agent first, if it runs.")
     ] = False,
