@@ -78,7 +78,7 @@ def _commands(
     group: TyperGroup, context: Any, above: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
     for name in sorted(group.list_commands(context)):
-        command = group.get_command(context, name)
+        command: Any = group.get_command(context, name)
         inner = typer.Context(command, info_name=name, parent=context)
         if isinstance(command, TyperGroup):
             yield from _commands(command, inner, (*above, name))

@@ -15,7 +15,6 @@ from wire.money import dollars
 from wire.v1 import gateway_pb2
 
 from runner.cli.agent import ask_agent, running_agent
-from runner.cli.lifecycle import known_users
 from runner.cli.options import Options
 from runner.cli.output import as_json, one_line, print_json, print_table, table_of
 from runner.client.gateway import GatewayClient
