@@ -78,7 +78,8 @@ def _commands(
     group: TyperGroup, context: Any, above: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], Any, Any]]:
     for name in sorted(group.list_commands(context)):
-        command: Any = group.get_command(context, name)
+        command = group.get_command(context, name)
+        assert command is not None
         inner = typer.Context(command, info_name=name, parent=context)
         if isinstance(command, TyperGroup):
             yield from _commands(command, inner, (*above, name))

@@ -18,6 +18,7 @@ from runner.cli.agent import ask_agent, running_agent
 from runner.cli.options import Options
 from runner.cli.output import as_json, one_line, print_json, print_table, table_of
 from runner.client.gateway import GatewayClient
+from runner.config.users import known_users
 
 _DAYS: Final = re.compile(r"(\d{1,5})d")
 _AMOUNTS: Final = ("requests", "input", "cached", "output", "cost")
