@@ -59,8 +59,18 @@ def own_authority(tokens: Tokens) -> Authority:
     path = tokens.directory / "authority.pem"
     with descriptor(tokens.directory / "lock", os.O_RDWR | os.O_CREAT) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with contextlib.suppress(FileNotFoundError):
+        try:
             return Authority.from_pem(path.read_text(encoding="ascii", errors="replace"))
+        except FileNotFoundError:
+            pass
+        except HostError as error:
+            raise HostError(
+                Code.DATA_LOSS,
+                "the authority of the access server is damaged, so nobody can be let in",
+                details=f"{path}: {error.details}",
+                resolution=f"mv {path} {path}.damaged; then make new access files: those that are "
+                "out do not trust another one",
+            ) from None
         authority = Authority.new()
         with whole_file(path) as file:
             file.write(authority.to_pem().encode())

@@ -9,6 +9,7 @@ import pytest
 from wire.errors import Code
 
 from runner.access.scopes import Scope
+from runner.access.server import own_authority
 from runner.access.tokens import PREFIX, Tokens, lifetime_of
 from runner.errors import HostError, WorkspaceError
 from tests.support.scratch import SCRATCH
@@ -130,3 +131,14 @@ def test_another_lifetime_is_refused_with_what_is_accepted(text: str) -> None:
     with pytest.raises(HostError, match="bad --expires") as raised:
         lifetime_of(text)
     assert "12h, 30d or 8w" in raised.value.details
+
+
+def test_the_authority_stays_and_a_damaged_one_is_not_replaced(tokens: Tokens) -> None:
+    made = own_authority(tokens)
+    assert own_authority(tokens).public == made.public
+    path = tokens.directory / "authority.pem"
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.write_text(path.read_text()[:-200])
+    with pytest.raises(HostError, match="authority of the access server is damaged") as raised:
+        own_authority(tokens)
+    assert f"mv {path}" in raised.value.resolution
