@@ -45,6 +45,9 @@ _WRITTEN: Final[dict[Role, tuple[type[ModelRequestPart | ModelResponsePart], ...
 imported file, which could contain a system prompt or a URL to fetch."""
 
 _TITLE_CHARS = 60
+INCOMPLETE: Final = "incomplete"
+"""In the metadata of an answer that is incomplete: why."""
+
 _FIRST_WINDOW = 64
 _LAST_WINDOW = 4096
 
@@ -135,6 +138,21 @@ def _is_written(part: ModelRequestPart | ModelResponsePart, role: Role) -> bool:
 
 def user_message(text: str) -> ModelRequest:
     return ModelRequest(parts=[UserPromptPart(text)])
+
+
+def incomplete_in(event: Event) -> str:
+    """Why the answer in `event` is incomplete; empty if it is whole, or no answer."""
+    if event.role != "assistant":
+        return ""
+    marks = [each.metadata for each in _read(event) if isinstance(each, ModelResponse)]
+    return next((str(mark[INCOMPLETE]) for mark in marks if mark and INCOMPLETE in mark), "")
+
+
+def asked_in(event: Event) -> str:
+    """What the model was asked with in a user's event."""
+    parts = [part for message in _read(event) for part in message.parts]
+    asked = [part.content for part in parts if isinstance(part, UserPromptPart)]
+    return asked[0] if asked and isinstance(asked[0], str) else event.text
 
 
 def assistant_text(text: str) -> ModelResponse:

@@ -12,10 +12,12 @@ from pydantic_ai.messages import (
     TextPart,
     TextPartDelta,
 )
+from pydantic_ai.usage import RunUsage
 from wire.v1 import gateway_pb2 as pb
 
 from guest.agent import history
 from guest.agent.budget.meter import Bill
+from guest.agent.incomplete import Reason
 from guest.agent.receipts import saving, second_chance
 from guest.agent.receipts.ledger import Ledger, parsed, to_message
 from guest.agent.receipts.sources import Call
@@ -37,6 +39,8 @@ class Run:
         bill: What they took.
         ledger: What memory did.
         unrecorded: Streamed text that is not stored yet.
+        cut: Why that text is incomplete if it stays so.
+        usage: What the requests took.
     """
 
     def __init__(
@@ -55,6 +59,8 @@ class Run:
         self.bill = bill
         self.steps = 0
         self.unrecorded = ""
+        self.cut: Reason = "stopped"
+        self.usage = RunUsage()
         self.ledger = Ledger(pipeline, approve)
         self._offered = [tool.name for tool in pipeline.tools()]
         self._store = store
@@ -124,7 +130,9 @@ class Run:
         await self._storing.finish()
         said, self.unrecorded = self.unrecorded, ""
         if said:
-            await self._append_answer(history.assistant_text(said), said)
+            self._answers.append(said)
+            answer = replace(history.assistant_text(said), metadata={history.INCOMPLETE: self.cut})
+            await self._append_answer(answer, said)
         await self._changing.finish()
 
     def second_chance(self) -> str:
@@ -225,7 +233,8 @@ class Run:
     async def _append_answer(self, response: ModelResponse, text: str) -> None:
         """Store an answer with the material of its prompt, which later turns inherit from it."""
         if self._prompted:
-            response = replace(response, metadata={"material": list(self._prompted)})
+            marks = {**(response.metadata or {}), "material": list(self._prompted)}
+            response = replace(response, metadata=marks)
         await self._append("assistant", text, history.to_payload(response))
 
     async def _append(self, role: str, text: str, payload: str) -> None:

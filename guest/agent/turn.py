@@ -19,7 +19,7 @@ Progress = (
 )
 """What may happen within a turn; the gateway numbers these into `TurnEvent`s."""
 
-Outcome = pb.TurnCompleted | pb.TurnFailed
+Outcome = pb.TurnCompleted | pb.TurnIncomplete | pb.TurnFailed
 """How a turn ends: exactly one, after all progress."""
 
 Emit = Callable[[Progress], Awaitable[None]]
@@ -50,8 +50,9 @@ class Pipeline(Protocol):
 @dataclass(frozen=True)
 class TurnRequest:
     """One message of a user, its session, and the model that it asks for; empty: the configured
-    one."""
+    one. `retry` instead of a text: go on with the last answer, or ask the last question again."""
 
     context: ToolContext
     text: str
     model: str = ""
+    retry: bool = False

@@ -10,18 +10,20 @@ for each change of memory.
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 
 import pydantic_ai
-from pydantic_ai import Agent, UsageLimitExceeded, UsageLimits
+from pydantic_ai import Agent, ModelAPIError, UsageLimitExceeded, UsageLimits
 from pydantic_ai.messages import ModelMessage
 from pydantic_ai.usage import RunUsage
 from wire.errors import Code, WireError
 from wire.settings import AgentSettings
 from wire.v1 import gateway_pb2 as pb
 
-from guest.agent import failures, history
+from guest.agent import failures, history, incomplete
 from guest.agent.budget.meter import Meter
+from guest.agent.incomplete import ASKED_TO_GO_ON, GO_ON, Incomplete
 from guest.agent.models.models import Choice, Models
 from guest.agent.prompt.builder import ContextBuilder, Prepared
 from guest.agent.prompt.fitting import FitToWindow
@@ -82,7 +84,8 @@ class TurnLoop:
         Raises:
             GuestError: Before anything is written: ALREADY_EXISTS if the session has seen the turn
                 id, PERMISSION_DENIED if the context belongs to another user than the conversations,
-                and the errors of `Models.choose` for the model that the request asks for.
+                FAILED_PRECONDITION if there is nothing to try again, and the errors of
+                `Models.choose` for the model that the request asks for.
         """
         context = request.context
         if context.user_id != self._store.user_id:
@@ -99,11 +102,13 @@ class TurnLoop:
                 f"turn {context.turn_id!r} exists already",
                 resolution="choose a new turn_id, or leave it empty",
             )
+        if request.retry:
+            request, events = _again(request, events)
         await self._store.append(
             session,
             turn_id=context.turn_id,
             role="user",
-            text=request.text,
+            text=ASKED_TO_GO_ON if request.text == GO_ON else request.text,
             payload=history.to_payload(history.user_message(request.text)),
             title=history.title_of(self._redact(request.text)),
         )
@@ -127,8 +132,9 @@ class TurnLoop:
             outcome = failures.failed(Code.CANCELLED, "the turn was cancelled")
         finally:
             await self._finish(run)
+        told = outcome.so_far if isinstance(outcome, pb.TurnIncomplete) else outcome
         for receipt in await self._settled(run):
-            outcome.receipts.append(to_message(receipt, context.turn_id))
+            told.receipts.append(to_message(receipt, context.turn_id))
         return outcome
 
     async def _to_outcome(
@@ -150,21 +156,44 @@ class TurnLoop:
             return self._explain(error, choice)
         except UsageLimitExceeded:
             return failures.out_of_steps(self._settings)
+        except Incomplete as error:
+            return await self._cut(run, choice, error.reason)
         except Exception as error:
-            return self._explain(error, choice)
+            failed = self._explain(error, choice)
+            broke_off = isinstance(error, ModelAPIError) and run.unrecorded
+            return await self._cut(run, choice, "cut_short") if broke_off else failed
+
+    async def _cut(self, run: Run, choice: Choice, reason: incomplete.Reason) -> Outcome:
+        """The end of a turn with an incomplete answer, which is stored."""
+        run.cut = reason
+        await run.record_cut_off()
+        log.warning("an answer is incomplete: %s", reason)
+        return incomplete.outcome(reason, choice.provider, choice.name, self._done(run, choice))
+
+    def _done(self, run: Run, choice: Choice) -> pb.TurnCompleted:
+        return pb.TurnCompleted(
+            text=run.answer,
+            input_tokens=run.usage.input_tokens,
+            output_tokens=run.usage.output_tokens,
+            steps=run.steps,
+            model=choice.label,
+            cached_tokens=run.bill.cached_tokens,
+            cost_usd=run.bill.cost_usd,
+        )
 
     async def _converse(self, run: Run, choice: Choice, prepared: Prepared) -> Outcome:
         asked = run.request.text
         working = partial(self._context.working_memory, run.request.context)
         fitting = FitToWindow(prepared, asked, self._settings.context_window, working)
-        messages, usage = await self._ask(
-            run, choice, prepared, fitting, asked, prepared.messages, prepared.usage
+        run.usage = prepared.usage
+        messages, run.usage = await self._ask(
+            run, choice, prepared, fitting, asked, prepared.messages
         )
         if facts := run.second_chance():
             run.ask_once_more()
             try:
-                _, usage = await self._ask(
-                    run, choice, prepared, fitting, facts, messages, usage, unless=NOTHING_TO_ADD
+                _, run.usage = await self._ask(
+                    run, choice, prepared, fitting, facts, messages, unless=NOTHING_TO_ADD
                 )
             except BudgetError as error:  # the model has answered: the turn has not failed
                 log.info("the model is not asked once more: %s", error.brief)
@@ -172,14 +201,7 @@ class TurnLoop:
                 raise
             except Exception as error:  # the model has answered: the turn has not failed
                 log.info("asking once more brought nothing: %s", self._redact(str(error)))
-        return pb.TurnCompleted(
-            text=run.answer,
-            input_tokens=usage.input_tokens,
-            output_tokens=usage.output_tokens,
-            steps=run.steps,
-            cached_tokens=run.bill.cached_tokens,
-            cost_usd=run.bill.cost_usd,
-        )
+        return self._done(run, choice)
 
     async def _ask(
         self,
@@ -189,7 +211,6 @@ class TurnLoop:
         fitting: FitToWindow,
         prompt: str,
         messages: Sequence[ModelMessage],
-        usage: RunUsage,
         *,
         unless: str = "",
     ) -> tuple[list[ModelMessage], RunUsage]:
@@ -206,7 +227,7 @@ class TurnLoop:
             message_history=messages,
             instructions=prepared.instructions,
             deps=run.deps,
-            usage=usage,
+            usage=run.usage,
             capabilities=[fitting, run.bill.counting("answer")],
             usage_limits=limits,
         ) as conversation:
@@ -216,6 +237,8 @@ class TurnLoop:
                         await run.stream_answer(stream, unless=unless)
                     run.steps = conversation.usage.requests
                 elif Agent.is_call_tools_node(node):
+                    if reason := incomplete.reason_of(node.model_response, choice.provider):
+                        raise Incomplete(reason)
                     await run.record_answer(node.model_response)
                     async with node.stream(conversation.ctx) as calls:
                         await run.watch_calls(calls)
@@ -257,3 +280,22 @@ class TurnLoop:
             await asyncio.wait_for(asyncio.shield(keeping), _KEEP_TIMEOUT_S)
         except (WireError, TimeoutError) as error:
             log.error("the turn's work was not stored in time: %s", error)
+
+
+def _again(request: TurnRequest, events: Sequence[Event]) -> tuple[TurnRequest, Sequence[Event]]:
+    """What a retry asks with, and the events that it goes on from.
+
+    An incomplete answer is gone on with. Otherwise the last question is asked again; if it has led
+    to nothing at all, without showing it twice.
+    """
+    if not events:
+        raise GuestError(
+            Code.FAILED_PRECONDITION,
+            "there is nothing to try again: nothing has been asked in this session",
+            resolution="ask something",
+        )
+    last = history.by_turn(events)[-1]
+    if history.incomplete_in(last[-1]):
+        return replace(request, text=GO_ON), events
+    asked = next((history.asked_in(each) for each in last if each.role == "user"), "")
+    return replace(request, text=asked), events[:-1] if len(last) == 1 else events

@@ -10,6 +10,7 @@ from google.protobuf.message import Message
 from wire.errors import Code
 from wire.v1 import gateway_pb2 as pb
 
+from guest.agent.history import incomplete_in
 from guest.errors import GuestError
 from guest.memory.models import (
     Event,
@@ -134,7 +135,7 @@ def session(value: Session) -> pb.Session:
 
 
 def event(value: Event) -> pb.HistoryEvent:
-    return message(pb.HistoryEvent, value)
+    return message(pb.HistoryEvent, value, incomplete=incomplete_in(value))
 
 
 def origin(value: Origin) -> pb.NoteOrigin:

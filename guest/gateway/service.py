@@ -129,12 +129,14 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     async def RunTurn(
         self, request: pb.RunTurnRequest, context: Context
     ) -> AsyncIterator[pb.TurnEvent]:
-        text = validation.turn_text(request.text)
+        text = "" if request.retry else validation.turn_text(request.text)
         turn_id = validation.identifier("turn_id", request.turn_id, optional=True)
         channel = validation.identifier("channel", request.channel, optional=True)
         model = self._models.choose(validation.model(request.model)).label
         session_id = await self._sessions.require(request.session_id)
-        turn = await self._turns.start(session_id, text, turn_id, channel, model)
+        turn = await self._turns.start(
+            session_id, text, turn_id, channel, model, retry=request.retry
+        )
         context.add_done_callback(lambda _: turn.cancel())  # type: ignore[arg-type]  # any callable
         async for event in turn.stream.events():
             yield event

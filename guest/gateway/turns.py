@@ -31,6 +31,7 @@ _FIELD_OF = {
     pb.MemoryReceipt: "receipt",
     pb.Notice: "notice",
     pb.TurnCompleted: "completed",
+    pb.TurnIncomplete: "incomplete",
     pb.TurnFailed: "failed",
 }
 
@@ -129,9 +130,16 @@ class Turns:
         self._closed = False
 
     async def start(
-        self, session_id: str, text: str, turn_id: str, channel: str, model: str = ""
+        self,
+        session_id: str,
+        text: str,
+        turn_id: str,
+        channel: str,
+        model: str = "",
+        *,
+        retry: bool = False,
     ) -> Turn:
-        """Start a turn.
+        """Start a turn; with `retry`, without a text of its own.
 
         Raises `WireError`: CONFLICT if the session is running another turn or being forgotten,
         ALREADY_EXISTS for a turn id seen before, UNAVAILABLE after `close`.
@@ -149,7 +157,7 @@ class Turns:
         with convert.checked():
             self._in_use.take(session_id, f"turn {turn_id!r}")
         context = ToolContext(self._user_id, session_id, turn_id, channel, asked=text)
-        turn = Turn(TurnRequest(context, text, model))
+        turn = Turn(TurnRequest(context, text, model, retry))
         self._by_session[session_id] = self._by_id[turn_id] = turn
         self._seen[turn_id] = None
         if len(self._seen) > self._remembered_ids:
@@ -217,7 +225,7 @@ class Turns:
                 "session": context.session_id,
                 "turn": context.turn_id,
                 "duration_ms": round((time.monotonic() - turn.began) * 1000),
-                "outcome": getattr(outcome, "code", "completed"),
+                "outcome": getattr(outcome, "code", _FIELD_OF[type(outcome)]),
             },
         )
 

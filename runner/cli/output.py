@@ -45,7 +45,7 @@ _SHAPES: Final[Mapping[type[Message], str]] = {
     gateway_pb2.NearPair: "older newer similarity? may_contradict",
     gateway_pb2.ReviewMemoryReply: "similar=near stale warnings",
     gateway_pb2.Session: "session_id title channel created_at updated_at turns archived_at?",
-    gateway_pb2.HistoryEvent: "sequence turn_id role text created_at",
+    gateway_pb2.HistoryEvent: "sequence turn_id role text created_at incomplete?",
     gateway_pb2.MemoryReceipt: (
         "turn_id action outcome note_id version searchable durable asked_by at=created_at"
     ),

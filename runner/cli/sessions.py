@@ -83,6 +83,8 @@ def show(
         if event.text.strip():  # empty if the model only calls tools; their results follow
             said = Text(f"\n{event.role}  {to_the_second(event.created_at)}\n", style="bold")
             text = ModelText().marked(neutralise(event.text))
+            if event.incomplete:
+                text += f"\n(incomplete: {one_line(event.incomplete)})"
             console.print(said.append(text, style="not bold"), soft_wrap=True)
         for receipt in receipts:
             console.print(Text(receipt_line(receipt), style="green"), soft_wrap=True)

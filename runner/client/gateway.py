@@ -132,12 +132,14 @@ class GatewayClient:
         await _call(self._stub.ForgetSession, request, None)
 
     async def run_turn(
-        self, session_id: str, text: str, turn_id: str, model: str = ""
+        self, session_id: str, text: str, turn_id: str, model: str = "", *, retry: bool = False
     ) -> AsyncGenerator[gateway_pb2.TurnEvent, None]:
-        """Yield the events of one turn; the last one says that it completed or failed.
+        """Yield the events of one turn; the last one says how it ended: completed, incomplete
+        or failed.
 
         `model` is "provider:model", or a model of the configured provider; empty: the configured
-        one.
+        one. With `retry` and without a text, the last answer is gone on with if it is incomplete;
+        else the last question is asked again.
 
         Leaving the iteration cancels the turn. Raises `GatewayLost` if the stream ends early.
         """
@@ -148,12 +150,13 @@ class GatewayClient:
                 turn_id=turn_id,
                 channel=self._name,
                 model=model,
+                retry=retry,
             )
         )
         try:
             async for event in call:
                 yield event
-                if event.WhichOneof("event") in ("completed", "failed"):
+                if event.WhichOneof("event") in ("completed", "incomplete", "failed"):
                     return
         except grpc.aio.AioRpcError as error:
             raise _translate(error) from None

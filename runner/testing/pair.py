@@ -208,6 +208,10 @@ class UserPair:
                             turn.tools.append((event.tool_finished.tool, event.tool_finished.ok))
                         case "completed":
                             return Turn(event.completed.text, session_id, turn.tools)
+                        case "incomplete":
+                            said = event.incomplete.so_far.text
+                            why = event.incomplete.message
+                            return Turn(said, session_id, turn.tools, why)
                         case "failed":
                             return Turn("", session_id, turn.tools, event.failed.message)
-            raise AssertionError("a turn ends with completed or failed")
+            raise AssertionError("a turn ends with completed, incomplete or failed")

@@ -11,6 +11,7 @@ from typing import Final, Protocol
 from wire.errors import WireError
 from wire.limits import QUERY_MAX_CHARS
 
+from guest.agent.incomplete import GO_ON
 from guest.agent.turn import Redact
 from guest.memory import models
 from guest.memory.indexing.embedder import Tell
@@ -152,7 +153,7 @@ class Relevant:
     async def find(self, context: ToolContext, text: str, tell: Tell = None) -> Found:
         """The notes and passages relevant to `text`, best first; none for small talk. Never
         fails. `tell` is called if the search waits for a model that is still loading."""
-        if not self._budget or is_small_talk(text):
+        if not self._budget or text == GO_ON or is_small_talk(text):
             return Found()
         await self._memory.wait_while_loading(tell)
         try:

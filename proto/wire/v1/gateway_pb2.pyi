@@ -347,12 +347,15 @@ class HistoryEvent(_message.Message):
     ROLE_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
     CREATED_AT_FIELD_NUMBER: _builtins.int
+    INCOMPLETE_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     turn_id: _builtins.str
     role: _builtins.str
     """"user", "assistant" or "tool" """
     text: _builtins.str
     created_at: _builtins.str
+    incomplete: _builtins.str
+    """Why an answer is incomplete, as in TurnIncomplete, or "stopped" with its turn; empty: it is whole."""
     def __init__(
         self,
         *,
@@ -361,10 +364,11 @@ class HistoryEvent(_message.Message):
         role: _builtins.str = ...,
         text: _builtins.str = ...,
         created_at: _builtins.str = ...,
+        incomplete: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "role", b"role", "sequence", b"sequence", "text", b"text", "turn_id", b"turn_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "incomplete", b"incomplete", "role", b"role", "sequence", b"sequence", "text", b"text", "turn_id", b"turn_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -379,6 +383,7 @@ class RunTurnRequest(_message.Message):
     TURN_ID_FIELD_NUMBER: _builtins.int
     CHANNEL_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
+    RETRY_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     text: _builtins.str
     turn_id: _builtins.str
@@ -386,6 +391,10 @@ class RunTurnRequest(_message.Message):
     channel: _builtins.str
     model: _builtins.str
     """"provider:model", or a model of the configured provider; empty: the configured one"""
+    retry: _builtins.bool
+    """Instead of a text: goes on with the session's last answer where it is incomplete, else asks the
+    last turn's question again.
+    """
     def __init__(
         self,
         *,
@@ -394,10 +403,11 @@ class RunTurnRequest(_message.Message):
         turn_id: _builtins.str = ...,
         channel: _builtins.str = ...,
         model: _builtins.str = ...,
+        retry: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "model", b"model", "session_id", b"session_id", "text", b"text", "turn_id", b"turn_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "model", b"model", "retry", b"retry", "session_id", b"session_id", "text", b"text", "turn_id", b"turn_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -418,6 +428,7 @@ class TurnEvent(_message.Message):
     FAILED_FIELD_NUMBER: _builtins.int
     RECEIPT_FIELD_NUMBER: _builtins.int
     NOTICE_FIELD_NUMBER: _builtins.int
+    INCOMPLETE_FIELD_NUMBER: _builtins.int
     turn_id: _builtins.str
     index: _builtins.int
     """counts from 0 within the turn"""
@@ -439,6 +450,8 @@ class TurnEvent(_message.Message):
     def receipt(self) -> Global___MemoryReceipt: ...
     @_builtins.property
     def notice(self) -> Global___Notice: ...
+    @_builtins.property
+    def incomplete(self) -> Global___TurnIncomplete: ...
     def __init__(
         self,
         *,
@@ -453,12 +466,13 @@ class TurnEvent(_message.Message):
         failed: Global___TurnFailed | None = ...,
         receipt: Global___MemoryReceipt | None = ...,
         notice: Global___Notice | None = ...,
+        incomplete: Global___TurnIncomplete | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval", "completed", b"completed", "event", b"event", "failed", b"failed", "notice", b"notice", "receipt", b"receipt", "started", b"started", "text", b"text", "tool_finished", b"tool_finished", "tool_started", b"tool_started"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval", "completed", b"completed", "event", b"event", "failed", b"failed", "incomplete", b"incomplete", "notice", b"notice", "receipt", b"receipt", "started", b"started", "text", b"text", "tool_finished", b"tool_finished", "tool_started", b"tool_started"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval", "completed", b"completed", "event", b"event", "failed", b"failed", "index", b"index", "notice", b"notice", "receipt", b"receipt", "started", b"started", "text", b"text", "tool_finished", b"tool_finished", "tool_started", b"tool_started", "turn_id", b"turn_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval", "completed", b"completed", "event", b"event", "failed", b"failed", "incomplete", b"incomplete", "index", b"index", "notice", b"notice", "receipt", b"receipt", "started", b"started", "text", b"text", "tool_finished", b"tool_finished", "tool_started", b"tool_started", "turn_id", b"turn_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["started", "text", "tool_started", "tool_finished", "approval", "completed", "failed", "receipt", "notice"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["started", "text", "tool_started", "tool_finished", "approval", "completed", "failed", "receipt", "notice", "incomplete"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -687,6 +701,7 @@ class TurnCompleted(_message.Message):
     RECEIPTS_FIELD_NUMBER: _builtins.int
     CACHED_TOKENS_FIELD_NUMBER: _builtins.int
     COST_USD_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     input_tokens: _builtins.int
     output_tokens: _builtins.int
@@ -695,6 +710,8 @@ class TurnCompleted(_message.Message):
     """of input_tokens, what the provider's cache had"""
     cost_usd: _builtins.float
     """0 for what is free, or has no known price"""
+    model: _builtins.str
+    """"provider:model", the one that answered"""
     @_builtins.property
     def receipts(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemoryReceipt]:
         """all of the turn; empty: memory is unchanged"""
@@ -709,10 +726,11 @@ class TurnCompleted(_message.Message):
         receipts: _abc.Iterable[Global___MemoryReceipt] | None = ...,
         cached_tokens: _builtins.int = ...,
         cost_usd: _builtins.float = ...,
+        model: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cached_tokens", b"cached_tokens", "cost_usd", b"cost_usd", "input_tokens", b"input_tokens", "output_tokens", b"output_tokens", "receipts", b"receipts", "steps", b"steps", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cached_tokens", b"cached_tokens", "cost_usd", b"cost_usd", "input_tokens", b"input_tokens", "model", b"model", "output_tokens", b"output_tokens", "receipts", b"receipts", "steps", b"steps", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -749,6 +767,40 @@ class TurnFailed(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TurnFailed: _TypeAlias = TurnFailed  # noqa: Y015
+
+@_typing.final
+class TurnIncomplete(_message.Message):
+    """The model's answer ends before its end. What there is of it is kept, and marked."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REASON_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    RESOLUTION_FIELD_NUMBER: _builtins.int
+    SO_FAR_FIELD_NUMBER: _builtins.int
+    reason: _builtins.str
+    """"length": the limit of an answer; "filtered"; "cut_short": the stream broke off"""
+    message: _builtins.str
+    resolution: _builtins.str
+    @_builtins.property
+    def so_far(self) -> Global___TurnCompleted:
+        """with all receipts of the turn"""
+
+    def __init__(
+        self,
+        *,
+        reason: _builtins.str = ...,
+        message: _builtins.str = ...,
+        resolution: _builtins.str = ...,
+        so_far: Global___TurnCompleted | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["so_far", b"so_far"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "reason", b"reason", "resolution", b"resolution", "so_far", b"so_far"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TurnIncomplete: _TypeAlias = TurnIncomplete  # noqa: Y015
 
 @_typing.final
 class CancelTurnRequest(_message.Message):

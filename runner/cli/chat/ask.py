@@ -94,6 +94,11 @@ class _Answer:
             self._end_line()
             self._tell(failure_lines(event.failed.message, event.failed.resolution))
             self._tell_receipts(event.failed.receipts)
+        elif event.HasField("incomplete"):
+            self._end_line()
+            ended = event.incomplete
+            self._tell(failure_lines(ended.message, ended.resolution))
+            self._tell_receipts(ended.so_far.receipts)
         elif event.HasField("completed"):
             if not self._written:
                 self._write(event.completed.text)

@@ -76,6 +76,12 @@ async def _switch(chat: Chat, session_id: str) -> None:
     await chat.screen.line(f"session {one_line(session_id)}", Style.NOTICE)
 
 
+async def _retry(chat: Chat, _: str) -> bool:
+    if not chat.conversation.session_id:
+        raise WireError(Code.FAILED_PRECONDITION, "there is no turn to try again yet")
+    return await chat.conversation.retry()
+
+
 async def _tools(chat: Chat, _: str) -> None:
     await chat.conversation.ensure_connected()
     offered = await chat.conversation.client.list_tools()
@@ -174,6 +180,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "sessions": Command("/sessions", "list your sessions", _sessions),
     "switch": Command("/switch ID", "go on in another session", _switch),
     "edit": Command("/edit", "change your last message and send it again", _edit),
+    "retry": Command("/retry", "go on with a cut answer, or ask the last message again", _retry),
     "tools": Command("/tools", "list the model's tools", _tools),
     "memory": Command("/memory WORDS", "find notes", _memory),
     "model": Command("/model [NAME]", "show which model answers, or choose another", _model),

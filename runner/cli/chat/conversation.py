@@ -129,14 +129,19 @@ class Conversation:
         except GatewayLost:
             await self._reconnect()
 
-    async def turn(self, text: str) -> bool:
-        """Run one turn and show it. False if it failed, broke off or was cancelled.
+    async def retry(self) -> bool:
+        """Go on with the last answer if it is incomplete, else ask the last question again. Returns
+        and raises like `turn`."""
+        return await self.turn("", retry=True)
+
+    async def turn(self, text: str, *, retry: bool = False) -> bool:
+        """Run one turn and show it. False if it failed, broke off, was cut short or cancelled.
 
         Raises `AgentGoneError` if the agent does not come back.
         """
         await self.ensure_connected()
         try:
-            return await self._run(text)
+            return await self._run(text, retry=retry)
         except GatewayLost:
             await self._screen.line(_INTERRUPTED, Style.FAILURE)
             await self._reconnect()
@@ -158,15 +163,15 @@ class Conversation:
         """Cancel the running turn. False if none runs."""
         return bool(self._turn_id) and await self.client.cancel_turn(self._turn_id)
 
-    async def _run(self, text: str) -> bool:
+    async def _run(self, text: str, *, retry: bool) -> bool:
         if not self.session_id:
             session = await self.new_session("")
             await self._screen.status(f"session {session.session_id}")
-        self.last_message = text
+        self.last_message = text or self.last_message
         self._turn_id = new_turn_id()
         streamed = self._began = False
         self._text = ModelText()
-        turn = self.client.run_turn(self.session_id, text, self._turn_id, self.model)
+        turn = self.client.run_turn(self.session_id, text, self._turn_id, self.model, retry=retry)
         async with aclosing(turn) as events:
             async for event in events:
                 self._began = True
@@ -198,6 +203,10 @@ class Conversation:
             message = "cancelled" if failed.code == Code.CANCELLED else failed.message
             await self._screen.line(failure_lines(message, failed.resolution), Style.FAILURE)
             await show_receipts(self._screen, failed.receipts)
+        elif event.HasField("incomplete"):
+            ended = event.incomplete
+            await self._screen.line(failure_lines(ended.message, ended.resolution), Style.FAILURE)
+            await show_receipts(self._screen, ended.so_far.receipts)
         elif event.HasField("completed"):
             await show_receipts(self._screen, event.completed.receipts)
             if took := turn_line(event.completed):
@@ -209,6 +218,8 @@ class Conversation:
             await self._screen.status(f"> {text}")
         elif event.role == "assistant" and text:
             await self._screen.status(ModelText().marked(text))
+            if event.incomplete:
+                await self._screen.status("(incomplete; /retry goes on with it)")
 
     async def _show_stored_receipts(self) -> None:
         """Show what the store knows of the last turn, which ended without an outcome."""

@@ -57,7 +57,7 @@ async def openai_server(*replies: Reply) -> AsyncIterator[OpenAIServer]:
         yield running
 
 
-async def _head(writer: asyncio.StreamWriter, status: str, kind: str, *more: str) -> None:
+async def head(writer: asyncio.StreamWriter, status: str, kind: str, *more: str) -> None:
     lines = (f"HTTP/1.1 {status}", f"content-type: {kind}", "connection: close", *more, "", "")
     writer.write("\r\n".join(lines).encode())
     await writer.drain()
@@ -67,7 +67,7 @@ def error(status: str, message: str = "no", **fields: Any) -> Reply:
     """An error body as OpenAI writes it."""
 
     async def reply(_: Request, writer: asyncio.StreamWriter) -> None:
-        await _head(writer, status, "application/json")
+        await head(writer, status, "application/json")
         writer.write(json.dumps({"error": {"message": message, **fields}}).encode())
         await writer.drain()
 
@@ -76,7 +76,7 @@ def error(status: str, message: str = "no", **fields: Any) -> Reply:
 
 def raw(status: str, kind: str, body: bytes) -> Reply:
     async def reply(_: Request, writer: asyncio.StreamWriter) -> None:
-        await _head(writer, status, kind)
+        await head(writer, status, kind)
         writer.write(body)
         await writer.drain()
 
@@ -96,13 +96,14 @@ def stream(
     then: str = "end",
     usage: tuple[int, int, int] = (11, 7, 0),
 ) -> Reply:
-    """Server-sent events; `then`: "end" well, "abort" the connection, or "hang". `usage` is the
-    tokens in and out that are reported, and how many of those in were cached."""
+    """Server-sent events; `then`: "end" well, "close" without an end, "abort" the connection, or
+    "hang". `usage` is the tokens in and out that are reported, and how many of those in were
+    cached."""
     took, gave, cached = usage
 
     async def reply(request: Request, writer: asyncio.StreamWriter) -> None:
         assert request.body["stream"] is True
-        await _head(writer, "200 OK", "text/event-stream", "transfer-encoding: chunked")
+        await head(writer, "200 OK", "text/event-stream", "transfer-encoding: chunked")
         for delta in deltas:
             await _event(writer, {"choices": [{"index": 0, "delta": delta}]})
         if then == "abort":
@@ -111,6 +112,9 @@ def stream(
             return
         if then == "hang":
             await asyncio.sleep(60)
+        if then == "close":
+            await _chunk(writer, b"")
+            return
         await _event(writer, {"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]})
         reported = {
             "prompt_tokens": took,
@@ -135,8 +139,9 @@ async def _chunk(writer: asyncio.StreamWriter, data: bytes) -> None:
     await writer.drain()
 
 
-def says(*pieces: str, then: str = "end") -> Reply:
-    return stream(*({"role": "assistant", "content": piece} for piece in pieces), then=then)
+def says(*pieces: str, then: str = "end", finish: str = "stop") -> Reply:
+    deltas = ({"role": "assistant", "content": piece} for piece in pieces)
+    return stream(*deltas, finish=finish, then=then)
 
 
 def calls(*named: tuple[str, str, str], usage: tuple[int, int, int] = (11, 7, 0)) -> Reply:

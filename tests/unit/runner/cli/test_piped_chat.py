@@ -226,6 +226,28 @@ async def test_nothing_is_edited_through_a_pipe(gateway: FakeGateway) -> None:
     assert [turn.text for turn in gateway.turns] == ["one"]
 
 
+async def test_half_an_answer_is_said_to_be_one_and_gone_on_with(gateway: FakeGateway) -> None:
+    async def half(_: FakeGateway, request: gateway_pb2.RunTurnRequest) -> AsyncIterator[Event]:
+        yield text("Tea is at")
+        if not request.retry:
+            so_far = gateway_pb2.TurnCompleted(text="Tea is at")
+            ended = gateway_pb2.TurnIncomplete(
+                message="the answer is incomplete", resolution="/retry goes on", so_far=so_far
+            )
+            yield Event(incomplete=ended)
+        yield completed(" five")
+
+    gateway.script = half
+    code, out, _ = await chat(gateway, "/retry\nwhen is tea?\n/retry\n")
+    assert code == 1
+    assert "✗ there is no turn to try again yet" in out
+    assert "Tea is at\n✗ the answer is incomplete\n  fix: /retry goes on\n" in out
+    assert [(turn.text, turn.retry) for turn in gateway.turns] == [
+        ("when is tea?", False),
+        ("", True),
+    ]
+
+
 async def test_a_chosen_model_answers_the_turns_after_it(gateway: FakeGateway) -> None:
     lines = "one\n/model anthropic:c\ntwo\n/model\n/model nobody:knows\nthree\n"
     code, out, _ = await chat(gateway, lines)

@@ -1,0 +1,77 @@
+"""Answers that end before their end: by the length limit, a filter, or a stream that breaks off.
+
+Their text is kept and marked, and the turn ends as incomplete, so that nobody takes half an answer
+for a whole one.
+"""
+
+from typing import Final, Literal
+
+from pydantic_ai.messages import ModelResponse
+from wire.v1 import gateway_pb2 as pb
+
+from guest.agent.receipts.second_chance import FROM_THE_RUNTIME
+
+Reason = Literal["length", "filtered", "cut_short", "stopped"]
+"""Why an answer is incomplete. "stopped": by the person, or by a limit of the turn."""
+
+GO_ON: Final = (
+    f"{FROM_THE_RUNTIME} Your last answer was cut off before its end. Go on exactly where it "
+    "stopped, within the sentence if need be. Repeat nothing of it, and do not comment on this."
+)
+"""How the model is asked to go on. Neither of the two wire formats can be relied on to take up an
+answer that is begun (docs/design/2026-11-22-incomplete-answers.md)."""
+
+ASKED_TO_GO_ON: Final = "(go on with the answer that was cut off)"
+"""What the conversation shows in the place of `GO_ON`."""
+
+_TOLD: Final[dict[str, tuple[str, str]]] = {
+    "length": (
+        "the answer is incomplete: it reached the most that {model!r} writes at once",
+        "/retry goes on with it",
+    ),
+    "filtered": (
+        "the answer is incomplete: the content filter of {provider!r} stopped it",
+        "ask in other words",
+    ),
+    "cut_short": (
+        "the answer is incomplete: the connection to provider {provider!r} broke off",
+        "/retry goes on with it",
+    ),
+}
+
+
+class Incomplete(Exception):  # noqa: N818 - an outcome, not an error
+    """The model's answer is incomplete; its text was streamed."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason)
+        self.reason: Reason = reason
+
+
+def reason_of(response: ModelResponse, provider: str) -> Reason | None:
+    """Why `response` is incomplete; None if it is whole.
+
+    A provider ends every answer with the reason why it stopped. Some compatible servers leave the
+    reason out; those that report the usage at the end have come to the end.
+    """
+    if response.finish_reason == "length":
+        return "length"
+    if response.finish_reason == "content_filter":
+        return "filtered"
+    told = (response.provider_details or {}).get("finish_reason")
+    if told or provider == "offline" or (provider == "openai" and response.usage.output_tokens):
+        return None
+    return "cut_short"
+
+
+def outcome(
+    reason: Reason, provider: str, model: str, so_far: pb.TurnCompleted
+) -> pb.TurnIncomplete:
+    """How a turn ends whose answer is incomplete."""
+    message, resolution = _TOLD[reason]
+    return pb.TurnIncomplete(
+        reason=reason,
+        message=message.format(provider=provider, model=model),
+        resolution=resolution,
+        so_far=so_far,
+    )
