@@ -197,7 +197,7 @@ class TurnLoop:
                 )
             except BudgetError as error:  # the model has answered: the turn has not failed
                 log.info("the model is not asked once more: %s", error.brief)
-            except (WireError, SessionNotFound, TimeoutError):
+            except (Incomplete, WireError, SessionNotFound, TimeoutError):
                 raise
             except Exception as error:  # the model has answered: the turn has not failed
                 log.info("asking once more brought nothing: %s", self._redact(str(error)))

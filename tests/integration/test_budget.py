@@ -116,7 +116,7 @@ async def test_a_request_whose_end_was_not_seen_counts_with_the_most_it_could_ta
         async with guest(server, tmp_path, budget=BudgetSettings(day_usd=1.0)) as alice:
             await failure(alice)
             assert (await usage(alice)).total.requests == 0
-            await failure(alice)
+            assert (await alice.say("s0", "go on"))[-1].HasField("incomplete")
             broken = (await usage(alice)).total
             assert (broken.requests, broken.uncertain_requests) == (1, 1)
             assert broken.output_tokens == 500
