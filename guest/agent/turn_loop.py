@@ -282,7 +282,7 @@ class TurnLoop:
             log.error("the turn's work was not stored in time: %s", error)
 
 
-def _again(request: TurnRequest, events: Sequence[Event]) -> tuple[TurnRequest, Sequence[Event]]:
+def _again(request: TurnRequest, events: list[Event]) -> tuple[TurnRequest, list[Event]]:
     """What a retry asks with, and the events that it goes on from.
 
     An incomplete answer is gone on with. Otherwise the last question is asked again; if it has led

@@ -31,7 +31,11 @@ ANTHROPIC = Format("anthropic", anthropic_replies.says, {"stop": "max_tokens"}, 
 async def talk(spoken: Format, *replies: Reply) -> AsyncIterator[tuple[Client, OpenAIServer]]:
     async with openai_server.openai_server(*replies) as server:
         url = server.base_url if spoken is OPENAI else server.base_url.removesuffix("/v1")
-        settings = {"provider": spoken.provider, "model": "test-model", "base_url": url}
+        settings: dict[str, Any] = {
+            "provider": spoken.provider,
+            "model": "test-model",
+            "base_url": url,
+        }
         async with open_gateways(api_key="sk-test-0123456789", **settings) as gateways:
             alice = await gateways.serve("alice")
             await alice.session("s")

@@ -16,7 +16,7 @@ from wire.v1 import gateway_pb2
 
 from guest import composition
 from guest.agent.receipts.second_chance import NOTHING_TO_ADD
-from guest.agent.turn import Outcome, Progress, TurnRequest
+from guest.agent.turn import Progress, TurnRequest
 from guest.memory.memory import Memory
 from guest.memory.models import Note
 from guest.tools.base import Safety, Tool, ToolContext, ToolOutput
@@ -74,12 +74,16 @@ class ScriptedTurns:
             Scrubber(),
         )
 
-    async def say(self, text: str, turn_id: str = "") -> Outcome:
-        """Run a turn to its end."""
+    async def say(
+        self, text: str, turn_id: str = ""
+    ) -> gateway_pb2.TurnCompleted | gateway_pb2.TurnFailed:
+        """Run a turn to its end; no answer of the script is cut."""
         self._turns += 1
         self.events = []
         context = ToolContext("alice", "s1", turn_id or f"t{self._turns}", "test")
-        return await self._loop.run(TurnRequest(context, text), self._watch, self._approve)
+        outcome = await self._loop.run(TurnRequest(context, text), self._watch, self._approve)
+        assert not isinstance(outcome, gateway_pb2.TurnIncomplete)
+        return outcome
 
     async def answer(self, text: str) -> gateway_pb2.TurnCompleted:
         """Run a turn that completes."""

@@ -20,7 +20,7 @@ def says(
         assert request.body["stream"] is True
         await head(writer, "200 OK", "text/event-stream")
         usage = {"input_tokens": tokens, "output_tokens": 1, "cache_read_input_tokens": cached}
-        message = {
+        message: dict[str, Any] = {
             "id": "msg_1",
             "type": "message",
             "role": "assistant",
