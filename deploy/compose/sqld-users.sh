@@ -4,6 +4,7 @@
 #   sqld-users.sh keys              make the pair of keys, once
 #   sqld-users.sh add USER          make a database for a user, and print their token
 #   sqld-users.sh token USER [DAYS] print another token; it is valid for DAYS (default: 90)
+#   sqld-users.sh remove USER       remove a user's database with all that is in it; does not ask
 #
 # sqld-keys/private.pem signs tokens. Only the operator may have it; no container needs it.
 set -euo pipefail
@@ -34,17 +35,17 @@ token() {
   printf '%s.%s\n' "$signed" "$signature"
 }
 
-# The admin port and its key are inside the container only.
-create() {
+# One request to the admin port: METHOD PATH. The port and its key are inside the container only.
+admin() {
   docker exec "$container" bash -euc '
     exec 3<>/dev/tcp/127.0.0.1/9090
-    printf "%s\r\n" "POST /v1/namespaces/$1/create HTTP/1.1" "Host: sqld" \
+    printf "%s\r\n" "$1 /v1/namespaces/$2 HTTP/1.1" "Host: sqld" \
       "Authorization: Basic $(cat /tmp/admin-key)" "Content-Type: application/json" \
       "Content-Length: 2" "Connection: close" "" >&3
     printf "{}" >&3
     answer=$(cat <&3)
     [[ $answer == "HTTP/1.1 200 "* ]] || { echo "$answer" >&2; exit 1; }
-  ' create "$1"
+  ' admin "$1" "$2"
 }
 
 case "${1:-}" in
@@ -57,15 +58,19 @@ keys)
   ;;
 add)
   check "${2:-}"
-  create "$2"
+  admin POST "$2/create"
   token "$2" 90
+  ;;
+remove)
+  check "${2:-}"
+  admin DELETE "$2"
   ;;
 token)
   check "${2:-}"
   token "$2" "${3:-90}"
   ;;
 *)
-  sed -n '2,8p' "$0" >&2
+  sed -n '2,9p' "$0" >&2
   exit 2
   ;;
 esac

@@ -300,6 +300,10 @@ Session = Annotated[
     str | None,
     typer.Option(help=_SESSION_HELP, show_default=False, autocompletion=session_ids),
 ]
+Model = Annotated[
+    str,
+    typer.Option(help="Which model answers: PROVIDER:MODEL, or one of the configured provider."),
+]
 Last = Annotated[bool, typer.Option("--last", help="Go on with the session that was used last.")]
 
 
@@ -324,14 +328,18 @@ def usage(
 
 
 @app.command()
-def chat(context: typer.Context, session: Session = None, last: Last = False) -> None:
+def chat(
+    context: typer.Context, session: Session = None, last: Last = False, model: Model = ""
+) -> None:
     """Talk to the agent; starts it where it does not run."""
     from runner.cli.chat.chat import chat as converse
 
     _one_of(session, last)
     options: Options = context.obj
     raise typer.Exit(
-        asyncio.run(converse(options, _config_for_talking(options), session=session, last=last))
+        asyncio.run(
+            converse(options, _config_for_talking(options), session=session, last=last, model=model)
+        )
     )
 
 
@@ -343,6 +351,7 @@ def ask(
     ],
     session: Session = None,
     last: Last = False,
+    model: Model = "",
     json: Annotated[
         bool, typer.Option("--json", help="Every event of the turn as a line of JSON.")
     ] = False,
@@ -354,7 +363,11 @@ def ask(
     options: Options = context.obj
     config = _config_for_talking(options)
     raise typer.Exit(
-        asyncio.run(ask_once(options, config, question, session=session, last=last, as_json=json))
+        asyncio.run(
+            ask_once(
+                options, config, question, session=session, last=last, model=model, as_json=json
+            )
+        )
     )
 
 

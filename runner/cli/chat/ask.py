@@ -1,7 +1,7 @@
 """`runner ask`: one question, its answer, and an exit code."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from typing import Final, Protocol, TextIO
 
@@ -43,6 +43,7 @@ async def ask(
     *,
     session: str | None = None,
     last: bool = False,
+    model: str = "",
     as_json: bool = False,
 ) -> int:
     """Ask one question, with what a pipe brings as its context: the agent of `config`, or without
@@ -57,11 +58,15 @@ async def ask(
 
     async def turn() -> int:
         async with await connect() as agent:
+            await agent.resolve_model(
+                model
+            )  # before a session is made for a model that is not there
             session_id = await session_to_use(agent, session, last=last)
             if not session_id:
                 session_id = (await agent.create_session()).session_id
             view = _EventLines(streams.stdout) if as_json else _Answer(streams)
-            return await _run(agent, session_id, text, view, streams)
+            events = agent.run_turn(session_id, text, new_turn_id(), model)
+            return await _shown(events, agent, view, streams)
 
     talking = turn()
     if config is not None:
@@ -88,6 +93,8 @@ class _Answer:
     def show(self, event: gateway_pb2.TurnEvent) -> None:
         if event.HasField("text"):
             self._write(event.text.text)
+        elif event.HasField("notice"):
+            self._tell(one_line(event.notice.text))
         elif event.HasField("tool_finished"):
             self._tell(tool_line(event.tool_finished, _TOOL_CELLS))
         elif event.HasField("failed"):
@@ -135,11 +142,14 @@ class _EventLines:
         self._stdout.flush()
 
 
-async def _run(
-    agent: GatewayClient, session_id: str, text: str, view: _View, streams: Streams
+async def _shown(
+    turn: AsyncGenerator[gateway_pb2.TurnEvent, None],
+    agent: GatewayClient,
+    view: _View,
+    streams: Streams,
 ) -> int:
     done = False
-    async with aclosing(agent.run_turn(session_id, text, new_turn_id())) as events:
+    async with aclosing(turn) as events:
         async for event in events:
             view.show(event)
             done = event.HasField("completed")

@@ -33,6 +33,7 @@ async def talk(
     *,
     session: str | None,
     last: bool = False,
+    model: str = "",
     stdin: TextIO,
     stdout: TextIO,
     stderr: TextIO,
@@ -57,6 +58,8 @@ async def talk(
             )
             for notice in hello.notices:
                 await screen.status(one_line(notice))
+            if model:
+                conversation.model = (await conversation.client.resolve_model(model)).model
             if session or last:
                 await conversation.resume_or_create(session, last=last)
                 await screen.status(f"session {one_line(conversation.session_id)}")
@@ -83,6 +86,7 @@ async def chat(
     *,
     session: str | None = None,
     last: bool = False,
+    model: str = "",
     streams: Streams | None = None,
 ) -> int:
     """Chat until the input ends or the user leaves: with the agent of `config`, or without one with
@@ -99,6 +103,7 @@ async def chat(
             host_status,
             session=session,
             last=last,
+            model=model,
             stdin=streams.stdin,
             stdout=streams.stdout,
             stderr=streams.stderr,

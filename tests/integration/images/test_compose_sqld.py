@@ -115,6 +115,23 @@ async def test_two_users_each_have_a_memory_of_their_own(
             await expired.execute("SELECT 1")
 
 
+async def test_a_user_who_is_removed_leaves_nothing_to_a_later_one(
+    composed: tuple[int, Script, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    sqld.localhost_names(monkeypatch)
+    port, users, _ = composed
+    remote = RemoteConfig(f"http://carol.localhost:{port}", users("add", "carol"))
+    async with opened(tmp_path / "before.db", remote=remote) as memory:
+        await memory.save("what only carol knows", [], ORIGIN)
+    users("remove", "carol")
+    async with sqld.connected(remote.url, remote.auth_token) as gone:
+        with pytest.raises(StorageError, match="there is no memory at"):
+            await gone.execute("SELECT content FROM notes")
+    remote = RemoteConfig(remote.url, users("add", "carol"))
+    async with opened(tmp_path / "after.db", remote=remote) as memory:
+        assert (await memory.search("knows")).results == ()
+
+
 def test_the_server_says_that_it_is_well(composed: tuple[int, Script, str]) -> None:
     with urlopen(f"http://127.0.0.1:{composed[0]}/health", timeout=5) as answer:
         assert answer.status == 200

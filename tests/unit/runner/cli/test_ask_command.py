@@ -104,6 +104,25 @@ def test_it_goes_on_where_it_is_told(memory: FakeGateway, run_command: RunComman
     assert asked() not in ("s1", "s2", last)
 
 
+def test_another_model_answers_if_it_can(memory: FakeGateway, run_command: RunCommand) -> None:
+    assert run_command("ask", "what?", "--model", "openai:m").code == 0
+    assert memory.turns[-1].model == "openai:m"
+    done = run_command("ask", "what?", "--model", "nobody:knows")
+    assert done.code == 1
+    assert "accepted: offline" in done.err
+    assert len(memory.sessions) == 1
+
+
+def test_what_the_runtime_says_in_passing_is_no_answer(
+    memory: FakeGateway, run_command: RunCommand
+) -> None:
+    notice = Event(notice=gateway_pb2.Notice(text="another model answers"))
+    memory.script = says(notice, text("tea"), completed("tea"))
+    done = run_command("ask", "what?")
+    assert done.out == "tea\n"
+    assert "another model answers" in done.err
+
+
 def test_a_title_of_several_sessions_lists_them(
     memory: FakeGateway, run_command: RunCommand
 ) -> None:
