@@ -41,6 +41,7 @@ class Run:
         unrecorded: Streamed text that is not stored yet.
         cut: Why that text is incomplete if it stays so.
         usage: What the requests took.
+        answered_by: The label of the model that answered last.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class Run:
         self.unrecorded = ""
         self.cut: Reason = "stopped"
         self.usage = RunUsage()
+        self.answered_by = ""
         self.ledger = Ledger(pipeline, approve)
         self._offered = [tool.name for tool in pipeline.tools()]
         self._store = store

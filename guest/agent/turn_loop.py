@@ -15,7 +15,8 @@ from functools import partial
 
 import pydantic_ai
 from pydantic_ai import Agent, ModelAPIError, UsageLimitExceeded, UsageLimits
-from pydantic_ai.messages import ModelMessage
+from pydantic_ai.exceptions import FallbackExceptionGroup
+from pydantic_ai.messages import ModelMessage, ModelResponse
 from pydantic_ai.usage import RunUsage
 from wire.errors import Code, WireError
 from wire.settings import AgentSettings
@@ -25,6 +26,7 @@ from guest.agent import failures, history, incomplete
 from guest.agent.budget.meter import Meter
 from guest.agent.incomplete import ASKED_TO_GO_ON, GO_ON, Incomplete
 from guest.agent.models.models import Choice, Models
+from guest.agent.models.providers import request_settings
 from guest.agent.prompt.builder import ContextBuilder, Prepared
 from guest.agent.prompt.fitting import FitToWindow
 from guest.agent.prompt.summary import Rolled
@@ -65,6 +67,7 @@ class TurnLoop:
         self._receipts = receipts
         self._context = context
         self._settings = settings
+        self._requests = request_settings(settings)
         self._meter = meter
         self._redact = redact
         self._agent: Agent[TurnDeps, str] = Agent(
@@ -176,7 +179,7 @@ class TurnLoop:
             input_tokens=run.usage.input_tokens,
             output_tokens=run.usage.output_tokens,
             steps=run.steps,
-            model=choice.label,
+            model=run.answered_by or choice.label,
             cached_tokens=run.bill.cached_tokens,
             cost_usd=run.bill.cost_usd,
         )
@@ -224,6 +227,7 @@ class TurnLoop:
         async with self._agent.iter(
             prompt,
             model=choice.model,
+            model_settings=self._requests,
             message_history=messages,
             instructions=prepared.instructions,
             deps=run.deps,
@@ -237,6 +241,7 @@ class TurnLoop:
                         await run.stream_answer(stream, unless=unless)
                     run.steps = conversation.usage.requests
                 elif Agent.is_call_tools_node(node):
+                    await self._tell_fallback(run, choice, node.model_response)
                     if reason := incomplete.reason_of(node.model_response, choice.provider):
                         raise Incomplete(reason)
                     await run.record_answer(node.model_response)
@@ -244,13 +249,23 @@ class TurnLoop:
                         await run.watch_calls(calls)
         return conversation.all_messages(), conversation.usage
 
+    async def _tell_fallback(self, run: Run, choice: Choice, response: ModelResponse) -> None:
+        """Tell once whenever another model of the chain answers than the one before."""
+        answered_by = choice.answered_by(response)
+        if response.failed_attempts and answered_by != (run.answered_by or choice.label):
+            failed = ", ".join(each.model_name for each in response.failed_attempts)
+            log.warning("a fallback answers: %s, because of %s", answered_by, failed)
+            await run.notice(f"{answered_by} answers, because {choice.label} has failed")
+        run.answered_by = answered_by
+
     def _explain(self, error: Exception, choice: Choice) -> pb.TurnFailed:
         if isinstance(error, WireError):
             log.error("turn failed: %s", error)
             return failures.from_wire_error(error)
         if isinstance(error, SessionNotFound):
             return failures.forgotten()
-        explained = failures.from_model(error, choice.provider, choice.name)
+        first = error.exceptions[0] if isinstance(error, FallbackExceptionGroup) else error
+        explained = failures.from_model(first, choice.provider, choice.name)
         if explained is not None:
             self._models.uses[choice.provider].failed(explained.message)
             log.error("turn failed: %s: %s", explained.message, self._redact(str(error)))

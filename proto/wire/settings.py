@@ -120,6 +120,12 @@ Approval = Literal["auto", "ask", "deny"]
 ShellNetwork = Literal["none", "outbound"]
 AgentNetwork = Literal["auto", "internal", "outbound"]
 Provider = Literal["offline", "openai", "anthropic", "google"]
+Thinking = Literal["default", "off", "low", "medium", "high"]
+"""How much a model thinks before it answers; "default" is the provider's own choice."""
+Fallbacks = Annotated[
+    tuple[Annotated[str, text("provider:model", r"^(openai|anthropic|google):[!-~]{1,200}$")], ...],
+    Field(description="a list of models as openai:MODEL, anthropic:MODEL or google:MODEL"),
+]
 EmbedderBackend = Literal["sentence-transformers", "hashing", "none"]
 
 
@@ -298,6 +304,9 @@ class AgentSettings(Section):
     summary_trigger: WindowShare = 0.7
     summary_target: WindowShare = 0.4
     summary_min_turns: Annotated[int, count(1, 1_000)] = 4
+    thinking: Thinking = "default"
+    prompt_cache: Switch = True
+    fallbacks: Fallbacks = ()
     keys: KeySettings = KeySettings()
     budget: BudgetSettings = BudgetSettings()
     prices: Annotated[
@@ -336,6 +345,21 @@ class AgentSettings(Section):
                 "environment variable that holds it (or base_url for a server without one)",
                 who,
             )
+        return self
+
+    @model_validator(mode="after")
+    def _fallbacks_can_answer(self) -> Self:
+        for name in self.fallbacks:
+            provider: Any = name.partition(":")[0]
+            if self.provider == "offline" or not self.key_env(provider):
+                raise PydanticCustomError(
+                    "fallbacks",
+                    'fallbacks: "{name}" cannot answer: set keys.{provider}_env to the name of the '
+                    "environment variable that holds its key"
+                    if self.provider != "offline"
+                    else "fallbacks: the built-in model never fails; set provider and model",
+                    {"name": name, "provider": provider},
+                )
         return self
 
     def key_env(self, provider: Provider) -> str:
@@ -493,7 +517,7 @@ _SHOWN_CHARS: Final = 80
 _MAY_HOLD_SECRETS: Final = ("_env", "_url")
 """The ends of names of settings in whose place people write keys, or addresses with passwords."""
 _BETWEEN_SETTINGS: Final = frozenset(
-    ("weights", "model", "credential", "key", "summary", "uids", "access", "prices")
+    ("weights", "model", "credential", "key", "summary", "uids", "access", "prices", "fallbacks")
 )
 """Kinds of problems that concern several settings together."""
 

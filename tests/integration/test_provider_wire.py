@@ -22,6 +22,7 @@ from wire.v1 import gateway_pb2 as pb
 
 from guest.tools.shell.tool import shell_tools
 from tests.support.gateway.gateways import Client, open_gateways, refusal
+from tests.support.servers import anthropic_replies
 from tests.support.servers import openai_server as wire
 from tests.support.servers.openai_server import OpenAIServer, Reply, openai_server
 
@@ -89,6 +90,42 @@ async def test_a_turn_may_ask_for_another_model() -> None:
             "offline",
             "openai",
         }
+
+
+async def test_a_fallback_answers_for_a_model_that_fails_and_says_so() -> None:
+    replies = wire.error("401 Unauthorized"), wire.says("ok"), wire.says("ok")
+    async with talk(*replies, fallbacks=("openai:other",)) as (alice, server):
+        events = await alice.say("s", "hi")
+        notices = [event.notice.text for event in events if event.HasField("notice")]
+        assert notices == ["openai:other answers, because openai:test-model has failed"]
+        assert [request.body["model"] for request in server.requests] == ["test-model", "other"]
+        assert events[-1].completed.model == "openai:other"
+        again = await alice.say("s", "hi")
+        assert again[-1].completed.model == "openai:test-model"
+        assert not any(event.HasField("notice") for event in again)
+        only = [wire.error("401 Unauthorized")]
+        server.replies[:] = only
+        failed = (await alice.say("s", "hi"))[-1].failed
+        assert failed.message == "provider 'openai' refused the API key"
+
+
+@pytest.mark.parametrize("asked", [True, False])
+async def test_thinking_and_caching_are_asked_for_where_the_provider_has_them(asked: bool) -> None:
+    settings: dict[str, Any] = {"thinking": "low" if asked else "default", "prompt_cache": asked}
+    async with openai_server(anthropic_replies.says("ok")) as server:
+        url = server.base_url.removesuffix("/v1")
+        served: dict[str, Any] = {
+            "provider": "anthropic",
+            "model": "claude-haiku-4-5",
+            "base_url": url,
+        }
+        async with open_gateways(api_key=KEY, base_url=url, **served, **settings) as gateways:
+            alice = await gateways.serve("alice")
+            await alice.session("s")
+            assert await alice.answer("s", "hi") == "ok"
+    body = server.requests[0].body
+    assert ("thinking" in body) == asked
+    assert ("cache_control" in json.dumps(body)) == asked
 
 
 async def test_configured_instructions_follow_the_rules() -> None:

@@ -5,7 +5,9 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Final, get_args
 
+from pydantic_ai.messages import ModelResponse
 from pydantic_ai.models import Model
+from pydantic_ai.models.fallback import FallbackModel
 from wire.errors import Code
 from wire.settings import AgentSettings, Provider
 
@@ -23,11 +25,20 @@ Build = Callable[[AgentSettings, str], Model]
 
 @dataclass(frozen=True)
 class Choice:
-    """A model that can answer, with its provider and its name there."""
+    """A model that can answer, with its provider and its name there.
+
+    `chain` are the labels of a model with fallbacks, in the order in which they are asked.
+    """
 
     provider: Provider
     name: str
     model: Model
+    chain: tuple[str, ...] = ()
+
+    def answered_by(self, response: ModelResponse) -> str:
+        """The label of the model that gave `response`."""
+        failed = len(response.failed_attempts or ())
+        return self.chain[failed] if failed else self.label
 
     @property
     def label(self) -> str:
@@ -101,8 +112,17 @@ class Models:
                 settings = settings.model_copy(update={"provider": provider, "base_url": ""})
             settings = settings.model_copy(update={"model": name})
             model = self._build(settings, self._keys.get(provider, ""))
-            self._built[provider, name] = Choice(provider, name, model)
+            self._built[provider, name] = self._with_fallbacks(provider, name, model)
         return self._built[provider, name]
+
+    def _with_fallbacks(self, provider: Provider, name: str, model: Model) -> Choice:
+        """The configured model with its fallbacks; every other one by itself."""
+        label = labelled(provider, name)
+        if label != self.configured or not self._settings.fallbacks:
+            return Choice(provider, name, model)
+        others = [self.choose(each) for each in self._settings.fallbacks if each != label]
+        chain = FallbackModel(model, *(each.model for each in others))
+        return Choice(provider, name, chain, (label, *(each.label for each in others)))
 
     def set_key(self, provider: str, key: str) -> None:
         """Use `key` for every request to `provider` from now on; none if it is empty.

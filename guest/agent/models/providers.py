@@ -5,6 +5,7 @@ imported. The key comes from the envelope, never from the environment.
 """
 
 from pydantic_ai.models import Model
+from pydantic_ai.settings import ModelSettings
 from wire.errors import Code
 from wire.installation import adding
 from wire.settings import AgentSettings
@@ -15,6 +16,16 @@ from guest.errors import GuestError
 _OPENAI_URL = "https://api.openai.com/v1"
 _ANTHROPIC_URL = "https://api.anthropic.com"
 _GOOGLE_URL = "https://generativelanguage.googleapis.com"
+
+
+def request_settings(settings: AgentSettings) -> ModelSettings:
+    """What every request of a turn asks of its provider, as far as the provider knows of it."""
+    asked: ModelSettings = {}
+    if settings.thinking != "default":
+        asked["thinking"] = False if settings.thinking == "off" else settings.thinking
+    if settings.prompt_cache:
+        asked["cache"] = True
+    return asked
 
 
 def build_model(settings: AgentSettings, api_key: str = "", *, no_shell_reason: str = "") -> Model:

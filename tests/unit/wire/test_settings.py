@@ -57,6 +57,12 @@ def test_what_an_envelope_leaves_out_has_its_default() -> None:
         ("memory", "3", "bad setting memory: 3; accepted: a table of settings"),
         ("colours", "{}", "bad setting colours: no such setting; accepted: memory, tools"),
         ("shell", '{"deny": ["rm *", " "]}', "bad setting shell.deny: ' '; accepted: a list"),
+        (
+            "agent",
+            '{"provider": "openai", "model": "m", "api_key_env": "K", "fallbacks": ["google:g"]}',
+            'bad setting agent: fallbacks: "google:g" cannot answer: set keys.google_env',
+        ),
+        ("agent", '{"fallbacks": ["g"]}', "bad setting agent.fallbacks"),
         ("agent", '{"api_key_env": "sk-1"}', "bad setting agent.api_key_env: the value is not sho"),
         ("agent", '{"summary_target": 0.8}', "bad setting agent: summary_target 0.8 must be less"),
         ("agent", "{", "a section of settings is not JSON"),
