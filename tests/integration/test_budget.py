@@ -1,7 +1,8 @@
 """Budgets against a provider that counts the requests that arrive: a model that calls a tool for
-ever, five turns at once, restarts, and answers that nobody saw the end of."""
+ever, five turns at once, restarts, a guest that is killed, answers that nobody saw the end of."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ from wire.money import dollars
 from wire.settings import BudgetSettings, PriceSettings
 from wire.v1 import gateway_pb2 as pb
 
+from tests.support.crashing import asking
 from tests.support.gateway.gateways import Client, open_gateways
 from tests.support.servers import openai_server as wire
 from tests.support.servers.openai_server import OpenAIServer, Reply, openai_server
@@ -130,6 +132,20 @@ async def test_a_request_whose_end_was_not_seen_counts_with_the_most_it_could_ta
             assert completed.cost_usd == pytest.approx((11 * 5 + 7 * 10) / 1e6)
 
 
+async def test_a_request_of_a_killed_guest_counts(tmp_path: Path) -> None:
+    async with openai_server(wire.never()) as server:
+        program = (sys.executable, "-m", asking.__name__, str(tmp_path), server.base_url)
+        asked = await asyncio.create_subprocess_exec(*program)
+        async with asyncio.timeout(60):
+            await server.asked.wait()
+        asked.kill()
+        await asked.wait()
+        async with guest(server, tmp_path) as alice:
+            total = (await usage(alice)).total
+            assert (total.requests, total.uncertain_requests, total.output_tokens) == (1, 1, 500)
+            assert total.input_tokens > 1000
+
+
 async def test_money_without_a_price_is_refused_and_tokens_are_not(tmp_path: Path) -> None:
     async with openai_server(wire.says("Well.")) as server:
         in_money = BudgetSettings(month_usd=1.0, day_tokens=10**6)
@@ -167,6 +183,8 @@ async def test_summaries_count_and_have_limits_of_their_own(tmp_path: Path) -> N
                 await alice.answer("s0", "hello")
             kinds = (await usage(alice, by="kind")).sums
             assert {each.key: each.requests for each in kinds} == {"answer": 3, "summary": 1}
+            (model,) = (await usage(alice, by="model")).sums
+            assert (model.key, model.requests) == ("openai:test-model", 4)
             assert len(server.requests) == 4
         capped: dict[str, Any] = {"budget": BudgetSettings(background_day_tokens=20)}
         async with guest(server, tmp_path, **short, **capped) as alice:

@@ -18,7 +18,7 @@ from pydantic_ai.settings import ModelSettings
 from wire.settings import AgentSettings
 
 from guest.agent.budget.limits import Limits
-from guest.agent.budget.prices import Prices, answering, candidates
+from guest.agent.budget.prices import Prices, answering, candidates, provider_of
 from guest.agent.models.offline import OfflineModel
 from guest.agent.prompt.window import of_messages, of_part, of_tools
 from guest.memory.models import at
@@ -122,7 +122,7 @@ class Bill:
             session_id=self._context.session_id,
             turn_id=self._context.turn_id,
             kind=kind,
-            provider=may_answer[0].system,
+            provider=provider_of(may_answer[0]),
             model=may_answer[0].model_name,
             sent_at=at(now.astimezone(UTC)),
             day=now.date().isoformat(),
@@ -157,7 +157,7 @@ class Bill:
             return
         request = replace(
             reserved.request,
-            provider=answered.system,
+            provider=provider_of(answered),
             model=answered.model_name,
         )
         self._amounts[request.request_id] = amount

@@ -19,11 +19,13 @@ class Request:
 
 @dataclass
 class OpenAIServer:
-    """Answers with `replies` in order, the last one for ever; `requests` is what it received."""
+    """Answers with `replies` in order, the last one for ever; `requests` is what it received, and
+    `asked` is set once it received any."""
 
     replies: list[Reply]
     port: int = 0
     requests: list[Request] = field(default_factory=list)
+    asked: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def base_url(self) -> str:
@@ -40,6 +42,7 @@ class OpenAIServer:
             body = await reader.readexactly(int(headers.get("content-length", "0")))
             request = Request(line.split(" ")[1], headers, json.loads(body or b"{}"))
             self.requests.append(request)
+            self.asked.set()
             reply = self.replies.pop(0) if len(self.replies) > 1 else self.replies[0]
             await reply(request, writer)
         except (ConnectionError, asyncio.IncompleteReadError):
