@@ -44,15 +44,19 @@ def gateway(
     settings = config.settings
     scrubber = Scrubber(config.redacted)
     pipeline = offered(config, registry(config, memory, roots, shell), scrubber)
-    offline = settings.agent.provider == "offline"
+    meter = Meter(memory.usage, settings.agent)
+    model = models.choose().model
+    notices = [_OFFLINE_NOTICE] if settings.agent.provider == "offline" else []
+    if refused := meter.unpriced(model):
+        notices.append(f"no request is sent: {refused.brief}; {refused.resolution}")
     return GatewayService(
         info=pb.HelloReply(
             tier=config.tier,
             provider=settings.agent.provider,
-            model=models.choose().model.model_name,
+            model=model.model_name,
             shell=config.shell.unavailable_reason,
             version=metadata.version("oxydra"),
-            notices=[_OFFLINE_NOTICE] if offline else [],
+            notices=notices,
         ),
         memory=memory,
         pipeline=pipeline,
@@ -64,7 +68,7 @@ def gateway(
             config.paths.internal / "backups", config.memory.encryption_key, memory.copy_to
         ),
         scrubber=scrubber,
-        meter=Meter(memory.usage, settings.agent),
+        meter=meter,
         shell_state=shell.state if shell else None,
     )
 

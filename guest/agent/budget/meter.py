@@ -21,6 +21,7 @@ from guest.agent.budget.limits import Limits
 from guest.agent.budget.prices import Prices, answering, candidates, provider_of
 from guest.agent.models.offline import OfflineModel
 from guest.agent.prompt.window import of_messages, of_part, of_tools
+from guest.errors import BudgetError
 from guest.memory.models import at
 from guest.memory.search.tokens import tokens_of
 from guest.memory.usage import (
@@ -56,6 +57,14 @@ class Meter:
         self.limits = Limits(settings)
         self.prices = Prices(settings.prices)
         self.clock = clock
+
+    def unpriced(self, model: Model) -> BudgetError | None:
+        """Why no request to `model` may be sent: money is limited, and a price is not known."""
+        if self.limits.in_money:
+            for each in candidates(model):
+                if self.prices.most(each, 0, 0) is None and not isinstance(each, OfflineModel):
+                    return self.limits.unpriced(each.model_name)
+        return None
 
     def bill(self, context: ToolContext) -> "Bill":
         """The bill of a turn that begins."""
@@ -111,9 +120,8 @@ class Bill:
         may_answer = candidates(model)
         costs = [meter.prices.most(each, size, output) for each in may_answer]
         known = [cost for cost in costs if cost is not None]
-        if meter.limits.in_money and len(known) < len(costs):
-            unknown = may_answer[costs.index(None)]
-            raise meter.limits.unpriced(unknown.model_name)
+        if refused := meter.unpriced(model):
+            raise refused
         most = Amount(size, output, cost=max(known) if len(known) == len(costs) else None)
         self._check_turn(most)
         now = meter.clock()

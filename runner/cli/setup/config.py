@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import typer
 from rich.text import Text
 from wire.errors import Code, WireError
-from wire.settings import UserSettings, dotted, keys_of
+from wire.settings import Key, UserSettings, dotted, keys_of
 
 from runner.cli.editor import decoded, edited, written
 from runner.cli.options import AsJson, Options
@@ -123,13 +123,24 @@ def _settings(
             model = loaded.config.for_user(user_id)
         for name in key:
             model = getattr(model, name)
-        origin = loaded.origin(key, user_id)
-        source = "default" if origin is None else loaded.sources[origin]
-        if options.insecure and key == ("tier",):
-            source = "command line option --insecure"
-        line = lines.get(origin) if origin and source == str(loaded.file) else None
-        value, remark = _without_secrets(key[-1], _plain(model), environ)
-        yield _Setting(dotted(key), value, source, line, remark)
+        for each, value in _entries(key, model):
+            origin = loaded.origin(each, user_id)
+            source = "default" if origin is None else loaded.sources[origin]
+            if options.insecure and each == ("tier",):
+                source = "command line option --insecure"
+            line = lines.get(origin) if origin and source == str(loaded.file) else None
+            shown, remark = _without_secrets(each[-1], _plain(value), environ)
+            yield _Setting(dotted(each), shown, source, line, remark)
+
+
+def _entries(key: Key, value: object) -> Iterator[tuple[Key, object]]:
+    """A setting, or those of each table in one that has tables by name."""
+    if not isinstance(value, dict) or not value:
+        yield key, value
+        return
+    for name, section in value.items():
+        for inner, own in section:
+            yield (*key, name, inner), own
 
 
 def _plain(value: object) -> Any:

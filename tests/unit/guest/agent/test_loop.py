@@ -352,6 +352,18 @@ async def test_a_request_that_could_exceed_the_token_budget_is_not_sent() -> Non
     assert house.store.roles() == ["user"] + ["assistant", "tool"] * len(house.seen)
 
 
+async def test_without_room_for_the_second_chance_the_answer_stays() -> None:
+    house = House(steps("I have saved that.", "(nothing to add)"), max_tokens=1_000)
+    completed = await house.say("remember the roses")
+    assert isinstance(completed, gateway_pb2.TurnCompleted)
+    assert len(house.seen) == 2, "the test would see nothing"
+    house = House(steps("I have saved that."), max_tokens=700)
+    completed = await house.say("remember the roses")
+    assert isinstance(completed, gateway_pb2.TurnCompleted), completed
+    assert completed.text == "I have saved that."
+    assert len(house.seen) == 1
+
+
 def later(by_s: float) -> None:
     """Let the clock of the running loop jump: what was to happen by then happens next."""
     loop = asyncio.get_running_loop()

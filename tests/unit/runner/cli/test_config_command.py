@@ -64,6 +64,21 @@ def test_every_value_is_shown_with_where_it_comes_from(
     assert shown(run_command)["agent.model"]["value"] == "m"
 
 
+def test_a_table_with_a_name_of_its_own_is_shown_setting_by_setting(
+    run_command: RunCommand,
+) -> None:
+    prices = '[agent.prices."a:b"]\ninput = 1\noutput = 2\n'
+    Path("runner.toml").write_text(prices)
+    found = {key: each for key, each in shown(run_command).items() if "prices" in key}
+    assert {key: (each["value"], each["line"]) for key, each in found.items()} == {
+        'agent.prices."a:b".input': (1.0, 2),
+        'agent.prices."a:b".output': (2.0, 3),
+        'agent.prices."a:b".cached_input': (None, None),
+    }
+    Path("runner.toml").write_text("")
+    assert shown(run_command)["agent.prices"]["value"] == {}
+
+
 @pytest.mark.parametrize("json_too", [[], ["--json"]])
 def test_no_secret_is_shown(
     run_command: RunCommand, monkeypatch: pytest.MonkeyPatch, json_too: list[str]
