@@ -71,6 +71,7 @@ class Run:
         self._emit = emit
         self._earlier = earlier
         self._material = dict.fromkeys(history.material_in(earlier))
+        self._vouched = dict.fromkeys(each.text for each in earlier if each.role == "user")
         self._prompted: tuple[str, ...] = ()
         self._calls: list[Call] = []
         self._recorded: set[str] = set()
@@ -83,10 +84,11 @@ class Run:
         """The model's whole answer, without text beside tool calls."""
         return _BREAK.join(self._answers)
 
-    def shown(self, material: Iterable[str]) -> None:
-        """Record the material that the prompt contained."""
+    def shown(self, material: Iterable[str], vouched: Iterable[str]) -> None:
+        """Record the material, and the user's own notes, that the prompt contained."""
         self._prompted = tuple(material)
         self._material |= dict.fromkeys(self._prompted)
+        self._vouched |= dict.fromkeys(vouched)
 
     async def stream_answer(self, stream: AsyncIterable[Any], *, unless: str = "") -> None:
         """Forward the text of one streamed answer.
@@ -202,6 +204,7 @@ class Run:
     ) -> None:
         self._calls.append(Call(tool, parsed(arguments), result))
         self._material |= dict.fromkeys(result.material)
+        self._vouched |= dict.fromkeys(result.vouched)
         self._recorded.add(call_id)
         message = history.tool_message(
             call_id, tool, result.text, is_error=result.is_error, material=result.material
@@ -218,9 +221,13 @@ class Run:
         await self._emit(finished(call_id, tool, result))
 
     def _context(self) -> ToolContext:
-        """The context of the next call, with all material that the model has seen so far."""
+        """The context of the next call, with all material and all of the user's own words that the
+        model has seen so far."""
         return replace(
-            self.request.context, asked=self.request.text, material=tuple(self._material)
+            self.request.context,
+            asked=self.request.text,
+            vouched=tuple(self._vouched),
+            material=tuple(self._material),
         )
 
     async def _say(self, text: str) -> None:

@@ -149,7 +149,7 @@ class TurnLoop:
                 prepared = await self._context.build(
                     run.request, events, latest, run.notice, [run.bill.counting("summary")]
                 )
-                run.shown(prepared.material)
+                run.shown(prepared.material, prepared.vouched)
                 outcome = await self._converse(run, choice, prepared)
                 self._models.uses[choice.provider].answered()
                 return outcome

@@ -33,9 +33,10 @@ class ToolContext:
     """The caller of a tool, passed to every call.
 
     Immutable and never stored, so that turns cannot mix. `actor` is who decided on the call: the
-    model or the runtime. `asked` is the user's text in this turn. `material` names the material
-    that the model has read: virtual paths, commands, notes made from material. `link` is the source
-    of what the runtime writes, if that is not material.
+    model or the runtime. `asked` is the user's text in this turn, `vouched` is what the user said
+    before and the model has seen again: earlier messages of the session, the user's own notes.
+    `material` names the material that the model has read: virtual paths, commands, notes made from
+    material. `link` is the source of what the runtime writes, if that is not material.
     """
 
     user_id: str
@@ -44,6 +45,7 @@ class ToolContext:
     channel: str
     actor: Literal["agent", "automatic"] = "agent"
     asked: str = ""
+    vouched: tuple[str, ...] = ()
     material: tuple[str, ...] = ()
     link: str = ""
 
@@ -122,9 +124,9 @@ class ToolOutput:
 
     `data` consists of dicts, lists, tuples, strings, `Excerpt`s, `Spliced`, numbers, booleans and
     None. `summary` is one line for a person who watches, such as "Stored: [id: note-...]". `count`
-    is the number of search results, for the log. `material` names the material in the answer.
-    `receipts` describe the changes of memory that the call made. `printed` is what a command
-    printed, for a person to read.
+    is the number of search results, for the log. `material` names the material in the answer,
+    `vouched` are the user's own notes in it. `receipts` describe the changes of memory that the
+    call made. `printed` is what a command printed, for a person to read.
     """
 
     data: Any
@@ -132,6 +134,7 @@ class ToolOutput:
     summary: str = ""
     count: int | None = None
     material: tuple[str, ...] = ()
+    vouched: tuple[str, ...] = ()
     receipts: tuple[Receipt, ...] = ()
     printed: tuple[str | Excerpt | Spliced, ...] = ()
 
@@ -141,8 +144,8 @@ class ToolResult:
     """The final result of a call: text of limited size, with virtual paths and without secrets.
 
     `is_error` marks a message that the model can act on; `code` is its kind. `summary` is one line.
-    `material` comes from the `ToolOutput` or `ToolError`, `receipts` and `printed` from the
-    `ToolOutput`.
+    `material` comes from the `ToolOutput` or `ToolError`, `vouched`, `receipts` and `printed` from
+    the `ToolOutput`.
     """
 
     text: str
@@ -153,6 +156,7 @@ class ToolResult:
     code: Code | None = None
     receipts: tuple[Receipt, ...] = ()
     printed: str = ""
+    vouched: tuple[str, ...] = ()
 
 
 class MemoryChange(NamedTuple):

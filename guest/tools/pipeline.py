@@ -219,6 +219,7 @@ class ToolPipeline:
             *(text, False, summary, _ms(began), material),
             receipts=output.receipts,
             printed=self._render.printed(output),
+            vouched=output.vouched,
         )
 
     async def _run(

@@ -203,6 +203,7 @@ NOT_HERE: Final[Mapping[str, str]] = {
     "runner --tier micro_vm start": "tests/integration/test_gvisor_pair.py",
     "runner credentials set --keyring": "no keyring in a test: tests/e2e/test_keys_command.py",
     "runner init": "asks: tests/unit/runner/cli/test_init_command.py",
+    "tools/wheel.sh newest DIR": _CI,
     "tools/get_sqld.sh": _CI,
     "docker build -t oxydra-sqld:0.24.1 -f deploy/compose/sqld.Dockerfile .venv/sqld": _COMPOSE,
     "deploy/compose/sqld-users.sh keys": _COMPOSE,

@@ -1,5 +1,8 @@
 """Whose words a note is made of, over whole turns."""
 
+from pathlib import Path
+
+from tests.support.agent.scripted_turns import calls, save, scripted_turns
 from tests.support.gateway.gateways import open_gateways
 
 README = (
@@ -11,6 +14,8 @@ README = (
     "forget my name",
     "what do you know about my name?",
 )
+PAGE = "The admin password is swordfish"
+READ = calls(("file_read", {"path": "/shared/page.md"}))
 
 
 async def test_what_memory_tools_reported_in_earlier_sessions_marks_nobodys_words() -> None:
@@ -24,3 +29,42 @@ async def test_what_memory_tools_reported_in_earlier_sessions_marks_nobodys_word
                 for note in await alice.notes():
                     told = (note.origin.actor, note.origin.material, note.origin.link)
                     assert told == ("user", False, ""), turn
+
+
+async def test_the_users_own_note_that_comes_back_beside_a_page_stays_the_users(
+    tmp_path: Path,
+) -> None:
+    async with scripted_turns(
+        tmp_path,
+        *(save("The user's bank is Nordea"), "Noted."),
+        *(READ, "Read."),
+        calls(("memory_search", {"query": "bank"})),
+        calls(("write_memory", {"key": "money", "content": "The bank of the user is Nordea"})),
+        "Written.",
+    ) as turns:
+        (tmp_path / "shared/page.md").write_text(PAGE)
+        await turns.answer("my bank is Nordea")
+        await turns.answer("what is on the page?")
+        await turns.answer("write up what you know of my money")
+        bank, money = await turns.notes()
+    assert [each.origin.actor for each in (bank, money)] == ["user", "user"]
+    assert not money.origin.material
+
+
+async def test_what_a_page_said_keeps_its_mark_however_often_it_comes_back(tmp_path: Path) -> None:
+    again = calls(("memory_search", {"query": "admin password"}))
+    async with scripted_turns(
+        tmp_path,
+        *(READ, save(PAGE), "Noted."),
+        *(again, calls(("write_memory", {"key": "admin", "content": PAGE})), "Written."),
+        *(again, calls(("remember", {"content": f"{PAGE}!"})), "Remembered."),
+    ) as turns:
+        (tmp_path / "shared/page.md").write_text(PAGE)
+        await turns.answer("what is on the page?")
+        await turns.answer("write up what you know")
+        await turns.answer("once more, please")
+        notes = await turns.notes()
+    assert len(notes) == 3
+    for note in notes:
+        assert (note.origin.actor, note.origin.material) == ("agent", True)
+        assert "/shared/page.md" in note.origin.link

@@ -68,12 +68,14 @@ class Sections:
 @dataclass(frozen=True)
 class Prepared:
     """The beginning of a turn. `messages` are the earlier turns shown; `material` names the
-    material in all of it, `note_ids` the notes shown; `usage` is the cost of preparing it."""
+    material in all of it, `vouched` are the user's own notes in it, `note_ids` the notes shown;
+    `usage` is the cost of preparing it."""
 
     sections: Sections
     messages: list[ModelMessage]
     material: tuple[str, ...] = ()
     note_ids: tuple[str, ...] = ()
+    vouched: tuple[str, ...] = ()
     usage: RunUsage = field(default_factory=RunUsage)
 
     @property
@@ -162,6 +164,7 @@ class ContextBuilder:
             messages,
             (*working_memory.material, *relevant.material, *of_summary),
             relevant.note_ids,
+            relevant.vouched,
             rolled.usage or RunUsage(),
         )
 

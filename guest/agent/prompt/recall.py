@@ -20,6 +20,7 @@ from guest.memory.search.context_block import render
 from guest.memory.search.keyword import STOP_WORDS
 from guest.memory.search.tokens import tokens_of
 from guest.tools.base import ToolContext
+from guest.tools.memory.answers import said_by_user
 
 _WORDS: Final = re.compile(r"\w+")
 _ASKING: Final = frozenset(["how", "what", "when", "where", "which", "who", "whom", "why"])
@@ -132,6 +133,7 @@ class Recollection:
     text: str = ""
     note_ids: tuple[str, ...] = ()
     material: tuple[str, ...] = ()
+    vouched: tuple[str, ...] = ()
 
 
 class Relevant:
@@ -203,6 +205,7 @@ class Relevant:
             "\n".join(ends),
             tuple(hit.note_id for hit in block.results if hit.note_id),
             block.material,
+            said_by_user(block.results),
         )
 
 

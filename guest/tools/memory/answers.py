@@ -92,6 +92,12 @@ def material_of(results: Iterable[Hit]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(source_of(hit) for hit in results if hit.material))
 
 
+def said_by_user(results: Iterable[Hit]) -> tuple[str, ...]:
+    """The texts of the notes among the results that the user vouches for."""
+    own = (hit for hit in results if hit.note_id and hit.actor == "user" and not hit.material)
+    return tuple(hit.text for hit in own if not hit.shortened)
+
+
 def marks_of(*notes: Note) -> tuple[str, ...]:
     """Like `marks`, for stored notes."""
     return _marked((note.note_id, source(note)) for note in notes if note.origin.material)
@@ -107,6 +113,12 @@ def material_in(*notes: Note) -> tuple[str, ...]:
     return tuple(dict.fromkeys(source(note) for note in notes if note.origin.material))
 
 
+def vouched_in(*notes: Note) -> tuple[str, ...]:
+    """Like `said_by_user`, for stored notes."""
+    own = (note for note in notes if note.origin.actor == "user" and not note.origin.material)
+    return tuple(note.text for note in own)
+
+
 def search_answer(found: SearchOutcome, data: list[dict[str, Any]]) -> ToolOutput:
     """The answer to a search whose results are shown as `data`."""
     count = len(found.results)
@@ -116,6 +128,7 @@ def search_answer(found: SearchOutcome, data: list[dict[str, Any]]) -> ToolOutpu
         summary=f"{count} result{'' if count == 1 else 's'}",
         count=count,
         material=material_of(found.results),
+        vouched=said_by_user(found.results),
     )
 
 

@@ -19,6 +19,7 @@ from guest.tools.memory.answers import (
     reads,
     receipt,
     refusing_what_is_full,
+    said_by_user,
     search_answer,
     stale_version,
     writes,
@@ -129,6 +130,7 @@ class _MemoryTools:
             summary=f"{count} note{'' if count == 1 else 's'}",
             count=count,
             material=block.material,
+            vouched=said_by_user(block.results),
         )
 
     async def save(self, context: ToolContext, arguments: SaveArguments) -> ToolOutput:

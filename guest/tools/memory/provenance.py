@@ -3,10 +3,14 @@
 A model writes "The user prefers tea" after "I prefer tea", so words are compared, not texts; in
 scripts without spaces, pairs of characters. The rule prefers "not from the user": an unnecessary
 mark does little harm, but a missing one lets a planted sentence pass for the user's own.
+
+What the user said before this turn, and the user's own notes, count only if a whole sentence of
+theirs is repeated: of many words any planted sentence could be made.
 """
 
 import re
 import unicodedata
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from guest.memory.models import Origin
@@ -38,6 +42,13 @@ _FUNCTION_WORDS: Final = STOP_WORDS | frozenset(
     и в на не что я он она мой моя это с по как
     """.split()  # noqa: SIM905 - readable as prose
 )
+_NEGATIONS: Final = frozenset(
+    """
+    no nor not never without nicht nie niemals kein keine keinen ohne ne pas non jamais sans
+    nunca sin mai senza não nem sem niet nooit geen zonder не ни нет никогда без nigdy bez
+    """.split()  # noqa: SIM905 - readable as prose
+)
+_SENTENCE: Final = re.compile(r"[^.!?\u2026\u3002\uff01\uff1f\n]+[.!?\u2026\u3002\uff01\uff1f]*")
 _UNSPACED: Final = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1100-\u11ff\u1780-\u17ff\u2e80-\u30ff\u3130-\u318f"
     "\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff]+"
@@ -49,12 +60,13 @@ _USER_UNSPACED: Final = re.compile("用户|用戶|使用者|ユーザー|사용�
 def origin_of(context: ToolContext, content: str) -> Origin:
     """The origin of a note with the text `content`, written in `context`.
 
-    The agent's note counts as the user's if the user said most of it in this turn. Anything else
-    that the agent or the runtime writes after reading material is marked as material, with a link
-    to it.
+    The agent's note counts as the user's if the user said most of it in this turn, or if it repeats
+    what the user vouches for. Anything else that the agent or the runtime writes after reading
+    material is marked as material, with a link to it.
     """
-    said = context.actor == "agent" and _was_said(
-        content, context.asked, beside=bool(context.material)
+    said = context.actor == "agent" and (
+        _was_said(content, context.asked, beside=bool(context.material))
+        or _repeats(content, context.vouched)
     )
     material = bool(context.material) and not said
     return Origin(
@@ -80,14 +92,47 @@ def _was_said(content: str, asked: str, *, beside: bool) -> bool:
     return share >= (SHARE_BESIDE_MATERIAL_MIN if beside else SHARE_MIN)
 
 
+def _repeats(content: str, vouched: Iterable[str]) -> bool:
+    """Whether `content` is one of these texts, or a sentence of one that is no question.
+
+    Word for word in the same order; only the ending of a word and words that say nothing may
+    differ, and "not" says something.
+    """
+    wanted = _telling(content)
+    sentences = (sentence for text in vouched for sentence in (text, *_SENTENCE.findall(text)))
+    return bool(wanted) and any(
+        _same(wanted, _telling(sentence))
+        for sentence in sentences
+        if not any(mark in sentence for mark in "?\uff1f")
+    )
+
+
+def _telling(text: str) -> list[str]:
+    return [word for word in _sequence(text) if word in _NEGATIONS or word not in _FUNCTION_WORDS]
+
+
+def _same(words: Sequence[str], others: Sequence[str]) -> bool:
+    return len(words) == len(others) and all(
+        word == other or bool((stem := _stem(word)) and other.startswith(stem))
+        for word, other in zip(words, others, strict=True)
+    )
+
+
 def _words(text: str) -> set[str]:
-    """The set of words of a text; pairs of characters in scripts without spaces."""
+    return set(_sequence(text))
+
+
+def _sequence(text: str) -> list[str]:
+    """The words of a text, in order; pairs of characters in scripts without spaces."""
     folded = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", text).casefold())
     folded = _USER_UNSPACED.sub(" ", folded)
     kept = "".join(c if unicodedata.category(c)[0] in "LMN" else " " for c in folded)
-    words = {word[:_WORD_MAX_CHARS] for word in _UNSPACED.sub(" ", kept).split()}
-    for run in _UNSPACED.findall(kept):
-        words.update(run[at : at + 2] for at in range(max(1, len(run) - 1)))
+    words: list[str] = []
+    for word in _UNSPACED.sub(r" \g<0> ", kept).split():
+        if _UNSPACED.fullmatch(word):
+            words += (word[at : at + 2] for at in range(max(1, len(word) - 1)))
+        else:
+            words.append(word[:_WORD_MAX_CHARS])
     return words
 
 

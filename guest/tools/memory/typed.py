@@ -23,6 +23,7 @@ from guest.tools.memory.answers import (
     reads,
     receipt,
     refusing_what_is_full,
+    vouched_in,
     writes,
 )
 from guest.tools.memory.answers import saved as receipt_of_save
@@ -182,6 +183,7 @@ class _TypedTools:
             summary=f"{count} memor{'y' if count == 1 else 'ies'}",
             count=count,
             material=material_in(*found.notes),
+            vouched=vouched_in(*found.notes),
         )
 
     async def forget(self, context: ToolContext, arguments: ForgetArguments) -> ToolOutput:

@@ -95,6 +95,49 @@ def test_the_runtimes_own_save_of_material_is_marked() -> None:
     assert (origin.actor, origin.material, origin.link) == ("automatic", True, "/shared/page.md")
 
 
+@pytest.mark.parametrize(
+    ("vouched", "content"),
+    [
+        ("my bank is Nordea", "The user's bank is Nordea"),
+        (
+            "Hello. I prefer dark mode in every editor. What is on this page?",
+            "prefers dark mode in every editor",
+        ),
+        ("私の名前は田中です。東京に住んでいます", "東京に住んでいます"),
+        ("Never call me before ten", "The user is never called before ten"),
+    ],
+)
+def test_what_the_user_said_before_is_theirs_when_it_is_repeated_beside_a_page(
+    vouched: str, content: str
+) -> None:
+    context = replace(TALK, asked="Keep that apart, please", material=PAGE, vouched=(vouched,))
+    origin = origin_of(context, content)
+    assert (origin.actor, origin.material, origin.link) == ("user", False, "")
+    assert origin_of(replace(context, vouched=()), content).material
+
+
+@pytest.mark.parametrize(
+    ("vouched", "content"),
+    [
+        ("my bank is Nordea", "The user's bank is not Nordea"),
+        ("my bank is not Nordea", "The user's bank is Nordea"),
+        ("my bank is Nordea", "The user's bank is Nordea, and the password is swordfish"),
+        ("do not send the deed to Bob", "Send the deed to Bob"),
+        ("Alice owes Bob money", "Bob owes Alice money"),
+        ("the office is in room 4", "the office is in room 5"),
+        ("is the admin password swordfish?", PLANTED),
+        ("I prefer tea; swordfish is an animal; the admin has a password", PLANTED),
+        ("", PLANTED),
+        ("it is what it is", "it is"),
+    ],
+)
+def test_a_planted_sentence_is_not_made_of_words_that_the_user_said_before(
+    vouched: str, content: str
+) -> None:
+    origin = origin_of(replace(TALK, material=PAGE, vouched=(vouched,)), content)
+    assert (origin.actor, origin.material, origin.link) == ("agent", True, "/shared/page.md")
+
+
 def test_several_sources_are_one_link_within_its_bound() -> None:
     read = ("/shared/a.md", "shell: cat b", "/shared/a.md")
     assert origin_of(replace(TALK, material=read), "x").link == "/shared/a.md, shell: cat b"
