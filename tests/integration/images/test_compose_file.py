@@ -7,7 +7,6 @@ The compose plugin is no part of every engine, so the service is handed to `dock
 import json
 import os
 import shutil
-import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
@@ -18,6 +17,7 @@ from typing import Any
 import pytest
 import yaml  # type: ignore[import-untyped]
 
+from tests.support.guests.siblings import docker, guests
 from tests.support.scratch import SCRATCH
 
 pytestmark = [pytest.mark.docker, pytest.mark.root]
@@ -26,12 +26,6 @@ DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
 IMAGES = os.environ.get("TESTS_IMAGES", "oxydra")
 SECRET = "sk-compose-secret-0123456789"
 LIMIT_S = 150.0
-
-
-def docker(*words: str, check: bool = True) -> str:
-    done = subprocess.run(["docker", *words], capture_output=True, text=True, check=False)
-    assert done.returncode == 0 or not check, f"docker {words}: {done.stderr}"
-    return done.stdout
 
 
 def as_run_options(service: dict[str, Any], home: Path) -> list[str]:
@@ -96,21 +90,6 @@ def composed(home: Path) -> Iterator[str]:
         for left in guests(home):
             docker("rm", "--force", left, check=False)
         docker("rm", "--force", name, check=False)
-
-
-def guests(home: Path) -> list[str]:
-    """Names of containers that have a mount below `home`, but for the runner's own."""
-    found = []
-    for each in docker("ps", "--all", "--quiet").split():
-        try:
-            seen = json.loads(docker("inspect", each))[0]
-        except AssertionError:  # another test's, gone meanwhile
-            continue
-        if seen["Config"]["Labels"].get("oxydra.role") == "runner":
-            continue
-        if any(mount["Source"].startswith(f"{home}/") for mount in seen["Mounts"]):
-            found.append(seen["Name"].removeprefix("/"))
-    return sorted(found)
 
 
 def status(name: str) -> dict[str, Any]:
