@@ -13,16 +13,16 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 import typer
+from pydantic import BaseModel
 from rich.text import Text
 from wire.errors import Code, WireError
-from wire.settings import Key, UserSettings, dotted, keys_of
+from wire.settings import Key, dotted
 
 from runner.cli.editor import decoded, edited, written
 from runner.cli.options import AsJson, Options
 from runner.cli.output import clip, neutralise, one_line, print_json, print_table, table_of
 from runner.cli.setup.template import template
 from runner.config.loading import LoadedSettings, find_file, own_file
-from runner.config.models import Config
 from runner.config.positions import lines_of
 from runner.errors import ConfigError, HostError
 from runner.workspace.directories import whole_file
@@ -112,35 +112,28 @@ def _settings(
     loaded: LoadedSettings, options: Options, environ: Mapping[str, str]
 ) -> Iterator[_Setting]:
     user_id = options.user_id
-    lines: dict[tuple[str, ...], int] = {}
+    lines: dict[Key, int] = {}
     if loaded.file is not None:
         lines = lines_of(loaded.file.read_text(encoding="utf-8"))
-    for key, _ in keys_of(Config):
-        if key == ("users",):
-            continue
-        model: object = loaded.config
-        if key[0] in UserSettings.model_fields:
-            model = loaded.config.for_user(user_id)
-        for name in key:
-            model = getattr(model, name)
-        for each, value in _entries(key, model):
-            origin = loaded.origin(each, user_id)
-            source = "default" if origin is None else loaded.sources[origin]
-            if options.insecure and each == ("tier",):
-                source = "command line option --insecure"
-            line = lines.get(origin) if origin and source == str(loaded.file) else None
-            shown, remark = _without_secrets(each[-1], _plain(value), environ)
-            yield _Setting(dotted(each), shown, source, line, remark)
+    holding = {**vars(loaded.config), **vars(loaded.config.for_user(user_id))}
+    del holding["users"]
+    for key, found in _leaves(holding):
+        origin = loaded.origin(key, user_id)
+        source = "default" if origin is None else loaded.sources[origin]
+        if options.insecure and key == ("tier",):
+            source = "command line option --insecure"
+        line = lines.get(origin) if origin and source == str(loaded.file) else None
+        value, remark = _without_secrets(key[-1], _plain(found), environ)
+        yield _Setting(dotted(key), value, source, line, remark)
 
 
-def _entries(key: Key, value: object) -> Iterator[tuple[Key, object]]:
-    """A setting, or those of each table in one that has tables by name."""
-    if not isinstance(value, dict) or not value:
-        yield key, value
-        return
-    for name, section in value.items():
-        for inner, own in section:
-            yield (*key, name, inner), own
+def _leaves(section: Mapping[str, object], above: Key = ()) -> Iterator[tuple[Key, object]]:
+    for name, value in section.items():
+        inner = vars(value) if isinstance(value, BaseModel) else value
+        if isinstance(inner, dict) and inner:
+            yield from _leaves(inner, (*above, name))
+        else:
+            yield (*above, name), inner
 
 
 def _plain(value: object) -> Any:

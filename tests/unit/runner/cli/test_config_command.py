@@ -24,6 +24,9 @@ recency_weight = 1
 '''
 [users.bob.agent]
 model = "better"
+[agent.prices."openai:m"]
+input = 1.5
+output = 2.5
 """
 
 
@@ -58,6 +61,7 @@ def test_every_value_is_shown_with_where_it_comes_from(
     assert where("memory.recency_weight") == (0.05, "default", None)
     variable = "environment variable OXYDRA_MEMORY__RETENTION_DAYS"
     assert where("memory.retention_days") == (30, variable, None)
+    assert where('agent.prices."openai:m".input') == (1.5, file, 14)
     assert where("tier") == ("process", "command line option --insecure", None)
     table = run_command("config", "show", "--user", "bob").out
     assert f"{file}:12" in table
