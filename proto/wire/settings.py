@@ -36,7 +36,9 @@ INT64_MAX: Final = 2**63 - 1
 UID_MAX: Final = 2**31 - 2
 GUEST_UID_COUNT_MAX: Final = 1_000_000
 OUTPUT_TOKENS: Final = 8_192
-"""The most tokens of an answer where a budget is set and `max_output_tokens` is not."""
+THINKING_TOKENS: Final = {"low": 2_048, "medium": 10_000, "high": 16_384}
+"""The most tokens of an answer, and of thinking before it, where a budget is set and
+`max_output_tokens` is not."""
 
 
 def _absolute(value: Path) -> Path:
@@ -317,7 +319,9 @@ class AgentSettings(Section):
     @property
     def output_limit(self) -> int:
         """The most tokens of one answer, with which it is asked for; 0 if none is set."""
-        return self.max_output_tokens or (OUTPUT_TOKENS if self.budget.is_set else 0)
+        if self.max_output_tokens or not self.budget.is_set:
+            return self.max_output_tokens
+        return OUTPUT_TOKENS + THINKING_TOKENS.get(self.thinking, 0)
 
     @model_validator(mode="after")
     def _summaries_shorten(self) -> Self:

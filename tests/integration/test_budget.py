@@ -164,6 +164,31 @@ async def test_money_without_a_price_is_refused_and_tokens_are_not(tmp_path: Pat
             assert (total.requests, total.unpriced_requests, total.cost_usd) == (1, 1, 0)
 
 
+async def test_each_model_of_a_chain_has_its_price(tmp_path: Path) -> None:
+    dear, cheap = PriceSettings(input=1000, output=1000), PriceSettings(input=1, output=1)
+    prices = {"test-model": dear, "cheap": cheap}
+    settings: dict[str, Any] = {"fallbacks": ("openai:cheap",)}
+    async with openai_server(wire.error("401 Unauthorized"), wire.says("Well.")) as server:
+        enough = BudgetSettings(day_usd=100.0)
+        async with guest(server, tmp_path, **settings, prices=prices, budget=enough) as alice:
+            assert await alice.answer("s0", "hello") == "Well."
+            assert [each.body["model"] for each in server.requests] == ["test-model", "cheap"]
+            (model,) = (await usage(alice, by="model")).sums
+            assert (model.key, model.requests) == ("openai:cheap", 1)
+            assert model.cost_usd == pytest.approx(18 / 1e6)
+        enough_for_the_cheap = BudgetSettings(day_usd=1.0)
+        async with guest(
+            server, tmp_path, **settings, prices=prices, budget=enough_for_the_cheap
+        ) as alice:
+            assert (await failure(alice)).code == "resource_exhausted"
+        for without in prices:
+            known = {name: price for name, price in prices.items() if name != without}
+            async with guest(server, tmp_path, **settings, prices=known, budget=enough) as alice:
+                failed = await failure(alice)
+                assert f"the price of model '{without}' is not known" in failed.message
+        assert len(server.requests) == 2
+
+
 async def test_a_forgotten_session_leaves_sums_without_its_id(tmp_path: Path) -> None:
     async with openai_server(wire.says("Well.")) as server, guest(server, tmp_path) as alice:
         await alice.answer("s0", "hello")

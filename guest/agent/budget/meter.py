@@ -21,7 +21,7 @@ from guest.agent.budget.limits import Limits
 from guest.agent.budget.prices import Prices, answering, candidates, provider_of
 from guest.agent.models.offline import OfflineModel
 from guest.agent.prompt.window import of_messages, of_part, of_tools
-from guest.errors import BudgetError
+from guest.errors import BudgetError, StorageError
 from guest.memory.models import at
 from guest.memory.search.tokens import tokens_of
 from guest.memory.usage import (
@@ -139,6 +139,13 @@ class Bill:
             await meter.usage.reserve(request, most, meter.limits.of(kind))
         except CapReached as reached:
             raise meter.limits.reached(reached, now) from None
+        except StorageError as error:
+            raise BudgetError(
+                error.code,
+                f"what a request takes cannot be counted, and it was not sent: {error.brief}",
+                details=error.details,
+                resolution=error.resolution,
+            ) from error
         self._amounts[request.request_id] = most
         return Reserved(request, most, settings)
 

@@ -91,11 +91,9 @@ def provider_of(model: Model) -> str:
 
 
 def answering(model: Model, response: ModelResponse) -> Model:
-    """Which of the candidates has answered."""
+    """Which of the candidates has answered: the one after those that failed."""
     among = candidates(model)
-    same = [each for each in among if each.system == response.provider_name] or among
-    named = response.model_name or ""
-    return next((each for each in same if named.startswith(each.model_name)), same[0])
+    return among[min(len(response.failed_attempts or ()), len(among) - 1)]
 
 
 def _units(dollars: Decimal) -> int:

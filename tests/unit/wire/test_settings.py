@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from wire.errors import Code, WireError
@@ -32,6 +33,20 @@ CHANGED = UserSettings(
 
 
 @pytest.mark.parametrize("settings", [UserSettings(), CHANGED])
+@pytest.mark.parametrize(
+    ("settings", "most"),
+    [
+        ({}, 0),
+        ({"max_output_tokens": 100}, 100),
+        ({"budget": {"day_usd": 1.0}}, 8_192),
+        ({"budget": {"day_usd": 1.0}, "thinking": "high"}, 24_576),
+        ({"budget": {"day_usd": 1.0}, "thinking": "high", "max_output_tokens": 100}, 100),
+    ],
+)
+def test_answers_are_limited_where_a_budget_needs_it(settings: dict[str, Any], most: int) -> None:
+    assert AgentSettings.model_validate(settings).output_limit == most
+
+
 def test_settings_arrive_whole(settings: UserSettings) -> None:
     sections = to_json(settings)
     assert set(sections) == {"memory", "tools", "agent", "shell"}

@@ -9,15 +9,13 @@ import pytest
 from pydantic_ai.messages import ModelResponse
 from pydantic_ai.models import Model
 from pydantic_ai.models.fallback import FallbackModel
-from pydantic_ai.models.function import FunctionModel
-from pydantic_ai.models.test import TestModel
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.usage import RequestUsage
 from wire.money import dollars
 from wire.settings import AgentSettings, PriceSettings
 
 from guest.agent.budget.limits import resets_at
-from guest.agent.budget.prices import Prices, answering, candidates
+from guest.agent.budget.prices import Prices, candidates
 from guest.agent.models.providers import build_model
 
 MILLION = 10**6
@@ -76,15 +74,11 @@ def test_own_prices_come_first() -> None:
     assert Prices({"my-model": free}).most(local, MILLION, MILLION) == 0
 
 
-def test_of_a_chain_the_model_that_answered_is_found() -> None:
+def test_every_model_of_a_chain_may_answer() -> None:
     first, second = model("openai", "gpt-4o"), model("anthropic", "claude-sonnet-4-5")
     chain = WrapperModel(FallbackModel(first, second))
     assert [each.model_name for each in candidates(chain)] == ["gpt-4o", "claude-sonnet-4-5"]
-    for each in (first, second):
-        told = answer(each, f"{each.model_name}-20250929", RequestUsage())
-        assert answering(chain, told).model_name == each.model_name
-    assert answering(TestModel(), answer(first, "x", RequestUsage())).model_name == "test"
-    assert candidates(FunctionModel(lambda *_: ModelResponse(parts=[])))
+    assert candidates(first) == [first]
 
 
 @pytest.fixture
