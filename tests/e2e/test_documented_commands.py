@@ -36,6 +36,9 @@ $ runner usage
 $ runner status
 $ runner status --json
 $ runner logs
+$ runner upgrade --check
+$ runner completion SHELL
+$ source <(runner completion bash)
 $ runner doctor
 $ runner doctor --boundary
 $ runner config show
@@ -130,6 +133,7 @@ $ git clone <this repository> oxydra && cd oxydra
 """
 
 IN_THE_CLONE: Final = """
+$ make setup
 $ make run
 $ printf '%s\\n' "remember that tea is at five" "what do you know about tea?" | make run
 $ .venv/bin/runner --insecure chat
@@ -160,6 +164,7 @@ _ROOT: Final = "changes the machine, as root"
 _COMPOSE: Final = "tests/integration/images/test_compose_sqld.py"
 _IMAGES: Final = "tests/integration/images/test_image_commands.py"
 _NAMED: Final = "says what is measured, and is nothing to type"
+_COMPLETION: Final = "in its own shell: tests/unit/runner/cli/test_completion.py"
 _INSTALLS: Final = "installs gigabytes from an index"
 
 NOT_HERE: Final[Mapping[str, str]] = {
@@ -203,6 +208,8 @@ NOT_HERE: Final[Mapping[str, str]] = {
     "runner --tier micro_vm start": "tests/integration/test_gvisor_pair.py",
     "runner credentials set --keyring": "no keyring in a test: tests/e2e/test_keys_command.py",
     "runner init": "asks: tests/unit/runner/cli/test_init_command.py",
+    "source <(runner completion zsh)": _COMPLETION,
+    "runner completion fish | source": _COMPLETION,
     "tools/wheel.sh newest DIR": _CI,
     "tools/get_sqld.sh": _CI,
     "docker build -t oxydra-sqld:0.24.1 -f deploy/compose/sqld.Dockerfile .venv/sqld": _COMPOSE,
@@ -288,6 +295,7 @@ PLACEHOLDERS: Final = {
     "QUESTION": "what do you know about tea?",
     "FILE": "memory.backup",
     "PATH": "key",
+    "SHELL": "bash",
     "NAME": "desk",
 }
 
