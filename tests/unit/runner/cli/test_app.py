@@ -8,9 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from wire.installation import adding
 
 from runner.cli import app as app_module
 from runner.cli.options import UNCONFINED
+from runner.tiers.process import packages
 
 
 @dataclass
@@ -92,6 +94,17 @@ def test_the_process_tier_must_be_asked_for_by_name(
     assert three_lines(done.err)
     assert "nothing confines the agent" in done.err
     assert "runner --insecure start" in done.err
+
+
+@pytest.mark.parametrize("words", [[], ["start"], ["start", "--detach"], ["chat"]])
+def test_the_process_tier_without_the_agents_packages_makes_nothing(
+    command: Command, monkeypatch: pytest.MonkeyPatch, words: list[str]
+) -> None:
+    monkeypatch.setattr(packages, "find_spec", lambda _: None)
+    done = command("--insecure", *words)
+    assert done.code == 1
+    assert three_lines("\n".join(done.err.splitlines()[-3:]))
+    assert done.err.endswith(f"fix: {adding('guest')}\n")
 
 
 def test_the_fix_repeats_the_options_that_were_given(command: Command) -> None:
