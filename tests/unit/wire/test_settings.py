@@ -33,20 +33,6 @@ CHANGED = UserSettings(
 
 
 @pytest.mark.parametrize("settings", [UserSettings(), CHANGED])
-@pytest.mark.parametrize(
-    ("settings", "most"),
-    [
-        ({}, 0),
-        ({"max_output_tokens": 100}, 100),
-        ({"budget": {"day_usd": 1.0}}, 8_192),
-        ({"budget": {"day_usd": 1.0}, "thinking": "high"}, 24_576),
-        ({"budget": {"day_usd": 1.0}, "thinking": "high", "max_output_tokens": 100}, 100),
-    ],
-)
-def test_answers_are_limited_where_a_budget_needs_it(settings: dict[str, Any], most: int) -> None:
-    assert AgentSettings.model_validate(settings).output_limit == most
-
-
 def test_settings_arrive_whole(settings: UserSettings) -> None:
     sections = to_json(settings)
     assert set(sections) == {"memory", "tools", "agent", "shell"}
@@ -127,3 +113,17 @@ def test_the_shell_guest_and_its_probe_do_not_import_settings() -> None:
     )
     ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(
+    ("settings", "most"),
+    [
+        ({}, 0),
+        ({"max_output_tokens": 100}, 100),
+        ({"budget": {"day_usd": 1.0}}, 8_192),
+        ({"budget": {"day_usd": 1.0}, "thinking": "high"}, 24_576),
+        ({"budget": {"day_usd": 1.0}, "thinking": "high", "max_output_tokens": 100}, 100),
+    ],
+)
+def test_answers_are_limited_where_a_budget_needs_it(settings: dict[str, Any], most: int) -> None:
+    assert AgentSettings.model_validate(settings).output_limit == most
