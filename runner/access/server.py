@@ -38,7 +38,7 @@ SERVER_NAME: Final = Party.ACCESS.value
 """The name in a certificate of the runner's own, whatever the address."""
 WATCH_S: Final = 0.25
 """How long a revoked token may still receive on a stream that is open."""
-_NOTE_USED_S: Final = 30.0
+_NOTE_USED_S: Final = 2.0
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", GRPC_MESSAGE_MAX_BYTES),
     ("grpc.max_send_message_length", GRPC_MESSAGE_MAX_BYTES),

@@ -138,11 +138,17 @@ def list_(context: typer.Context, json: AsJson = False) -> None:
 def revoke(context: typer.Context, name: Name) -> None:
     """Take a token back, at once: what is open with it ends too."""
     options: Options = context.obj
-    if not Tokens.locate(options.load()).revoke(options.user_id, name):
+    tokens = Tokens.locate(options.load())
+    if not tokens.revoke(options.user_id, name):
+        fixes = [
+            f"runner --user {token.user_id} access revoke {name}"
+            for token in tokens.all()
+            if token.name == name
+        ]
         raise HostError(
             Code.NOT_FOUND,
             f"{options.user_id} has no token named {name}",
-            resolution="runner access list",
+            resolution=" or ".join(fixes) or "runner access list",
         )
     typer.echo(f"revoked: {options.user_id}/{name}")
 

@@ -34,6 +34,8 @@ def test_a_token_is_shown_once_and_listed_without_its_secret(run: RunCommand) ->
     (found,) = json.loads(run("access", "list", "--json").out)
     assert (found["scopes"], found["expired"]) == (["chat", "memory"], False)
     assert found["last_used_at"] is None
+    not_theirs = run("access", "revoke", "laptop")
+    assert "fix: runner --user alice access revoke laptop\n" in not_theirs.err
     assert run("--user", "alice", "access", "revoke", "laptop").code == 0
     gone = run("--user", "alice", "access", "revoke", "laptop")
     assert (gone.code, "alice has no token named laptop" in gone.err) == (1, True)
