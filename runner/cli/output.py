@@ -3,8 +3,10 @@ message of the contract; and questions."""
 
 import json
 import os
+import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
 from typing import Any, Final, Protocol, TextIO
 
 import typer
@@ -27,6 +29,7 @@ _VISIBLE = {
     **{code: code - 0xE0000 for code in range(0xE0020, 0xE007F)},  # invisible letters
 }
 _PIPE_CELLS: Final = 2_000
+_GENERATED: Final = re.compile(r"session-([0-9a-f]{8})-[0-9a-f-]{27}")
 
 _NOTE_TEXT: Final = "note_id? text tags version created_at updated_at source? type? key? origin?"
 HIT: Final = f"{_NOTE_TEXT} score matched_by?"
@@ -163,25 +166,22 @@ def clip(text: str, width: int) -> str:
     return set_cell_size(text, max(width - 1, 0)).rstrip() + "…"
 
 
-def tool_line(finished: gateway_pb2.ToolCallFinished, width: int) -> str:
-    """One finished tool call: `● memory_save → Stored: …` or `● file_read ✗ path is …`."""
-    mark = "→" if finished.ok else "✗"
-    return clip(f"● {one_line(finished.tool)} {mark} {one_line(finished.summary)}".rstrip(), width)
-
-
 def failure_lines(brief: str, resolution: str) -> str:
     """What went wrong and, on a second line if there is one, the fix."""
     lines = f"✗ {one_line(brief)}"
     return f"{lines}\n  fix: {one_line(resolution)}" if resolution else lines
 
 
-def session_table(sessions: Sequence[gateway_pb2.Session], current: str = "") -> Table:
-    """Sessions in the given order. `*` marks the `current` one."""
+def session_table(
+    sessions: Sequence[gateway_pb2.Session], current: str = "", *, brief: bool = False
+) -> Table:
+    """Sessions in the given order. `*` marks the `current` one; with `brief`, ids are cut to a
+    beginning that commands accept."""
     marked = [""] if current else []
     rows = [
         [
             *("*" if session.session_id == current else "" for _ in marked),
-            one_line(session.session_id),
+            one_line(_GENERATED.sub(r"\1", session.session_id) if brief else session.session_id),
             one_line(session.title),
             str(session.turns),
             to_the_second(session.updated_at),
@@ -238,8 +238,22 @@ def model_name(hello: gateway_pb2.HelloReply) -> str:
 
 
 def to_the_second(timestamp: str) -> str:
-    """An RFC 3339 timestamp in UTC, for people."""
-    return timestamp[:19].replace("T", " ")
+    """An RFC 3339 timestamp for people: in the time zone of this machine, which it names."""
+    moment = _local(timestamp)
+    return f"{moment:%Y-%m-%d %H:%M:%S %Z}" if moment else timestamp
+
+
+def local_day(timestamp: str) -> str:
+    """The day of an RFC 3339 timestamp in the time zone of this machine."""
+    moment = _local(timestamp)
+    return f"{moment:%Y-%m-%d}" if moment else timestamp
+
+
+def _local(timestamp: str) -> datetime | None:
+    try:
+        return datetime.fromisoformat(timestamp).astimezone()
+    except ValueError:
+        return None
 
 
 def confirm(question: str, *, what: str, command: str) -> None:

@@ -8,7 +8,8 @@ from rich.text import Text
 from wire.v1 import gateway_pb2
 
 from runner.cli.agent import SESSIONS_LISTED_MAX, ask_agent, find_session
-from runner.cli.chat.receipts import ModelText, by_event, receipt_line
+from runner.cli.chat.answer import ModelText
+from runner.cli.chat.receipts import by_event, receipt_line
 from runner.cli.options import AsJson, Options, Yes
 from runner.cli.output import (
     as_json,

@@ -26,9 +26,9 @@ def with_shell(household: Household) -> None:
 async def test_on_a_terminal(household: Household) -> None:
     command, here = [*COMMAND, "chat"], household.working_directory
     async with Terminal(command, household.environment, here) as terminal:
-        await terminal.expect("Ctrl-D ends the chat")
+        await terminal.expect("· /help")
         terminal.type("remember that my name is Shantanu\r")
-        await terminal.expect("● memory_save → Stored: [id: note-")
+        await terminal.expect("● memory_save my name is Shantanu → Stored")
         terminal.type("/status\r")
         await terminal.expect(str(household.workspaces / "default"))
         await terminal.expect("ready, pid")

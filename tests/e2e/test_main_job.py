@@ -47,18 +47,21 @@ def check_main_job(transcript: str) -> None:
     shown = answers(transcript)
     assert [turn for turn, _ in shown] == list(TURNS)
     saved, found, updated, renamed, denied, forgotten, gone = (answer for _, answer in shown)
-    stored = re.search(r"^● memory_save → Stored: \[id: (note-[\w-]+)\]", saved, re.MULTILINE)
+    assert "● memory_save my name is Shantanu → Stored\n" in saved
+    stored = re.search(r"\[id: ((note-[0-9a-f]{8})[\w-]+)\]\n✓ saved \2$", saved, re.MULTILINE)
     assert stored, saved
-    note_id = stored[1]
-    assert "● memory_search → " in found
+    note_id, short_id = stored.groups()
+    assert "● memory_search my name → " in found
     assert "my name is Shantanu" in found
     assert note_id in found
-    assert re.search(rf"^● memory_update → .*{note_id}", updated, re.MULTILINE), updated
+    assert "● memory_update my name: I prefer to be called SG → Updated\n" in updated
+    assert f"✓ updated {short_id} (version 2)\n" in updated
     assert "I prefer to be called SG" in renamed
     assert note_id in renamed
     assert "Shantanu" not in renamed
-    assert "● file_read ✗ path is outside /shared, /tmp and /vault" in denied
-    assert re.search(rf"^● memory_delete → .*{note_id}", forgotten, re.MULTILINE), forgotten
+    assert "● file_read /../.oxydra/memory.db ✗ path is outside /shared, /tmp" in denied
+    assert f"● memory_delete {short_id} → Deleted\n" in forgotten
+    assert f"✓ deleted {short_id}\n" in forgotten
     assert "know nothing about your name" in gone
     assert "SG" not in gone
     assert "Shantanu" not in gone
@@ -138,4 +141,4 @@ def test_a_session_is_resumed(household: Household) -> None:
     done = household.run("chat", "--session", "mine", stdin="correct that: tea is at six\n")
     assert done.returncode == 0, done.stdout + done.stderr
     assert "> remember that tea is at five" in done.stderr
-    assert "● memory_update → " in done.stdout
+    assert "● memory_update tea is at six → Updated\n" in done.stdout

@@ -1,6 +1,7 @@
 """`runner ask`: one question, its answer, and an exit code."""
 
 import asyncio
+import shutil
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from typing import Final, Protocol, TextIO
@@ -11,6 +12,8 @@ from wire.limits import TURN_TEXT_MAX_CHARS
 from wire.v1 import gateway_pb2
 
 from runner.cli.agent import session_to_use
+from runner.cli.chat.answer import ModelText
+from runner.cli.chat.calls import Calls, call_line, question
 from runner.cli.chat.hosting import (
     Streams,
     connection,
@@ -18,7 +21,7 @@ from runner.cli.chat.hosting import (
     until_signalled,
     with_host,
 )
-from runner.cli.chat.receipts import UNCHANGED, ModelText, receipt_line
+from runner.cli.chat.receipts import UNCHANGED, receipt_line
 from runner.cli.chat.screen import say
 from runner.cli.options import Options
 from runner.cli.output import (
@@ -28,7 +31,6 @@ from runner.cli.output import (
     json_line,
     neutralise,
     one_line,
-    tool_line,
 )
 from runner.client.gateway import GatewayClient, new_turn_id
 from runner.config.models import Config
@@ -88,6 +90,7 @@ class _Answer:
     def __init__(self, streams: Streams) -> None:
         self._streams = streams
         self._model_text = ModelText()
+        self._calls = Calls()
         self._written = ""
 
     def show(self, event: gateway_pb2.TurnEvent) -> None:
@@ -95,8 +98,10 @@ class _Answer:
             self._write(event.text.text)
         elif event.HasField("notice"):
             self._tell(one_line(event.notice.text))
+        elif event.HasField("tool_started"):
+            self._calls.begin(event.tool_started)
         elif event.HasField("tool_finished"):
-            self._tell(tool_line(event.tool_finished, _TOOL_CELLS))
+            self._tell(call_line(self._calls.end(event.tool_finished), _TOOL_CELLS))
         elif event.HasField("failed"):
             self._end_line()
             self._tell(failure_lines(event.failed.message, event.failed.resolution))
@@ -161,12 +166,12 @@ async def _shown(
 
 async def _approved(approval: gateway_pb2.ApprovalRequested, streams: Streams) -> bool:
     """What the person at the terminal says; no if there is none."""
-    question = f"allow {one_line(approval.tool)} {one_line(approval.arguments_json)}?"
+    say(streams.stderr, question(approval, shutil.get_terminal_size().columns))
     if not (streams.stdin.isatty() and streams.stderr.isatty()):
-        say(streams.stderr, f"{question} [y/N] no: standard input is no terminal")
+        say(streams.stderr, "[y/N] no: standard input is no terminal")
         return False
     try:
-        return await asyncio.to_thread(typer.confirm, question, err=True)
+        return await asyncio.to_thread(typer.confirm, "allow it?", err=True)
     except typer.Abort:
         return False
 

@@ -52,10 +52,11 @@ async def talk(
     try:
         async with Conversation(connect, screen, reconnect_within_s) as conversation:
             hello = conversation.client.hello
-            await screen.status(
+            greeting = (
                 f"Oxydra {one_line(hello.version)} · user {one_line(hello.user_id)} · "
                 f"{one_line(hello.tier)} tier · {model_name(hello)}"
             )
+            await screen.status(f"{greeting} · /help" if on_a_terminal else greeting)
             for notice in hello.notices:
                 await screen.status(one_line(notice))
             if model:
@@ -66,7 +67,6 @@ async def talk(
             commands = SlashCommands(conversation, screen, host_status)
             if isinstance(screen, PlainScreen):
                 return await run_piped(stdin.fileno(), conversation, commands, screen)
-            await screen.status("/help lists the commands, Ctrl-D ends the chat")
             keys, output = TypedAhead(stdin), create_output(stdout)
             code = await TerminalChat(conversation, commands, screen, keys, output).run()
             if conversation.session_id:

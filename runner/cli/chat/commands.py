@@ -10,6 +10,7 @@ from wire.errors import Code, WireError
 from wire.v1 import control_pb2, gateway_pb2
 
 from runner.cli.agent import find_session
+from runner.cli.chat.calls import in_full
 from runner.cli.chat.conversation import Conversation
 from runner.cli.chat.screen import Screen, Style
 from runner.cli.memory.output import note_rows
@@ -62,7 +63,7 @@ async def _sessions(chat: Chat, _: str) -> None:
     await chat.conversation.ensure_connected()
     sessions = await chat.conversation.client.list_sessions(_LISTED_SESSIONS)
     if sessions:
-        await chat.screen.table(session_table(sessions, chat.conversation.session_id))
+        await chat.screen.table(session_table(sessions, chat.conversation.session_id, brief=True))
     else:
         await chat.screen.line("no sessions yet", Style.NOTICE)
 
@@ -97,6 +98,11 @@ async def _tools(chat: Chat, _: str) -> None:
 
 def _first_sentence(text: str) -> str:
     return re.split(r"(?<=\.)\s", one_line(text), maxsplit=1)[0]
+
+
+async def _details(chat: Chat, _: str) -> None:
+    shown = [in_full(call, chat.screen.width) for call in chat.conversation.calls]
+    await chat.screen.line("\n".join(shown) or "no tool was called in the last turn")
 
 
 async def _memory(chat: Chat, query: str) -> None:
@@ -181,6 +187,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "switch": Command("/switch ID", "go on in another session", _switch),
     "edit": Command("/edit", "change your last message and send it again", _edit),
     "retry": Command("/retry", "go on with a cut answer, or ask the last message again", _retry),
+    "details": Command("/details", "show the last turn's tool calls in full", _details),
     "tools": Command("/tools", "list the model's tools", _tools),
     "memory": Command("/memory WORDS", "find notes", _memory),
     "model": Command("/model [NAME]", "show which model answers, or choose another", _model),

@@ -9,9 +9,11 @@ from wire.errors import Code, WireError
 from wire.v1 import gateway_pb2
 
 from runner.cli.agent import session_to_use
-from runner.cli.chat.receipts import ModelText, by_event, receipt_line, show_receipts
+from runner.cli.chat.answer import ModelText
+from runner.cli.chat.calls import Calls, call_begun, call_line, folded, question
+from runner.cli.chat.receipts import by_event, receipt_line, show_receipts
 from runner.cli.chat.screen import Screen, Style
-from runner.cli.output import clip, failure_lines, one_line, tool_line
+from runner.cli.output import clip, failure_lines, one_line
 from runner.cli.usage import turn_line
 from runner.client.gateway import GatewayClient, GatewayLost, new_turn_id
 
@@ -26,6 +28,8 @@ _INTERRUPTED = (
 )
 _NOT_KNOWN = "? what memory did in this turn is not known here; `runner memory history` lists it"
 _NOT_STORED = "? no change of memory is stored for this turn"
+_THINKING = "thinking"
+_ANSWERING = "answering"
 _SHOWN_EVENTS = 6
 _SHOWN_EVENT_CHARS = 300
 
@@ -44,6 +48,7 @@ class Conversation:
     Attributes:
         session_id: The current session; empty before the first turn.
         last_message: What the user said last in the current session; empty if nothing.
+        calls: The tool calls of the last turn.
         model: The model that turns ask for; empty: the configured one.
     """
 
@@ -56,10 +61,10 @@ class Conversation:
         self._client: GatewayClient | None = None
         self._turn_id = ""
         self._began = False
-        self._text = ModelText()
         self.session_id = ""
         self.last_message = ""
         self.model = ""
+        self.calls = Calls()
 
     async def __aenter__(self) -> Self:
         await self.open()
@@ -157,6 +162,7 @@ class Conversation:
             raise
         finally:
             self._turn_id = ""
+            await self._screen.activity("")
         return False
 
     async def cancel(self) -> bool:
@@ -165,37 +171,36 @@ class Conversation:
 
     async def _run(self, text: str, *, retry: bool) -> bool:
         if not self.session_id:
-            session = await self.new_session("")
-            await self._screen.status(f"session {session.session_id}")
+            await self.new_session("")
         self.last_message = text or self.last_message
         self._turn_id = new_turn_id()
         streamed = self._began = False
-        self._text = ModelText()
+        self.calls = Calls()
+        await self._screen.activity(_THINKING)
         turn = self.client.run_turn(self.session_id, text, self._turn_id, self.model, retry=retry)
         async with aclosing(turn) as events:
             async for event in events:
                 self._began = True
                 if event.HasField("completed") and not streamed:
-                    await self._screen.stream(self._text.marked(event.completed.text))
+                    await self._screen.stream(event.completed.text)
                 streamed |= event.HasField("text")
                 await self._show(event)
         return event.HasField("completed")
 
     async def _show(self, event: gateway_pb2.TurnEvent) -> None:
         if event.HasField("text"):
-            await self._screen.stream(self._text.marked(event.text.text))
+            await self._screen.activity(_ANSWERING)
+            await self._screen.stream(event.text.text)
         elif event.HasField("notice"):
             await self._screen.status(one_line(event.notice.text))
         elif event.HasField("tool_started"):
-            await self._screen.activity(f"● {one_line(event.tool_started.tool)} …")
+            self.calls.begin(event.tool_started)
+            await self._screen.activity(call_begun(event.tool_started))
         elif event.HasField("tool_finished"):
-            finished = event.tool_finished
-            style = Style.TOOL if finished.ok else Style.FAILURE
-            await self._screen.line(tool_line(finished, self._screen.width), style)
+            await self._show_call(event.tool_finished)
         elif event.HasField("approval"):
             approval = event.approval
-            question = f"allow {one_line(approval.tool)} {one_line(approval.arguments_json)}?"
-            approved = await self._screen.ask(question)
+            approved = await self._screen.ask(question(approval, self._screen.width))
             if not await self.client.answer_approval(approval.approval_id, approved):
                 await self._screen.line("nobody waits for this answer any more", Style.NOTICE)
         elif event.HasField("failed"):
@@ -211,6 +216,14 @@ class Conversation:
             await show_receipts(self._screen, event.completed.receipts)
             if took := turn_line(event.completed):
                 await self._screen.status(took)
+
+    async def _show_call(self, finished: gateway_pb2.ToolCallFinished) -> None:
+        width = self._screen.width
+        style = Style.TOOL if finished.ok else Style.FAILURE
+        await self._screen.line(call_line(self.calls.end(finished), width), style)
+        if output := folded(finished.output, width):
+            await self._screen.aside(output)
+        await self._screen.activity(_THINKING)
 
     async def _show_past(self, event: gateway_pb2.HistoryEvent) -> None:
         text = clip(one_line(event.text), _SHOWN_EVENT_CHARS)

@@ -1,31 +1,22 @@
-"""What memory did, as the chat shows it, and model text that imitates it.
+"""What memory did, as the chat shows it."""
 
-A receipt is a line that begins in the first column with one of `_SIGNS`. A line of the model that
-would begin so gets a bar in front, so that the two differ also without colours.
-"""
-
-import re
-import unicodedata
 from collections.abc import Iterable
 from typing import Final
 
 from wire.v1 import gateway_pb2
 
+from runner.cli.chat.calls import short_ids
 from runner.cli.chat.screen import Screen, Style
 from runner.cli.output import one_line
 
 UNCHANGED: Final = "○ memory unchanged"
-_SIGNS: Final = frozenset("✓✗?○✔✘☑☒✅❌❎√×╳？⁇❓❔◯⭕⚪●⬤🔴🟢")
-"""Signs at the start of receipts and tool calls, and characters that look like them."""
-_BAR: Final = "│ "
 _ACTIONS: Final = frozenset({"saved", "updated", "superseded", "deleted", "restored"})
-_SHORT_ID: Final = re.compile(r"(note-[0-9a-f]{8})-[0-9a-f-]{27}")
 _STYLES: Final = {"done": Style.RECEIPT, "failed": Style.FAILURE, "unknown": Style.FAILURE}
 
 
 def receipt_line(receipt: gateway_pb2.MemoryReceipt) -> str:
     """One receipt: `✓ saved note-103637e5`, `✗ not saved: …` or `? may be saved: …`."""
-    note = _SHORT_ID.sub(r"\1", one_line(receipt.note_id))
+    note = short_ids(one_line(receipt.note_id))
     action = one_line(receipt.action)
     if receipt.outcome == "done":
         told = [f"version {receipt.version}"] if receipt.version > 1 else []
@@ -58,25 +49,3 @@ def by_event(
         ends = last[event.turn_id] == event.sequence
         found.append((event, [r for r in history.receipts if ends and r.turn_id == event.turn_id]))
     return found
-
-
-class ModelText:
-    """Marks the text of one answer, piece by piece."""
-
-    def __init__(self) -> None:
-        self._at_line_start = True
-
-    def marked(self, text: str) -> str:
-        """`text`, with a bar before every line that begins like a receipt."""
-        marked: list[str] = []
-        for char in text:
-            if self._at_line_start and char in _SIGNS:
-                marked.append(_BAR)
-            marked.append(char)
-            self._at_line_start = char in "\r\n" or (self._at_line_start and _is_unseen(char))
-        return "".join(marked)
-
-
-def _is_unseen(char: str) -> bool:
-    """Whether `char` is invisible, so that a line seems to begin after it."""
-    return char.isspace() or unicodedata.category(char) in ("Cf", "Mn", "Cc", "Zs")

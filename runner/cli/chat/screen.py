@@ -6,6 +6,7 @@ from typing import Protocol, TextIO
 
 from rich.console import RenderableType
 
+from runner.cli.chat.answer import ModelText
 from runner.cli.output import discard, neutralise, plain_console, without_padding
 
 _PLAIN_WIDTH = 200
@@ -24,7 +25,7 @@ class Style(Enum):
 
 
 class Screen(Protocol):
-    """Shows one conversation. Callers neutralise their text, except for `stream`."""
+    """Shows one conversation. Callers neutralise their text, except for `stream` and `offer`."""
 
     @property
     def width(self) -> int:
@@ -32,7 +33,8 @@ class Screen(Protocol):
         ...
 
     async def stream(self, text: str) -> None:
-        """Show a part of an answer as it comes. Neutralises it."""
+        """Show a part of an answer as it comes. Neutralises it, and marks what looks like a line
+        of the runtime."""
         ...
 
     async def line(self, text: str, style: Style = Style.PLAIN) -> None:
@@ -40,7 +42,12 @@ class Screen(Protocol):
         ...
 
     async def activity(self, text: str) -> None:
-        """Show what happens now, until the next text or line. Not part of a transcript."""
+        """Show what happens now, until it is called again; nothing if `text` is empty. Not part of
+        a transcript."""
+        ...
+
+    async def aside(self, text: str) -> None:
+        """Show whole lines that are not part of a transcript."""
         ...
 
     async def table(self, table: RenderableType) -> None:
@@ -82,14 +89,19 @@ class PlainScreen:
         self._stdout = stdout
         self._stderr = stderr
         self._at_line_start = True
+        self._answer = ModelText()
 
     async def stream(self, text: str) -> None:
-        self._write(neutralise(text))
+        self._write(self._answer.marked(neutralise(text)))
 
     async def line(self, text: str, style: Style = Style.PLAIN) -> None:  # noqa: ARG002 - no colours
+        self._answer = ModelText()
         self._write(f"{'' if self._at_line_start else chr(10)}{text}\n")
 
     async def activity(self, text: str) -> None:  # noqa: ARG002 - not for a transcript
+        return
+
+    async def aside(self, text: str) -> None:  # noqa: ARG002 - not for a transcript
         return
 
     async def table(self, table: RenderableType) -> None:
@@ -100,7 +112,7 @@ class PlainScreen:
         say(self._stderr, text)
 
     async def ask(self, question: str) -> bool:
-        await self.line(f"{question} [y/N] no: standard input is no terminal")
+        await self.line(f"{question}\n[y/N] no: standard input is no terminal")
         return False
 
     async def offer(self, text: str) -> bool:  # noqa: ARG002 - nobody can edit it

@@ -1,33 +1,41 @@
 """The chat in a terminal: the answer streams above a prompt that stays usable.
 
-Whole lines are printed above the prompt; an unfinished line is part of the prompt's message. So
-`/cancel` can be typed while a turn runs. Lines typed ahead wait for their turn. The input history
-is kept in memory only, not in a file that a guest could read.
+Whole blocks of the answer are printed above the prompt; the unfinished one is part of the prompt's
+message. So `/cancel` can be typed while a turn runs. Lines typed ahead wait for their turn. The
+input history is kept in memory only, not in a file that a guest could read.
 """
 
 import asyncio
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from typing import Final
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import in_terminal
 from prompt_toolkit.completion import WordCompleter
 from prompt_toolkit.document import Document
-from prompt_toolkit.formatted_text import StyleAndTextTuples
+from prompt_toolkit.formatted_text import ANSI, StyleAndTextTuples, to_formatted_text
 from prompt_toolkit.input import Input
 from prompt_toolkit.input.vt100 import Vt100Input
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.output import Output
 from rich.cells import chop_cells
 from rich.console import Console, RenderableType
+from rich.spinner import Spinner
 from rich.text import Text
 from wire.errors import WireError
 
+from runner.cli.chat.answer import Blocks, ModelText, rows
 from runner.cli.chat.commands import EndOfChat, SlashCommands
 from runner.cli.chat.conversation import AgentGoneError, Conversation
 from runner.cli.chat.screen import Style
-from runner.cli.output import failure_lines, neutralise, one_line
+from runner.cli.output import clip, failure_lines, neutralise, one_line
 
-_ROWS_FOR_THE_REST = 4
+_ROWS_FOR_THE_REST: Final = 4
+_RENDERED_CHARS: Final = 8_000
+_REDRAW_EVERY_S: Final = 0.1
+_SPINNER: Final = Spinner("dots")
 _YES = frozenset({"y", "yes"})
 
 
@@ -43,13 +51,20 @@ class TypedAhead(Vt100Input):
 
 
 class TerminalScreen:
-    """A `Screen` on a terminal in which the user types at the same time."""
+    """A `Screen` on a terminal in which the user types at the same time.
+
+    `waiting` are lines that were typed ahead.
+    """
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._unfinished = ""
+        self._text = Blocks()
+        self._goes_on = False
+        self._preview: tuple[str, int, list[ANSI]] = ("", 0, [])
         self._activity = ""
+        self._active_since = 0.0
         self._answer: asyncio.Future[bool] | None = None
+        self.waiting: list[str] = []
         self.redraw: Callable[[], None] = lambda: None
         self.offered: Callable[[str], None] = lambda _: None
 
@@ -58,31 +73,43 @@ class TerminalScreen:
         return self._console.width
 
     def message(self) -> StyleAndTextTuples:
-        """What stands before the cursor: the unfinished line, the activity, the prompt."""
-        rows = chop_cells(self._unfinished.expandtabs(4), self.width) if self._unfinished else []
-        above = [
-            ("", row + "\n") for row in rows[-max(self._console.height - _ROWS_FOR_THE_REST, 1) :]
-        ]
-        if self._activity:
-            above.append(("ansibrightblack", self._activity + "\n"))
+        """What stands before the cursor: the unfinished end of the answer, what happens now, the
+        prompt."""
+        above: StyleAndTextTuples = []
+        room = max(self._console.height - _ROWS_FOR_THE_REST, 1)
+        for row in self._unfinished_rows()[-room:]:
+            above += [*to_formatted_text(row), ("", "\n")]
+        if self._activity and self._answer is None:
+            above.append(("ansibrightblack", self._working() + "\n"))
+        if self._activity and self.waiting:
+            waiting = clip(f"waiting: {' · '.join(map(one_line, self.waiting))}", self.width)
+            above.append(("ansibrightblack", waiting + "\n"))
         prompt = "[y/N] " if self._answer else "> "
         return [*above, ("bold", prompt)]
 
+    @property
+    def busy(self) -> bool:
+        """Whether something happens that takes time."""
+        return bool(self._activity)
+
     async def stream(self, text: str) -> None:
-        self._activity = ""
-        *lines, self._unfinished = (self._unfinished + neutralise(text)).split("\n")
-        if lines:
-            await self._print(Text("\n".join(lines)))
+        if finished := self._text.add(neutralise(text)):
+            await self._print_answer(finished)
         self.redraw()
 
     async def line(self, text: str, style: Style = Style.PLAIN) -> None:
-        unfinished, self._unfinished, self._activity = self._unfinished, "", ""
-        whole = Text(f"{unfinished}\n" if unfinished else "")
-        await self._print(whole.append(text, style.value or None))
+        if rest := self._text.rest():
+            await self._print_answer(rest)
+        self._goes_on = False
+        await self._print(Text(text, style.value or ""), whole=style is not Style.FAILURE)
 
     async def activity(self, text: str) -> None:
-        self._activity = text
+        if text != self._activity:
+            self._activity, self._active_since = text, time.monotonic()
         self.redraw()
+
+    async def aside(self, text: str) -> None:
+        await self.line(text, Style.NOTICE)
 
     async def table(self, table: RenderableType) -> None:
         await self._print(table)
@@ -112,9 +139,44 @@ class TerminalScreen:
         self._answer.set_result(typed.strip().lower() in _YES)
         return True
 
-    async def _print(self, renderable: RenderableType) -> None:
+    def _working(self) -> str:
+        seconds = time.monotonic() - self._active_since
+        frame = _SPINNER.frames[int(seconds * 1000 / _SPINNER.interval) % len(_SPINNER.frames)]
+        elapsed = f" {seconds:.0f} s" if seconds >= 1 else ""
+        return f"{frame} {clip(self._activity, self.width - len(elapsed) - 2)}{elapsed}"
+
+    def _unfinished_rows(self) -> list[ANSI]:
+        """The end of the answer that is still being written, as it would be printed."""
+        text, width = self._text.unfinished, self.width
+        if self._preview[:2] != (text, width):
+            shown = rows(self._console, text) if len(text) < _RENDERED_CHARS else self._end_of(text)
+            before = [Text()] if self._goes_on and shown else []
+            self._preview = (text, width, [self._ansi(row) for row in (*before, *shown)])
+        return self._preview[2]
+
+    def _end_of(self, text: str) -> list[Text]:
+        """The last rows of a block that is too long to be rendered at every word."""
+        end = text[-_RENDERED_CHARS:].expandtabs(4).split("\n")
+        marked = (ModelText().marked(row) for row in end)
+        return [Text(row) for line in marked for row in chop_cells(line, self.width) or [""]]
+
+    def _ansi(self, row: Text) -> ANSI:
+        with self._console.capture() as captured:
+            self._console.print(row, soft_wrap=True, end="")
+        return ANSI(captured.get())
+
+    async def _print_answer(self, markup: str) -> None:
+        """Print whole blocks, apart from those before them."""
+        if shown := rows(self._console, markup):
+            before = [Text()] if self._goes_on else []
+            await self._print(Text("\n").join([*before, *shown]))
+            self._goes_on = True
+
+    async def _print(self, renderable: RenderableType, *, whole: bool = False) -> None:
+        """Print above the prompt; `whole` text is wrapped at words, other text by the terminal."""
         async with in_terminal():
-            self._console.print(renderable, soft_wrap=isinstance(renderable, Text))
+            wraps = isinstance(renderable, Text) and not whole
+            self._console.print(renderable, soft_wrap=wraps)
 
 
 class TerminalChat:
@@ -139,6 +201,11 @@ class TerminalChat:
             completer=WordCompleter(commands.names, sentence=True),
             complete_while_typing=False,
             erase_when_done=True,
+            multiline=True,
+            prompt_continuation="  ",
+            key_bindings=_keys(),
+            enable_open_in_editor=True,
+            tempfile_suffix=".md",
             input=terminal_input,
             output=terminal_output,
         )
@@ -200,15 +267,17 @@ class TerminalChat:
                 return
             elif line:
                 self._waiting.put_nowait(line)
-                if self._job is not None:
-                    await self._screen.activity(f"waiting: {one_line(line)}")
+                self._screen.waiting.append(line)
 
     async def _work(self) -> None:
         while True:
             line = await self._waiting.get()
+            self._screen.waiting.pop(0)
             self._job = asyncio.create_task(self._do(line))
             try:
-                await asyncio.wait({self._job})
+                while not (await asyncio.wait({self._job}, timeout=_REDRAW_EVERY_S))[0]:
+                    if self._screen.busy:
+                        self._screen.redraw()
                 if self._job.cancelled():
                     await self._screen.line(failure_lines("cancelled", ""), Style.FAILURE)
                 else:
@@ -218,7 +287,8 @@ class TerminalChat:
                 self._job, self._cancel_asked = None, False
 
     async def _do(self, line: str) -> None:
-        await self._screen.line(f"> {neutralise(line)}", Style.PROMPT)
+        shown = neutralise(line).replace("\n", "\n  ")
+        await self._screen.line(f"> {shown}", Style.PROMPT)
         try:
             if self._commands.recognises(line):
                 await self._commands.run(line)
@@ -240,3 +310,18 @@ class TerminalChat:
             stopping = False
         if not stopping:
             job.cancel()
+
+
+def _keys() -> KeyBindings:
+    """Enter sends, Alt-Enter begins a new line."""
+    keys = KeyBindings()
+
+    @keys.add("enter")
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.validate_and_handle()
+
+    @keys.add("escape", "enter")
+    def _(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text("\n")
+
+    return keys

@@ -17,6 +17,7 @@ from runner.cli.output import (
     HIT,
     as_json,
     fact_table,
+    local_day,
     one_line,
     plain_console,
     print_json,
@@ -40,7 +41,6 @@ FromMaterial = Annotated[
     ),
 ]
 _T = TypeVar("_T")
-_DATE_CHARS: Final = 10
 
 
 def search(
@@ -215,7 +215,7 @@ def _print_pair(console: Console, pair: gateway_pb2.NearPair, options: Options) 
 
 
 def _print_stale(console: Console, note: gateway_pb2.Note, options: Options) -> None:
-    last = one_line((note.accessed_at or note.updated_at)[:_DATE_CHARS])
+    last = one_line(local_day(note.accessed_at or note.updated_at))
     done = "recalled" if note.accessed_at else "written, and never recalled,"
     fixes = {"it still holds": ("edit", note.note_id), "it does not": ("forget", note.note_id)}
     _print_found(console, f"last {done} {last}", {"note": note}, fixes, options)
@@ -230,7 +230,7 @@ def _print_found(
 ) -> None:
     console.print(Text(head, style="bold"), soft_wrap=True)
     for name, note in notes.items():
-        line = Text(f"  {name}  {one_line(note.updated_at[:_DATE_CHARS])}  {brief(note.text)}")
+        line = Text(f"  {name}  {one_line(local_day(note.updated_at))}  {brief(note.text)}")
         if found := marks(note):
             line.append(f"  [{', '.join(found)}]", style="yellow")
         console.print(line, soft_wrap=True)

@@ -11,7 +11,7 @@ from rich.text import Text
 from wire.v1 import gateway_pb2
 
 from runner.cli.agent import short_id
-from runner.cli.output import clip, neutralise, one_line, to_the_second
+from runner.cli.output import clip, local_day, neutralise, one_line, to_the_second
 
 _TEXT_CELLS: Final = 200
 _LABELS_CELLS: Final = 50
@@ -20,7 +20,6 @@ _ROOMY_CELLS: Final = 500
 _HEAD_CELLS: Final = 21
 _INDENT: Final = (0, 0, 0, 2)
 _ID_STYLE: Final = "bold"
-_DATE_CHARS: Final = 10
 _MARK_STYLE: Final = "yellow"
 _ACTORS: Final = {
     "user": "the user said so",
@@ -106,7 +105,7 @@ def note_rows(notes: Iterable[gateway_pb2.Note], *, scores: bool = False) -> Row
     columns: dict[str, Callable[[gateway_pb2.Note], Text]] = {
         "id": lambda note: Text(short_id(note.note_id) or "(said)", _ID_STYLE),
         "score": lambda note: Text(f"{note.score:.2f}"),
-        "updated": lambda note: Text(one_line(note.updated_at[:_DATE_CHARS])),
+        "updated": lambda note: Text(one_line(local_day(note.updated_at))),
         "tags": lambda note: Text(clip(one_line(", ".join(note.tags)), _LABELS_CELLS)),
         "mark": lambda note: Text(clip(", ".join(marks(note)), _LABELS_CELLS), _MARK_STYLE),
         "text": lambda note: Text(brief(note.text)),

@@ -11,15 +11,25 @@ import termios
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import pyte
+
 _SEQUENCES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\x1b[=>78]|\x1b\][^\x07]*\x07")
 
 
 class Terminal:
-    """`command` on a terminal of its own, 40 rows of 100 columns. Use as a context manager."""
+    """`command` on a terminal of its own. Use as a context manager."""
 
     def __init__(
-        self, command: Sequence[str], environment: Mapping[str, str], cwd: Path | None = None
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        cwd: Path | None = None,
+        *,
+        rows: int = 40,
+        columns: int = 100,
     ) -> None:
+        self._rows = rows
+        self._columns = columns
         self._command = command
         self._cwd = cwd
         self._environment = {**environment, "TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"}
@@ -29,7 +39,7 @@ class Terminal:
 
     async def __aenter__(self) -> "Terminal":
         self._master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
+        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", self._rows, self._columns, 0, 0))
         self.process = subprocess.Popen(
             self._command,
             stdin=slave,
@@ -65,6 +75,12 @@ class Terminal:
     def text(self) -> str:
         """All that was ever written, without the terminal's own sequences."""
         return _SEQUENCES.sub("", self.raw.decode(errors="replace")).replace("\r", "")
+
+    def screen(self) -> pyte.Screen:
+        """What the terminal shows now."""
+        screen = pyte.Screen(self._columns, self._rows)
+        pyte.ByteStream(screen).feed(self.raw)
+        return screen
 
     def type(self, text: str) -> None:
         os.write(self._master, text.encode())

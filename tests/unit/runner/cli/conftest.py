@@ -6,6 +6,7 @@ import shutil
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -31,6 +32,16 @@ class Done:
 
 
 RunCommand = Callable[..., Done]
+
+
+@pytest.fixture(autouse=True)
+def time_zone(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Times are local, so every machine has the same zone."""
+    with monkeypatch.context() as zone:
+        zone.setenv("TZ", "Europe/Berlin")
+        time.tzset()
+        yield
+    time.tzset()
 
 
 @pytest.fixture

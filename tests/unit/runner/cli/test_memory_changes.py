@@ -34,10 +34,10 @@ def test_all_changes_are_a_table(memory: FakeGateway, run_memory: RunCommand) ->
     assert (done.code, done.err) == (0, "")
     assert [" ".join(line.split()) for line in done.out.splitlines()] == [
         "when what note who text",
-        "2026-11-21 10:00:03 superseded note-2 no longer so",
-        "2026-11-21 10:00:02 saved, version 1 note-2 user other",
-        "2026-11-21 10:00:01 updated, version 2 note-1 read in /p.md one …",
-        "2026-11-21 10:00:00 saved, version 1 note-1 user one …",
+        "2026-11-21 11:00:03 CET superseded note-2 no longer so",
+        "2026-11-21 11:00:02 CET saved, version 1 note-2 user other",
+        "2026-11-21 11:00:01 CET updated, version 2 note-1 read in /p.md one …",
+        "2026-11-21 11:00:00 CET saved, version 1 note-1 user one …",
     ]
 
 
@@ -93,17 +93,17 @@ def test_the_history_of_a_note_shows_what_was_changed(
     two_notes(memory)
     done = run_memory("history", "note-1")
     assert done.out == (
-        "updated, version 2  2026-11-21 10:00:01  the runtime kept it by itself "
+        "updated, version 2  2026-11-21 11:00:01 CET  the runtime kept it by itself "
         "(through cli, in s1, turn t1); from what was read, and nobody vouched for it\n"
         "from /p.md\n"
         "@@ -1,2 +1,2 @@\n one\n-two\n+three\n\n"
-        "saved, version 1  2026-11-21 10:00:00  the user said so (in s2)\none\ntwo\n\n"
+        "saved, version 1  2026-11-21 11:00:00 CET  the user said so (in s2)\none\ntwo\n\n"
     )
     assert "-two" in run_memory("history", "note-1", "--limit", "1").out
     assert run_memory("history", "note-1", "--brief").out.startswith("when")
     memory.changed("note-1", 2, "a reason", "supersede", superseded_by="note-2")
     superseded = run_memory("history", "note-1").out
-    assert superseded.startswith("superseded  2026-11-21 10:00:04  by note-2\na reason\n")
+    assert superseded.startswith("superseded  2026-11-21 11:00:04 CET  by note-2\na reason\n")
 
 
 def test_differences_are_coloured_on_a_terminal(

@@ -131,19 +131,19 @@ def test_everything_of_a_note_is_shown_in_words(
     done = run_memory("show", "note-1")
     assert done.code == 0
     for line in (
-        "superseded  by note-2, 2026-11-21 11:00:00: no longer so",
+        "superseded  by note-2, 2026-11-21 12:00:00 CET: no longer so",
         "type        lesson learned",
         "confidence  0.8",
         "rationale   it went wrong twice",
         "key         plan",
         "tags        a, b",
-        "version     3, of 2026-11-21 09:00:00; earlier ones since 2026-11-20 08:00:00: "
+        "version     3, of 2026-11-21 10:00:00 CET; earlier ones since 2026-11-20 09:00:00 CET: "
         "runner memory history note-1",
         "origin      the agent decided to keep it (through cli, in s1, turn t1); from what was "
         "read, and nobody vouched for it",
         "link        /p",
         "seen by     session s9 only",
-        "recalled    2 times, last 2026-11-21 10:00:00",
+        "recalled    2 times, last 2026-11-21 11:00:00 CET",
         "found by    words only; it has no vectors yet",
     ):
         assert line in done.out

@@ -84,7 +84,7 @@ async def test_turns_run_in_order_and_the_transcript_reads_well(gateway: FakeGat
     assert out == (
         "> one\nyou said: one\n○ memory unchanged\n\n> two\nyou said: two\n○ memory unchanged\n\n"
     )
-    assert err == "Oxydra 0.1.0 · user alice · process tier · offline\nsession s1\n"
+    assert err == "Oxydra 0.1.0 · user alice · process tier · offline\n"
     assert [turn.text for turn in gateway.turns] == ["one", "two"]
     assert {turn.session_id for turn in gateway.turns} == {"s1"}
     assert {turn.channel for turn in gateway.turns} == {"cli"}
@@ -110,7 +110,7 @@ async def test_a_tool_call_is_a_line_of_its_own_between_the_parts_of_an_answer(
     code, out, _ = await chat(gateway, "go")
     assert code == 0
     assert out == (
-        "> go\nLet me see.\n● memory_save → Stored: [id: note-7]\n"
+        "> go\nLet me see.\n● memory_save → Stored\n"
         "● file_read ✗ path is outside /shared and more\nDone.\n○ memory unchanged\n\n"
     )
 
@@ -187,8 +187,8 @@ async def test_slash_commands_work_from_a_pipe(gateway: FakeGateway) -> None:
     ]
     listing = out[out.index("> /sessions") :].splitlines()
     assert listing[1].split() == ["session", "title", "turns", "last", "used"]
-    assert listing[2].split() == ["s2", "[/b]:x:", "1", "2026-11-20", "10:00:02"]
-    assert listing[3].split() == ["*", "s1", "2", "2026-11-20", "10:00:01"]
+    assert listing[2].split() == ["s2", "[/b]:x:", "1", "2026-11-20", "11:00:02", "CET"]
+    assert listing[3].split() == ["*", "s1", "2", "2026-11-20", "11:00:01", "CET"]
 
 
 async def test_notes_are_found_from_the_chat(gateway: FakeGateway) -> None:
@@ -334,8 +334,8 @@ async def test_approvals_are_denied_where_there_is_nobody_to_ask(gateway: FakeGa
     gateway.script = script
     _, out, _ = await chat(gateway, "go\ny\n")
     assert out.startswith(
-        '> go\nallow shell_exec {"command":"rm -r /shared"}? [y/N] no: '
-        "standard input is no terminal\napproved: False\n○ memory unchanged\n\n> y\n"
+        "> go\nallow shell_exec?\n  command\n  │ rm -r /shared\n"
+        "[y/N] no: standard input is no terminal\napproved: False\n○ memory unchanged\n\n> y\n"
     )
 
 

@@ -4,11 +4,9 @@ import io
 import json
 import unicodedata
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
-from wire.v1 import gateway_pb2
 
 from runner.cli.output import (
     clip,
@@ -17,7 +15,6 @@ from runner.cli.output import (
     neutralise,
     one_line,
     plain_console,
-    tool_line,
 )
 
 anything = st.text(st.characters(), max_size=200)
@@ -71,26 +68,6 @@ def test_a_clipped_line_fits(text: str, width: int) -> None:
 @given(anything)
 def test_one_line_is_one_line(text: str) -> None:
     assert len(one_line(text).splitlines()) <= 1
-
-
-@pytest.mark.parametrize(
-    ("ok", "summary", "expected"),
-    [
-        (True, "Stored: [id: note-1]", "● memory_save → Stored: [id: note-1]"),
-        (False, "path is\noutside", "● memory_save ✗ path is outside"),
-        (True, "", "● memory_save →"),
-    ],
-)
-def test_a_tool_call_is_one_line(ok: bool, summary: str, expected: str) -> None:
-    finished = gateway_pb2.ToolCallFinished(tool="memory_save", ok=ok, summary=summary)
-    assert tool_line(finished, 80) == expected
-
-
-def test_a_long_summary_is_cut_to_the_width() -> None:
-    finished = gateway_pb2.ToolCallFinished(tool="t", ok=True, summary="日本語" * 100)
-    line = tool_line(finished, 40)
-    assert cell_len(line) <= 40
-    assert line.endswith("…")
 
 
 def test_a_failure_takes_one_line_or_two() -> None:

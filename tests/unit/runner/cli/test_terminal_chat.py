@@ -3,7 +3,9 @@
 import asyncio
 import io
 import os
+import re
 import sys
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -28,6 +30,7 @@ def chat_with(gateway: FakeGateway) -> list[str]:
     return [*program, peer.endpoint, peer.token, peer.identity.to_pem()]
 
 
+_COLOURS = re.compile(rb"\x1b\[([0-9;]*)m")
 TurnRequest = gateway_pb2.RunTurnRequest
 
 
@@ -53,9 +56,9 @@ async def test_a_conversation_on_a_terminal(gateway: FakeGateway) -> None:
     gateway.script = script
     async with on_a_terminal(gateway) as terminal:
         await terminal.expect("Oxydra 0.1.0 · user alice · process tier · offline")
-        await terminal.expect("Ctrl-D ends the chat")
+        await terminal.expect("· /help")
         terminal.type("remember me\r")
-        position = await terminal.expect("● memory_save → Stored: [id: note-7] long")
+        position = await terminal.expect("● memory_save → Stored long")
         position = await terminal.expect("Saved.\n", after=position)
         await terminal.expect("And more\n", after=position)
         tool_rows = [row for row in terminal.text.split("\n") if "● memory_save →" in row]
@@ -70,7 +73,7 @@ async def test_a_conversation_on_a_terminal(gateway: FakeGateway) -> None:
 async def test_cancel_can_be_typed_while_a_turn_streams(gateway: FakeGateway) -> None:
     gateway.script = until_cancelled
     async with on_a_terminal(gateway) as terminal:
-        await terminal.expect("Ctrl-D ends")
+        await terminal.expect("· /help")
         terminal.type("think\r")
         await terminal.expect("thinking about it")
         terminal.type("/cancel\r")
@@ -83,7 +86,7 @@ async def test_cancel_can_be_typed_while_a_turn_streams(gateway: FakeGateway) ->
 async def test_ctrl_c_cancels_a_turn_and_twice_at_the_prompt_ends(gateway: FakeGateway) -> None:
     gateway.script = until_cancelled
     async with on_a_terminal(gateway) as terminal:
-        await terminal.expect("Ctrl-D ends")
+        await terminal.expect("· /help")
         terminal.type("think\r")
         await terminal.expect("thinking about it")
         terminal.type("\x03")
@@ -102,7 +105,7 @@ async def test_a_second_ctrl_c_leaves_a_turn_that_does_not_stop(gateway: FakeGat
 
     gateway.script = stubborn
     async with on_a_terminal(gateway) as terminal:
-        await terminal.expect("Ctrl-D ends")
+        await terminal.expect("· /help")
         terminal.type("work\r")
         await terminal.expect("working")
         terminal.type("\x03")
@@ -126,9 +129,9 @@ async def test_approvals_are_asked_and_answered(
 
     gateway.script = script
     async with on_a_terminal(gateway) as terminal:
-        await terminal.expect("Ctrl-D ends")
+        await terminal.expect("· /help")
         terminal.type("go\r")
-        position = await terminal.expect('allow shell_exec {"command":"ls"}?')
+        position = await terminal.expect("allow shell_exec?\n  command\n  │ ls\n")
         await terminal.expect("[y/N]", after=position)
         terminal.type(typed + "\r")
         await terminal.expect(f"approved={approved}")
@@ -146,7 +149,7 @@ async def test_what_is_typed_ahead_waits_its_turn(gateway: FakeGateway) -> None:
 
     gateway.script = script
     async with on_a_terminal(gateway) as terminal:
-        await terminal.expect("Ctrl-D ends")
+        await terminal.expect("· /help")
         terminal.type("one\r")
         await terminal.expect("begin one")
         terminal.type("two\r")
@@ -162,7 +165,7 @@ async def test_what_is_typed_ahead_waits_its_turn(gateway: FakeGateway) -> None:
 async def test_leaving_in_mid_turn_ends_the_turn(gateway: FakeGateway) -> None:
     gateway.script = until_cancelled
     async with on_a_terminal(gateway) as terminal:
-        await terminal.expect("Ctrl-D ends")
+        await terminal.expect("· /help")
         terminal.type("think\r")
         await terminal.expect("thinking about it")
         terminal.type("\x04")
@@ -180,7 +183,7 @@ async def test_nothing_an_answer_says_reaches_the_terminal_as_a_command(
         completed(),
     )
     async with on_a_terminal(gateway) as terminal:
-        await terminal.expect("Ctrl-D ends")
+        await terminal.expect("· /help")
         terminal.type("go\r")
         await terminal.expect("● evil␛]0;owned → ␛]0;owned␇")
         terminal.type("\x04")
@@ -194,7 +197,7 @@ async def test_the_history_is_offered_again_and_in_no_file(
 ) -> None:
     command = chat_with(gateway)
     async with Terminal(command, {**os.environ, "HOME": str(tmp_path)}) as terminal:
-        await terminal.expect("Ctrl-D ends")
+        await terminal.expect("· /help")
         terminal.type("first words\r")
         await terminal.expect("you said: first words\n")
         terminal.type("\x1b[A\r")
@@ -208,7 +211,7 @@ async def test_the_history_is_offered_again_and_in_no_file(
 
 async def test_the_last_message_is_edited_and_sent_again(gateway: FakeGateway) -> None:
     async with on_a_terminal(gateway) as terminal:
-        await terminal.expect("Ctrl-D ends")
+        await terminal.expect("· /help")
         terminal.type("first words\r")
         position = await terminal.expect("you said: first words\n")
         terminal.type("/edit\r")
@@ -243,6 +246,51 @@ async def test_an_agent_that_stays_away_ends_the_chat(gateway: FakeGateway) -> N
 async def test_the_unfinished_line_is_shown_wrapped_and_within_the_screen() -> None:
     screen = TerminalScreen(Console(file=io.StringIO(), width=10, height=6))
     await screen.stream("0123456789" * 5 + "end")
-    *rows, prompt = [fragment[1] for fragment in screen.message()]
-    assert rows == ["0123456789\n", "end\n"]
-    assert prompt == "> "
+    assert "".join(fragment[1] for fragment in screen.message()) == "0123456789\nend\n> "
+
+
+async def test_what_happens_now_is_shown_with_its_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    screen = TerminalScreen(Console(file=io.StringIO(), width=24))
+    await screen.activity("shell_exec make everything")
+    screen.waiting = ["one", "two"]
+    now = 112.4
+    shown = "".join(fragment[1] for fragment in screen.message())
+    assert shown[1:] == " shell_exec make… 12 s\nwaiting: one · two\n> "
+    await screen.activity("")
+    assert not screen.busy
+    assert "".join(fragment[1] for fragment in screen.message()) == "> "
+
+
+async def test_a_message_of_several_lines_is_typed_and_edited_elsewhere(
+    gateway: FakeGateway, tmp_path: Path
+) -> None:
+    editor = tmp_path / "editor"
+    editor.write_text("#!/bin/sh\necho third >> $1\n")
+    editor.chmod(0o700)
+    command = chat_with(gateway)
+    async with Terminal(command, {**os.environ, "VISUAL": str(editor)}) as terminal:
+        await terminal.expect("\n>", after=await terminal.expect("· /help"))
+        terminal.type("first\x1b\rsecond")
+        await terminal.expect("second")
+        terminal.type("\x18\x05")
+        await terminal.expect("third")
+        terminal.type("\r")
+        await terminal.expect("you said: first\nsecondthird\n")
+        terminal.type("\x04")
+        assert await terminal.ended() == 0
+    assert [turn.text for turn in gateway.turns] == ["first\nsecondthird"]
+
+
+async def test_no_colour_where_none_is_wanted(gateway: FakeGateway) -> None:
+    gateway.script = says(*tool("file_read", "done"), text("# A *title*\n\n`code`\n"), completed())
+    async with Terminal(chat_with(gateway), {**os.environ, "NO_COLOR": "1"}) as terminal:
+        await terminal.expect("· /help")
+        terminal.type("go\r")
+        await terminal.expect("○ memory unchanged")
+        terminal.type("\x04")
+        assert await terminal.ended() == 0
+        used = {code for found in _COLOURS.findall(terminal.raw) for code in found.split(b";")}
+    assert b"1" in used, "bold is no colour"
+    assert not {code for code in used if len(code) > 1 and code[:1] in b"3491"}
