@@ -16,7 +16,7 @@ def lines_of(text: str) -> dict[Key, int]:
     found: dict[Key, int] = {}
     section: Key = ()
     statement: list[str] = []
-    for number, line in enumerate(text.split("\n"), 1):
+    for number, line in enumerate(text.replace("\r\n", "\n").split("\n"), 1):
         statement.append(line)
         if len(statement) > 1 and not any(end in line for end in _ENDS):
             continue

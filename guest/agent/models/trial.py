@@ -8,7 +8,7 @@ from wire.errors import Code
 from wire.settings import AgentSettings
 
 from guest.agent import failures
-from guest.agent.models.providers import build_model
+from guest.agent.models.providers import build_model, request_settings
 from guest.errors import GuestError
 
 _WITHIN_S: Final = 60.0
@@ -20,7 +20,7 @@ async def try_model(settings: AgentSettings, api_key: str) -> None:
 
     Raises `GuestError` that says what the operator can do if there is no answer.
     """
-    agent = Agent(build_model(settings, api_key))
+    agent = Agent(build_model(settings, api_key), model_settings=request_settings(settings))
     try:
         async with asyncio.timeout(_WITHIN_S), agent.run_stream(_QUESTION) as answer:
             await answer.get_output()
