@@ -32,8 +32,8 @@ from guest.tools.shell.client import ShellClient
 from guest.tools.shell.tool import shell_tools
 
 _OFFLINE_NOTICE: Final = (
-    "the built-in offline model answers: it understands only a few commands (say help); for a "
-    "real one set provider, model and api_key_env in the [agent] section of runner.toml"
+    "the built-in offline model answers: it understands only a few commands (say help); "
+    "`runner init` sets up a real one"
 )
 
 

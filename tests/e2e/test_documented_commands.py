@@ -136,12 +136,15 @@ IN_THE_CLONE: Final = """
 $ make setup
 $ make run
 $ printf '%s\\n' "remember that tea is at five" "what do you know about tea?" | make run
+$ . .venv/bin/activate
 $ .venv/bin/runner --insecure chat
 $ .venv/bin/python tools/tool_snapshot.py
 $ .venv/bin/python tools/contract_snapshot.py
 $ .venv/bin/python tools/settings_snapshot.py
 $ .venv/bin/python tools/attempts_table.py
+$ .venv/bin/python tools/man_page.py
 $ make proto
++ git diff --exit-code
 $ .venv/bin/pre-commit install
 """
 

@@ -235,7 +235,7 @@ _HELP = """Commands:
   write PATH: TEXT              write a file under /shared or /tmp
   find TEXT in PATH             search files
   run COMMAND                   run a shell command, where there is a shell
-To talk freely, configure a provider: [agent] provider, model and api_key_env in runner.toml."""
+To talk freely, set up a provider with: runner init"""
 _NOT_UNDERSTOOD = f"{_INTRODUCTION} I did not understand that.\n{_HELP}"
 
 
