@@ -210,7 +210,8 @@ async def start_all(options: Options, *, detach: bool) -> int:
     """Start the hosts of all users. A failed start is reported, and the others go on.
 
     Without `detach`, stay, let people with access tokens in, restart hosts that were killed, and
-    stop all on a signal. Returns 1 if a user could not be started, else 0.
+    stop all on a signal; one while they start lets the host in hand come up first. Returns 1 if a
+    user could not be started, 130 for Ctrl-C, else 0.
     """
     config = options.load_for_hosting()
     users = known_users(config)
@@ -222,19 +223,22 @@ async def start_all(options: Options, *, detach: bool) -> int:
             resolution=replace(options, user_id="alice").command("start"),
         )
     failed = 0
+    ended = asyncio.Event()
     async with AsyncExitStack() as stack:
+        received = stack.enter_context(at_first_signal(ended.set, _STOP_SIGNALS))
         listens = config.access.socket or config.access.listen
         if listens and not detach:
             show_access_log(config)
             await stack.enter_async_context(AccessServer(config))
         for user_id in users:
-            failed += not await _start_one(config, options, user_id, stays=detach)
+            if not ended.is_set():
+                failed += not await _start_one(config, options, user_id, stays=detach)
         if not detach:
-            await _stay(config, options, users)
+            await _stay(config, options, users, ended)
             await stop_all(options)
         elif listens:
             typer.echo(f"to let people with tokens in: {options.command('access', 'serve')}")
-    return 1 if failed else 0
+    return 1 if failed else _exit_code(received)
 
 
 async def stop_all(options: Options) -> None:
@@ -258,15 +262,13 @@ async def _start_one(config: Config, options: Options, user_id: str, *, stays: b
     return True
 
 
-async def _stay(config: Config, options: Options, users: Sequence[str]) -> None:
-    """Wait for a signal, or until all hosts were stopped.
+async def _stay(
+    config: Config, options: Options, users: Sequence[str], ended: asyncio.Event
+) -> None:
+    """Wait until `ended`, or until all hosts were stopped.
 
     A host that was killed leaves its control token behind; one that was stopped does not.
     """
-    ended = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in _STOP_SIGNALS:
-        loop.add_signal_handler(number, ended.set)
     while not ended.is_set():
         idle = [user_id for user_id in users if not runs_now(config, user_id)]
         killed = [each for each in idle if Runtime.locate(config, each).token.exists()]

@@ -1,4 +1,4 @@
-"""Ctrl-C in the first two seconds: no traceback, and nothing of what was begun goes on."""
+"""A signal while something begins: no traceback, and nothing of what was begun goes on."""
 
 import asyncio
 import os
@@ -36,6 +36,16 @@ def home() -> Iterator[Path]:
     shutil.rmtree(directory)
 
 
+def environment(home: Path) -> dict[str, str]:
+    return {
+        **os.environ,
+        "OXYDRA_WORKSPACE_ROOT": str(home / "users"),
+        "OXYDRA_RUNTIME_DIR": str(home / "run"),
+        "OXYDRA_EMBEDDER__BACKEND": "hashing",
+        "XDG_CONFIG_HOME": str(home),
+    }
+
+
 async def gone(home: Path) -> bool:
     """Whether no process that was told of `home` runs any more, or will soon."""
     for _ in range(100):
@@ -51,14 +61,8 @@ async def test_ctrl_c_ends_a_chat_that_begins_without_a_word_and_without_leftove
     home: Path, part: int
 ) -> None:
     moment = 2.0 * ((part + _RANDOM.random()) / MOMENTS) ** 2  # most of the imports come first
-    environment = {
-        **os.environ,
-        "OXYDRA_WORKSPACE_ROOT": str(home / "users"),
-        "OXYDRA_RUNTIME_DIR": str(home / "run"),
-        "OXYDRA_EMBEDDER__BACKEND": "hashing",
-        "XDG_CONFIG_HOME": str(home),
-    }
-    async with Terminal([sys.executable, "-P", "-c", SCRIPT], environment, home) as terminal:
+    command = [sys.executable, "-P", "-c", SCRIPT]
+    async with Terminal(command, environment(home), home) as terminal:
         await terminal.expect("called")
         await asyncio.sleep(moment)
         os.killpg(terminal.process.pid, signal.SIGINT)
@@ -79,3 +83,18 @@ async def asks_again(terminal: Terminal) -> bool:
             return True
         await asyncio.sleep(0.02)
     return False
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 0)])
+async def test_a_service_that_is_stopped_while_it_starts_leaves_nobody_behind(
+    home: Path, number: signal.Signals, code: int
+) -> None:
+    (home / "runner.toml").write_text("[users.ann]\n[users.bob]\n")
+    command = [sys.executable, "-P", "-m", "runner.cli", "--insecure", "start", "--all"]
+    async with Terminal(command, environment(home), home) as terminal:
+        await terminal.expect("ann: ")
+        os.killpg(terminal.process.pid, number)
+        assert await terminal.ended() == code
+    assert "bob: running" not in terminal.text
+    assert "ann: stopped" in terminal.text
+    assert await gone(home)
