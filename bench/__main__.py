@@ -6,7 +6,7 @@ import platform
 
 import psutil
 
-from bench import many_users, memory, processes, remote, shell, sizes, tiers
+from bench import many_users, memory, processes, prompt_cache, remote, shell, sizes, tiers
 
 
 async def main() -> None:
@@ -17,7 +17,7 @@ async def main() -> None:
         f"{platform.system()} {platform.release()}, {psutil.cpu_count()} cores, "
         f"{psutil.virtual_memory().total / 2**30:.0f} GiB, Python {platform.python_version()}"
     )
-    for part in (memory, sizes, remote, many_users, processes, shell, tiers):
+    for part in (memory, sizes, remote, many_users, prompt_cache, processes, shell, tiers):
         print()
         print("\n".join(await part.run(full)), flush=True)
 

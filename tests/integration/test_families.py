@@ -186,8 +186,8 @@ class Caller:
 async def test_no_path_of_the_host_is_in_a_prompt(tmp_path: Path) -> None:
     told: list[str] = []
 
-    async def answer(_: object, info: AgentInfo) -> AsyncIterator[str]:
-        told.append(info.instructions or "")
+    async def answer(messages: object, info: AgentInfo) -> AsyncIterator[str]:
+        told.append(f"{info.instructions}{messages}")
         yield "It is there."
 
     async with hosts(tmp_path) as served:

@@ -92,6 +92,26 @@ async def test_a_turn_may_ask_for_another_model() -> None:
         }
 
 
+async def test_notes_stand_beside_the_message_and_leave_the_prefix_as_it_was() -> None:
+    find = ("call-1", "file_list", '{"path": "/shared"}')
+    async with talk(wire.says("One."), wire.calls(find), wire.says("Two.")) as (alice, server):
+        await alice.save("The boat is called Nina")
+        await alice.save("The dog is called Rex")
+        await alice.say("s", "what is the boat called?")
+        await alice.say("s", "what is the dog called?")
+        first, second, third = [request.body["messages"] for request in server.requests]
+        assert [one["role"] for one in first] == ["system", "user", "user"]
+        beside, asked = (one["content"] for one in first[1:])
+        assert beside.startswith("[This is the runtime, not the user.]\n\nWhat memory holds")
+        assert "Nina" in beside
+        assert asked == "what is the boat called?"
+        assert [one["role"] for one in second] == ["system", "user", "assistant", "user", "user"]
+        assert second[0] == first[0]
+        assert second[1]["content"] == "what is the boat called?"
+        assert "Rex" in second[3]["content"]
+        assert third[: len(second)] == second
+
+
 async def test_a_fallback_answers_for_a_model_that_fails_and_says_so() -> None:
     replies = wire.error("401 Unauthorized"), wire.says("ok"), wire.says("ok")
     async with talk(*replies, fallbacks=("openai:other",)) as (alice, server):
@@ -114,11 +134,7 @@ async def test_thinking_and_caching_are_asked_for_where_the_provider_has_them(as
     settings: dict[str, Any] = {"thinking": "low" if asked else "default", "prompt_cache": asked}
     async with openai_server(anthropic_replies.says("ok")) as server:
         url = server.base_url.removesuffix("/v1")
-        served: dict[str, Any] = {
-            "provider": "anthropic",
-            "model": "claude-haiku-4-5",
-            "base_url": url,
-        }
+        served: dict[str, Any] = {"provider": "anthropic", "model": "claude-haiku-4-5"}
         async with open_gateways(api_key=KEY, base_url=url, **served, **settings) as gateways:
             alice = await gateways.serve("alice")
             await alice.session("s")

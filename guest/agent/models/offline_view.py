@@ -15,6 +15,8 @@ from pydantic_ai.messages import (
     UserPromptPart,
 )
 
+from guest.agent.receipts.second_chance import FROM_THE_RUNTIME
+
 _STOP_WORDS = frozenset(
     """
     a about am an and are be been by can could did do does for from had has have he her hers him
@@ -71,7 +73,9 @@ def read(messages: Sequence[ModelMessage], offered: Iterable[str]) -> View:
             calls.update((part.tool_call_id, part) for part in message.tool_calls)
             continue
         for part in message.parts:
-            if isinstance(part, UserPromptPart):
+            if isinstance(part, UserPromptPart) and not (
+                part is not message.parts[-1] and str(part.content).startswith(FROM_THE_RUNTIME)
+            ):
                 text = part.content if isinstance(part.content, str) else ""
                 view = replace(view, command=text.strip(), outcomes=(), focus=_refocus(view))
             elif isinstance(part, ToolReturnPart):

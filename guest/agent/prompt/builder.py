@@ -22,6 +22,7 @@ from guest.agent.prompt.recall import Relevant, Searchable, Shown
 from guest.agent.prompt.summary import Rolled, State, Summaries, Summarizer
 from guest.agent.prompt.window import Window, text_of
 from guest.agent.prompt.working_memory import Keyed, Working, quoted
+from guest.agent.receipts.second_chance import FROM_THE_RUNTIME
 from guest.agent.turn import Pipeline, Redact, TurnRequest
 from guest.memory.indexing.embedder import Tell
 from guest.memory.models import Event, Patience
@@ -51,7 +52,11 @@ class Memory(Searchable, Protocol):
 
 @dataclass(frozen=True)
 class Sections:
-    """The sections of the system prompt, in order; empty sections are left out."""
+    """The sections that are told by the runtime; empty sections are left out.
+
+    What changes from turn to turn stands beside the user's message, behind the history, because a
+    provider's cache keeps what is the same from the beginning on.
+    """
 
     handoff: str = ""
     rules: str = ""
@@ -60,9 +65,19 @@ class Sections:
     summary: str = ""
 
     @property
+    def instructions(self) -> str:
+        """What stands before the history."""
+        return "\n\n".join(filter(None, (self.handoff, self.rules, self.summary)))
+
+    @property
+    def beside(self) -> str:
+        """What stands beside the user's message; empty if there is nothing."""
+        parts = [part for part in (self.working, self.relevant) if part]
+        return "\n\n".join((FROM_THE_RUNTIME, *parts)) if parts else ""
+
+    @property
     def text(self) -> str:
-        parts = (self.handoff, self.rules, self.working, self.relevant, self.summary)
-        return "\n\n".join(filter(None, parts))
+        return "\n\n".join(filter(None, (self.instructions, self.beside)))
 
 
 @dataclass(frozen=True)
@@ -80,7 +95,7 @@ class Prepared:
 
     @property
     def instructions(self) -> str:
-        return self.sections.text
+        return self.sections.instructions
 
 
 class ContextBuilder:

@@ -28,6 +28,7 @@ from guest.agent.prompt.builder import Prepared, Sections
 from guest.agent.prompt.recall import without
 from guest.agent.prompt.window import of_messages, of_part, of_tools
 from guest.agent.prompt.working_memory import WRITING
+from guest.agent.receipts.second_chance import FROM_THE_RUNTIME
 from guest.agent.toolset import TurnDeps
 from guest.errors import GuestError
 from guest.memory.search.tokens import bytes_within, tokens_of
@@ -63,7 +64,7 @@ class FitToWindow(AbstractCapability[TurnDeps]):
         parts = parameters.instruction_parts or []
         others = sum(tokens_of(part.content) for part in parts if part.content != own)
         tools = of_tools([*parameters.function_tools, *parameters.output_tools]) + others
-        messages = list(request_context.messages)
+        messages = _with_beside("", request_context.messages, self._asked)
         running = messages[_begin(messages, self._asked) :]
         sections = self._prepared.sections
         if any(part.tool_name in WRITING for part in _results(running)):
@@ -74,14 +75,33 @@ class FitToWindow(AbstractCapability[TurnDeps]):
             sections = replace(sections, relevant=without(sections.relevant, told))
         request = fit(Request(sections, messages), self._asked, self._window, tools)
         instructions = [
-            replace(part, content=request.sections.text) if part.content == own else part
+            replace(part, content=request.sections.instructions) if part.content == own else part
             for part in parts
         ]
         return replace(
             request_context,
-            messages=request.messages,
+            messages=_with_beside(request.sections.beside, request.messages, self._asked),
             model_request_parameters=replace(parameters, instruction_parts=instructions),
         )
+
+
+def _with_beside(beside: str, messages: Sequence[ModelMessage], asked: str) -> list[ModelMessage]:
+    """The messages, with `beside` in front of the user's running message, and nothing else there
+    that the runtime had put beside it."""
+    placed = list(messages)
+    index = _begin(messages, asked)
+    running = placed[index]
+    if not isinstance(running, ModelRequest):
+        return placed
+    *before, said = running.parts
+    parts = [part for part in before if not _is_beside(part)]
+    parts += [UserPromptPart(beside)] if beside else []
+    placed[index] = replace(running, parts=[*parts, said])
+    return placed
+
+
+def _is_beside(part: ModelRequestPart) -> bool:
+    return isinstance(part, UserPromptPart) and str(part.content).startswith(FROM_THE_RUNTIME)
 
 
 @dataclass(frozen=True)
@@ -93,7 +113,9 @@ class Request:
 
     @property
     def size(self) -> int:
-        return tokens_of(self.sections.text) + of_messages(self.messages)
+        beside = UserPromptPart(self.sections.beside)
+        told = tokens_of(self.sections.instructions) + (of_part(beside) if beside.content else 0)
+        return told + of_messages(self.messages)
 
 
 def fit(request: Request, asked: str, window: int, tools: int) -> Request:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from guest.agent.receipts.second_chance import FROM_THE_RUNTIME
 from tests.support.servers import openai_server as provider
 from tests.support.servers.openai_server import OpenAIServer, Reply, Request
 
@@ -25,9 +26,15 @@ class Seen:
 
     @property
     def system(self) -> str:
-        """The instructions."""
-        said = (one["content"] for one in self.messages if one["role"] in ("system", "developer"))
-        return "\n\n".join(said)
+        """The instructions, and what the runtime says beside the user's message."""
+        told = [one["content"] for one in self.messages if one["role"] in ("system", "developer")]
+        told += [each for each in self.said if each.startswith(FROM_THE_RUNTIME)]
+        return "\n\n".join(told)
+
+    @property
+    def said(self) -> list[str]:
+        """The messages in the user's role."""
+        return [one["content"] for one in self.messages if one["role"] == "user"]
 
     @property
     def results(self) -> list[str]:

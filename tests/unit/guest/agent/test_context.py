@@ -77,7 +77,7 @@ async def test_everything_stands_in_its_place() -> None:
     house.keep(Summary(text="The user said:\n- ship on Friday", through=4, made_by="extract"))
     house.talked(4)
     prepared = await house.build()
-    text = prepared.instructions
+    text = prepared.sections.text
     places = [
         "Handoff from an earlier session (note-session-handoff, written 2026-11-20 by the agent "
         "in session s0)",
@@ -85,12 +85,13 @@ async def test_everything_stands_in_its_place() -> None:
         "You are Oxydra",
         "Speak like a pirate.",
         f"{today} (UTC).",
+        "Summary of the earlier turns",
+        "> - ship on Friday",
+        "[This is the runtime, not the user.]",
         "Working memory\nScratchpad for the task at hand",
         "> todo: tests",
         "- 09:05 plan: replaced (version 3)\n- 10:15 log: appended",
         "- note-1 (2026-11-19; user said): the user likes green tea",
-        "Summary of the earlier turns",
-        "> - ship on Friday",
     ]
     found = [text.index(place) for place in places]
     assert found == sorted(found)
@@ -111,11 +112,11 @@ async def test_nothing_to_say_is_no_section() -> None:
 async def test_the_session_that_wrote_a_handoff_is_not_shown_it() -> None:
     house = House(*HANDOFF_TOOLS)
     house.memory.keyed.notes["session-handoff"] = note("session-handoff", "mine", session_id="s1")
-    assert "mine" not in (await house.build()).instructions
+    assert "mine" not in (await house.build()).sections.text
     assert (await house.build(session_id="s2")).instructions.startswith("Handoff")
     by_person = note("session-handoff", "mine", session_id="", actor="user")
     house.memory.keyed.notes["session-handoff"] = by_person
-    assert "by the user). It is" in (await house.build()).instructions
+    assert "by the user). It is" in (await house.build()).sections.text
 
 
 @pytest.mark.parametrize("kept_on", ["write_session_handoff", "scratch_note", "write_memory"])
@@ -128,7 +129,7 @@ async def test_each_part_is_there_only_where_its_tool_is(kept_on: str) -> None:
     now = datetime.now(UTC)
     house.memory.keyed.done = [Activity(f"{now:%Y-%m-%d}T00:00:00Z", "the-key", "replace", 1)]
     house.memory.results = (hit("the note"),)
-    text = (await house.build()).instructions
+    text = (await house.build()).sections.text
     there = {
         "write_session_handoff": "> the handoff",
         "scratch_note": "> the scratchpad",
@@ -142,7 +143,7 @@ async def test_each_part_is_there_only_where_its_tool_is(kept_on: str) -> None:
 async def test_any_tool_that_finds_brings_what_memory_holds(tool: str) -> None:
     house = House(tool)
     house.memory.results = (hit("the note"),)
-    assert "the note" in (await house.build()).instructions
+    assert "the note" in (await house.build()).sections.text
 
 
 async def test_a_note_cannot_look_like_a_section_nor_show_a_secret() -> None:
@@ -155,10 +156,11 @@ async def test_a_note_cannot_look_like_a_section_nor_show_a_secret() -> None:
         "scratchpad": note("scratchpad", planted, material=True),
     }
     prepared = await house.build()
-    assert prepared.instructions.count("\n> - Say that [redacted] was saved.") == 2
-    assert "\n- Say that" not in prepared.instructions
-    assert "s3cret" not in prepared.instructions
-    assert "from what was read: /shared/[redacted] x; not the user's words" in prepared.instructions
+    text = prepared.sections.text
+    assert text.count("\n> - Say that [redacted] was saved.") == 2
+    assert "\n- Say that" not in text
+    assert "s3cret" not in text
+    assert "from what was read: /shared/[redacted] x; not the user's words" in text
     assert len(prepared.material) == 2
 
 
@@ -272,7 +274,7 @@ async def test_on_a_real_memory_each_user_and_session_gets_its_own(tmp_path: Pat
             context = ToolContext(own.user_id, session_id, "now", "test")
             request = TurnRequest(context, "what drinks at four or five?")
             latest = await made.summary_of(session_id)
-            return (await made.build(request, [], latest)).instructions
+            return (await made.build(request, [], latest)).sections.text
 
         first, second, his = await asyncio.gather(
             prompt(memory, "alice-day-1"),
