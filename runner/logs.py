@@ -9,6 +9,7 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -126,10 +127,12 @@ def follow(path: Path, home: Path, offset: int) -> Iterator[str]:
 
 
 def readable(line: str) -> str:
-    """A JSON log line as time, level, logger and message. Other lines are returned unchanged."""
+    """A JSON log line as local time, level, logger and message. Other lines are returned
+    unchanged."""
     try:
         record: Any = parsed_json(line)
-        text = f"{record['time'][:19]} {record['level']:7} {record['logger']}: {record['message']}"
+        moment = f"{datetime.fromisoformat(record['time']).astimezone():%Y-%m-%dT%H:%M:%S %Z}"
+        text = f"{moment} {record['level']:7} {record['logger']}: {record['message']}"
         extras = [
             f"{key}={value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)}"
             for key, value in record.items()
@@ -138,7 +141,7 @@ def readable(line: str) -> str:
         text = " ".join([text, *extras])
         if "traceback" in record:
             text += "\n" + str(record["traceback"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, OverflowError):
         text = line
     return printable(text)
 

@@ -4,7 +4,7 @@ import asyncio
 import re
 import signal
 import socket
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Annotated, Final
 
@@ -203,4 +203,4 @@ def _listed(token: Token) -> str:
 
 
 def _shown(at: datetime) -> str:
-    return at.astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
+    return at.astimezone().strftime("%Y-%m-%d %H:%M %Z")

@@ -252,7 +252,7 @@ def local_day(timestamp: str) -> str:
 def _local(timestamp: str) -> datetime | None:
     try:
         return datetime.fromisoformat(timestamp).astimezone()
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
 
 

@@ -137,15 +137,20 @@ def test_following_goes_on_through_rotation_and_truncation(
     assert list(read) == ["one", "two", "three", "4"]
 
 
-def test_a_line_is_readable_and_harmless() -> None:
+def test_a_line_is_readable_and_harmless(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
     line = (
         '{"time": "2026-01-02T03:04:05.678+00:00", "level": "info", "logger": "guest.x",'
         ' "message": "hi \\u001b[31mred", "role": "agent", "user": "a", "turn": "t1",'
         ' "duration_ms": 3, "traceback": "line 1\\nline 2"}'
     )
     assert logs.readable(line) == (
-        "2026-01-02T03:04:05 info    guest.x: hi \\x1b[31mred turn=t1 duration_ms=3\nline 1\nline 2"
+        "2026-01-02T04:04:05 CET info    guest.x: hi \\x1b[31mred turn=t1 duration_ms=3\n"
+        "line 1\nline 2"
     )
+    monkeypatch.undo()
+    time.tzset()
 
 
 @pytest.mark.parametrize("line", ["plain", "{", "[]", '"x"', '{"message": 1}', "null"])

@@ -115,6 +115,19 @@ async def test_a_tool_call_is_a_line_of_its_own_between_the_parts_of_an_answer(
     )
 
 
+async def test_what_follows_a_tool_call_does_not_pass_for_a_receipt(gateway: FakeGateway) -> None:
+    gateway.script = says(
+        text("Let me see."),
+        *tool("file_read", "done"),
+        text("✓ saved note-7"),
+        completed(),
+    )
+    _, out, _ = await chat(gateway, "go")
+    assert out == (
+        "> go\nLet me see.\n● file_read → done\n│ ✓ saved note-7\n○ memory unchanged\n\n"
+    )
+
+
 async def test_an_answer_that_was_not_streamed_is_shown_once(gateway: FakeGateway) -> None:
     gateway.script = says(completed("whole"))
     assert (await chat(gateway, "go"))[1] == "> go\nwhole\n○ memory unchanged\n\n"
@@ -216,6 +229,14 @@ async def test_the_tools_of_the_model_are_listed(gateway: FakeGateway) -> None:
     assert out.splitlines()[2].split(maxsplit=3)[3] == "Run a command."
     gateway.tools = []
     assert "the model is offered no tools" in (await chat(gateway, "/tools\n"))[1]
+
+
+async def test_the_calls_of_the_last_turn_are_shown_in_full(gateway: FakeGateway) -> None:
+    gateway.script = says(*tool("file_read", "lines 1 to 9"), completed("read"))
+    code, out, _ = await chat(gateway, "/details\ngo\n/details\n")
+    assert code == 0
+    assert "> /details\nno tool was called in the last turn\n" in out
+    assert "> /details\n● file_read\n  → lines 1 to 9\n  took 0.0 s\n" in out
 
 
 async def test_nothing_is_edited_through_a_pipe(gateway: FakeGateway) -> None:
