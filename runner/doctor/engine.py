@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from wire.errors import WireError
-from wire.settings import ContainerSettings
+from wire.settings import AgentSettings, ContainerSettings
 
 from runner.doctor.finding import Finding, ok, problem, refused, warning
 from runner.errors import TierError
@@ -22,6 +22,7 @@ from runner.tiers.container.engine import (
     find_socket,
     judge,
 )
+from runner.tiers.container.host_address import unreachable_server
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,14 @@ def ask(container: ContainerSettings, environ: Mapping[str, str]) -> EngineRepor
             list_images(api, container.images),
             [name for name in (OFFICIAL_BASE, BASE_NAME) if inspected(api, name) is not None],
         )
+
+
+def server(
+    agent: AgentSettings, container: ContainerSettings, environ: Mapping[str, str]
+) -> list[Finding]:
+    """Whether the agent reaches a model server of this host from its container."""
+    found = unreachable_server(agent, container, environ)
+    return [warning("model server", *found)] if found else []
 
 
 def unusable(error: WireError, *, needed: bool) -> Finding:

@@ -278,6 +278,7 @@ class Host:
         self._embedder = Embedder(home, beside, environ=self._environ)
         self.workspace.check()
         self.notices += await driver.check()
+        self.notices += await asyncio.to_thread(self._server_notices)
         make_room(self._launchers.agent.db_path, self.workspace)
         check_room(self._runtime.base)
 
@@ -324,6 +325,16 @@ class Host:
         stack.push_async_callback(self._end, "guests", self._guests.stop)
         await self._guests.start()
         log.info("the host is ready")
+
+    def _server_notices(self) -> list[str]:
+        """What to know of the model's server before the agent asks it."""
+        if not self._capabilities.own_programs:
+            return []
+        from runner.tiers.container.host_address import unreachable_server  # imports docker
+
+        agent = self.config.for_user(self.user_id).agent
+        found = unreachable_server(agent, self.config.container, self._environ)
+        return [": ".join(found)] if found else []
 
     def _new_launchers(self, config: Config) -> Launchers:
         return Launchers(

@@ -1,0 +1,42 @@
+"""Where an agent in a container finds a model server of its host."""
+
+from typing import Any
+
+import pytest
+from wire.settings import AgentSettings, ContainerSettings
+
+from runner.tiers.container import host_address
+from runner.tiers.container.host_address import unreachable_server
+
+
+def found(url: str) -> tuple[str, str] | None:
+    agent = AgentSettings(provider="openai", model="m", base_url=url)
+    return unreachable_server(agent, ContainerSettings(), {})
+
+
+@pytest.mark.parametrize(
+    ("url", "works"),
+    [
+        ("http://127.0.0.1:11434/v1", "http://172.18.0.9:11434/v1"),
+        ("http://localhost:11434/v1", "http://172.18.0.9:11434/v1"),
+        ("http://models.localhost/v1", "http://172.18.0.9/v1"),
+        ("http://[::1]:8000", "http://172.18.0.9:8000"),
+        ("http://0.0.0.0:8000/", "http://172.18.0.9:8000/"),
+    ],
+)
+def test_a_loopback_address_is_explained_with_the_one_that_works(
+    url: str, works: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def address(*_: Any) -> str:
+        return "172.18.0.9"
+
+    monkeypatch.setattr(host_address, "_address_of_host", address)
+    what, fix = found(url) or ("", "")
+    assert url in what
+    assert fix == f'set base_url = "{works}", and let that server listen on 172.18.0.9'
+
+
+@pytest.mark.parametrize("url", ["", "https://api.example.org/v1", "http://192.168.1.5:11434/v1"])
+def test_other_addresses_are_left_alone(url: str) -> None:
+    agent = AgentSettings.model_construct(base_url=url)
+    assert unreachable_server(agent, ContainerSettings(), {}) is None
