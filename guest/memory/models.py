@@ -229,8 +229,8 @@ class SearchOutcome:
     """Search results by descending score, and warnings for the caller.
 
     A degraded search is never silent: `warnings` has sentences such as "semantic search is
-    unavailable ...". `passing` is the one of a search that came while the embedder was loading: a
-    turn tells it once, and not with every result.
+    unavailable ...". `passing` is what ends by itself soon, a model that is loading or vectors that
+    are still being made: a turn tells it to the model once, and not with every result.
     """
 
     results: tuple[Hit, ...]

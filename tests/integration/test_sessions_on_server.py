@@ -83,4 +83,4 @@ async def test_vectors_made_anew_never_meet_the_old_ones_in_the_copy(path: Path)
         assert (await memory.statistics()).vectors == {"": 3}
         found = await memory.search("tea")
         assert found.results[0].matched_by == "keyword"
-        assert "3 passages have no vector yet" in found.warnings[0]
+        assert "3 passages have no vector yet" in found.passing

@@ -160,7 +160,7 @@ class Search:
             else:
                 warnings.append(without)
         elif similarity := evidence[_NOTES].similarity:
-            warnings += _incomplete(similarity.missing)
+            passing = _incomplete(similarity.missing)
         return SearchOutcome(shown, tuple(dict.fromkeys(warnings)), passing)
 
     async def similar(
@@ -322,11 +322,11 @@ def _pages(ranked: Iterator[Ranked], limit: int, recency: Recency) -> Iterator[l
         page = list(itertools.islice(ranked, 2 * len(page)))
 
 
-def _incomplete(missing: int) -> list[str]:
+def _incomplete(missing: int) -> str:
     if missing <= 0:
-        return []
+        return ""
     passages = "1 passage has" if missing == 1 else f"{missing} passages have"
-    return [f"{passages} no vector yet and can be found by keyword only"]
+    return f"{passages} no vector yet and can be found by keyword only"
 
 
 def _conversation_failed(error: Exception) -> str:

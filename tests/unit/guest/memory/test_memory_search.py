@@ -218,7 +218,7 @@ async def test_missing_vectors_are_mentioned(memory: Memory, embedder: FakeEmbed
     await save(memory, "likes tea")
     found = await memory.search("likes")
     assert len(found.results) == 2
-    assert found.warnings == ("1 passage has no vector yet and can be found by keyword only",)
+    assert found.passing == "1 passage has no vector yet and can be found by keyword only"
     embedder.refuses = lambda _: False
     memory.store.indexer.rescan()
     await embedded(memory, 2)

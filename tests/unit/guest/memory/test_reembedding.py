@@ -77,7 +77,7 @@ async def test_a_model_that_changes_in_mid_run_meets_no_vector_of_the_other(
         assert await compared(memory, monkeypatch) == ("two", set())
         found = await memory.search("violins")
         assert found.results, "search stays up by keyword"
-        assert "200 passages have no vector yet" in found.warnings[0]
+        assert "200 passages have no vector yet" in found.passing
         embedder.gate.release()
         await until(lambda: len(embedder.texts) > 260)
         while len(await of_models(memory)) < 2:
@@ -114,7 +114,7 @@ async def test_all_vectors_of_a_user_are_made_anew_under_the_same_name(
         assert (await memory.statistics()).passages_embedded == 0
         found = await memory.search("tea")
         assert found.results[0].matched_by == "keyword"
-        assert "100 passages have no vector yet" in found.warnings[0]
+        assert "100 passages have no vector yet" in found.passing
         assert await of_models(Memory(memory.store, BOB)) == {"one": 3}, "others keep theirs"
     embedder.gate = None
     async with opened(path, embedder) as memory:  # what is undone survives a restart
