@@ -16,7 +16,7 @@ from wire.v1 import gateway_pb2
 
 from runner.cli.agent import ask_agent, running_agent
 from runner.cli.options import Options
-from runner.cli.output import as_json, one_line, print_json, print_table, table_of
+from runner.cli.output import as_json, one_line, print_json, print_table, table_of, to_the_second
 from runner.client.gateway import GatewayClient
 from runner.config.users import known_users
 
@@ -174,6 +174,5 @@ def _budget_line(each: gateway_pb2.Budget) -> str:
     )
     line = f"{each.setting}: {used} of {limit} used"
     if each.resets_at:
-        again = datetime.fromisoformat(each.resets_at).astimezone()
-        line += f"; begins anew on {again:%Y-%m-%d} at {again:%H:%M} ({again:%Z})"
+        line += f"; begins anew on {to_the_second(each.resets_at)}"
     return line

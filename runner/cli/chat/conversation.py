@@ -212,10 +212,14 @@ class Conversation:
             ended = event.incomplete
             await self._screen.line(failure_lines(ended.message, ended.resolution), Style.FAILURE)
             await show_receipts(self._screen, ended.so_far.receipts)
+            await self._show_cost(ended.so_far)
         elif event.HasField("completed"):
             await show_receipts(self._screen, event.completed.receipts)
-            if took := turn_line(event.completed):
-                await self._screen.status(took)
+            await self._show_cost(event.completed)
+
+    async def _show_cost(self, ended: gateway_pb2.TurnCompleted) -> None:
+        if took := turn_line(ended):
+            await self._screen.status(took)
 
     async def _show_call(self, finished: gateway_pb2.ToolCallFinished) -> None:
         width = self._screen.width
