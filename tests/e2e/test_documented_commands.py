@@ -33,6 +33,9 @@ $ runner ask "QUESTION"
 $ git diff | runner ask "what is wrong with this change?"
 $ runner ask "hello"
 $ runner usage
+$ runner usage --by model --since 2026-11-01
+$ runner usage --by session --json
+$ runner usage --all
 $ runner status
 $ runner status --json
 $ runner logs
