@@ -146,6 +146,8 @@ def _test(settings: AgentSettings, tier: str) -> None:
         typer.echo(f"not tested: {error.brief} ({error.details}); guests may", err=True)
         return
     except WireError as error:
+        if not isinstance(error, ConfigError):  # what a guest says is for a file that there is
+            error.resolution = "give other answers, if it was one of them"
         if not sys.stdin.isatty():
             error.resolution = f"{error.resolution}; or write the file untested: --no-test"
             raise
