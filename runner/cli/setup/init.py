@@ -13,7 +13,7 @@ from wire.errors import Code, WireError
 from wire.settings import AgentSettings, Provider, Tier, problems
 
 from runner.cli.options import Options
-from runner.cli.output import neutralise
+from runner.cli.output import confirm, neutralise
 from runner.cli.setup.template import template
 from runner.config.loading import ENV_CONFIG, find_file, own_file
 from runner.doctor.provider import CannotTry, try_provider
@@ -152,8 +152,7 @@ def _test(settings: AgentSettings, tier: str) -> None:
             error.resolution = f"{error.resolution}; or write the file untested: --no-test"
             raise
         typer.echo(neutralise(str(error)), err=True)
-        if not typer.confirm("Write the file all the same?", default=False, err=True):
-            raise WireError(Code.CANCELLED, "no file was written") from None
+        confirm("Write the file all the same?", what="write the file", command="--no-test")
         return
     typer.echo(f"it answered in {took_s:.1f} s", err=True)
 
