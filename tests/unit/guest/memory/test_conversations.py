@@ -65,6 +65,10 @@ async def test_only_the_first_event_gives_a_session_a_title(path: Path) -> None:
                     session_id, turn_id=title[:5], role="user", text="x", payload="[]", title=title
                 )
         assert [each.title for each in await made.list()] == ["Mine", "First\u2400"]
+        await made.create("s3")
+        await append(made, "x", session_id="s3")
+        await made.append("s3", turn_id="t2", role="user", text="x", payload="[]", title="Late")
+        assert (await made.get("s3")).title == ""
 
 
 async def test_another_users_session_is_refused_like_an_unknown_one(path: Path) -> None:
