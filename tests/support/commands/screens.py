@@ -6,6 +6,7 @@ import sys
 import tempfile
 from collections.abc import AsyncIterator
 from io import StringIO
+from itertools import groupby
 from pathlib import Path
 from typing import Final
 
@@ -145,9 +146,9 @@ def as_picture(screen: pyte.Screen) -> str:
 
 def _row(screen: pyte.Screen, number: int) -> Text:
     row = Text()
-    for column in range(screen.columns):
-        cell = screen.buffer[number][column]
-        row.append(cell.data, _style(cell))
+    cells = (screen.buffer[number][column] for column in range(screen.columns))
+    for style, alike in groupby(cells, _style):
+        row.append("".join(cell.data for cell in alike), style)
     row.rstrip()
     return row
 
