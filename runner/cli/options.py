@@ -164,6 +164,10 @@ class Options:
             words = ("--tier", self.tier, *words)
         return [sys.executable, "-P", "-m", "runner.cli", *words]
 
+    def mended(self, fix: str) -> str:
+        """`fix`, with its commands for the same user and settings."""
+        return for_the_same(fix, self._words(insecure=False))
+
     def _words(self, *, insecure: bool) -> list[str]:
         words = ["--insecure"] if insecure else []
         if self.connect is not None:

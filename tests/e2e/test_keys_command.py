@@ -21,7 +21,7 @@ def with_the_new_key(seen: Seen) -> Reply:
 
 def test_a_refused_key_is_replaced_while_the_agent_runs(household: Household) -> None:
     with scripted() as model:
-        model.play(*[with_the_new_key] * 5)
+        model.play(*[with_the_new_key] * 6)
         household.environment |= {
             "OXYDRA_AGENT__PROVIDER": "openai",
             "OXYDRA_AGENT__MODEL": "m",
@@ -36,7 +36,9 @@ def test_a_refused_key_is_replaced_while_the_agent_runs(household: Household) ->
         refused = household.run("--user", "alice", "chat", stdin="hi\n")
         assert refused.returncode == 1
         assert "refused the API key" in refused.stdout
-        assert "fix: runner credentials set --provider openai" in refused.stdout
+        assert "fix: runner --user alice credentials set --provider openai" in refused.stdout
+        asked = household.run("--user", "alice", "ask", "hi")
+        assert "fix: runner --user alice credentials set --provider openai" in asked.stderr
 
         in_the_open = household.run("--user", "alice", "credentials", "set", NEW)
         assert in_the_open.returncode == 1

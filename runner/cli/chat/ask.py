@@ -2,7 +2,7 @@
 
 import asyncio
 import shutil
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
 from typing import Final, Protocol, TextIO
 
@@ -66,7 +66,7 @@ async def ask(
             session_id = await session_to_use(agent, session, last=last)
             if not session_id:
                 session_id = (await agent.create_session()).session_id
-            view = _EventLines(streams.stdout) if as_json else _Answer(streams)
+            view = _EventLines(streams.stdout) if as_json else _Answer(streams, options.mended)
             events = agent.run_turn(session_id, text, new_turn_id(), model)
             return await _shown(events, agent, view, streams)
 
@@ -87,8 +87,9 @@ class _View(Protocol):
 class _Answer:
     """The answer on standard output, everything else on standard error."""
 
-    def __init__(self, streams: Streams) -> None:
+    def __init__(self, streams: Streams, mended: Callable[[str], str]) -> None:
         self._streams = streams
+        self._mended = mended
         self._model_text = ModelText()
         self._calls = Calls()
         self._written = ""
@@ -104,12 +105,12 @@ class _Answer:
             self._tell(call_line(self._calls.end(event.tool_finished), _TOOL_CELLS))
         elif event.HasField("failed"):
             self._end_line()
-            self._tell(failure_lines(event.failed.message, event.failed.resolution))
+            self._tell(failure_lines(event.failed.message, self._mended(event.failed.resolution)))
             self._tell_receipts(event.failed.receipts)
         elif event.HasField("incomplete"):
             self._end_line()
             ended = event.incomplete
-            self._tell(failure_lines(ended.message, ended.resolution))
+            self._tell(failure_lines(ended.message, self._mended(ended.resolution)))
             self._tell_receipts(ended.so_far.receipts)
         elif event.HasField("completed"):
             if not self._written:

@@ -1,5 +1,6 @@
 """`runner chat`: talk to the agent of one user."""
 
+from collections.abc import Callable
 from typing import Final, TextIO
 
 from prompt_toolkit.output.defaults import create_output
@@ -38,19 +39,20 @@ async def talk(
     stdout: TextIO,
     stderr: TextIO,
     reconnect_within_s: float = RECONNECT_WITHIN_S,
+    mended: Callable[[str], str] = str,
 ) -> int:
     """Converse until the input ends or the user leaves. Returns the exit code.
 
     0: every turn completed. 1: a turn or a command failed, or the agent did not come back. If the
     reader of the output is gone (`| head`), the chat ends quietly. Raises `WireError` if there is
-    no agent at the start.
+    no agent at the start. `mended` makes fixes name whose agent they are for.
     """
     on_a_terminal = stdin.isatty() and stdout.isatty()
     screen = (
         TerminalScreen(plain_console(file=stdout)) if on_a_terminal else PlainScreen(stdout, stderr)
     )
     try:
-        async with Conversation(connect, screen, reconnect_within_s) as conversation:
+        async with Conversation(connect, screen, reconnect_within_s, mended=mended) as conversation:
             hello = conversation.client.hello
             greeting = (
                 f"Oxydra {one_line(hello.version)} · user {one_line(hello.user_id)} · "
@@ -107,6 +109,7 @@ async def chat(
             stdin=streams.stdin,
             stdout=streams.stdout,
             stderr=streams.stderr,
+            mended=options.mended,
         )
 
     if config is None:

@@ -43,7 +43,7 @@ class Conversation:
 
     Turns run one at a time; `cancel` may be called while one runs. The first turn opens a new
     session, so that only looking around creates none. If the agent is gone, the conversation waits
-    `reconnect_within_s` seconds for it.
+    `reconnect_within_s` seconds for it. `mended` makes fixes name whose agent they are for.
 
     Attributes:
         session_id: The current session; empty before the first turn.
@@ -53,11 +53,17 @@ class Conversation:
     """
 
     def __init__(
-        self, connect: Connect, screen: Screen, reconnect_within_s: float = RECONNECT_WITHIN_S
+        self,
+        connect: Connect,
+        screen: Screen,
+        reconnect_within_s: float = RECONNECT_WITHIN_S,
+        *,
+        mended: Callable[[str], str] = str,
     ) -> None:
         self._connect = connect
         self._screen = screen
         self._reconnect_within_s = reconnect_within_s
+        self._mended = mended
         self._client: GatewayClient | None = None
         self._turn_id = ""
         self._began = False
@@ -152,7 +158,7 @@ class Conversation:
             await self._reconnect()
             await self._show_stored_receipts()
         except WireError as error:
-            await self._screen.line(failure_lines(error.brief, error.resolution), Style.FAILURE)
+            await self._screen.line(self.failure(error.brief, error.resolution), Style.FAILURE)
             if self._began:
                 await self._show_stored_receipts()
             else:
@@ -164,6 +170,10 @@ class Conversation:
             self._turn_id = ""
             await self._screen.activity("")
         return False
+
+    def failure(self, brief: str, resolution: str) -> str:
+        """What went wrong, and the fix for this user."""
+        return failure_lines(brief, self._mended(resolution))
 
     async def cancel(self) -> bool:
         """Cancel the running turn. False if none runs."""
@@ -206,11 +216,11 @@ class Conversation:
         elif event.HasField("failed"):
             failed = event.failed
             message = "cancelled" if failed.code == Code.CANCELLED else failed.message
-            await self._screen.line(failure_lines(message, failed.resolution), Style.FAILURE)
+            await self._screen.line(self.failure(message, failed.resolution), Style.FAILURE)
             await show_receipts(self._screen, failed.receipts)
         elif event.HasField("incomplete"):
             ended = event.incomplete
-            await self._screen.line(failure_lines(ended.message, ended.resolution), Style.FAILURE)
+            await self._screen.line(self.failure(ended.message, ended.resolution), Style.FAILURE)
             await show_receipts(self._screen, ended.so_far.receipts)
             await self._show_cost(ended.so_far)
         elif event.HasField("completed"):

@@ -72,7 +72,7 @@ async def run_piped(
             break
         except WireError as error:
             failed = True
-            await screen.line(failure_lines(error.brief, error.resolution), Style.FAILURE)
+            await screen.line(conversation.failure(error.brief, error.resolution), Style.FAILURE)
             if isinstance(error, AgentGoneError):
                 break
         await screen.line("")

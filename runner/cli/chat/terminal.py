@@ -230,7 +230,8 @@ class TerminalChat:
         except EndOfChat:
             return 0
         except AgentGoneError as error:
-            await self._screen.line(failure_lines(error.brief, error.resolution), Style.FAILURE)
+            shown = self._conversation.failure(error.brief, error.resolution)
+            await self._screen.line(shown, Style.FAILURE)
             return 1
         finally:
             worker.cancel()
@@ -297,7 +298,8 @@ class TerminalChat:
         except AgentGoneError:
             raise
         except WireError as error:
-            await self._screen.line(failure_lines(error.brief, error.resolution), Style.FAILURE)
+            shown = self._conversation.failure(error.brief, error.resolution)
+            await self._screen.line(shown, Style.FAILURE)
         await self._screen.line("")
 
     async def _cancel(self, job: asyncio.Task[None]) -> None:
