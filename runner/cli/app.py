@@ -52,7 +52,8 @@ app = typer.Typer(
 )
 app.add_typer(
     group(
-        "runner.cli.users:users", "List the users of this machine, and remove one with all data."
+        "runner.cli.operation.users:users",
+        "List the users of this machine, and remove one with all data.",
     ),
     name="users",
 )
@@ -62,7 +63,7 @@ app.add_typer(
 )
 app.add_typer(
     group(
-        "runner.cli.images:images",
+        "runner.cli.operation.images:images",
         "Build, save, load, list and prune the images of the container tiers.",
     ),
     name="images",
@@ -73,7 +74,7 @@ app.add_typer(
 )
 app.add_typer(
     group(
-        "runner.cli.credentials:credentials",
+        "runner.cli.operation.credentials:credentials",
         "Give a running agent the key of a model's provider, and see where keys are from.",
     ),
     name="credentials",
@@ -88,7 +89,7 @@ app.add_typer(
 
 
 app.add_typer(
-    group("runner.cli.access:access", "Let people in who do not have this account."),
+    group("runner.cli.operation.access:access", "Let people in who do not have this account."),
     name="access",
 )
 
@@ -207,7 +208,7 @@ def start(
     notify_fd: Annotated[int, typer.Option(hidden=True)] = -1,
 ) -> None:
     """Start the agent. Ctrl-C ends it."""
-    from runner.cli import lifecycle
+    from runner.cli.operation import lifecycle
 
     options: Options = context.obj
     if notify_fd >= 0:
@@ -228,7 +229,7 @@ def stop(
     everybody: Annotated[bool, typer.Option("--all", help="End the agents of all users.")] = False,
 ) -> None:
     """End the agent and all that belongs to it. Fine where nothing runs."""
-    from runner.cli import lifecycle
+    from runner.cli.operation import lifecycle
 
     end = lifecycle.stop_all if everybody else lifecycle.stop
     asyncio.run(end(context.obj))
@@ -252,7 +253,7 @@ def status(
     json: AsJson = False,
 ) -> None:
     """Show what runs and how it is. Exit code 3: nothing runs."""
-    from runner.cli.status import show_status
+    from runner.cli.operation.status import show_status
 
     raise typer.Exit(asyncio.run(show_status(context.obj, json=json)))
 
@@ -266,7 +267,7 @@ def doctor(
     json: AsJson = False,
 ) -> None:
     """Check this machine and the settings, and say how to mend what is wrong."""
-    from runner.cli.doctor import show_boundary, show_examination
+    from runner.cli.operation.doctor import show_boundary, show_examination
 
     if boundary:
         raise typer.Exit(asyncio.run(show_boundary(context.obj, json=json)))
@@ -290,7 +291,7 @@ def logs(
     json: Annotated[bool, typer.Option("--json", help="JSON lines.")] = False,
 ) -> None:
     """Show a log."""
-    from runner.cli.logs import show_log
+    from runner.cli.operation.logs import show_log
 
     show_log(context.obj, role, tail, since=since, follow=follow, as_json=json)
 

@@ -14,7 +14,7 @@ from wire.boundary import BoundarySpec
 from wire.errors import Code, WireError
 from wire.logs import find_startup_failure
 
-from runner.cli.logs import json_line
+from runner.cli.operation.logs import json_line
 from runner.logs import readable
 from tests.fuzz.material import Target, stateless
 

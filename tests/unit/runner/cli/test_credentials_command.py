@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from wire.v1 import control_pb2
 
-from runner.cli import credentials
+from runner.cli.operation import credentials
 from tests.unit.runner.cli.conftest import RunCommand
 
 KEY = "sk-test-0123456789abcdef"

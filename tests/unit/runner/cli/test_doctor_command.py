@@ -13,7 +13,7 @@ from wire.errors import Code
 from wire.v1 import control_pb2
 
 from runner.cli import app as app_module
-from runner.cli import doctor
+from runner.cli.operation import doctor
 from runner.doctor.finding import Finding, ok, problem, warning
 from runner.errors import HostError
 

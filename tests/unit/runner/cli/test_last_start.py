@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from runner.cli.agent import start_command
-from runner.cli.logs import show_log
+from runner.cli.operation.logs import show_log
 from runner.cli.options import Options
 from runner.config.models import Config
 from runner.errors import WorkspaceError

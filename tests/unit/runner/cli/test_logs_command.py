@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from runner.cli.logs import json_line
+from runner.cli.operation.logs import json_line
 
 
 @pytest.mark.parametrize(

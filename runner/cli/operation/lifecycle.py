@@ -23,8 +23,8 @@ from wire.errors import Code, WireError
 
 from runner.access.server import AccessServer
 from runner.cli.agent import host_runs
+from runner.cli.operation.status import show_summary
 from runner.cli.options import Options
-from runner.cli.status import show_summary
 from runner.config.models import Config
 from runner.config.users import known_users
 from runner.errors import HostError

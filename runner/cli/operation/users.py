@@ -11,7 +11,7 @@ from rich.filesize import decimal
 from wire.errors import Code
 
 from runner.access.tokens import Tokens
-from runner.cli.lifecycle import runs_now, stop
+from runner.cli.operation.lifecycle import runs_now, stop
 from runner.cli.options import AsJson, Options, Yes
 from runner.cli.output import confirm, print_json, print_table, table_of
 from runner.cli.setup.completion import user_names

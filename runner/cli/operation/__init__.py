@@ -1,0 +1,1 @@
+"""Commands for who runs the agents: their guests, images, users, and who is let in."""
