@@ -13,7 +13,7 @@ EXTRAS=runner,guest,remote,openai,anthropic,google
 export PYTHONSAFEPATH=1 # what is installed, and not what lies here
 
 install_newest() {
-  local uv=("$PWD/.venv/bin/uv" --quiet)
+  local uv=("$PWD/.venv/bin/uv" --quiet --system-certs) # a mirror may have a certificate of its own
   UV_TOOL_DIR=$1/tools UV_TOOL_BIN_DIR=$1/bin UV_LINK_MODE=copy \
     "${uv[@]}" tool install --python .venv/bin/python "$wheel[$EXTRAS]"
   ln -s tools/oxydra "$1/environment"
