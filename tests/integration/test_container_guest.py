@@ -273,7 +273,8 @@ async def test_what_a_killed_runner_left_is_cleared_without_any_state(house: Hou
     await house.start("exec sleep 1000", Role.SHELL)
     successor = ContainerDriver(standin_images())
     cleared = await successor.clear("alice", house.workspace.path)
-    assert len(cleared) == 3
+    # The driver of this process lives, and may be quicker with the network.
+    assert len([line for line in cleared if "the container" in line]) == 2
     assert all("an earlier runner left the" in line for line in cleared)
     assert (house.containers(), house.networks()) == ([], [])
     assert await successor.clear("alice", house.workspace.path) == []

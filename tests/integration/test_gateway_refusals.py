@@ -140,7 +140,7 @@ async def test_two_users_services_over_one_memory_never_meet(
     assert [note.note_id for note in found.notes] == [same]
     assert (await bob.note(secret)).version == 2
     history = await bob.stub.GetSession(pb.GetSessionRequest(session_id="bobs"))
-    assert (history.session.title, history.session.archived_at) == ("", "")
+    assert (history.session.title, history.session.archived_at) == ("help", "")
     assert len(history.events) == 2
 
 

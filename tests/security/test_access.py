@@ -246,7 +246,7 @@ async def test_no_log_and_no_file_holds_a_token(
 ) -> None:
     right = front.access()
     wrong = altered(right, token="oxa_" + "w" * 43)
-    with caplog.at_level(logging.DEBUG):
+    with caplog.at_level(logging.DEBUG, logger="runner"):
         for access in (right, wrong):
             async with stub_of(access) as stub:
                 with suppress(grpc.RpcError):

@@ -27,6 +27,7 @@ from guest.memory.search.ranking import (
     rank,
 )
 from guest.memory.storage.base import Database
+from guest.memory.storage.errors import noticed
 
 
 class Question:
@@ -281,7 +282,8 @@ class Search:
                     if entry.said in said:
                         continue
                     said.add(entry.said)
-                score = recency.adjusted(passage.score, entry.updated_at)
+                with noticed("the time of an entry"):
+                    score = recency.adjusted(passage.score, entry.updated_at)
                 waiting.append((score, passage.matched_by, entry))
             waiting.sort(key=lambda scored: -scored[0])
             if len(waiting) >= limit and waiting[limit - 1][0] >= page[-1].score:

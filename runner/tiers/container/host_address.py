@@ -24,7 +24,7 @@ def unreachable_server(
     url = urlsplit(agent.base_url)
     if not _is_loopback(url.hostname or ""):
         return None
-    address = _address_of_host(container, environ)
+    address = address_of_host(container, environ)
     what = f"agent.base_url {agent.base_url} leads into the agent's own container, not to this host"
     fix = f'set base_url = "{_at(url, address)}", and let that server listen on {address}'
     return what, fix
@@ -39,7 +39,7 @@ def _is_loopback(host: str) -> bool:
     return False
 
 
-def _address_of_host(container: ContainerSettings, environ: Mapping[str, str]) -> str:
+def address_of_host(container: ContainerSettings, environ: Mapping[str, str]) -> str:
     """The host's address on the engine's own bridge, which every network with a way out reaches and
     which stays while the engine runs. A user's network comes and goes with the guests."""
     engine = Engine(container.engine, environ=environ)

@@ -9,6 +9,7 @@ from wire.errors import Code, WireError
 from wire.logs import EXIT_OPERATOR
 from wire.settings import AgentSettings
 
+from runner.doctor import provider
 from runner.doctor.provider import CannotTry, try_provider
 from runner.errors import TierError
 
@@ -60,6 +61,6 @@ def test_an_installation_without_the_agent_says_so(
     def check_packages(_: object) -> None:
         raise TierError(Code.FAILED_PRECONDITION, "openai is missing", resolution="pip")
 
-    monkeypatch.setattr("runner.doctor.provider.check_packages", check_packages)
+    monkeypatch.setattr(provider, "check_packages", check_packages)
     with pytest.raises(CannotTry, match="cannot ask provider 'openai'"):
         try_provider(SETTINGS, {"MY_KEY": KEY})

@@ -30,7 +30,7 @@ def test_a_loopback_address_is_explained_with_the_one_that_works(
     def address(*_: Any) -> str:
         return "172.18.0.9"
 
-    monkeypatch.setattr(host_address, "_address_of_host", address)
+    monkeypatch.setattr(host_address, "address_of_host", address)
     what, fix = found(url) or ("", "")
     assert url in what
     assert fix == f'set base_url = "{works}", and let that server listen on 172.18.0.9'
