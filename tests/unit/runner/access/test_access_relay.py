@@ -71,7 +71,10 @@ async def test_a_caller_who_is_gone_in_the_middle_of_a_write_is_no_failure(
     call, context = Call(), Context(secret)
     relay: Any = Relay(tokens, Agents(call))  # type: ignore[arg-type]
     details = SimpleNamespace(method="/wire.v1.Gateway/ListNotes")
-    with caplog.at_level(logging.DEBUG, logger="runner"), pytest.raises(asyncio.CancelledError):
+    with (
+        caplog.at_level(logging.DEBUG, logger="runner.access"),
+        pytest.raises(asyncio.CancelledError),
+    ):
         await relay.service(details).stream_stream(None, context)
     assert call.cancelled
     assert not context.aborted
