@@ -17,13 +17,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import grpc
-from google.protobuf.message import DecodeError
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from wire.boundary import marked
 from wire.errors import Code, WireError
 from wire.identity import Identity, Party, Peer
 from wire.limits import GRPC_MESSAGE_MAX_BYTES, TOKEN_METADATA_KEY, UNIX_SOCKET_PATH_MAX_BYTES
+from wire.requests import message_of
 from wire.status import abort
 
 log = logging.getLogger(__name__)
@@ -208,7 +208,9 @@ class _Guard(grpc.aio.ServerInterceptor):
     def _single(self, handler: Any, needs_token: bool) -> Callable[..., Awaitable[Any]]:
         async def call(request: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Any:
             async with self._admitted(context, needs_token):
-                return await handler.unary_unary(_read(handler, request), context)
+                return await handler.unary_unary(
+                    message_of(handler.request_deserializer, request), context
+                )
 
         return call
 
@@ -217,22 +219,12 @@ class _Guard(grpc.aio.ServerInterceptor):
             request: bytes, context: grpc.aio.ServicerContext[Any, Any]
         ) -> AsyncIterator[Any]:
             async with self._admitted(context, needs_token):
-                async for item in handler.unary_stream(_read(handler, request), context):
+                async for item in handler.unary_stream(
+                    message_of(handler.request_deserializer, request), context
+                ):
                     yield item
 
         return call
-
-
-def _read(handler: Any, request: bytes) -> Any:
-    try:
-        return handler.request_deserializer(request)
-    except DecodeError:
-        raise WireError(
-            Code.INVALID_ARGUMENT,
-            "the request cannot be read",
-            details="it is no message of this contract",
-            resolution="use a client of the same version",
-        ) from None
 
 
 class Server:

@@ -6,9 +6,10 @@ from enum import StrEnum
 from typing import Final
 
 from google.protobuf.descriptor import MethodDescriptor
-from google.protobuf.message import DecodeError, Message
+from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from wire.errors import Code, WireError
+from wire.requests import message_of
 from wire.v1 import gateway_pb2
 
 _SERVICE: Final = gateway_pb2.DESCRIPTOR.services_by_name["Gateway"]
@@ -116,17 +117,9 @@ class Method:
         """
         if self.with_channel is None:
             return request
-        try:
-            message = self.with_channel.FromString(request)
-        except DecodeError:
-            raise WireError(
-                Code.INVALID_ARGUMENT,
-                "the request cannot be read",
-                details="it is no message of this contract",
-                resolution="use a client of the same version",
-            ) from None
-        setattr(message, "channel", channel)  # noqa: B010 - a field of some messages
-        return message.SerializeToString()
+        message = message_of(self.with_channel.FromString, request)
+        message.channel = channel
+        return bytes(message.SerializeToString())
 
 
 METHODS: Final[Mapping[str, Method]] = {

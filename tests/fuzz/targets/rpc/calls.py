@@ -160,7 +160,7 @@ class Caller:
         method = choices.one_of(served.service.methods)
         if method.name in served.costly and choices.below(16):
             return
-        request = self._request(method, choices)
+        request = request_of(method, choices, served.words, served.tame)
         token = [(TOKEN_METADATA_KEY, served.token)]
         try:
             for reply in await _called(self._channel(party), method, request, token):
@@ -180,7 +180,7 @@ class Caller:
         before = len(served.reached)
         async with AsyncExitStack() as stack:
             channel, token = self._lacking(choices, way, stack)
-            request = self._request(method, choices)
+            request = request_of(method, choices, served.words, served.tame)
             try:
                 await _called(channel, method, request, token)
             except grpc.RpcError as raised:
@@ -229,26 +229,33 @@ class Caller:
                 connection.send(data)
         await asyncio.sleep(0)
 
-    def _request(self, method: MethodDescriptor, choices: Choices) -> bytes:
-        """A message of the method's kind, or bytes that may be one."""
-        request = GetMessageClass(method.input_type)()
-        if choices.below(4) == 3:
-            raw = choices.take(choices.below(256))
-            try:
-                request.ParseFromString(raw)
-            except DecodeError:
-                return raw
-        else:
-            fill(request, choices, self._served.words)
-        self._served.tame(request)
-        return request.SerializeToString()
-
     def _channel(self, party: Party) -> grpc.aio.Channel:
         if party not in self._channels:
             channel = _secure(self._served, parties.identity(party))
             self._stack.push_async_callback(channel.close)
             self._channels[party] = channel
         return self._channels[party]
+
+
+def request_of(
+    method: MethodDescriptor,
+    choices: Choices,
+    words: Sequence[str],
+    tame: Callable[[Message], None] = lambda _: None,
+) -> bytes:
+    """A message of the method's kind, changed by `tame`, or bytes that are none. `words` are texts
+    that mean something to who gets it."""
+    request = GetMessageClass(method.input_type)()
+    if choices.below(4) == 3:
+        raw = choices.take(choices.below(256))
+        try:
+            request.ParseFromString(raw)
+        except DecodeError:
+            return raw
+    else:
+        fill(request, choices, words)
+    tame(request)
+    return request.SerializeToString()
 
 
 def _names_a_place(error: WireError, method: MethodDescriptor) -> bool:

@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import grpc
-from google.protobuf.message import DecodeError
-from google.protobuf.message_factory import GetMessageClass
 from wire.errors import Code
 from wire.identity import Party, Peer
 from wire.settings import AccessSettings
@@ -28,7 +26,6 @@ from runner.access.tokens import Token, Tokens
 from runner.config.models import Config
 from tests.fuzz.material import Choices, Target, chosen
 from tests.fuzz.targets.rpc import calls
-from tests.fuzz.targets.rpc.messages import fill
 from tests.support import parties
 from tests.support.gateway.front import FakeHost
 
@@ -84,7 +81,9 @@ class _Relayed:
     async def _call(self, choices: Choices) -> None:
         method = METHODS[choices.one_of(list(METHODS))]
         token, metadata = self._caller(choices)
-        request = _request(method, choices)
+        request = calls.request_of(
+            _SERVICE.methods_by_name[method.name], choices, ("access-all", "cli")
+        )
         self.reached.clear()
         call: Any = self.channel.unary_stream(method.path)
         try:
@@ -129,21 +128,6 @@ class _Relayed:
 
 def _may(token: Token, method: Method) -> bool:
     return method.needed is not None and method.needed <= token.scopes
-
-
-def _request(method: Method, choices: Choices) -> bytes:
-    """A message of the method's kind, or bytes that may be one."""
-    described = _SERVICE.methods_by_name[method.name].input_type
-    request = GetMessageClass(described)()
-    if choices.below(4) == 3:
-        raw = choices.take(choices.below(256))
-        try:
-            request.ParseFromString(raw)
-        except DecodeError:
-            return raw
-    else:
-        fill(request, choices, ("access-all", "cli"))
-    return request.SerializeToString()
 
 
 async def _serve(scratch: Path, stack: AsyncExitStack) -> Any:
