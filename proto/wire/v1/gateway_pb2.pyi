@@ -384,6 +384,9 @@ class RunTurnRequest(_message.Message):
     CHANNEL_FIELD_NUMBER: _builtins.int
     MODEL_FIELD_NUMBER: _builtins.int
     RETRY_FIELD_NUMBER: _builtins.int
+    ATTACHMENTS_FIELD_NUMBER: _builtins.int
+    UNTRACED_FIELD_NUMBER: _builtins.int
+    CLIENT_TOOLS_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     text: _builtins.str
     turn_id: _builtins.str
@@ -395,6 +398,18 @@ class RunTurnRequest(_message.Message):
     """Instead of a text: goes on with the session's last answer where it is incomplete, else asks the
     last turn's question again.
     """
+    untraced: _builtins.bool
+    """An answer to this text alone, without tools: no session, no memory, nothing of it is kept but
+    its cost. `session_id` and `retry` must be empty.
+    """
+    @_builtins.property
+    def attachments(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """virtual paths of files in the shared directory; images are shown to the model"""
+
+    @_builtins.property
+    def client_tools(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToolDescription]:
+        """Tools that the client has and the agent may call in this turn; see ClientCall."""
+
     def __init__(
         self,
         *,
@@ -404,14 +419,133 @@ class RunTurnRequest(_message.Message):
         channel: _builtins.str = ...,
         model: _builtins.str = ...,
         retry: _builtins.bool = ...,
+        attachments: _abc.Iterable[_builtins.str] | None = ...,
+        untraced: _builtins.bool = ...,
+        client_tools: _abc.Iterable[Global___ToolDescription] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "model", b"model", "retry", b"retry", "session_id", b"session_id", "text", b"text", "turn_id", b"turn_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachments", b"attachments", "channel", b"channel", "client_tools", b"client_tools", "model", b"model", "retry", b"retry", "session_id", b"session_id", "text", b"text", "turn_id", b"turn_id", "untraced", b"untraced"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RunTurnRequest: _TypeAlias = RunTurnRequest  # noqa: Y015
+
+@_typing.final
+class FollowTurnRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TURN_ID_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    turn_id: _builtins.str
+    after: _builtins.int
+    """the first event that is wanted: how many the client has already"""
+    def __init__(
+        self,
+        *,
+        turn_id: _builtins.str = ...,
+        after: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "turn_id", b"turn_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FollowTurnRequest: _TypeAlias = FollowTurnRequest  # noqa: Y015
+
+@_typing.final
+class ListTurnsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    RUNNING_ONLY_FIELD_NUMBER: _builtins.int
+    session_id: _builtins.str
+    """empty: of all sessions"""
+    running_only: _builtins.bool
+    def __init__(
+        self,
+        *,
+        session_id: _builtins.str = ...,
+        running_only: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["running_only", b"running_only", "session_id", b"session_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListTurnsRequest: _TypeAlias = ListTurnsRequest  # noqa: Y015
+
+@_typing.final
+class ListTurnsReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TURNS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def turns(self) -> _containers.RepeatedCompositeFieldContainer[Global___Turn]: ...
+    def __init__(
+        self,
+        *,
+        turns: _abc.Iterable[Global___Turn] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["turns", b"turns"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListTurnsReply: _TypeAlias = ListTurnsReply  # noqa: Y015
+
+@_typing.final
+class Turn(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TURN_ID_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    CHANNEL_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    STARTED_AT_FIELD_NUMBER: _builtins.int
+    ENDED_AT_FIELD_NUMBER: _builtins.int
+    EVENTS_FIELD_NUMBER: _builtins.int
+    turn_id: _builtins.str
+    session_id: _builtins.str
+    state: _builtins.str
+    """"running", "waiting" for an approval or a client's tool, or how it ended: "completed",
+    "incomplete", "failed", "cancelled" or "interrupted"
+    """
+    text: _builtins.str
+    """what was asked"""
+    channel: _builtins.str
+    model: _builtins.str
+    started_at: _builtins.str
+    """RFC 3339, UTC"""
+    ended_at: _builtins.str
+    """empty: it runs"""
+    events: _builtins.int
+    """that FollowTurn has, so far"""
+    def __init__(
+        self,
+        *,
+        turn_id: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+        state: _builtins.str = ...,
+        text: _builtins.str = ...,
+        channel: _builtins.str = ...,
+        model: _builtins.str = ...,
+        started_at: _builtins.str = ...,
+        ended_at: _builtins.str = ...,
+        events: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["channel", b"channel", "ended_at", b"ended_at", "events", b"events", "model", b"model", "session_id", b"session_id", "started_at", b"started_at", "state", b"state", "text", b"text", "turn_id", b"turn_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Turn: _TypeAlias = Turn  # noqa: Y015
 
 @_typing.final
 class TurnEvent(_message.Message):
@@ -429,6 +563,8 @@ class TurnEvent(_message.Message):
     RECEIPT_FIELD_NUMBER: _builtins.int
     NOTICE_FIELD_NUMBER: _builtins.int
     INCOMPLETE_FIELD_NUMBER: _builtins.int
+    DECIDED_FIELD_NUMBER: _builtins.int
+    CLIENT_CALL_FIELD_NUMBER: _builtins.int
     turn_id: _builtins.str
     index: _builtins.int
     """counts from 0 within the turn"""
@@ -452,6 +588,10 @@ class TurnEvent(_message.Message):
     def notice(self) -> Global___Notice: ...
     @_builtins.property
     def incomplete(self) -> Global___TurnIncomplete: ...
+    @_builtins.property
+    def decided(self) -> Global___ApprovalDecided: ...
+    @_builtins.property
+    def client_call(self) -> Global___ClientCall: ...
     def __init__(
         self,
         *,
@@ -467,12 +607,14 @@ class TurnEvent(_message.Message):
         receipt: Global___MemoryReceipt | None = ...,
         notice: Global___Notice | None = ...,
         incomplete: Global___TurnIncomplete | None = ...,
+        decided: Global___ApprovalDecided | None = ...,
+        client_call: Global___ClientCall | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval", "completed", b"completed", "event", b"event", "failed", b"failed", "incomplete", b"incomplete", "notice", b"notice", "receipt", b"receipt", "started", b"started", "text", b"text", "tool_finished", b"tool_finished", "tool_started", b"tool_started"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval", "client_call", b"client_call", "completed", b"completed", "decided", b"decided", "event", b"event", "failed", b"failed", "incomplete", b"incomplete", "notice", b"notice", "receipt", b"receipt", "started", b"started", "text", b"text", "tool_finished", b"tool_finished", "tool_started", b"tool_started"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval", "completed", b"completed", "event", b"event", "failed", b"failed", "incomplete", b"incomplete", "index", b"index", "notice", b"notice", "receipt", b"receipt", "started", b"started", "text", b"text", "tool_finished", b"tool_finished", "tool_started", b"tool_started", "turn_id", b"turn_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval", "client_call", b"client_call", "completed", b"completed", "decided", b"decided", "event", b"event", "failed", b"failed", "incomplete", b"incomplete", "index", b"index", "notice", b"notice", "receipt", b"receipt", "started", b"started", "text", b"text", "tool_finished", b"tool_finished", "tool_started", b"tool_started", "turn_id", b"turn_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["started", "text", "tool_started", "tool_finished", "approval", "completed", "failed", "receipt", "notice", "incomplete"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["started", "text", "tool_started", "tool_finished", "approval", "completed", "failed", "receipt", "notice", "incomplete", "decided", "client_call"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -672,23 +814,103 @@ class ApprovalRequested(_message.Message):
     APPROVAL_ID_FIELD_NUMBER: _builtins.int
     TOOL_FIELD_NUMBER: _builtins.int
     ARGUMENTS_JSON_FIELD_NUMBER: _builtins.int
+    TURN_ID_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    REQUESTED_AT_FIELD_NUMBER: _builtins.int
+    EXPIRES_AT_FIELD_NUMBER: _builtins.int
+    CHANNEL_FIELD_NUMBER: _builtins.int
     approval_id: _builtins.str
     tool: _builtins.str
     arguments_json: _builtins.str
+    turn_id: _builtins.str
+    """empty: no turn asks, a client calls a tool by itself"""
+    session_id: _builtins.str
+    requested_at: _builtins.str
+    """RFC 3339, UTC"""
+    expires_at: _builtins.str
+    """then the call is refused"""
+    channel: _builtins.str
+    """of the turn or the call"""
     def __init__(
         self,
         *,
         approval_id: _builtins.str = ...,
         tool: _builtins.str = ...,
         arguments_json: _builtins.str = ...,
+        turn_id: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+        requested_at: _builtins.str = ...,
+        expires_at: _builtins.str = ...,
+        channel: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_id", b"approval_id", "arguments_json", b"arguments_json", "tool", b"tool"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_id", b"approval_id", "arguments_json", b"arguments_json", "channel", b"channel", "expires_at", b"expires_at", "requested_at", b"requested_at", "session_id", b"session_id", "tool", b"tool", "turn_id", b"turn_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ApprovalRequested: _TypeAlias = ApprovalRequested  # noqa: Y015
+
+@_typing.final
+class ApprovalDecided(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APPROVAL_ID_FIELD_NUMBER: _builtins.int
+    APPROVED_FIELD_NUMBER: _builtins.int
+    BY_FIELD_NUMBER: _builtins.int
+    CHANNEL_FIELD_NUMBER: _builtins.int
+    approval_id: _builtins.str
+    approved: _builtins.bool
+    by: _builtins.str
+    """"person", "expiry" or "cancelled": nobody waits for it any more"""
+    channel: _builtins.str
+    """through which a person decided"""
+    def __init__(
+        self,
+        *,
+        approval_id: _builtins.str = ...,
+        approved: _builtins.bool = ...,
+        by: _builtins.str = ...,
+        channel: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_id", b"approval_id", "approved", b"approved", "by", b"by", "channel", b"channel"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ApprovalDecided: _TypeAlias = ApprovalDecided  # noqa: Y015
+
+@_typing.final
+class ClientCall(_message.Message):
+    """The model calls a tool of the client. The turn waits for AnswerCall."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALL_ID_FIELD_NUMBER: _builtins.int
+    TOOL_FIELD_NUMBER: _builtins.int
+    ARGUMENTS_JSON_FIELD_NUMBER: _builtins.int
+    EXPIRES_AT_FIELD_NUMBER: _builtins.int
+    call_id: _builtins.str
+    tool: _builtins.str
+    arguments_json: _builtins.str
+    expires_at: _builtins.str
+    """then the model is told that nobody answered"""
+    def __init__(
+        self,
+        *,
+        call_id: _builtins.str = ...,
+        tool: _builtins.str = ...,
+        arguments_json: _builtins.str = ...,
+        expires_at: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments_json", b"arguments_json", "call_id", b"call_id", "expires_at", b"expires_at", "tool", b"tool"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClientCall: _TypeAlias = ClientCall  # noqa: Y015
 
 @_typing.final
 class TurnCompleted(_message.Message):
@@ -842,6 +1064,87 @@ class CancelTurnReply(_message.Message):
 Global___CancelTurnReply: _TypeAlias = CancelTurnReply  # noqa: Y015
 
 @_typing.final
+class ListApprovalsRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListApprovalsRequest: _TypeAlias = ListApprovalsRequest  # noqa: Y015
+
+@_typing.final
+class ListApprovalsReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APPROVALS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def approvals(self) -> _containers.RepeatedCompositeFieldContainer[Global___ApprovalRequested]: ...
+    def __init__(
+        self,
+        *,
+        approvals: _abc.Iterable[Global___ApprovalRequested] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approvals", b"approvals"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListApprovalsReply: _TypeAlias = ListApprovalsReply  # noqa: Y015
+
+@_typing.final
+class DecideRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    APPROVAL_ID_FIELD_NUMBER: _builtins.int
+    APPROVED_FIELD_NUMBER: _builtins.int
+    CHANNEL_FIELD_NUMBER: _builtins.int
+    approval_id: _builtins.str
+    approved: _builtins.bool
+    channel: _builtins.str
+    """through which a person acts; empty: "gateway" """
+    def __init__(
+        self,
+        *,
+        approval_id: _builtins.str = ...,
+        approved: _builtins.bool = ...,
+        channel: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_id", b"approval_id", "approved", b"approved", "channel", b"channel"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DecideRequest: _TypeAlias = DecideRequest  # noqa: Y015
+
+@_typing.final
+class DecideReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACCEPTED_FIELD_NUMBER: _builtins.int
+    accepted: _builtins.bool
+    """false: nobody waits for this answer any more"""
+    def __init__(
+        self,
+        *,
+        accepted: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DecideReply: _TypeAlias = DecideReply  # noqa: Y015
+
+@_typing.final
 class AnswerApprovalRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -882,6 +1185,54 @@ class AnswerApprovalReply(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AnswerApprovalReply: _TypeAlias = AnswerApprovalReply  # noqa: Y015
+
+@_typing.final
+class AnswerCallRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TURN_ID_FIELD_NUMBER: _builtins.int
+    CALL_ID_FIELD_NUMBER: _builtins.int
+    OUTPUT_FIELD_NUMBER: _builtins.int
+    IS_ERROR_FIELD_NUMBER: _builtins.int
+    turn_id: _builtins.str
+    call_id: _builtins.str
+    output: _builtins.str
+    is_error: _builtins.bool
+    def __init__(
+        self,
+        *,
+        turn_id: _builtins.str = ...,
+        call_id: _builtins.str = ...,
+        output: _builtins.str = ...,
+        is_error: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "is_error", b"is_error", "output", b"output", "turn_id", b"turn_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AnswerCallRequest: _TypeAlias = AnswerCallRequest  # noqa: Y015
+
+@_typing.final
+class AnswerCallReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACCEPTED_FIELD_NUMBER: _builtins.int
+    accepted: _builtins.bool
+    """false: nobody waits for this answer any more"""
+    def __init__(
+        self,
+        *,
+        accepted: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AnswerCallReply: _TypeAlias = AnswerCallReply  # noqa: Y015
 
 @_typing.final
 class ResolveModelRequest(_message.Message):
@@ -1175,10 +1526,18 @@ class CallToolRequest(_message.Message):
     ARGUMENTS_JSON_FIELD_NUMBER: _builtins.int
     SESSION_ID_FIELD_NUMBER: _builtins.int
     CHANNEL_FIELD_NUMBER: _builtins.int
+    MAY_ASK_FIELD_NUMBER: _builtins.int
+    APPROVAL_ID_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     arguments_json: _builtins.str
     session_id: _builtins.str
     channel: _builtins.str
+    may_ask: _builtins.bool
+    """Where a person has to allow the call: true, answer with `approval` and do nothing yet; false,
+    refuse it.
+    """
+    approval_id: _builtins.str
+    """of the same call, asked before: it runs if a person has allowed it"""
     def __init__(
         self,
         *,
@@ -1186,10 +1545,12 @@ class CallToolRequest(_message.Message):
         arguments_json: _builtins.str = ...,
         session_id: _builtins.str = ...,
         channel: _builtins.str = ...,
+        may_ask: _builtins.bool = ...,
+        approval_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments_json", b"arguments_json", "channel", b"channel", "name", b"name", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval_id", b"approval_id", "arguments_json", b"arguments_json", "channel", b"channel", "may_ask", b"may_ask", "name", b"name", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1201,18 +1562,28 @@ class CallToolReply(_message.Message):
 
     TEXT_FIELD_NUMBER: _builtins.int
     IS_ERROR_FIELD_NUMBER: _builtins.int
+    APPROVAL_FIELD_NUMBER: _builtins.int
+    DATA_JSON_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     is_error: _builtins.bool
     """the text says what to mend"""
+    data_json: _builtins.str
+    """the result as an object; empty: the tool has none"""
+    @_builtins.property
+    def approval(self) -> Global___ApprovalRequested:
+        """the call waits for Decide; call again with its approval_id"""
+
     def __init__(
         self,
         *,
         text: _builtins.str = ...,
         is_error: _builtins.bool = ...,
+        approval: Global___ApprovalRequested | None = ...,
+        data_json: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["is_error", b"is_error", "text", b"text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["approval", b"approval", "data_json", b"data_json", "is_error", b"is_error", "text", b"text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

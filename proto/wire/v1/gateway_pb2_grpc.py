@@ -71,20 +71,50 @@ class GatewayStub:
                 request_serializer=wire_dot_v1_dot_gateway__pb2.ForgetSessionRequest.SerializeToString,
                 response_deserializer=wire_dot_v1_dot_gateway__pb2.ForgetSessionReply.FromString,
                 _registered_method=True)
+        self.StartTurn = channel.unary_unary(
+                '/wire.v1.Gateway/StartTurn',
+                request_serializer=wire_dot_v1_dot_gateway__pb2.RunTurnRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_gateway__pb2.Turn.FromString,
+                _registered_method=True)
+        self.FollowTurn = channel.unary_stream(
+                '/wire.v1.Gateway/FollowTurn',
+                request_serializer=wire_dot_v1_dot_gateway__pb2.FollowTurnRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_gateway__pb2.TurnEvent.FromString,
+                _registered_method=True)
         self.RunTurn = channel.unary_stream(
                 '/wire.v1.Gateway/RunTurn',
                 request_serializer=wire_dot_v1_dot_gateway__pb2.RunTurnRequest.SerializeToString,
                 response_deserializer=wire_dot_v1_dot_gateway__pb2.TurnEvent.FromString,
+                _registered_method=True)
+        self.ListTurns = channel.unary_unary(
+                '/wire.v1.Gateway/ListTurns',
+                request_serializer=wire_dot_v1_dot_gateway__pb2.ListTurnsRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_gateway__pb2.ListTurnsReply.FromString,
                 _registered_method=True)
         self.CancelTurn = channel.unary_unary(
                 '/wire.v1.Gateway/CancelTurn',
                 request_serializer=wire_dot_v1_dot_gateway__pb2.CancelTurnRequest.SerializeToString,
                 response_deserializer=wire_dot_v1_dot_gateway__pb2.CancelTurnReply.FromString,
                 _registered_method=True)
+        self.ListApprovals = channel.unary_unary(
+                '/wire.v1.Gateway/ListApprovals',
+                request_serializer=wire_dot_v1_dot_gateway__pb2.ListApprovalsRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_gateway__pb2.ListApprovalsReply.FromString,
+                _registered_method=True)
+        self.Decide = channel.unary_unary(
+                '/wire.v1.Gateway/Decide',
+                request_serializer=wire_dot_v1_dot_gateway__pb2.DecideRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_gateway__pb2.DecideReply.FromString,
+                _registered_method=True)
         self.AnswerApproval = channel.unary_unary(
                 '/wire.v1.Gateway/AnswerApproval',
                 request_serializer=wire_dot_v1_dot_gateway__pb2.AnswerApprovalRequest.SerializeToString,
                 response_deserializer=wire_dot_v1_dot_gateway__pb2.AnswerApprovalReply.FromString,
+                _registered_method=True)
+        self.AnswerCall = channel.unary_unary(
+                '/wire.v1.Gateway/AnswerCall',
+                request_serializer=wire_dot_v1_dot_gateway__pb2.AnswerCallRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_gateway__pb2.AnswerCallReply.FromString,
                 _registered_method=True)
         self.ResolveModel = channel.unary_unary(
                 '/wire.v1.Gateway/ResolveModel',
@@ -236,9 +266,31 @@ class GatewayServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def StartTurn(self, request, context):
+        """Begins a turn. It belongs to the agent from then on and goes on whether anybody follows it or
+        not. A session runs one turn at a time.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def FollowTurn(self, request, context):
+        """What happened in a turn, from an event on, and then what happens, the outcome last. Any number
+        may follow, also for a while after the end; leaving the stream changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def RunTurn(self, request, context):
-        """Runs one turn and streams what happens. A session runs one turn at a time;
-        leaving the stream cancels the turn.
+        """StartTurn and FollowTurn in one.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListTurns(self, request, context):
+        """Turns that run, and those that have ended lately, newest first.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -250,8 +302,30 @@ class GatewayServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListApprovals(self, request, context):
+        """Calls that wait for a person, of all turns and clients of this user, oldest first.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Decide(self, request, context):
+        """Allows or refuses a call that waits. Any client of this user may; the first one decides.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def AnswerApproval(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Decide, for clients of version 0.1.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AnswerCall(self, request, context):
+        """What the client's own tool gave back for a call that a turn waits for.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -427,20 +501,50 @@ def add_GatewayServicer_to_server(servicer, server):
                     request_deserializer=wire_dot_v1_dot_gateway__pb2.ForgetSessionRequest.FromString,
                     response_serializer=wire_dot_v1_dot_gateway__pb2.ForgetSessionReply.SerializeToString,
             ),
+            'StartTurn': grpc.unary_unary_rpc_method_handler(
+                    servicer.StartTurn,
+                    request_deserializer=wire_dot_v1_dot_gateway__pb2.RunTurnRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_gateway__pb2.Turn.SerializeToString,
+            ),
+            'FollowTurn': grpc.unary_stream_rpc_method_handler(
+                    servicer.FollowTurn,
+                    request_deserializer=wire_dot_v1_dot_gateway__pb2.FollowTurnRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_gateway__pb2.TurnEvent.SerializeToString,
+            ),
             'RunTurn': grpc.unary_stream_rpc_method_handler(
                     servicer.RunTurn,
                     request_deserializer=wire_dot_v1_dot_gateway__pb2.RunTurnRequest.FromString,
                     response_serializer=wire_dot_v1_dot_gateway__pb2.TurnEvent.SerializeToString,
+            ),
+            'ListTurns': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListTurns,
+                    request_deserializer=wire_dot_v1_dot_gateway__pb2.ListTurnsRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_gateway__pb2.ListTurnsReply.SerializeToString,
             ),
             'CancelTurn': grpc.unary_unary_rpc_method_handler(
                     servicer.CancelTurn,
                     request_deserializer=wire_dot_v1_dot_gateway__pb2.CancelTurnRequest.FromString,
                     response_serializer=wire_dot_v1_dot_gateway__pb2.CancelTurnReply.SerializeToString,
             ),
+            'ListApprovals': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListApprovals,
+                    request_deserializer=wire_dot_v1_dot_gateway__pb2.ListApprovalsRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_gateway__pb2.ListApprovalsReply.SerializeToString,
+            ),
+            'Decide': grpc.unary_unary_rpc_method_handler(
+                    servicer.Decide,
+                    request_deserializer=wire_dot_v1_dot_gateway__pb2.DecideRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_gateway__pb2.DecideReply.SerializeToString,
+            ),
             'AnswerApproval': grpc.unary_unary_rpc_method_handler(
                     servicer.AnswerApproval,
                     request_deserializer=wire_dot_v1_dot_gateway__pb2.AnswerApprovalRequest.FromString,
                     response_serializer=wire_dot_v1_dot_gateway__pb2.AnswerApprovalReply.SerializeToString,
+            ),
+            'AnswerCall': grpc.unary_unary_rpc_method_handler(
+                    servicer.AnswerCall,
+                    request_deserializer=wire_dot_v1_dot_gateway__pb2.AnswerCallRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_gateway__pb2.AnswerCallReply.SerializeToString,
             ),
             'ResolveModel': grpc.unary_unary_rpc_method_handler(
                     servicer.ResolveModel,
@@ -745,6 +849,60 @@ class Gateway:
             _registered_method=True)
 
     @staticmethod
+    def StartTurn(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.Gateway/StartTurn',
+            wire_dot_v1_dot_gateway__pb2.RunTurnRequest.SerializeToString,
+            wire_dot_v1_dot_gateway__pb2.Turn.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FollowTurn(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/wire.v1.Gateway/FollowTurn',
+            wire_dot_v1_dot_gateway__pb2.FollowTurnRequest.SerializeToString,
+            wire_dot_v1_dot_gateway__pb2.TurnEvent.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def RunTurn(request,
             target,
             options=(),
@@ -761,6 +919,33 @@ class Gateway:
             '/wire.v1.Gateway/RunTurn',
             wire_dot_v1_dot_gateway__pb2.RunTurnRequest.SerializeToString,
             wire_dot_v1_dot_gateway__pb2.TurnEvent.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListTurns(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.Gateway/ListTurns',
+            wire_dot_v1_dot_gateway__pb2.ListTurnsRequest.SerializeToString,
+            wire_dot_v1_dot_gateway__pb2.ListTurnsReply.FromString,
             options,
             channel_credentials,
             insecure,
@@ -799,6 +984,60 @@ class Gateway:
             _registered_method=True)
 
     @staticmethod
+    def ListApprovals(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.Gateway/ListApprovals',
+            wire_dot_v1_dot_gateway__pb2.ListApprovalsRequest.SerializeToString,
+            wire_dot_v1_dot_gateway__pb2.ListApprovalsReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Decide(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.Gateway/Decide',
+            wire_dot_v1_dot_gateway__pb2.DecideRequest.SerializeToString,
+            wire_dot_v1_dot_gateway__pb2.DecideReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
     def AnswerApproval(request,
             target,
             options=(),
@@ -815,6 +1054,33 @@ class Gateway:
             '/wire.v1.Gateway/AnswerApproval',
             wire_dot_v1_dot_gateway__pb2.AnswerApprovalRequest.SerializeToString,
             wire_dot_v1_dot_gateway__pb2.AnswerApprovalReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AnswerCall(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.Gateway/AnswerCall',
+            wire_dot_v1_dot_gateway__pb2.AnswerCallRequest.SerializeToString,
+            wire_dot_v1_dot_gateway__pb2.AnswerCallReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -43,12 +43,27 @@ class GatewayStub:
     ArchiveSession: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.ArchiveSessionRequest, _gateway_pb2.Session]
     ForgetSession: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.ForgetSessionRequest, _gateway_pb2.ForgetSessionReply]
     """Removes a session with everything that was said in it; no byte of it stays."""
-    RunTurn: _grpc.UnaryStreamMultiCallable[_gateway_pb2.RunTurnRequest, _gateway_pb2.TurnEvent]
-    """Runs one turn and streams what happens. A session runs one turn at a time;
-    leaving the stream cancels the turn.
+    StartTurn: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.RunTurnRequest, _gateway_pb2.Turn]
+    """Begins a turn. It belongs to the agent from then on and goes on whether anybody follows it or
+    not. A session runs one turn at a time.
     """
+    FollowTurn: _grpc.UnaryStreamMultiCallable[_gateway_pb2.FollowTurnRequest, _gateway_pb2.TurnEvent]
+    """What happened in a turn, from an event on, and then what happens, the outcome last. Any number
+    may follow, also for a while after the end; leaving the stream changes nothing.
+    """
+    RunTurn: _grpc.UnaryStreamMultiCallable[_gateway_pb2.RunTurnRequest, _gateway_pb2.TurnEvent]
+    """StartTurn and FollowTurn in one."""
+    ListTurns: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.ListTurnsRequest, _gateway_pb2.ListTurnsReply]
+    """Turns that run, and those that have ended lately, newest first."""
     CancelTurn: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.CancelTurnRequest, _gateway_pb2.CancelTurnReply]
+    ListApprovals: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.ListApprovalsRequest, _gateway_pb2.ListApprovalsReply]
+    """Calls that wait for a person, of all turns and clients of this user, oldest first."""
+    Decide: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.DecideRequest, _gateway_pb2.DecideReply]
+    """Allows or refuses a call that waits. Any client of this user may; the first one decides."""
     AnswerApproval: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.AnswerApprovalRequest, _gateway_pb2.AnswerApprovalReply]
+    """Decide, for clients of version 0.1."""
+    AnswerCall: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.AnswerCallRequest, _gateway_pb2.AnswerCallReply]
+    """What the client's own tool gave back for a call that a turn waits for."""
     ResolveModel: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.ResolveModelRequest, _gateway_pb2.ResolveModelReply]
     """Which model a name means and which providers can answer. Changes nothing; a name that a turn
     would be refused for is refused here.
@@ -99,12 +114,27 @@ class GatewayAsyncStub(GatewayStub):
     ArchiveSession: _aio.UnaryUnaryMultiCallable[_gateway_pb2.ArchiveSessionRequest, _gateway_pb2.Session]  # type: ignore[assignment]
     ForgetSession: _aio.UnaryUnaryMultiCallable[_gateway_pb2.ForgetSessionRequest, _gateway_pb2.ForgetSessionReply]  # type: ignore[assignment]
     """Removes a session with everything that was said in it; no byte of it stays."""
-    RunTurn: _aio.UnaryStreamMultiCallable[_gateway_pb2.RunTurnRequest, _gateway_pb2.TurnEvent]  # type: ignore[assignment]
-    """Runs one turn and streams what happens. A session runs one turn at a time;
-    leaving the stream cancels the turn.
+    StartTurn: _aio.UnaryUnaryMultiCallable[_gateway_pb2.RunTurnRequest, _gateway_pb2.Turn]  # type: ignore[assignment]
+    """Begins a turn. It belongs to the agent from then on and goes on whether anybody follows it or
+    not. A session runs one turn at a time.
     """
+    FollowTurn: _aio.UnaryStreamMultiCallable[_gateway_pb2.FollowTurnRequest, _gateway_pb2.TurnEvent]  # type: ignore[assignment]
+    """What happened in a turn, from an event on, and then what happens, the outcome last. Any number
+    may follow, also for a while after the end; leaving the stream changes nothing.
+    """
+    RunTurn: _aio.UnaryStreamMultiCallable[_gateway_pb2.RunTurnRequest, _gateway_pb2.TurnEvent]  # type: ignore[assignment]
+    """StartTurn and FollowTurn in one."""
+    ListTurns: _aio.UnaryUnaryMultiCallable[_gateway_pb2.ListTurnsRequest, _gateway_pb2.ListTurnsReply]  # type: ignore[assignment]
+    """Turns that run, and those that have ended lately, newest first."""
     CancelTurn: _aio.UnaryUnaryMultiCallable[_gateway_pb2.CancelTurnRequest, _gateway_pb2.CancelTurnReply]  # type: ignore[assignment]
+    ListApprovals: _aio.UnaryUnaryMultiCallable[_gateway_pb2.ListApprovalsRequest, _gateway_pb2.ListApprovalsReply]  # type: ignore[assignment]
+    """Calls that wait for a person, of all turns and clients of this user, oldest first."""
+    Decide: _aio.UnaryUnaryMultiCallable[_gateway_pb2.DecideRequest, _gateway_pb2.DecideReply]  # type: ignore[assignment]
+    """Allows or refuses a call that waits. Any client of this user may; the first one decides."""
     AnswerApproval: _aio.UnaryUnaryMultiCallable[_gateway_pb2.AnswerApprovalRequest, _gateway_pb2.AnswerApprovalReply]  # type: ignore[assignment]
+    """Decide, for clients of version 0.1."""
+    AnswerCall: _aio.UnaryUnaryMultiCallable[_gateway_pb2.AnswerCallRequest, _gateway_pb2.AnswerCallReply]  # type: ignore[assignment]
+    """What the client's own tool gave back for a call that a turn waits for."""
     ResolveModel: _aio.UnaryUnaryMultiCallable[_gateway_pb2.ResolveModelRequest, _gateway_pb2.ResolveModelReply]  # type: ignore[assignment]
     """Which model a name means and which providers can answer. Changes nothing; a name that a turn
     would be refused for is refused here.
@@ -196,14 +226,40 @@ class GatewayServicer(metaclass=_abc_1.ABCMeta):
         """Removes a session with everything that was said in it; no byte of it stays."""
 
     @_abc_1.abstractmethod
+    def StartTurn(
+        self,
+        request: _gateway_pb2.RunTurnRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gateway_pb2.Turn, _abc.Awaitable[_gateway_pb2.Turn]]:
+        """Begins a turn. It belongs to the agent from then on and goes on whether anybody follows it or
+        not. A session runs one turn at a time.
+        """
+
+    @_abc_1.abstractmethod
+    def FollowTurn(
+        self,
+        request: _gateway_pb2.FollowTurnRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_gateway_pb2.TurnEvent], _abc.AsyncIterator[_gateway_pb2.TurnEvent]]:
+        """What happened in a turn, from an event on, and then what happens, the outcome last. Any number
+        may follow, also for a while after the end; leaving the stream changes nothing.
+        """
+
+    @_abc_1.abstractmethod
     def RunTurn(
         self,
         request: _gateway_pb2.RunTurnRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_gateway_pb2.TurnEvent], _abc.AsyncIterator[_gateway_pb2.TurnEvent]]:
-        """Runs one turn and streams what happens. A session runs one turn at a time;
-        leaving the stream cancels the turn.
-        """
+        """StartTurn and FollowTurn in one."""
+
+    @_abc_1.abstractmethod
+    def ListTurns(
+        self,
+        request: _gateway_pb2.ListTurnsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gateway_pb2.ListTurnsReply, _abc.Awaitable[_gateway_pb2.ListTurnsReply]]:
+        """Turns that run, and those that have ended lately, newest first."""
 
     @_abc_1.abstractmethod
     def CancelTurn(
@@ -213,11 +269,36 @@ class GatewayServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_gateway_pb2.CancelTurnReply, _abc.Awaitable[_gateway_pb2.CancelTurnReply]]: ...
 
     @_abc_1.abstractmethod
+    def ListApprovals(
+        self,
+        request: _gateway_pb2.ListApprovalsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gateway_pb2.ListApprovalsReply, _abc.Awaitable[_gateway_pb2.ListApprovalsReply]]:
+        """Calls that wait for a person, of all turns and clients of this user, oldest first."""
+
+    @_abc_1.abstractmethod
+    def Decide(
+        self,
+        request: _gateway_pb2.DecideRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gateway_pb2.DecideReply, _abc.Awaitable[_gateway_pb2.DecideReply]]:
+        """Allows or refuses a call that waits. Any client of this user may; the first one decides."""
+
+    @_abc_1.abstractmethod
     def AnswerApproval(
         self,
         request: _gateway_pb2.AnswerApprovalRequest,
         context: _ServicerContext,
-    ) -> _typing.Union[_gateway_pb2.AnswerApprovalReply, _abc.Awaitable[_gateway_pb2.AnswerApprovalReply]]: ...
+    ) -> _typing.Union[_gateway_pb2.AnswerApprovalReply, _abc.Awaitable[_gateway_pb2.AnswerApprovalReply]]:
+        """Decide, for clients of version 0.1."""
+
+    @_abc_1.abstractmethod
+    def AnswerCall(
+        self,
+        request: _gateway_pb2.AnswerCallRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gateway_pb2.AnswerCallReply, _abc.Awaitable[_gateway_pb2.AnswerCallReply]]:
+        """What the client's own tool gave back for a call that a turn waits for."""
 
     @_abc_1.abstractmethod
     def ResolveModel(
