@@ -42,7 +42,7 @@ def test_scores_fall_from_at_most_one_and_repeat(
     assert list(rank(parts, weights)) == ranked
 
 
-@given(SCORE, SCORE, MOMENT, MOMENT, st.floats(0, 0.5))
+@given(SCORE, SCORE, MOMENT, MOMENT, st.floats(0, 1))
 def test_newness_never_beats_a_clearly_better_score(
     better: float, worse: float, old: str, new: str, weight: float
 ) -> None:

@@ -12,9 +12,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple, cast
 
+from wire.errors import Code
 from wire.limits import NOTE_MAX_CHARS
 
-from guest.errors import StorageError
+from guest.errors import AfterChangeError, StorageError
 from guest.memory import validation
 from guest.memory.indexing.chunking import passages_of
 from guest.memory.indexing.vector_store import VectorStore
@@ -45,6 +46,7 @@ from guest.memory.storage.base import (
     apply,
     remove_rows,
 )
+from guest.memory.storage.changes import change_was_made
 from guest.memory.storage.errors import noticed
 
 log = logging.getLogger(__name__)
@@ -375,11 +377,19 @@ class Filter:
 
 @dataclass(frozen=True)
 class Passages:
-    """How a batch changed a note's passages: added ids in text order, and removed ones.
-    `outdated` means that it also removed versions whose text must be erased."""
+    """How a batch changed a note's passages: added ids in text order, and removed ones."""
 
     added: Sequence[int]
     removed: Sequence[int] = ()
+
+
+@dataclass(frozen=True)
+class Revision:
+    """A note as an update left it, whatever came later, and its passages. `outdated` means that
+    versions were removed whose text must be erased."""
+
+    note: Note
+    passages: Passages
     outdated: bool = False
 
 
@@ -526,13 +536,14 @@ class NoteRepository:
             return await self._stored_passages(draft)
         return Passages(_in_order(inserted))
 
-    async def update(self, draft: Draft) -> Passages | None:
+    async def update(self, draft: Draft) -> Revision | None:
         """Store the next version of a note and keep the previous one.
 
         Returns None if there is no such note, if it is not at the version that `draft` replaces, or
         if the quota does not allow it. A superseded note becomes current again. A note with a fixed
         key loses its oldest versions, except in an undo: an undo removes nothing and ignores the
-        quota.
+        quota. Raises `AfterChangeError` if a server's answer was lost and others have changed the
+        note since.
         """
         namespace, vectors = self.namespace, self._vectors
         details = draft.details
@@ -559,6 +570,7 @@ class NoteRepository:
                         Statement(_UPDATE, (*new, namespace, draft.note_id)),
                         delete_passages(namespace, draft.note_id),
                         insert_passages(namespace, draft.note_id, draft.passages),
+                        Statement(_GET, (namespace, draft.note_id)),
                         *receipts.of_change(namespace, draft.origin, action, draft.note_id),
                         *ending,
                     )
@@ -569,9 +581,9 @@ class NoteRepository:
         except ConstraintViolated:
             return None
         except AnswerLost:
-            return await self._stored_passages(draft)
+            return await self._stored_update(draft)
         outdated = len(ending) > 1 and results[-2].rows_affected > 0
-        return Passages(added, removed, outdated)
+        return Revision(note_of(results[5].rows[0]), Passages(added, removed), outdated)
 
     async def delete(
         self, note_id: str, version: int | None = None, origin: Origin | None = None
@@ -698,6 +710,19 @@ class NoteRepository:
         except ConstraintViolated:
             return False
         return True
+
+    async def _stored_update(self, draft: Draft) -> Revision:
+        """The outcome of an update that was stored but whose answer was lost."""
+        with change_was_made(f"{draft.note_id} is updated; it could not be read again"):
+            note = await self.get(draft.note_id)
+        if (note.text, note.updated_at) != (draft.text, draft.written_at):
+            raise AfterChangeError(
+                Code.CONFLICT,
+                f"{draft.note_id} is updated, and was changed again since",
+                details="the answer was lost, and the note has another text now",
+                resolution="read it again before changing it",
+            )
+        return Revision(note, await self._stored_passages(draft))
 
     async def _stored_passages(self, draft: Draft) -> Passages:
         """The passages of a batch that stored `draft` but whose answer was lost. Where they

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 
 from guest.embedding.backends import Embedded
 from guest.errors import StorageError
@@ -70,7 +71,7 @@ class NoteWriter:
         """Store the next version of a note and keep the previous one.
 
         Returns:
-            The note, and its vectors if they came in time.
+            The note as this update left it, and its vectors if they came in time.
 
         Raises:
             NoteNotFound: There is no such note.
@@ -79,8 +80,8 @@ class NoteWriter:
             StorageError: The store failed.
         """
         for _ in range(RETRIES):
-            passages = await self._notes.update(draft)
-            if passages is not None:
+            updated = await self._notes.update(draft)
+            if updated is not None:
                 break
             current = await self._notes.get(draft.note_id)
             if draft.replaces not in (None, current.version):
@@ -89,11 +90,11 @@ class NoteWriter:
                 await self._notes.check_quota(draft)
         else:
             raise unexplained(f"{draft.note_id} cannot be stored")
-        if passages.outdated:
+        if updated.outdated:
             self._eraser.erase_soon()
-        embedded = await self._embed(draft, passages.added)
-        with change_was_made(f"{draft.note_id} is updated; it could not be read again"):
-            return await self._notes.get(draft.note_id), embedded
+        embedded = await self._embed(draft, updated.passages.added)
+        note = updated.note
+        return replace(note, embedded=note.embedded or embedded is not None), embedded
 
     async def similar(self, note: Note, embedded: Embedded, session_id: str) -> tuple[Hit, ...]:
         """Notes nearly the same as `note` that the session sees; none if the lookup fails."""

@@ -21,13 +21,13 @@ class Recency:
     """Lowers the score of old entries by up to the share `weight`.
 
     Recency therefore never puts an entry before one that scores more than `1 / (1 - weight)` times
-    as much. Age counts in whole days, so that results are the same all day long. A future date (the
-    clock was set back) counts as today.
+    as much; with a weight of 1 it can put any before any. Age counts in whole days, so that results
+    are the same all day long. A future date (the clock was set back) counts as today.
     """
 
     def __init__(self, weight: float, today: datetime) -> None:
-        if not 0 <= weight < 1:
-            raise ValueError(f"recency_weight: {weight} is not from 0 to below 1")
+        if not 0 <= weight <= 1:
+            raise ValueError(f"recency_weight: {weight} is not from 0 to 1")
         self._weight = weight
         self._today = today
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from wire.errors import Code
 
-from guest.errors import StorageError
+from guest.errors import AfterChangeError, StorageError
 from guest.memory.conversations import sessions
 from guest.memory.memory import Memory
 from guest.memory.models import Note
@@ -24,10 +24,6 @@ def away(*_: Any, **__: Any) -> Any:
     raise StorageError(Code.UNAVAILABLE, "the server is away", details="nothing was changed there")
 
 
-async def updated(memory: Memory, note_id: str) -> None:
-    await memory.update(note_id, "likes coffee", None, ORIGIN)
-
-
 async def deleted(memory: Memory, note_id: str) -> None:
     await memory.delete(note_id)
 
@@ -39,7 +35,6 @@ async def forgotten(memory: Memory, _: str) -> None:
 @pytest.mark.parametrize(
     ("change", "part", "sentence"),
     [
-        (updated, (NoteRepository, "get"), "is updated; it could not be read again"),
         (deleted, (NoteRepository, "traces"), "is deleted; removing every byte"),
         (deleted, (Eraser, "erase"), "is deleted; removing every byte"),
         (forgotten, (sessions, "purge"), "what was to be forgotten is"),
@@ -63,7 +58,7 @@ async def test_what_fails_after_a_change_does_not_deny_it(
         assert "nothing was changed" not in str(caught.value)
         texts = [found.text for found in (await memory.list(10))[0]]
         kept = await memory.conversations.list()
-    assert texts == {"updated": ["likes coffee"], "deleted": []}.get(change.__name__, ["likes tea"])
+    assert texts == ([] if change is deleted else ["likes tea"])
     assert len(kept) == (change is not forgotten)
 
 
@@ -85,6 +80,29 @@ async def test_an_undo_that_could_not_be_read_again_is_not_denied(
             with pytest.raises(StorageError, match="is current again; it could not be read"):
                 await memory.history.undo(note.note_id)
         assert [found.text for found in (await memory.list(10))[0]] == ["likes tea"]
+
+
+async def test_an_update_without_an_answer_names_its_own_version_or_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = LocalDatabase.batch
+    after: list[str] = []
+
+    async def unanswered(self: LocalDatabase, statements: Sequence[Statement]) -> list[Result]:
+        await batch(self, statements)
+        for text in after:
+            await self.execute("UPDATE notes SET content = ?, version = version + 1", (text,))
+        raise AnswerLost
+
+    async with opened(tmp_path / "memory.db") as memory:
+        note = (await memory.save("likes tea", [], ORIGIN)).note
+        with monkeypatch.context() as patched:
+            patched.setattr(LocalDatabase, "batch", unanswered)
+            updated = (await memory.update(note.note_id, "likes coffee", None, ORIGIN)).note
+            assert (updated.version, updated.text) == (2, "likes coffee")
+            after.append("likes milk")
+            with pytest.raises(AfterChangeError, match="is updated, and was changed again"):
+                await memory.update(note.note_id, "likes water", None, ORIGIN)
 
 
 async def test_what_was_said_is_not_denied_where_answers_are_lost(

@@ -107,6 +107,29 @@ async def test_cancelled_calls_leave_everything_in_step(path: Path) -> None:
         assert await memory.search("tea fact", top_k=20) == running
 
 
+async def test_each_of_many_writers_is_told_the_version_that_says_its_text(path: Path) -> None:
+    """Whoever updates next with `expected_version` must never overwrite what it has not seen."""
+    embedder = FakeEmbedder()
+    embedder.delay_s = 0.01
+    async with opened(path, embedder) as memory:
+        note = (await memory.save("draft", [], ORIGIN)).note
+        texts = [f"draft of writer {number}" for number in range(30)]
+        told = await asyncio.gather(
+            *(memory.update(note.note_id, text, None, ORIGIN) for text in texts)
+        )
+        entries, _ = await memory.history.changes(note_id=note.note_id)
+        appended = await asyncio.gather(
+            *(memory.keyed.write("list", text, "append", ORIGIN) for text in texts[:8])
+        )
+        lists, _ = await memory.history.changes(note_id=appended[0].note_id)
+    says = {entry.version: entry.text for entry in entries}
+    assert [each.note.text for each in told] == texts
+    assert {each.note.version: each.note.text for each in told} | {1: "draft"} == says
+    assert {each.version: each.text for each in appended} == {
+        entry.version: entry.text for entry in lists
+    }
+
+
 async def test_deletions_and_saves_of_the_same_text_at_once(path: Path) -> None:
     async with opened(path, FakeEmbedder()) as memory:
 
