@@ -61,8 +61,9 @@ def _has_browser() -> str:
 
 
 def _has_node() -> str:
-    place = Path(__file__).parent / "support" / "node"
-    return "" if (place / "node_modules").is_dir() else f"npm ci --prefix {place}"
+    places = (Path(__file__).parent / "support" / "node", Path(__file__).parents[1] / "web")
+    missing = [place for place in places if not (place / "node_modules").is_dir()]
+    return "".join(f"npm ci --prefix {place}; " for place in missing)
 
 
 def _has_fuzzer() -> str:

@@ -5,7 +5,8 @@
 #   tools/setup.sh        what `make run` needs
 #   tools/setup.sh dev    also what tests, linters and benchmarks need
 #
-# Runs again only when pyproject.toml, constraints.txt or this file change.
+# Runs again only when pyproject.toml, constraints.txt, this file or what brings the console's
+# libraries change.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -17,7 +18,7 @@ RUN_EXTRAS=runner,guest,remote,openai,anthropic,google,serve,acp,shell,embedder
 extras=$RUN_EXTRAS
 [ "${1:-}" != dev ] || extras=dev
 stamp=.venv/.ready
-wanted=$(cat pyproject.toml constraints.txt tools/setup.sh | sha256sum | cut -d' ' -f1)
+wanted=$(cat pyproject.toml constraints.txt tools/setup.sh tools/web_libraries.py web/package-lock.json | sha256sum | cut -d' ' -f1)
 case "$(cat "$stamp" 2>/dev/null || true)" in
   "$wanted dev") exit 0 ;; # which has all that the other has
   "$wanted $extras") exit 0 ;;
@@ -42,4 +43,5 @@ if ! .venv/bin/python -c 'import torch' 2>/dev/null; then
   fi
 fi
 pip install --constraint constraints.txt --editable ".[$extras]"
+.venv/bin/python tools/web_libraries.py
 echo "$wanted $extras" >"$stamp"

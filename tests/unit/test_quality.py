@@ -14,8 +14,8 @@ OPEN = {"_exit", "_replace"}
 """Names with an underscore that belong to everybody: of `os` and of named tuples."""
 
 
-def run(*command: str) -> None:
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+def run(*command: str, at: Path = ROOT) -> None:
+    done = subprocess.run(command, cwd=at, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}{done.stderr}"
 
 
@@ -30,6 +30,11 @@ def test_format() -> None:
 @pytest.mark.timeout(600)
 def test_types() -> None:
     run(str(BIN / "mypy"))
+
+
+@pytest.mark.node
+def test_types_of_the_console() -> None:
+    run("node_modules/.bin/tsc", at=ROOT / "web")
 
 
 def test_architecture() -> None:

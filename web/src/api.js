@@ -1,0 +1,210 @@
+/**
+ * The server's HTTP API: requests, streams, files, and what went wrong.
+ *
+ * Messages are the gateway's, as protobuf JSON with the contract's field names; a field that has
+ * its default may be missing.
+ */
+
+import { connection, signedOut } from "./connection.js";
+
+/** @typedef {Record<string, any>} Message */
+/**
+ * @typedef {object} Me
+ * @property {string} user_id the user that is acted for unless another is chosen
+ * @property {string[]} users all that may be acted for
+ * @property {string[]} scopes
+ * @property {boolean} operator
+ * @property {string} version
+ */
+
+/** What a person is told when a request fails. */
+export class Failure extends Error {
+  /** @param {{code?: string, brief?: string, details?: string, resolution?: string}} told */
+  constructor(told) {
+    super(told.brief || "the server gave no reason");
+    this.code = (told.code || "unknown").toLowerCase();
+    this.brief = this.message;
+    this.details = told.details || "";
+    this.resolution = told.resolution || "";
+  }
+}
+
+/** The code of a failure in which the server was not reached, or broke off. */
+export const AWAY = "away";
+
+const HEADERS = { "Content-Type": "application/json", "X-Oxydra": "1" };
+
+/**
+ * One call of the gateway for a user.
+ *
+ * @param {string} user
+ * @param {string} method as the contract spells it, such as "ListNotes"
+ * @param {Message} [request]
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<Message>}
+ * @throws {Failure}
+ */
+export const call = (user, method, request = {}, signal) =>
+  post(`/api/users/${encodeURIComponent(user)}/${method}`, request, signal);
+
+/**
+ * One call of the host's API, for the operator.
+ *
+ * @param {string} method
+ * @param {Message} [request]
+ * @returns {Promise<Message>}
+ * @throws {Failure}
+ */
+export const host = (method, request = {}) => post(`/api/host/${method}`, request);
+
+/**
+ * A call of the gateway that answers a stream. Leaving the loop closes it.
+ *
+ * @param {string} user
+ * @param {string} method
+ * @param {Message} request
+ * @param {AbortSignal} [signal]
+ * @returns {AsyncGenerator<Message>}
+ * @throws {Failure} with the code `AWAY` where the connection broke off
+ */
+export async function* stream(user, method, request, signal) {
+  const url = `/api/users/${encodeURIComponent(user)}/${method}`;
+  const reply = await send("POST", url, request, signal);
+  const reader = /** @type {ReadableStream<Uint8Array>} */ (reply.body).getReader();
+  const decoder = new TextDecoder();
+  let unfinished = "";
+  try {
+    for (;;) {
+      const { done, value } = await reader.read().catch((error) => {
+        throw away(error);
+      });
+      if (done) return;
+      const lines = (unfinished + decoder.decode(value, { stream: true })).split("\n");
+      unfinished = lines.pop() || "";
+      for (const line of lines) {
+        const message = line ? JSON.parse(line) : {};
+        if (message.error && message.error.code) throw new Failure(message.error);
+        if (Object.keys(message).length) yield message; // an empty one says that the line is open
+      }
+    }
+  } finally {
+    reader.cancel().catch(() => {});
+  }
+}
+
+/** @returns {Promise<Me | null>} who is logged in; null: nobody */
+export async function me() {
+  try {
+    return /** @type {Me} */ (await (await send("GET", "/api/me")).json());
+  } catch (error) {
+    if (error instanceof Failure && error.code === "unauthenticated") return null;
+    throw error;
+  }
+}
+
+/**
+ * @param {{link: string} | {token: string}} proof
+ * @returns {Promise<Message>}
+ */
+export const login = (proof) => post("/api/login", proof);
+
+export const logout = () => post("/api/logout", {});
+
+/**
+ * Where a file of the shared directory is downloaded from.
+ *
+ * @param {string} user
+ * @param {string} path below the shared directory
+ */
+export const fileUrl = (user, path) =>
+  `/api/users/${encodeURIComponent(user)}/files/${path.split("/").map(encodeURIComponent).join("/")}`;
+
+/**
+ * Write a file into the shared directory.
+ *
+ * @param {string} user
+ * @param {string} path
+ * @param {Blob} content
+ * @param {(done: number) => void} progress told the share that is sent, from 0 to 1
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<Message>}
+ * @throws {Failure}
+ */
+export function upload(user, path, content, progress, signal) {
+  return new Promise((resolve, reject) => {
+    const request = new XMLHttpRequest(); // which tells how far it is
+    request.open("PUT", fileUrl(user, path));
+    request.setRequestHeader("X-Oxydra", "1");
+    request.setRequestHeader("Content-Type", "application/octet-stream");
+    request.upload.onprogress = (event) => progress(event.loaded / (event.total || 1));
+    request.onload = () => {
+      const told = jsonOr(request.responseText, {});
+      if (request.status < 300) resolve(told);
+      else reject(new Failure(told.error || { code: "unknown", brief: `HTTP ${request.status}` }));
+    };
+    request.onerror = () => reject(away(null));
+    request.onabort = () => reject(new DOMException("aborted", "AbortError"));
+    signal?.addEventListener("abort", () => request.abort());
+    request.send(content);
+  });
+}
+
+/**
+ * @param {string} url
+ * @param {Message} request
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<Message>}
+ */
+async function post(url, request, signal) {
+  const reply = await send("POST", url, request, signal);
+  return reply.json().catch((error) => {
+    throw away(error);
+  });
+}
+
+/**
+ * @param {string} method
+ * @param {string} url
+ * @param {Message} [request]
+ * @param {AbortSignal} [signal]
+ * @returns {Promise<Response>}
+ */
+async function send(method, url, request, signal) {
+  const body = request && JSON.stringify(request);
+  const reply = await fetch(url, { method, headers: HEADERS, body, signal }).catch((error) => {
+    throw away(error);
+  });
+  connection.set("");
+  if (reply.ok) return reply;
+  const told = jsonOr(await reply.text(), {}).error || { brief: `HTTP ${reply.status}` };
+  if (reply.status === 401) {
+    told.code = "unauthenticated";
+    if (url !== "/api/me" && url !== "/api/login") signedOut.set(true);
+  }
+  throw new Failure(told);
+}
+
+/** @param {any} error */
+function away(error) {
+  if (error?.name === "AbortError") return error;
+  const brief = "the server cannot be reached";
+  connection.set(brief);
+  return new Failure({
+    code: AWAY,
+    brief,
+    details: error ? String(error.message || error) : "",
+    resolution: "check that `runner serve` runs and that this device has a network",
+  });
+}
+
+/**
+ * @param {string} text
+ * @param {any} otherwise
+ */
+function jsonOr(text, otherwise) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return otherwise;
+  }
+}

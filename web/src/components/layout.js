@@ -1,0 +1,59 @@
+/** What stands around every page: navigation, whose agent it is, and whether the server answers. */
+
+import { logout } from "../api.js";
+import { connection, signedOut } from "../connection.js";
+import { href, go } from "../router.js";
+import { useStore } from "../store.js";
+import { nextTheme, theme } from "../theme.js";
+import { ShortcutList, useShortcuts } from "./shortcuts.js";
+import { html, useRef } from "../view.js";
+
+const THEME_TEXT = { auto: "Theme: device", dark: "Theme: dark", light: "Theme: light" };
+
+/**
+ * @param {{me: import("../api.js").Me, user: string, onUser: (user: string) => void,
+ *   pages: import("../pages.js").Page[], page?: import("../pages.js").Page,
+ *   children?: import("../view.js").Children}} props
+ */
+export function Layout({ me, user, onUser, pages, page, children }) {
+  const away = useStore(connection);
+  const shown = useStore(theme);
+  const main = useRef(/** @type {HTMLElement | null} */ (null));
+  useShortcuts(
+    pages.map((each) => ({
+      keys: `g ${each.key || each.name[0]}`,
+      does: `Go to ${each.title}`,
+      act: () => go(each.name),
+    })),
+  );
+  const leave = () => logout().finally(() => signedOut.set(true));
+  return html`<a class="skip" href="#main" onClick=${(/** @type {Event} */ event) => {
+      event.preventDefault();
+      main.current?.focus();
+    }}>Skip to the content</a>
+    <header class="bar">
+      <span class="brand">Oxydra</span>
+      <nav aria-label="Pages">
+        ${pages.map(
+          (each) => html`<a key=${each.name} href=${href(each.name)}
+            aria-current=${each === page ? "page" : undefined}>${each.title}</a>`,
+        )}
+      </nav>
+      <div class="who">
+        ${me.users.length > 1
+          ? html`<label><span class="unseen">User</span>
+              <select value=${user} onChange=${(/** @type {any} */ event) => onUser(event.target.value)}>
+                ${me.users.map((each) => html`<option key=${each} value=${each}>${each}</option>`)}
+              </select></label>`
+          : html`<span class="user">${user}</span>`}
+        <button type="button" class="plain" onClick=${nextTheme}>${THEME_TEXT[shown]}</button>
+        <button type="button" class="plain" onClick=${leave}>Log out</button>
+      </div>
+    </header>
+    ${away &&
+    html`<p class="banner" role="alert">
+      The server cannot be reached. What runs goes on there; this page comes back by itself.
+    </p>`}
+    <main id="main" tabindex="-1" ref=${main}>${children}</main>
+    <${ShortcutList} />`;
+}

@@ -1,0 +1,99 @@
+/** Starts the console: who is logged in, and then the page that the address names. */
+
+import { Failure, login, me as askMe } from "./api.js";
+import { Layout } from "./components/layout.js";
+import { Login } from "./components/login.js";
+import { FailureNotice, Loading } from "./components/notices.js";
+import { signedOut } from "./connection.js";
+import { pagesOf } from "./pages.js";
+import { route } from "./router.js";
+import { useStore } from "./store.js";
+import "./theme.js";
+import { html, render, useCallback, useEffect, useState } from "./view.js";
+
+/** @typedef {import("./api.js").Me} Me */
+
+const USER_KEY = "oxydra.user";
+
+/**
+ * The one-time link of the address, which leaves the address and the browser's history at once.
+ *
+ * @returns {{link: string, user: string} | null}
+ */
+function takeLink() {
+  const given = new URLSearchParams(location.hash.replace(/^#/, ""));
+  const link = given.get("link");
+  if (!link) return null;
+  history.replaceState(null, "", location.pathname);
+  return { link, user: given.get("user") || "" };
+}
+
+const link = takeLink();
+
+function App() {
+  const [me, setMe] = useState(/** @type {Me | null} */ (null));
+  const [problem, setProblem] = useState(/** @type {Failure | null} */ (null));
+  const [ready, setReady] = useState(false);
+  const over = useStore(signedOut);
+
+  const begin = useCallback(async () => {
+    setProblem(null);
+    try {
+      setMe(await askMe());
+      signedOut.set(false);
+    } catch (error) {
+      setProblem(/** @type {Failure} */ (error));
+    }
+    setReady(true);
+  }, []);
+
+  useEffect(() => {
+    (async () => {
+      if (link) {
+        if (link.user) sessionStorage.setItem(USER_KEY, link.user);
+        await login({ link: link.link }).catch((error) => setProblem(error));
+      }
+      await begin();
+    })();
+  }, []);
+
+  if (!ready) return html`<${Loading} />`;
+  if (!me || over) return html`<${Login} problem=${problem} onLogin=${begin} over=${over} />`;
+  return html`<${Console} me=${me} />`;
+}
+
+/** @param {{me: Me}} props */
+function Console({ me }) {
+  const kept = sessionStorage.getItem(USER_KEY) || "";
+  const [user, setUser] = useState(me.users.includes(kept) ? kept : me.user_id || me.users[0]);
+  const current = useStore(route);
+  const pages = pagesOf(me);
+  const page = pages.find((each) => each.name === current.page) || pages[0];
+  const choose = (/** @type {string} */ chosen) => {
+    sessionStorage.setItem(USER_KEY, chosen);
+    setUser(chosen);
+  };
+  return html`<${Layout} me=${me} user=${user} onUser=${choose} pages=${pages} page=${page}>
+    ${page
+      ? html`<${PageView} key=${`${page.name} ${user}`} page=${page} user=${user} me=${me}
+          route=${current} />`
+      : html`<p>This access has no scope that the console has a page for.</p>`}
+  <//>`;
+}
+
+/** @param {{page: import("./pages.js").Page} & import("./pages.js").PageProps} props */
+function PageView({ page, user, me, route: current }) {
+  const [loaded, setLoaded] = useState(
+    /** @type {{show: import("./pages.js").PageComponent} | null} */ (null),
+  );
+  const [problem, setProblem] = useState(/** @type {Error | null} */ (null));
+  useEffect(() => {
+    document.title = `${page.title} · Oxydra`;
+    page.load().then((module) => setLoaded({ show: module.default }), setProblem);
+  }, [page]);
+  if (problem) return html`<${FailureNotice} failure=${problem} />`;
+  if (!loaded) return html`<${Loading} />`;
+  return html`<${loaded.show} user=${user} me=${me} route=${current} />`;
+}
+
+render(html`<${App} />`, /** @type {HTMLElement} */ (document.getElementById("app")));

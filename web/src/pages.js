@@ -1,0 +1,30 @@
+/** The console's pages, in the order of the navigation. */
+
+/**
+ * @typedef {object} PageProps
+ * @property {string} user who is acted for
+ * @property {import("./router.js").Route} route
+ * @property {import("./api.js").Me} me
+ */
+/** @typedef {(props: PageProps) => import("./view.js").Node} PageComponent */
+/**
+ * @typedef {object} Page
+ * @property {string} name in the address
+ * @property {string} title
+ * @property {string} [key] pressed after g to go there; none: the first letter of its name
+ * @property {string} [scope] that the session must have; none: any session will do
+ * @property {boolean} [operator] for the account that runs the agents
+ * @property {() => Promise<{default: PageComponent}>} load
+ */
+
+/** @type {Page[]} */
+export const PAGES = [];
+
+/**
+ * @param {import("./api.js").Me} me
+ * @returns {Page[]} that this session may see
+ */
+export const pagesOf = (me) =>
+  PAGES.filter(
+    (page) => (!page.operator || me.operator) && (!page.scope || me.scopes.includes(page.scope)),
+  );
