@@ -18,7 +18,9 @@
  */
 
 /** @type {Page[]} */
-export const PAGES = [];
+export const PAGES = [
+  { name: "chat", title: "Chat", scope: "chat", load: () => import("./pages/chat/page.js") },
+];
 
 /**
  * @param {import("./api.js").Me} me

@@ -1,0 +1,178 @@
+/**
+ * Markdown of models and of others, shown without trusting it: no HTML passes, nothing is fetched,
+ * and each link shows where it leads.
+ */
+
+import MarkdownIt from "../../vendor/markdown-it.js";
+import DOMPurify from "../../vendor/dompurify.js";
+import { fileUrl } from "../api.js";
+import { html, useLayoutEffect, useRef } from "../view.js";
+
+const parser = new MarkdownIt({ html: false, linkify: true });
+parser.linkify.set({ fuzzyLink: false, fuzzyEmail: false, fuzzyIP: false });
+
+// An image is a link to it; one of the shared directory is shown (`prepare`).
+parser.renderer.rules.image = (tokens, index) => {
+  const token = tokens[index];
+  const source = String(token.attrGet("src") || "");
+  const text = parser.utils.escapeHtml(token.content || source);
+  return `<a href="${parser.utils.escapeHtml(source)}" data-image="">Image: ${text}</a>`;
+};
+
+const ALLOWED = {
+  ALLOWED_TAGS: (
+    "a blockquote br code del em h1 h2 h3 h4 h5 h6 hr li ol p pre s strong table tbody td th thead " +
+    "tr ul"
+  ).split(" "),
+  ALLOWED_ATTR: ["href", "title", "class", "start", "data-image"],
+  ALLOWED_URI_REGEXP: /^(?:https?:|mailto:|\/shared\/|#)/i,
+};
+
+const SHARED = /^\/shared\//;
+const IMAGE = /\.(png|jpe?g|gif|webp)$/i;
+
+/**
+ * @param {string} source of HTML
+ * @param {string} user whose shared directory paths mean
+ * @returns {DocumentFragment}
+ */
+function clean(source, user) {
+  const fragment = /** @type {DocumentFragment} */ (
+    /** @type {any} */ (DOMPurify.sanitize(source, { ...ALLOWED, RETURN_DOM_FRAGMENT: true }))
+  );
+  for (const link of fragment.querySelectorAll("a")) prepareLink(link, user);
+  for (const code of fragment.querySelectorAll("pre")) prepareCode(code);
+  for (const table of fragment.querySelectorAll("table")) {
+    const box = document.createElement("div");
+    box.className = "wide-table";
+    table.replaceWith(box);
+    box.append(table);
+  }
+  return fragment;
+}
+
+/**
+ * @param {HTMLAnchorElement} link
+ * @param {string} user
+ */
+function prepareLink(link, user) {
+  const target = link.getAttribute("href") || "";
+  if (SHARED.test(target)) {
+    const path = decodedPath(target.replace(SHARED, ""));
+    link.href = fileUrl(user, path);
+    if (link.dataset.image !== undefined && IMAGE.test(path)) {
+      const image = document.createElement("img");
+      image.src = link.href;
+      image.alt = (link.textContent || "").replace(/^Image: /, "");
+      image.loading = "lazy";
+      link.replaceChildren(image);
+    }
+    return;
+  }
+  link.rel = "noopener noreferrer";
+  link.target = "_blank";
+  if (target && link.textContent !== target) {
+    link.title = target;
+    const shown = document.createElement("span");
+    shown.className = "target";
+    shown.textContent = ` (${hostOf(link)})`;
+    link.append(shown);
+  }
+}
+
+/** @param {string} path */
+function decodedPath(path) {
+  try {
+    return decodeURIComponent(path);
+  } catch {
+    return path;
+  }
+}
+
+/** @param {HTMLAnchorElement} link */
+const hostOf = (link) => link.host || link.protocol + link.pathname;
+
+/** @param {HTMLPreElement} block */
+function prepareCode(block) {
+  const box = document.createElement("div");
+  box.className = "code";
+  const head = document.createElement("div");
+  const language = /language-([\w+#.-]{1,20})/.exec(block.firstElementChild?.className || "");
+  head.className = "code-head";
+  head.append(Object.assign(document.createElement("span"), { textContent: language?.[1] || "" }));
+  head.append(
+    Object.assign(document.createElement("button"), {
+      type: "button",
+      className: "copy",
+      textContent: "Copy",
+    }),
+  );
+  block.tabIndex = 0;
+  block.replaceWith(box);
+  box.append(head, block);
+}
+
+/** @param {MouseEvent} event */
+async function copyCode(event) {
+  const button = event.target;
+  if (!(button instanceof HTMLButtonElement) || !button.classList.contains("copy")) return;
+  const text = button.closest(".code")?.querySelector("pre")?.textContent || "";
+  try {
+    await navigator.clipboard.writeText(text);
+    button.textContent = "Copied";
+  } catch {
+    button.textContent = "Not allowed here";
+  }
+  setTimeout(() => (button.textContent = "Copy"), 2000);
+}
+
+/**
+ * A text that may still grow: blocks that are finished are made once, only the last one again.
+ *
+ * @param {{text: string, user: string}} props
+ */
+export function Markdown({ text, user }) {
+  const finished = useRef(/** @type {HTMLDivElement | null} */ (null));
+  const growing = useRef(/** @type {HTMLDivElement | null} */ (null));
+  const made = useRef({ source: "", upTo: 0, env: {} });
+  useLayoutEffect(() => {
+    const state = made.current;
+    const done = /** @type {HTMLElement} */ (finished.current);
+    if (!text.startsWith(state.source.slice(0, state.upTo))) {
+      Object.assign(state, { upTo: 0, env: {} });
+      done.replaceChildren();
+    }
+    state.source = text;
+    const open = text.slice(state.upTo);
+    const tokens = parser.parse(open, state.env);
+    const last = tokens.findLastIndex((each) => each.level === 0 && each.map && each.nesting >= 0);
+    const line = tokens[last]?.map?.[0] || 0;
+    if (last > 0 && line > 0) {
+      const made = parser.renderer.render(tokens.slice(0, last), parser.options, state.env);
+      done.append(clean(made, user));
+      state.upTo += lengthOfLines(open, line);
+    }
+    const tail = parser.renderer.render(tokens.slice(Math.max(last, 0)), parser.options, state.env);
+    /** @type {HTMLElement} */ (growing.current).replaceChildren(clean(tail, user));
+  }, [text, user]);
+  return html`<div class="markdown" onClick=${copyCode}>
+    <div ref=${finished}></div>
+    <div ref=${growing}></div>
+  </div>`;
+}
+
+/**
+ * @param {string} text
+ * @param {number} lines
+ */
+function lengthOfLines(text, lines) {
+  let position = 0;
+  for (let line = 0; line < lines; line += 1) {
+    const end = /\r\n|\r|\n/g;
+    end.lastIndex = position;
+    const found = end.exec(text);
+    if (!found) return text.length;
+    position = end.lastIndex;
+  }
+  return position;
+}

@@ -1,0 +1,102 @@
+/** Calls of tools: what was called, what came of it, and calls that a person has to allow. */
+
+import { call as callGateway } from "../../api.js";
+import { Arguments, ForeignText } from "../../components/foreign-text.js";
+import { FailureNotice } from "../../components/notices.js";
+import { duration, fullTime } from "../../text.js";
+import { html, useEffect, useState } from "../../view.js";
+
+/** @typedef {import("../../api.js").Message} Message */
+
+/**
+ * A call on one line, that unfolds.
+ *
+ * @param {{call: Message, finished: Message | null, over: boolean}} props `over`: the turn has ended
+ */
+export function ToolCall({ call, finished, over }) {
+  const failed = finished && !finished.ok;
+  const mark = finished ? (failed ? "✗" : "✓") : over ? "–" : "";
+  const state = finished ? (failed ? "failed" : "done") : over ? "not finished" : "running";
+  return html`<details class="call ${state === "failed" ? "bad" : ""}">
+    <summary>
+      <span class="mark ${state === "running" ? "busy" : ""}" aria-hidden="true">${mark}</span>
+      <span class="unseen">${state}: </span>
+      <code>${call.tool}</code>
+      ${call.telling && html` <span class="telling"><${ForeignText} text=${call.telling} /></span>`}
+      ${finished?.summary && html` <span class="muted">${finished.summary}</span>`}
+      ${finished?.duration_ms ? html` <span class="muted">${duration(finished.duration_ms)}</span>` : ""}
+    </summary>
+    ${call.arguments_json && html`<${Arguments} json=${call.arguments_json} />`}
+    ${finished?.output &&
+    html`<p class="muted">Output</p><pre class="output" tabindex="0"><${ForeignText} text=${finished.output} /></pre>`}
+  </details>`;
+}
+
+/**
+ * A call that waits for a person, or waited.
+ *
+ * @param {{user: string, approval: Message, decided: Message | null, over?: boolean,
+ *   onDecided?: () => void, children?: import("../../view.js").Children}} props
+ */
+export function Approval({ user, approval, decided, over = false, onDecided, children }) {
+  const [sent, setSent] = useState(/** @type {boolean | null} */ (null));
+  const [late, setLate] = useState(false);
+  const [problem, setProblem] = useState(/** @type {any} */ (null));
+  const [expired, setExpired] = useState(false);
+  const until = Date.parse(approval.expires_at || "");
+  useEffect(() => {
+    if (decided || Number.isNaN(until)) return undefined;
+    const timer = setTimeout(() => setExpired(true), Math.min(until - Date.now(), 2 ** 31 - 1));
+    return () => clearTimeout(timer);
+  }, [until, Boolean(decided)]);
+
+  const decide = async (/** @type {boolean} */ approved) => {
+    setSent(approved);
+    setProblem(null);
+    try {
+      const request = { approval_id: approval.approval_id, approved, channel: "web" };
+      const reply = await callGateway(user, "Decide", request);
+      setLate(!reply.accepted);
+      onDecided?.();
+    } catch (error) {
+      setProblem(error);
+      setSent(null);
+    }
+  };
+
+  const outcome = decided
+    ? outcomeOf(decided)
+    : late
+      ? "Decided elsewhere, or nobody waits for it any more."
+      : expired
+        ? "Refused: nobody decided in time."
+        : over
+          ? "Nobody waits for it any more."
+          : "";
+  return html`<section class="approval ${outcome ? "" : "open"}" aria-label="Call that needs your approval">
+    <p>
+      ${outcome
+        ? html`<strong>${outcome}</strong> `
+        : html`<strong>The agent asks to run <code>${approval.tool}</code>.</strong> `}
+      ${outcome && html`<code>${approval.tool}</code>`}
+      ${!outcome && approval.expires_at &&
+      html`<span class="muted">Without an answer it is refused at ${fullTime(approval.expires_at)}.</span>`}
+    </p>
+    ${children}
+    <${Arguments} json=${approval.arguments_json} />
+    ${problem && html`<${FailureNotice} failure=${problem} />`}
+    ${!outcome &&
+    html`<p class="actions">
+      <button type="button" class="primary" disabled=${sent !== null} onClick=${() => decide(true)}>Allow</button>
+      <button type="button" class="danger" disabled=${sent !== null} onClick=${() => decide(false)}>Refuse</button>
+    </p>`}
+  </section>`;
+}
+
+/** @param {Message} decided an ApprovalDecided */
+function outcomeOf(decided) {
+  if (decided.by === "expiry") return "Refused: nobody decided in time.";
+  if (decided.by === "cancelled") return "Nobody waits for it any more.";
+  const where = decided.channel ? ` (${decided.channel})` : "";
+  return `${decided.approved ? "Allowed" : "Refused"}${where}.`;
+}

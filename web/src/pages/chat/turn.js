@@ -1,0 +1,114 @@
+/** One turn: what was asked, what the agent did, what it answered, and what that took. */
+
+import { fileUrl } from "../../api.js";
+import { Markdown } from "../../components/markdown.js";
+import { FailureNotice } from "../../components/notices.js";
+import { href } from "../../router.js";
+import { count, fullTime, money, shortTime } from "../../text.js";
+import { html } from "../../view.js";
+import { Approval, ToolCall } from "./calls.js";
+import { sharedPath } from "./files.js";
+
+/** @typedef {import("./turn-state.js").Turn} Turn */
+/** @typedef {import("../../api.js").Message} Message */
+
+const IMAGE = /\.(png|jpe?g|gif|webp)$/i;
+
+/**
+ * @param {{user: string, turn: Turn, last: boolean, onRetry: () => void,
+ *   onEdit: (text: string) => void}} props `last`: it is the session's last turn
+ */
+export function TurnView({ user, turn, last, onRetry, onEdit }) {
+  const over = turn.state === "ended";
+  return html`<article class="turn" aria-label=${`Turn of ${fullTime(turn.at)}`} aria-busy=${!over}>
+    ${turn.asked &&
+    html`<div class="asked">
+      <p class="who-says"><span>You</span> <time datetime=${turn.at}>${shortTime(turn.at)}</time></p>
+      <p class="plain-text">${turn.asked}</p>
+      <${Attachments} user=${user} paths=${turn.attachments} />
+    </div>`}
+    <div class="answer">
+      <p class="unseen">Agent</p>
+      ${turn.parts.map((part, index) => {
+        if (part.kind === "text") return html`<${Markdown} key=${index} text=${part.text} user=${user} />`;
+        if (part.kind === "call")
+          return html`<${ToolCall} key=${index} call=${part.call} finished=${part.finished} over=${over} />`;
+        if (part.kind === "approval")
+          return html`<${Approval} key=${part.approval.approval_id} user=${user} approval=${part.approval}
+            decided=${part.decided} over=${over} />`;
+        return html`<p key=${index} class="notice">${part.text}</p>`;
+      })}
+      ${!over &&
+      html`<p class="busy muted">${turn.state === "sending" ? "Sending" : "Working"}</p>`}
+      ${turn.problem && html`<${FailureNotice} failure=${turn.problem} />`}
+      ${turn.receipts.length > 0 &&
+      html`<ul class="receipts" aria-label="What this turn did to memory">
+        ${turn.receipts.map((each, index) => html`<${Receipt} key=${index} receipt=${each} />`)}
+      </ul>`}
+      ${over &&
+      html`<p class="after">
+        ${turn.usage && html`<span class="muted">${usageOf(turn.usage)}</span>`}
+        ${last &&
+        html`<button type="button" class="plain" onClick=${onRetry}>
+          ${turn.problem && !turn.problem.notSent && turn.parts.length ? "Go on, or try again" : "Try again"}
+        </button>`}
+        ${last && turn.asked &&
+        html`<button type="button" class="plain" onClick=${() => onEdit(turn.asked)}>Edit and ask anew</button>`}
+      </p>`}
+    </div>
+  </article>`;
+}
+
+/** @param {{user: string, paths: string[]}} props */
+function Attachments({ user, paths }) {
+  if (!paths.length) return null;
+  return html`<ul class="attachments" aria-label="Attached files">
+    ${paths.map(
+      (path) => html`<li key=${path}>
+        <a href=${fileUrl(user, sharedPath(path))} download>
+          ${IMAGE.test(path) && html`<img src=${fileUrl(user, sharedPath(path))} alt="" loading="lazy" />`}
+          ${path}
+        </a>
+      </li>`,
+    )}
+  </ul>`;
+}
+
+const ACTIONS = {
+  saved: "Saved a note",
+  updated: "Updated a note",
+  superseded: "Set a note aside",
+  deleted: "Forgot a note",
+  restored: "Restored a note",
+};
+
+/** @param {{receipt: Message}} props a MemoryReceipt: told by the runtime, not by the model */
+function Receipt({ receipt }) {
+  const done = receipt.outcome === "done" || !receipt.outcome;
+  const what = ACTIONS[/** @type {keyof typeof ACTIONS} */ (receipt.action)] || receipt.action;
+  const gone = receipt.action === "deleted" && done;
+  const found = { semantic: "found by meaning", keyword: "found by its words" };
+  const how = found[/** @type {keyof typeof found} */ (receipt.searchable)];
+  return html`<li class=${done ? "good" : "bad"}>
+    <span aria-hidden="true">${done ? "✓" : "✗"}</span>
+    ${done ? what : `${what}: ${receipt.outcome}`}
+    ${receipt.note_id && !gone &&
+    html` <a href=${href("memory", receipt.note_id)}>${receipt.note_id.slice(0, 13)}</a>`}
+    ${gone && html` <span class="muted">${receipt.note_id.slice(0, 13)}</span>`}
+    ${how && html`<span class="muted">, ${how}</span>`}
+    ${receipt.asked_by === "runtime" && html`<span class="muted">, by the runtime</span>`}
+    ${receipt.reason && html`<span class="muted">, ${receipt.reason}</span>`}
+  </li>`;
+}
+
+/** @param {Message} usage a TurnCompleted */
+function usageOf(usage) {
+  const tokens = Number(usage.input_tokens || 0) + Number(usage.output_tokens || 0);
+  return [
+    usage.model,
+    tokens ? `${count(usage.input_tokens)} tokens in, ${count(usage.output_tokens)} out` : "",
+    money(usage.cost_usd),
+  ]
+    .filter(Boolean)
+    .join(" · ");
+}
