@@ -4,7 +4,6 @@ The server proves itself by its certificate, the client by its token. Both lie i
 which the operator makes with `runner access create` and hands over.
 """
 
-import asyncio
 import contextlib
 import fcntl
 import grp
@@ -17,13 +16,14 @@ from typing import Final, Self
 
 import grpc
 from wire.disk.listener import listener
-from wire.errors import Code, WireError
+from wire.errors import Code
 from wire.identity import Party
 from wire.limits import GRPC_MESSAGE_MAX_BYTES
 from wire.settings import AccessSettings
 from wire.transport import unix_endpoint
 
 from runner.access.agents import Agents
+from runner.access.callers import Callers
 from runner.access.relay import Relay
 from runner.access.tokens import Tokens
 from runner.config.models import Config
@@ -36,9 +36,6 @@ log = logging.getLogger(__name__)
 
 SERVER_NAME: Final = Party.ACCESS.value
 """The name in a certificate of the runner's own, whatever the address."""
-WATCH_S: Final = 0.25
-"""How long a revoked token may still receive on a stream that is open."""
-_NOTE_USED_S: Final = 2.0
 _OPTIONS: Final = (
     ("grpc.max_receive_message_length", GRPC_MESSAGE_MAX_BYTES),
     ("grpc.max_send_message_length", GRPC_MESSAGE_MAX_BYTES),
@@ -86,8 +83,7 @@ class AccessServer:
     def __init__(self, config: Config) -> None:
         self._settings = config.access
         self._tokens = Tokens.locate(config)
-        self._agents = Agents(config)
-        self._relay = Relay(self._tokens, self._agents)
+        self._callers = Callers(self._tokens, Agents(config))
         self._stack = AsyncExitStack()
 
     @property
@@ -123,9 +119,9 @@ class AccessServer:
                 details=f"{self._tokens.directory / 'serving'} is held by another process",
                 resolution="end that one first: `runner access serve` or `runner start --all`",
             ) from None
-        stack.push_async_callback(self._agents.close)
+        await stack.enter_async_context(self._callers)
         server = grpc.aio.server(options=_OPTIONS)
-        server.add_generic_rpc_handlers((self._relay,))
+        server.add_generic_rpc_handlers((Relay(self._callers),))
         credentials = grpc.ssl_server_credentials([(key, certificate)])
         if settings.socket is not None:
             _clear_place(settings.socket)
@@ -136,8 +132,6 @@ class AccessServer:
             _bind(server, settings.listen, credentials, settings.listen)
         await server.start()
         stack.push_async_callback(server.stop, 1.0)
-        watching = asyncio.create_task(self._watch())
-        stack.push_async_callback(_cancelled, watching)
         log.info("people with access tokens are let in at %s", " and ".join(self.addresses))
 
     def _identity(self) -> tuple[bytes, bytes]:
@@ -146,28 +140,6 @@ class AccessServer:
             identity = own_authority(self._tokens).issue(Party.ACCESS)
             return identity.certificate.encode(), identity.key.encode()
         return read_pem("certificate", settings.certificate), read_pem("key", settings.key)
-
-    async def _watch(self) -> None:
-        """End the calls of revoked tokens, and keep when tokens were used."""
-        loop = asyncio.get_running_loop()
-        noted = loop.time()
-        try:
-            while True:
-                await asyncio.sleep(WATCH_S)
-                self._relay.check_calls()
-                if loop.time() - noted > _NOTE_USED_S:
-                    noted = loop.time()
-                    self._note_used()
-        finally:
-            self._note_used()
-
-    def _note_used(self) -> None:
-        if not (used := self._relay.take_used()):
-            return
-        try:
-            self._tokens.note_used(used)
-        except (OSError, WireError) as error:
-            log.warning("when tokens were used cannot be kept: %s", error)
 
 
 def check_listens(settings: AccessSettings) -> None:
@@ -298,8 +270,3 @@ def read_pem(name: str, path: Path) -> bytes:
             resolution="name a file that begins with -----BEGIN",
         )
     return content
-
-
-async def _cancelled(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    await asyncio.wait({task})

@@ -22,7 +22,7 @@ from wire.limits import GRPC_MESSAGE_MAX_BYTES, TOKEN_METADATA_KEY
 from wire.v1 import gateway_pb2 as pb
 from wire.v1 import gateway_pb2_grpc
 
-from runner.access import relay
+from runner.access import callers
 from runner.access.scopes import METHODS, Scope
 from runner.access.server import AccessServer
 from runner.client.access import AccessFile
@@ -254,7 +254,7 @@ async def test_no_log_and_no_file_holds_a_token(
                 with suppress(grpc.RpcError):
                     await stub.GetNote(pb.GetNoteRequest(note_id="none"))
     said = caplog.text
-    assert "alice/laptop called Hello" in said
+    assert "alice by access-laptop called Hello" in said
     assert KNOWN in said
     for access in (right, wrong):
         assert access.token not in said
@@ -265,19 +265,19 @@ async def test_no_log_and_no_file_holds_a_token(
 
 @pytest.mark.attempt(
     "trying tokens one after the other",
-    stopped_by="a token has 256 random bits; see relay.Refusals",
+    stopped_by="a token has 256 random bits; see callers.Refusals",
 )
 async def test_who_tries_many_tokens_is_soon_not_even_logged(
     front: Front, caplog: pytest.LogCaptureFixture
 ) -> None:
     right = front.access()
     answers = []
-    for number in range(relay.REFUSALS_MAX + 20):
+    for number in range(callers.REFUSALS_MAX + 20):
         async with stub_of(altered(right, token=f"oxa_{number:043}")) as stub:
             answers.append((await refusal(stub.Hello(pb.HelloRequest()))).code)
     assert answers[-1] is Code.RESOURCE_EXHAUSTED
     assert set(answers) <= {Code.UNAUTHENTICATED, Code.RESOURCE_EXHAUSTED}
-    assert caplog.text.count(KNOWN) <= relay.REFUSALS_MAX
+    assert caplog.text.count(KNOWN) <= callers.REFUSALS_MAX
     async with stub_of(right) as stub:  # nobody can lock out who shares an address with them
         assert (await stub.Hello(pb.HelloRequest())).user_id == "alice"
 
@@ -286,15 +286,15 @@ async def test_refusals_are_counted_by_address_and_for_a_while(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     now = [0.0]
-    refusals = relay.Refusals(clock=lambda: now[0])
-    codes = [refusals.note("ipv4:192.0.2.1").code for _ in range(relay.REFUSALS_MAX + 1)]
+    refusals = callers.Refusals(clock=lambda: now[0])
+    codes = [refusals.note("ipv4:192.0.2.1").code for _ in range(callers.REFUSALS_MAX + 1)]
     assert codes[-2:] == [Code.UNAUTHENTICATED, Code.RESOURCE_EXHAUSTED]
     assert refusals.note("ipv4:192.0.2.2").code is Code.UNAUTHENTICATED
     for number in range(200):
         assert refusals.note(f"ipv6:%5B2001:db8::{number}%5D").code is Code.UNAUTHENTICATED
     logged = caplog.text.count(KNOWN)
-    assert relay.REFUSALS_MAX < logged <= 50
-    now[0] += relay.REFUSALS_WITHIN_S + 1
+    assert callers.REFUSALS_MAX < logged <= 50
+    now[0] += callers.REFUSALS_WITHIN_S + 1
     assert refusals.note("ipv4:192.0.2.1").code is Code.UNAUTHENTICATED
     assert caplog.text.count(KNOWN) == logged + 1
 
@@ -376,18 +376,18 @@ async def test_a_message_that_is_too_large_ends_its_call_only(front: Front) -> N
 
 
 @pytest.mark.attempt(
-    "holding the server with many calls", stopped_by=f"{relay.CALLS_MAX} calls of a token at once"
+    "holding the server with many calls", stopped_by=f"{callers.CALLS_MAX} calls of a token at once"
 )
 async def test_a_token_has_so_many_calls_at_once(front: Front) -> None:
     front.alice.script = waits
     async with stub_of(front.access()) as stub, stub_of(front.access(name="phone")) as other:
-        calls = [await begun(stub) for _ in range(relay.CALLS_MAX)]
+        calls = [await begun(stub) for _ in range(callers.CALLS_MAX)]
         assert (await refusal(stub.Hello(pb.HelloRequest()))).code is Code.RESOURCE_EXHAUSTED
         await other.Hello(pb.HelloRequest())
         for call in calls:
             call.cancel()
         async with asyncio.timeout(30):
-            while len(front.alice.left) < relay.CALLS_MAX:
+            while len(front.alice.left) < callers.CALLS_MAX:
                 await asyncio.sleep(0.01)
         await stub.Hello(pb.HelloRequest())
 

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
 from datetime import timedelta
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +10,7 @@ from typing import Any
 import grpc
 import pytest
 
+from runner.access.callers import Callers
 from runner.access.relay import Relay
 from runner.access.scopes import Scope
 from runner.access.tokens import Tokens
@@ -45,8 +45,8 @@ class Call:
     def __init__(self) -> None:
         self.cancelled = False
 
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        yield b"reply"
+    async def read(self) -> bytes:
+        return b"reply"
 
     def cancel(self) -> None:
         self.cancelled = True
@@ -69,7 +69,7 @@ async def test_a_caller_who_is_gone_in_the_middle_of_a_write_is_no_failure(
     tokens = Tokens(tmp_path)
     _, secret = tokens.create("alice", "laptop", frozenset(Scope), timedelta(hours=1))
     call, context = Call(), Context(secret)
-    relay: Any = Relay(tokens, Agents(call))  # type: ignore[arg-type]
+    relay: Any = Relay(Callers(tokens, Agents(call)))  # type: ignore[arg-type]
     details = SimpleNamespace(method="/wire.v1.Gateway/ListNotes")
     with (
         caplog.at_level(logging.DEBUG, logger="runner.access"),
@@ -78,5 +78,5 @@ async def test_a_caller_who_is_gone_in_the_middle_of_a_write_is_no_failure(
         await relay.service(details).stream_stream(None, context)
     assert call.cancelled
     assert not context.aborted
-    assert "alice/laptop called ListNotes: left" in caplog.text
+    assert "alice by access-laptop called ListNotes: left" in caplog.text
     assert "unexpected failure" not in caplog.text

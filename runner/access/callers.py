@@ -1,0 +1,395 @@
+"""Who calls from outside, and the way from there to an agent.
+
+    token, cookie or the operator's terminal ─ Caller ─ scope ─ number of calls ─ channel ─ gateway
+
+Every face that people or programs reach from outside stands on this: it makes a `Caller` of what it
+was shown, and does everything else through `Callers.agent`. What a caller was shown to be is looked
+at again while its calls run, so that a token that was revoked, or a session that was ended, ends
+what is open with it.
+"""
+
+import asyncio
+import logging
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, Final, NoReturn, Self
+
+import grpc
+from wire.errors import Code, WireError
+
+from runner.access.agents import Agents, Replies
+from runner.access.scopes import METHODS, Method, Scope
+from runner.access.tokens import Token, Tokens
+from runner.config.models import Config
+
+log = logging.getLogger(__name__)
+
+CALLS_MAX: Final = 32
+"""How many calls of one caller may run at once."""
+REFUSALS_MAX: Final = 20
+REFUSALS_WITHIN_S: Final = 60.0
+WATCH_S: Final = 0.25
+"""How long a revoked token may still receive on a stream that is open."""
+_NOTE_USED_S: Final = 2.0
+_LOGGED_MAX: Final = 50
+_PEERS_MAX: Final = 1_000
+_ASK: Final = "ask the person who runs this host for another one"
+_NO_TOKEN: Final = partial(
+    WireError,
+    Code.UNAUTHENTICATED,
+    "this access token is not known",
+    details="it was revoked, or it is not the whole token; it travels as the metadata "
+    "authorization: Bearer oxa_…",
+    resolution=_ASK,
+)
+_EXPIRED: Final = partial(
+    WireError, Code.UNAUTHENTICATED, "this access token has expired", resolution=_ASK
+)
+_REVOKED: Final = partial(
+    WireError, Code.UNAUTHENTICATED, "this access token was revoked", resolution=_ASK
+)
+_TOO_MANY_REFUSALS: Final = partial(
+    WireError,
+    Code.RESOURCE_EXHAUSTED,
+    "too many calls with an unknown access token",
+    details=f"more than {REFUSALS_MAX} in {REFUSALS_WITHIN_S:.0f} s from this address",
+    resolution="use the right token, which is let in at any time",
+)
+_TOO_MANY_CALLS: Final = partial(
+    WireError,
+    Code.RESOURCE_EXHAUSTED,
+    "too many calls of this access token at once",
+    details=f"{CALLS_MAX} run already",
+    resolution="wait until some have ended, or close streams that nobody reads",
+)
+_CLOSED: Final = partial(
+    WireError,
+    Code.UNAVAILABLE,
+    "nobody can be let in right now",
+    resolution="ask the person who runs this host: its list of access tokens cannot be read",
+)
+
+
+def _never() -> WireError | None:
+    return None
+
+
+@dataclass(frozen=True)
+class Caller:
+    """Somebody who was let in.
+
+    Attributes:
+        user_id: Whose agent; of the operator the one to begin with.
+        scopes: What they may do there.
+        channel: What sessions and notes record as the channel of what they do.
+        operator: Whether they have this account, and so may act for every user.
+        key: What their calls are counted by.
+        ended: Why they are not let in any more; None while they are.
+    """
+
+    user_id: str
+    scopes: frozenset[Scope]
+    channel: str
+    operator: bool = False
+    key: str = "operator"
+    ended: Callable[[], WireError | None] = field(default=_never, compare=False, repr=False)
+
+    @classmethod
+    def at_terminal(cls, user_id: str, channel: str) -> Self:
+        """Who runs a command of this account for `user_id`."""
+        return cls(user_id, frozenset(Scope), channel, operator=True)
+
+    def check_user(self, user_id: str) -> None:
+        """Raises `WireError` (PERMISSION_DENIED) where `user_id` is none of their business."""
+        if not self.operator and user_id != self.user_id:
+            raise WireError(
+                Code.PERMISSION_DENIED,
+                "this is another user's agent",
+                details=f"who is logged in is {self.user_id}",
+                resolution="ask the person who runs this host",
+            )
+
+
+class Refusals:
+    """Counts calls without a known token, by where they come from.
+
+    A known token is let in however many there were: otherwise one account at a shared socket, or
+    one machine behind a shared address, could lock out all others. What keeps a token from being
+    guessed is its length; this keeps guesses from filling the log.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._since = clock()
+        self._counts: Counter[str] = Counter()
+
+    def note(self, peer: str) -> WireError:
+        """Count one, and return what to answer."""
+        now = self._clock()
+        if now - self._since > REFUSALS_WITHIN_S or len(self._counts) > _PEERS_MAX:
+            self._since, self._counts = now, Counter()
+        self._counts[peer] += 1
+        if self._counts[peer] > REFUSALS_MAX:
+            return _TOO_MANY_REFUSALS()
+        if (told := self._counts.total()) <= _LOGGED_MAX:
+            more = "; more of them are not logged for a while" if told == _LOGGED_MAX else ""
+            log.warning("refused a call from %s: unknown access token%s", peer, more)
+        return _NO_TOKEN()
+
+
+@dataclass(eq=False)
+class _Running:
+    """A call that runs; `stop` ends it, `why` says then why."""
+
+    caller: Caller
+    stop: Callable[[], object]
+    why: WireError | None = None
+
+
+class Callers:
+    """Lets callers in, and watches over their calls. An async context manager: while it is
+    entered, calls of whoever is not let in any more end within `WATCH_S`."""
+
+    def __init__(self, tokens: Tokens, agents: Agents) -> None:
+        self.tokens = tokens
+        self._agents = agents
+        self._refusals = Refusals()
+        self._running: set[_Running] = set()
+        self._used: dict[str, str] = {}
+        self._watching: asyncio.Task[None] | None = None
+
+    @classmethod
+    def locate(cls, config: Config) -> Self:
+        """Touches nothing on disk."""
+        return cls(Tokens.locate(config), Agents(config))
+
+    async def __aenter__(self) -> Self:
+        self._watching = asyncio.create_task(self._watch())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.wait({self._watching})
+        await self._agents.close()
+
+    def with_token(self, secret: str, address: str) -> Caller:
+        """Who has the access token `secret`. `address` is where they call from, for the log.
+
+        Raises `WireError`: UNAUTHENTICATED for a token that is unknown or has expired,
+        RESOURCE_EXHAUSTED for too many of those, UNAVAILABLE if tokens cannot be read.
+        """
+        try:
+            token = self.tokens.find(secret)
+        except WireError as error:
+            log.error("%s", error)
+            raise _CLOSED() from error
+        if token is None:
+            raise self._refusals.note(address)
+        if token.lifetime_s() <= 0:
+            raise _EXPIRED()
+        self._used[token.digest] = datetime.now(UTC).isoformat(timespec="seconds")
+        return Caller(
+            token.user_id,
+            token.scopes,
+            token.channel,
+            key=token.digest,
+            ended=partial(self._token_ended, token),
+        )
+
+    def agent(self, caller: Caller, user_id: str = "") -> grpc.aio.Channel:
+        """The caller's agent, as a channel for `GatewayClient.over`: what a caller has no scope for
+        is refused, and every request names the caller's channel. Calls raise `WireError`.
+
+        `user_id` is for operators. Raises `WireError` (PERMISSION_DENIED) for another user's.
+        """
+        user_id = user_id or caller.user_id
+        caller.check_user(user_id)
+        return _AgentChannel(self, caller, user_id)
+
+    def call(self, caller: Caller, user_id: str, method: Method, request: bytes) -> Replies:
+        """A call of `method`, of which nothing was sent yet. Read it within `running`.
+
+        Raises `WireError`: PERMISSION_DENIED, and INVALID_ARGUMENT for what is no message.
+        """
+        caller.check_user(user_id)
+        method.check(caller.scopes)
+        return Replies(self._agents, user_id, method.path, method.through(caller.channel, request))
+
+    @asynccontextmanager
+    async def running(self, caller: Caller) -> AsyncIterator[None]:
+        """Let the body run as a call of `caller`, until its end or until they are not let in any
+        more.
+
+        Raises `WireError`: what ended it, and RESOURCE_EXHAUSTED if too many calls run.
+        """
+        limit = asyncio.timeout(None)
+        call = self.begin(caller, lambda: limit.reschedule(asyncio.get_running_loop().time()))
+        try:
+            async with limit:
+                yield
+        except TimeoutError:
+            if call.why is None:
+                raise
+            raise call.why from None
+        finally:
+            self.done(call)
+
+    def begin(self, caller: Caller, stop: Callable[[], object]) -> _Running:
+        """Count a call, which `stop` ends; see `running`. Say `done` when it has ended."""
+        if (why := caller.ended()) is not None:
+            raise why
+        if sum(call.caller.key == caller.key for call in self._running) >= CALLS_MAX:
+            raise _TOO_MANY_CALLS()
+        call = _Running(caller, stop)
+        self._running.add(call)
+        return call
+
+    def done(self, call: _Running) -> None:
+        self._running.discard(call)
+
+    def check_calls(self) -> None:
+        """End the calls of those who are not let in any more."""
+        for call in list(self._running):
+            if call.why is None and (why := call.caller.ended()) is not None:
+                call.why = why
+                call.stop()
+
+    def _token_ended(self, token: Token) -> WireError | None:
+        if token.lifetime_s() <= 0:
+            return _EXPIRED()
+        try:
+            kept = any(each.digest == token.digest for each in self.tokens.all())
+        except (WireError, OSError):
+            kept = False
+        return None if kept else _REVOKED()
+
+    async def _watch(self) -> None:
+        """End calls, and keep when tokens were used."""
+        loop = asyncio.get_running_loop()
+        noted = loop.time()
+        try:
+            while True:
+                await asyncio.sleep(WATCH_S)
+                self.check_calls()
+                if loop.time() - noted > _NOTE_USED_S:
+                    noted = loop.time()
+                    self._note_used()
+        finally:
+            self._note_used()
+
+    def _note_used(self) -> None:
+        used, self._used = self._used, {}
+        if not used:
+            return
+        try:
+            self.tokens.note_used(used)
+        except (OSError, WireError) as error:
+            log.warning("when tokens were used cannot be kept: %s", error)
+
+
+class _Call:
+    """A call through a caller's channel, as generated code and `GatewayClient` use calls."""
+
+    def __init__(
+        self,
+        callers: Callers,
+        caller: Caller,
+        replies: Replies,
+        read: Callable[[bytes], Any],
+        timeout: float | None,
+    ) -> None:
+        self._callers = callers
+        self._caller = caller
+        self._replies = replies
+        self._read = read
+        self._timeout = timeout
+        self._running: _Running | None = None
+
+    def __await__(self) -> Any:
+        return self._only().__await__()
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        while (message := await self.read()) is not grpc.aio.EOF:
+            yield message
+
+    async def read(self) -> Any:
+        """The next message, or `grpc.aio.EOF`."""
+        if self._running is None:
+            self._running = self._callers.begin(self._caller, self._replies.cancel)
+        try:
+            reply = await self._replies.read()
+        except BaseException as error:
+            self.cancel()
+            if isinstance(error, asyncio.CancelledError) and self._running.why is not None:
+                raise self._running.why from None
+            raise
+        if reply is None:
+            self._callers.done(self._running)
+            return grpc.aio.EOF
+        return self._read(reply)
+
+    def cancel(self) -> None:
+        self._replies.cancel()
+        if self._running is not None:
+            self._callers.done(self._running)
+
+    async def _only(self) -> Any:
+        try:
+            async with asyncio.timeout(self._timeout):
+                return await self.read()
+        except TimeoutError:
+            raise WireError(
+                Code.TIMEOUT,
+                f"the agent has not answered for {self._timeout:.0f} seconds",
+                resolution="try again; runner logs says what it does",
+            ) from None
+        finally:
+            self.cancel()
+
+
+class _AgentChannel(grpc.aio.Channel):
+    """See `Callers.agent`. It holds no connection of its own."""
+
+    def __init__(self, callers: Callers, caller: Caller, user_id: str) -> None:
+        self._callers = callers
+        self._caller = caller
+        self._user_id = user_id
+
+    def unary_unary(
+        self,
+        method: str,
+        request_serializer: Any = None,
+        response_deserializer: Any = None,
+        **_: Any,
+    ) -> Any:
+        described = METHODS[method]
+
+        def call(request: Any, timeout: float | None = None, **_: Any) -> _Call:
+            replies = self._callers.call(
+                self._caller, self._user_id, described, request_serializer(request)
+            )
+            return _Call(self._callers, self._caller, replies, response_deserializer, timeout)
+
+        return call
+
+    unary_stream = unary_unary
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        return None
+
+    async def close(self, grace: float | None = None) -> None:
+        """There is nothing to close: calls end by themselves."""
+
+    def _not_here(self, *_: Any, **__: Any) -> NoReturn:
+        raise NotImplementedError("this channel only makes calls of the gateway's methods")
+
+    stream_unary = stream_stream = get_state = wait_for_state_change = channel_ready = _not_here
