@@ -445,6 +445,60 @@ class AccessSettings(Section):
         return self
 
 
+class ServeSettings(Section):
+    """`[serve]`: where the HTTP server of all users listens, and whom it believes.
+
+    Without TLS it listens on addresses of this machine alone. `url` is what browsers call it by
+    where a reverse proxy stands before it; `hosts` are more names that it is called by. A reverse
+    proxy that has found out itself who calls says so in `user_header`, which is believed from the
+    address `user_header_from` only ("socket": whoever may use the socket).
+    """
+
+    listen: Annotated[
+        str,
+        text(
+            "an address and a port: 127.0.0.1:7480, [::1]:7480 or 0.0.0.0:7480",
+            r"^((\[[0-9A-Fa-f:]+\]|[A-Za-z0-9.-]+):[0-9]{1,5})?$",
+        ),
+    ] = "127.0.0.1:7480"
+    socket: Annotated[OptionalPath, Field(description="a path of a socket")] = None
+    socket_group: Annotated[
+        str, text("the name of a group", r"^([A-Za-z_][A-Za-z0-9_.-]{0,31})?$")
+    ] = ""
+    certificate: Annotated[OptionalPath, Field(description="a path of a PEM file")] = None
+    key: Annotated[OptionalPath, Field(description="a path of a PEM file")] = None
+    url: Annotated[
+        str,
+        text(
+            "an address without a path: https://agents.example.org",
+            r"^(https?://(\[[0-9a-f:]+\]|[a-z0-9.-]+)(:[0-9]{1,5})?)?$",
+        ),
+    ] = ""
+    hosts: Annotated[
+        tuple[Annotated[str, text("a name", r"^(\[[0-9a-f:]+\]|[a-z0-9.-]{1,253})$")], ...],
+        Field(description="a list of names or addresses without ports, in small letters"),
+    ] = ()
+    user_header: Annotated[
+        str, text("the name of a header: X-Remote-User", r"^([A-Za-z][A-Za-z0-9-]{2,63})?$")
+    ] = ""
+    user_header_from: Annotated[
+        str, text('an IP address, or "socket"', r"^(socket|[0-9A-Fa-f:.]{2,45})?$")
+    ] = ""
+    session_hours: Annotated[int, count(1, 24 * 90)] = 24 * 7
+    idle_hours: Annotated[int, count(1, 24 * 90)] = 24
+
+    @model_validator(mode="after")
+    def _go_together(self) -> Self:
+        for one, other in (("certificate", "key"), ("user_header", "user_header_from")):
+            if bool(getattr(self, one)) != bool(getattr(self, other)):
+                raise PydanticCustomError("serve", f"{one} and {other} go together; set both")
+        if self.socket_group and self.socket is None:
+            raise PydanticCustomError("serve", "socket_group goes with socket; set it")
+        if self.user_header_from == "socket" and self.socket is None:
+            raise PydanticCustomError("serve", 'user_header_from = "socket" needs socket; set it')
+        return self
+
+
 class ContainerSettings(Section):
     """`[container]`: the engine, the images and the agent guest's limits in the container and
     micro_vm tiers.

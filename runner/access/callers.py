@@ -130,6 +130,10 @@ class Refusals:
 
     def note(self, peer: str) -> WireError:
         """Count one, and return what to answer."""
+        return self.count(peer, _NO_TOKEN(), "unknown access token")
+
+    def count(self, peer: str, otherwise: WireError, what: str) -> WireError:
+        """Count one who showed `what`; return `otherwise` unless there were too many."""
         now = self._clock()
         if now - self._since > REFUSALS_WITHIN_S or len(self._counts) > _PEERS_MAX:
             self._since, self._counts = now, Counter()
@@ -138,8 +142,8 @@ class Refusals:
             return _TOO_MANY_REFUSALS()
         if (told := self._counts.total()) <= _LOGGED_MAX:
             more = "; more of them are not logged for a while" if told == _LOGGED_MAX else ""
-            log.warning("refused a call from %s: unknown access token%s", peer, more)
-        return _NO_TOKEN()
+            log.warning("refused a call from %s: %s%s", peer, what, more)
+        return otherwise
 
 
 @dataclass(eq=False)
@@ -201,6 +205,11 @@ class Callers:
             key=token.digest,
             ended=partial(self._token_ended, token),
         )
+
+    def refuse(self, address: str, why: WireError) -> WireError:
+        """Count somebody at `address` who showed something else than a token that is not known.
+        Returns what to answer: `why`, unless there were too many."""
+        return self._refusals.count(address, why, why.brief)
 
     def agent(self, caller: Caller, user_id: str = "") -> grpc.aio.Channel:
         """The caller's agent, as a channel for `GatewayClient.over`: what a caller has no scope for

@@ -4,18 +4,13 @@ The server proves itself by its certificate, the client by its token. Both lie i
 which the operator makes with `runner access create` and hands over.
 """
 
-import contextlib
 import fcntl
-import grp
 import logging
 import os
-import stat
 from contextlib import AsyncExitStack
-from pathlib import Path
 from typing import Final, Self
 
 import grpc
-from wire.disk.listener import listener
 from wire.errors import Code
 from wire.identity import Party
 from wire.limits import GRPC_MESSAGE_MAX_BYTES
@@ -24,10 +19,10 @@ from wire.transport import unix_endpoint
 
 from runner.access.agents import Agents
 from runner.access.callers import Callers
+from runner.access.places import check_place, clear_place, group_id, open_to_group, read_pem
 from runner.access.relay import Relay
 from runner.access.tokens import Tokens
 from runner.config.models import Config
-from runner.config.trust import way_of_others
 from runner.errors import ConfigError, HostError
 from runner.host.authority import Authority
 from runner.workspace.directories import descriptor, whole_file
@@ -124,10 +119,10 @@ class AccessServer:
         server.add_generic_rpc_handlers((Relay(self._callers),))
         credentials = grpc.ssl_server_credentials([(key, certificate)])
         if settings.socket is not None:
-            _clear_place(settings.socket)
+            clear_place("access", settings.socket)
             _bind(server, unix_endpoint(settings.socket), credentials, str(settings.socket))
             stack.callback(settings.socket.unlink, missing_ok=True)
-            _open_to_group(settings.socket, settings.socket_group)
+            open_to_group("access", settings.socket, settings.socket_group)
         if settings.listen:
             _bind(server, settings.listen, credentials, settings.listen)
         await server.start()
@@ -139,7 +134,9 @@ class AccessServer:
         if settings.certificate is None or settings.key is None:
             identity = own_authority(self._tokens).issue(Party.ACCESS)
             return identity.certificate.encode(), identity.key.encode()
-        return read_pem("certificate", settings.certificate), read_pem("key", settings.key)
+        return read_pem("access", "certificate", settings.certificate), read_pem(
+            "access", "key", settings.key
+        )
 
 
 def check_listens(settings: AccessSettings) -> None:
@@ -178,95 +175,9 @@ def check_files(settings: AccessSettings) -> None:
     Changes nothing. Raises `ConfigError`.
     """
     if settings.socket is not None:
-        _check_place(settings.socket)
+        check_place("access", settings.socket)
     if settings.socket_group:
-        _group(settings.socket_group)
+        group_id("access", settings.socket_group)
     for name in ("certificate", "key", "authority"):
         if (path := getattr(settings, name)) is not None:
-            read_pem(name, path)
-
-
-def _check_place(socket: Path) -> None:
-    why, fix = (
-        way_of_others(socket.parent),
-        "name a directory where only this account and root write",
-    )
-    if not why and socket.exists() and not socket.is_socket():
-        why, fix = "something that is no socket is there", f"move {socket} away"
-    if why:
-        raise ConfigError(
-            Code.FAILED_PRECONDITION,
-            f"cannot use [access] socket {socket}",
-            details=why,
-            resolution=f"{fix}, or name another place",
-        )
-
-
-def _clear_place(socket: Path) -> None:
-    """Remove the socket that a server which has ended may have left."""
-    with contextlib.suppress(OSError):
-        pid = listener(str(socket))
-        raise HostError(
-            Code.ALREADY_EXISTS,
-            f"another program listens on [access] socket {socket}",
-            details=f"its pid is {pid}",
-            resolution="end that one, or name another place",
-        )
-    socket.unlink(missing_ok=True)
-
-
-def _group(name: str) -> int:
-    try:
-        return grp.getgrnam(name).gr_gid
-    except KeyError:
-        raise ConfigError(
-            Code.FAILED_PRECONDITION,
-            f"there is no group {name}",
-            details="[access] socket_group names it",
-            resolution=f"groupadd {name}, or name another",
-        ) from None
-
-
-def _open_to_group(socket: Path, group: str) -> None:
-    """Let `group` connect, if there is one, and nobody else but this account."""
-    if group:
-        try:
-            os.chown(socket, -1, _group(group))
-        except PermissionError:
-            raise ConfigError(
-                Code.FAILED_PRECONDITION,
-                f"cannot open [access] socket to the group {group}",
-                details="an account that is not root can do so only for groups that it is in",
-                resolution=f"usermod -a -G {group} USER, then log in anew; or name another group",
-            ) from None
-    socket.chmod(0o660 if group else 0o600)
-
-
-def read_pem(name: str, path: Path) -> bytes:
-    """The content of the file that `[access] name` names. Raises `ConfigError` if it is no PEM file
-    or cannot be read, and for a key that every account can read."""
-    try:
-        found = path.stat()
-        content = path.read_bytes()
-    except OSError as error:
-        raise ConfigError(
-            Code.FAILED_PRECONDITION,
-            f"cannot read {path}",
-            details=f"[access] {name} names it: {error.strerror or error}",
-            resolution=f"ls -l {path}; it must be a PEM file that this account can read",
-        ) from None
-    if name == "key" and found.st_mode & stat.S_IRWXO:
-        raise ConfigError(
-            Code.FAILED_PRECONDITION,
-            f"every account can read the key {path}",
-            details=f"its mode is {stat.S_IMODE(found.st_mode):04o}",
-            resolution=f"chmod o= {path}; if somebody may have read the key, make another",
-        )
-    if b"-----BEGIN " not in content:
-        raise ConfigError(
-            Code.INVALID_ARGUMENT,
-            f"{path} is no PEM file",
-            details=f"[access] {name} names it",
-            resolution="name a file that begins with -----BEGIN",
-        )
-    return content
+            read_pem("access", name, path)

@@ -296,6 +296,19 @@ def logs(
     show_log(context.obj, role, tail, since=since, follow=follow, as_json=json)
 
 
+@app.command()
+def serve(
+    context: typer.Context,
+    with_link: Annotated[
+        bool, typer.Option("--open", help="Show a link that lets you in, once.")
+    ] = False,
+) -> None:
+    """Serve the web console of all users over HTTP, until Ctrl-C."""
+    from runner.cli.operation.serve import serve as serve_all
+
+    raise typer.Exit(serve_all(context.obj, with_link=with_link))
+
+
 _SESSION_HELP = "Go on with this session (its id, a beginning of it, or its title), or begin it."
 Session = Annotated[
     str | None,

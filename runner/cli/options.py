@@ -29,7 +29,7 @@ _FLAGS: Final = ("--insecure",)
 _WHOSE: Final = ("--connect", "--config", "--user", "--workspace-root")
 FOR_ONE_USER: Final = (
     *("access", "ask", "chat", "config", "credentials", "doctor", "logs", "memory", "restart"),
-    *("sessions", "start", "status", "stop", "usage"),
+    *("serve", "sessions", "start", "status", "stop", "usage"),
 )
 FOR_THE_MACHINE: Final = ("completion", "images", "init", "upgrade", "users")
 _PERSONAL: Final = re.compile(rf"\brunner (?=(?:{'|'.join(FOR_ONE_USER)})\b)")

@@ -13,6 +13,7 @@ from wire.settings import (
     EmbedderSettings,
     LogLevel,
     Section,
+    ServeSettings,
     Tier,
     UserSettings,
 )
@@ -49,6 +50,7 @@ class Config(UserSettings):
     embedder: EmbedderSettings = EmbedderSettings()
     container: ContainerSettings = ContainerSettings()
     access: AccessSettings = AccessSettings()
+    serve: ServeSettings = ServeSettings()
     users: dict[Annotated[str, AfterValidator(_known_user)], UserSettings] = Field(
         default_factory=dict
     )

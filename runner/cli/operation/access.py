@@ -11,13 +11,13 @@ from typing import Annotated, Final
 import typer
 from wire.errors import Code
 
+from runner.access.places import read_pem
 from runner.access.scopes import Scope
 from runner.access.server import (
     SERVER_NAME,
     AccessServer,
     check_listens,
     own_authority,
-    read_pem,
 )
 from runner.access.tokens import EXPIRES_DAYS, Token, Tokens, lifetime_of
 from runner.cli.memory.transfer import refuse_existing
@@ -176,8 +176,10 @@ def _trusted(config: Config, tokens: Tokens) -> tuple[str, str]:
     settings = config.access
     if settings.certificate is None:
         return own_authority(tokens).public, SERVER_NAME
-    authority = b"" if settings.authority is None else read_pem("authority", settings.authority)
-    names = names_in(read_pem("certificate", settings.certificate))
+    authority = (
+        b"" if settings.authority is None else read_pem("access", "authority", settings.authority)
+    )
+    names = names_in(read_pem("access", "certificate", settings.certificate))
     return authority.decode("ascii", "replace"), next(iter(names), "")
 
 

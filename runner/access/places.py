@@ -1,0 +1,106 @@
+"""Places that a server for people outside listens at, and its certificate: checked, cleared and
+opened. `section` is that of the configuration which names them.
+"""
+
+import contextlib
+import grp
+import os
+import stat
+from pathlib import Path
+
+from wire.disk.listener import listener
+from wire.errors import Code
+
+from runner.config.trust import way_of_others
+from runner.errors import ConfigError, HostError
+
+
+def check_place(section: str, socket: Path) -> None:
+    """Check that a socket may stand there. Changes nothing. Raises `ConfigError`."""
+    why, fix = (
+        way_of_others(socket.parent),
+        "name a directory where only this account and root write",
+    )
+    if not why and socket.exists() and not socket.is_socket():
+        why, fix = "something that is no socket is there", f"move {socket} away"
+    if why:
+        raise ConfigError(
+            Code.FAILED_PRECONDITION,
+            f"cannot use [{section}] socket {socket}",
+            details=why,
+            resolution=f"{fix}, or name another place",
+        )
+
+
+def clear_place(section: str, socket: Path) -> None:
+    """Remove the socket that a server which has ended may have left."""
+    with contextlib.suppress(OSError):
+        pid = listener(str(socket))
+        raise HostError(
+            Code.ALREADY_EXISTS,
+            f"another program listens on [{section}] socket {socket}",
+            details=f"its pid is {pid}",
+            resolution="end that one, or name another place",
+        )
+    socket.unlink(missing_ok=True)
+
+
+def group_id(section: str, name: str) -> int:
+    """The id of a group. Raises `ConfigError` if there is none."""
+    try:
+        return grp.getgrnam(name).gr_gid
+    except KeyError:
+        raise ConfigError(
+            Code.FAILED_PRECONDITION,
+            f"there is no group {name}",
+            details=f"[{section}] socket_group names it",
+            resolution=f"groupadd {name}, or name another",
+        ) from None
+
+
+def open_to_group(section: str, socket: Path, group: str) -> None:
+    """Let `group` connect, if there is one, and nobody else but this account."""
+    if group:
+        try:
+            os.chown(socket, -1, group_id(section, group))
+        except PermissionError:
+            raise ConfigError(
+                Code.FAILED_PRECONDITION,
+                f"cannot open [{section}] socket to the group {group}",
+                details="an account that is not root can do so only for groups that it is in",
+                resolution=f"usermod -a -G {group} USER, then log in anew; or name another group",
+            ) from None
+    socket.chmod(0o660 if group else 0o600)
+
+
+def read_pem(section: str, name: str, path: Path) -> bytes:
+    """The content of the file that `[section] name` names.
+
+    Raises `ConfigError` if it is no PEM file or cannot be read, and for a key that every account
+    can read.
+    """
+    try:
+        found = path.stat()
+        content = path.read_bytes()
+    except OSError as error:
+        raise ConfigError(
+            Code.FAILED_PRECONDITION,
+            f"cannot read {path}",
+            details=f"[{section}] {name} names it: {error.strerror or error}",
+            resolution=f"ls -l {path}; it must be a PEM file that this account can read",
+        ) from None
+    if name == "key" and found.st_mode & stat.S_IRWXO:
+        raise ConfigError(
+            Code.FAILED_PRECONDITION,
+            f"every account can read the key {path}",
+            details=f"its mode is {stat.S_IMODE(found.st_mode):04o}",
+            resolution=f"chmod o= {path}; if somebody may have read the key, make another",
+        )
+    if b"-----BEGIN " not in content:
+        raise ConfigError(
+            Code.INVALID_ARGUMENT,
+            f"{path} is no PEM file",
+            details=f"[{section}] {name} names it",
+            resolution="name a file that begins with -----BEGIN",
+        )
+    return content

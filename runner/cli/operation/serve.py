@@ -1,0 +1,97 @@
+"""`runner serve`: the HTTP server of all users, with the web console."""
+
+import asyncio
+import fcntl
+import html
+import json
+import logging
+import os
+import signal
+import sys
+import webbrowser
+from typing import Final
+
+import typer
+from wire.errors import Code
+
+from runner.cli.operation.lifecycle import at_first_signal
+from runner.cli.options import Options
+from runner.config.models import Config
+from runner.errors import ConfigError
+from runner.logs import printable
+from runner.serve.links import LINK_S, Links
+from runner.workspace.directories import descriptor, whole_file
+
+_DESKTOP: Final = ("DISPLAY", "WAYLAND_DISPLAY")
+
+
+def serve(options: Options, *, with_link: bool) -> int:
+    """Serve until Ctrl-C. With a link, for a server that runs already show one and return.
+
+    Returns the exit code.
+    """
+    config = options.load()
+    links = Links.locate(config)
+    if with_link and (url := _running(links)):
+        _show_link(links, url, options.user_id)
+        return 0
+    return asyncio.run(_serve(config, links, options.user_id if with_link else ""))
+
+
+async def _serve(config: Config, links: Links, user_id: str) -> int:
+    try:
+        from runner.serve.server import HttpServer
+    except ModuleNotFoundError as error:
+        raise ConfigError(
+            Code.FAILED_PRECONDITION,
+            "the HTTP server needs packages that are not installed",
+            details=f"there is no module {error.name}",
+            resolution="pip install 'oxydra[runner,serve]'",
+        ) from None
+    _show_log(config)
+    ended = asyncio.Event()
+    signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    with at_first_signal(ended.set, signals) as received:
+        async with HttpServer(config) as server:
+            if user_id:
+                _show_link(links, server.url, user_id)
+            else:
+                typer.echo(f"serving at {server.url or config.serve.socket}")
+                typer.echo(f"  a link that lets you in  {Options().command('serve', '--open')}")
+            await ended.wait()
+    return 130 if received[0] == signal.SIGINT else 0
+
+
+def _running(links: Links) -> str:
+    """The address of the server that runs; empty: none does."""
+    try:
+        with descriptor(links.directory / "serving", os.O_RDWR) as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        return ""
+    except FileNotFoundError:
+        return ""
+    except BlockingIOError:
+        return str(json.loads((links.directory / "address.json").read_bytes())["url"])
+
+
+def _show_link(links: Links, url: str, user_id: str) -> None:
+    """Print a link that lets the operator in once, and open it where there is a desktop."""
+    link = f"{url}/#link={links.make(user_id)}"
+    typer.echo(printable(link))
+    typer.echo(f"it works once, within {LINK_S / 60:.0f} minutes", err=True)
+    if sys.stdout.isatty() and any(os.environ.get(name) for name in _DESKTOP):
+        # A file, because the arguments of a browser can be read by other accounts.
+        page = links.directory / "open.html"
+        with whole_file(page) as file:
+            file.write(f'<meta http-equiv="refresh" content="0;url={html.escape(link)}">'.encode())
+        webbrowser.open(page.as_uri())
+
+
+def _show_log(config: Config) -> None:
+    """Show in the terminal, or the journal, what the server logs."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(logging.Formatter("serve: %(message)s"))
+    for name in ("runner.serve", "runner.access"):
+        logger = logging.getLogger(name)
+        logger.addHandler(handler)
+        logger.setLevel(config.log_level.upper())

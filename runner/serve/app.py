@@ -1,0 +1,79 @@
+"""The application: all paths that the HTTP server answers."""
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from wire.errors import Code, WireError
+
+from runner.access.callers import Callers
+from runner.config.models import Config
+from runner.serve.assets import Assets, web_directory
+from runner.serve.bridge import Bridge
+from runner.serve.door import Door
+from runner.serve.failures import INTERNAL, Refusal, answer
+from runner.serve.guard import REPORTS_PATH, Guard, Reports
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Serving:
+    """What faces need of the server.
+
+    Attributes:
+        config: All settings.
+        callers: The way to agents.
+        door: Who makes a request.
+    """
+
+    config: Config
+    callers: Callers
+    door: Door
+
+
+def application(serving: Serving, origins: Mapping[str, str]) -> Starlette:
+    """The application of one server, which is called by the Hosts in `origins`; see `Guard`."""
+    reports = Reports()
+    return Starlette(
+        routes=[
+            Route("/healthz", _healthy, methods=["GET"]),
+            Route(REPORTS_PATH, reports.take, methods=["POST"]),
+            Route(REPORTS_PATH, reports.show, methods=["GET"]),
+            *serving.door.routes,
+            *Bridge(serving.door, serving.callers).routes,
+            *Assets(web_directory()).routes,
+        ],
+        middleware=[Middleware(Guard, origins=origins)],
+        exception_handlers={
+            WireError: _failed,
+            HTTPException: _no_such_path,
+            Exception: _broken,
+        },
+    )
+
+
+async def _healthy(_: Request) -> Response:
+    return JSONResponse({"status": "ok"})
+
+
+async def _failed(_: Request, error: Exception) -> Response:
+    assert isinstance(error, WireError)
+    return answer(error)
+
+
+async def _no_such_path(request: Request, error: Exception) -> Response:
+    status = error.status_code if isinstance(error, HTTPException) else 404
+    brief = "this path takes other methods" if status == 405 else "there is no such path"
+    return answer(Refusal(status, Code.NOT_FOUND, brief, details=request.url.path[:200]))
+
+
+async def _broken(request: Request, error: Exception) -> Response:
+    log.error("unexpected failure of %s", request.url.path[:200], exc_info=error)
+    return answer(INTERNAL())

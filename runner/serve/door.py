@@ -1,0 +1,168 @@
+"""Who makes a request: by an access token, a session's cookie, or what a trusted proxy says."""
+
+import ipaddress
+from functools import partial
+from importlib.metadata import version
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+from wire.errors import Code, WireError
+from wire.settings import ServeSettings
+
+from runner.access.callers import Caller, Callers
+from runner.access.scopes import Scope
+from runner.config.models import Config
+from runner.config.users import known_users
+from runner.serve.failures import Refusal
+from runner.serve.links import CHANNEL, Links, not_known
+from runner.serve.requests import json_object
+from runner.serve.sessions import Sessions
+
+_BEARER: Final = "bearer "
+_NOBODY: Final = partial(
+    WireError,
+    Code.UNAUTHENTICATED,
+    "nobody is logged in",
+    resolution="open the link that this shows: runner serve --open; or log in with an access token",
+)
+
+
+class Door:
+    """Finds out who makes a request, and begins and ends sessions."""
+
+    def __init__(self, config: Config, callers: Callers, sessions: Sessions, links: Links) -> None:
+        self._config = config
+        self._callers = callers
+        self._sessions = sessions
+        self._links = links
+
+    @property
+    def routes(self) -> list[Route]:
+        return [
+            Route("/api/login", self._login, methods=["POST"]),
+            Route("/api/logout", self._logout, methods=["POST"]),
+            Route("/api/me", self._me, methods=["GET"]),
+        ]
+
+    def caller(self, request: Request) -> Caller:
+        """Who makes `request`. Raises `WireError` (UNAUTHENTICATED) if nobody is let in by it."""
+        if (token := bearer(request)) is not None:
+            return self._callers.with_token(token, address(request))
+        if (user_id := self._said_by_proxy(request)) is not None:
+            return Caller(user_id, frozenset(Scope), CHANNEL, key=f"proxy {user_id}")
+        secret = _cookie(request)
+        if not secret:
+            raise _NOBODY()
+        caller, new = self._sessions.find(secret)
+        if new:
+            self._keep(request, new)
+        return caller
+
+    async def _login(self, request: Request) -> Response:
+        asked = await json_object(request)
+        link, token = asked.get("link"), asked.get("token")
+        if isinstance(link, str) and link and token is None:
+            caller = self._links.take(link)
+            if caller is None:
+                raise self._callers.refuse(address(request), not_known())
+        elif isinstance(token, str) and token and link is None:
+            caller = self._callers.with_token(token.strip(), address(request))
+        else:
+            raise Refusal(
+                400, Code.INVALID_ARGUMENT, "a login has either a link or a token, as a string"
+            )
+        self._keep(request, self._sessions.begin(caller, _cookie(request)))
+        return JSONResponse(self._who(caller))
+
+    async def _logout(self, request: Request) -> Response:
+        asked = await json_object(request)
+        self._sessions.end(_cookie(request), everywhere=asked.get("everywhere") is True)
+        self._keep(request, "")
+        return JSONResponse({})
+
+    async def _me(self, request: Request) -> Response:
+        return JSONResponse(self._who(self.caller(request)))
+
+    def _who(self, caller: Caller) -> dict[str, Any]:
+        users = {*known_users(self._config), caller.user_id} if caller.operator else ()
+        return {
+            "user_id": caller.user_id,
+            "users": sorted(users) or [caller.user_id],
+            "scopes": sorted(caller.scopes),
+            "operator": caller.operator,
+            "version": version("oxydra"),
+        }
+
+    def _said_by_proxy(self, request: Request) -> str | None:
+        """The user that a trusted proxy names. Raises `Refusal` where somebody else does."""
+        settings = self._config.serve
+        named = request.headers.getlist(settings.user_header) if settings.user_header else []
+        if not named:
+            return None
+        if not _is_proxy(settings, request) or len(named) != 1:
+            raise Refusal(
+                403,
+                Code.PERMISSION_DENIED,
+                f"the header {settings.user_header} is not believed from here",
+                details=f"[serve] user_header_from is {settings.user_header_from}",
+                resolution="log in without that header",
+            )
+        if named[0] not in known_users(self._config):
+            raise Refusal(
+                403,
+                Code.PERMISSION_DENIED,
+                "the proxy names somebody who is no user here",
+                resolution="ask the person who runs this host",
+            )
+        return named[0]
+
+    def _keep(self, request: Request, secret: str) -> None:
+        """Let the answer set the cookie, or (empty) remove it."""
+        attributes = [
+            f"{cookie_name(request)}={secret}",
+            "Path=/",
+            "HttpOnly",
+            "SameSite=Strict",
+            f"Max-Age={int(self._sessions.lifetime_s) if secret else 0}",
+        ]
+        if is_secure(request):
+            attributes.append("Secure")
+        request.state.set_cookie = "; ".join(attributes)
+
+
+def bearer(request: Request) -> str | None:
+    """The access token that a request carries; None: it carries none."""
+    given = request.headers.get("authorization", "")
+    return given[len(_BEARER) :].strip() if given.lower().startswith(_BEARER) else None
+
+
+def address(request: Request) -> str:
+    """Where a request comes from, for logs and counts."""
+    return request.client.host if request.client else "the socket"
+
+
+def is_secure(request: Request) -> bool:
+    """Whether the browser reached the server, or the proxy before it, by TLS."""
+    return str(request.state.origin).startswith("https://")
+
+
+def cookie_name(request: Request) -> str:
+    """Cookies are for all ports of a host: another server there must not take ours for its own."""
+    port = str(request.state.origin).rpartition(":")[2]
+    return "__Host-oxydra" if is_secure(request) else f"oxydra-{port}"
+
+
+def _cookie(request: Request) -> str:
+    return request.cookies.get(cookie_name(request), "")
+
+
+def _is_proxy(settings: ServeSettings, request: Request) -> bool:
+    if request.client is None:
+        return settings.user_header_from == "socket"
+    try:
+        there = ipaddress.ip_address(settings.user_header_from)
+        return ipaddress.ip_address(request.client.host) == there
+    except ValueError:
+        return False

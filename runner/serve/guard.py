@@ -1,0 +1,156 @@
+"""What every request must be like before anybody looks at it, and what every answer says.
+
+Host      one of the names of this server, so that no other site's name leads here
+Origin    this server's own, where there is one, as browsers send it
+X-Oxydra  where a cookie could act: only pages of this server can send it
+"""
+
+import json
+import logging
+import re
+import time
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Final
+
+from starlette.datastructures import MutableHeaders
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from wire.errors import Code
+from wire.text import parsed_json
+
+from runner.serve.door import bearer
+from runner.serve.failures import Refusal, answer
+from runner.serve.requests import SMALL, pieces
+
+log = logging.getLogger(__name__)
+
+HEADER: Final = "x-oxydra"
+REPORTS_PATH: Final = "/api/csp-report"
+POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; "
+    "connect-src 'self'; manifest-src 'self'; frame-ancestors 'none'; base-uri 'none'; "
+    "form-action 'none'; require-trusted-types-for 'script'; trusted-types dompurify oxydra; "
+    f"report-uri {REPORTS_PATH}"
+)
+_HEADERS: Final = {
+    "Content-Security-Policy": POLICY,
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), display-capture=(), geolocation=(), microphone=(), "
+    "payment=(), usb=()",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+_SAFE: Final = frozenset({"GET", "HEAD"})
+_FROM_HERE: Final = frozenset({"same-origin", "none"})
+_REPORTS_LOGGED: Final = 20
+_REPORTS_WITHIN_S: Final = 60.0
+
+
+class Guard:
+    """Refuses requests that no client of this server makes, and gives answers their headers.
+
+    `origins` has, for every Host that this server is called by, what browsers name it as.
+    """
+
+    def __init__(self, app: ASGIApp, origins: Mapping[str, str]) -> None:
+        self._app = app
+        self._origins = origins
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        state = scope.setdefault("state", {})
+
+        async def answered(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers.setdefault(name, value)
+                headers.setdefault("Cache-Control", "no-store")
+                if cookie := state.get("set_cookie"):
+                    headers.append("Set-Cookie", cookie)
+            await send(message)
+
+        try:
+            self._check(Request(scope), state)
+        except Refusal as error:
+            await answer(error)(scope, receive, answered)
+            return
+        await self._app(scope, receive, answered)
+
+    def _check(self, request: Request, state: dict[str, Any]) -> None:
+        headers = request.headers
+        origin = self._origins.get(headers.get("host", "").lower())
+        if origin is None or len(headers.getlist("host")) != 1:
+            raise Refusal(
+                421,
+                Code.PERMISSION_DENIED,
+                "this server is not called by that name",
+                details=f"Host: {headers.get('host', '')[:100]!r}",
+                resolution="name it in [serve] hosts, or the address of the reverse proxy in "
+                "[serve] url",
+            )
+        state["origin"] = origin
+        if headers.get("origin", origin) != origin:
+            raise _foreign(f"Origin: {headers['origin'][:100]!r}")
+        site = headers.get("sec-fetch-site", "none")
+        page = request.method in _SAFE and headers.get("sec-fetch-mode") == "navigate"
+        if site not in _FROM_HERE and not (page and request.url.path == "/"):
+            raise _foreign(f"Sec-Fetch-Site: {site[:20]!r}")
+        acts = request.method not in _SAFE and request.url.path != REPORTS_PATH
+        if acts and bearer(request) is None and headers.get(HEADER) != "1":
+            raise Refusal(
+                403,
+                Code.PERMISSION_DENIED,
+                "the request does not come from a page of this server",
+                details="it has no header X-Oxydra: 1",
+                resolution="send X-Oxydra: 1, or an access token as Authorization: Bearer oxa_…",
+            )
+
+
+class Reports:
+    """What browsers report that the policy has kept them from. Counted; a few are logged."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._since = time.monotonic()
+        self._logged: Counter[str] = Counter()
+
+    async def take(self, request: Request) -> Response:
+        body = b"".join([piece async for piece in pieces(request, SMALL)])
+        self.count += 1
+        now = time.monotonic()
+        if now - self._since > _REPORTS_WITHIN_S:
+            self._since, self._logged = now, Counter()
+        if self._logged.total() < _REPORTS_LOGGED:
+            self._logged["all"] += 1
+            log.warning("a browser reports a breach of the policy: %s", _shown(body))
+        return Response(status_code=204)
+
+    async def show(self, _: Request) -> Response:
+        return JSONResponse({"reports": self.count})
+
+
+def _shown(body: bytes) -> str:
+    """What a report says, without what an address may hold."""
+    try:
+        report = parsed_json(body)["csp-report"]
+        named = ("effective-directive", "violated-directive", "blocked-uri", "source-file")
+        told = {name: str(report[name])[:200] for name in named if name in report}
+    except (ValueError, KeyError, TypeError):
+        return "(not readable)"
+    return json.dumps({name: re.split("[?#]", value)[0] for name, value in told.items()})
+
+
+def _foreign(details: str) -> Refusal:
+    return Refusal(
+        403,
+        Code.PERMISSION_DENIED,
+        "the request comes from a page of another site",
+        details=details,
+        resolution="use the console at this server's own address",
+    )

@@ -1,0 +1,280 @@
+"""`runner serve`: one HTTP server for all users of a `workspace_root`."""
+
+import asyncio
+import contextlib
+import fcntl
+import ipaddress
+import json
+import logging
+import os
+import socket
+import ssl
+from collections.abc import Iterator
+from contextlib import AsyncExitStack, contextmanager
+from typing import Final, Self
+
+import uvicorn
+from wire.errors import Code
+from wire.settings import ServeSettings
+
+from runner.access.callers import Callers
+from runner.access.places import check_place, clear_place, group_id, open_to_group, read_pem
+from runner.config.models import Config
+from runner.errors import ConfigError, HostError
+from runner.host.authority import names_in
+from runner.serve.app import Serving, application
+from runner.serve.connections import HEAD_MAX_BYTES, Connection
+from runner.serve.door import Door
+from runner.serve.links import Links
+from runner.serve.sessions import Sessions
+from runner.workspace.directories import descriptor, whole_file
+
+log = logging.getLogger(__name__)
+
+_HOUR_S: Final = 3600.0
+_END_S: Final = 2
+_LOCAL_NAMES: Final = ("localhost", "127.0.0.1", "[::1]")
+_BACKLOG: Final = 512
+
+
+class _Server(uvicorn.Server):
+    """Leaves signals to the command, and says when it listens."""
+
+    def __init__(self, config: uvicorn.Config) -> None:
+        super().__init__(config)
+        self.listens = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.listens.set()
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class HttpServer:
+    """Listens where `[serve]` says. An async context manager.
+
+    Entering it raises `WireError` if it cannot listen there; then nothing is left behind.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self._config = config
+        self._settings = config.serve
+        self._links = Links.locate(config)
+        self._stack = AsyncExitStack()
+        self.url = ""
+
+    async def __aenter__(self) -> Self:
+        check_settings(self._settings)
+        async with AsyncExitStack() as stack:
+            await self._start(stack)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    async def _start(self, stack: AsyncExitStack) -> None:
+        settings = self._settings
+        self._links.prepare()
+        stack.enter_context(_alone(self._links))
+        callers = await stack.enter_async_context(Callers.locate(self._config))
+        callers.tokens.prepare()
+        sessions = Sessions(settings.idle_hours * _HOUR_S, settings.session_hours * _HOUR_S)
+        door = Door(self._config, callers, sessions, self._links)
+        sockets = []
+        if settings.listen:
+            sockets.append(stack.enter_context(_tcp(settings.listen)))
+        if settings.socket is not None:
+            sockets.append(stack.enter_context(_unix(settings)))
+            stack.callback(settings.socket.unlink, missing_ok=True)
+        origins = origins_of(settings, sockets[0].getsockname()[1] if settings.listen else 0)
+        self.url = settings.url or next(iter(origins.values()), "")
+        app = application(Serving(self._config, callers, door), origins)
+        for each in sockets:
+            await _serve(stack, app, settings, each)
+        address = self._links.directory / "address.json"
+        with whole_file(address) as file:
+            file.write(json.dumps({"url": self.url, "pid": os.getpid()}).encode())
+        stack.callback(address.unlink, missing_ok=True)
+        log.info("the console is at %s", self.url or settings.socket)
+
+
+def check_settings(settings: ServeSettings) -> None:
+    """Check what the settings name, and that nothing is served in clear to other machines. Changes
+    nothing. Raises `ConfigError`."""
+    if not settings.listen and settings.socket is None:
+        raise ConfigError(
+            Code.FAILED_PRECONDITION,
+            "the HTTP server has no address",
+            details="neither [serve] listen nor [serve] socket is set",
+            resolution='runner config set serve.listen "127.0.0.1:7480"',
+        )
+    host = settings.listen.rpartition(":")[0]
+    if settings.listen and settings.certificate is None and not _is_local(host):
+        raise ConfigError(
+            Code.FAILED_PRECONDITION,
+            f"the HTTP server must not listen on {settings.listen} without TLS",
+            details="everybody on the way could read and change what is said",
+            resolution="set [serve] certificate and key; or listen on 127.0.0.1, or on a socket, "
+            "behind a reverse proxy with TLS",
+        )
+    for name in ("certificate", "key"):
+        if (path := getattr(settings, name)) is not None:
+            read_pem("serve", name, path)
+    if settings.socket is not None:
+        check_place("serve", settings.socket)
+    if settings.socket_group:
+        group_id("serve", settings.socket_group)
+    if settings.user_header_from not in ("", "socket"):
+        try:
+            ipaddress.ip_address(settings.user_header_from)
+        except ValueError:
+            raise ConfigError(
+                Code.INVALID_ARGUMENT,
+                f"[serve] user_header_from is no address: {settings.user_header_from}",
+                resolution='name an IP address such as 127.0.0.1, or "socket"',
+            ) from None
+
+
+def origins_of(settings: ServeSettings, port: int) -> dict[str, str]:
+    """Each Host that the server is called by, and what browsers then name it as. Those of the
+    address where it listens come first."""
+    found: dict[str, str] = {}
+    if settings.listen:
+        scheme, usual = ("http", 80) if settings.certificate is None else ("https", 443)
+        host = settings.listen.rpartition(":")[0].lower()
+        names = [*([] if _is_any(host) else [host]), *settings.hosts]
+        if settings.certificate is not None:
+            names += names_in(read_pem("serve", "certificate", settings.certificate))
+        if _is_local(host) or _is_any(host):
+            names += _LOCAL_NAMES
+        for name in names:
+            found[f"{name}:{port}"] = f"{scheme}://{name}:{port}"
+            if port == usual:
+                found[name] = f"{scheme}://{name}"
+    if settings.url:
+        found[settings.url.partition("://")[2]] = settings.url
+    if settings.socket is not None and not settings.url:
+        for name in (*settings.hosts, "localhost"):
+            found.setdefault(name, f"http://{name}")
+    return found
+
+
+def _is_local(host: str) -> bool:
+    if host == "localhost":
+        return True
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host.strip("[]")).is_loopback
+    return False
+
+
+def _is_any(host: str) -> bool:
+    with contextlib.suppress(ValueError):
+        return ipaddress.ip_address(host.strip("[]")).is_unspecified
+    return False
+
+
+@contextmanager
+def _alone(links: Links) -> Iterator[None]:
+    """Hold the lock of the one server. Raises `HostError` (ALREADY_EXISTS)."""
+    path = links.directory / "serving"
+    with descriptor(path, os.O_RDWR | os.O_CREAT) as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise HostError(
+                Code.ALREADY_EXISTS,
+                "an HTTP server runs already for these users",
+                details=f"{path} is held by another process",
+                resolution="runner serve --open shows a link to it",
+            ) from None
+        yield
+
+
+@contextmanager
+def _tcp(listen: str) -> Iterator[socket.socket]:
+    host, _, port = listen.rpartition(":")
+    made = None
+    try:
+        (family, kind, protocol, _, address), *_ = socket.getaddrinfo(
+            host.strip("[]"), int(port), type=socket.SOCK_STREAM
+        )
+        made = socket.socket(family, kind, protocol)
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        made.bind(address)
+        made.listen(_BACKLOG)
+    except (OSError, OverflowError) as error:
+        if made is not None:
+            made.close()
+        raise HostError(
+            Code.UNAVAILABLE,
+            f"cannot listen on {listen}",
+            details=str(error),
+            resolution="correct [serve] listen in runner.toml, or end the program that is there",
+        ) from None
+    with made:
+        yield made
+
+
+@contextmanager
+def _unix(settings: ServeSettings) -> Iterator[socket.socket]:
+    path = settings.socket
+    assert path is not None
+    clear_place("serve", path)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as made:
+        try:
+            made.bind(os.fspath(path))
+        except OSError as error:
+            raise HostError(
+                Code.UNAVAILABLE,
+                f"cannot listen on {path}",
+                details=str(error),
+                resolution="correct [serve] socket in runner.toml",
+            ) from None
+        open_to_group("serve", path, settings.socket_group)
+        made.listen(_BACKLOG)
+        yield made
+
+
+async def _serve(
+    stack: AsyncExitStack, app: object, settings: ServeSettings, listening: socket.socket
+) -> None:
+    over_tcp = listening.family != socket.AF_UNIX
+    config = uvicorn.Config(
+        app,  # type: ignore[arg-type]
+        http=Connection,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        proxy_headers=False,
+        server_header=False,
+        timeout_graceful_shutdown=_END_S,
+        h11_max_incomplete_event_size=HEAD_MAX_BYTES,
+        ssl_certfile=settings.certificate if over_tcp else None,
+        ssl_keyfile=settings.key if over_tcp else None,
+    )
+    try:
+        config.load()
+    except (ssl.SSLError, OSError) as error:
+        raise ConfigError(
+            Code.FAILED_PRECONDITION,
+            "certificate and key cannot be used",
+            details=str(error),
+            resolution="[serve] certificate and key must belong together, the key without a "
+            "passphrase",
+        ) from None
+    if config.ssl is not None:
+        config.ssl.minimum_version = ssl.TLSVersion.TLSv1_2
+    server = _Server(config)
+    running = asyncio.create_task(server.serve(sockets=[listening]))
+
+    async def end() -> None:
+        server.should_exit = True
+        await asyncio.wait({running})
+
+    stack.push_async_callback(end)
+    await server.listens.wait()

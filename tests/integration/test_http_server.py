@@ -1,0 +1,119 @@
+"""The HTTP server as pages and programs use it, on real sockets, before fake agents."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+from wire.v1 import gateway_pb2 as pb
+
+from runner.access.scopes import Scope
+from runner.serve.server import HttpServer
+from tests.support.gateway.fake_gateway import Event, FakeGateway, echo, text
+from tests.support.gateway.front import Front, open_front
+from tests.support.gateway.http_front import open_http, operator, page
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+TURN = {"session_id": "s", "text": "hi"}
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def front() -> AsyncIterator[Front]:
+    async with open_front() as made:
+        made.alice.sessions["s"] = pb.Session(session_id="s")
+        yield made
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def server(front: Front) -> AsyncIterator[HttpServer]:
+    async with open_http(front) as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def fresh(front: Front) -> None:
+    front.tokens.revoke("alice")
+    front.alice.script = echo
+
+
+async def waits(gateway: FakeGateway, request: pb.RunTurnRequest) -> AsyncIterator[Event]:
+    yield text("begun")
+    await asyncio.Event().wait()
+
+
+async def lines(reply: httpx.Response) -> list[Any]:
+    return [json.loads(line) async for line in reply.aiter_lines()]
+
+
+async def test_a_link_lets_the_operator_in_for_every_user(front: Front, server: HttpServer) -> None:
+    async with operator(front, server) as client:
+        me = (await client.get("/api/me")).json()
+        assert me["operator"]
+        assert me["user_id"] == "alice"
+        await client.post("/api/users/bob/SaveNote", json={"text": "for bob", "channel": "cli"})
+    assert (front.bob.seen[-1].text, front.bob.seen[-1].channel) == ("for bob", "console")
+
+
+async def test_a_token_lets_its_user_in_by_login_or_as_a_header(
+    front: Front, server: HttpServer
+) -> None:
+    token = front.access("alice", "tablet", Scope.CHAT).token
+    async with page(server) as client:
+        me = (await client.post("/api/login", json={"token": token})).json()
+        assert (me["user_id"], me["users"], me["scopes"]) == ("alice", ["alice"], ["chat"])
+        assert not me["operator"]
+        refused = await client.post("/api/users/alice/ListNotes", json={})
+        assert (refused.status_code, refused.json()["error"]["code"]) == (403, "permission_denied")
+    async with httpx.AsyncClient(base_url=server.url) as program:
+        program.headers["Authorization"] = f"Bearer {token}"
+        reply = await program.post("/api/users/alice/Hello", json={})
+        assert reply.json()["user_id"] == "alice"
+        assert (await program.post("/api/users/bob/Hello", json={})).status_code == 403
+
+
+async def test_a_stream_answers_line_by_line_and_ends_with_its_error(
+    front: Front, server: HttpServer
+) -> None:
+    async with operator(front, server) as client:
+        async with client.stream("POST", "/api/users/alice/RunTurn", json=TURN) as reply:
+            assert reply.headers["content-type"] == "application/x-ndjson"
+            events = await lines(reply)
+        assert [next(iter(event)) for event in events] == ["text", "text", "completed"]
+        wrong = {"session_id": "unknown", "text": "hi"}
+        async with client.stream("POST", "/api/users/alice/RunTurn", json=wrong) as reply:
+            (last,) = await lines(reply)
+        assert last["error"]["code"] == "not_found"
+
+
+async def test_who_leaves_ends_the_call(front: Front, server: HttpServer) -> None:
+    front.alice.script = waits
+    left = len(front.alice.left)
+    async with operator(front, server) as client:
+        async with client.stream("POST", "/api/users/alice/RunTurn", json=TURN) as reply:
+            assert "begun" in await anext(reply.aiter_lines())
+        async with asyncio.timeout(30):
+            while len(front.alice.left) == left:
+                await asyncio.sleep(0.01)
+
+
+async def test_what_is_no_message_of_the_contract_is_refused_by_its_field(
+    front: Front, server: HttpServer
+) -> None:
+    async with operator(front, server) as client:
+        reply = await client.post("/api/users/alice/SaveNote", json={"text": "x", "tagz": []})
+        assert (reply.status_code, "tagz" in reply.text) == (400, True)
+        reply = await client.post("/api/users/alice/Nothing", json={})
+        assert (reply.status_code, reply.json()["error"]["code"]) == (404, "not_found")
+        reply = await client.post(
+            "/api/users/alice/Hello", content="{", headers={"Content-Type": "application/json"}
+        )
+        assert reply.status_code == 400
+        deep = "[" * 100_000
+        reply = await client.post(
+            "/api/users/alice/Hello", content=deep, headers={"Content-Type": "application/json"}
+        )
+        assert reply.status_code == 400

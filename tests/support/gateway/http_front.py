@@ -1,0 +1,46 @@
+"""The HTTP server before fake agents, and browsers of it."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import httpx
+
+from runner.config.models import Config
+from runner.serve.links import Links
+from runner.serve.server import HttpServer
+from tests.support.gateway.front import Front
+
+PAGE = {"X-Oxydra": "1"}
+"""What a page of the server sends."""
+
+
+def served(config: Config, **settings: Any) -> Config:
+    """`config` with other settings of `[serve]`."""
+    serve = config.serve.model_copy(update={"listen": "127.0.0.1:0", **settings})
+    return config.model_copy(update={"serve": serve})
+
+
+@asynccontextmanager
+async def open_http(front: Front, **settings: Any) -> AsyncIterator[HttpServer]:
+    """The HTTP server for the users of `front`, at a free port."""
+    async with HttpServer(served(front.config, **settings)) as server:
+        yield server
+
+
+@asynccontextmanager
+async def page(server: HttpServer) -> AsyncIterator[httpx.AsyncClient]:
+    """A page of the server in a browser of its own."""
+    async with httpx.AsyncClient(base_url=server.url, headers=PAGE) as client:
+        yield client
+
+
+@asynccontextmanager
+async def operator(front: Front, server: HttpServer) -> AsyncIterator[httpx.AsyncClient]:
+    """A page in which the operator is logged in, and began with alice."""
+    async with page(server) as client:
+        reply = await client.post(
+            "/api/login", json={"link": Links.locate(front.config).make("alice")}
+        )
+        assert reply.status_code == 200, reply.text
+        yield client
