@@ -70,6 +70,7 @@ def gateway(
         scrubber=scrubber,
         meter=meter,
         shell_state=shell.state if shell else None,
+        approval_wait_s=settings.tools.approval_wait_s,
     )
 
 

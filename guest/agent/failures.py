@@ -4,6 +4,8 @@ Only what a person can act on is shown. A provider's own error text may quote th
 key, so it goes to the log (redacted there) and not into the event.
 """
 
+from typing import Final
+
 from pydantic_ai import exceptions
 from wire.errors import Code, WireError
 from wire.settings import AgentSettings
@@ -13,12 +15,24 @@ _CONFIG = "in the [agent] section of runner.toml, then: runner restart"
 _KEY = "runner credentials set --provider {provider}, and ask again"
 
 
+INTERRUPTED: Final = "interrupted"
+"""The code of a turn whose agent stopped in the middle."""
+
+
 def failed(code: str | Code, message: str, resolution: str = "") -> pb.TurnFailed:
     return pb.TurnFailed(code=str(code), message=message, resolution=resolution)
 
 
 def from_wire_error(error: WireError) -> pb.TurnFailed:
     return failed(error.code, error.brief, error.resolution)
+
+
+def interrupted() -> pb.TurnFailed:
+    return failed(
+        INTERRUPTED,
+        "the agent stopped in the middle of this turn, which has no answer",
+        "what it had saved by then is kept; send it again if you still want it",
+    )
 
 
 def forgotten() -> pb.TurnFailed:

@@ -148,6 +148,23 @@ def incomplete_in(event: Event) -> str:
     return next((str(mark[INCOMPLETE]) for mark in marks if mark and INCOMPLETE in mark), "")
 
 
+def calls_in(event: Event) -> bool:
+    """Whether the answer in `event` calls tools, so that more must follow."""
+    return any(each.tool_calls for each in _read(event) if isinstance(each, ModelResponse))
+
+
+def model_in(event: Event) -> str:
+    """The model that gave the answer in `event`; empty if that is not known."""
+    names = (each.model_name for each in _read(event) if isinstance(each, ModelResponse))
+    return next(filter(None, names), "")
+
+
+def answer_in(events: Iterable[Event]) -> str:
+    """The agent's answer in the events of one turn, without what it said beside tool calls."""
+    said = (each for each in events if each.role == "assistant" and not calls_in(each))
+    return "\n\n".join(each.text for each in said if each.text)
+
+
 def asked_in(event: Event) -> str:
     """What the model was asked with in a user's event."""
     parts = [part for message in _read(event) for part in message.parts]

@@ -17,6 +17,7 @@ from wire.v1 import gateway_pb2 as pb
 
 from guest.agent import history
 from guest.agent.budget.meter import Bill
+from guest.agent.clock import TurnClock
 from guest.agent.incomplete import Reason
 from guest.agent.receipts import saving, second_chance
 from guest.agent.receipts.ledger import Ledger, parsed, to_message
@@ -25,7 +26,7 @@ from guest.agent.toolset import TurnDeps, finished
 from guest.agent.turn import Emit, Pipeline, TurnRequest
 from guest.memory.models import Event, Receipt
 from guest.memory.storage.changes import Background
-from guest.tools.base import Approve, ToolContext, ToolResult
+from guest.tools.base import Approve, Tool, ToolContext, ToolResult
 
 _SUMMARY_CHARS = 200
 _BREAK = "\n\n"
@@ -35,6 +36,7 @@ class Run:
     """The state of one turn, discarded with it.
 
     Attributes:
+        clock: The time that it may take; stands still while a person is waited for.
         steps: The number of requests to the model.
         bill: What they took.
         ledger: What memory did.
@@ -53,17 +55,20 @@ class Run:
         emit: Emit,
         approve: Approve | None,
         *,
+        clock: TurnClock,
         bill: Bill,
         earlier: Sequence[Event] = (),
     ) -> None:
         self.request = request
+        self.clock = clock
         self.bill = bill
         self.steps = 0
         self.unrecorded = ""
         self.cut: Reason = "stopped"
         self.usage = RunUsage()
         self.answered_by = ""
-        self.ledger = Ledger(pipeline, approve)
+        self._approve = approve
+        self.ledger = Ledger(pipeline, self._approved if approve else None)
         self._offered = [tool.name for tool in pipeline.tools()]
         self._store = store
         self._storing = Background()  # otherwise a cancelled turn would store twice
@@ -187,6 +192,11 @@ class Run:
         if sentence := self._store.unstored(self.request.context.session_id):
             before = _BREAK if self._answers else ""
             await self._emit(pb.TextDelta(text=f"{before}({sentence}){_BREAK}"))
+
+    async def _approved(self, context: ToolContext, tool: Tool, arguments_json: str) -> bool:
+        assert self._approve is not None
+        with self.clock.stopped():
+            return await self._approve(context, tool, arguments_json)
 
     async def _call(self, call_id: str, tool: str, arguments: Any) -> ToolResult:
         result = await self.ledger.call(self._context(), tool, arguments)

@@ -14,6 +14,8 @@ Progress = (
     | pb.ToolCallStarted
     | pb.ToolCallFinished
     | pb.ApprovalRequested
+    | pb.ApprovalDecided
+    | pb.ClientCall
     | pb.MemoryReceipt
     | pb.Notice
 )
@@ -23,7 +25,7 @@ Outcome = pb.TurnCompleted | pb.TurnIncomplete | pb.TurnFailed
 """How a turn ends: exactly one, after all progress."""
 
 Emit = Callable[[Progress], Awaitable[None]]
-"""Passes progress to the watcher; waits while the watcher is slow (backpressure)."""
+"""Passes progress to whoever watches; never waits for them."""
 
 
 Redact = Callable[[str, str], str]

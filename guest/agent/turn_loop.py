@@ -24,6 +24,7 @@ from wire.v1 import gateway_pb2 as pb
 
 from guest.agent import failures, history, incomplete
 from guest.agent.budget.meter import Meter
+from guest.agent.clock import TurnClock
 from guest.agent.incomplete import ASKED_TO_GO_ON, GO_ON, Incomplete
 from guest.agent.models.models import Choice, Models
 from guest.agent.models.providers import request_settings
@@ -122,6 +123,7 @@ class TurnLoop:
             self._redact,
             emit,
             approve,
+            clock=TurnClock(self._settings.turn_timeout_s),
             bill=self._meter.bill(context),
             earlier=events,
         )
@@ -143,7 +145,7 @@ class TurnLoop:
     async def _to_outcome(
         self, run: Run, choice: Choice, events: Sequence[Event], latest: Rolled
     ) -> Outcome:
-        clock = asyncio.timeout(self._settings.turn_timeout_s)
+        clock = run.clock
         try:
             async with clock:
                 prepared = await self._context.build(
@@ -154,7 +156,7 @@ class TurnLoop:
                 self._models.uses[choice.provider].answered()
                 return outcome
         except TimeoutError as error:
-            if clock.expired():
+            if clock.expired:
                 return failures.out_of_time(self._settings)
             return self._explain(error, choice)
         except UsageLimitExceeded:

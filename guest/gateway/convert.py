@@ -1,6 +1,6 @@
 """Converts memory's types and errors to those of the wire contract."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, Final, TypeVar
@@ -10,6 +10,7 @@ from google.protobuf.message import Message
 from wire.errors import Code
 from wire.v1 import gateway_pb2 as pb
 
+from guest.agent.failures import INTERRUPTED
 from guest.agent.history import incomplete_in
 from guest.errors import GuestError
 from guest.memory.models import (
@@ -134,8 +135,10 @@ def session(value: Session) -> pb.Session:
     return message(pb.Session, value, parent_session_id=value.parent_id)
 
 
-def event(value: Event) -> pb.HistoryEvent:
-    return message(pb.HistoryEvent, value, incomplete=incomplete_in(value))
+def event(value: Event, interrupted: Container[int] = ()) -> pb.HistoryEvent:
+    """An event of a history; `interrupted` are those with which an interrupted turn ends."""
+    mark = INTERRUPTED if value.sequence in interrupted else incomplete_in(value)
+    return message(pb.HistoryEvent, value, incomplete=mark)
 
 
 def origin(value: Origin) -> pb.NoteOrigin:

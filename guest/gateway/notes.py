@@ -20,7 +20,6 @@ from guest.tools.redaction.scrubber import REDACTED
 
 log = logging.getLogger(__name__)
 
-_CHANNEL: Final = "gateway"
 _PAGE_DEFAULT: Final = 50
 _TOP_K_DEFAULT: Final = 5
 _STALE_DAYS_DEFAULT: Final = 180
@@ -242,7 +241,7 @@ def _refuse_placeholders(*texts: str) -> None:
 def _by_a_person(channel: str, link: str = "") -> Origin:
     """The origin of a person's text. Raises `GuestError` for a bad channel."""
     channel = validation.identifier("channel", channel, optional=True)
-    return Origin(actor="user", channel=channel or _CHANNEL, link=link)
+    return Origin(actor="user", channel=channel or validation.CHANNEL, link=link)
 
 
 def _log_change(note_id: str, change: str, origin: Origin) -> None:

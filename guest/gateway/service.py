@@ -3,10 +3,11 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 from google.protobuf.message import Message
+from wire.settings import ToolsSettings
 from wire.v1 import gateway_pb2 as pb
 from wire.v1 import gateway_pb2_grpc
 
@@ -17,7 +18,9 @@ from guest.gateway import convert, validation
 from guest.gateway.notes import Notes
 from guest.gateway.sessions import Sessions
 from guest.gateway.transfer import Transfer
-from guest.gateway.turns import Loop, Turns
+from guest.gateway.turns.approvals import Approvals
+from guest.gateway.turns.records import TurnRecords
+from guest.gateway.turns.registry import Loop, Turn, Turns
 from guest.gateway.usage import UsageReport
 from guest.memory.memory import Memory
 from guest.memory.storage.files.backup import Backups
@@ -25,6 +28,8 @@ from guest.tools.base import ToolContext
 from guest.tools.redaction.scrubber import Scrubber
 
 # ruff: noqa: N802, ARG001, ARG002 - names and arguments are the contract's
+
+_M = TypeVar("_M", bound=Message)
 
 Context = grpc.aio.ServicerContext[Any, Any]
 
@@ -60,6 +65,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         scrubber: Scrubber,
         meter: Meter,
         shell_state: Callable[[], Awaitable[str]] | None = None,
+        approval_wait_s: float = ToolsSettings().approval_wait_s,
         reply_max_bytes: int = validation.REPLY_MAX_BYTES,
     ) -> None:
         self._user_id = memory.user_id
@@ -71,19 +77,24 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         self._shell_state = shell_state
         self._notes = Notes(memory, scrubber.scrub_known, reply_max_bytes)
         self._transfer = Transfer(memory, backups)
-        self._sessions = Sessions(memory.conversations, memory.receipts, memory.sessions)
         self._usage = UsageReport(meter)
-        self._turns = Turns(memory.user_id, loop, memory.in_use)
+        self._approvals = Approvals(approval_wait_s)
+        records = TurnRecords(memory.conversations, memory.receipts, memory.state_of)
+        self._turns = Turns(memory.user_id, loop, memory.in_use, records, self._approvals)
+        self._sessions = Sessions(
+            memory.conversations, memory.receipts, memory.sessions, records, self._turns.knows
+        )
 
     async def close(self) -> None:
         await self._turns.close()
 
     async def _forget_session(self, request: pb.ForgetSessionRequest) -> pb.ForgetSessionReply:
         reply = await self._sessions.forget(request)
+        self._turns.forget(request.session_id)
         self._pipeline.forget(self._user_id, request.session_id)
         return reply
 
-    def _shown(self, reply: Message) -> Message:
+    def _shown(self, reply: _M) -> _M:
         return convert.hidden(reply, self._scrubber.scrub_known)
 
     CreateSession = _answered_by(lambda service: service._sessions.create)
@@ -126,20 +137,50 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     async def _shell(self) -> str:
         return self._info.shell if self._shell_state is None else await self._shell_state()
 
-    async def RunTurn(
-        self, request: pb.RunTurnRequest, context: Context
-    ) -> AsyncIterator[pb.TurnEvent]:
+    async def _start(self, request: pb.RunTurnRequest) -> Turn:
         text = "" if request.retry else validation.turn_text(request.text)
         turn_id = validation.identifier("turn_id", request.turn_id, optional=True)
         channel = validation.identifier("channel", request.channel, optional=True)
         model = self._models.choose(validation.model(request.model)).label
         session_id = await self._sessions.require(request.session_id)
-        turn = await self._turns.start(
+        return await self._turns.start(
             session_id, text, turn_id, channel, model, retry=request.retry
         )
-        context.add_done_callback(lambda _: turn.cancel())  # type: ignore[arg-type]  # any callable
-        async for event in turn.stream.events():
-            yield event
+
+    async def StartTurn(self, request: pb.RunTurnRequest, context: Context) -> pb.Turn:
+        return self._shown((await self._start(request)).to_message())
+
+    async def FollowTurn(
+        self, request: pb.FollowTurnRequest, context: Context
+    ) -> AsyncIterator[pb.TurnEvent]:
+        turn_id = validation.identifier("turn_id", request.turn_id)
+        async for event in self._turns.follow(turn_id, request.after):
+            yield self._shown(event)
+
+    async def RunTurn(
+        self, request: pb.RunTurnRequest, context: Context
+    ) -> AsyncIterator[pb.TurnEvent]:
+        turn = await self._start(request)
+        async for event in turn.events.follow():
+            yield self._shown(event)
+
+    async def ListTurns(self, request: pb.ListTurnsRequest, context: Context) -> pb.ListTurnsReply:
+        session_id = request.session_id and await self._sessions.require(request.session_id)
+        turns = await self._turns.list(session_id, running_only=request.running_only)
+        return self._shown(pb.ListTurnsReply(turns=turns))
+
+    async def ListApprovals(
+        self, request: pb.ListApprovalsRequest, context: Context
+    ) -> pb.ListApprovalsReply:
+        return pb.ListApprovalsReply(approvals=self._approvals.list())
+
+    async def Decide(self, request: pb.DecideRequest, context: Context) -> pb.DecideReply:
+        approval_id = validation.identifier("approval_id", request.approval_id)
+        channel = validation.identifier("channel", request.channel, optional=True)
+        accepted = self._approvals.decide(
+            approval_id, approved=request.approved, channel=channel or validation.CHANNEL
+        )
+        return pb.DecideReply(accepted=accepted)
 
     async def CancelTurn(
         self, request: pb.CancelTurnRequest, context: Context
@@ -151,8 +192,15 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         self, request: pb.AnswerApprovalRequest, context: Context
     ) -> pb.AnswerApprovalReply:
         approval_id = validation.identifier("approval_id", request.approval_id)
-        accepted = self._turns.answer(approval_id, approved=request.approved)
+        accepted = self._approvals.decide(
+            approval_id, approved=request.approved, channel=validation.CHANNEL
+        )
         return pb.AnswerApprovalReply(accepted=accepted)
+
+    async def AnswerCall(
+        self, request: pb.AnswerCallRequest, context: Context
+    ) -> pb.AnswerCallReply:
+        return pb.AnswerCallReply(accepted=False)
 
     async def ResolveModel(
         self, request: pb.ResolveModelRequest, context: Context

@@ -1,13 +1,17 @@
 """One user's conversations behind the gateway."""
 
+from collections.abc import Callable, Sequence
+
 from wire.errors import Code
 from wire.v1 import gateway_pb2 as pb
 
 from guest.agent.receipts.ledger import to_message
 from guest.errors import GuestError
 from guest.gateway import convert, validation
+from guest.gateway.turns.records import TurnRecords
 from guest.memory.conversations.sessions import SessionAdmin
 from guest.memory.conversations.store import Conversations
+from guest.memory.models import Event
 from guest.memory.notes.receipts import Receipts
 
 _LIST_DEFAULT = 50
@@ -15,14 +19,22 @@ _HISTORY_DEFAULT = 100
 
 
 class Sessions:
-    """Operations on the user's sessions."""
+    """Operations on the user's sessions. `is_live` tells of a turn whether it runs, or has ended
+    in this launch."""
 
     def __init__(
-        self, conversations: Conversations, receipts: Receipts, admin: SessionAdmin
+        self,
+        conversations: Conversations,
+        receipts: Receipts,
+        admin: SessionAdmin,
+        records: TurnRecords,
+        is_live: Callable[[str], bool],
     ) -> None:
         self._conversations = conversations
         self._receipts = receipts
         self._admin = admin
+        self._records = records
+        self._is_live = is_live
 
     async def create(self, request: pb.CreateSessionRequest) -> pb.Session:
         with convert.checked():
@@ -52,11 +64,18 @@ class Sessions:
             events = await self._conversations.history(session_id, limit)
             turn_ids = sorted({event.turn_id for event in events})
             receipts = await self._receipts.of_turns(session_id, turn_ids)
+            interrupted = await self._interrupted(session_id, events)
         return pb.SessionHistory(
             session=convert.session(session),
-            events=map(convert.event, events),
+            events=[convert.event(event, interrupted) for event in events],
             receipts=[to_message(receipt, turn_id) for turn_id, receipt in receipts],
         )
+
+    async def _interrupted(self, session_id: str, events: Sequence[Event]) -> set[int]:
+        """The last event of each turn in whose middle the agent stopped."""
+        candidates = [each for each in events if not self._is_live(each.turn_id)]
+        records = await self._records.in_session(session_id, candidates)
+        return {each.events[-1].sequence for each in records if each.interrupted}
 
     async def rename(self, request: pb.RenameSessionRequest) -> pb.Session:
         session_id = validation.identifier("session_id", request.session_id)

@@ -31,6 +31,8 @@ ARGUMENTS_MAX_CHARS: Final = 1_000_000
 LIMIT_MAX: Final = 1_000
 STALE_DAYS_MAX: Final = 36_500
 REPLY_MAX_BYTES: Final = GRPC_MESSAGE_MAX_BYTES - 64 * 1024
+CHANNEL: Final = "gateway"
+"""The channel of a person who names none."""
 ACTORS: Final = ("user", "agent", "automatic", "import")
 
 _M = TypeVar("_M", bound=Message)

@@ -206,5 +206,6 @@ Approve = Callable[[ToolContext, Tool, str], Awaitable[bool]]
 """Asks a person about one PRIVILEGED call. Its arguments are passed as JSON, complete except for
 the secrets of this guest.
 
-True allows the call; anything else, including an exception, refuses it.
+True allows the call; anything else, including an exception, refuses it. The model is told the
+reason in a `ToolError`.
 """

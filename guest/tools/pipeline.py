@@ -96,6 +96,8 @@ class Gate:
             raise ToolError(f"{tool.name} needs approval, and nobody is here to give it")
         try:
             approved = await approve(context, tool, arguments_json)
+        except ToolError:
+            raise
         except (Exception, asyncio.CancelledError) as error:
             if (task := asyncio.current_task()) is not None and task.cancelling():
                 raise

@@ -12,7 +12,7 @@ from wire.errors import Code
 from wire.v1 import gateway_pb2 as pb
 
 from guest.tools.base import Arguments, Safety, Tool, ToolContext, ToolOutput
-from tests.support.gateway.gateways import open_gateways, refusal
+from tests.support.gateway.gateways import Client, open_gateways, refusal
 
 
 def tool_call(name: str, **arguments: Any) -> dict[int, DeltaToolCall]:
@@ -46,29 +46,84 @@ async def test_a_busy_session_refuses_and_a_cancelled_turn_is_recorded() -> None
         assert (await refusal(alice.stub.RunTurn(used))).code is Code.ALREADY_EXISTS
 
 
-async def test_leaving_the_stream_cancels_the_turn() -> None:
-    stopped = asyncio.Event()
+async def test_leaving_the_stream_cancels_nothing_and_anybody_follows() -> None:
+    go_on = asyncio.Event()
 
     async def model(_: list[ModelMessage], __: AgentInfo) -> AsyncIterator[Any]:
-        if stopped.is_set():
-            yield "welcome back"
-            return
-        try:
-            yield "so far. And"
-            await asyncio.sleep(60)
-        finally:
-            stopped.set()
+        yield "so far. "
+        await go_on.wait()
+        yield "And all."
+
+    async with open_gateways(with_model=FunctionModel(stream_function=model)) as gateways:
+        alice, bob = await gateways.serve("alice"), await gateways.serve("bob")
+        await alice.session("s")
+        call = await alice.begin("s", "t1")
+        call.cancel()
+        (running,) = (await alice.stub.ListTurns(pb.ListTurnsRequest(session_id="s"))).turns
+        assert (running.turn_id, running.state, running.text) == ("t1", "running", "hi")
+        assert not (await bob.stub.ListTurns(pb.ListTurnsRequest())).turns
+        following = pb.FollowTurnRequest(turn_id="t1", after=2)
+        assert (await refusal(bob.stub.FollowTurn(following))).code is Code.NOT_FOUND
+        follower = asyncio.create_task(_followed(alice, "t1"))
+        later = asyncio.create_task(_followed(alice, "t1", 2))
+        await asyncio.sleep(0.01)
+        go_on.set()
+        whole, rest = await asyncio.wait_for(asyncio.gather(follower, later), 60)
+        assert [event.index for event in whole] == [0, 1, 2, 3]
+        assert rest == whole[2:]
+        assert rest[-1].completed.text == "so far. And all."
+        again = pb.RunTurnRequest(session_id="s", text="hi", turn_id="t1")
+        refused = await refusal(alice.stub.StartTurn(again))
+        assert (refused.code, "FollowTurn" in refused.resolution) == (Code.ALREADY_EXISTS, True)
+
+
+async def _followed(client: Client, turn_id: str, after: int = 0) -> list[pb.TurnEvent]:
+    request = pb.FollowTurnRequest(turn_id=turn_id, after=after)
+    return [event async for event in client.stub.FollowTurn(request)]
+
+
+async def test_a_turn_is_answered_for_by_its_record() -> None:
+    """As another launch over the same store does."""
+    replies = ["a whole answer", tool_call("memory_save", content="Tea, no milk"), "saved it"]
+
+    async def model(_: list[ModelMessage], __: AgentInfo) -> AsyncIterator[Any]:
+        if not replies:
+            raise ZeroDivisionError
+        yield replies.pop(0)
 
     async with open_gateways(with_model=FunctionModel(stream_function=model)) as gateways:
         alice = await gateways.serve("alice")
         await alice.session("s")
-        call = await alice.begin("s", "t1")
-        call.cancel()
-        await asyncio.wait_for(stopped.wait(), 60)
-        assert await alice.answer("s", "I am back") == "welcome back"
-        history = await alice.stub.GetSession(pb.GetSessionRequest(session_id="s"))
-        texts = [event.text for event in history.events]
-        assert texts == ["hi", "so far. And", "I am back", "welcome back"]
+        for turn_id in ("t1", "t2", "t3"):
+            await alice.say("s", f"question of {turn_id}", turn_id)
+        relaunched = await gateways.serve("alice", reply_max_bytes=1_000_000)
+        turns = (await relaunched.stub.ListTurns(pb.ListTurnsRequest())).turns
+        states = [(turn.turn_id, turn.state, turn.text) for turn in turns]
+        assert states == [
+            ("t3", "failed", "question of t3"),
+            ("t2", "completed", "question of t2"),
+            ("t1", "completed", "question of t1"),
+        ]
+        assert list(
+            (await relaunched.stub.ListTurns(pb.ListTurnsRequest(session_id="s"))).turns
+        ) == (list(turns))
+        started, text, completed = await _followed(relaunched, "t1")
+        assert started.started.session_id == "s"
+        assert text.text.text == completed.completed.text == "a whole answer"
+        kinds = [event.WhichOneof("event") for event in await _followed(relaunched, "t2")]
+        assert kinds == ["started", "text", "receipt", "completed"]
+        (outcome,) = await _followed(relaunched, "t2", 17)
+        assert (outcome.index, outcome.completed.text) == (17, "saved it")
+        (receipt,) = outcome.completed.receipts
+        assert (receipt.action, receipt.durable) == ("saved", True)
+        (failed,) = await _followed(relaunched, "t3", 1)
+        assert failed.failed.code == "internal"
+        used = pb.RunTurnRequest(session_id="s", text="hi", turn_id="t1")
+        assert (await refusal(relaunched.stub.StartTurn(used))).code is Code.ALREADY_EXISTS
+        await relaunched.stub.ForgetSession(pb.ForgetSessionRequest(session_id="s"))
+        missing = relaunched.stub.FollowTurn(pb.FollowTurnRequest(turn_id="t1"))
+        assert (await refusal(missing)).code is Code.NOT_FOUND
+        assert not (await relaunched.stub.ListTurns(pb.ListTurnsRequest())).turns
 
 
 async def test_sessions_of_one_user_run_side_by_side() -> None:
@@ -116,9 +171,45 @@ async def test_an_approval_travels_to_the_user_and_back(approved: bool) -> None:
             if event.WhichOneof("event") == "tool_finished":
                 assert event.tool_finished.ok is approved
         assert not (await alice.stub.AnswerApproval(answer)).accepted
-        assert seen == ["started", "tool_started", "approval", "tool_finished", "text", "completed"]
+        assert seen == [
+            *("started", "tool_started", "approval", "decided", "tool_finished"),
+            *("text", "completed"),
+        ]
         unasked = await alice.stub.CallTool(pb.CallToolRequest(name="risky"))
         assert unasked.is_error
+
+
+async def test_two_clients_decide_at_once_and_a_wait_takes_no_time_of_the_turn() -> None:
+    replies = [tool_call("risky"), "done"]
+
+    async def model(_: list[ModelMessage], __: AgentInfo) -> AsyncIterator[Any]:
+        yield replies.pop(0)
+
+    async with open_gateways(
+        with_model=FunctionModel(stream_function=model),
+        tools=[RISKY],
+        approval="ask",
+        turn_timeout_s=1,
+    ) as gateways:
+        alice, bob = await gateways.serve("alice"), await gateways.serve("bob")
+        await alice.session("s")
+        request = pb.RunTurnRequest(session_id="s", text="go", turn_id="t1", channel="web")
+        await alice.stub.StartTurn(request)
+        await asyncio.sleep(1.2)
+        (waiting,) = (await alice.stub.ListTurns(pb.ListTurnsRequest())).turns
+        assert waiting.state == "waiting"
+        (asked,) = (await alice.stub.ListApprovals(pb.ListApprovalsRequest())).approvals
+        assert (asked.turn_id, asked.session_id, asked.tool) == ("t1", "s", "risky")
+        assert (asked.channel, asked.requested_at < asked.expires_at) == ("web", True)
+        assert not (await bob.stub.ListApprovals(pb.ListApprovalsRequest())).approvals
+        decision = pb.DecideRequest(approval_id=asked.approval_id, approved=True, channel="cli")
+        assert not (await bob.stub.Decide(decision)).accepted
+        both = await asyncio.gather(*(alice.stub.Decide(decision) for _ in range(2)))
+        assert sorted(reply.accepted for reply in both) == [False, True]
+        events = await _followed(alice, "t1")
+        (decided,) = [event.decided for event in events if event.HasField("decided")]
+        assert (decided.by, decided.channel, decided.approved) == ("person", "cli", True)
+        assert events[-1].completed.text == "done"
 
 
 async def test_secrets_in_arguments_reach_no_event() -> None:

@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
+import grpc
 import psutil
 import pytest
 from wire import envelope as framing
@@ -206,8 +207,43 @@ async def test_a_running_turn_is_recorded_when_the_guest_is_stopped(guest: Guest
     guest.spawn("--bootstrap-stdin")
     async with guest.client() as stub:
         history = await stub.GetSession(pb.GetSessionRequest(session_id="s"))
-        assert [event.text for event in history.events] == ["are you there?"]
+        assert [(event.text, event.incomplete) for event in history.events] == [
+            ("are you there?", "")
+        ]
+        (turn,) = (await stub.ListTurns(pb.ListTurnsRequest())).turns
+        assert turn.state == "cancelled"
         assert (await say(stub, "help")).WhichOneof("event") == "completed"
+
+
+async def test_a_turn_of_a_killed_guest_is_interrupted_and_says_so(guest: Guest) -> None:
+    listening = socket.create_server(("127.0.0.1", 0))  # a provider that never answers
+    url = f"http://127.0.0.1:{listening.getsockname()[1]}/v1"
+    configure(guest.envelope, "agent", provider="openai", model="m", base_url=url)
+    guest.envelope.secrets.api_key = "sk-test-0123456789"
+    process = guest.spawn("--bootstrap-stdin")
+    async with guest.client() as stub:
+        await stub.CreateSession(pb.CreateSessionRequest(session_id="s"))
+        await stub.StartTurn(pb.RunTurnRequest(session_id="s", text="are you there?", turn_id="t"))
+        while not (await stub.GetSession(pb.GetSessionRequest(session_id="s"))).events:
+            await asyncio.sleep(0.01)
+        (running,) = (await stub.ListTurns(pb.ListTurnsRequest())).turns
+        assert running.state == "running"
+        process.kill()
+        with pytest.raises(grpc.RpcError):
+            _ = [e async for e in stub.FollowTurn(pb.FollowTurnRequest(turn_id="t", after=1))]
+    process.wait()
+    listening.close()
+    (guest.place / "ipc/gateway.sock").unlink()
+    guest.envelope.settings.clear()
+    guest.spawn("--bootstrap-stdin")
+    async with guest.client() as stub:
+        (event,) = [e async for e in stub.FollowTurn(pb.FollowTurnRequest(turn_id="t", after=1))]
+        assert (event.failed.code, event.failed.resolution != "") == ("interrupted", True)
+        assert (await say(stub, "help")).WhichOneof("event") == "completed"
+        turns = (await stub.ListTurns(pb.ListTurnsRequest(session_id="s"))).turns
+        assert [turn.state for turn in turns] == ["completed", "interrupted"]
+        history = await stub.GetSession(pb.GetSessionRequest(session_id="s"))
+        assert [event.incomplete for event in history.events] == ["interrupted", "", ""]
 
 
 async def test_the_envelope_may_be_a_file(guest: Guest) -> None:

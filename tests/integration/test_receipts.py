@@ -11,6 +11,7 @@ from wire.v1 import gateway_pb2
 from guest.agent.receipts.second_chance import NOTHING_TO_ADD
 from guest.errors import AfterChangeError, ChangeUnknownError, StorageError
 from guest.gateway.sessions import Sessions
+from guest.gateway.turns.records import TurnRecords
 from guest.memory.models import Receipt
 from guest.tools.base import Tool, ToolContext, ToolOutput
 from tests.support.agent.scripted_turns import (
@@ -424,7 +425,10 @@ async def test_a_resumed_session_has_the_receipts_and_a_forgotten_one_has_none(
         ]
         second = await turns.answer("hello again")
         memory = turns.memory
-        sessions = Sessions(memory.conversations, memory.receipts, memory.sessions)
+        records = TurnRecords(memory.conversations, memory.receipts, memory.state_of)
+        sessions = Sessions(
+            *(memory.conversations, memory.receipts, memory.sessions), records, lambda _: False
+        )
         history = await sessions.history(gateway_pb2.GetSessionRequest(session_id="s1"))
         told_live = [*outcome.receipts, *second.receipts]
         assert [

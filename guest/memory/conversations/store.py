@@ -127,7 +127,20 @@ SELECT sequence, turn_id, role, text, payload, created_at FROM conversation_even
     WHERE session_id = ? AND EXISTS (SELECT 1 FROM sessions WHERE session_id = ? AND user_id = ?)
     ORDER BY sequence DESC LIMIT ?
 """
-
+_SESSION_OF_TURN: Final = """
+SELECT sessions.session_id FROM sessions CROSS JOIN conversation_events AS event
+    USING (session_id)
+    WHERE user_id = ? AND event.turn_id = ? ORDER BY updated_at DESC LIMIT 1
+"""
+_OF_TURN: Final = """
+SELECT sequence, turn_id, role, text, payload, created_at FROM conversation_events
+    WHERE session_id = ? AND turn_id = ? ORDER BY sequence
+"""
+_LATEST: Final = """
+SELECT session_id, sequence, turn_id, role, text, payload, event.created_at
+    FROM conversation_events AS event JOIN sessions USING (session_id)
+    WHERE user_id = ? ORDER BY event_id DESC LIMIT ?
+"""
 
 _REQUIRE_NEW: Final = """
 INSERT INTO guards (ok)
@@ -232,6 +245,24 @@ class Conversations:
         if not result.rows:
             await self.get(session_id)
         return [Event(*cast("tuple[Any, ...]", row)) for row in reversed(result.rows)]
+
+    async def session_of_turn(self, turn_id: str) -> str:
+        """The user's session that has a turn with this id; empty if none has."""
+        found = await self._database.execute(_SESSION_OF_TURN, (self._user.id, turn_id))
+        return cast(str, found.rows[0][0]) if found.rows else ""
+
+    async def of_turn(self, session_id: str, turn_id: str) -> Events:
+        """All events of a turn in one of the user's sessions, in order."""
+        result = await self._database.execute(_OF_TURN, (session_id, turn_id))
+        return [Event(*cast("tuple[Any, ...]", row)) for row in result.rows]
+
+    async def latest(self, limit: int) -> dict[str, Events]:
+        """The last `limit` events of all the user's sessions, by session, each oldest first."""
+        result = await self._database.execute(_LATEST, (self._user.id, _positive(limit)))
+        found: dict[str, Events] = {}
+        for session_id, *event in reversed(cast("Sequence[tuple[Any, ...]]", result.rows)):
+            found.setdefault(session_id, []).append(Event(*event))
+        return found
 
     def unstored(self, session_id: str) -> str:  # noqa: ARG002 - for stores that may be away
         """A message for the user if this session is not being stored right now; empty if it is,

@@ -355,7 +355,9 @@ class HistoryEvent(_message.Message):
     text: _builtins.str
     created_at: _builtins.str
     incomplete: _builtins.str
-    """Why an answer is incomplete, as in TurnIncomplete, or "stopped" with its turn; empty: it is whole."""
+    """Why an answer is incomplete, as in TurnIncomplete, or "stopped" with its turn; empty: it is
+    whole. "interrupted", of any role: the agent stopped in the middle of the turn, after this.
+    """
     def __init__(
         self,
         *,
@@ -439,7 +441,9 @@ class FollowTurnRequest(_message.Message):
     AFTER_FIELD_NUMBER: _builtins.int
     turn_id: _builtins.str
     after: _builtins.int
-    """the first event that is wanted: how many the client has already"""
+    """The first event that is wanted: the index of the last one that the client has, plus 1. Of a
+    turn that only its record answers for, any but 0 asks for the outcome alone.
+    """
     def __init__(
         self,
         *,
@@ -517,7 +521,7 @@ class Turn(_message.Message):
     "incomplete", "failed", "cancelled" or "interrupted"
     """
     text: _builtins.str
-    """what was asked"""
+    """the beginning of what was asked"""
     channel: _builtins.str
     model: _builtins.str
     started_at: _builtins.str
@@ -567,7 +571,7 @@ class TurnEvent(_message.Message):
     CLIENT_CALL_FIELD_NUMBER: _builtins.int
     turn_id: _builtins.str
     index: _builtins.int
-    """counts from 0 within the turn"""
+    """Counts from 0 within the turn. Pieces of text may come joined, under the index of the last."""
     @_builtins.property
     def started(self) -> Global___TurnStarted: ...
     @_builtins.property
@@ -967,7 +971,9 @@ class TurnFailed(_message.Message):
     RESOLUTION_FIELD_NUMBER: _builtins.int
     RECEIPTS_FIELD_NUMBER: _builtins.int
     code: _builtins.str
-    """wire.status.Code; "cancelled" for a cancelled turn"""
+    """wire.errors.Code; "cancelled" for a cancelled turn, "interrupted" where the agent stopped in
+    its middle
+    """
     message: _builtins.str
     resolution: _builtins.str
     @_builtins.property

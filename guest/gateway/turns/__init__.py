@@ -1,0 +1,1 @@
+"""The turns of an agent, which go on whether anybody follows them or not."""

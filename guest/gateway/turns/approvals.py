@@ -1,0 +1,113 @@
+"""Calls that wait for a person: any client of the user may decide, the first one does."""
+
+import asyncio
+import uuid
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Final, Literal
+
+from wire.errors import Code
+from wire.v1 import gateway_pb2 as pb
+
+from guest.errors import GuestError
+from guest.memory.models import at, now
+
+OPEN_MAX: Final = 256
+"""How many calls may wait at once."""
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What became of a call that waited. `channel` is the person's, if a person decided."""
+
+    approved: bool
+    by: Literal["person", "expiry", "cancelled"]
+    channel: str = ""
+
+
+@dataclass(eq=False)
+class Approval:
+    """A call that waits. `request` is what a person is shown, `decided` what comes of it."""
+
+    request: pb.ApprovalRequested
+    decided: "asyncio.Future[Decision]" = field(default_factory=asyncio.Future)
+
+    @property
+    def event(self) -> pb.ApprovalDecided:
+        """What those who follow are told once it is decided."""
+        decision = self.decided.result()
+        return pb.ApprovalDecided(
+            approval_id=self.request.approval_id,
+            approved=decision.approved,
+            by=decision.by,
+            channel=decision.channel,
+        )
+
+
+class Approvals:
+    """The open approvals of one user; each is refused after `wait_s` seconds without an answer."""
+
+    def __init__(self, wait_s: float) -> None:
+        self._open: dict[str, Approval] = {}
+        self.wait_s: Final = wait_s
+
+    def ask(
+        self,
+        tool: str,
+        arguments_json: str,
+        *,
+        turn_id: str = "",
+        session_id: str = "",
+        channel: str = "",
+    ) -> Approval:
+        """Begin to wait for a decision. Raises RESOURCE_EXHAUSTED where `OPEN_MAX` wait."""
+        if len(self._open) >= OPEN_MAX:
+            raise GuestError(
+                Code.RESOURCE_EXHAUSTED,
+                f"{OPEN_MAX} calls wait for a person already",
+                resolution="decide on some of them, or cancel their turns",
+            )
+        expires = datetime.now(UTC) + timedelta(seconds=self.wait_s)
+        approval = Approval(
+            pb.ApprovalRequested(
+                approval_id=f"approval-{uuid.uuid4()}",
+                tool=tool,
+                arguments_json=arguments_json,
+                turn_id=turn_id,
+                session_id=session_id,
+                channel=channel,
+                requested_at=now(),
+                expires_at=at(expires),
+            )
+        )
+        self._open[approval.request.approval_id] = approval
+        loop = asyncio.get_running_loop()
+        expiry = loop.call_later(self.wait_s, self._settle, approval, Decision(False, "expiry"))
+        approval.decided.add_done_callback(lambda _: expiry.cancel())
+        return approval
+
+    def decide(self, approval_id: str, *, approved: bool, channel: str = "") -> bool:
+        """Decide for a person; false if nobody waits for this any more."""
+        approval = self._open.get(approval_id)
+        if approval is None:
+            return False
+        if (
+            now() >= approval.request.expires_at
+        ):  # the clock of timers stands while a machine sleeps
+            self._settle(approval, Decision(False, "expiry"))
+            return False
+        self._settle(approval, Decision(approved, "person", channel))
+        return True
+
+    def withdraw(self, approval: Approval) -> None:
+        """Nobody waits for this approval any more. Changes nothing once it is decided."""
+        self._settle(approval, Decision(False, "cancelled"))
+
+    def list(self) -> list[pb.ApprovalRequested]:
+        """What waits, oldest first."""
+        return [approval.request for approval in self._open.values()]
+
+    def _settle(self, approval: Approval, decision: Decision) -> None:
+        self._open.pop(approval.request.approval_id, None)
+        if not approval.decided.done():
+            approval.decided.set_result(decision)

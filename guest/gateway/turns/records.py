@@ -1,0 +1,209 @@
+"""What the store knows of turns: how they ended, also those of an agent that was killed.
+
+A turn's own events show that it was answered, or where its answer was cut. Every other end is noted
+beside its session as the turn ends. A turn with neither was interrupted.
+"""
+
+import asyncio
+import json
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from wire.errors import Code, WireError
+from wire.v1 import gateway_pb2 as pb
+
+from guest.agent import failures, history
+from guest.agent.receipts.ledger import to_message
+from guest.agent.turn import Outcome, Progress
+from guest.gateway.turns.events import numbered
+from guest.memory.conversations.sessions import SessionState
+from guest.memory.conversations.store import Conversations
+from guest.memory.models import Event
+from guest.memory.notes.receipts import Receipts
+from guest.tools.base import ToolContext
+
+log = logging.getLogger(__name__)
+
+TEXT_CHARS: Final = 1_000
+"""How much of a question a list of turns shows."""
+_STATE: Final = "turn-ends"
+_END: Final = ("code", "message", "resolution")
+_ENDS_MAX: Final = 100
+_ATTEMPTS: Final = 3
+_NOTE_TIMEOUT_S: Final = 2.0
+_LISTED_EVENTS: Final = 200
+
+
+@dataclass(frozen=True)
+class Record:
+    """A turn as its session has it; `end` is how it failed, where that was noted."""
+
+    session_id: str
+    events: Sequence[Event]
+    end: pb.TurnFailed | None = None
+
+    @property
+    def turn_id(self) -> str:
+        return self.events[0].turn_id
+
+    @property
+    def interrupted(self) -> bool:
+        return self.state == "interrupted"
+
+    @property
+    def state(self) -> str:
+        """As in `Turn.state`."""
+        if self.end is not None:
+            return state_of(self.end)
+        last = self.events[-1]
+        mark = history.incomplete_in(last)
+        if mark:
+            return "cancelled" if mark == "stopped" else "incomplete"
+        answered = last.role == "assistant" and not history.calls_in(last)
+        return "completed" if answered else "interrupted"
+
+    @property
+    def outcome(self) -> Outcome:
+        """How the turn ended, without its receipts."""
+        state = self.state
+        if self.end is not None:
+            return self.end
+        if state == "interrupted":
+            return failures.interrupted()
+        if state == "cancelled":
+            return failures.failed(Code.CANCELLED, "the turn was cancelled")
+        done = pb.TurnCompleted(text=history.answer_in(self.events), model=self.model)
+        if state == "completed":
+            return done
+        return pb.TurnIncomplete(
+            reason=history.incomplete_in(self.events[-1]),
+            message="the answer is incomplete",
+            resolution="/retry goes on with it",
+            so_far=done,
+        )
+
+    @property
+    def model(self) -> str:
+        return next(filter(None, map(history.model_in, reversed(self.events))), "")
+
+    @property
+    def said(self) -> str:
+        """All that the agent has said in it."""
+        return "\n\n".join(e.text for e in self.events if e.role == "assistant" and e.text)
+
+    def to_message(self) -> pb.Turn:
+        first = self.events[0]
+        return pb.Turn(
+            turn_id=self.turn_id,
+            session_id=self.session_id,
+            state=self.state,
+            text=first.text[:TEXT_CHARS] if first.role == "user" else "",
+            model=self.model,
+            started_at=first.created_at,
+            ended_at=self.events[-1].created_at,
+        )
+
+
+class TurnRecords:
+    """The turns in one user's store."""
+
+    def __init__(
+        self, conversations: Conversations, receipts: Receipts, state: SessionState
+    ) -> None:
+        self._conversations = conversations
+        self._receipts = receipts
+        self._state = state
+
+    async def find(self, turn_id: str) -> Record | None:
+        """A turn that has begun, by its id. Raises `StorageError`."""
+        session_id = await self._conversations.session_of_turn(turn_id)
+        if not session_id:
+            return None
+        events = await self._conversations.of_turn(session_id, turn_id)
+        return next(iter(await self.in_session(session_id, events)), None)
+
+    async def in_session(self, session_id: str, events: Sequence[Event]) -> list[Record]:
+        """The turns of these events of a session, oldest first. Raises `StorageError`."""
+        turns = history.by_turn(events)
+        records = [Record(session_id, each) for each in turns]
+        if all(record.state == "completed" for record in records):
+            return records
+        ends = (await self._ends(session_id))[0]
+        return [Record(session_id, each, _failed(ends.get(each[0].turn_id))) for each in turns]
+
+    async def latest(self, session_id: str = "") -> list[Record]:
+        """The latest turns, of one session or of all, newest first. Raises `StorageError`."""
+        if session_id:
+            found = await self._conversations.history(session_id, _LISTED_EVENTS)
+            by_session = {session_id: found}
+        else:
+            by_session = await self._conversations.latest(_LISTED_EVENTS)
+        records = [
+            record
+            for session, events in by_session.items()
+            for record in await self.in_session(session, events)
+        ]
+        return sorted(records, key=lambda record: record.events[-1].created_at, reverse=True)
+
+    async def events(self, record: Record, after: int) -> list[pb.TurnEvent]:
+        """What a reader is told of a turn whose own events are gone: all from the beginning, or
+        for one that has some of them only how the turn ended. Raises `StorageError`."""
+        stored = await self._receipts.of_turns(record.session_id, [record.turn_id])
+        receipts = [to_message(receipt, record.turn_id) for _, receipt in stored]
+        outcome = record.outcome
+        told = outcome.so_far if isinstance(outcome, pb.TurnIncomplete) else outcome
+        told.receipts.extend(receipts)
+        told_events: list[Progress | Outcome] = []
+        if not after:
+            told_events.append(pb.TurnStarted(session_id=record.session_id, model=record.model))
+            if record.said:
+                told_events.append(pb.TextDelta(text=record.said))
+            told_events += receipts
+        told_events.append(outcome)
+        return [
+            numbered(record.turn_id, after + index, event)
+            for index, event in enumerate(told_events)
+        ]
+
+    async def note_end(self, context: ToolContext, failed: pb.TurnFailed) -> None:
+        """Note how a turn ended that its own events do not show. A failure is only logged."""
+        try:
+            await asyncio.wait_for(self._note(context, failed), _NOTE_TIMEOUT_S)
+        except (WireError, TimeoutError) as error:
+            log.warning("the end of a turn was not noted: %s", error)
+
+    async def _note(self, context: ToolContext, failed: pb.TurnFailed) -> None:
+        for _ in range(_ATTEMPTS):
+            ends, epoch = await self._ends(context.session_id)
+            ends[context.turn_id] = {name: getattr(failed, name) for name in _END}
+            value = json.dumps(dict(list(ends.items())[-_ENDS_MAX:]), ensure_ascii=False)
+            if await self._state.swap(context.session_id, _STATE, value, epoch):
+                return
+
+    async def _ends(self, session_id: str) -> tuple[dict[str, dict[str, str]], int]:
+        found = await self._state.read(session_id, _STATE)
+        if found is None:
+            return {}, 0
+        try:
+            ends = json.loads(found[0])
+        except ValueError:
+            ends = None
+        return (ends if isinstance(ends, dict) else {}), found[1]
+
+
+def state_of(outcome: Outcome) -> str:
+    """How a turn with this outcome ended, as in `Turn.state`."""
+    if isinstance(outcome, pb.TurnCompleted):
+        return "completed"
+    if isinstance(outcome, pb.TurnIncomplete):
+        return "incomplete"
+    return outcome.code if outcome.code in (Code.CANCELLED, failures.INTERRUPTED) else "failed"
+
+
+def _failed(end: object) -> pb.TurnFailed | None:
+    if not isinstance(end, dict):
+        return None
+    code, message, resolution = (str(end.get(name, "")) for name in _END)
+    return pb.TurnFailed(code=code, message=message, resolution=resolution)

@@ -1,0 +1,332 @@
+"""The turns of one user: started by anybody, followed by any number, cancelled by name."""
+
+import asyncio
+import functools
+import logging
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import AsyncIterator
+from typing import Final, Protocol
+
+from wire.errors import Code, WireError
+from wire.v1 import gateway_pb2 as pb
+
+from guest.agent import failures
+from guest.agent.turn import Emit, Outcome, TurnRequest
+from guest.errors import GuestError, ToolError
+from guest.gateway import convert
+from guest.gateway.turns.approvals import Approvals
+from guest.gateway.turns.events import EventLog
+from guest.gateway.turns.records import TEXT_CHARS, TurnRecords, state_of
+from guest.memory.conversations.sessions import InUse
+from guest.memory.models import SessionNotFound, now
+from guest.memory.storage.availability import is_away
+from guest.tools.base import Approve, Tool, ToolContext
+
+log = logging.getLogger(__name__)
+
+RUNNING_MAX: Final = 256
+REMEMBERED_TURN_IDS: Final = 1024
+KEPT_TURNS: Final = 64
+KEPT_BYTES: Final = 32 * 1024 * 1024
+KEPT_S: Final = 600.0
+_LISTED_MAX: Final = 100
+_WIND_DOWN_S = 1.0
+
+
+class Loop(Protocol):
+    """`guest.agent.turn_loop.TurnLoop`."""
+
+    async def run(
+        self, request: TurnRequest, emit: Emit, approve: Approve | None = None
+    ) -> Outcome: ...
+
+
+class Turn:
+    """A started turn.
+
+    Attributes:
+        request: What was asked, by whom and where.
+        events: What has happened, the outcome last.
+        waiting: How many of its calls wait for a person or a client.
+        outcome: How it ended; None while it runs.
+    """
+
+    def __init__(self, request: TurnRequest) -> None:
+        self.request = request
+        self.events = EventLog(request.context.turn_id)
+        self.began = time.monotonic()
+        self.started_at = now()
+        self.ended = 0.0
+        self.ended_at = ""
+        self.waiting = 0
+        self.outcome: Outcome | None = None
+        self.task: asyncio.Task[Outcome] | None = None
+        self.cancelling = False
+
+    @property
+    def state(self) -> str:
+        """As in `Turn.state` of the contract."""
+        if self.outcome is not None:
+            return state_of(self.outcome)
+        return "waiting" if self.waiting else "running"
+
+    def cancel(self) -> bool:
+        """Cancel the turn; false if it has already ended."""
+        if self.task is None or self.task.done():
+            return False
+        if not self.cancelling:
+            self.cancelling = True
+            self.task.cancel()
+        return True
+
+    def to_message(self) -> pb.Turn:
+        context = self.request.context
+        return pb.Turn(
+            turn_id=context.turn_id,
+            session_id=context.session_id,
+            state=self.state,
+            text=self.request.text[:TEXT_CHARS],
+            channel=context.channel,
+            model=self.request.model,
+            started_at=self.started_at,
+            ended_at=self.ended_at,
+            events=self.events.count,
+        )
+
+
+class Turns:
+    """All turns of one user's gateway.
+
+    A turn that has ended is kept with its events for `KEPT_S`, as long as no more than `KEPT_TURNS`
+    and `KEPT_BYTES` are kept; afterwards its record answers for it.
+    """
+
+    def __init__(
+        self,
+        user_id: str,
+        loop: Loop,
+        in_use: InUse,
+        records: TurnRecords,
+        approvals: Approvals,
+        *,
+        remembered_ids: int = REMEMBERED_TURN_IDS,
+    ) -> None:
+        self._user_id = user_id
+        self._remembered_ids = remembered_ids
+        self._loop = loop
+        self._in_use = in_use
+        self._records = records
+        self._approvals = approvals
+        self._by_session: dict[str, Turn] = {}
+        self._running: dict[str, Turn] = {}
+        self._ended: OrderedDict[str, Turn] = OrderedDict()
+        self._seen: OrderedDict[str, None] = OrderedDict()
+        self._closed = False
+
+    async def start(
+        self,
+        session_id: str,
+        text: str,
+        turn_id: str,
+        channel: str,
+        model: str = "",
+        *,
+        retry: bool = False,
+    ) -> Turn:
+        """Start a turn; with `retry`, without a text of its own.
+
+        Raises `WireError`: CONFLICT if the session is running another turn or being forgotten,
+        ALREADY_EXISTS for a turn id seen before, RESOURCE_EXHAUSTED if `RUNNING_MAX` turns run,
+        UNAVAILABLE after `close`.
+        """
+        given, turn_id = turn_id, turn_id or f"turn-{uuid.uuid4()}"
+        await self._wait_for_cancelled(session_id)
+        if given and (given in self._seen or await self._is_recorded(given)):
+            raise _known(given)
+        if turn_id in self._seen:
+            raise _known(turn_id)
+        if self._closed:
+            raise GuestError(Code.UNAVAILABLE, "the agent is shutting down")
+        if len(self._running) >= RUNNING_MAX:
+            raise GuestError(
+                Code.RESOURCE_EXHAUSTED,
+                f"{RUNNING_MAX} turns run already",
+                resolution="wait for one to end, or cancel some",
+            )
+        with convert.checked():
+            self._in_use.take(session_id, f"turn {turn_id!r}")
+        context = ToolContext(self._user_id, session_id, turn_id, channel, asked=text)
+        turn = Turn(TurnRequest(context, text, model, retry))
+        self._by_session[session_id] = self._running[turn_id] = turn
+        self._seen[turn_id] = None
+        if len(self._seen) > self._remembered_ids:
+            self._seen.popitem(last=False)
+        turn.task = asyncio.create_task(self._drive(turn), name=turn_id)
+        turn.task.add_done_callback(functools.partial(self._finish, turn))
+        return turn
+
+    async def follow(self, turn_id: str, after: int) -> AsyncIterator[pb.TurnEvent]:
+        """The events of a turn from the index `after` on, the outcome last.
+
+        Raises `WireError`: NOT_FOUND for a turn that never began; what the store fails with.
+        """
+        turn = self._find(turn_id)
+        if turn is None:
+            record = await self._records.find(turn_id)
+            if record is None:
+                raise GuestError(
+                    Code.NOT_FOUND,
+                    f"turn not found: {turn_id}",
+                    details="it has never begun, or its session was forgotten",
+                    resolution="start it, or list the turns",
+                )
+            for event in await self._records.events(record, after):
+                yield event
+            return
+        async for event in turn.events.follow(after):
+            yield event
+
+    async def list(self, session_id: str = "", *, running_only: bool = False) -> list[pb.Turn]:
+        """Turns that run and, unless `running_only`, those that ended lately; newest first."""
+        self._drop_ended()
+        turns = [*self._running.values(), *(() if running_only else self._ended.values())]
+        listed = [
+            turn.to_message()
+            for turn in turns
+            if session_id in ("", turn.request.context.session_id)
+        ]
+        if not running_only:
+            known = {turn.turn_id for turn in listed}
+            records = await self._records.latest(session_id)
+            listed += [each.to_message() for each in records if each.turn_id not in known]
+        return sorted(listed, key=lambda turn: turn.started_at, reverse=True)[:_LISTED_MAX]
+
+    def knows(self, turn_id: str) -> bool:
+        """Whether a turn runs, or is kept with its events."""
+        return self._find(turn_id) is not None
+
+    def cancel(self, turn_id: str) -> bool:
+        turn = self._running.get(turn_id)
+        return turn is not None and turn.cancel()
+
+    def forget(self, session_id: str) -> None:
+        """Drop what is kept of the turns of a session."""
+        for turn_id, turn in list(self._ended.items()):
+            if turn.request.context.session_id == session_id:
+                del self._ended[turn_id]
+
+    async def close(self) -> None:
+        """Cancel every turn and wait until each is recorded. No turn starts afterwards."""
+        self._closed = True
+        tasks = [turn.task for turn in self._running.values() if turn.task is not None]
+        for turn in list(self._running.values()):
+            turn.cancel()
+        if tasks:
+            await asyncio.wait(tasks, timeout=_WIND_DOWN_S)
+
+    async def _is_recorded(self, turn_id: str) -> bool:
+        try:
+            return await self._records.find(turn_id) is not None
+        except WireError as error:
+            if not is_away(error):
+                raise
+            return False  # turns go on while a memory server is away
+
+    async def _wait_for_cancelled(self, session_id: str) -> None:
+        """Who cancels a turn and asks anew need not wait until the old one is recorded."""
+        leaving = self._by_session.get(session_id)
+        if leaving is not None and leaving.cancelling and leaving.task is not None:
+            await asyncio.wait([leaving.task], timeout=_WIND_DOWN_S)
+
+    async def _drive(self, turn: Turn) -> Outcome:
+        request = turn.request
+        context = request.context
+        turn.events.add(pb.TurnStarted(session_id=context.session_id, model=request.model))
+        try:
+            outcome = await self._loop.run(request, turn.events.put, self._approver(turn))
+        except WireError as error:
+            return failures.from_wire_error(error)
+        except SessionNotFound:
+            return failures.forgotten()
+        if isinstance(outcome, pb.TurnFailed):
+            await self._records.note_end(context, outcome)
+        return outcome
+
+    def _finish(self, turn: Turn, task: asyncio.Task[Outcome]) -> None:
+        """Clean up after a turn, however it ended, even before its first step."""
+        context = turn.request.context
+        self._in_use.release(context.session_id)
+        self._by_session.pop(context.session_id, None)
+        del self._running[context.turn_id]
+        outcome: Outcome
+        if task.cancelled():
+            outcome = failures.failed(Code.CANCELLED, "the turn was cancelled")
+        elif (error := task.exception()) is not None:
+            log.error("turn failed unexpectedly", exc_info=error)
+            outcome = failures.failed(Code.INTERNAL, "internal error", "runner logs")
+        else:
+            outcome = task.result()
+        turn.outcome, turn.ended, turn.ended_at = outcome, time.monotonic(), now()
+        turn.events.finish(outcome)
+        self._ended[context.turn_id] = turn
+        self._drop_ended()
+        log.info(
+            "turn ended",
+            extra={
+                "session": context.session_id,
+                "turn": context.turn_id,
+                "duration_ms": round((turn.ended - turn.began) * 1000),
+                "outcome": getattr(outcome, "code", turn.state),
+            },
+        )
+
+    def _find(self, turn_id: str) -> Turn | None:
+        self._drop_ended()
+        return self._running.get(turn_id) or self._ended.get(turn_id)
+
+    def _drop_ended(self) -> None:
+        """Let go of the oldest turns beyond the bounds, but for the one that ended last."""
+        total = sum(turn.events.bytes for turn in self._ended.values())
+        oldest = time.monotonic() - KEPT_S
+        for turn_id, turn in list(self._ended.items())[:-1]:
+            if len(self._ended) <= KEPT_TURNS and total <= KEPT_BYTES and turn.ended > oldest:
+                break
+            del self._ended[turn_id]
+            total -= turn.events.bytes
+
+    def _approver(self, turn: Turn) -> Approve:
+        async def approve(context: ToolContext, tool: Tool, arguments_json: str) -> bool:
+            approval = self._approvals.ask(
+                tool.name,
+                arguments_json,
+                turn_id=context.turn_id,
+                session_id=context.session_id,
+                channel=context.channel,
+            )
+            turn.waiting += 1
+            turn.events.add(approval.request)
+            try:
+                await asyncio.wait([approval.decided])
+            finally:
+                self._approvals.withdraw(approval)
+                turn.waiting -= 1
+                turn.events.add(approval.event)
+            decision = approval.decided.result()
+            if decision.by == "expiry":
+                raise ToolError(
+                    f"{tool.name} was not approved: nobody answered within "
+                    f"{self._approvals.wait_s:g} seconds"
+                )
+            return decision.approved
+
+        return approve
+
+
+def _known(turn_id: str) -> GuestError:
+    return GuestError(
+        Code.ALREADY_EXISTS,
+        f"turn {turn_id!r} exists already",
+        resolution="follow it (FollowTurn), or choose a new turn_id for another one",
+    )
