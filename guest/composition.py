@@ -49,7 +49,7 @@ def gateway(
     notices = [_OFFLINE_NOTICE] if settings.agent.provider == "offline" else []
     if refused := meter.unpriced(model):
         notices.append(f"no request is sent: {refused.brief}; {refused.resolution}")
-    return GatewayService(  # type: ignore[abstract]
+    return GatewayService(
         info=pb.HelloReply(
             tier=config.tier,
             provider=settings.agent.provider,

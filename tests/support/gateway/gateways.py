@@ -167,7 +167,7 @@ class Gateways:
     ) -> Client:
         memory = self.memory if user_id == ALICE else Memory(self.memory.store, user_id)
         pipeline = self.pipeline_of(memory)
-        service = GatewayService(  # type: ignore[abstract]
+        service = GatewayService(
             info=info,
             memory=memory,
             pipeline=pipeline,
