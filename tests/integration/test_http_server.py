@@ -18,6 +18,7 @@ from tests.support.gateway.http_front import open_http, operator, page
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
+JSON = {"Content-Type": "application/json"}
 TURN = {"session_id": "s", "text": "hi"}
 
 
@@ -43,6 +44,11 @@ def fresh(front: Front) -> None:
 async def waits(gateway: FakeGateway, request: pb.RunTurnRequest) -> AsyncIterator[Event]:
     yield text("begun")
     await asyncio.Event().wait()
+
+
+async def breaks(gateway: FakeGateway, request: pb.RunTurnRequest) -> AsyncIterator[Event]:
+    yield text("begun")
+    raise RuntimeError("a bug")
 
 
 async def lines(reply: httpx.Response) -> list[Any]:
@@ -83,10 +89,11 @@ async def test_a_stream_answers_line_by_line_and_ends_with_its_error(
             assert reply.headers["content-type"] == "application/x-ndjson"
             events = await lines(reply)
         assert [next(iter(event)) for event in events] == ["text", "text", "completed"]
-        wrong = {"session_id": "unknown", "text": "hi"}
-        async with client.stream("POST", "/api/users/alice/RunTurn", json=wrong) as reply:
-            (last,) = await lines(reply)
-        assert last["error"]["code"] == "not_found"
+        front.alice.script = breaks
+        async with client.stream("POST", "/api/users/alice/RunTurn", json=TURN) as reply:
+            begun, last = await lines(reply)
+        assert "text" in begun
+        assert last["error"]["code"] == "internal"
 
 
 async def test_who_leaves_ends_the_call(front: Front, server: HttpServer) -> None:
@@ -108,12 +115,8 @@ async def test_what_is_no_message_of_the_contract_is_refused_by_its_field(
         assert (reply.status_code, "tagz" in reply.text) == (400, True)
         reply = await client.post("/api/users/alice/Nothing", json={})
         assert (reply.status_code, reply.json()["error"]["code"]) == (404, "not_found")
-        reply = await client.post(
-            "/api/users/alice/Hello", content="{", headers={"Content-Type": "application/json"}
-        )
+        reply = await client.post("/api/users/alice/Hello", content="{", headers=JSON)
         assert reply.status_code == 400
         deep = "[" * 100_000
-        reply = await client.post(
-            "/api/users/alice/Hello", content=deep, headers={"Content-Type": "application/json"}
-        )
+        reply = await client.post("/api/users/alice/Hello", content=deep, headers=JSON)
         assert reply.status_code == 400
