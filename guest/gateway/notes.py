@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 from wire.errors import Code
@@ -12,7 +13,7 @@ from guest.errors import GuestError, StorageError
 from guest.gateway import convert, validation
 from guest.gateway.validation import REPLY_MAX_BYTES, largest_page
 from guest.memory.memory import Memory
-from guest.memory.models import Hit, Origin
+from guest.memory.models import Filter, Hit, Only, Origin
 from guest.memory.search.context_block import one_line
 from guest.tools.memory.answers import about_similar, marks, marks_of
 from guest.tools.redaction.placeholders import placeholder_in
@@ -66,17 +67,14 @@ class Notes:
 
     async def list(self, request: pb.ListNotesRequest) -> pb.ListNotesReply:
         cursor, tag = validation.cursor(request.cursor), validation.tag(request.tag)
-        kind, actor = validation.note_type(request.type), validation.actor(request.actor)
+        only = replace(_filter(request), tag=tag)
 
         async def page(limit: int) -> pb.ListNotesReply:
             notes, following = await self._memory.list(
                 limit,
                 cursor,
+                only,
                 include_superseded=request.include_superseded,
-                type=kind,
-                actor=actor,
-                material_only=request.material_only,
-                tag=tag,
             )
             return pb.ListNotesReply(notes=map(convert.note, notes), next_cursor=following)
 
@@ -89,9 +87,14 @@ class Notes:
         top_k = validation.limit(
             request.top_k, default=_TOP_K_DEFAULT, maximum=TOP_K_MAX, field="top_k"
         )
+        only = Only(superseded=request.include_superseded, chosen=_filter(request))
         with convert.checked():
             found = await self._memory.search(
-                query, top_k=top_k, tags=tags, include_conversation=request.include_conversation
+                query,
+                top_k=top_k,
+                tags=tags,
+                include_conversation=request.include_conversation,
+                only=only,
             )
         return pb.SearchNotesReply(
             notes=await self._results(found.results),
@@ -121,10 +124,13 @@ class Notes:
 
     async def delete(self, request: pb.DeleteNoteRequest) -> pb.DeleteNoteReply:
         note_id = validation.identifier("note_id", request.note_id)
-        with convert.checked():
-            await self._memory.delete(note_id)
-        _log_change(note_id, "deleted", _by_a_person(""))
-        return pb.DeleteNoteReply()
+        version = validation.version("expected_version", request.expected_version)
+        with convert.checked(self._hide):
+            erasure = await self._memory.erasure(note_id)
+            if not request.dry_run:
+                await self._memory.delete(note_id, expected_version=version)
+                _log_change(note_id, "deleted", _by_a_person(""))
+        return convert.message(pb.DeleteNoteReply, erasure)
 
     async def changes(self, request: pb.ListChangesRequest) -> pb.ListChangesReply:
         note_id = validation.identifier("note_id", request.note_id, optional=True)
@@ -187,12 +193,14 @@ class Notes:
         return await largest_page(found, first, self._reply_max_bytes)
 
     async def statistics(self, _: pb.MemoryStatisticsRequest) -> pb.MemoryStatisticsReply:
-        counts = await self._memory.statistics()
+        counts, quota = await self._memory.statistics(), self._memory.quota
         return convert.message(
             pb.MemoryStatisticsReply,
             counts,
             embedder=await self._memory.embedder_state(),
             encrypted=self._memory.encrypted,
+            stored_notes_max=quota.notes,
+            text_bytes_max=quota.text_bytes,
             vectors=[
                 pb.ModelVectors(model=model, vectors=vectors)
                 for model, vectors in counts.vectors.items()
@@ -224,6 +232,19 @@ class Notes:
                 details=f"nothing was changed: saved like that, the note would say {REDACTED}",
                 resolution=f"write the text without {REDACTED}, or with what shall stand there",
             )
+
+
+def _filter(request: pb.ListNotesRequest | pb.SearchNotesRequest) -> Filter:
+    """What both requests filter by. Raises `GuestError` for a bad field."""
+    return Filter(
+        type=validation.note_type(request.type),
+        actor=validation.actor(request.actor),
+        material_only=request.material_only,
+        session_id=validation.identifier("session_id", request.session_id, optional=True),
+        channel=validation.identifier("origin_channel", request.origin_channel, optional=True),
+        since=validation.day("since", request.since),
+        before=validation.day("before", request.before),
+    )
 
 
 def _refuse_placeholders(*texts: str) -> None:

@@ -105,7 +105,9 @@ SELECT (SELECT COUNT(*) FROM notes WHERE namespace = ?1 AND superseded_by IS NUL
        (SELECT COUNT(*) FROM sessions WHERE user_id = ?3 AND archived_at <> ''),
        (SELECT json_group_object(model_id, vectors) FROM (
             SELECT model_id, COUNT(*) AS vectors FROM chunks_vec
-                WHERE namespace IN (SELECT value FROM json_each(?2)) GROUP BY model_id))
+                WHERE namespace IN (SELECT value FROM json_each(?2)) GROUP BY model_id)),
+       COALESCE((SELECT notes FROM usage WHERE namespace = ?1), 0),
+       COALESCE((SELECT bytes FROM usage WHERE namespace = ?1), 0)
 """
 
 
@@ -126,6 +128,8 @@ async def _statistics(database: Database, user: User, model_id: str) -> Statisti
         embedding_model=model_id,
         archived_sessions=counts[7],
         vectors=json.loads(counts[8]),
+        stored_notes=counts[9],
+        text_bytes=counts[10],
     )
 
 

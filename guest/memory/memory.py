@@ -13,6 +13,8 @@ from guest.memory.factory import Store, open_store
 from guest.memory.indexing.embedder import Tell
 from guest.memory.models import (
     Details,
+    Erasure,
+    Filter,
     MemoryConfig,
     Note,
     Only,
@@ -27,7 +29,7 @@ from guest.memory.notes.history import NoteHistory
 from guest.memory.notes.keyed import KeyedNotes
 from guest.memory.notes.quota import Quota
 from guest.memory.notes.receipts import Receipts
-from guest.memory.notes.repository import Draft, Filter
+from guest.memory.notes.repository import Draft
 from guest.memory.notes.review import NoteReview, Reviewed
 from guest.memory.notes.typed import TypedNotes
 from guest.memory.notes.writer import NoteWriter
@@ -146,15 +148,22 @@ class Memory:
             return Updated(note)
         return Updated(note, await self._writer.similar(note, embedded, origin.session_id))
 
-    async def delete(self, note_id: str, origin: Origin | None = None) -> None:
+    async def delete(
+        self, note_id: str, origin: Origin | None = None, *, expected_version: int | None = None
+    ) -> None:
         """Remove a note with its versions, passages and vectors, and erase every byte of its text.
 
         Its id stays in the receipts of the turns that changed it.
 
-        The removal is verified. Raises `NoteNotFound`. A `StorageError` after the removal says so;
+        The removal is verified. Raises `NoteNotFound`, and `StaleVersion` if the note is not at
+        `expected_version`. A `StorageError` after the removal says so;
         the erasure is then finished by the next deletion or at the next start.
         """
-        await self._writer.delete(note_id, origin=origin)
+        await self._writer.delete(note_id, expected_version, origin)
+
+    async def erasure(self, note_id: str) -> Erasure:
+        """What `delete` would erase, and where else the text stands. Raises `NoteNotFound`."""
+        return await self._notes.erasure(note_id)
 
     async def get(self, note_id: str) -> Note:
         """One note. Raises `NoteNotFound`."""
@@ -173,26 +182,23 @@ class Memory:
         self,
         limit: int,
         cursor: str = "",
+        only: Filter = Filter(),  # noqa: B008 - it cannot change
         *,
         include_superseded: bool = False,
-        type: str = "",  # noqa: A002 - what it is called everywhere
-        actor: str = "",
-        material_only: bool = False,
-        tag: str = "",
     ) -> tuple[list[Note], str]:
         """Up to `limit` notes, newest first, and the cursor of the next page; empty at the end.
 
-        `type`, `actor` and `tag` filter the list if not empty, `material_only` limits it to
-        material. Notes of every scope are listed, superseded ones only on request.
+        Notes of every scope are listed, superseded ones only on request.
         """
         validation.check_range("limit", limit, LIST_MAX)
         if cursor and not (cursor.isascii() and cursor.isdigit() and len(cursor) < 16):
             raise ValueError("cursor: not from an earlier list")
-        if type:
-            validation.check_type(type)
+        if only.type:
+            validation.check_type(only.type)
         before = int(cursor) if cursor else INTEGER_MAX
-        only = Filter(include_superseded, type, actor, material_only, tag)
-        page, following = await self._notes.page(limit, before, only)
+        page, following = await self._notes.page(
+            limit, before, only, include_superseded=include_superseded
+        )
         return page, str(following) if following else ""
 
     async def search(
@@ -231,6 +237,10 @@ class Memory:
     def encrypted(self) -> bool:
         return bool(self.store.config.encryption_key)
 
+    @property
+    def quota(self) -> Quota:
+        return Quota.of(self.store.config)
+
     async def statistics(self) -> Statistics:
         return await self.store.statistics(self._user)
 
@@ -251,9 +261,7 @@ class Memory:
     def importer(self) -> Importer:
         """An importer of exported lines for this user."""
         store = self.store
-        return Importer(
-            store.database, store.vectors, self._user, Quota.of(store.config), store.indexer.wake
-        )
+        return Importer(store.database, store.vectors, self._user, self.quota, store.indexer.wake)
 
     def require_room(self, size: int) -> None:
         """Check that the disk keeps what the memory needs when that grows by `size` bytes.

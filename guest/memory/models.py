@@ -187,7 +187,9 @@ class Hit:
 
     For a note, `text` is its whole text, or its best passage if it is longer than
     `HIT_TEXT_MAX_CHARS` (then `shortened` is true). For a conversation, it is the passage with its
-    speaker and time, and `note_id` is empty. `score` lies in [0, 1]. `actor`, `link` and `material`
+    speaker and time, and `note_id` is empty. `score` lies in [0, 1]; `meaning` is the cosine of the
+    passage with the query, and `words` how much of the score its words could give they do give,
+    both in [0, 1]. `actor`, `link` and `material`
     come from the note's origin; tool output in a conversation is material as well. `session_id` and
     `sequence` locate a conversation's passage.
     """
@@ -211,6 +213,48 @@ class Hit:
     session_id: str = ""
     sequence: int = 0
     shortened: bool = False
+    meaning: float = 0.0
+    words: float = 0.0
+
+
+_TAGGED: Final = "EXISTS (SELECT 1 FROM json_each(notes.tags) WHERE value = ?)"
+
+
+@dataclass(frozen=True)
+class Filter:
+    """Which notes their owner wants to see, by type, tag, origin and age; an empty field filters
+    nothing.
+
+    `since` and `before` are days in UTC, such as 2026-11-22: the first day on which a note was last
+    written, and the day before which it was. `session_id` and `channel` belong to the origin.
+    """
+
+    type: str = ""
+    actor: str = ""
+    material_only: bool = False
+    tag: str = ""
+    session_id: str = ""
+    channel: str = ""
+    since: str = ""
+    before: str = ""
+
+    def conditions(self) -> tuple[str, tuple[str, ...]]:
+        """SQL to append to other conditions on `notes`, and its arguments."""
+        chosen = [" AND notes.origin_material = 1"] if self.material_only else []
+        arguments: list[str] = []
+        for condition, value in (
+            ("notes.type = ?", self.type),
+            ("notes.origin_actor = ?", self.actor),
+            (_TAGGED, self.tag),
+            ("notes.origin_session = ?", self.session_id),
+            ("notes.origin_channel = ?", self.channel),
+            ("notes.updated_at >= ?", self.since),
+            ("notes.updated_at < ?", self.before),
+        ):
+            if value:
+                chosen.append(f" AND {condition}")
+                arguments.append(value)
+        return "".join(chosen), tuple(arguments)
 
 
 @dataclass(frozen=True)
@@ -222,6 +266,7 @@ class Only:
     types: tuple[NoteType, ...] = ()
     min_confidence: float = 0.0
     superseded: bool = False
+    chosen: Filter = Filter()
 
 
 @dataclass(frozen=True)
@@ -300,12 +345,31 @@ class Event:
 
 
 @dataclass(frozen=True)
+class Erasure:
+    """What deleting a note would erase, and where else its text stands.
+
+    `versions` includes the current one. `replaced` counts superseded notes that lose their
+    replacement. `mentions` counts the messages in conversations that hold the note's text, word for
+    word; they stay, in the sessions `mentioned_in`, latest first.
+    """
+
+    version: int
+    versions: int
+    passages: int
+    replaced: int
+    mentions: int
+    mentioned_in: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Statistics:
     """Counts for one user.
 
     `passages_embedded` counts vectors of `embedding_model`, or of every model while that is
     unknown. `sessions` includes `archived_sessions`. `database_bytes` covers the file and its WAL.
-    `vectors` counts vectors by model; those set aside have the empty name. `state` is "ready", or
+    `vectors` counts vectors by model; those set aside have the empty name. `stored_notes` and
+    `text_bytes` are what counts for the quota: superseded notes and earlier versions too. `state`
+    is "ready", or
     what is wrong with the store. While a server is away, the counts are those of the replica of
     `replica_synced_at`.
     """
@@ -321,6 +385,8 @@ class Statistics:
     embedding_model: str = ""
     archived_sessions: int = 0
     vectors: Mapping[str, int] = field(default_factory=dict)
+    stored_notes: int = 0
+    text_bytes: int = 0
     store: Literal["local", "remote"] = "local"
     state: str = "ready"
     replica_synced_at: str = ""

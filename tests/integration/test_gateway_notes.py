@@ -1,6 +1,7 @@
 """Notes by a person: saved, found, narrowed down, changed and shown."""
 
 import json
+from datetime import date, timedelta
 from typing import Any
 
 import pytest
@@ -248,6 +249,77 @@ async def test_what_is_switched_off_for_the_model_is_there_for_the_person() -> N
         found = await alice.stub.SearchNotes(pb.SearchNotesRequest(query="tea"))
         assert [note.note_id for note in found.notes] == [note_id]
         await alice.stub.DeleteNote(pb.DeleteNoteRequest(note_id=note_id))
+
+
+async def test_notes_are_chosen_by_origin_and_age_in_lists_and_searches(
+    gateways: Gateways, alice: Client
+) -> None:
+    mine = await alice.save("tea is at five")
+    read = await keep(
+        gateways,
+        "tea is in the shed",
+        Origin("agent", "mcp", "s1", link="/shared/a.md", material=True),
+    )
+    today = date.fromisoformat(read.created_at[:10])
+    tomorrow = (today + timedelta(days=1)).isoformat()
+    chosen_and_wanted: dict[str, tuple[Any, list[str]]] = {
+        "origin_channel": ("mcp", [read.note_id]),
+        "session_id": ("s1", [read.note_id]),
+        "actor": ("user", [mine]),
+        "material_only": (True, [read.note_id]),
+        "since": (tomorrow, []),
+        "before": (today.isoformat(), []),
+        "type": ("risk", []),
+    }
+    for chosen, (value, wanted) in chosen_and_wanted.items():
+        assert [note.note_id for note in await alice.notes(**{chosen: value})] == wanted
+        request = pb.SearchNotesRequest(query="tea", **{chosen: value})
+        found = await alice.stub.SearchNotes(request)
+        assert [note.note_id for note in found.notes] == wanted
+    assert len(await alice.notes(since=today.isoformat(), before=tomorrow)) == 2
+
+
+async def test_a_result_says_how_far_words_and_meaning_match(alice: Client) -> None:
+    await alice.save("the printer is on the third floor")
+    await alice.save("bread is baked on Sundays")
+    found = await alice.stub.SearchNotes(pb.SearchNotesRequest(query="printer floor"))
+    best = found.notes[0]
+    assert best.matched_by == "both"
+    assert 0 < best.meaning <= 1
+    assert best.words == 1
+
+
+async def test_a_rehearsed_deletion_counts_what_would_go_and_what_stays(
+    gateways: Gateways, alice: Client
+) -> None:
+    note_id = await alice.save("the key lies under the mat")
+    await alice.stub.EditNote(pb.EditNoteRequest(note_id=note_id, text="the key is with Bob"))
+    await alice.session("s")
+    await alice.answer("s", "you know that the key is with Bob, don't you?")
+    bob = await gateways.serve("bob")
+    await bob.session("other")
+    await bob.answer("other", "I heard that the key is with Bob")
+    rehearsed = pb.DeleteNoteRequest(note_id=note_id, dry_run=True)
+    said = await alice.stub.DeleteNote(rehearsed)
+    assert (said.version, said.versions, said.passages, said.replaced) == (2, 2, 1, 0)
+    assert said.mentions >= 1
+    assert list(said.mentioned_in) == ["s"]
+    assert (await alice.note(note_id)).version == 2
+    await alice.stub.EditNote(pb.EditNoteRequest(note_id=note_id, text="the key is lost"))
+    late = pb.DeleteNoteRequest(note_id=note_id, expected_version=said.version)
+    assert (await refusal(alice.stub.DeleteNote(late))).code is Code.CONFLICT
+    late.expected_version = 3
+    assert (await alice.stub.DeleteNote(late)).versions == 3
+    assert await alice.texts() == []
+
+
+async def test_statistics_say_what_counts_for_the_quota(alice: Client) -> None:
+    note_id = await alice.save("one")
+    await alice.stub.EditNote(pb.EditNoteRequest(note_id=note_id, text="two"))
+    counted = await alice.stub.MemoryStatistics(pb.MemoryStatisticsRequest())
+    assert (counted.stored_notes, counted.text_bytes) == (1, 6)
+    assert counted.stored_notes_max > 1000
+    assert counted.text_bytes_max > 2**20
 
 
 async def test_a_full_memory_refuses_and_says_which_setting_helps() -> None:

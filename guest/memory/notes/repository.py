@@ -23,6 +23,8 @@ from guest.memory.models import (
     FIXED,
     Change,
     Details,
+    Erasure,
+    Filter,
     MemoryAction,
     Note,
     NoteNotFound,
@@ -103,7 +105,6 @@ SELECT {COLUMNS}, notes.seq FROM notes WHERE seq IN (
     SELECT seq FROM notes WHERE namespace = ? AND seq < ? {{only}} ORDER BY seq DESC LIMIT ?)
     ORDER BY seq DESC
 """  # noqa: S608
-_TAGGED: Final = "EXISTS (SELECT 1 FROM json_each(notes.tags) WHERE value = ?)"
 _NEWEST: Final = f"""
 SELECT {COLUMNS} FROM notes
     WHERE namespace = ?1 AND scope_session IN ('', ?2) AND (superseded_by IS NULL OR ?3)
@@ -199,6 +200,22 @@ SELECT (SELECT COUNT(*) FROM notes WHERE namespace = ?1 AND note_id = ?2)
      + (SELECT COUNT(*) FROM chunks WHERE namespace = ?1 AND note_id = ?2)
      + (SELECT COUNT(*) FROM chunks_vec WHERE chunk_id IN (SELECT value FROM json_each(?3)))
      + (SELECT COUNT(*) FROM chunks_fts_docsize WHERE id IN (SELECT value FROM json_each(?3)))
+"""
+_ERASURE: Final = """
+SELECT version,
+       1 + (SELECT COUNT(*) FROM note_versions WHERE namespace = ?1 AND note_id = ?2),
+       (SELECT COUNT(*) FROM chunks WHERE namespace = ?1 AND note_id = ?2),
+       (SELECT COUNT(*) FROM notes WHERE namespace = ?1 AND superseded_by = ?2)
+    FROM notes WHERE namespace = ?1 AND note_id = ?2
+"""
+_MENTIONS: Final = """
+SELECT session_id, mentions FROM (
+    SELECT sessions.session_id, sessions.updated_at, (
+        SELECT COUNT(*) FROM conversation_events AS event
+            WHERE event.session_id = sessions.session_id AND instr(event.text, (
+                SELECT content FROM notes WHERE namespace = ?1 AND note_id = ?2))) AS mentions
+    FROM sessions WHERE user_id = ?3)
+    WHERE mentions > 0 ORDER BY updated_at DESC
 """
 _SEEN: Final = """
 SELECT note_id, superseded_by, scope_session, superseded_reason, superseded_at FROM notes
@@ -346,36 +363,6 @@ class Draft:
 
 
 @dataclass(frozen=True)
-class Filter:
-    """Filters a list of notes; an empty field filters nothing. Notes of every scope are
-    included, since lists are for their owner."""
-
-    include_superseded: bool = False
-    type: str = ""
-    actor: str = ""
-    material_only: bool = False
-    tag: str = ""
-
-    def conditions(self) -> tuple[str, tuple[Value, ...]]:
-        """SQL to append to other conditions, and its arguments."""
-        chosen: list[str] = []
-        if not self.include_superseded:
-            chosen.append("superseded_by IS NULL")
-        if self.material_only:
-            chosen.append("origin_material = 1")
-        arguments: list[Value] = []
-        for condition, value in (
-            ("type = ?", self.type),
-            ("origin_actor = ?", self.actor),
-            (_TAGGED, self.tag),
-        ):
-            if value:
-                chosen.append(condition)
-                arguments.append(value)
-        return "".join(f" AND {condition}" for condition in chosen), tuple(arguments)
-
-
-@dataclass(frozen=True)
 class Passages:
     """How a batch changed a note's passages: added ids in text order, and removed ones."""
 
@@ -404,6 +391,7 @@ class NoteRepository:
         self._database = database
         self._vectors = vectors
         self.namespace = user.notes
+        self._user = user
         self._quota = quota
 
     async def get(self, note_id: str) -> Note:
@@ -436,9 +424,13 @@ class NoteRepository:
         result = await self._database.execute(_DUPLICATE, (self.namespace, *same))
         return cast(str, result.rows[0][0]) if result.rows else ""
 
-    async def page(self, limit: int, before: int, only: Filter) -> tuple[list[Note], int]:
+    async def page(
+        self, limit: int, before: int, only: Filter, *, include_superseded: bool
+    ) -> tuple[list[Note], int]:
         """Up to `limit` notes, newest first, and where the next page begins; 0 at the end."""
         conditions, arguments = only.conditions()
+        if not include_superseded:
+            conditions = f" AND superseded_by IS NULL{conditions}"
         sql = _PAGE.format(only=conditions)
         result = await self._database.execute(sql, (self.namespace, before, *arguments, limit + 1))
         rows = result.rows[:limit]
@@ -617,6 +609,21 @@ class NoteRepository:
             log.info("the answer to the deletion of %s was lost; it is gone", note_id)
             return ()
         return removed
+
+    async def erasure(self, note_id: str) -> Erasure:
+        """What deleting a note would erase. Raises `NoteNotFound`."""
+        note = (self.namespace, note_id)
+        rows, mentions = await self._database.batch(
+            [Statement(_ERASURE, note), Statement(_MENTIONS, (*note, self._user.id))]
+        )
+        if not rows.rows:
+            raise NoteNotFound(note_id)
+        found = cast("tuple[tuple[str, int], ...]", mentions.rows)
+        return Erasure(
+            *cast("tuple[int, int, int, int]", rows.rows[0]),
+            mentions=sum(count for _, count in found),
+            mentioned_in=tuple(session_id for session_id, _ in found),
+        )
 
     async def traces(self, note_id: str, chunk_ids: Sequence[int]) -> int:
         """The number of rows, in any table, that still belong to a deleted note."""

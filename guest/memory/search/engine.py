@@ -14,7 +14,7 @@ from guest.errors import EmbedderError
 from guest.memory.indexing.embedder import Vectorizer
 from guest.memory.indexing.vector_store import VectorStore
 from guest.memory.indexing.vectors import Ids
-from guest.memory.models import FIXED, Hit, MatchedBy, MemoryConfig, Only, SearchOutcome, User
+from guest.memory.models import FIXED, Hit, MemoryConfig, Only, SearchOutcome, User
 from guest.memory.search import keyword, results
 from guest.memory.search.ranking import (
     NO_RECENCY,
@@ -266,7 +266,7 @@ class Search:
         out. Recency only lowers a score, so an entry's place is final once no later passage can
         score as much.
         """
-        waiting: list[tuple[float, MatchedBy, results.Found]] = []
+        waiting: list[tuple[float, Ranked, results.Found]] = []
         entries = {without}
         said: set[str] = set()
         for page in _pages(ranked, limit, recency):
@@ -284,11 +284,11 @@ class Search:
                     said.add(entry.said)
                 with noticed("the time of an entry"):
                     score = recency.adjusted(passage.score, entry.updated_at)
-                waiting.append((score, passage.matched_by, entry))
+                waiting.append((score, passage, entry))
             waiting.sort(key=lambda scored: -scored[0])
             if len(waiting) >= limit and waiting[limit - 1][0] >= page[-1].score:
                 break
-        return tuple(entry.hit(score, matched_by) for score, matched_by, entry in waiting[:limit])
+        return tuple(entry.hit(score, passage) for score, passage, entry in waiting[:limit])
 
     async def _fetch(
         self, page: Iterable[Ranked], warnings: list[str], only: Only

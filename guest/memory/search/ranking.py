@@ -117,12 +117,15 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Ranked:
-    """A ranked passage. `part` is the index of its evidence."""
+    """A ranked passage. `part` is the index of its evidence; `meaning` and `words` are as in
+    `Hit`."""
 
     part: int
     chunk_id: int
     score: float
     matched_by: MatchedBy
+    meaning: float = 0.0
+    words: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -144,12 +147,14 @@ def rank(parts: Sequence[Evidence], weights: Weights) -> Iterator[Ranked]:
     candidates = [_candidates(part, weights.min_similarity) for part in parts]
     semantic, keyword = _shares(parts, weights)
     best_cosines = np.maximum.accumulate([float(c.cosine.max(initial=0)) for c in candidates])
-    scores = np.concatenate(
+    words = np.concatenate(
         [
-            keyword * _share_of(c.bm25, max(part.full_bm25, float(c.bm25.max(initial=0))))
-            + semantic * _share_of(c.cosine, best)
-            for part, c, best in zip(parts, candidates, best_cosines, strict=True)
+            _share_of(c.bm25, max(part.full_bm25, float(c.bm25.max(initial=0))))
+            for part, c in zip(parts, candidates, strict=True)
         ]
+    )
+    scores = keyword * words + semantic * np.concatenate(
+        [_share_of(c.cosine, best) for c, best in zip(candidates, best_cosines, strict=True)]
     )
     ids = np.concatenate([c.ids for c in candidates])
     place = np.repeat(np.arange(len(parts)), [len(c.ids) for c in candidates])
@@ -162,6 +167,8 @@ def rank(parts: Sequence[Evidence], weights: Weights) -> Iterator[Ranked]:
             chunk_id=int(ids[i]),
             score=min(1.0, float(scores[i])),
             matched_by=_matched_by(bool(by_keyword[i]), bool(by_meaning[i])),
+            meaning=min(1.0, float(cosine[i])),
+            words=float(words[i]),
         )
 
 

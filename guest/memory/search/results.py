@@ -10,7 +10,8 @@ import numpy as np
 from wire.tools import MEMORY_TOOLS
 
 from guest.memory.indexing.vectors import Ids
-from guest.memory.models import HIDDEN, HIT_TEXT_MAX_CHARS, Hit, MatchedBy, Only
+from guest.memory.models import HIDDEN, HIT_TEXT_MAX_CHARS, Filter, Hit, Only
+from guest.memory.search.ranking import Ranked
 from guest.memory.storage.base import Database, Row
 from guest.memory.storage.errors import noticed
 
@@ -55,14 +56,14 @@ SELECT json_group_array(chunks.chunk_id)
 @dataclass(frozen=True)
 class Found:
     """A passage that may be shown. `entry` identifies the note, or the passage itself in a
-    conversation. `hit` makes the result from its score and what matched: only a few are shown."""
+    conversation. `hit` makes the result from its score and its passage: only a few are shown."""
 
     entry: str
     note_id: str
     key: str
     body: str
     updated_at: str
-    hit: Callable[[float, MatchedBy], Hit]
+    hit: Callable[[float, Ranked], Hit]
 
     @property
     def said(self) -> str:
@@ -73,7 +74,7 @@ class Found:
 def narrows(tags: Sequence[str], only: Only) -> bool:
     """Whether a filter may exclude most notes. Conversations have no tags, type or confidence,
     so they are then not searched."""
-    return bool(tags or only.types) or only.min_confidence > 0
+    return bool(tags or only.types) or only.min_confidence > 0 or only.chosen != Filter()
 
 
 async def notes(
@@ -98,7 +99,7 @@ async def notes(
     return found
 
 
-def _note_hit(row: Row, score: float, matched_by: MatchedBy) -> Hit:
+def _note_hit(row: Row, score: float, passage: Ranked) -> Hit:
     _, note_id, text, tags, created, updated, version, key, *rest = cast("tuple[Any, ...]", row)
     kind, confidence, actor, link, material, superseded, shortened = rest
     with noticed("a note"):
@@ -107,7 +108,7 @@ def _note_hit(row: Row, score: float, matched_by: MatchedBy) -> Hit:
             text=text,
             score=round(score, 4),
             source="user_memory",
-            matched_by=matched_by,
+            matched_by=passage.matched_by,
             tags=tuple(json.loads(tags)),
             created_at=created,
             updated_at=updated,
@@ -120,6 +121,8 @@ def _note_hit(row: Row, score: float, matched_by: MatchedBy) -> Hit:
             material=bool(material),
             superseded=bool(superseded),
             shortened=bool(shortened),
+            meaning=round(passage.meaning, 4),
+            words=round(passage.words, 4),
         )
 
 
@@ -142,14 +145,14 @@ async def conversation(
     return found
 
 
-def _conversation_hit(row: Row, score: float, matched_by: MatchedBy) -> Hit:
+def _conversation_hit(row: Row, score: float, passage: Ranked) -> Hit:
     _, context, body, created, session_id, sequence, role = cast("tuple[Any, ...]", row)
     return Hit(
         note_id="",
         text=f"{context}: {body}",
         score=round(score, 4),
         source="conversation",
-        matched_by=matched_by,
+        matched_by=passage.matched_by,
         tags=(),
         created_at=created,
         updated_at=created,
@@ -157,13 +160,16 @@ def _conversation_hit(row: Row, score: float, matched_by: MatchedBy) -> Hit:
         material=role == "tool",
         session_id=session_id,
         sequence=sequence,
+        meaning=round(passage.meaning, 4),
+        words=round(passage.words, 4),
     )
 
 
 async def allowed(database: Database, namespace: str, tags: Sequence[str], only: Only) -> Ids:
     """The passages of all notes that `only` allows and that have every one of `tags`."""
+    conditions, arguments = only.chosen.conditions()
     result = await database.execute(
-        _ALLOWED,
+        f"{_ALLOWED}{conditions}",
         (
             namespace,
             only.session_id,
@@ -171,6 +177,7 @@ async def allowed(database: Database, namespace: str, tags: Sequence[str], only:
             only.min_confidence,
             json.dumps(list(only.types)),
             json.dumps(list(tags), ensure_ascii=False),
+            *arguments,
         ),
     )
     with noticed("the tags of a note"):

@@ -1622,6 +1622,8 @@ class Note(_message.Message):
     SUPERSEDED_REASON_FIELD_NUMBER: _builtins.int
     SUPERSEDED_AT_FIELD_NUMBER: _builtins.int
     SCOPE_SESSION_FIELD_NUMBER: _builtins.int
+    MEANING_FIELD_NUMBER: _builtins.int
+    WORDS_FIELD_NUMBER: _builtins.int
     note_id: _builtins.str
     text: _builtins.str
     version: _builtins.int
@@ -1650,6 +1652,10 @@ class Note(_message.Message):
     superseded_at: _builtins.str
     scope_session: _builtins.str
     """the only session that sees it; empty: all do"""
+    meaning: _builtins.float
+    """in search results only: the cosine of its best passage with the query"""
+    words: _builtins.float
+    """there too: how far it has the query's words, from 0 to 1"""
     @_builtins.property
     def tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -1680,10 +1686,12 @@ class Note(_message.Message):
         superseded_reason: _builtins.str = ...,
         superseded_at: _builtins.str = ...,
         scope_session: _builtins.str = ...,
+        meaning: _builtins.float = ...,
+        words: _builtins.float = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["origin", b"origin"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["access_count", b"access_count", "accessed_at", b"accessed_at", "confidence", b"confidence", "created_at", b"created_at", "embedded", b"embedded", "importance", b"importance", "key", b"key", "matched_by", b"matched_by", "note_id", b"note_id", "origin", b"origin", "rationale", b"rationale", "scope_session", b"scope_session", "score", b"score", "source", b"source", "superseded", b"superseded", "superseded_at", b"superseded_at", "superseded_by", b"superseded_by", "superseded_reason", b"superseded_reason", "tags", b"tags", "text", b"text", "type", b"type", "updated_at", b"updated_at", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["access_count", b"access_count", "accessed_at", b"accessed_at", "confidence", b"confidence", "created_at", b"created_at", "embedded", b"embedded", "importance", b"importance", "key", b"key", "matched_by", b"matched_by", "meaning", b"meaning", "note_id", b"note_id", "origin", b"origin", "rationale", b"rationale", "scope_session", b"scope_session", "score", b"score", "source", b"source", "superseded", b"superseded", "superseded_at", b"superseded_at", "superseded_by", b"superseded_by", "superseded_reason", b"superseded_reason", "tags", b"tags", "text", b"text", "type", b"type", "updated_at", b"updated_at", "version", b"version", "words", b"words"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1736,6 +1744,10 @@ class ListNotesRequest(_message.Message):
     ACTOR_FIELD_NUMBER: _builtins.int
     MATERIAL_ONLY_FIELD_NUMBER: _builtins.int
     TAG_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    ORIGIN_CHANNEL_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
+    BEFORE_FIELD_NUMBER: _builtins.int
     limit: _builtins.int
     cursor: _builtins.str
     include_superseded: _builtins.bool
@@ -1746,6 +1758,14 @@ class ListNotesRequest(_message.Message):
     material_only: _builtins.bool
     tag: _builtins.str
     """empty: with any tags or none"""
+    session_id: _builtins.str
+    """last written in it; empty: anywhere"""
+    origin_channel: _builtins.str
+    """through which it was last written; empty: any"""
+    since: _builtins.str
+    """the first day, UTC, on which it was last written, YYYY-MM-DD; empty: any"""
+    before: _builtins.str
+    """the day before which it was last written; empty: any"""
     def __init__(
         self,
         *,
@@ -1756,10 +1776,14 @@ class ListNotesRequest(_message.Message):
         actor: _builtins.str = ...,
         material_only: _builtins.bool = ...,
         tag: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+        origin_channel: _builtins.str = ...,
+        since: _builtins.str = ...,
+        before: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor", "cursor", b"cursor", "include_superseded", b"include_superseded", "limit", b"limit", "material_only", b"material_only", "tag", b"tag", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor", "before", b"before", "cursor", b"cursor", "include_superseded", b"include_superseded", "limit", b"limit", "material_only", b"material_only", "origin_channel", b"origin_channel", "session_id", b"session_id", "since", b"since", "tag", b"tag", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1797,9 +1821,26 @@ class SearchNotesRequest(_message.Message):
     TOP_K_FIELD_NUMBER: _builtins.int
     TAGS_FIELD_NUMBER: _builtins.int
     INCLUDE_CONVERSATION_FIELD_NUMBER: _builtins.int
+    TYPE_FIELD_NUMBER: _builtins.int
+    ACTOR_FIELD_NUMBER: _builtins.int
+    MATERIAL_ONLY_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    ORIGIN_CHANNEL_FIELD_NUMBER: _builtins.int
+    SINCE_FIELD_NUMBER: _builtins.int
+    BEFORE_FIELD_NUMBER: _builtins.int
+    INCLUDE_SUPERSEDED_FIELD_NUMBER: _builtins.int
     query: _builtins.str
     top_k: _builtins.int
     include_conversation: _builtins.bool
+    type: _builtins.str
+    """As in ListNotesRequest. With one of them, conversations are not searched."""
+    actor: _builtins.str
+    material_only: _builtins.bool
+    session_id: _builtins.str
+    origin_channel: _builtins.str
+    since: _builtins.str
+    before: _builtins.str
+    include_superseded: _builtins.bool
     @_builtins.property
     def tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
@@ -1809,10 +1850,18 @@ class SearchNotesRequest(_message.Message):
         top_k: _builtins.int = ...,
         tags: _abc.Iterable[_builtins.str] | None = ...,
         include_conversation: _builtins.bool = ...,
+        type: _builtins.str = ...,
+        actor: _builtins.str = ...,
+        material_only: _builtins.bool = ...,
+        session_id: _builtins.str = ...,
+        origin_channel: _builtins.str = ...,
+        since: _builtins.str = ...,
+        before: _builtins.str = ...,
+        include_superseded: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["include_conversation", b"include_conversation", "query", b"query", "tags", b"tags", "top_k", b"top_k"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor", "before", b"before", "include_conversation", b"include_conversation", "include_superseded", b"include_superseded", "material_only", b"material_only", "origin_channel", b"origin_channel", "query", b"query", "session_id", b"session_id", "since", b"since", "tags", b"tags", "top_k", b"top_k", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1904,15 +1953,23 @@ class DeleteNoteRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     NOTE_ID_FIELD_NUMBER: _builtins.int
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    EXPECTED_VERSION_FIELD_NUMBER: _builtins.int
     note_id: _builtins.str
+    dry_run: _builtins.bool
+    """say what would be erased, and do nothing"""
+    expected_version: _builtins.int
+    """refused where the note has another by now; 0: any"""
     def __init__(
         self,
         *,
         note_id: _builtins.str = ...,
+        dry_run: _builtins.bool = ...,
+        expected_version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["note_id", b"note_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "expected_version", b"expected_version", "note_id", b"note_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1922,12 +1979,41 @@ Global___DeleteNoteRequest: _TypeAlias = DeleteNoteRequest  # noqa: Y015
 class DeleteNoteReply(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    VERSION_FIELD_NUMBER: _builtins.int
+    VERSIONS_FIELD_NUMBER: _builtins.int
+    PASSAGES_FIELD_NUMBER: _builtins.int
+    REPLACED_FIELD_NUMBER: _builtins.int
+    MENTIONS_FIELD_NUMBER: _builtins.int
+    MENTIONED_IN_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """of the note that goes"""
+    versions: _builtins.int
+    """that are erased, the current one included"""
+    passages: _builtins.int
+    """of the search index, that are erased"""
+    replaced: _builtins.int
+    """superseded notes that have no replacement since"""
+    mentions: _builtins.int
+    """Messages in conversations that hold the note's text word for word. They stay until their
+    session is forgotten.
+    """
+    @_builtins.property
+    def mentioned_in(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """these sessions, latest first"""
+
     def __init__(
         self,
+        *,
+        version: _builtins.int = ...,
+        versions: _builtins.int = ...,
+        passages: _builtins.int = ...,
+        replaced: _builtins.int = ...,
+        mentions: _builtins.int = ...,
+        mentioned_in: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["mentioned_in", b"mentioned_in", "mentions", b"mentions", "passages", b"passages", "replaced", b"replaced", "version", b"version", "versions", b"versions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -2294,6 +2380,10 @@ class MemoryStatisticsReply(_message.Message):
     REPLICA_SYNCED_AT_FIELD_NUMBER: _builtins.int
     ARCHIVED_SESSIONS_FIELD_NUMBER: _builtins.int
     VECTORS_FIELD_NUMBER: _builtins.int
+    STORED_NOTES_FIELD_NUMBER: _builtins.int
+    STORED_NOTES_MAX_FIELD_NUMBER: _builtins.int
+    TEXT_BYTES_FIELD_NUMBER: _builtins.int
+    TEXT_BYTES_MAX_FIELD_NUMBER: _builtins.int
     notes: _builtins.int
     note_versions: _builtins.int
     passages: _builtins.int
@@ -2314,6 +2404,12 @@ class MemoryStatisticsReply(_message.Message):
     """RFC 3339, UTC; empty: there is no replica"""
     archived_sessions: _builtins.int
     """of `sessions`"""
+    stored_notes: _builtins.int
+    """superseded ones too; these count for the quota"""
+    stored_notes_max: _builtins.int
+    text_bytes: _builtins.int
+    """of notes in all versions"""
+    text_bytes_max: _builtins.int
     @_builtins.property
     def vectors(self) -> _containers.RepeatedCompositeFieldContainer[Global___ModelVectors]:
         """empty where all are of embedding_model; set aside: of model "" """
@@ -2337,10 +2433,14 @@ class MemoryStatisticsReply(_message.Message):
         replica_synced_at: _builtins.str = ...,
         archived_sessions: _builtins.int = ...,
         vectors: _abc.Iterable[Global___ModelVectors] | None = ...,
+        stored_notes: _builtins.int = ...,
+        stored_notes_max: _builtins.int = ...,
+        text_bytes: _builtins.int = ...,
+        text_bytes_max: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["archived_sessions", b"archived_sessions", "conversation_events", b"conversation_events", "database_bytes", b"database_bytes", "embedder", b"embedder", "embedding_model", b"embedding_model", "encrypted", b"encrypted", "note_versions", b"note_versions", "notes", b"notes", "passages", b"passages", "passages_embedded", b"passages_embedded", "replica_synced_at", b"replica_synced_at", "schema_version", b"schema_version", "sessions", b"sessions", "state", b"state", "store", b"store", "vectors", b"vectors"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["archived_sessions", b"archived_sessions", "conversation_events", b"conversation_events", "database_bytes", b"database_bytes", "embedder", b"embedder", "embedding_model", b"embedding_model", "encrypted", b"encrypted", "note_versions", b"note_versions", "notes", b"notes", "passages", b"passages", "passages_embedded", b"passages_embedded", "replica_synced_at", b"replica_synced_at", "schema_version", b"schema_version", "sessions", b"sessions", "state", b"state", "store", b"store", "stored_notes", b"stored_notes", "stored_notes_max", b"stored_notes_max", "text_bytes", b"text_bytes", "text_bytes_max", b"text_bytes_max", "vectors", b"vectors"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -10,6 +10,7 @@ import pytest
 from guest.memory.memory import Memory
 from guest.memory.models import (
     Details,
+    Filter,
     Note,
     Only,
     Origin,
@@ -30,8 +31,9 @@ async def supersede(memory: Memory, note_id: str, by: str = "") -> None:
     )
 
 
-async def ids(memory: Memory, **only: Any) -> list[str]:
-    return [note.note_id for note in (await memory.list(100, **only))[0]]
+async def ids(memory: Memory, *, include_superseded: bool = False, **chosen: Any) -> list[str]:
+    listed, _ = await memory.list(100, "", Filter(**chosen), include_superseded=include_superseded)
+    return [note.note_id for note in listed]
 
 
 async def test_what_is_known_of_a_note_is_stored_with_it(path: Path) -> None:
@@ -114,7 +116,7 @@ async def test_details_out_of_bounds_are_refused(
 @pytest.mark.parametrize(
     ("call", "problem"),
     [
-        (lambda memory: memory.list(5, type="rumour"), "type: 'rumour' is not one of"),
+        (lambda memory: memory.list(5, "", Filter(type="rumour")), "type: 'rumour' is not one of"),
         (lambda memory: memory.search("tea", top_k=51), "top_k: 51 is not from 1 to 50"),
         (
             lambda memory: memory.search("tea", only=Only(min_confidence=2)),
@@ -157,8 +159,8 @@ async def test_a_filtered_list_comes_in_pages(path: Path) -> None:
         for i in range(9):
             details = Details("risk" if i % 3 == 0 else "fact")
             await memory.save(f"note {i}", [], ORIGIN, details)
-        first, cursor = await memory.list(2, type="risk")
-        second, end = await memory.list(2, cursor, type="risk")
+        first, cursor = await memory.list(2, "", Filter(type="risk"))
+        second, end = await memory.list(2, cursor, Filter(type="risk"))
         assert [note.text for note in (*first, *second)] == ["note 6", "note 3", "note 0"]
         assert end == ""
 

@@ -12,7 +12,7 @@ import pytest
 
 from guest.memory.factory import prepare
 from guest.memory.memory import Memory
-from guest.memory.models import SCRATCHPAD, Details, MemoryFull, User
+from guest.memory.models import SCRATCHPAD, Details, Filter, MemoryFull, Only, User
 from guest.memory.notes.keyed import Mode
 from guest.memory.replica import sync, triggers
 from guest.memory.storage.base import Result, Statement, Value
@@ -87,7 +87,10 @@ async def use(memory: Memory) -> None:
     await memory.get(first.note_id)
     await memory.list(10)
     await memory.list(10, include_superseded=True)
-    await memory.list(10, type="fact", actor="user", material_only=True, tag="pets")
+    chosen = Filter("fact", "user", True, "pets", "s1", "cli", "2026-01-01", "2100-01-01")
+    await memory.list(10, "", chosen)
+    await memory.search("cat", only=Only(chosen=chosen))
+    await memory.erasure(first.note_id)
     for key, mode in product(("plan", SCRATCHPAD), get_args(Mode)):
         await memory.keyed.write(key, "Feed the cat", mode, ORIGIN)
     await memory.keyed.activity(datetime.now(UTC).date())
