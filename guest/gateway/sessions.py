@@ -13,6 +13,7 @@ from guest.memory.conversations.sessions import SessionAdmin
 from guest.memory.conversations.store import Conversations
 from guest.memory.models import Event
 from guest.memory.notes.receipts import Receipts
+from guest.memory.storage.base import INTEGER_MAX
 
 _LIST_DEFAULT = 50
 _HISTORY_DEFAULT = 100
@@ -59,17 +60,29 @@ class Sessions:
     async def history(self, request: pb.GetSessionRequest) -> pb.SessionHistory:
         session_id = validation.identifier("session_id", request.session_id)
         limit = validation.limit(request.limit, default=_HISTORY_DEFAULT)
-        with convert.checked():
-            session = await self._conversations.get(session_id)
-            events = await self._conversations.history(session_id, limit)
+        paging = 0 < request.before <= INTEGER_MAX
+        last = request.before - 1 if paging else INTEGER_MAX
+
+        async def page(limit: int) -> pb.SessionHistory:
+            found = await self._conversations.history(session_id, limit + 1, last)
+            events = found[-limit:]
             turn_ids = sorted({event.turn_id for event in events})
             receipts = await self._receipts.of_turns(session_id, turn_ids)
-            interrupted = await self._interrupted(session_id, events)
-        return pb.SessionHistory(
-            session=convert.session(session),
-            events=[convert.event(event, interrupted) for event in events],
-            receipts=[to_message(receipt, turn_id) for turn_id, receipt in receipts],
-        )
+            interrupted = await self._interrupted(
+                session_id, [event for event in events if event.turn_id not in going_on]
+            )
+            return pb.SessionHistory(
+                session=convert.session(session),
+                events=[convert.event(event, interrupted) for event in events],
+                receipts=[to_message(receipt, turn_id) for turn_id, receipt in receipts],
+                before=events[0].sequence if len(found) > limit else 0,
+            )
+
+        with convert.checked():
+            session = await self._conversations.get(session_id)
+            following = await self._conversations.history(session_id, 1, last + 1) if paging else []
+            going_on = {event.turn_id for event in following}
+            return await validation.largest_page(limit, page)
 
     async def _interrupted(self, session_id: str, events: Sequence[Event]) -> set[int]:
         """The last event of each turn in whose middle the agent stopped."""

@@ -109,9 +109,21 @@ class GatewayClient:
         return list(reply.sessions)
 
     async def get_session(self, session_id: str, limit: int) -> gateway_pb2.SessionHistory:
-        """A session with its last `limit` events. Raises NOT_FOUND."""
+        """A session with its last `limit` events, in as many calls as that takes. Raises
+        NOT_FOUND."""
         request = gateway_pb2.GetSessionRequest(session_id=session_id, limit=limit)
-        return await _call(self._stub.GetSession, request)
+        history = await _call(self._stub.GetSession, request)
+        while history.before and len(history.events) < limit:
+            request.limit, request.before = limit - len(history.events), history.before
+            earlier = await _call(self._stub.GetSession, request)
+            told = {receipt.turn_id for receipt in history.receipts}
+            kept = [each for each in earlier.receipts if each.turn_id not in told]
+            del earlier.receipts[:]
+            earlier.receipts.extend(kept)
+            earlier.events.extend(history.events)
+            earlier.receipts.extend(history.receipts)
+            history = earlier
+        return history
 
     async def rename_session(self, session_id: str, title: str) -> gateway_pb2.Session:
         """Change a session's title. Raises NOT_FOUND."""

@@ -9,6 +9,8 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from wire.errors import Code
 from wire.v1 import gateway_pb2 as pb
 
+from guest.memory.models import Origin
+from runner.client.gateway import GatewayClient
 from tests.support.gateway.gateways import Client, Gateways, open_gateways, refusal
 
 TEXT_OF_NOTE = "my locker is number 12"
@@ -30,6 +32,35 @@ async def test_a_session_is_renamed_and_that_is_no_use_of_it(alice: Client) -> N
     renamed = await alice.stub.RenameSession(request)
     assert (renamed.session_id, renamed.title) == ("first", "Plans für 2027")
     assert await listed(alice) == ["second", "first"]
+
+
+async def test_a_conversation_of_any_length_is_told_in_pages(
+    gateways: Gateways, alice: Client
+) -> None:
+    """Larger than a message of gRPC can be; a turn that lies on the seam has its receipts once."""
+    await alice.session("long")
+    memory = gateways.memory
+    for number in range(40):
+        turn_id, text = f"t{number // 3}", f"{number} " + "x" * 500_000
+        await memory.conversations.append(
+            "long", turn_id=turn_id, role="user", text=text, payload="[]"
+        )
+        if number % 3 == 0:
+            origin = Origin("agent", "test", "long", turn_id)
+            await memory.save(f"note of {turn_id}", [], origin)
+    page = await alice.stub.GetSession(pb.GetSessionRequest(session_id="long", limit=1000))
+    assert page.before == page.events[0].sequence > 1
+    async with await GatewayClient.open(alice.peer, channel_name="test") as client:
+        for limit in (40, 17):
+            history = await client.get_session("long", limit)
+            said = [event.text.split()[0] for event in history.events]
+            assert said == [str(number) for number in range(40 - limit, 40)]
+            unanswered = [event.sequence for event in history.events if event.incomplete]
+            assert unanswered == [
+                number + 1 for number in range(40 - limit, 40) if number % 3 == 2 or number == 39
+            ]
+            turns = list(dict.fromkeys(event.turn_id for event in history.events))
+            assert [receipt.turn_id for receipt in history.receipts] == turns
 
 
 async def test_an_archived_session_is_hidden_searched_and_comes_back_when_used(

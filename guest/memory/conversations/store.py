@@ -17,6 +17,7 @@ from guest.memory.indexing.indexer import Indexer
 from guest.memory.indexing.vector_store import VectorStore
 from guest.memory.models import Event, Role, Session, SessionNotFound, User, now
 from guest.memory.storage.base import (
+    INTEGER_MAX,
     AnswerLost,
     ConstraintViolated,
     Database,
@@ -124,8 +125,9 @@ INSERT INTO chunks (namespace, session_id, sequence, position, context, body)
 """
 _HISTORY: Final = """
 SELECT sequence, turn_id, role, text, payload, created_at FROM conversation_events
-    WHERE session_id = ? AND EXISTS (SELECT 1 FROM sessions WHERE session_id = ? AND user_id = ?)
-    ORDER BY sequence DESC LIMIT ?
+    WHERE session_id = ?1 AND sequence <= ?2
+        AND EXISTS (SELECT 1 FROM sessions WHERE session_id = ?1 AND user_id = ?3)
+    ORDER BY sequence DESC LIMIT ?4
 """
 _SESSION_OF_TURN: Final = """
 SELECT sessions.session_id FROM sessions CROSS JOIN conversation_events AS event
@@ -237,10 +239,11 @@ class Conversations:
         """
         return await self._store(said(session_id, turn_id, role, text, payload, title))
 
-    async def history(self, session_id: str, limit: int) -> Events:
-        """The last `limit` events, oldest first. Raises `SessionNotFound`."""
+    async def history(self, session_id: str, limit: int, last: int = INTEGER_MAX) -> Events:
+        """The last `limit` events up to the sequence `last`, oldest first. Raises
+        `SessionNotFound`."""
         result = await self._database.execute(
-            _HISTORY, (session_id, session_id, self._user.id, _positive(limit))
+            _HISTORY, (session_id, last, self._user.id, _positive(limit))
         )
         if not result.rows:
             await self.get(session_id)

@@ -21,7 +21,7 @@ from guest.memory.indexing.indexer import Indexer
 from guest.memory.indexing.vector_store import VectorStore
 from guest.memory.models import Event, Session, SessionNotFound, User, now
 from guest.memory.storage.availability import is_away
-from guest.memory.storage.base import Database
+from guest.memory.storage.base import INTEGER_MAX, Database
 
 log = logging.getLogger(__name__)
 
@@ -98,21 +98,24 @@ class Outbox(Conversations):
             self._known.pop(session_id, None)
             raise
 
-    async def history(self, session_id: str, limit: int) -> Events:
+    async def history(self, session_id: str, limit: int, last: int = INTEGER_MAX) -> Events:
         if session_id in self._sessions_waiting():
             await self._deliver()
         known = self._known.get(session_id)
         if session_id not in self._sessions_waiting():
             try:
-                events = await super().history(session_id, limit)
+                events = await super().history(session_id, limit, last)
             except StorageError as error:
                 if known is None or not is_away(error):
                     raise
             else:
-                self._remember_events(session_id, events)
+                if last == INTEGER_MAX:
+                    self._remember_events(session_id, events)
                 return events
         if known is None:
             raise SessionNotFound(session_id)
+        if last < INTEGER_MAX:
+            return [event for event in known.events if 0 < event.sequence <= last][-limit:]
         return list(known.events)[-limit:]
 
     async def append(

@@ -206,17 +206,21 @@ class GetSessionRequest(_message.Message):
 
     SESSION_ID_FIELD_NUMBER: _builtins.int
     LIMIT_FIELD_NUMBER: _builtins.int
+    BEFORE_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     limit: _builtins.int
+    before: _builtins.int
+    """only events before this sequence; 0: the last ones"""
     def __init__(
         self,
         *,
         session_id: _builtins.str = ...,
         limit: _builtins.int = ...,
+        before: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["limit", b"limit", "session_id", b"session_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "limit", b"limit", "session_id", b"session_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -229,6 +233,9 @@ class SessionHistory(_message.Message):
     SESSION_FIELD_NUMBER: _builtins.int
     EVENTS_FIELD_NUMBER: _builtins.int
     RECEIPTS_FIELD_NUMBER: _builtins.int
+    BEFORE_FIELD_NUMBER: _builtins.int
+    before: _builtins.int
+    """to ask for what is earlier; 0: that was all"""
     @_builtins.property
     def session(self) -> Global___Session: ...
     @_builtins.property
@@ -243,10 +250,11 @@ class SessionHistory(_message.Message):
         session: Global___Session | None = ...,
         events: _abc.Iterable[Global___HistoryEvent] | None = ...,
         receipts: _abc.Iterable[Global___MemoryReceipt] | None = ...,
+        before: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["session", b"session"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["events", b"events", "receipts", b"receipts", "session", b"session"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["before", b"before", "events", b"events", "receipts", b"receipts", "session", b"session"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
