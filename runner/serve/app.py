@@ -19,6 +19,8 @@ from runner.serve.bridge import Bridge
 from runner.serve.door import Door
 from runner.serve.failures import INTERNAL, Refusal, answer
 from runner.serve.guard import REPORTS_PATH, Guard, Reports
+from runner.serve.host import Commands, HostApi
+from runner.serve.samples import Samples
 
 log = logging.getLogger(__name__)
 
@@ -31,11 +33,15 @@ class Serving:
         config: All settings.
         callers: The way to agents.
         door: Who makes a request.
+        samples: What guests take of the machine.
+        commands: What is done as a command does it.
     """
 
     config: Config
     callers: Callers
     door: Door
+    samples: Samples
+    commands: Commands
 
 
 def application(serving: Serving, origins: Mapping[str, str]) -> Starlette:
@@ -48,6 +54,13 @@ def application(serving: Serving, origins: Mapping[str, str]) -> Starlette:
             Route(REPORTS_PATH, reports.show, methods=["GET"]),
             *serving.door.routes,
             *Bridge(serving.door, serving.callers).routes,
+            *HostApi(
+                serving.config,
+                serving.door,
+                serving.callers.tokens,
+                serving.samples,
+                serving.commands,
+            ).routes,
             *Assets(web_directory()).routes,
         ],
         middleware=[Middleware(Guard, origins=origins)],

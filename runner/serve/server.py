@@ -25,7 +25,9 @@ from runner.host.authority import names_in
 from runner.serve.app import Serving, application
 from runner.serve.connections import HEAD_MAX_BYTES, Connection
 from runner.serve.door import Door
+from runner.serve.host import Commands
 from runner.serve.links import Links
+from runner.serve.samples import Samples
 from runner.serve.sessions import Sessions
 from runner.workspace.directories import descriptor, whole_file
 
@@ -59,8 +61,9 @@ class HttpServer:
     Entering it raises `WireError` if it cannot listen there; then nothing is left behind.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, commands: Commands) -> None:
         self._config = config
+        self._commands = commands
         self._settings = config.serve
         self._links = Links.locate(config)
         self._stack = AsyncExitStack()
@@ -92,7 +95,11 @@ class HttpServer:
             stack.callback(settings.socket.unlink, missing_ok=True)
         origins = origins_of(settings, sockets[0].getsockname()[1] if settings.listen else 0)
         self.url = settings.url or next(iter(origins.values()), "")
-        app = application(Serving(self._config, callers, door), origins)
+        samples = Samples(self._config)
+        sampling = asyncio.create_task(samples.watch())
+        stack.callback(sampling.cancel)
+        serving = Serving(self._config, callers, door, samples, self._commands)
+        app = application(serving, origins)
         for each in sockets:
             await _serve(stack, app, settings, each)
         address = self._links.directory / "address.json"

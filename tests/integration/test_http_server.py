@@ -26,6 +26,7 @@ TURN = {"session_id": "s", "text": "hi"}
 async def front() -> AsyncIterator[Front]:
     async with open_front() as made:
         made.alice.sessions["s"] = pb.Session(session_id="s")
+        (made.config.workspace_root / "carol").mkdir(mode=0o700)
         yield made
 
 
@@ -120,3 +121,44 @@ async def test_what_is_no_message_of_the_contract_is_refused_by_its_field(
         deep = "[" * 100_000
         reply = await client.post("/api/users/alice/Hello", content=deep, headers=JSON)
         assert reply.status_code == 400
+
+
+async def test_the_operator_sees_all_users_and_nobody_else_does(
+    front: Front, server: HttpServer
+) -> None:
+    async with operator(front, server) as client:
+        users = (await client.post("/api/host/ListUsers", json={})).json()["users"]
+        states = {user["user_id"]: (user["state"], user["tier"]) for user in users}
+        assert states == {"carol": ("stopped", "container")}
+        reply = await client.post("/api/host/Status", json={"user_id": "carol"})
+        assert reply.json()["samples"] == {}
+        reply = await client.post("/api/host/Stop", json={"user_id": "nobody"})
+        assert (reply.status_code, reply.json()["error"]["code"]) == (404, "not_found")
+        reply = await client.post("/api/host/Restart", json={"user_id": "carol"})
+        assert "start --detach" in reply.json()["error"]["resolution"]
+        findings = (await client.post("/api/host/Doctor", json={"user_id": "carol"})).json()
+        assert {"name", "state", "what", "fix"} == set(findings["findings"][0])
+    async with page(server) as client:
+        token = front.access("alice", "all").token
+        await client.post("/api/login", json={"token": token})
+        for method in ("ListUsers", "ListTokens", "CreateToken", "Stop"):
+            reply = await client.post(f"/api/host/{method}", json={"user_id": "alice"})
+            assert reply.status_code == 403, method
+
+
+async def test_tokens_are_made_and_revoked_and_end_what_they_began(
+    front: Front, server: HttpServer
+) -> None:
+    asked = {"user_id": "carol", "name": "phone", "scopes": ["memory"], "expires": "1d"}
+    async with operator(front, server) as client, page(server) as phone:
+        reply = await client.post("/api/host/CreateToken", json=asked | {"scopes": ["root"]})
+        assert (reply.status_code, "memory" in reply.text) == (400, True)
+        made = (await client.post("/api/host/CreateToken", json=asked)).json()
+        assert made["token"]["scopes"] == ["memory"]
+        assert (await phone.post("/api/login", json={"token": made["secret"]})).status_code == 200
+        listed = await client.post("/api/host/ListTokens", json={})
+        assert made["secret"] not in listed.text
+        assert [token["name"] for token in listed.json()["tokens"]] == ["phone"]
+        await client.post("/api/host/RevokeToken", json={"user_id": "carol", "name": "phone"})
+        gone = await phone.get("/api/me")
+        assert (gone.status_code, "revoked" in gone.text) == (401, True)

@@ -15,7 +15,7 @@ import sys
 import tempfile
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AsyncExitStack, contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Final
 
 import typer
@@ -69,10 +69,30 @@ def run_detached(options: Options, notify_fd: int) -> int:
             return 1
 
 
+@dataclass(frozen=True)
+class Launched:
+    """A host that was started as a process of its own, and what is to be said of it."""
+
+    pid: int
+    notices: list[str]
+
+
 def start_detached(options: Options, *, stays: bool = True) -> None:
-    """Start a host as a process of its own; return when its agent answers.
+    """Start a host as `launch` does, and tell about it.
 
     `stays` says whether it goes on when this command ends, and changes only what is told.
+    """
+    launched = launch(options)
+    where = "running in the background" if stays else "running"
+    typer.echo(f"{where}, pid {launched.pid}")
+    for notice in launched.notices:
+        typer.echo(f"note: {notice}")
+    typer.echo(f"  chat  {options.command('chat')}")
+    typer.echo(f"  stop  {options.command('stop')}")
+
+
+def launch(options: Options) -> Launched:
+    """Start a host as a process of its own; return when its agent answers.
 
     Raises the `WireError` that kept it from starting.
     """
@@ -105,12 +125,7 @@ def start_detached(options: Options, *, stays: bool = True) -> None:
     if "error" in content:
         child.wait()
         raise WireError.of(content["error"])
-    where = "running in the background" if stays else "running"
-    typer.echo(f"{where}, pid {content['pid']}")
-    for notice in content["notices"]:
-        typer.echo(f"note: {notice}")
-    typer.echo(f"  chat  {options.command('chat')}")
-    typer.echo(f"  stop  {options.command('stop')}")
+    return Launched(content["pid"], content["notices"])
 
 
 async def stop(options: Options) -> None:

@@ -9,12 +9,13 @@ import os
 import signal
 import sys
 import webbrowser
+from dataclasses import replace
 from typing import Final
 
 import typer
 from wire.errors import Code
 
-from runner.cli.operation.lifecycle import at_first_signal
+from runner.cli.operation.lifecycle import at_first_signal, launch
 from runner.cli.options import Options
 from runner.config.models import Config
 from runner.errors import ConfigError
@@ -35,11 +36,12 @@ def serve(options: Options, *, with_link: bool) -> int:
     if with_link and (url := _running(links)):
         _show_link(links, url, options.user_id)
         return 0
-    return asyncio.run(_serve(config, links, options.user_id if with_link else ""))
+    return asyncio.run(_serve(options, config, links, with_link=with_link))
 
 
-async def _serve(config: Config, links: Links, user_id: str) -> int:
+async def _serve(options: Options, config: Config, links: Links, *, with_link: bool) -> int:
     try:
+        from runner.serve.host import Commands
         from runner.serve.server import HttpServer
     except ModuleNotFoundError as error:
         raise ConfigError(
@@ -49,15 +51,21 @@ async def _serve(config: Config, links: Links, user_id: str) -> int:
             resolution="pip install 'oxydra[runner,serve]'",
         ) from None
     _show_log(config)
+
+    def start(user_id: str, insecure: bool) -> list[str]:
+        whose = replace(options, user_id=user_id, insecure=insecure or options.insecure)
+        whose.load_for_hosting()
+        return launch(whose).notices
+
     ended = asyncio.Event()
     signals = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     with at_first_signal(ended.set, signals) as received:
-        async with HttpServer(config) as server:
-            if user_id:
-                _show_link(links, server.url, user_id)
+        async with HttpServer(config, Commands(options.load, start)) as server:
+            if with_link:
+                _show_link(links, server.url, options.user_id)
             else:
                 typer.echo(f"serving at {server.url or config.serve.socket}")
-                typer.echo(f"  a link that lets you in  {Options().command('serve', '--open')}")
+                typer.echo(f"  a link that lets you in  {options.command('serve', '--open')}")
             await ended.wait()
     return 130 if received[0] == signal.SIGINT else 0
 

@@ -7,6 +7,7 @@ from typing import Any
 import httpx
 
 from runner.config.models import Config
+from runner.serve.host import Commands
 from runner.serve.links import Links
 from runner.serve.server import HttpServer
 from tests.support.gateway.front import Front
@@ -21,10 +22,15 @@ def served(config: Config, **settings: Any) -> Config:
     return config.model_copy(update={"serve": serve})
 
 
+def no_start(user_id: str, insecure: bool) -> list[str]:
+    raise AssertionError(f"nobody starts {user_id} here (insecure: {insecure})")
+
+
 @asynccontextmanager
 async def open_http(front: Front, **settings: Any) -> AsyncIterator[HttpServer]:
     """The HTTP server for the users of `front`, at a free port."""
-    async with HttpServer(served(front.config, **settings)) as server:
+    config = served(front.config, **settings)
+    async with HttpServer(config, Commands(lambda: config, no_start)) as server:
         yield server
 
 
