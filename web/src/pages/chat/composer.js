@@ -76,7 +76,7 @@ export function Composer({ user, session, running, replaced, onSend, onStop }) {
     for (const file of files) sendFile(user, file, changed);
   };
 
-  return html`<form class="composer ${over ? "over" : ""}" aria-label="Message"
+  return html`<form class="composer ${over ? "over" : ""}" aria-label="Ask"
     onSubmit=${(/** @type {Event} */ event) => {
       event.preventDefault();
       send();

@@ -33,7 +33,7 @@ export class Conversation {
     this.changed = new Map();
     /** @type {Set<string>} */
     this.followed = new Set();
-    this.oldest = "";
+    this.before = "0";
   }
 
   /** Leave it. What runs goes on. */
@@ -47,7 +47,7 @@ export class Conversation {
    * @throws {Failure}
    */
   async open() {
-    const history = await this.retried(() => this.page(""));
+    const history = await this.retried(() => this.page("0"));
     this.session.set(history.session);
     const turns = fromHistory(history);
     this.turns.set(turns);
@@ -62,7 +62,7 @@ export class Conversation {
     if (this.fetching || !this.hasOlder.value) return;
     this.fetching = true;
     try {
-      const history = await this.page(this.oldest);
+      const history = await this.page(this.before);
       const earlier = fromHistory(history);
       const known = this.turns.value;
       const torn = earlier.at(-1);
@@ -80,11 +80,10 @@ export class Conversation {
 
   /** @param {string} before */
   async page(before) {
-    const request = { session_id: this.sessionId, limit: PAGE_EVENTS, before: before || "0" };
+    const request = { session_id: this.sessionId, limit: PAGE_EVENTS, before };
     const history = await this.ask("GetSession", request);
-    const events = history.events || [];
-    this.oldest = events[0]?.sequence || "";
-    this.hasOlder.set(events.length >= PAGE_EVENTS);
+    this.before = history.before || "0";
+    this.hasOlder.set(this.before !== "0");
     return history;
   }
 
@@ -166,8 +165,8 @@ export class Conversation {
         for await (const event of stream(this.user, "FollowTurn", request, signal)) {
           tries = 0;
           turn = withEvent(turn, event);
-          ended = turn.state === "ended" || Boolean(event.completed || event.failed);
-          if (!quiet || ended || wasRunning) this.show(turn);
+          ended = turn.state === "ended";
+          if (!quiet || wasRunning) this.show(turn);
         }
         if (ended) break;
       } catch (error) {
@@ -182,7 +181,20 @@ export class Conversation {
       tries += 1;
       await backOff(tries, signal);
     }
+    if (quiet && !wasRunning) this.show(this.withKnown(turn));
     if (wasRunning && ended) announce(spoken(turn));
+  }
+
+  /**
+   * A turn that has ended, with what history knows besides: of turns long past the stream has less.
+   *
+   * @param {Turn} turn
+   * @returns {Turn}
+   */
+  withKnown(turn) {
+    const known = this.turns.value.find((each) => each.id === turn.id);
+    const fewer = known && turn.parts.length < known.parts.length;
+    return fewer ? { ...turn, parts: known.parts } : turn;
   }
 
   /**
@@ -191,7 +203,9 @@ export class Conversation {
    * @param {Turn} turn
    */
   async reread(turn) {
-    const history = await this.retried(() => this.page(""));
+    const history = await this.retried(() =>
+      this.ask("GetSession", { session_id: this.sessionId, limit: PAGE_EVENTS }),
+    );
     const stored = fromHistory(history).find((each) => each.id === turn.id);
     this.show(stored || { ...turn, state: "ended", problem: turn.problem || UNKNOWN });
   }

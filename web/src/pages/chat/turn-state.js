@@ -76,6 +76,7 @@ const whyIncomplete = (reason) =>
     filtered: "The answer is incomplete: the provider's content filter stopped it.",
     cut_short: "The answer is incomplete: the connection to the provider broke off.",
     stopped: "The answer is incomplete: the turn was stopped.",
+    interrupted: "The turn was interrupted: the agent stopped in its middle.",
   })[reason] || `The answer is incomplete: ${reason}.`;
 
 /**

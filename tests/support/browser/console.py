@@ -1,0 +1,111 @@
+"""The web console of a household: a running server, agents behind it, and links that let in."""
+
+import os
+import signal
+import socket
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psutil
+
+from tests.support.commands.household import Household
+
+USERS = ("alice", "bob")
+_START_S = 60.0
+
+
+class Console:
+    """Alice's agent has a provider that plays a script, if there is one, and asks before it runs a
+    command; bob's is the offline model.
+
+    Attributes:
+        url: Where the server is.
+    """
+
+    def __init__(self, household: Household, model_at: str) -> None:
+        self.household = household
+        port = _free_port()
+        self.url = f"http://127.0.0.1:{port}"
+        household.environment["OXYDRA_SERVE__LISTEN"] = f"127.0.0.1:{port}"
+        place = household.path / "home" / "config" / "oxydra" / "runner.toml"
+        place.parent.mkdir(parents=True)
+        place.write_text(_settings(model_at))
+        place.chmod(0o600)
+        for user in USERS:
+            (household.workspaces / user).mkdir(parents=True, mode=0o700)
+
+    def link(self, user: str = "alice") -> str:
+        """An address that lets the operator in, once, and begins with `user`."""
+        return self.household.works("--user", user, "serve", "--open").strip()
+
+    def token(self, user: str, *scopes: str) -> str:
+        """A new access token of `user`."""
+        given = [word for scope in scopes for word in ("--scope", scope)]
+        made = self.household.works("--user", user, "access", "create", "browser", *given)
+        return next(word.strip('",') for word in made.split() if "oxa_" in word)
+
+    def serve(self) -> None:
+        """Start the server, and wait until it answers."""
+        self._server = self.household.begin("serve")
+        deadline = time.monotonic() + _START_S
+        while True:
+            try:
+                with urllib.request.urlopen(f"{self.url}/healthz", timeout=5):
+                    return
+            except OSError:
+                assert self._server.poll() is None, self._server.communicate()
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+
+    def stop_serving(self) -> None:
+        self._server.send_signal(signal.SIGTERM)
+        self._server.communicate(timeout=30)
+
+    def kill_agent(self, user: str) -> None:
+        """End `user`'s agent guest at once; its host starts another."""
+        place = str(self.household.workspaces / user)
+        for pid in self.household.guest_pids("guest.app"):
+            if any(place in word for word in _words_of(pid)):
+                os.kill(pid, signal.SIGKILL)
+
+
+@contextmanager
+def served(model_at: str = "") -> Iterator[Console]:
+    """A console with the agents of alice and bob. `model_at`: the address of alice's provider."""
+    household = Household()
+    try:
+        console = Console(household, model_at)
+        household.works("start", "--all", "--detach")
+        console.serve()
+        yield console
+        console.stop_serving()
+    finally:
+        household.run("stop", "--all")
+        household.remove()
+
+
+def _settings(model_at: str) -> str:
+    provider = f'provider = "openai"\nmodel = "m"\nbase_url = "{model_at}"' if model_at else ""
+    return f"""
+[embedder]
+backend = "hashing"
+
+[users.alice.agent]
+{provider}
+
+[users.alice.tools]
+approval = "ask"
+"""
+
+
+def _words_of(pid: int) -> list[str]:
+    process = psutil.Process(pid)
+    return [*process.cmdline(), process.cwd(), *process.environ().values()]
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
