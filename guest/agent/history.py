@@ -136,8 +136,10 @@ def _is_written(part: ModelRequestPart | ModelResponsePart, role: Role) -> bool:
     return plain and isinstance(part, _WRITTEN[role])
 
 
-def user_message(text: str) -> ModelRequest:
-    return ModelRequest(parts=[UserPromptPart(text)])
+def user_message(text: str, material: str = "") -> ModelRequest:
+    """The user's message, behind what the client's program puts before it."""
+    before = [UserPromptPart(material)] if material else []
+    return ModelRequest(parts=[*before, UserPromptPart(text)])
 
 
 def incomplete_in(event: Event) -> str:
@@ -169,7 +171,7 @@ def asked_in(event: Event) -> str:
     """What the model was asked with in a user's event."""
     parts = [part for message in _read(event) for part in message.parts]
     asked = [part.content for part in parts if isinstance(part, UserPromptPart)]
-    return asked[0] if asked and isinstance(asked[0], str) else event.text
+    return asked[-1] if asked and isinstance(asked[-1], str) else event.text
 
 
 def assistant_text(text: str) -> ModelResponse:

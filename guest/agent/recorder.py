@@ -17,13 +17,14 @@ from wire.v1 import gateway_pb2 as pb
 
 from guest.agent import history
 from guest.agent.budget.meter import Bill
+from guest.agent.client_tools import result_of
 from guest.agent.clock import TurnClock
 from guest.agent.incomplete import Reason
 from guest.agent.receipts import saving, second_chance
 from guest.agent.receipts.ledger import Ledger, parsed, to_message
 from guest.agent.receipts.sources import Call
 from guest.agent.toolset import TurnDeps, finished
-from guest.agent.turn import Emit, Pipeline, TurnRequest
+from guest.agent.turn import AskClient, Emit, Pipeline, TurnRequest
 from guest.memory.models import Event, Receipt
 from guest.memory.storage.changes import Background
 from guest.tools.base import Approve, Tool, ToolContext, ToolResult
@@ -57,6 +58,7 @@ class Run:
         *,
         clock: TurnClock,
         bill: Bill,
+        ask_client: AskClient | None = None,
         earlier: Sequence[Event] = (),
     ) -> None:
         self.request = request
@@ -74,6 +76,8 @@ class Run:
         self._storing = Background()  # otherwise a cancelled turn would store twice
         self._changing = Background()  # a change of memory that has begun is completed
         self._emit = emit
+        self._redact = redact
+        self._ask_client = ask_client
         self._earlier = earlier
         self._material = dict.fromkeys(history.material_in(earlier))
         self._vouched = dict.fromkeys(each.text for each in earlier if each.role == "user")
@@ -82,7 +86,7 @@ class Run:
         self._recorded: set[str] = set()
         self._answers: list[str] = []
         self._paragraph_due = False
-        self.deps = TurnDeps(emit=emit, redact=redact, call=self.call)
+        self.deps = TurnDeps(emit=emit, redact=redact, call=self.call, call_client=self.call_client)
 
     @property
     def answer(self) -> str:
@@ -173,6 +177,14 @@ class Run:
         if self.ledger.change_of(tool, arguments) is not None:
             return await self._changing.run(call)
         return await call
+
+    async def call_client(self, call_id: str, tool: str, arguments: Any) -> ToolResult:
+        """Have the client run a call of the model, store its result and tell the watcher."""
+        with self.clock.stopped():
+            result = await result_of(self._ask_client, self._redact, call_id, tool, arguments)
+        await self._record_call(call_id, tool, arguments, result)
+        await self._emit(finished(call_id, tool, result))
+        return result
 
     async def watch_calls(self, events: AsyncIterable[Any]) -> None:
         """Handle the calls of one answer, including those that reached no tool."""

@@ -20,7 +20,7 @@ from guest.agent.history import storable
 from guest.agent.turn import Emit, Pipeline
 from guest.tools.base import Arguments, Safety, Tool, ToolResult
 
-_ARGUMENTS = "arguments"
+ARGUMENTS = "arguments"
 
 
 RunCall = Callable[[str, str, Any], Awaitable[ToolResult]]
@@ -34,16 +34,17 @@ class TurnDeps:
     emit: Emit
     redact: Callable[[str], str]
     call: RunCall
+    call_client: RunCall
 
 
-class _AsWritten:
+class AsWritten:
     """An argument "validator" that passes everything on unchecked."""
 
     def validate_json(self, input: str | bytes | bytearray, **_: Any) -> dict[str, Any]:  # noqa: A002
-        return {_ARGUMENTS: input if isinstance(input, str) else input.decode(errors="replace")}
+        return {ARGUMENTS: input if isinstance(input, str) else input.decode(errors="replace")}
 
     def validate_python(self, input: Any, **_: Any) -> dict[str, Any]:  # noqa: A002
-        return {_ARGUMENTS: input}
+        return {ARGUMENTS: input}
 
 
 class PipelineToolset(AbstractToolset[TurnDeps]):
@@ -62,7 +63,7 @@ class PipelineToolset(AbstractToolset[TurnDeps]):
                 toolset=self,
                 tool_def=definition(tool),
                 max_retries=ctx.max_retries,
-                args_validator=_AsWritten(),
+                args_validator=AsWritten(),
             )
             for tool in self._pipeline.tools()
         }
@@ -75,7 +76,7 @@ class PipelineToolset(AbstractToolset[TurnDeps]):
         tool: ToolsetTool[TurnDeps],  # noqa: ARG002 - the pipeline looks it up itself
     ) -> str:
         turn, call_id = ctx.deps, ctx.tool_call_id or ""
-        arguments = tool_args[_ARGUMENTS]
+        arguments = tool_args[ARGUMENTS]
         await turn.emit(
             pb.ToolCallStarted(
                 call_id=call_id,

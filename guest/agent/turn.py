@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Final, Protocol
 
 from wire.v1 import gateway_pb2 as pb
 
@@ -50,11 +50,54 @@ class Pipeline(Protocol):
 
 
 @dataclass(frozen=True)
+class ClientTool:
+    """A tool as the client describes it; `schema` is the JSON schema of its arguments."""
+
+    name: str
+    description: str
+    schema: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What the client gave back for a call."""
+
+    output: str
+    is_error: bool = False
+
+
+AskClient = Callable[[str, str, str], Awaitable[Answer | None]]
+"""Asks the client to run a call, given by its id, tool and arguments as JSON; None if nobody has
+answered in time."""
+
+
+@dataclass(frozen=True)
+class FromClient:
+    """What the client's program adds to a turn, and the user has not said.
+
+    Attributes:
+        instructions: For this turn only.
+        material: Stands before the user's message and is kept with it.
+        tools: The client's own.
+    """
+
+    instructions: str = ""
+    material: str = ""
+    tools: tuple[ClientTool, ...] = ()
+
+
+NOTHING_ADDED: Final = FromClient()
+
+
+@dataclass(frozen=True)
 class TurnRequest:
     """One message of a user, its session, and the model that it asks for; empty: the configured
-    one. `retry` instead of a text: go on with the last answer, or ask the last question again."""
+    one. `retry` instead of a text: go on with the last answer, or ask the last question again.
+    With `untraced` the text alone is answered, and nothing of it is kept."""
 
     context: ToolContext
     text: str
     model: str = ""
     retry: bool = False
+    untraced: bool = False
+    client: FromClient = NOTHING_ADDED

@@ -24,18 +24,19 @@ from wire.v1 import gateway_pb2 as pb
 
 from guest.agent import failures, history, incomplete
 from guest.agent.budget.meter import Meter
+from guest.agent.client_tools import ClientToolset
 from guest.agent.clock import TurnClock
 from guest.agent.incomplete import ASKED_TO_GO_ON, GO_ON, Incomplete
 from guest.agent.models.models import Choice, Models
 from guest.agent.models.providers import request_settings
-from guest.agent.prompt.builder import ContextBuilder, Prepared
+from guest.agent.prompt.builder import ContextBuilder, Prepared, before, from_client
 from guest.agent.prompt.fitting import FitToWindow
 from guest.agent.prompt.summary import Rolled
 from guest.agent.receipts.ledger import to_message
 from guest.agent.receipts.second_chance import NOTHING_TO_ADD, STEPS_MAX
 from guest.agent.recorder import Run
 from guest.agent.toolset import PipelineToolset, TurnDeps
-from guest.agent.turn import Emit, Outcome, Pipeline, TurnRequest
+from guest.agent.turn import AskClient, Emit, Outcome, Pipeline, TurnRequest
 from guest.errors import BudgetError, GuestError
 from guest.memory.models import Event, Receipt, SessionNotFound
 from guest.tools.base import Approve
@@ -79,7 +80,11 @@ class TurnLoop:
         )
 
     async def run(
-        self, request: TurnRequest, emit: Emit, approve: Approve | None = None
+        self,
+        request: TurnRequest,
+        emit: Emit,
+        approve: Approve | None = None,
+        ask_client: AskClient | None = None,
     ) -> Outcome:
         """Run one turn to its outcome. The caller allows only one turn at a time per session.
 
@@ -113,7 +118,7 @@ class TurnLoop:
             turn_id=context.turn_id,
             role="user",
             text=ASKED_TO_GO_ON if request.text == GO_ON else request.text,
-            payload=history.to_payload(history.user_message(request.text)),
+            payload=history.to_payload(history.user_message(request.text, before(request))),
             title=history.title_of(self._redact(request.text)),
         )
         run = Run(
@@ -125,6 +130,7 @@ class TurnLoop:
             approve,
             clock=TurnClock(self._settings.turn_timeout_s),
             bill=self._meter.bill(context),
+            ask_client=ask_client,
             earlier=events,
         )
         outcome: Outcome
@@ -141,6 +147,50 @@ class TurnLoop:
         for receipt in await self._settled(run):
             told.receipts.append(to_message(receipt, context.turn_id))
         return outcome
+
+    async def answer_untraced(self, request: TurnRequest, emit: Emit) -> Outcome:
+        """Answer a text alone, with one request to the model and without tools, session and memory.
+        Nothing of it is kept but what it took.
+
+        Raises `GuestError` as `run` does for the model that the request asks for.
+        """
+        choice = self._models.choose(request.model)
+        bill = self._meter.bill(request.context)
+        agent: Agent[None, str] = Agent(name="oxydra", retries={"output": _EMPTY_ANSWERS})
+        said = ""
+        try:
+            async with (
+                asyncio.timeout(self._settings.turn_timeout_s),
+                agent.run_stream(
+                    request.text,
+                    model=choice.model,
+                    model_settings=self._requests,
+                    instructions=from_client(request.client.instructions) or None,
+                    capabilities=[bill.counting("answer")],
+                ) as stream,
+            ):
+                async for text in stream.stream_text(delta=True, debounce_by=None):
+                    said += text
+                    await emit(pb.TextDelta(text=text))
+                response, usage = stream.response, stream.usage
+            done = pb.TurnCompleted(
+                text=said,
+                input_tokens=usage.input_tokens,
+                output_tokens=usage.output_tokens,
+                steps=usage.requests,
+                model=choice.answered_by(response),
+                cached_tokens=bill.cached_tokens,
+                cost_usd=bill.cost_usd,
+            )
+            if reason := incomplete.reason_of(response, choice.provider):
+                return incomplete.outcome(reason, choice.provider, choice.name, done)
+            return done
+        except asyncio.CancelledError:
+            return failures.failed(Code.CANCELLED, "the turn was cancelled")
+        except TimeoutError:
+            return failures.out_of_time(self._settings)
+        except Exception as error:
+            return self._explain(error, choice)
 
     async def _to_outcome(
         self, run: Run, choice: Choice, events: Sequence[Event], latest: Rolled
@@ -233,6 +283,7 @@ class TurnLoop:
             message_history=messages,
             instructions=prepared.instructions,
             deps=run.deps,
+            toolsets=[ClientToolset(() if unless else run.request.client.tools)],
             usage=run.usage,
             capabilities=[fitting, run.bill.counting("answer")],
             usage_limits=limits,

@@ -8,12 +8,13 @@ from typing import Any, TypeVar
 import grpc
 from google.protobuf.message import Message
 from wire.settings import ToolsSettings
+from wire.tools import TOOLS
 from wire.v1 import gateway_pb2 as pb
 from wire.v1 import gateway_pb2_grpc
 
 from guest.agent.budget.meter import Meter
 from guest.agent.models.models import PROVIDERS, Models
-from guest.agent.turn import Pipeline
+from guest.agent.turn import Answer, Pipeline
 from guest.gateway import convert, validation
 from guest.gateway.notes import Notes
 from guest.gateway.sessions import Sessions
@@ -142,9 +143,22 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         turn_id = validation.identifier("turn_id", request.turn_id, optional=True)
         channel = validation.identifier("channel", request.channel, optional=True)
         model = self._models.choose(validation.model(request.model)).label
-        session_id = await self._sessions.require(request.session_id)
+        if request.untraced:
+            validation.untraced(request)
+            session_id = ""
+        else:
+            session_id = await self._sessions.require(request.session_id)
         return await self._turns.start(
-            session_id, text, turn_id, channel, model, retry=request.retry
+            session_id,
+            text,
+            turn_id,
+            channel,
+            model,
+            retry=request.retry,
+            untraced=request.untraced,
+            client=validation.from_client(
+                request, {*TOOLS, *(tool.name for tool in self._pipeline.tools())}
+            ),
         )
 
     async def StartTurn(self, request: pb.RunTurnRequest, context: Context) -> pb.Turn:
@@ -200,7 +214,11 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     async def AnswerCall(
         self, request: pb.AnswerCallRequest, context: Context
     ) -> pb.AnswerCallReply:
-        return pb.AnswerCallReply(accepted=False)
+        turn_id = validation.identifier("turn_id", request.turn_id)
+        output = validation.at_most("output", request.output, validation.CALL_OUTPUT_MAX_CHARS)
+        answer = Answer(output, is_error=request.is_error)
+        accepted = self._turns.answer_call(turn_id, request.call_id, answer)
+        return pb.AnswerCallReply(accepted=accepted)
 
     async def ResolveModel(
         self, request: pb.ResolveModelRequest, context: Context

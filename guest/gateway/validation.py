@@ -1,7 +1,8 @@
 """Validates the arguments of requests, and limits the size of replies."""
 
+import json
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import date
 from typing import Final, TypeVar, cast, get_args
 
@@ -17,7 +18,9 @@ from wire.limits import (
     TAGS_MAX,
     TURN_TEXT_MAX_CHARS,
 )
+from wire.v1 import gateway_pb2 as pb
 
+from guest.agent.turn import ClientTool, FromClient
 from guest.errors import GuestError
 from guest.memory.models import NOTE_TYPES
 from guest.memory.usage import By
@@ -30,6 +33,10 @@ CURSOR_MAX_CHARS: Final = 1_000
 ARGUMENTS_MAX_CHARS: Final = 1_000_000
 LIMIT_MAX: Final = 1_000
 STALE_DAYS_MAX: Final = 36_500
+CALL_OUTPUT_MAX_CHARS: Final = 262_144
+CLIENT_TOOLS_MAX: Final = 64
+CLIENT_TOOL_PATTERN: Final = r"[A-Za-z0-9_-]{1,64}"
+CLIENT_SCHEMA_MAX_CHARS: Final = 32_768
 REPLY_MAX_BYTES: Final = GRPC_MESSAGE_MAX_BYTES - 64 * 1024
 CHANNEL: Final = "gateway"
 """The channel of a person who names none."""
@@ -54,6 +61,49 @@ def limit(value: int, *, default: int, maximum: int = LIMIT_MAX, field: str = "l
 
 def turn_text(value: str) -> str:
     return _text("text", value, TURN_TEXT_MAX_CHARS)
+
+
+def untraced(request: pb.RunTurnRequest) -> None:
+    """Check that a request without a trace asks for nothing that would leave one."""
+    for field in ("session_id", "retry", "attachments", "client_tools", "material"):
+        if getattr(request, field):
+            raise _bad(field, "it must be empty where untraced is set")
+
+
+def from_client(request: pb.RunTurnRequest, taken: Collection[str]) -> FromClient:
+    """What the client's program adds to a turn. None of its tools may have a name that is
+    `taken`."""
+    if len(request.client_tools) > CLIENT_TOOLS_MAX:
+        raise _bad(
+            "client_tools",
+            f"{len(request.client_tools)} are over the maximum of {CLIENT_TOOLS_MAX}",
+        )
+    tools = [_client_tool(each) for each in request.client_tools]
+    names = [tool.name for tool in tools]
+    for name in names:
+        if name in taken:
+            raise _bad("client_tools", f"{name} is a tool of the agent itself; rename yours")
+        if names.count(name) > 1:
+            raise _bad("client_tools", f"two tools have the name {name}")
+    return FromClient(
+        at_most("instructions", request.instructions, TURN_TEXT_MAX_CHARS),
+        at_most("material", request.material, TURN_TEXT_MAX_CHARS),
+        tuple(tools),
+    )
+
+
+def _client_tool(given: pb.ToolDescription) -> ClientTool:
+    if not re.fullmatch(CLIENT_TOOL_PATTERN, given.name):
+        raise _bad("client_tools", f"{_seen(given.name)} does not match {CLIENT_TOOL_PATTERN}")
+    at_most("client_tools", given.arguments_schema_json, CLIENT_SCHEMA_MAX_CHARS)
+    try:
+        schema = json.loads(given.arguments_schema_json)
+    except (ValueError, RecursionError):
+        schema = None
+    if not isinstance(schema, dict) or schema.get("type") != "object":
+        raise _bad("client_tools", f"the schema of {given.name} is no JSON schema of an object")
+    description = at_most("client_tools", given.description, CLIENT_SCHEMA_MAX_CHARS)
+    return ClientTool(given.name, description, schema)
 
 
 def model(value: str) -> str:

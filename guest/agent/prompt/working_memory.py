@@ -127,7 +127,12 @@ def _lines(activity: Sequence[Activity]) -> str:
 def quoted(text: str, max_tokens: int) -> str:
     """`text` with a mark before every line, so that no line can pass for part of the prompt;
     visibly shortened to about `max_tokens`."""
-    return "\n".join(f"> {line}" for line in shortened(text, max_tokens).splitlines())
+    return marked(shortened(text, max_tokens))
+
+
+def marked(text: str) -> str:
+    """`text` with a mark before every line."""
+    return "\n".join(f"> {line}" for line in text.splitlines())
 
 
 def _line(entry: Activity) -> str:

@@ -13,10 +13,19 @@ from wire.errors import Code, WireError
 from wire.v1 import gateway_pb2 as pb
 
 from guest.agent import failures
-from guest.agent.turn import Emit, Outcome, TurnRequest
+from guest.agent.turn import (
+    NOTHING_ADDED,
+    Answer,
+    AskClient,
+    Emit,
+    FromClient,
+    Outcome,
+    TurnRequest,
+)
 from guest.errors import GuestError, ToolError
 from guest.gateway import convert
 from guest.gateway.turns.approvals import Approvals
+from guest.gateway.turns.client_calls import ClientCalls
 from guest.gateway.turns.events import EventLog
 from guest.gateway.turns.records import TEXT_CHARS, TurnRecords, state_of
 from guest.memory.conversations.sessions import InUse
@@ -39,8 +48,14 @@ class Loop(Protocol):
     """`guest.agent.turn_loop.TurnLoop`."""
 
     async def run(
-        self, request: TurnRequest, emit: Emit, approve: Approve | None = None
+        self,
+        request: TurnRequest,
+        emit: Emit,
+        approve: Approve | None = None,
+        ask_client: AskClient | None = None,
     ) -> Outcome: ...
+
+    async def answer_untraced(self, request: TurnRequest, emit: Emit) -> Outcome: ...
 
 
 class Turn:
@@ -119,6 +134,7 @@ class Turns:
         self._in_use = in_use
         self._records = records
         self._approvals = approvals
+        self._client_calls = ClientCalls(approvals.wait_s)
         self._by_session: dict[str, Turn] = {}
         self._running: dict[str, Turn] = {}
         self._ended: OrderedDict[str, Turn] = OrderedDict()
@@ -134,8 +150,10 @@ class Turns:
         model: str = "",
         *,
         retry: bool = False,
+        untraced: bool = False,
+        client: FromClient = NOTHING_ADDED,
     ) -> Turn:
-        """Start a turn; with `retry`, without a text of its own.
+        """Start a turn; with `retry`, without a text of its own; with `untraced`, in no session.
 
         Raises `WireError`: CONFLICT if the session is running another turn or being forgotten,
         ALREADY_EXISTS for a turn id seen before, RESOURCE_EXHAUSTED if `RUNNING_MAX` turns run,
@@ -155,11 +173,13 @@ class Turns:
                 f"{RUNNING_MAX} turns run already",
                 resolution="wait for one to end, or cancel some",
             )
-        with convert.checked():
-            self._in_use.take(session_id, f"turn {turn_id!r}")
         context = ToolContext(self._user_id, session_id, turn_id, channel, asked=text)
-        turn = Turn(TurnRequest(context, text, model, retry))
-        self._by_session[session_id] = self._running[turn_id] = turn
+        turn = Turn(TurnRequest(context, text, model, retry, untraced, client))
+        if not untraced:
+            with convert.checked():
+                self._in_use.take(session_id, f"turn {turn_id!r}")
+            self._by_session[session_id] = turn
+        self._running[turn_id] = turn
         self._seen[turn_id] = None
         if len(self._seen) > self._remembered_ids:
             self._seen.popitem(last=False)
@@ -195,7 +215,7 @@ class Turns:
         listed = [
             turn.to_message()
             for turn in turns
-            if session_id in ("", turn.request.context.session_id)
+            if session_id in ("", turn.request.context.session_id) and not turn.request.untraced
         ]
         if not running_only:
             known = {turn.turn_id for turn in listed}
@@ -210,6 +230,10 @@ class Turns:
     def cancel(self, turn_id: str) -> bool:
         turn = self._running.get(turn_id)
         return turn is not None and turn.cancel()
+
+    def answer_call(self, turn_id: str, call_id: str, answer: Answer) -> bool:
+        """Give a turn what the client's tool gave back; false if it does not wait for that."""
+        return self._client_calls.answer(turn_id, call_id, answer)
 
     def forget(self, session_id: str) -> None:
         """Drop what is kept of the turns of a session."""
@@ -245,7 +269,11 @@ class Turns:
         context = request.context
         turn.events.add(pb.TurnStarted(session_id=context.session_id, model=request.model))
         try:
-            outcome = await self._loop.run(request, turn.events.put, self._approver(turn))
+            if request.untraced:
+                return await self._loop.answer_untraced(request, turn.events.put)
+            outcome = await self._loop.run(
+                request, turn.events.put, self._approver(turn), self._asker(turn)
+            )
         except WireError as error:
             return failures.from_wire_error(error)
         except SessionNotFound:
@@ -257,8 +285,9 @@ class Turns:
     def _finish(self, turn: Turn, task: asyncio.Task[Outcome]) -> None:
         """Clean up after a turn, however it ended, even before its first step."""
         context = turn.request.context
-        self._in_use.release(context.session_id)
-        self._by_session.pop(context.session_id, None)
+        if not turn.request.untraced:
+            self._in_use.release(context.session_id)
+            self._by_session.pop(context.session_id, None)
         del self._running[context.turn_id]
         outcome: Outcome
         if task.cancelled():
@@ -295,6 +324,18 @@ class Turns:
                 break
             del self._ended[turn_id]
             total -= turn.events.bytes
+
+    def _asker(self, turn: Turn) -> AskClient:
+        async def ask(call_id: str, tool: str, arguments_json: str) -> Answer | None:
+            call = pb.ClientCall(call_id=call_id, tool=tool, arguments_json=arguments_json)
+            turn.waiting += 1
+            try:
+                turn_id = turn.request.context.turn_id
+                return await self._client_calls.ask(turn_id, call, turn.events.put)
+            finally:
+                turn.waiting -= 1
+
+        return ask
 
     def _approver(self, turn: Turn) -> Approve:
         async def approve(context: ToolContext, tool: Tool, arguments_json: str) -> bool:

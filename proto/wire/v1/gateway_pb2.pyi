@@ -397,6 +397,8 @@ class RunTurnRequest(_message.Message):
     ATTACHMENTS_FIELD_NUMBER: _builtins.int
     UNTRACED_FIELD_NUMBER: _builtins.int
     CLIENT_TOOLS_FIELD_NUMBER: _builtins.int
+    INSTRUCTIONS_FIELD_NUMBER: _builtins.int
+    MATERIAL_FIELD_NUMBER: _builtins.int
     session_id: _builtins.str
     text: _builtins.str
     turn_id: _builtins.str
@@ -411,6 +413,14 @@ class RunTurnRequest(_message.Message):
     untraced: _builtins.bool
     """An answer to this text alone, without tools: no session, no memory, nothing of it is kept but
     its cost. `session_id` and `retry` must be empty.
+    """
+    instructions: _builtins.str
+    """What the client's program tells the model for this request, below our own rules. It is no word of
+    the user and vouches for nothing. Not kept.
+    """
+    material: _builtins.str
+    """What the client's program puts before the user's message, such as what was said elsewhere, or a
+    file that is open in an editor. Kept with the message, as material.
     """
     @_builtins.property
     def attachments(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -432,10 +442,12 @@ class RunTurnRequest(_message.Message):
         attachments: _abc.Iterable[_builtins.str] | None = ...,
         untraced: _builtins.bool = ...,
         client_tools: _abc.Iterable[Global___ToolDescription] | None = ...,
+        instructions: _builtins.str = ...,
+        material: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachments", b"attachments", "channel", b"channel", "client_tools", b"client_tools", "model", b"model", "retry", b"retry", "session_id", b"session_id", "text", b"text", "turn_id", b"turn_id", "untraced", b"untraced"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachments", b"attachments", "channel", b"channel", "client_tools", b"client_tools", "instructions", b"instructions", "material", b"material", "model", b"model", "retry", b"retry", "session_id", b"session_id", "text", b"text", "turn_id", b"turn_id", "untraced", b"untraced"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -8,7 +8,7 @@ import pytest
 from wire.errors import Code, WireError
 from wire.v1 import gateway_pb2
 
-from guest.agent.turn import Emit, Outcome, TurnRequest
+from guest.agent.turn import AskClient, Emit, Outcome, TurnRequest
 from guest.errors import GuestError, StorageError, ToolError
 from guest.gateway.turns.approvals import Approvals
 from guest.gateway.turns.records import TurnRecords
@@ -24,9 +24,16 @@ class FakeLoop:
         self.body = body
 
     async def run(
-        self, request: TurnRequest, emit: Emit, approve: Approve | None = None
+        self,
+        request: TurnRequest,
+        emit: Emit,
+        approve: Approve | None = None,
+        ask_client: AskClient | None = None,
     ) -> Outcome:
         return await self.body(request, emit, approve)
+
+    async def answer_untraced(self, request: TurnRequest, emit: Emit) -> Outcome:
+        return await self.body(request, emit, None)
 
 
 async def done(request: TurnRequest, _: Emit, __: Approve | None) -> Outcome:
