@@ -1,15 +1,14 @@
 """The application: all paths that the HTTP server answers."""
 
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import ASGIApp
 from wire.errors import Code, WireError
 
 from runner.access.callers import Callers
@@ -21,8 +20,6 @@ from runner.serve.failures import INTERNAL, Refusal, answer
 from runner.serve.guard import REPORTS_PATH, Guard, Reports
 from runner.serve.host import Commands, HostApi
 from runner.serve.samples import Samples
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -44,10 +41,10 @@ class Serving:
     commands: Commands
 
 
-def application(serving: Serving, origins: Mapping[str, str]) -> Starlette:
+def application(serving: Serving, origins: Mapping[str, str]) -> ASGIApp:
     """The application of one server, which is called by the Hosts in `origins`; see `Guard`."""
     reports = Reports()
-    return Starlette(
+    app = Starlette(
         routes=[
             Route("/healthz", _healthy, methods=["GET"]),
             Route(REPORTS_PATH, reports.take, methods=["POST"]),
@@ -63,13 +60,14 @@ def application(serving: Serving, origins: Mapping[str, str]) -> Starlette:
             ).routes,
             *Assets(web_directory()).routes,
         ],
-        middleware=[Middleware(Guard, origins=origins)],
         exception_handlers={
             WireError: _failed,
             HTTPException: _no_such_path,
             Exception: _broken,
         },
     )
+    app.router.redirect_slashes = False
+    return Guard(app, origins)
 
 
 async def _healthy(_: Request) -> Response:
@@ -87,6 +85,5 @@ async def _no_such_path(request: Request, error: Exception) -> Response:
     return answer(Refusal(status, Code.NOT_FOUND, brief, details=request.url.path[:200]))
 
 
-async def _broken(request: Request, error: Exception) -> Response:
-    log.error("unexpected failure of %s", request.url.path[:200], exc_info=error)
+async def _broken(_: Request, __: Exception) -> Response:
     return answer(INTERNAL())

@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from wire.errors import Code
 from wire.text import parsed_json
 
+from runner.serve.connections import HEAD_MAX_BYTES
 from runner.serve.door import bearer
 from runner.serve.failures import Refusal, answer
 from runner.serve.requests import SMALL, pieces
@@ -84,6 +85,8 @@ class Guard:
 
     def _check(self, request: Request, state: dict[str, Any]) -> None:
         headers = request.headers
+        if sum(len(name) + len(value) for name, value in headers.raw) > HEAD_MAX_BYTES:
+            raise Refusal(431, Code.INVALID_ARGUMENT, "the request has too many headers")
         origin = self._origins.get(headers.get("host", "").lower())
         if origin is None or len(headers.getlist("host")) != 1:
             raise Refusal(

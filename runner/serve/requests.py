@@ -13,7 +13,7 @@ from runner.serve.failures import Refusal
 SMALL: Final = 64 * 1024
 LARGE: Final = 24 * 1024 * 1024
 """A message of the largest size that gateways take, with its bytes as base64."""
-_PIECE_S: Final = 20.0
+PIECE_S: Final = 20.0
 """How long the next piece of a body may take."""
 _WHOLE_S: Final = 300.0
 
@@ -28,7 +28,7 @@ async def pieces(request: Request, limit: int) -> AsyncIterator[bytes]:
     end = loop.time() + _WHOLE_S
     while True:
         try:
-            async with asyncio.timeout_at(min(loop.time() + _PIECE_S, end)):
+            async with asyncio.timeout_at(min(loop.time() + PIECE_S, end)):
                 piece = await anext(body, None)
         except TimeoutError:
             raise Refusal(408, Code.TIMEOUT, "the request did not arrive in time") from None

@@ -14,6 +14,7 @@ from contextlib import AsyncExitStack, contextmanager
 from typing import Final, Self
 
 import uvicorn
+from starlette.types import ASGIApp
 from wire.errors import Code
 from wire.settings import ServeSettings
 
@@ -67,7 +68,12 @@ class HttpServer:
         self._settings = config.serve
         self._links = Links.locate(config)
         self._stack = AsyncExitStack()
-        self.url = ""
+        self.urls: list[str] = []
+
+    @property
+    def url(self) -> str:
+        """What browsers call it by."""
+        return self._settings.url or next(iter(self.urls), "")
 
     async def __aenter__(self) -> Self:
         check_settings(self._settings)
@@ -94,7 +100,7 @@ class HttpServer:
             sockets.append(stack.enter_context(_unix(settings)))
             stack.callback(settings.socket.unlink, missing_ok=True)
         origins = origins_of(settings, sockets[0].getsockname()[1] if settings.listen else 0)
-        self.url = settings.url or next(iter(origins.values()), "")
+        self.urls = list(origins.values())
         samples = Samples(self._config)
         sampling = asyncio.create_task(samples.watch())
         stack.callback(sampling.cancel)
@@ -247,11 +253,11 @@ def _unix(settings: ServeSettings) -> Iterator[socket.socket]:
 
 
 async def _serve(
-    stack: AsyncExitStack, app: object, settings: ServeSettings, listening: socket.socket
+    stack: AsyncExitStack, app: ASGIApp, settings: ServeSettings, listening: socket.socket
 ) -> None:
     over_tcp = listening.family != socket.AF_UNIX
     config = uvicorn.Config(
-        app,  # type: ignore[arg-type]
+        app,
         http=Connection,
         ws="none",
         lifespan="off",

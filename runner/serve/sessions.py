@@ -1,8 +1,8 @@
 """Sessions of browsers: a cookie with a random secret, of which only the hash is kept, in memory.
 
 A session holds who was let in when it began, and ends with that: a token that is revoked ends the
-sessions that it began. Its secret is exchanged now and then; the one before is good for a short
-while, for requests that were on their way.
+sessions that it began. Its secret is exchanged now and then; the one before is good until shortly
+after the new one was used, for requests that were on their way and answers that never arrived.
 """
 
 import hashlib
@@ -35,8 +35,9 @@ class _Session:
     began: float
     seen: float
     rotated: float
-    digest: str
+    digest: str = ""
     before: str = ""
+    confirmed: float | None = None
     over: bool = field(default=False)
 
 
@@ -66,7 +67,7 @@ class Sessions:
         while len({id(each) for each in self._sessions.values()}) >= SESSIONS_MAX:
             self._end(min(self._sessions.values(), key=lambda each: each.seen))
         now = self._clock()
-        session = _Session(admitted, secrets.token_hex(8), now, now, now, "")
+        session = _Session(admitted, secrets.token_hex(8), now, now, now)
         return self._new_secret(session)
 
     def find(self, secret: str) -> tuple[Caller, str]:
@@ -81,13 +82,19 @@ class Sessions:
             self._end(session)
             raise why
         now = session.seen = self._clock()
-        if session.before and now - session.rotated > GRACE_S:
+        current = _digest(secret) == session.digest
+        if current and session.confirmed is None:
+            session.confirmed = now
+        if session.confirmed is not None and now - session.confirmed > GRACE_S:
             self._sessions.pop(session.before, None)
-            session.before = ""
-            if self._known(secret) is None:
+            if not current:
                 raise _ENDED()
+        lost = not current and session.confirmed is None and now - session.rotated > GRACE_S
         new = ""
-        if _digest(secret) == session.digest and now - session.rotated > ROTATE_S:
+        if lost:
+            self._sessions.pop(session.digest, None)
+            session.digest = session.before
+        if lost or (current and now - session.rotated > ROTATE_S):
             new = self._new_secret(session)
         return self._caller(session), new
 
@@ -106,7 +113,7 @@ class Sessions:
     def _new_secret(self, session: _Session) -> str:
         secret = secrets.token_urlsafe(32)
         session.before, session.digest = session.digest, _digest(secret)
-        session.rotated = self._clock()
+        session.rotated, session.confirmed = self._clock(), None
         self._sessions[session.digest] = session
         return secret
 

@@ -103,3 +103,6 @@ def _show_log(config: Config) -> None:
         logger = logging.getLogger(name)
         logger.addHandler(handler)
         logger.setLevel(config.log_level.upper())
+    failures = logging.getLogger("uvicorn.error")  # what it warns of, anybody can cause
+    failures.addHandler(handler)
+    failures.setLevel(logging.ERROR)

@@ -1,7 +1,10 @@
 """The HTTP server before fake agents, and browsers of it."""
 
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -32,6 +35,24 @@ async def open_http(front: Front, **settings: Any) -> AsyncIterator[HttpServer]:
     config = served(front.config, **settings)
     async with HttpServer(config, Commands(lambda: config, no_start)) as server:
         yield server
+
+
+@dataclass
+class Beside:
+    """A server for a `workspace_root` of its own, in which alice has a workspace and no agent."""
+
+    root: Path
+    server: HttpServer
+
+
+@asynccontextmanager
+async def open_beside(front: Front, **settings: Any) -> AsyncIterator[Beside]:
+    """Another server beside that for the users of `front`, for other settings."""
+    root = Path(tempfile.mkdtemp(dir=front.directory))
+    (root / "alice").mkdir(mode=0o700)
+    config = front.config.model_copy(update={"workspace_root": root})
+    async with open_http(replace(front, config=config), **settings) as server:
+        yield Beside(root, server)
 
 
 @asynccontextmanager

@@ -1,0 +1,528 @@
+"""What pages of other sites, people without a login and clients of bad manners can not do with the
+HTTP server.
+
+Fake agents stand behind the real server, and what each of them was asked is known.
+"""
+
+import asyncio
+import json
+import logging
+import re
+import ssl
+import time
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import httpx
+import pytest
+import pytest_asyncio
+from wire.errors import WireError
+from wire.identity import Party
+from wire.v1 import gateway_pb2 as pb
+
+from runner.access.callers import REFUSALS_MAX
+from runner.access.scopes import Scope
+from runner.access.tokens import Tokens
+from runner.host.authority import Authority
+from runner.serve import connections, links, requests
+from runner.serve.guard import REPORTS_PATH
+from runner.serve.links import Links
+from runner.serve.server import HttpServer
+from tests.support.gateway.fake_gateway import Event, FakeGateway, text
+from tests.support.gateway.front import Front, open_front
+from tests.support.gateway.http_front import PAGE, open_beside, open_http, operator, page
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+LINK = "a link's secret has 256 random bits and works once, within five minutes"
+HOST = "the server answers to its own names only"
+ORIGIN = "what acts must come from a page of the server: Origin, Sec-Fetch-Site and X-Oxydra"
+COOKIE = "a session's secret is made at login, kept as a hash, and ended by the server"
+PROXY = "the header is believed from one address only"
+BOUNDS = "heads and bodies of requests have bounds of size and time"
+FOLDERS = "files are served from three folders, by plain names"
+TURN = {"session_id": "s", "text": "hi"}
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def front() -> AsyncIterator[Front]:
+    async with open_front() as made:
+        made.alice.sessions["s"] = pb.Session(session_id="s")
+        (made.config.workspace_root / "alice").mkdir(mode=0o700)
+        yield made
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def server(front: Front) -> AsyncIterator[HttpServer]:
+    async with open_http(front) as made:
+        yield made
+
+
+@pytest.fixture(autouse=True)
+def fresh(front: Front) -> None:
+    front.tokens.revoke("alice")
+    for agent in (front.alice, front.bob):
+        agent.turns.clear()
+        agent.seen.clear()
+
+
+def asked(front: Front) -> list[Any]:
+    return [*front.alice.turns, *front.alice.seen, *front.bob.turns, *front.bob.seen]
+
+
+async def waits(gateway: FakeGateway, request: pb.RunTurnRequest) -> AsyncIterator[Event]:
+    yield text("begun")
+    await asyncio.Event().wait()
+
+
+async def last_line(reply: httpx.Response) -> dict[str, Any]:
+    async with asyncio.timeout(30):
+        *_, last = [line async for line in reply.aiter_lines()]
+    return dict(json.loads(last))
+
+
+async def save(client: httpx.AsyncClient, **headers: str) -> int:
+    """The status of a request that would change something."""
+    reply = await client.post("/api/users/alice/SaveNote", json={"text": "x"}, headers=headers)
+    return reply.status_code
+
+
+def set_cookie(reply: httpx.Response) -> str:
+    return str(reply.headers.get("set-cookie", ""))
+
+
+@pytest.mark.attempt("opening the link of somebody's login a second time", stopped_by=LINK)
+async def test_a_link_works_once(front: Front, server: HttpServer) -> None:
+    link = {"link": Links.locate(front.config).make("alice")}
+    async with page(server) as first, page(server) as second:
+        replies = await asyncio.gather(
+            *(client.post("/api/login", json=link) for client in (first, second, first, second))
+        )
+    assert sorted(reply.status_code for reply in replies) == [200, 401, 401, 401]
+    assert sum(bool(set_cookie(reply)) for reply in replies) == 1
+
+
+@pytest.mark.attempt("logging in with a link that was left lying about", stopped_by=LINK)
+async def test_an_old_link_is_no_good(
+    front: Front, server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(links, "LINK_S", -1.0)
+    link = Links.locate(front.config).make("alice")
+    async with page(server) as client:
+        reply = await client.post("/api/login", json={"link": link})
+        assert (reply.status_code, "runner serve --open" in reply.text) == (401, True)
+        for wrong in ("", "../../tokens.json", "x" * 10_000, "\0", "é"):
+            assert (await client.post("/api/login", json={"link": wrong})).status_code in (400, 401)
+
+
+@pytest.mark.attempt(
+    "pointing a name of one's own at the server, from a page (DNS rebinding)", stopped_by=HOST
+)
+async def test_another_name_leads_nowhere(front: Front, server: HttpServer) -> None:
+    async with operator(front, server) as client:
+        port = server.url.rpartition(":")[2]
+        for host in (f"evil.example:{port}", "127.0.0.1", "127.0.0.1:1", "", f"127.0.0.1.:{port}"):
+            for path in ("/", "/api/me", "/healthz"):
+                reply = await client.get(path, headers={"Host": host})
+                assert reply.status_code in (400, 421), (host, path)
+        assert (await client.get("/api/me", headers={"Host": f"LOCALHOST:{port}"})).status_code in (
+            200,
+            401,
+        )
+
+
+@pytest.mark.attempt("sending a form or a request from a page of another site", stopped_by=ORIGIN)
+async def test_a_page_of_another_site_cannot_act(front: Front, server: HttpServer) -> None:
+    async with operator(front, server) as client:
+        assert await save(client) == 200
+        front.alice.seen.clear()
+        assert await save(client, Origin="https://evil.example") == 403
+        assert await save(client, Origin="null") == 403
+        assert await save(client, Origin=server.url.replace("127.0.0.1", "localhost")) == 403
+        assert await save(client, **{"Sec-Fetch-Site": "cross-site"}) == 403
+        assert await save(client, **{"Sec-Fetch-Site": "same-site"}) == 403
+        assert await save(client, **{"X-Oxydra": ""}) == 403
+        del client.headers["X-Oxydra"]
+        assert await save(client) == 403
+        form = await client.post("/api/users/alice/SaveNote", data={"text": "x"})
+        assert form.status_code == 403
+        plain = {"Content-Type": "text/plain", **PAGE}
+        reply = await client.post("/api/users/alice/SaveNote", content="{}", headers=plain)
+        assert reply.status_code == 415
+        options = await client.options("/api/users/alice/SaveNote")
+        assert options.status_code == 403
+        assert not [name for name in options.headers if name.startswith("access-control")]
+        framed = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors"}
+        for path in ("/api/me", "/assets/src/main.js", "/"):
+            assert (await client.get(path, headers=framed)).status_code == 403, path
+    assert asked(front) == []
+
+
+@pytest.mark.attempt("giving somebody a session of one's own before they log in", stopped_by=COOKIE)
+async def test_a_cookie_from_before_the_login_is_no_session(
+    front: Front, server: HttpServer
+) -> None:
+    name = f"oxydra-{server.url.rpartition(':')[2]}"
+    async with page(server) as client:
+        link = Links.locate(front.config).make("alice")
+        reply = await client.post(
+            "/api/login", json={"link": link}, headers={"Cookie": f"{name}=chosen"}
+        )
+        assert reply.status_code == 200
+        assert "chosen" not in set_cookie(reply)
+        reply = await client.get("/api/me", headers={"Cookie": f"{name}=chosen"})
+        assert reply.status_code == 401
+
+
+@pytest.mark.attempt("using a cookie that was copied, after the logout", stopped_by=COOKIE)
+async def test_a_logout_ends_the_session_and_what_it_has_open(
+    front: Front, server: HttpServer
+) -> None:
+    front.alice.script = waits
+    async with operator(front, server) as client, page(server) as thief:
+        thief.cookies = client.cookies
+        async with thief.stream("POST", "/api/users/alice/RunTurn", json=TURN) as stream:
+            assert "begun" in await anext(stream.aiter_lines())
+            reply = await client.post("/api/logout", json={})
+            assert "Max-Age=0" in set_cookie(reply)
+        async with operator(front, server) as again:
+            thief.cookies = again.cookies
+            async with thief.stream("POST", "/api/users/alice/RunTurn", json=TURN) as stream:
+                await again.post("/api/logout", json={"everywhere": True})
+                assert (await last_line(stream))["error"]["code"] == "unauthenticated"
+            assert (await thief.get("/api/me")).status_code == 401
+
+
+@pytest.mark.attempt(
+    "going on in a browser whose token was revoked", stopped_by="a session ends with its token"
+)
+async def test_a_revoked_token_ends_sessions_and_streams(front: Front, server: HttpServer) -> None:
+    front.alice.script = waits
+    token = front.access("alice", "lost").token
+    async with page(server) as client:
+        await client.post("/api/login", json={"token": token})
+        async with client.stream("POST", "/api/users/alice/RunTurn", json=TURN) as stream:
+            front.tokens.revoke("alice", "lost")
+            began = time.monotonic()
+            error = (await last_line(stream))["error"]
+        assert (error["code"], "revoked" in error["brief"]) == ("unauthenticated", True)
+        assert time.monotonic() - began < 5
+        assert (await client.get("/api/me")).status_code == 401
+
+
+@pytest.mark.attempt(
+    "reading a token, a link or a cookie in the server's logs, pages and files",
+    stopped_by="of secrets only hashes are kept, and no message holds one",
+)
+async def test_no_log_no_page_and_no_file_holds_a_secret(
+    front: Front, server: HttpServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    token = front.access("alice", "planted").token
+    wrong = "oxa_" + "w" * 43
+    link = Links.locate(front.config).make("alice")
+    said = []
+    with caplog.at_level(logging.DEBUG):
+        async with page(server) as client:
+            for proof in ({"token": token}, {"link": link}, {"link": link}, {"token": wrong}):
+                reply = await client.post("/api/login", json=proof)
+                said.append(reply.text)
+            cookie = next(iter(client.cookies.values()))
+            for path in ("/api/me", f"/api/{token}", f"/?x={token}", f"/assets/{token}.js"):
+                reply = await client.get(path, headers={"Authorization": f"Bearer {wrong}"})
+                assert reply.status_code != 500
+            said.append((await client.get("/api/me")).text)
+            report = {"csp-report": {"blocked-uri": f"{server.url}/#link={link}"}}
+            await client.post(REPORTS_PATH, json=report)
+    logs = "\n".join(r.getMessage() for r in caplog.records if r.name.startswith("runner"))
+    for secret in (token, wrong, link, cookie):
+        assert secret not in logs
+        assert secret not in "".join(said)
+        for file in front.directory.rglob("*"):
+            assert not file.is_file() or secret.encode() not in file.read_bytes(), file
+
+
+@pytest.mark.attempt(
+    "trying tokens and links one after the other over HTTP",
+    stopped_by="secrets have 256 random bits; who tries many is told to stop, and not logged",
+)
+async def test_who_tries_many_is_told_to_stop_and_locks_nobody_out(
+    front: Front, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_beside(front) as beside, page(beside.server) as client:
+        day = timedelta(days=1)
+        _, token = Tokens(beside.root).create("alice", "known", frozenset(Scope), day)
+        codes = []
+        for number in range(REFUSALS_MAX + 5):
+            proof = {"token": f"oxa_{number}"} if number % 2 else {"link": f"{number}"}
+            codes.append((await client.post("/api/login", json=proof)).status_code)
+        assert codes[0] == 401
+        assert codes[-1] == 429
+        assert caplog.text.count("refused a call") <= REFUSALS_MAX
+        assert (await client.post("/api/login", json={"token": token})).status_code == 200
+
+
+@pytest.mark.attempt("naming oneself in the header of a reverse proxy", stopped_by=PROXY)
+async def test_the_header_of_a_proxy_is_believed_from_the_proxy_only(front: Front) -> None:
+    named = {"X-Remote-User": "alice"}
+    socket = front.directory / "proxy.sock"
+    settings = {"user_header": "X-Remote-User", "url": "https://agents.example.org"}
+    async with open_beside(front, socket=socket, user_header_from="socket", **settings) as beside:
+        transport = httpx.AsyncHTTPTransport(uds=str(socket))
+        async with httpx.AsyncClient(
+            transport=transport, base_url="http://agents.example.org", headers=PAGE
+        ) as proxy:
+            me = (await proxy.get("/api/me", headers=named)).json()
+            assert (me["user_id"], me["operator"], me["users"]) == ("alice", False, ["alice"])
+            for wrong in ("nobody", "../alice", "", "ALICE"):
+                headers = {"X-Remote-User": wrong}
+                assert (await proxy.get("/api/me", headers=headers)).status_code == 403
+            twice = [("X-Remote-User", "alice"), ("X-Remote-User", "bob")]
+            assert (await proxy.get("/api/me", headers=twice)).status_code == 403
+            proxy.headers.pop("X-Oxydra")
+            assert await save(proxy, **named) == 403  # the proxy's login is no page of ours
+        async with httpx.AsyncClient(base_url=beside.server.urls[0], headers=PAGE) as direct:
+            reply = await direct.get("/api/me", headers=named)
+            assert (reply.status_code, "not believed" in reply.text) == (403, True)
+    async with (
+        open_beside(front, user_header_from="127.0.0.9", **settings) as beside,
+        httpx.AsyncClient(base_url=beside.server.urls[0], headers=PAGE) as direct,
+    ):
+        assert (await direct.get("/api/me", headers=named)).status_code == 403
+    async with open_beside(front) as beside, page(beside.server) as direct:
+        assert (await direct.get("/api/me", headers=named)).status_code == 401
+
+
+@pytest.mark.attempt("reading files of the host below /assets", stopped_by=FOLDERS)
+async def test_assets_lead_nowhere_else(server: HttpServer) -> None:
+    async with page(server) as client:
+        for path in (
+            "/assets/../package.json",
+            "/assets/src/../../pyproject.toml",
+            "/assets/src/%2e%2e/%2e%2e/pyproject.toml",
+            "/assets/src%2f..%2f..%2fpyproject.toml",
+            "/assets//etc/passwd",
+            "/assets/%2fetc%2fpasswd",
+            "/assets/src/.hidden.js",
+            "/assets/src/x%00.js",
+            "/assets/node_modules/x/y.js",
+            "/assets/package.json",
+            "/assets/",
+            "/assets",
+            "/index.html/",
+            "/api/users/alice/../bob/Hello",
+        ):
+            reply = await raw(server, f"GET {path} HTTP/1.1\r\nHost: {host(server)}\r\n\r\n")
+            assert re.match(rb"HTTP/1.1 (404|405|400|403)", reply), (path, reply[:200])
+            assert (await client.get(path)).status_code in (403, 404, 405), path
+
+
+def host(server: HttpServer) -> str:
+    return server.url.partition("://")[2]
+
+
+async def raw(server: HttpServer, request: str | bytes, *, wait_s: float = 10) -> bytes:
+    """What is answered to bytes, until the server closes or nothing comes for a moment."""
+    name, _, port = host(server).rpartition(":")
+    reader, writer = await asyncio.open_connection(name, int(port))
+    try:
+        writer.write(request.encode() if isinstance(request, str) else request)
+        async with asyncio.timeout(wait_s):
+            return await reader.read(65_536)
+    except ConnectionError:
+        return b""
+    finally:
+        writer.close()
+
+
+@pytest.mark.attempt("sending heads and bodies without an end", stopped_by=BOUNDS)
+async def test_what_is_too_large_is_not_read(front: Front, server: HttpServer) -> None:
+    line = f"GET /healthz HTTP/1.1\r\nHost: {host(server)}\r\n"
+    for more in (f"X-Long: {'x' * 40_000}\r\n\r\n", "X-Many: x\r\n" * 5_000 + "\r\n"):
+        assert re.match(rb"HTTP/1.1 4(00|31) ", await raw(server, line + more))
+    async with page(server) as client:
+        reply = await client.post("/api/login", json={"token": "x" * requests.SMALL})
+        assert (reply.status_code, reply.headers["connection"]) == (413, "close")
+
+        async def endless() -> AsyncIterator[bytes]:
+            while True:
+                yield b"x" * 65_536
+
+        headers = {"Content-Type": "application/json"}
+        try:
+            reply = await client.post("/api/login", content=endless(), headers=headers)
+            assert reply.status_code == 413
+        except httpx.TransportError:
+            pass  # cut off while sending
+        reply = await client.post("/api/users/alice/SaveNote", content=endless(), headers=headers)
+        assert reply.status_code == 401
+    assert asked(front) == []
+
+
+@pytest.mark.attempt("holding the server with connections that say little", stopped_by=BOUNDS)
+async def test_slow_and_many_clients_are_cut_off(
+    server: HttpServer, front: Front, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "HEAD_S", 0.3)
+    monkeypatch.setattr(requests, "PIECE_S", 0.3)
+    monkeypatch.setattr(connections, "STALL_S", 0.3)
+    head = f"POST /api/login HTTP/1.1\r\nHost: {host(server)}\r\nX-Oxydra: 1\r\n"
+    assert await raw(server, "") == b""
+    assert await raw(server, "GET /healthz HTT") == b""
+    body = "Content-Type: application/json\r\nContent-Length: 50\r\n\r\n{"
+    assert b" 408 " in await raw(server, head + body)
+    done = f"GET /healthz HTTP/1.1\r\nHost: {host(server)}\r\n\r\n"
+    name, _, port = host(server).rpartition(":")
+    reader, writer = await asyncio.open_connection(name, int(port))
+    writer.write(done.encode())
+    assert b" 200 " in await reader.read(65_536)
+    writer.write(b"GET /heal")  # a second request on the same connection, without an end
+    async with asyncio.timeout(10):
+        assert await reader.read() == b""
+    monkeypatch.setattr(connections, "CONNECTIONS_MAX", 3)
+    opened = [await asyncio.open_connection(name, int(port)) for _ in range(8)]
+    cut = 0
+    for reader, writer in opened:
+        writer.write(done.encode())
+        try:
+            async with asyncio.timeout(10):
+                cut += await reader.read(100) == b""
+        except ConnectionError:
+            cut += 1
+        finally:
+            writer.close()
+    assert cut >= 5
+
+
+@pytest.mark.attempt(
+    "never reading what one has asked for", stopped_by="who reads nothing for a minute is cut off"
+)
+async def test_who_does_not_read_is_cut_off(
+    front: Front, server: HttpServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "STALL_S", 0.3)
+    made = 0
+
+    async def much(gateway: FakeGateway, request: pb.RunTurnRequest) -> AsyncIterator[Event]:
+        nonlocal made
+        while True:
+            made += 1
+            yield text("x" * 256 * 1024)
+
+    front.alice.script = much
+    token, left = front.access("alice", "lazy").token, len(front.alice.left)
+    body = json.dumps(TURN)
+    name, _, port = host(server).rpartition(":")
+    _, writer = await asyncio.open_connection(name, int(port), limit=1024)
+    writer.write(
+        f"POST /api/users/alice/RunTurn HTTP/1.1\r\nHost: {host(server)}\r\n"
+        f"Authorization: Bearer {token}\r\nContent-Type: application/json\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n{body}".encode()
+    )
+    async with asyncio.timeout(30):
+        while len(front.alice.left) == left:
+            await asyncio.sleep(0.05)
+    writer.close()
+    assert made < 400
+
+
+async def test_every_answer_carries_the_policy(front: Front, server: HttpServer) -> None:
+    async with operator(front, server) as client:
+        for reply in (
+            await client.get("/"),
+            await client.get("/healthz"),
+            await client.get("/api/me"),
+            await client.get("/nothing"),
+            await client.get("/api/me", headers={"Host": "evil.example"}),
+            await client.post("/api/users/alice/Nothing", json={}),
+        ):
+            policy = reply.headers["content-security-policy"]
+            assert "default-src 'none'" in policy
+            assert "unsafe" not in policy
+            assert "require-trusted-types-for 'script'" in policy
+            assert reply.headers["x-content-type-options"] == "nosniff"
+            assert reply.headers["cross-origin-opener-policy"] == "same-origin"
+            assert reply.headers["referrer-policy"] == "no-referrer"
+            assert "server" not in reply.headers
+        assert (await client.get("/api/me")).headers["cache-control"] == "no-store"
+        before = (await client.get(REPORTS_PATH)).json()["reports"]
+        await client.post(REPORTS_PATH, content=b"{", headers={"X-Oxydra": ""})
+        assert (await client.get(REPORTS_PATH)).json()["reports"] == before + 1
+
+
+async def test_with_a_certificate_the_cookie_is_for_tls_alone(front: Front) -> None:
+    identity = Authority.new().issue(Party.ACCESS)
+    pem, key = front.directory / "c.pem", front.directory / "k.pem"
+    pem.write_text(identity.certificate)
+    key.write_text(identity.key)
+    key.chmod(0o600)
+    trusting = ssl.create_default_context(cadata=identity.authority)
+    trusting.check_hostname = False
+    async with (
+        open_beside(front, certificate=pem, key=key) as beside,
+        httpx.AsyncClient(base_url=beside.server.url, headers=PAGE, verify=trusting) as client,
+    ):
+        assert beside.server.url.startswith("https://")
+        link = Links(beside.root).make("alice")
+        reply = await client.post("/api/login", json={"link": link})
+        assert reply.status_code == 200
+        assert set_cookie(reply).startswith("__Host-oxydra=")
+        assert set_cookie(reply).endswith("; Secure")
+        assert (await client.get("/api/me")).json()["user_id"] == "alice"
+        plain = beside.server.url.replace("https", "http")
+        with pytest.raises(httpx.TransportError):
+            await httpx.AsyncClient().get(f"{plain}/healthz")
+
+
+@pytest.mark.attempt(
+    "reading what is said on the way to another machine",
+    stopped_by="without a certificate the server listens on addresses of this machine alone",
+)
+@pytest.mark.parametrize(
+    ("settings", "told"),
+    [
+        ({"listen": "0.0.0.0:0"}, "without TLS"),
+        ({"listen": "192.0.2.1:7480"}, "without TLS"),
+        ({"listen": "localhost.example.org:7480"}, "without TLS"),
+        ({"listen": ""}, "no address"),
+        ({"listen": "127.0.0.1:1", "user_header_from": "nowhere", "user_header": "X-U"}, "address"),
+    ],
+)
+async def test_nothing_is_served_in_clear_to_others(
+    front: Front, settings: Mapping[str, Any], told: str
+) -> None:
+    with pytest.raises(WireError, match=told) as raised:
+        async with open_beside(front, **settings):
+            pass
+    assert raised.value.resolution
+
+
+async def test_a_second_server_is_refused_and_the_socket_is_private(front: Front) -> None:
+    socket = front.directory / "h.sock"
+    async with open_beside(front, socket=socket, listen="") as beside:
+        assert socket.stat().st_mode & 0o777 == 0o600
+        config = front.config.model_copy(update={"workspace_root": beside.root})
+        with pytest.raises(WireError, match="runs already"):
+            async with open_http(replace(front, config=config)):
+                pass
+        transport = httpx.AsyncHTTPTransport(uds=str(socket))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
+            assert (await client.get("/healthz")).json() == {"status": "ok"}
+    assert not socket.exists()
+
+
+@pytest.mark.attempt(
+    "acting beyond a token's scopes in the console",
+    stopped_by="a table says for each method which scopes it needs",
+)
+async def test_a_login_with_few_scopes_can_do_little(front: Front, server: HttpServer) -> None:
+    token = front.access("alice", "reader", Scope.MEMORY).token
+    async with page(server) as client:
+        await client.post("/api/login", json={"token": token})
+        for method in ("RunTurn", "ListSessions", "ExportMemory", "SetMemoryToken", "CallTool"):
+            reply = await client.post(f"/api/users/alice/{method}", json={})
+            assert (method, reply.status_code) == (method, 403)
+        assert (await client.post("/api/users/bob/ListNotes", json={})).status_code == 403
+        assert (await client.post("/api/host/ListUsers", json={})).status_code == 403
+    assert asked(front) == []
