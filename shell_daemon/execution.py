@@ -5,7 +5,7 @@ import contextlib
 import fcntl
 import os
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import ExitStack
 
 from wire.v1 import shell_pb2
@@ -13,7 +13,7 @@ from wire.v1 import shell_pb2
 from shell_daemon.limits import Settings
 from shell_daemon.processes.pool import Processes
 from shell_daemon.processes.process import NOT_STARTED, Exited, Process
-from shell_daemon.streams import OutputStream
+from shell_daemon.streams import InputStream, OutputStream
 
 _CHUNK_BYTES = 65536
 _SEALED = fcntl.F_SEAL_SEAL | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_WRITE
@@ -24,7 +24,15 @@ _NEVER_BEGUN = 128 + 15
 class Execution:
     """A command as callers see it. It always gets an `exit`, even if it could not be run."""
 
-    def __init__(self, fingerprint: bytes, timeout: float, settings: Settings) -> None:
+    def __init__(
+        self,
+        fingerprint: bytes,
+        timeout: float | None,
+        settings: Settings,
+        *,
+        environment: Mapping[str, str],
+        open_stdin: bool,
+    ) -> None:
         self.fingerprint = fingerprint
         self.exit: shell_pb2.ExecExit | None = None
         self.ended = asyncio.Event()
@@ -34,6 +42,10 @@ class Execution:
         self._changed = asyncio.Event()
         self.stdout = OutputStream(settings.buffer_bytes, self._notify)
         self.stderr = OutputStream(settings.buffer_bytes, self._notify)
+        self.stdin = InputStream() if open_stdin else None
+        self._environment = {**settings.environment(), **environment}
+        self._readers = 0
+        self._unattended: asyncio.TimerHandle | None = None
         self._process: Process | None = None
         self._feeding: asyncio.Task[None] | None = None
         self._begun: float | None = None
@@ -55,9 +67,13 @@ class Execution:
             return
         if self._cancelled or self._stopped:
             self._process.end()
-        timer = self._loop.call_later(self._timeout, self._time_out)
+        timer = None
+        if self._timeout is not None:
+            timer = self._loop.call_later(self._timeout, self._time_out)
+        self._attend()
         exited = await self._process.exited
-        timer.cancel()
+        if timer is not None:
+            timer.cancel()
         self._process.gone.add_done_callback(lambda _: self._close())
         self._finish(exited)
 
@@ -91,6 +107,7 @@ class Execution:
     ) -> AsyncIterator[shell_pb2.ExecOutputEvent]:
         """Output from the given offsets as it comes, then the exit."""
         with (
+            self._attended(),
             self.stdout.cursor(stdout_offset) as stdout,
             self.stderr.cursor(stderr_offset) as stderr,
         ):
@@ -117,16 +134,37 @@ class Execution:
                 closing.callback(os.close, descriptor)
                 return descriptor
 
-            given = _readable(stdin) if argv else self._fed(stdin)
+            if self.stdin is not None:
+                given, write = os.pipe()
+                self.stdin.attach(write)
+            else:
+                given = _readable(stdin) if argv else self._fed(stdin)
             descriptors = [directory, close_later(given)]
             for stream in (self.stdout, self.stderr):
                 descriptor, write = os.pipe() if argv else _socket_pair()
                 stream.attach(descriptor)
                 descriptors.append(close_later(write))
-            settings = self._settings
             return await processes.spawn(
-                argv, settings.environment(), descriptors, grace=settings.grace
+                argv, self._environment, descriptors, grace=self._settings.grace
             )
+
+    @contextlib.contextmanager
+    def _attended(self) -> Iterator[None]:
+        self._readers += 1
+        self._attend()
+        try:
+            yield
+        finally:
+            self._readers -= 1
+            self._attend()
+
+    def _attend(self) -> None:
+        """End a command with an open standard input if it has no reader for too long."""
+        if self._unattended is not None:
+            self._unattended.cancel()
+            self._unattended = None
+        if self.stdin is not None and self.exit is None and not self._readers:
+            self._unattended = self._loop.call_later(self._settings.unattended, self.cancel)
 
     def _fed(self, data: bytes) -> int:
         """A socket from which a probe reads `data`, and which no command can open."""
@@ -143,6 +181,10 @@ class Execution:
     def _finish(self, exited: Exited) -> None:
         self.stdout.seal()
         self.stderr.seal()
+        if self.stdin is not None:
+            self.stdin.close()
+        if self._unattended is not None:
+            self._unattended.cancel()
         if why := self._stopped or exited.failure:
             self.stderr.add(f"oxydra: {why}\n".encode())
         elapsed = 0.0 if self._begun is None else self._loop.time() - self._begun

@@ -3,7 +3,7 @@
 import hashlib
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from posixpath import normpath
@@ -15,6 +15,8 @@ from wire.limits import COMMAND_MAX_CHARS, COMMAND_TIMEOUT_MAX_S, COMMAND_TIMEOU
 
 PATH: Final = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
+_VARIABLE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_ENVIRONMENT_MAX_CHARS: Final = 32_000
 
 
 @dataclass(frozen=True)
@@ -25,7 +27,8 @@ class Settings:
     once. `buffer_bytes` of each output stream are kept. `free_bytes_min` must stay free on a disk
     (see `disk_guard`). The guest may hold `memory_bytes` (see `memory_guard`); where it is not
     given, a control group limits that. `ended_max` ended commands are remembered, for `ended_age`.
-    `grace` is the time between SIGTERM and SIGKILL.
+    `grace` is the time between SIGTERM and SIGKILL. A command with an open standard input is ended
+    after `unattended` without a reader of its output.
     """
 
     shared: Path = Path("/shared")
@@ -40,6 +43,7 @@ class Settings:
     ended_max: int = 64
     ended_age: float = 600.0
     grace: float = 1.0
+    unattended: float = 30.0
 
     def __post_init__(self) -> None:
         for field, value in vars(self).items():
@@ -111,16 +115,29 @@ def check_command(command: str, argv: Sequence[str]) -> None:
         raise refused("command", "it contains NUL", accepted)
 
 
-def check_timeout(timeout_ms: int, settings: Settings) -> float:
-    """The timeout in seconds; 0 means the default."""
+def check_timeout(timeout_ms: int, settings: Settings, *, endless: bool) -> float | None:
+    """The timeout in seconds; 0 means none for an `endless` command, and the default for others."""
     if timeout_ms > settings.timeout_max * 1000:
         raise refused("timeout_ms", f"{timeout_ms}", f"up to {settings.timeout_max * 1000:.0f}")
+    if endless and not timeout_ms:
+        return None
     return timeout_ms / 1000 or settings.timeout_default
 
 
 def check_stdin(data: bytes, settings: Settings) -> None:
     if len(data) > settings.stdin_bytes:
         raise refused("stdin", f"{len(data)} bytes", f"up to {settings.stdin_bytes} bytes")
+
+
+def check_environment(environment: Mapping[str, str]) -> None:
+    size = sum(len(name) + len(value) for name, value in environment.items())
+    if size > _ENVIRONMENT_MAX_CHARS:
+        raise refused("environment", f"{size} characters", f"up to {_ENVIRONMENT_MAX_CHARS}")
+    for name, value in environment.items():
+        if not _VARIABLE.fullmatch(name):
+            raise refused("environment", f"{name[:80]!r} is not a name", _VARIABLE.pattern)
+        if "\0" in value:
+            raise refused("environment", f"{name} contains NUL", "text without NUL")
 
 
 def open_directory(virtual: str, settings: Settings) -> int:

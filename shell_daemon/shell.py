@@ -5,7 +5,7 @@
     INVALID_ARGUMENT     a field that can never work; it is named
     NOT_FOUND            no command with that id
     CONFLICT             the id is taken by a different request
-    FAILED_PRECONDITION  a running command cannot be released
+    FAILED_PRECONDITION  a running command cannot be released; standard input is not open
     RESOURCE_EXHAUSTED   too many commands, or no room on a disk or in memory
     UNAVAILABLE          the daemon is stopping
 """
@@ -119,7 +119,12 @@ class Shell(shell_pb2_grpc.ShellServicer):
         if not request.probe:
             limits.check_command(request.command, request.argv)
         limits.check_stdin(request.stdin, self._settings)
-        timeout = limits.check_timeout(request.timeout_ms, self._settings)
+        limits.check_environment(request.environment)
+        if request.open_stdin and (request.stdin or request.probe):
+            raise limits.refused("open_stdin", "stdin or probe is given too", "one of them")
+        timeout = limits.check_timeout(
+            request.timeout_ms, self._settings, endless=request.open_stdin
+        )
         if self._running() >= self._settings.commands_max:
             raise WireError(
                 Code.RESOURCE_EXHAUSTED,
@@ -129,7 +134,13 @@ class Shell(shell_pb2_grpc.ShellServicer):
         for guard in self._guards:
             guard.check()
         directory = limits.open_directory(request.cwd or "/shared", self._settings)
-        execution = Execution(fingerprint, timeout, self._settings)
+        execution = Execution(
+            fingerprint,
+            timeout,
+            self._settings,
+            environment=request.environment,
+            open_stdin=request.open_stdin,
+        )
         self._executions[request.exec_id] = execution
         task = asyncio.create_task(self._run(request, execution, directory))
         self._tasks.add(task)
@@ -152,6 +163,23 @@ class Shell(shell_pb2_grpc.ShellServicer):
                 raise limits.refused(name, str(asked), f"up to {stream.total}, what was written")
         async for event in execution.events(request.stdout_offset, request.stderr_offset):
             yield event
+
+    async def Input(
+        self, request: shell_pb2.ExecInputRequest, context: Any
+    ) -> shell_pb2.ExecInputReply:
+        """Write to a standard input that stays open, once the command reads it."""
+        stdin = self._execution(request.exec_id).stdin
+        if stdin is None:
+            raise WireError(
+                Code.FAILED_PRECONDITION,
+                f"standard input of command {request.exec_id} is not open",
+                resolution="start it with open_stdin",
+            )
+        limits.check_stdin(request.data, self._settings)
+        await stdin.write(request.offset, request.data)
+        if request.close:
+            stdin.close()
+        return shell_pb2.ExecInputReply(offset=stdin.total)
 
     async def Cancel(
         self, request: shell_pb2.CancelExecRequest, context: Any

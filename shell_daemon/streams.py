@@ -1,4 +1,5 @@
-"""The output of a command: bounded buffers, addressed by byte offsets."""
+"""The streams of a command, by byte offsets: bounded buffers of its output, and a standard input
+that stays open."""
 
 import asyncio
 import os
@@ -6,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from wire.errors import Code, WireError
 from wire.v1.shell_pb2 import OutputChunk
 
 _READ_BYTES: Final = 65536
@@ -170,3 +172,65 @@ class OutputStream:
 
     def _hold(self) -> int | None:
         return min((cursor.offset for cursor in self._cursors), default=None)
+
+
+class InputStream:
+    """A pipe to a command's standard input. Nothing is kept here: a write waits for the command."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        """Bytes that the pipe has taken."""
+        self._descriptor = -1
+        self._writing = asyncio.Lock()
+        self._waiting: asyncio.Future[None] | None = None
+        self._loop = asyncio.get_running_loop()
+
+    def attach(self, descriptor: int) -> None:
+        """Write to a pipe from now on; the stream closes it."""
+        os.set_blocking(descriptor, False)
+        self._descriptor = descriptor
+
+    async def write(self, offset: int, data: bytes) -> None:
+        """Write what of `data`, which begins at `offset`, was not taken yet.
+
+        Raises `WireError`: INVALID_ARGUMENT for an offset beyond `total`, FAILED_PRECONDITION if
+        the command reads no more.
+        """
+        async with self._writing:
+            if offset > self.total:
+                raise WireError(
+                    Code.INVALID_ARGUMENT,
+                    f"offset: {offset} is beyond what was written",
+                    details=f"accepted: up to {self.total}",
+                )
+            end = offset + len(data)
+            while self.total < end:
+                if self._descriptor < 0:
+                    raise WireError(Code.FAILED_PRECONDITION, "standard input is closed")
+                try:
+                    self.total += os.write(self._descriptor, data[self.total - offset :])
+                except BlockingIOError:
+                    await self._writable()
+                except BrokenPipeError:
+                    self.close()
+
+    def close(self) -> None:
+        """Let the command read the end of file. Idempotent."""
+        if self._descriptor >= 0:
+            self._loop.remove_writer(self._descriptor)
+            os.close(self._descriptor)
+            self._descriptor = -1
+        self._wake()
+
+    async def _writable(self) -> None:
+        self._waiting = self._loop.create_future()
+        self._loop.add_writer(self._descriptor, self._wake)
+        try:
+            await self._waiting
+        finally:
+            if self._descriptor >= 0:
+                self._loop.remove_writer(self._descriptor)
+
+    def _wake(self) -> None:
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)

@@ -396,6 +396,62 @@ class TestStdin:
         assert code_of(raised) is Code.INVALID_ARGUMENT
 
 
+class TestOpenStdin:
+    async def test_what_is_written_arrives_as_it_comes_and_then_its_end(self, guest: Guest) -> None:
+        await guest.start("a", "read a; echo got $a; cat; echo end", open_stdin=True)
+        reading = asyncio.Event()
+        reader = asyncio.create_task(guest.collect("a", reading=reading))
+        assert await guest.input("a", 0, b"one\n") == 4
+        await reading.wait()
+        assert await guest.input("a", 4, b"two\n") == 8
+        assert await guest.input("a", 2, b"e\ntwo\nthree\n", close=True) == 14
+        ran = await reader
+        assert (ran.stdout, ran.exit.exit_code) == (b"got one\ntwo\nthree\nend\n", 0)
+
+    async def test_a_write_waits_for_a_command_that_does_not_read(self, guest: Guest) -> None:
+        await guest.start("a", f"echo up; {WAIT} wc -c", open_stdin=True)
+        reading = asyncio.Event()
+        reader = asyncio.create_task(guest.collect("a", reading=reading))
+        await reading.wait()
+        data = b"x" * 500_000
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(guest.input("a", 0, data), 0.3)
+        guest.let_go()
+        assert await guest.input("a", 0, data, close=True) == len(data)
+        assert (await reader).stdout == b"up\n500000\n"
+
+    async def test_what_cannot_be_written_is_refused(self, guest: Guest) -> None:
+        await guest.start("plain", WAIT)
+        await guest.start("a", WAIT, open_stdin=True)
+        for exec_id, offset, said in (("plain", 0, "is not open"), ("a", 1, "offset: 1 is beyond")):
+            with pytest.raises(WireError, match=said):
+                await guest.input(exec_id, offset, b"x")
+        await guest.input("a", 0, b"", close=True)
+        with pytest.raises(WireError, match="standard input is closed"):
+            await guest.input("a", 0, b"x")
+        with pytest.raises(WireError, match="open_stdin: stdin or probe is given too"):
+            await guest.start("b", "cat", stdin=b"x", open_stdin=True)
+        await guest.run("ended", "true", open_stdin=True)
+        with pytest.raises(WireError, match="standard input is closed"):
+            await guest.input("ended", 0, b"x")
+
+    async def test_it_has_no_time_limit_unless_one_is_asked_for(self, backend: Backend) -> None:
+        async with backend(timeout_default=1) as guest:
+            await guest.start("a", "sleep 1.5; echo lives", open_stdin=True)
+            await guest.start("b", "sleep 100", open_stdin=True, timeout_ms=200)
+            one, two = await asyncio.gather(guest.collect("a"), guest.collect("b"))
+            assert (one.stdout, one.exit.timed_out) == (b"lives\n", False)
+            assert two.exit.timed_out
+
+
+async def test_a_command_has_the_variables_that_it_is_given(guest: Guest) -> None:
+    ran = await guest.run("a", "echo $A-$B-$LANG", environment={"A": "x y", "B": "\u00fc"})
+    assert ran.stdout.decode() == "x y-\u00fc-C.UTF-8\n"
+    for name, value in (("1", "x"), ("A=B", "x"), ("A", "\0"), ("A", "x" * 33_000)):
+        with pytest.raises(WireError, match=r"^environment: "):
+            await guest.start("b", "env", environment={name: value})
+
+
 class TestManyAtOnce:
     async def test_they_do_not_wait_for_each_other_nor_mix(self, guest: Guest) -> None:
         await guest.start("last", f"{WAIT} echo done")

@@ -86,6 +86,26 @@ Global___AdmitReply: _TypeAlias = AdmitReply  # noqa: Y015
 class StartExecRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
+    @_typing.final
+    class EnvironmentEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     EXEC_ID_FIELD_NUMBER: _builtins.int
     COMMAND_FIELD_NUMBER: _builtins.int
     CWD_FIELD_NUMBER: _builtins.int
@@ -93,6 +113,8 @@ class StartExecRequest(_message.Message):
     STDIN_FIELD_NUMBER: _builtins.int
     ARGV_FIELD_NUMBER: _builtins.int
     PROBE_FIELD_NUMBER: _builtins.int
+    OPEN_STDIN_FIELD_NUMBER: _builtins.int
+    ENVIRONMENT_FIELD_NUMBER: _builtins.int
     exec_id: _builtins.str
     command: _builtins.str
     """for bash -c, or sh -c where there is no bash"""
@@ -102,9 +124,17 @@ class StartExecRequest(_message.Message):
     stdin: _builtins.bytes
     probe: _builtins.bool
     """run the boundary self-test's probe instead, on the specification in stdin"""
+    open_stdin: _builtins.bool
+    """Standard input stays open, for Input. Such a command has no time limit if timeout_ms is 0, and
+    is ended when nobody has read its output for a while.
+    """
     @_builtins.property
     def argv(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """instead of command: a program and its arguments, without any shell"""
+
+    @_builtins.property
+    def environment(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """besides what every command has"""
 
     def __init__(
         self,
@@ -116,10 +146,12 @@ class StartExecRequest(_message.Message):
         stdin: _builtins.bytes = ...,
         argv: _abc.Iterable[_builtins.str] | None = ...,
         probe: _builtins.bool = ...,
+        open_stdin: _builtins.bool = ...,
+        environment: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["argv", b"argv", "command", b"command", "cwd", b"cwd", "exec_id", b"exec_id", "probe", b"probe", "stdin", b"stdin", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["argv", b"argv", "command", b"command", "cwd", b"cwd", "environment", b"environment", "exec_id", b"exec_id", "open_stdin", b"open_stdin", "probe", b"probe", "stdin", b"stdin", "timeout_ms", b"timeout_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -139,6 +171,56 @@ class StartExecReply(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StartExecReply: _TypeAlias = StartExecReply  # noqa: Y015
+
+@_typing.final
+class ExecInputRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    EXEC_ID_FIELD_NUMBER: _builtins.int
+    OFFSET_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    CLOSE_FIELD_NUMBER: _builtins.int
+    exec_id: _builtins.str
+    offset: _builtins.int
+    """of data, in all that was written; beyond what was taken it is refused"""
+    data: _builtins.bytes
+    close: _builtins.bool
+    """after data, the end of file"""
+    def __init__(
+        self,
+        *,
+        exec_id: _builtins.str = ...,
+        offset: _builtins.int = ...,
+        data: _builtins.bytes = ...,
+        close: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["close", b"close", "data", b"data", "exec_id", b"exec_id", "offset", b"offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExecInputRequest: _TypeAlias = ExecInputRequest  # noqa: Y015
+
+@_typing.final
+class ExecInputReply(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    OFFSET_FIELD_NUMBER: _builtins.int
+    offset: _builtins.int
+    """of what comes next"""
+    def __init__(
+        self,
+        *,
+        offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["offset", b"offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ExecInputReply: _TypeAlias = ExecInputReply  # noqa: Y015
 
 @_typing.final
 class ExecOutputRequest(_message.Message):

@@ -56,6 +56,11 @@ class ShellStub:
                 request_serializer=wire_dot_v1_dot_shell__pb2.ExecOutputRequest.SerializeToString,
                 response_deserializer=wire_dot_v1_dot_shell__pb2.ExecOutputEvent.FromString,
                 _registered_method=True)
+        self.Input = channel.unary_unary(
+                '/wire.v1.Shell/Input',
+                request_serializer=wire_dot_v1_dot_shell__pb2.ExecInputRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_shell__pb2.ExecInputReply.FromString,
+                _registered_method=True)
         self.Cancel = channel.unary_unary(
                 '/wire.v1.Shell/Cancel',
                 request_serializer=wire_dot_v1_dot_shell__pb2.CancelExecRequest.SerializeToString,
@@ -101,6 +106,14 @@ class ShellServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Input(self, request, context):
+        """Writes to a standard input that stays open, and answers when all of it was taken. What was
+        taken before is skipped, so that a call can be repeated.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Cancel(self, request, context):
         """Ends the whole process tree, and answers when it is gone.
         """
@@ -137,6 +150,11 @@ def add_ShellServicer_to_server(servicer, server):
                     servicer.Output,
                     request_deserializer=wire_dot_v1_dot_shell__pb2.ExecOutputRequest.FromString,
                     response_serializer=wire_dot_v1_dot_shell__pb2.ExecOutputEvent.SerializeToString,
+            ),
+            'Input': grpc.unary_unary_rpc_method_handler(
+                    servicer.Input,
+                    request_deserializer=wire_dot_v1_dot_shell__pb2.ExecInputRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_shell__pb2.ExecInputReply.SerializeToString,
             ),
             'Cancel': grpc.unary_unary_rpc_method_handler(
                     servicer.Cancel,
@@ -259,6 +277,33 @@ class Shell:
             '/wire.v1.Shell/Output',
             wire_dot_v1_dot_shell__pb2.ExecOutputRequest.SerializeToString,
             wire_dot_v1_dot_shell__pb2.ExecOutputEvent.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Input(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.Shell/Input',
+            wire_dot_v1_dot_shell__pb2.ExecInputRequest.SerializeToString,
+            wire_dot_v1_dot_shell__pb2.ExecInputReply.FromString,
             options,
             channel_credentials,
             insecure,

@@ -44,6 +44,10 @@ class ShellStub:
     """Idempotent by exec_id: starting a known id again answers for that command."""
     Output: _grpc.UnaryStreamMultiCallable[_shell_pb2.ExecOutputRequest, _shell_pb2.ExecOutputEvent]
     """Output from the given offsets on, then the exit, then the end of the stream."""
+    Input: _grpc.UnaryUnaryMultiCallable[_shell_pb2.ExecInputRequest, _shell_pb2.ExecInputReply]
+    """Writes to a standard input that stays open, and answers when all of it was taken. What was
+    taken before is skipped, so that a call can be repeated.
+    """
     Cancel: _grpc.UnaryUnaryMultiCallable[_shell_pb2.CancelExecRequest, _shell_pb2.CancelExecReply]
     """Ends the whole process tree, and answers when it is gone."""
     Release: _grpc.UnaryUnaryMultiCallable[_shell_pb2.ReleaseExecRequest, _shell_pb2.ReleaseExecReply]
@@ -65,6 +69,10 @@ class ShellAsyncStub(ShellStub):
     """Idempotent by exec_id: starting a known id again answers for that command."""
     Output: _aio.UnaryStreamMultiCallable[_shell_pb2.ExecOutputRequest, _shell_pb2.ExecOutputEvent]  # type: ignore[assignment]
     """Output from the given offsets on, then the exit, then the end of the stream."""
+    Input: _aio.UnaryUnaryMultiCallable[_shell_pb2.ExecInputRequest, _shell_pb2.ExecInputReply]  # type: ignore[assignment]
+    """Writes to a standard input that stays open, and answers when all of it was taken. What was
+    taken before is skipped, so that a call can be repeated.
+    """
     Cancel: _aio.UnaryUnaryMultiCallable[_shell_pb2.CancelExecRequest, _shell_pb2.CancelExecReply]  # type: ignore[assignment]
     """Ends the whole process tree, and answers when it is gone."""
     Release: _aio.UnaryUnaryMultiCallable[_shell_pb2.ReleaseExecRequest, _shell_pb2.ReleaseExecReply]  # type: ignore[assignment]
@@ -107,6 +115,16 @@ class ShellServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_shell_pb2.ExecOutputEvent], _abc.AsyncIterator[_shell_pb2.ExecOutputEvent]]:
         """Output from the given offsets on, then the exit, then the end of the stream."""
+
+    @_abc_1.abstractmethod
+    def Input(
+        self,
+        request: _shell_pb2.ExecInputRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_shell_pb2.ExecInputReply, _abc.Awaitable[_shell_pb2.ExecInputReply]]:
+        """Writes to a standard input that stays open, and answers when all of it was taken. What was
+        taken before is skipped, so that a call can be repeated.
+        """
 
     @_abc_1.abstractmethod
     def Cancel(

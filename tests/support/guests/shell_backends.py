@@ -143,6 +143,10 @@ class Guest:
         await self.start(exec_id, command, **fields)
         return await self.collect(exec_id)
 
+    async def input(self, exec_id: str, offset: int, data: bytes, *, close: bool = False) -> int:
+        request = shell_pb2.ExecInputRequest(exec_id=exec_id, offset=offset, data=data, close=close)
+        return int((await self.api.call("Input", request)).offset)
+
     async def cancel(self, exec_id: str) -> None:
         await self.api.call("Cancel", shell_pb2.CancelExecRequest(exec_id=exec_id))
 
