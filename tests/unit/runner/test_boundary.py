@@ -70,6 +70,11 @@ class AnsweringShell(shell_pb2_grpc.ShellServicer):
         yield shell_pb2.ExecOutputEvent(stderr=shell_pb2.OutputChunk(data=self._stderr))
         yield shell_pb2.ExecOutputEvent(exit=self._end)
 
+    async def Input(
+        self, request: shell_pb2.ExecInputRequest, context: Any
+    ) -> shell_pb2.ExecInputReply:
+        return shell_pb2.ExecInputReply()
+
     async def Cancel(
         self, request: shell_pb2.CancelExecRequest, context: Any
     ) -> shell_pb2.CancelExecReply:
