@@ -221,7 +221,16 @@ async def _open(config: GuestConfig, stack: AsyncExitStack) -> None:
     if config.shell.peer is not None:
         shell = ShellClient(config.shell.peer)
         _close_later(stack, "shell", shell.close)
-    service = composition.gateway(config, models=models, memory=memory, roots=roots, shell=shell)
+    servers = None
+    if shell is not None and config.settings.mcp.servers:
+        from guest.tools.mcp.servers import McpServers  # takes half a second and 80 MB
+
+        mcp = config.settings.mcp
+        servers = McpServers(mcp, shell, config.paths.internal, config.secrets.servers)
+        _close_later(stack, "MCP servers", servers.close)
+    service = composition.gateway(
+        config, models=models, memory=memory, roots=roots, shell=shell, servers=servers
+    )
     served = {Party.RUNNER, Party.CLI}
     server = Server(config.endpoint, config.token, config.identity, served)
     gateway_pb2_grpc.add_GatewayServicer_to_server(service, server.grpc)
@@ -229,6 +238,8 @@ async def _open(config: GuestConfig, stack: AsyncExitStack) -> None:
     await server.start()
     _close_later(stack, "turns", service.close)
     await server.set_serving(True)
+    if servers is not None:
+        servers.start()
     log.info("guest ready")
 
 

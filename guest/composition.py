@@ -3,9 +3,10 @@
 Nothing is opened here, so nothing has to be closed.
 """
 
+from collections.abc import Mapping
 from functools import partial
 from importlib import metadata
-from typing import Final
+from typing import Final, Protocol
 
 from wire.settings import AgentSettings, TypedScope
 from wire.v1 import gateway_pb2 as pb
@@ -37,18 +38,34 @@ _OFFLINE_NOTICE: Final = (
 )
 
 
+class Servers(Protocol):
+    """The part of `guest.tools.mcp.servers.McpServers` that is needed here."""
+
+    def tools(self) -> Mapping[str, Tool]: ...
+
+    def notices(self) -> list[str]: ...
+
+
 def gateway(
-    config: GuestConfig, *, models: Models, memory: Memory, roots: Roots, shell: ShellClient | None
+    config: GuestConfig,
+    *,
+    models: Models,
+    memory: Memory,
+    roots: Roots,
+    shell: ShellClient | None,
+    servers: Servers | None = None,
 ) -> GatewayService:
     """The gateway service; `close` it before the parts passed in."""
     settings = config.settings
     scrubber = Scrubber(config.redacted)
-    pipeline = offered(config, registry(config, memory, roots, shell), scrubber)
+    pipeline = offered(config, registry(config, memory, roots, shell, servers), scrubber)
     meter = Meter(memory.usage, settings.agent)
     model = models.choose().model
     notices = [_OFFLINE_NOTICE] if settings.agent.provider == "offline" else []
     if refused := meter.unpriced(model):
         notices.append(f"no request is sent: {refused.brief}; {refused.resolution}")
+    if settings.mcp.servers and shell is None:
+        notices.append(f"no MCP server runs without a shell: {config.shell.unavailable_reason}")
     return GatewayService(
         info=pb.HelloReply(
             tier=config.tier,
@@ -71,6 +88,7 @@ def gateway(
         meter=meter,
         shell_state=shell.state if shell else None,
         approval_wait_s=settings.tools.approval_wait_s,
+        notices=servers.notices if servers else list,
     )
 
 
@@ -104,9 +122,14 @@ def turn_loop(
 
 
 def registry(
-    config: GuestConfig, memory: Memory, roots: Roots, shell: ShellClient | None
+    config: GuestConfig,
+    memory: Memory,
+    roots: Roots,
+    shell: ShellClient | None,
+    servers: Servers | None = None,
 ) -> Registry:
-    """Every tool that this guest could offer; tools that run commands only with a `shell`."""
+    """Every tool that this guest could offer; tools that run commands only with a `shell`, and
+    those of MCP `servers` while these offer them."""
     tools = [*tools_of_memory(memory, config.settings.memory.typed_scope), *file_tools(roots)]
     if shell is not None:
         tools += shell_tools(
@@ -115,7 +138,7 @@ def registry(
             timeout_s=config.settings.shell.timeout_s,
             max_output_bytes=config.settings.tools.max_output_bytes,
         )
-    return Registry(tools)
+    return Registry(tools, foreign=servers.tools if servers else dict)
 
 
 def tools_of_memory(memory: Memory, scope: TypedScope) -> list[Tool]:

@@ -108,7 +108,7 @@ def definition(tool: Tool) -> ToolDefinition:
     )
 
 
-@functools.cache
+@functools.lru_cache(maxsize=512)
 def _schema(arguments: type[Arguments]) -> dict[str, Any]:
     """Cached: making it takes as long as the rest of a request."""
     return arguments.model_json_schema()

@@ -67,6 +67,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         meter: Meter,
         shell_state: Callable[[], Awaitable[str]] | None = None,
         approval_wait_s: float = ToolsSettings().approval_wait_s,
+        notices: Callable[[], list[str]] = list,
         reply_max_bytes: int = validation.REPLY_MAX_BYTES,
     ) -> None:
         self._user_id = memory.user_id
@@ -76,6 +77,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         self._models = models
         self._scrubber = scrubber
         self._shell_state = shell_state
+        self._notices = notices
         self._notes = Notes(memory, scrubber.scrub_known, reply_max_bytes)
         self._transfer = Transfer(memory, backups)
         self._usage = UsageReport(meter)
@@ -121,7 +123,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
 
     async def Hello(self, request: pb.HelloRequest, context: Context) -> pb.HelloReply:
         embedder, shell = await asyncio.gather(self._memory.embedder_state(), self._shell())
-        notices = list(self._info.notices)
+        notices = [*self._info.notices, *self._notices()]
         if embedder not in ("ready", "loading", "disabled"):
             notices.append(f"memory searches by keyword only for now; the embedder: {embedder}")
         if (memory := self._memory.state) != "ready":

@@ -3,15 +3,48 @@
 import difflib
 import json
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from itertools import islice
+from typing import Any, ClassVar, Final
 
-from pydantic import ValidationError
+from pydantic import ConfigDict, ValidationError
 
 from guest.errors import ToolError
 from guest.tools.base import Arguments, Tool
 
 _SHOWN_CHARS: Final = 60
 _DEPTH_MAX: Final = 32
+_PROBLEMS_MAX: Final = 5
+_PROBLEM_CHARS: Final = 300
+
+
+class SchemaArguments(Arguments):
+    """Base of the arguments of a tool that comes with a JSON Schema. The schema must be cheap to
+    check; see `guest.tools.mcp.schema`."""
+
+    json_schema: ClassVar[dict[str, Any]] = {}
+
+    model_config = ConfigDict(extra="allow", frozen=True)
+
+    @classmethod
+    def of(cls, schema: dict[str, Any]) -> type["SchemaArguments"]:
+        """The arguments that `schema` describes; a person sees the first one that is a text."""
+        properties = schema.get("properties", {}).items()
+        texts = (name for name, field in properties if field.get("type") == "string")
+        return type(cls.__name__, (cls,), {"json_schema": schema, "telling": next(texts, "")})
+
+    @classmethod
+    def model_json_schema(cls, *_: Any, **__: Any) -> dict[str, Any]:
+        """The schema itself."""
+        return cls.json_schema
+
+    @classmethod
+    def problems(cls, value: dict[str, Any]) -> Iterator[str]:
+        """What of `value` the schema does not allow, in words."""
+        from jsonschema import Draft202012Validator  # only guests with such tools need it
+
+        for error in Draft202012Validator(cls.json_schema).iter_errors(value):
+            place = error.json_path.removeprefix("$").removeprefix(".") or "arguments"
+            yield f"{place}: {error.message}"
 
 
 def check(
@@ -30,6 +63,10 @@ def check(
     paths = {argument.field for argument in tool.paths}
     if problems := list(_unstorable(value, paths)):
         raise ToolError(". ".join(problems))
+    if issubclass(tool.arguments, SchemaArguments):
+        if wrong := list(islice(tool.arguments.problems(value), _PROBLEMS_MAX)):
+            raise ToolError(". ".join(_cut(scrub(each)) for each in wrong))
+        return tool.arguments.model_validate(value)
     try:
         return tool.arguments.model_validate_json(json.dumps(value))
     except ValidationError as error:
@@ -42,6 +79,10 @@ def check(
                 )
             )
         ) from None
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _PROBLEM_CHARS else f"{text[:_PROBLEM_CHARS]}…"
 
 
 def _parsed(arguments: str | Mapping[str, object]) -> Any:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple
 
 from pydantic import BaseModel, ConfigDict
 from wire.errors import Code
+from wire.settings import Approval
 
 from guest.memory.models import MemoryAction, Receipt
 
@@ -184,7 +185,7 @@ class Tool:
     with virtual paths, `command` the one with a shell command, `stored` those that are kept.
     `output_bytes` is room for a result
     whose arguments promise more than the pipeline's usual limit. `log_level` applies to successful
-    calls.
+    calls. `approval` says who allows a PRIVILEGED call, if that is not as for the other tools.
     """
 
     name: str
@@ -200,6 +201,7 @@ class Tool:
     output_bytes: int = 0
     changes: Changes | None = None
     stored: Stored | None = None
+    approval: Approval | None = None
 
 
 Approve = Callable[[ToolContext, Tool, str], Awaitable[bool]]

@@ -6,7 +6,7 @@ import json
 import logging
 import time
 import traceback
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import Any, Final
 
@@ -27,15 +27,20 @@ from guest.tools.redaction.scrubber import Scrubber
 
 
 class Registry:
-    """The tools of a guest, in the given order. Immutable.
+    """The tools of a guest: its own in the given order, which never change, and then the `foreign`
+    ones that there are at the moment. A foreign tool with the name of an own one does not exist.
 
-    Raises `ValueError` if two tools have the same name, or if a tool is in no family of `families`:
-    it could not be switched on or off.
+    Raises `ValueError` if two own tools have the same name, or if one is in no family of
+    `families`: it could not be switched on or off.
     """
 
     def __init__(
-        self, tools: Iterable[Tool], families: Mapping[str, Collection[str]] = FAMILIES
+        self,
+        tools: Iterable[Tool],
+        families: Mapping[str, Collection[str]] = FAMILIES,
+        foreign: Callable[[], Mapping[str, Tool]] = dict,
     ) -> None:
+        self._foreign = foreign
         self._tools: Final[dict[str, Tool]] = {}
         self._families = families
         self.known: Final = frozenset(name for names in families.values() for name in names)
@@ -48,11 +53,12 @@ class Registry:
 
     def all(self) -> tuple[Tool, ...]:
         """Every tool."""
-        return tuple(self._tools.values())
+        foreign = (tool for name, tool in self._foreign().items() if name not in self._tools)
+        return (*self._tools.values(), *foreign)
 
     def get(self, name: str) -> Tool | None:
         """The tool with this name, or None."""
-        return self._tools.get(name)
+        return self._tools.get(name) or self._foreign().get(name)
 
     def families(self) -> dict[str, tuple[Tool, ...]]:
         """The tools by family, in the catalogue's order, without empty families."""
@@ -70,7 +76,8 @@ class Gate:
     """The operator's permissions for tools. Immutable.
 
     PRIVILEGED calls always pass with `auto`, never with `deny`, and with `ask` only after a
-    person's yes; no answer, or a failure while asking, means no.
+    person's yes; no answer, or a failure while asking, means no. A tool may have an approval of its
+    own.
     """
 
     def __init__(self, disabled: Collection[str], approval: Approval) -> None:
@@ -79,7 +86,7 @@ class Gate:
 
     def offers(self, tool: Tool) -> bool:
         """Whether `tool` is offered to a model at all."""
-        denied = tool.safety is Safety.PRIVILEGED and self._approval == "deny"
+        denied = tool.safety is Safety.PRIVILEGED and self._of(tool) == "deny"
         return not denied and tool.name not in self._disabled
 
     async def admit(
@@ -88,9 +95,9 @@ class Gate:
         """Return if the call may run; otherwise raise `ToolError` with the reason."""
         if tool.name in self._disabled:
             raise ToolError(f"{tool.name} is switched off by the operator")
-        if tool.safety is not Safety.PRIVILEGED or self._approval == "auto":
+        if tool.safety is not Safety.PRIVILEGED or self._of(tool) == "auto":
             return
-        if self._approval == "deny":
+        if self._of(tool) == "deny":
             raise ToolError(f"{tool.name} is not permitted by the operator")
         if approve is None:
             raise ToolError(f"{tool.name} needs approval, and nobody is here to give it")
@@ -105,6 +112,9 @@ class Gate:
             raise ToolError(f"{tool.name} was not approved: asking failed") from None
         if approved is not True:
             raise ToolError(f"{tool.name} was not approved by the user")
+
+    def _of(self, tool: Tool) -> Approval:
+        return tool.approval or self._approval
 
 
 def check_paths(tool: Tool, arguments: Arguments) -> None:
@@ -263,6 +273,8 @@ class ToolPipeline:
     def _with_secret(self, ctx: ToolContext, tool: Tool, field: str, value: Any) -> Any:
         if isinstance(value, list):
             return [self._with_secret(ctx, tool, field, item) for item in value]
+        if isinstance(value, dict):
+            return {key: self._with_secret(ctx, tool, field, item) for key, item in value.items()}
         if not isinstance(value, str):
             return value
         stored = tool.stored

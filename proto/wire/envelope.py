@@ -33,12 +33,14 @@ class Secrets:
     memory_key: str = ""
     job_key: str = ""
     provider_keys: Mapping[str, str] = field(default_factory=dict)
+    servers: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def of(cls, message: bootstrap_pb2.Secrets) -> Self:
         """Read the secrets of an envelope."""
         read = {each.name: getattr(message, each.name) for each in fields(cls)}
-        return cls(**{**read, "provider_keys": dict(message.provider_keys)})
+        maps = {"provider_keys": dict(message.provider_keys), "servers": dict(message.servers)}
+        return cls(**{**read, **maps})
 
     def values(self) -> Iterator[str]:
         """Every secret; empty for those that there are not."""

@@ -394,6 +394,64 @@ class ShellSettings(Section):
     cpus: Cpus = 2.0
 
 
+def _server_name(value: str) -> str:
+    if not re.fullmatch(r"[a-z][a-z0-9-]{0,23}", value):
+        raise PydanticCustomError(
+            "server", "is not a server's name: a small letter, then up to 23 of a-z, 0-9 and -"
+        )
+    if any(tool.startswith(f"{value}_") for tool in TOOLS):
+        raise PydanticCustomError("server", "would hide tools of our own; choose another name")
+    return value
+
+
+class McpServerSettings(Section):
+    """`[mcp.servers.NAME]`: a server of the Model Context Protocol, whose tools the agent has as
+    `NAME_tool`. `command` is started with `args` in the shell guest, without a shell, and spoken to
+    over its standard streams.
+
+    `secret_env` gives it variables with values of the runner's own environment. `tools` are globs
+    over the names of its tools; without any, all are offered. `approved` is the digest of a list of
+    tools that the operator accepts in the place of the first one.
+    """
+
+    command: Annotated[str, text("a program", r"^[^\x00]+$", max_length=4096)]
+    args: Annotated[
+        tuple[Annotated[str, text("a text", max_length=16_000)], ...],
+        Field(max_length=100, description="a list of texts"),
+    ] = ()
+    cwd: Annotated[
+        str, text("a directory under /shared or /tmp", r"^/(shared|tmp)(/[^\x00]*)?$")
+    ] = "/shared"
+    env: Annotated[
+        dict[EnvName, Annotated[str, text("a text", max_length=4096)]],
+        Field(description="a table of texts by the name of a variable"),
+    ] = Field(default_factory=dict)
+    secret_env: Annotated[
+        dict[EnvName, EnvName],
+        Field(description="a table: the server's variable = the NAME of the runner's variable"),
+    ] = Field(default_factory=dict)
+    tools: Globs = ()
+    safety: Literal["read_only", "side_effecting", "privileged"] = "privileged"
+    approval: Annotated[Approval | None, Field(description="one of auto, ask, deny")] = None
+    timeout_s: Annotated[float, number(1, COMMAND_TIMEOUT_MAX_S, "of seconds ")] = COMMAND_TIMEOUT_S
+    start_timeout_s: Annotated[float, number(1, 600, "of seconds ")] = 30
+    approved: Annotated[str, text("a digest of 16 characters", r"^([0-9a-f]{16})?$")] = ""
+
+
+class McpSettings(Section):
+    """`[mcp]`: the servers whose tools the agent has besides its own."""
+
+    servers: Annotated[
+        dict[Annotated[str, AfterValidator(_server_name)], McpServerSettings],
+        Field(max_length=16, description="tables of servers by name"),
+    ] = Field(default_factory=dict)
+
+    def secrets_of(self, name: str, secrets: Mapping[str, str]) -> dict[str, str]:
+        """The variables of server `name` that `secrets` holds as `name/VARIABLE`."""
+        wanted = self.servers[name].secret_env
+        return {each: secrets[key] for each in wanted if (key := f"{name}/{each}") in secrets}
+
+
 class UserSettings(Section):
     """The settings of one user; their agent guest gets these and no others."""
 
@@ -401,6 +459,7 @@ class UserSettings(Section):
     tools: ToolsSettings = ToolsSettings()
     agent: AgentSettings = AgentSettings()
     shell: ShellSettings = ShellSettings()
+    mcp: McpSettings = McpSettings()
 
 
 class EmbedderSettings(Section):
@@ -640,7 +699,7 @@ def _problem(model: type[BaseModel], item: ErrorDetails) -> tuple[Key, str]:
         return (*key, str(item["loc"][-1])), f"no such setting; accepted: {known}"
     if isinstance(item["input"], Mapping) and item["type"] in _BETWEEN_SETTINGS:
         return key, item["msg"]
-    if item["type"] == "user_id":
+    if item["type"] in ("user_id", "server"):
         return key, f"{_shown(item['input'])} {item['msg']}"
     accepted = _accepted(found) or item["msg"]
     if item["type"] == "missing":

@@ -12,6 +12,7 @@ from wire.errors import Code
 from wire.settings import (
     AgentSettings,
     EncryptionSettings,
+    McpSettings,
     MemorySettings,
     Provider,
     UserSettings,
@@ -37,11 +38,13 @@ def read_secrets(
         provider_keys=keys,
         memory_token=read_memory_token(settings.memory, environ),
         memory_key=read_memory_key(settings.memory.encryption, environ),
+        servers=read_server_secrets(settings.mcp, environ),
     )
 
 
 def by_name(secrets: Secrets) -> dict[str, str]:
-    """The secrets by a description, for checks that look for leaks."""
+    """The secrets by a description, for checks that look for leaks; without those of MCP servers,
+    which have them in the shell guest."""
     return {
         "the provider's key": secrets.api_key,
         **{f"the key of {name}": key for name, key in secrets.provider_keys.items()},
@@ -73,6 +76,16 @@ def read_api_key(
 def read_memory_token(memory: MemorySettings, environ: Mapping[str, str]) -> str:
     purpose = "memory.auth_token_env names it as the token for the memory server"
     return read_variable(memory.auth_token_env, environ, purpose)
+
+
+def read_server_secrets(mcp: McpSettings, environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables of MCP servers, as server/NAME."""
+    found = {}
+    for name, server in mcp.servers.items():
+        for variable, source in server.secret_env.items():
+            purpose = f"mcp.servers.{name}.secret_env names it as {variable} of the server"
+            found[f"{name}/{variable}"] = read_variable(source, environ, purpose)
+    return found
 
 
 def read_memory_key(encryption: EncryptionSettings, environ: Mapping[str, str]) -> str:

@@ -22,6 +22,7 @@ from wire.v1 import shell_pb2, shell_pb2_grpc
 
 from guest.errors import GuestError, ToolError
 from guest.tools.shell.output import Kept
+from guest.tools.shell.program import Program
 
 log = logging.getLogger(__name__)
 
@@ -110,6 +111,10 @@ class ShellClient:
         except grpc.RpcError as error:
             return f"unavailable: {_said(from_rpc_error(error))}"
         return "ready"
+
+    def program(self) -> Program:
+        """A program to be started and spoken to."""
+        return Program(self._stub)
 
     async def run(self, command: Command) -> Ended:
         """Run `command` to its end. If this is cancelled, the command's process tree is ended.

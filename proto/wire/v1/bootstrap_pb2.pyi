@@ -268,11 +268,32 @@ class Secrets(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class ServersEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     API_KEY_FIELD_NUMBER: _builtins.int
     MEMORY_TOKEN_FIELD_NUMBER: _builtins.int
     MEMORY_KEY_FIELD_NUMBER: _builtins.int
     JOB_KEY_FIELD_NUMBER: _builtins.int
     PROVIDER_KEYS_FIELD_NUMBER: _builtins.int
+    SERVERS_FIELD_NUMBER: _builtins.int
     api_key: _builtins.str
     """of the model's provider"""
     memory_token: _builtins.str
@@ -285,6 +306,10 @@ class Secrets(_message.Message):
     def provider_keys(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """of other providers, by their names"""
 
+    @_builtins.property
+    def servers(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """variables of MCP servers, as server/NAME"""
+
     def __init__(
         self,
         *,
@@ -293,10 +318,11 @@ class Secrets(_message.Message):
         memory_key: _builtins.str = ...,
         job_key: _builtins.str = ...,
         provider_keys: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        servers: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["api_key", b"api_key", "job_key", b"job_key", "memory_key", b"memory_key", "memory_token", b"memory_token", "provider_keys", b"provider_keys"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["api_key", b"api_key", "job_key", b"job_key", "memory_key", b"memory_key", "memory_token", b"memory_token", "provider_keys", b"provider_keys", "servers", b"servers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

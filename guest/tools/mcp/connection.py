@@ -1,0 +1,156 @@
+"""The transport between the SDK's client and a server in the shell guest: JSON-RPC, one message a
+line, bounded against a server that floods.
+
+The client is shown answers to what it asked, and the server's requests, which it refuses; nothing
+else. A line that is too long answers every open request with an error. A server that says too much
+unasked is hung up on.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager
+from typing import Final
+
+import anyio
+import mcp_types as types
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.client import Transport
+from mcp.shared.message import SessionMessage
+from wire.text import parsed_json
+
+from guest.tools.shell.program import Program, ProgramLostError
+
+MESSAGE_MAX_BYTES: Final = 1024 * 1024
+UNASKED_MAX: Final = 500
+UNASKED_MAX_BYTES: Final = 4 * 1024 * 1024
+"""How much a server may say in `_WINDOW_S` that answers nothing."""
+_WINDOW_S: Final = 10.0
+_TOOLS_CHANGED: Final = "notifications/tools/list_changed"
+
+_Incoming = MemoryObjectSendStream[SessionMessage | Exception]
+_Outgoing = MemoryObjectReceiveStream[SessionMessage]
+
+
+class Connection:
+    """One connection. `lost` is resolved with the reason when it has ended; `on_tools_changed` is
+    called when the server says that its tools are others."""
+
+    def __init__(self, program: Program, on_tools_changed: Callable[[], None]) -> None:
+        self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._program = program
+        self._on_tools_changed = on_tools_changed
+        self._open: set[types.RequestId] = set()
+        self._unasked = self._unasked_bytes = 0
+        self._window_ends = 0.0
+
+    def transport(self) -> Transport:
+        """What the SDK's client takes. It must be entered and left in one task."""
+        return self._streams()
+
+    @asynccontextmanager
+    async def _streams(
+        self,
+    ) -> AsyncIterator[
+        tuple[
+            MemoryObjectReceiveStream[SessionMessage | Exception],
+            MemoryObjectSendStream[SessionMessage],
+        ]
+    ]:
+        to_client, incoming = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        outgoing, from_client = anyio.create_memory_object_stream[SessionMessage](0)
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._read, to_client)
+            tasks.start_soon(self._write, from_client, to_client)
+            try:
+                yield incoming, outgoing
+            finally:
+                tasks.cancel_scope.cancel()
+
+    async def _read(self, to_client: _Incoming) -> None:
+        async with to_client:
+            line, is_cut = bytearray(), False
+            try:
+                async with aclosing(self._program.output()) as output:
+                    async for data in output:
+                        *whole, rest = data.split(b"\n")
+                        for end in whole:
+                            await self._take(bytes(line) + end, to_client, is_cut=is_cut)
+                            line.clear()
+                            is_cut = False
+                        line += rest
+                        if len(line) > MESSAGE_MAX_BYTES:
+                            line.clear()
+                            is_cut = True
+            except ProgramLostError as lost:
+                self._lose(str(lost))
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                return  # the client has left
+
+    async def _write(self, from_client: _Outgoing, to_client: _Incoming) -> None:
+        try:
+            async for sent in from_client:
+                message = sent.message
+                if isinstance(message, types.JSONRPCRequest):
+                    self._open.add(message.id)
+                text = message.model_dump_json(by_alias=True, exclude_unset=True)
+                await self._program.write(text.encode() + b"\n")
+        except ProgramLostError as lost:
+            self._lose(str(lost))
+            await to_client.aclose()
+
+    async def _take(self, line: bytes, to_client: _Incoming, *, is_cut: bool) -> None:
+        if is_cut or len(line) > MESSAGE_MAX_BYTES:
+            self._count(len(line))
+            for request in list(self._open):
+                await to_client.send(SessionMessage(_too_long(request)))
+            self._open.clear()
+            return
+        message = _message(line)
+        match message:
+            case types.JSONRPCResponse(id=asked) | types.JSONRPCError(id=asked) if (
+                asked is not None and asked in self._open
+            ):
+                self._open.discard(asked)
+                await to_client.send(SessionMessage(message))
+                return
+            case types.JSONRPCRequest():
+                await to_client.send(SessionMessage(message))
+            case types.JSONRPCNotification(method=method) if method == _TOOLS_CHANGED:
+                self._on_tools_changed()
+        self._count(len(line))
+
+    def _count(self, size: int) -> None:
+        """Count what was said unasked. Raises `ProgramLostError` if it is too much."""
+        now = time.monotonic()
+        if now > self._window_ends:
+            self._unasked = self._unasked_bytes = 0
+            self._window_ends = now + _WINDOW_S
+        self._unasked += 1
+        self._unasked_bytes += size
+        if self._unasked > UNASKED_MAX or self._unasked_bytes > UNASKED_MAX_BYTES:
+            raise ProgramLostError("it said too much that nobody had asked for")
+
+    def _lose(self, why: str) -> None:
+        if not self.lost.done():
+            self.lost.set_result(why)
+
+
+def _message(line: bytes) -> types.JSONRPCMessage | None:
+    """The message in a line; None if it is none."""
+    try:
+        return types.jsonrpc_message_adapter.validate_python(parsed_json(line), by_name=False)
+    except ValueError:
+        return None
+
+
+def _too_long(request: types.RequestId) -> types.JSONRPCError:
+    said = f"the answer is longer than {MESSAGE_MAX_BYTES // 1024} KiB"
+    error = types.ErrorData(code=types.INTERNAL_ERROR, message=said)
+    return types.JSONRPCError(jsonrpc="2.0", id=request, error=error)
+
+
+def size_of(value: object) -> int:
+    """The characters of a value's JSON."""
+    return len(json.dumps(value, ensure_ascii=False))

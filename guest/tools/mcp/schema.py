@@ -1,0 +1,135 @@
+"""Schemas of arguments that a server sends, reduced to what is safe to show and to check.
+
+A schema can be made so that checking a value against it takes years (regular expressions,
+references that multiply) or fetches an address. So only keywords that are cheap to check stay,
+references within the schema are put in their place, and its size is bounded. What was left out the
+server checks itself. Texts have no hidden characters and are bounded.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from wire.text import visible, visible_name
+
+from guest.tools.mcp.connection import size_of
+
+SCHEMA_MAX_CHARS: Final = 16_000
+_NODES_MAX: Final = 1_000
+_DEPTH_MAX: Final = 24
+_REFERENCES_MAX: Final = 8
+_TEXT_MAX: Final = 500
+_NAME_MAX: Final = 64
+_VALUES_MAX: Final = 200
+_NUMBER_MAX: Final = 2**53
+_TYPES: Final = frozenset(("string", "number", "integer", "boolean", "array", "object", "null"))
+
+
+class SchemaError(ValueError):
+    """The schema cannot be used; the message says why."""
+
+
+def reduced(schema: object) -> dict[str, Any]:
+    """The schema of a tool's arguments.
+
+    Raises `SchemaError` if it is not that of an object, or too large.
+    """
+    if not isinstance(schema, dict):
+        raise SchemaError("the schema of its arguments is no object")
+    found = _Reduction(schema).of(schema, 0, ())
+    if found.setdefault("type", "object") != "object":
+        raise SchemaError("its arguments are no object")
+    found.setdefault("properties", {})
+    if size_of(found) > SCHEMA_MAX_CHARS:
+        raise SchemaError(f"the schema of its arguments has over {SCHEMA_MAX_CHARS} characters")
+    return found
+
+
+class _Reduction:
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self._root = root
+        self._nodes = 0
+
+    def of(self, schema: Any, depth: int, seen: tuple[str, ...]) -> dict[str, Any]:
+        self._nodes += 1
+        if self._nodes > _NODES_MAX or depth > _DEPTH_MAX:
+            raise SchemaError("the schema of its arguments is too large")
+        if not isinstance(schema, dict):
+            return {}
+        if isinstance(name := schema.get("$ref"), str):
+            if name in seen or len(seen) >= _REFERENCES_MAX:
+                return {}
+            schema = {**self._referred(name), **schema}
+            seen = (*seen, name)
+        found: dict[str, Any] = {}
+        for keyword, value in schema.items():
+            if keyword == "description" and isinstance(value, str):
+                found[keyword] = visible(value)[:_TEXT_MAX]
+            elif keyword in _PLAIN and _PLAIN[keyword](value):
+                found[keyword] = value
+            elif keyword == "properties" and isinstance(value, dict):
+                found[keyword] = {
+                    _property(name): self.of(inner, depth + 1, seen)
+                    for name, inner in value.items()
+                }
+            elif keyword in ("items", "additionalProperties") and isinstance(value, dict):
+                found[keyword] = self.of(value, depth + 1, seen)
+            elif keyword in ("anyOf", "oneOf", "allOf") and isinstance(value, list) and value:
+                found[keyword] = [self.of(each, depth + 1, seen) for each in value]
+        return found
+
+    def _referred(self, name: str) -> Mapping[str, Any]:
+        """What a reference within the schema means; anything if it means nothing."""
+        if not name.startswith("#/"):
+            return {}
+        place: Any = self._root
+        for part in name[2:].split("/"):
+            step = part.replace("~1", "/").replace("~0", "~")
+            place = place.get(step) if isinstance(place, dict) else None
+        return place if isinstance(place, dict) else {}
+
+
+def _property(name: str) -> str:
+    if not 1 <= len(name) <= _NAME_MAX or visible_name(name) != name:
+        raise SchemaError("an argument has a name that cannot be shown")
+    return name
+
+
+def _is_number(value: object) -> bool:
+    is_one = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_one and -_NUMBER_MAX <= value <= _NUMBER_MAX  # type: ignore[operator]
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and len(value) <= _TEXT_MAX and visible(value) == value
+
+
+def _is_scalar(value: object) -> bool:
+    return value is None or isinstance(value, bool) or _is_number(value) or _is_text(value)
+
+
+def _is_list_of(is_one: Callable[[object], bool]) -> Callable[[object], bool]:
+    return lambda value: (
+        isinstance(value, list) and 1 <= len(value) <= _VALUES_MAX and all(map(is_one, value))
+    )
+
+
+def _is_type(value: object) -> bool:
+    return isinstance(value, str) and value in _TYPES
+
+
+_PLAIN: Final[Mapping[str, Callable[[object], bool]]] = {
+    "type": lambda value: _is_type(value) or _is_list_of(_is_type)(value),
+    "format": _is_text,
+    "default": _is_scalar,
+    "const": _is_scalar,
+    "enum": _is_list_of(_is_scalar),
+    "required": _is_list_of(_is_text),
+    "additionalProperties": lambda value: isinstance(value, bool),
+    **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"), _is_number),
+    **dict.fromkeys(("minLength", "maxLength", "minItems", "maxItems"), _is_count),
+}
+"""Keywords whose values hold no schemas, and which values stay."""
