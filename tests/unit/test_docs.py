@@ -13,7 +13,7 @@ from pydantic import BaseModel
 from typer import Context
 from typer.core import TyperGroup
 from typer.main import get_command
-from wire.settings import UserSettings
+from wire.settings import McpServerSettings, UserSettings
 from wire.v1 import gateway_pb2
 
 from runner.cli.app import app
@@ -223,6 +223,18 @@ def settings(model: type[BaseModel]) -> Iterator[tuple[tuple[str, ...], object]]
 
 def test_every_setting_is_documented_and_every_documented_setting_exists() -> None:
     assert set(documented()) == {key for key, _ in settings(Config)}
+
+
+def test_the_settings_of_an_mcp_server_are_those_that_are_documented() -> None:
+    page = (ROOT / "docs" / "guide" / "mcp-servers.md").read_text()
+    known = {
+        (key, "–" if default is None else json.dumps(default))
+        for key, default in (
+            (key, None if field.is_required() else field.get_default(call_default_factory=True))
+            for key, field in McpServerSettings.model_fields.items()
+        )
+    }
+    assert set(_ROW.findall(page)) == known
 
 
 def test_documented_defaults_are_the_defaults() -> None:

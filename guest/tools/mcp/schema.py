@@ -79,6 +79,8 @@ class _Reduction:
 
     def _referred(self, name: str) -> Mapping[str, Any]:
         """What a reference within the schema means; anything if it means nothing."""
+        if name == "#":
+            return self._root
         if not name.startswith("#/"):
             return {}
         place: Any = self._root

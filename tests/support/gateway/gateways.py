@@ -163,7 +163,7 @@ class Gateways:
     services: dict[str, GatewayService] = field(default_factory=dict)
 
     async def serve(
-        self, user_id: str, info: gateway_pb2.HelloReply = INFO, **limits: int
+        self, user_id: str, info: gateway_pb2.HelloReply = INFO, **limits: Any
     ) -> Client:
         memory = self.memory if user_id == ALICE else Memory(self.memory.store, user_id)
         pipeline = self.pipeline_of(memory)

@@ -32,13 +32,11 @@ def text(said: str, **more: Any) -> dict[str, Any]:
 class Server:
     """Answers as a server should."""
 
-    tools: list[dict[str, Any]] = [tool("echo")]
-
     def call(self, asked: Any, name: str, arguments: dict[str, Any]) -> None:
         send(id=asked, result=text(arguments.get("text", "")))
 
     def listed(self, asked: Any, cursor: str) -> None:
-        send(id=asked, result={"tools": self.tools})
+        send(id=asked, result={"tools": [tool("echo")]})
 
     def serve(self) -> None:
         for line in sys.stdin:
@@ -162,12 +160,11 @@ class Naming(Server):
     """Names that deceive, and many."""
 
     def listed(self, asked: Any, cursor: str) -> None:
-        many = [
-            tool(f"t{number:05}") for number in range(int(cursor or 0), int(cursor or 0) + 1000)
-        ]
+        first = int(cursor or 0)
+        many = [tool(f"t{number:05}") for number in range(first, first + 1000)]
         odd = [tool("a\u001b[2J"), tool("b\u202ec"), tool(""), tool("x" * 300), tool("with space")]
         listed = [*([] if cursor else odd), *many]
-        send(id=asked, result={"tools": listed, "nextCursor": str(int(cursor or 0) + 1000)})
+        send(id=asked, result={"tools": listed, "nextCursor": str(first + 1000)})
 
 
 class Luring(Server):
@@ -185,9 +182,7 @@ class Luring(Server):
             tool("slow", "", {"type": "object", "properties": {"text": slow}}),
             tool("away", "", {"type": "object", "properties": {"text": {"$ref": "http://[::1]/"}}}),
             tool("round", "", {"type": "object", "properties": {"text": {"$ref": "#"}}}),
-            tool(
-                "years", "", {"type": "object", "$defs": doubled, "allOf": doubled["s60"]["allOf"]}
-            ),
+            tool("years", "", {"type": "object", "$defs": doubled, **doubled["s60"]}),
             tool("wide", "", {"type": "object", "properties": {f"p{n}": {} for n in range(5000)}}),
         ]
         send(id=asked, result={"tools": listed})
@@ -251,9 +246,8 @@ def _sockets() -> str:
     return "; ".join(found)
 
 
-WAYS: dict[str, Callable[[], Server]] = {
-    kind.__name__.lower(): kind for kind in (Server, *Server.__subclasses__())
-}
+_KINDS: list[type[Server]] = [Server, *Server.__subclasses__()]
+WAYS = {kind.__name__.lower(): kind for kind in _KINDS}
 
 if __name__ == "__main__":
     WAYS[sys.argv[1]]().serve()

@@ -11,6 +11,8 @@ from wire.errors import Code, WireError
 from wire.settings import (
     AgentSettings,
     EncryptionSettings,
+    McpServerSettings,
+    McpSettings,
     MemorySettings,
     ShellSettings,
     ToolsSettings,
@@ -29,13 +31,14 @@ CHANGED = UserSettings(
     tools=ToolsSettings(enabled=("typed_memory",), approval="ask"),
     agent=AgentSettings(provider="openai", model="m", api_key_env="KEY", instructions='a "ü"\n'),
     shell=ShellSettings(allow=("git *",), operators=False, timeout_s=9),
+    mcp=McpSettings(servers={"git": McpServerSettings(command="git-mcp", secret_env={"A": "B"})}),
 )
 
 
 @pytest.mark.parametrize("settings", [UserSettings(), CHANGED])
 def test_settings_arrive_whole(settings: UserSettings) -> None:
     sections = to_json(settings)
-    assert set(sections) == {"memory", "tools", "agent", "shell"}
+    assert set(sections) == {"memory", "tools", "agent", "shell", "mcp"}
     assert from_json(sections) == settings
 
 
@@ -56,6 +59,18 @@ def test_what_an_envelope_leaves_out_has_its_default() -> None:
             "bad setting tools.approval: 'yes'; accepted: one of auto",
         ),
         ("memory", "3", "bad setting memory: 3; accepted: a table of settings"),
+        ("mcp", '{"servers": {"a": {}}}', "bad setting mcp.servers.a.command: is not set; accep"),
+        ("mcp", '{"servers": {"a": {"command": ""}}}', "bad setting mcp.servers.a.command: ''; ac"),
+        (
+            "mcp",
+            '{"servers": {"A": {"command": "x"}}}',
+            "bad setting mcp.servers.A: 'A' is not a server's name: a small letter",
+        ),
+        (
+            "mcp",
+            '{"servers": {"a": {"command": "x", "secret_env": {"A": "sk-12345"}}}}',
+            "bad setting mcp.servers.a.secret_env: the value is not shown; accepted: a table: the",
+        ),
         ("colours", "{}", "bad setting colours: no such setting; accepted: memory, tools"),
         ("shell", '{"deny": ["rm *", " "]}', "bad setting shell.deny: ' '; accepted: a list"),
         (

@@ -1,0 +1,165 @@
+"""An MCP server that means harm. Whatever it does harms one call: another server is called
+meanwhile, and has to answer at once."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from guest.tools.base import ToolResult
+from tests.support.attempts import attempt
+from tests.support.guests.shell_backends import Daemon, left_behind, ready_daemon
+from tests.support.servers.mcp_servers import Served, served, settings
+
+AT_ONCE_S = 3
+BOUNDED = "its calls have a time limit, and a server that does not answer is started again"
+HUNG_UP = "what a server says unasked is counted, and too much of it ends the connection"
+
+
+@pytest.fixture
+async def daemon() -> AsyncIterator[Daemon]:
+    async with ready_daemon() as running:
+        yield running
+        assert running.stop() == 0
+        assert left_behind(running.root) == []
+
+
+async def harmed(daemon: Daemon, directory: Path, way: str) -> tuple[Served, ToolResult]:
+    """The result of a call to a server of that way, after another server has answered at once."""
+    async with served(daemon, directory, bad=settings(way), good=settings("server")) as servers:
+        await servers.until("bad_echo")
+        await servers.until("good_echo")
+        calling = asyncio.create_task(servers.call("bad_echo", text="x"))
+        for _ in range(5):
+            result, seconds = await servers.took("good_echo", text="y")
+            assert not result.is_error
+            assert seconds < AT_ONCE_S
+            await asyncio.sleep(0.05)
+        first = await calling
+        await servers.until("bad_echo")
+        return servers, first
+
+
+WAYS = [
+    attempt("ending in the middle of a call", ("dying", "went away"), stopped_by=BOUNDED),
+    attempt("never answering a call", ("hanging", "did not answer within 1 s"), stopped_by=BOUNDED),
+    attempt("reading nothing of what it is asked", ("deaf", "did not answer"), stopped_by=BOUNDED),
+    attempt(
+        "answering a byte at a time, for ever", ("dripping", "did not answer"), stopped_by=BOUNDED
+    ),
+    attempt("flooding the agent with messages", ("flooding", "went away"), stopped_by=HUNG_UP),
+    attempt(
+        "answering with ten megabytes",
+        ("huge", "the answer is longer than 1024 KiB"),
+        stopped_by="a message has at most 1 MiB; the rest of a longer one is thrown away",
+    ),
+    attempt(
+        "answering with what is no JSON, or nested too deeply",
+        ("garbled", "did not answer"),
+        stopped_by="what is no message is passed over and counted",
+    ),
+    attempt(
+        "answering calls that nobody made",
+        ("mistaken", "did not answer"),
+        stopped_by="an answer has to belong to an open request",
+    ),
+]
+
+
+@pytest.mark.parametrize("way", WAYS)
+async def test_it_harms_one_call(daemon: Daemon, tmp_path: Path, way: tuple[str, str]) -> None:
+    _, result = await harmed(daemon, tmp_path, way[0])
+    assert result.is_error
+    assert way[1] in result.text
+
+
+@pytest.mark.attempt(
+    "flooding standard error", stopped_by="it is read slowly, and only its end is kept"
+)
+async def test_standard_error_is_read_slowly(daemon: Daemon, tmp_path: Path) -> None:
+    _, result = await harmed(daemon, tmp_path, "shouting")
+    assert "done" in result.text or "did not answer" in result.text
+
+
+@pytest.mark.attempt(
+    "asking the user's model, the user and the agent's files for more",
+    stopped_by="sampling, elicitation and roots are refused",
+)
+async def test_what_a_server_asks_for_is_refused(daemon: Daemon, tmp_path: Path) -> None:
+    async with served(daemon, tmp_path, bad=settings("asking")) as servers:
+        await servers.until("bad_echo")
+        assert await servers.said("bad_echo", text="x") == "refused refused refused"
+
+
+@pytest.mark.attempt(
+    "names that move the cursor or reorder text, and ten thousand tools",
+    stopped_by="names are letters, digits, _ and -; at most 100 tools of a server are offered",
+)
+async def test_deceiving_and_endless_names_are_not_offered(daemon: Daemon, tmp_path: Path) -> None:
+    async with served(daemon, tmp_path, bad=settings("naming")) as servers:
+        await servers.until("bad_t00000")
+        assert len(servers.names) < 100
+        assert all(name.removeprefix("bad_t").isdigit() for name in servers.names)
+        shown = await servers.notice("not offered")
+        assert "a\\x1b[2J, b\\u202ec" in shown
+        assert shown.isprintable()
+        assert await servers.notice("it lists 10005 tools; only 100 are offered")
+
+
+@pytest.mark.attempt(
+    "descriptions with instructions and hidden characters, schemas that take years to check or "
+    "fetch an address",
+    stopped_by="descriptions are bounded and made visible; of schemas only what is cheap to check "
+    "stays",
+)
+async def test_descriptions_and_schemas_are_tamed(daemon: Daemon, tmp_path: Path) -> None:
+    async with served(daemon, tmp_path, bad=settings("luring")) as servers:
+        await servers.until("bad_long")
+        assert servers.names == {"bad_long", "bad_slow", "bad_away", "bad_round"}
+        assert "years, wide are not offered" in await servers.notice("not offered")
+        for tool in servers.pipeline.tools():
+            shown = tool.description + str(tool.arguments.model_json_schema())
+            assert tool.description.startswith("A tool of the MCP server bad, which describes it")
+            assert len(shown) < 4_000
+            assert not {"\u202e", "\0", "\x1b"} & set(shown)
+            result, seconds = await servers.took(tool.name, text="a" * 60 + "!")
+            assert (result.is_error, seconds < AT_ONCE_S) == (False, True), tool.name
+
+
+@pytest.mark.attempt(
+    "tools that become others after they were approved",
+    stopped_by="a tool whose description or schema has changed is refused until it is approved",
+)
+async def test_a_changed_tool_is_refused_until_it_is_approved(
+    daemon: Daemon, tmp_path: Path
+) -> None:
+    bad = settings("changing", str(daemon.root / "mark"))
+    async with served(daemon, tmp_path, bad=bad) as servers:
+        await servers.until("bad_echo")
+        assert servers.names == {"bad_echo", "bad_same"}
+    async with served(daemon, tmp_path, bad=bad) as servers:
+        await servers.until("bad_same")
+        assert servers.names == {"bad_same"}
+        refused = await servers.call("bad_echo", text="x")
+        assert "there is no tool 'bad_echo'" in refused.text
+        notice = await servers.notice("echo, fresh are not offered: not what was approved")
+    approved = notice.split('approved = "')[1].split('"')[0]
+    async with served(daemon, tmp_path, bad={**bad, "approved": approved}) as servers:
+        await servers.until("bad_fresh")
+        assert servers.names == {"bad_echo", "bad_same", "bad_fresh"}
+        assert servers.servers.notices() == []
+
+
+@pytest.mark.attempt(
+    "a server with the name of a tool of the agent",
+    stopped_by="names of servers that would hide our tools are refused; ours come first",
+)
+@pytest.mark.parametrize("name", ["memory", "file", "shell", "search", "write", "scratch"])
+def test_no_server_can_hide_a_tool_of_ours(name: str) -> None:
+    from wire.settings import UserSettings, from_json
+
+    document = f'{{"servers": {{"{name}": {{"command": "x"}}}}}}'
+    with pytest.raises(Exception, match="would hide tools of our own"):
+        from_json({"mcp": document})
+    assert UserSettings().mcp.servers == {}
