@@ -633,7 +633,7 @@ Key = tuple[str, ...]
 _TABLE: Final = "a table of settings"
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 _SHOWN_CHARS: Final = 80
-_MAY_HOLD_SECRETS: Final = ("_env", "_url")
+_MAY_HOLD_SECRETS: Final = ("env", "_url")
 """The ends of names of settings in whose place people write keys, or addresses with passwords."""
 _BETWEEN_SETTINGS: Final = frozenset(
     ("weights", "model", "credential", "key", "summary", "uids", "access", "prices", "fallbacks")
@@ -654,7 +654,7 @@ def lookup(model: type[BaseModel], key: Key) -> type[BaseModel] | FieldInfo | No
     found: type[BaseModel] | FieldInfo | None = model
     for name in key:
         if isinstance(found, FieldInfo):
-            if get_origin(found.annotation) is not dict:
+            if not _maps_to_sections(found):
                 return None
             found = get_args(found.annotation)[1]
         elif found is not None and (field := found.model_fields.get(name)) is not None:
@@ -711,12 +711,16 @@ def _problem(model: type[BaseModel], item: ErrorDetails) -> tuple[Key, str]:
 
 def _accepted(found: type[BaseModel] | FieldInfo | None) -> str:
     """What a setting accepts, in words; empty if there is nothing to add."""
-    if not isinstance(found, FieldInfo) or get_origin(found.annotation) is dict:
+    if not isinstance(found, FieldInfo) or _maps_to_sections(found):
         return _TABLE
     if found.description:
         return found.description
     choices = [value for value in get_args(found.annotation) if isinstance(value, str)]
     return "one of " + ", ".join(choices) if choices else ""
+
+
+def _maps_to_sections(field: FieldInfo) -> bool:
+    return get_origin(field.annotation) is dict and _is_section(get_args(field.annotation)[1])
 
 
 def _is_section(annotation: Any) -> TypeGuard[type[BaseModel]]:
