@@ -6,19 +6,16 @@ markers `attempt` and `tier`. With a file it writes that.
 
 import sys
 from collections.abc import Iterable
-from contextlib import redirect_stdout
 from dataclasses import dataclass, replace
-from io import StringIO
 from pathlib import Path
 
 import pytest
+from marked_tests import cell, marked_tests, test_of
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "attempts.md"
 EVERY_TIER = "every"
 HEAD = "| attempt | tier | what stops it | test |"
-NOT_MADE = ("skip", "skipif", "xfail")
-"""Tests with these marks are not in the table: they may not run, or not be denied."""
 
 _INTRODUCTION = """\
 # Attempts
@@ -56,39 +53,16 @@ class Row:
     test: str
 
 
-class Collector:
-    """A plugin of pytest that reads the attempts off the tests that would run."""
-
-    def __init__(self) -> None:
-        self.tried: list[Tried] = []
-
-    def pytest_collection_finish(self, session: pytest.Session) -> None:
-        for item in session.items:
-            if any(item.get_closest_marker(name) for name in NOT_MADE):
-                continue
-            tier = item.get_closest_marker("tier")
-            for mark in item.iter_markers("attempt"):
-                self.tried.append(
-                    Tried(
-                        mark,
-                        str(tier.args[0]) if tier else EVERY_TIER,
-                        item.nodeid.partition("[")[0],
-                    )
-                )
-
-
 def collected() -> list[Tried]:
     """What the tests try.
 
     Raises `SystemExit` if they cannot be collected.
     """
-    collector = Collector()
-    options = ["--collect-only", "-qq", "-p", "no:cacheprovider"]
-    with redirect_stdout(StringIO()) as said:
-        ended = pytest.main([*options, str(ROOT / "tests" / "security")], [collector])
-    if ended != pytest.ExitCode.OK:
-        raise SystemExit(f"{said.getvalue()}the tests cannot be collected")
-    return collector.tried
+    return [
+        Tried(mark, str(tier.args[0]) if tier else EVERY_TIER, test_of(item))
+        for mark, item in marked_tests("attempt", [ROOT / "tests" / "security"])
+        for tier in [item.get_closest_marker("tier")]
+    ]
 
 
 def table(tried: Iterable[Tried]) -> list[Row]:
@@ -115,15 +89,11 @@ def table(tried: Iterable[Tried]) -> list[Row]:
 def page(rows: list[Row]) -> str:
     """The page with all of them."""
     lines = [
-        f"| {_cell(row.what)} | {', '.join(row.tiers)} | {_cell(row.stopped_by)} | `{row.test}` |"
+        f"| {cell(row.what)} | {', '.join(row.tiers)} | {cell(row.stopped_by)} | `{row.test}` |"
         for row in rows
     ]
     introduction = _INTRODUCTION.format(count=len(rows), every=EVERY_TIER)
     return introduction + "\n".join([HEAD, "|---|---|---|---|", *lines]) + "\n"
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
 
 
 if __name__ == "__main__":

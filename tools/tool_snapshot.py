@@ -13,6 +13,7 @@ from guest.tools.files import file_tools
 from guest.tools.memory.notes import memory_tools
 from guest.tools.memory.typed import typed_memory_tools
 from guest.tools.memory.working import working_memory_tools
+from guest.tools.results import result_schema
 from guest.tools.shell.tool import shell_tools
 
 SNAPSHOT = Path(__file__).resolve().parent.parent / "tests" / "contract" / "tools.json"
@@ -31,12 +32,13 @@ def all_tools() -> list[Tool]:
 
 
 def current() -> dict[str, Any]:
-    """Names, arguments with types, defaults and bounds, safety and timeout; no wording."""
+    """Names, arguments with types, defaults and bounds, results, safety and timeout; no wording."""
     return {
         tool.name: {
             "safety": tool.safety.value,
             "timeout_s": tool.timeout,
             "arguments": without_words(tool.arguments.model_json_schema()),
+            "result": result_schema(tool.name),
         }
         for tool in all_tools()
     }

@@ -40,6 +40,8 @@ class Pipeline(Protocol):
 
     def forget(self, user_id: str, session_id: str) -> None: ...
 
+    def shown(self, user_id: str, session_id: str, text: str) -> str: ...
+
     async def call(
         self,
         ctx: ToolContext,

@@ -1,8 +1,8 @@
 """The Gateway service for one user. RPCs check their arguments and delegate; no logic here."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Any, TypeVar
 
 import grpc
@@ -16,6 +16,7 @@ from guest.agent.budget.meter import Meter
 from guest.agent.models.models import PROVIDERS, Models
 from guest.agent.turn import Answer, Pipeline
 from guest.gateway import convert, validation
+from guest.gateway.calls import ToolCalls
 from guest.gateway.notes import Notes
 from guest.gateway.sessions import Sessions
 from guest.gateway.transfer import Transfer
@@ -25,7 +26,6 @@ from guest.gateway.turns.registry import Loop, Turn, Turns
 from guest.gateway.usage import UsageReport
 from guest.memory.memory import Memory
 from guest.memory.storage.files.backup import Backups
-from guest.tools.base import ToolContext
 from guest.tools.redaction.scrubber import Scrubber
 
 # ruff: noqa: N802, ARG001, ARG002 - names and arguments are the contract's
@@ -39,7 +39,8 @@ def _answered_by(handler: "Callable[[GatewayService], Callable[[Any], Awaitable[
     """An RPC that `handler` answers; secrets in its reply are hidden."""
 
     async def rpc(self: "GatewayService", request: Message, context: Context) -> Message:
-        return self._shown(await handler(self)(request))
+        reply = self._shown(await handler(self)(request))
+        return self._for_model(reply) if getattr(request, "for_model", False) else reply
 
     return rpc
 
@@ -87,6 +88,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         self._sessions = Sessions(
             memory.conversations, memory.receipts, memory.sessions, records, self._turns.knows
         )
+        self._calls = ToolCalls(memory.user_id, pipeline, self._approvals, self._sessions)
 
     async def close(self) -> None:
         await self._turns.close()
@@ -99,6 +101,9 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
 
     def _shown(self, reply: _M) -> _M:
         return convert.hidden(reply, self._scrubber.scrub_known)
+
+    def _for_model(self, reply: Message) -> Message:
+        return convert.hidden(reply, partial(self._pipeline.shown, self._user_id, ""))
 
     CreateSession = _answered_by(lambda service: service._sessions.create)
     ListSessions = _answered_by(lambda service: service._sessions.list)
@@ -240,28 +245,10 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         )
 
     async def ListTools(self, request: pb.ListToolsRequest, context: Context) -> pb.ListToolsReply:
-        return pb.ListToolsReply(
-            tools=[
-                pb.ToolDescription(
-                    name=tool.name,
-                    description=tool.description,
-                    arguments_schema_json=json.dumps(tool.arguments.model_json_schema()),
-                    safety=tool.safety.value,
-                )
-                for tool in self._pipeline.tools()
-            ]
-        )
+        return self._calls.offered()
 
     async def CallTool(self, request: pb.CallToolRequest, context: Context) -> pb.CallToolReply:
-        name = validation.identifier("name", request.name)
-        arguments = validation.at_most(
-            "arguments_json", request.arguments_json, validation.ARGUMENTS_MAX_CHARS
-        )
-        channel = validation.identifier("channel", request.channel, optional=True)
-        session_id = request.session_id and await self._sessions.require(request.session_id)
-        caller = ToolContext(self._user_id, session_id, "", channel)
-        result = await self._pipeline.call(caller, name, arguments or "{}")
-        return pb.CallToolReply(text=result.text, is_error=result.is_error)
+        return await self._calls.call(request)
 
     async def SetMemoryToken(
         self, request: pb.SetMemoryTokenRequest, context: Context

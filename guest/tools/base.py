@@ -146,7 +146,8 @@ class ToolResult:
 
     `is_error` marks a message that the model can act on; `code` is its kind. `summary` is one line.
     `material` comes from the `ToolOutput` or `ToolError`, `vouched`, `receipts` and `printed` from
-    the `ToolOutput`.
+    the `ToolOutput`. `data_json` is the data of `text` as one JSON object; empty for an error, and
+    where it does not fit.
     """
 
     text: str
@@ -158,6 +159,7 @@ class ToolResult:
     receipts: tuple[Receipt, ...] = ()
     printed: str = ""
     vouched: tuple[str, ...] = ()
+    data_json: str = ""
 
 
 class MemoryChange(NamedTuple):

@@ -64,6 +64,9 @@ _LINE_BREAKS: Final = {ord(char): f"\\u{ord(char):04x}" for char in "\x85\u2028\
 _NOTES_SHARE: Final = 4
 """Notes may take up to a quarter of an answer, the result the rest."""
 
+_DATA_SHARE: Final = 8
+"""How many times as long as an answer the data for programs may be."""
+
 
 @dataclass(frozen=True)
 class Reader:
@@ -85,6 +88,18 @@ class Reader:
         return self.secrets.placeholder(secret, in_files=self.in_files)
 
 
+@dataclass(frozen=True)
+class Rendered:
+    """A result as `text` for a model, and as `data_json`, one object, for a program.
+
+    Where the text shows only the beginning of the data, the object has all of it, or is empty if
+    it is much too long.
+    """
+
+    text: str
+    data_json: str = ""
+
+
 class Renderer:
     """Makes the final texts of one pipeline: for a `Reader`, or for people and logs, who see every
     secret as `[redacted]`."""
@@ -94,8 +109,8 @@ class Renderer:
         self._host_paths = host_paths
         self._max_bytes = max_output_bytes
 
-    def output(self, output: ToolOutput, reader: Reader, at_least_bytes: int = 0) -> str:
-        """A result's text: JSON, then its `Note: ` lines, each on one line whatever it quotes.
+    def output(self, output: ToolOutput, reader: Reader, at_least_bytes: int = 0) -> Rendered:
+        """A result. Its text is JSON, then its `Note: ` lines, each on one line whatever it quotes.
 
         It may have `at_least_bytes`, even if the pipeline's limit is lower. A list that is too long
         ends after a whole item.
@@ -104,8 +119,11 @@ class Renderer:
         max_bytes = max(self._max_bytes, at_least_bytes)
         tail = self._tail(output.notes, reader, max_bytes)
         if _size(text := _json(data)) + _size(tail) <= max_bytes:
-            return text + tail
-        return _whole_items(data, tail, max_bytes) or _beginning(text, tail, max_bytes)
+            return Rendered(text + tail, _object(data))
+        if (whole := _whole_items(data, tail, max_bytes)) is not None:
+            return whole
+        complete = _object(data) if _size(text) <= _DATA_SHARE * max_bytes else ""
+        return Rendered(_beginning(text, tail, max_bytes), complete)
 
     def error(self, error: ToolError, reader: Reader) -> str:
         """The text of an error: its message on one line, then its `Note: ` lines."""
@@ -208,23 +226,30 @@ def _json(data: Any) -> str:
     return json.dumps(data, ensure_ascii=False).translate(_LINE_BREAKS)
 
 
-def _whole_items(data: Any, tail: str, max_bytes: int) -> str:
-    """`data` with as many first items of its only list as fit, their number, and `tail`; empty
+def _object(data: Any) -> str:
+    """`data` as the JSON of one object: what is none is its `results`."""
+    return _json(data if isinstance(data, dict) else {"results": data})
+
+
+def _whole_items(data: Any, tail: str, max_bytes: int) -> Rendered | None:
+    """`data` with as many first items of its only list as fit, their number, and `tail`; None
     if there is no such list or no item fits."""
     fields = data if isinstance(data, dict) else {"": data}
     lists = [key for key, value in fields.items() if isinstance(value, list)]
     if len(lists) != 1:
-        return ""
+        return None
     (key,) = lists
     items = fields[key]
 
+    def shown(count: int) -> Any:
+        return items[:count] if data is items else {**data, key: items[:count]}
+
     def answer(count: int) -> str:
-        shown = items[:count] if data is items else {**data, key: items[:count]}
         said = f"\nNote: only the first {count} of {len(items)} fit into one result"
-        return _json(shown) + said + tail
+        return _json(shown(count)) + said + tail
 
     count = bisect_right(range(1, len(items)), max_bytes, key=lambda count: _size(answer(count)))
-    return answer(count) if count else ""
+    return Rendered(answer(count), _object(shown(count))) if count else None
 
 
 def _beginning(text: str, tail: str, max_bytes: int) -> str:

@@ -223,15 +223,16 @@ class ToolPipeline:
                 resolution="runner logs has the frames",
             ) from None
         reader = self._reader(ctx, in_files=in_files)
-        text = self._render.output(output, reader, tool.output_bytes if tool else 0)
+        rendered = self._render.output(output, reader, tool.output_bytes if tool else 0)
         self._account(ctx, tool, began, "ok", output.count)
         summary = self._render.line(output.summary or "done")
         material = tuple(map(self._render.line, output.material))
         return ToolResult(
-            *(text, False, summary, _ms(began), material),
+            *(rendered.text, False, summary, _ms(began), material),
             receipts=output.receipts,
             printed=self._render.printed(output),
             vouched=output.vouched,
+            data_json=rendered.data_json,
         )
 
     async def _run(

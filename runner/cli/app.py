@@ -385,6 +385,14 @@ def ask(
     )
 
 
+@app.command()
+def mcp(context: typer.Context) -> None:
+    """Serve memory, files and shell to an MCP client that starts this command."""
+    from runner.cli.mcp import serve
+
+    asyncio.run(serve(context.obj))
+
+
 def _one_of(session: str | None, last: bool) -> None:
     if session is not None and last:
         raise typer.BadParameter("--last means the session that was used last: leave out --session")

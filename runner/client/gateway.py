@@ -201,14 +201,26 @@ class GatewayClient:
         return await _call(self._stub.GetUsage, request)
 
     async def call_tool(
-        self, name: str, arguments_json: str, session_id: str = ""
+        self,
+        name: str,
+        arguments_json: str,
+        session_id: str = "",
+        *,
+        may_ask: bool = False,
+        approval_id: str = "",
     ) -> gateway_pb2.CallToolReply:
-        """Call one tool without a model. The tool has its own time limit."""
+        """Call one tool without a model. The tool has its own time limit.
+
+        Where a person has to allow the call, the reply has an `approval` if it `may_ask`; with its
+        `approval_id` the same call runs once they have.
+        """
         request = gateway_pb2.CallToolRequest(
             name=name,
             arguments_json=arguments_json,
             session_id=session_id,
             channel=self._name,
+            may_ask=may_ask,
+            approval_id=approval_id,
         )
         return await _call(self._stub.CallTool, request, None)
 
@@ -223,15 +235,19 @@ class GatewayClient:
             for note in page.notes:
                 yield note
 
+    async def list_notes(self, request: gateway_pb2.ListNotesRequest) -> gateway_pb2.ListNotesReply:
+        """One page of notes; see `notes`."""
+        return await _call(self._stub.ListNotes, request)
+
     async def search_notes(
         self, request: gateway_pb2.SearchNotesRequest
     ) -> gateway_pb2.SearchNotesReply:
         """The notes that match best, and warnings about the search."""
         return await _call(self._stub.SearchNotes, request)
 
-    async def get_note(self, note_id: str) -> gateway_pb2.Note:
-        """A note as it is stored. Raises NOT_FOUND."""
-        request = gateway_pb2.GetNoteRequest(note_id=note_id)
+    async def get_note(self, note_id: str, *, for_model: bool = False) -> gateway_pb2.Note:
+        """A note as it is stored, or as a model is shown it. Raises NOT_FOUND."""
+        request = gateway_pb2.GetNoteRequest(note_id=note_id, for_model=for_model)
         return await _call(self._stub.GetNote, request)
 
     async def save_note(self, text: str, tags: list[str], link: str) -> gateway_pb2.SaveNoteReply:
@@ -286,6 +302,13 @@ class GatewayClient:
         request = gateway_pb2.AnswerApprovalRequest(approval_id=approval_id, approved=approved)
         reply = await _call(self._stub.AnswerApproval, request)
         return reply.accepted
+
+    async def decide(self, approval_id: str, *, approved: bool) -> bool:
+        """Allow or refuse a call that waits. False if nobody waits for it any more."""
+        request = gateway_pb2.DecideRequest(
+            approval_id=approval_id, approved=approved, channel=self._name
+        )
+        return (await _call(self._stub.Decide, request)).accepted
 
     async def memory_statistics(self) -> gateway_pb2.MemoryStatisticsReply:
         """What the memory holds, and its state."""

@@ -145,6 +145,7 @@ $ .venv/bin/python tools/tool_snapshot.py
 $ .venv/bin/python tools/contract_snapshot.py
 $ .venv/bin/python tools/settings_snapshot.py
 $ .venv/bin/python tools/attempts_table.py
+$ .venv/bin/python tools/clients_table.py
 $ .venv/bin/python tools/man_page.py
 $ make proto
 + git diff --exit-code
@@ -203,6 +204,7 @@ NOT_HERE: Final[Mapping[str, str]] = {
     "docker exec": _NAMED,
     "docker run": _NAMED,
     "printf -v": "is a command that a policy refuses",
+    "runner mcp": "by clients that start it: tests/clients/test_mcp_clients.py",
     "runner images build": _CI,
     "runner images build --bootstrap-base": _CI,
     "runner images wheels DIR": _INSTALLS,

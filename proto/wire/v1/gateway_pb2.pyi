@@ -1503,11 +1503,14 @@ class ToolDescription(_message.Message):
     DESCRIPTION_FIELD_NUMBER: _builtins.int
     ARGUMENTS_SCHEMA_JSON_FIELD_NUMBER: _builtins.int
     SAFETY_FIELD_NUMBER: _builtins.int
+    RESULT_SCHEMA_JSON_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     description: _builtins.str
     arguments_schema_json: _builtins.str
     safety: _builtins.str
     """"read_only", "side_effecting" or "privileged" """
+    result_schema_json: _builtins.str
+    """of CallToolReply.data_json; empty: it has no fixed shape"""
     def __init__(
         self,
         *,
@@ -1515,10 +1518,11 @@ class ToolDescription(_message.Message):
         description: _builtins.str = ...,
         arguments_schema_json: _builtins.str = ...,
         safety: _builtins.str = ...,
+        result_schema_json: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments_schema_json", b"arguments_schema_json", "description", b"description", "name", b"name", "safety", b"safety"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["arguments_schema_json", b"arguments_schema_json", "description", b"description", "name", b"name", "result_schema_json", b"result_schema_json", "safety", b"safety"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1768,6 +1772,7 @@ class ListNotesRequest(_message.Message):
     ORIGIN_CHANNEL_FIELD_NUMBER: _builtins.int
     SINCE_FIELD_NUMBER: _builtins.int
     BEFORE_FIELD_NUMBER: _builtins.int
+    FOR_MODEL_FIELD_NUMBER: _builtins.int
     limit: _builtins.int
     cursor: _builtins.str
     include_superseded: _builtins.bool
@@ -1786,6 +1791,8 @@ class ListNotesRequest(_message.Message):
     """the first day, UTC, on which it was last written, YYYY-MM-DD; empty: any"""
     before: _builtins.str
     """the day before which it was last written; empty: any"""
+    for_model: _builtins.bool
+    """placeholders stand for secrets in the notes, as in results of tools"""
     def __init__(
         self,
         *,
@@ -1800,10 +1807,11 @@ class ListNotesRequest(_message.Message):
         origin_channel: _builtins.str = ...,
         since: _builtins.str = ...,
         before: _builtins.str = ...,
+        for_model: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor", "before", b"before", "cursor", b"cursor", "include_superseded", b"include_superseded", "limit", b"limit", "material_only", b"material_only", "origin_channel", b"origin_channel", "session_id", b"session_id", "since", b"since", "tag", b"tag", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor", "before", b"before", "cursor", b"cursor", "for_model", b"for_model", "include_superseded", b"include_superseded", "limit", b"limit", "material_only", b"material_only", "origin_channel", b"origin_channel", "session_id", b"session_id", "since", b"since", "tag", b"tag", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1849,6 +1857,7 @@ class SearchNotesRequest(_message.Message):
     SINCE_FIELD_NUMBER: _builtins.int
     BEFORE_FIELD_NUMBER: _builtins.int
     INCLUDE_SUPERSEDED_FIELD_NUMBER: _builtins.int
+    FOR_MODEL_FIELD_NUMBER: _builtins.int
     query: _builtins.str
     top_k: _builtins.int
     include_conversation: _builtins.bool
@@ -1861,6 +1870,8 @@ class SearchNotesRequest(_message.Message):
     since: _builtins.str
     before: _builtins.str
     include_superseded: _builtins.bool
+    for_model: _builtins.bool
+    """see ListNotesRequest"""
     @_builtins.property
     def tags(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
@@ -1878,10 +1889,11 @@ class SearchNotesRequest(_message.Message):
         since: _builtins.str = ...,
         before: _builtins.str = ...,
         include_superseded: _builtins.bool = ...,
+        for_model: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor", "before", b"before", "include_conversation", b"include_conversation", "include_superseded", b"include_superseded", "material_only", b"material_only", "origin_channel", b"origin_channel", "query", b"query", "session_id", b"session_id", "since", b"since", "tags", b"tags", "top_k", b"top_k", "type", b"type"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["actor", b"actor", "before", b"before", "for_model", b"for_model", "include_conversation", b"include_conversation", "include_superseded", b"include_superseded", "material_only", b"material_only", "origin_channel", b"origin_channel", "query", b"query", "session_id", b"session_id", "since", b"since", "tags", b"tags", "top_k", b"top_k", "type", b"type"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1916,15 +1928,19 @@ class GetNoteRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     NOTE_ID_FIELD_NUMBER: _builtins.int
+    FOR_MODEL_FIELD_NUMBER: _builtins.int
     note_id: _builtins.str
+    for_model: _builtins.bool
+    """see ListNotesRequest"""
     def __init__(
         self,
         *,
         note_id: _builtins.str = ...,
+        for_model: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["note_id", b"note_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["for_model", b"for_model", "note_id", b"note_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -92,6 +92,9 @@ class FakePipeline:
         self.spans: list[tuple[str, float, float]] = []
         self.calls: list[tuple[ToolContext, str, Any]] = []
 
+    def shown(self, user_id: str, session_id: str, text: str) -> str:
+        return text
+
     def forget(self, user_id: str, session_id: str) -> None:
         """It shows no secrets."""
 

@@ -23,7 +23,7 @@ def cut_out(scrubber: Scrubber, excerpt: Excerpt) -> str:
     """What a result shows of `excerpt`, with `[redacted]` for every placeholder."""
     renderer = Renderer(scrubber, HostPaths({}), 1_000_000)
     reader = Reader(Placeholders().of("alice", "session-1"))
-    return unnumbered(str(json.loads(renderer.output(ToolOutput(excerpt), reader))))
+    return unnumbered(str(json.loads(renderer.output(ToolOutput(excerpt), reader).text)))
 
 
 def unnumbered(text: str) -> str:

@@ -1,0 +1,102 @@
+"""The agent's tools. A call of a client passes the same pipeline, and the same policy, as one of
+the agent's own model."""
+
+import asyncio
+import json
+import time
+from collections.abc import Awaitable
+from typing import Any, Final, TypeVar
+
+import mcp_types as types
+from mcp.server.context import ServerRequestContext
+from wire.errors import WireError
+from wire.v1 import gateway_pb2
+
+from runner.client.gateway import GatewayClient
+from runner.mcp import approvals
+
+PROGRESS_S: Final = 1.0
+"""How often a client that wants to know is told that a call still runs."""
+
+Context = ServerRequestContext[Any, Any]
+_T = TypeVar("_T")
+
+
+async def list_tools(agent: GatewayClient) -> types.ListToolsResult:
+    """The tools that this caller may call."""
+    return types.ListToolsResult(tools=[_tool(each) for each in await agent.list_tools()])
+
+
+async def call_tool(
+    agent: GatewayClient, context: Context, params: types.CallToolRequestParams
+) -> types.CallToolResult | types.InputRequiredResult:
+    """Call a tool. Where a person has to allow it, ask them through the client, or refuse it."""
+    arguments = json.dumps(params.arguments or {})
+
+    async def called(approval_id: str = "") -> gateway_pb2.CallToolReply:
+        call = agent.call_tool(
+            params.name,
+            arguments,
+            may_ask=approvals.can_ask(context),
+            approval_id=approval_id,
+        )
+        return await _while_told(context, params.name, call)
+
+    try:
+        if params.request_state is not None:
+            await approvals.decide(agent, params.request_state, params.input_responses)
+            return _result(await called(params.request_state))
+        reply = await called()
+        if not reply.HasField("approval"):
+            return _result(reply)
+        asked = await approvals.ask(agent, context, reply.approval)
+        return _result(await called(reply.approval.approval_id)) if asked is None else asked
+    except WireError as error:
+        return _failed(error)
+
+
+async def _while_told(context: Context, name: str, call: Awaitable[_T]) -> _T:
+    """What `call` gives; until then the client is told that it runs. Leaving cancels the call."""
+    began = time.monotonic()
+    running = asyncio.ensure_future(call)
+    try:
+        while not (await asyncio.wait({running}, timeout=PROGRESS_S))[0]:
+            seconds = time.monotonic() - began
+            await context.session.report_progress(
+                seconds, message=f"{name} has run for {seconds:.0f} s"
+            )
+        return await running
+    finally:
+        running.cancel()
+
+
+def _tool(described: gateway_pb2.ToolDescription) -> types.Tool:
+    reads = described.safety == "read_only"
+    result = described.result_schema_json
+    return types.Tool(
+        name=described.name,
+        description=described.description,
+        input_schema=json.loads(described.arguments_schema_json),
+        output_schema=json.loads(result) if result else None,
+        annotations=types.ToolAnnotations(
+            read_only_hint=reads,
+            destructive_hint=not reads,
+            idempotent_hint=reads,
+            open_world_hint=described.safety == "privileged",
+        ),
+    )
+
+
+def _result(reply: gateway_pb2.CallToolReply) -> types.CallToolResult:
+    return types.CallToolResult(
+        content=[types.TextContent(text=reply.text)],
+        structured_content=json.loads(reply.data_json) if reply.data_json else None,
+        is_error=reply.is_error,
+    )
+
+
+def _failed(error: WireError) -> types.CallToolResult:
+    """What a model is told where an operator must act."""
+    said = [error.brief, error.details, error.resolution and f"to mend it: {error.resolution}"]
+    text = types.TextContent(text="; ".join(filter(None, said)))
+    return types.CallToolResult(content=[text], is_error=True)
