@@ -20,6 +20,7 @@
 /** @type {Page[]} */
 export const PAGES = [
   { name: "chat", title: "Chat", scope: "chat", load: () => import("./pages/chat/page.js") },
+  { name: "memory", title: "Memory", scope: "memory", load: () => import("./pages/memory/page.js") },
 ];
 
 /**
