@@ -1,25 +1,192 @@
 """The chat in a real browser."""
 
+import re
+
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.e2e.browser.conftest import NewWindow
-from tests.support.servers.scripted_provider import Script, says
+from tests.support.browser.console import Console
+from tests.support.servers import openai_server as provider
+from tests.support.servers.scripted_provider import Script, calls, says
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("chat_page")]
+
+HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>"
+
+
+def ask(page: Page, text: str) -> None:
+    page.get_by_role("textbox", name="Message").fill(text)
+    page.keyboard.press("Enter")
+
+
+def answered(page: Page, text: str) -> Locator:
+    """What the agent says that has `text`."""
+    return page.locator(".answer").get_by_text(text)
 
 
 def test_an_answer_is_shown_as_markdown_and_its_session_is_there_again(
     new_window: NewWindow, script: Script
 ) -> None:
-    script.play(says("# Tea\n\nat **five**", "\n\n```python\nprint(1)\n```\n"))
+    script.play(
+        says("# Tea\n\nat **five**, says [us](https://a.test/b)", "\n\n```python\n1\n```\n")
+    )
     window = new_window()
     page = window.enter("alice", "#/chat")
-    page.get_by_role("textbox", name="Message").fill("When is tea?")
-    page.keyboard.press("Enter")
+    ask(page, "When is tea?")
     expect(page.get_by_role("heading", name="Tea")).to_be_visible()
     expect(page.locator("strong", has_text="five")).to_be_visible()
     expect(page.get_by_role("button", name="Copy")).to_be_visible()
+    link = page.get_by_role("link", name="us (a.test)")
+    assert link.get_attribute("rel") == "noopener noreferrer"
+    expect(page.locator("#announcements")).to_contain_text("Answer: # Tea")
     page = window.reopen("#/chat")
     page.get_by_role("link", name="When is tea?").click()
     expect(page.get_by_role("heading", name="Tea")).to_be_visible()
+
+
+def test_a_turn_goes_on_without_its_tab_and_another_browser_approves(
+    new_window: NewWindow, script: Script
+) -> None:
+    script.play(
+        calls("memory_save", content="tea is at five"),
+        calls("shell_exec", command="echo its\u202e output"),
+        says("It printed that."),
+    )
+    window, other = new_window(), new_window()
+    page = window.enter("alice", "#/chat")
+    ask(page, "Run it")
+    asked = page.get_by_role("region", name="Call that needs your approval")
+    expect(asked).to_contain_text("echo itsU+202E output")
+    session = page.evaluate("location.hash")
+    window.page.close()
+
+    there = other.enter("alice", "#/chat")
+    expect(there.get_by_text("waits for you")).to_be_visible()
+    there.get_by_role("button", name="Allow").click()
+    expect(there.get_by_text("waits for you")).to_be_hidden()
+
+    page = window.reopen(session)
+    expect(answered(page, "It printed that.")).to_be_visible()
+    expect(page.get_by_text("Allowed (console).")).to_be_visible()
+    page.locator("summary", has_text="echo").click()
+    expect(page.locator("pre.output")).to_contain_text("its\\u202e output")
+    receipt = page.get_by_role("list", name="What this turn did to memory").get_by_role("listitem")
+    expect(receipt).to_contain_text("Saved a note")
+    expect(receipt.get_by_role("link")).to_have_attribute("href", re.compile("^#/memory/note-"))
+
+
+def test_what_happens_while_the_network_is_away_is_there_afterwards(
+    new_window: NewWindow, script: Script
+) -> None:
+    script.play(calls("shell_exec", command="true"), says("Done in the meantime."))
+    window, other = new_window(), new_window()
+    page = window.enter("alice", "#/chat")
+    ask(page, "Go on without me")
+    expect(page.get_by_role("button", name="Allow")).to_be_visible()
+    there = other.enter("alice", page.evaluate("location.hash"))
+    window.context.set_offline(True)
+    expect(page.get_by_text("The server cannot be reached")).to_be_visible()
+    page.get_by_role("textbox", name="Message").fill("not lost")
+    there.get_by_role("button", name="Refuse").click()
+    expect(answered(there, "Done in the meantime.")).to_be_visible()
+    window.context.set_offline(False)
+    expect(answered(page, "Done in the meantime.")).to_be_visible()
+    expect(page.get_by_text("The server cannot be reached")).to_be_hidden()
+    expect(page.get_by_text("Refused (console).")).to_be_visible()
+    page.reload()
+    expect(page.get_by_role("textbox", name="Message")).to_have_value("not lost")
+
+
+def test_an_answer_is_stopped_and_asked_for_again(new_window: NewWindow, script: Script) -> None:
+    script.play(lambda _: provider.says("The beginning", then="hang"), says(" and the end."))
+    page = new_window().enter("alice", "#/chat")
+    ask(page, "Tell me all")
+    expect(answered(page, "The beginning")).to_be_visible()
+    page.get_by_role("button", name="Stop").click()
+    expect(answered(page, "Stopped.")).to_be_visible()
+    page.get_by_role("button", name="try again").click()
+    expect(answered(page, "and the end.")).to_be_visible()
+
+
+def test_an_agent_that_is_killed_in_mid_turn_says_so_and_recovers(
+    new_window: NewWindow, script: Script, console: Console
+) -> None:
+    script.play(lambda _: provider.says("It begins", then="hang"), says("It is back."))
+    page = new_window().enter("alice", "#/chat")
+    ask(page, "Be killed")
+    expect(answered(page, "It begins")).to_be_visible()
+    console.kill_agent("alice")
+    expect(page.get_by_role("alert").get_by_text("stopped in the middle")).to_be_visible(
+        timeout=60_000
+    )
+    ask(page, "And now?")
+    expect(answered(page, "It is back.")).to_be_visible()
+
+
+def test_nothing_of_others_acts(new_window: NewWindow, script: Script) -> None:
+    script.play(
+        calls("shell_exec", command=f"echo '{HOSTILE}'"),
+        says(f"{HOSTILE} <b>no</b> ![pixel](https://a.test/x.png) [do](javascript:alert(3))"),
+    )
+    page = new_window().enter("alice", "#/chat")
+    ask(page, HOSTILE)
+    page.get_by_role("button", name="Allow").click()
+    expect(page.get_by_role("link", name="Image: pixel (a.test)")).to_be_visible()
+    page.locator("summary", has_text="echo").click()
+    expect(page.locator("pre.output")).to_contain_text(HOSTILE)
+    expect(page.locator("main img, main script")).to_have_count(0)
+    expect(page.locator("a[href^=javascript]")).to_have_count(0)
+
+    page.get_by_role("button", name=f"More about {HOSTILE}").click()
+    page.get_by_role("textbox", name="Title").fill(f"{HOSTILE}2")
+    page.get_by_role("button", name="Rename").click()
+    expect(page.get_by_role("link", name=f"{HOSTILE}2")).to_be_visible()
+
+
+def test_two_users_do_not_see_each_other(
+    new_window: NewWindow, script: Script, console: Console
+) -> None:
+    script.play(says("Alice's answer"))
+    pages = {}
+    for user in ("alice", "bob"):
+        page = pages[user] = new_window().page
+        page.goto(console.url)
+        page.get_by_label("Access token").fill(console.token(user, "chat", "memory"))
+        page.get_by_role("button", name="Log in").click()
+        ask(page, f"I am {user}")
+        expect(page.locator(".answer .markdown")).to_be_visible()
+    assert pages["bob"].get_by_role("link", name="I am").all_inner_texts()[0].startswith("I am bob")
+    expect(pages["bob"].get_by_role("link", name="I am alice")).to_have_count(0)
+    expect(pages["alice"].get_by_role("link", name="I am bob")).to_have_count(0)
+    pages["bob"].goto(f"{console.url}/{pages['alice'].evaluate('location.hash')}")
+    pages["bob"].reload()
+    expect(pages["bob"].get_by_role("alert")).to_be_visible()
+    expect(answered(pages["bob"], "Alice's answer")).to_have_count(0)
+
+
+def test_sessions_are_found_archived_and_forgotten_by_keyboard(
+    new_window: NewWindow, script: Script
+) -> None:
+    script.play(says("Marmalade."))
+    page = new_window().enter("bob", "#/chat")
+    ask(page, "help")
+    expect(page.locator(".answer .markdown")).to_be_visible()
+    page.locator("h1, main").first.focus()
+    page.keyboard.press("?")
+    expect(page.get_by_role("dialog", name="Keys")).to_contain_text("New conversation")
+    page.keyboard.press("Escape")
+    page.keyboard.press("/")
+    page.keyboard.type("no such title")
+    expect(page.get_by_role("link", name="help")).to_have_count(0)
+    page.get_by_role("searchbox").fill("help")
+    more = page.get_by_role("button", name="More about help")
+    more.click()
+    page.get_by_role("button", name="Archive", exact=True).click()
+    expect(more).to_be_hidden()
+    page.get_by_label("Show archived").check()
+    more.click()
+    page.get_by_role("button", name="Forget …").click()
+    page.get_by_role("button", name="Forget it").click()
+    expect(more).to_be_hidden()
+    expect(page.get_by_role("heading", name="What shall we do?")).to_be_visible()

@@ -7,6 +7,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import psutil
 
@@ -31,7 +32,7 @@ class Console:
         household.environment["OXYDRA_SERVE__LISTEN"] = f"127.0.0.1:{port}"
         place = household.path / "home" / "config" / "oxydra" / "runner.toml"
         place.parent.mkdir(parents=True)
-        place.write_text(_settings(model_at))
+        place.write_text(_settings(model_at, household.path / "access.sock"))
         place.chmod(0o600)
         for user in USERS:
             (household.workspaces / user).mkdir(parents=True, mode=0o700)
@@ -86,11 +87,14 @@ def served(model_at: str = "") -> Iterator[Console]:
         household.remove()
 
 
-def _settings(model_at: str) -> str:
+def _settings(model_at: str, socket_path: Path) -> str:
     provider = f'provider = "openai"\nmodel = "m"\nbase_url = "{model_at}"' if model_at else ""
     return f"""
 [embedder]
 backend = "hashing"
+
+[access]
+socket = "{socket_path}"
 
 [users.alice.agent]
 {provider}

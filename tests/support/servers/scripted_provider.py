@@ -91,6 +91,15 @@ def calls(tool: str, **arguments: Any) -> Step:
     return step
 
 
+async def _ended(server: asyncio.Server) -> None:
+    """Close the server, and break off answers that still hang."""
+    server.close()
+    hanging = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in hanging:
+        task.cancel()
+    await asyncio.gather(*hanging, return_exceptions=True)
+
+
 @contextmanager
 def scripted(address: str = "127.0.0.1") -> Iterator[Script]:
     """A provider at `address`, which the script's `base_url` names."""
@@ -108,7 +117,7 @@ def scripted(address: str = "127.0.0.1") -> Iterator[Script]:
     try:
         yield script
     finally:
-        loop.call_soon_threadsafe(server.close)
+        asyncio.run_coroutine_threadsafe(_ended(server), loop).result(10)
         loop.call_soon_threadsafe(loop.stop)
         thread.join(10)
         loop.close()

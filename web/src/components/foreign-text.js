@@ -15,10 +15,10 @@ export const ForeignText = ({ text }) =>
  * @param {{json: string}} props
  */
 export function Arguments({ json }) {
-  const named = parsed(json);
+  const named = argumentsOf(json);
   if (!named) return html`<pre tabindex="0"><${ForeignText} text=${json} /></pre>`;
   return html`<dl class="arguments">
-    ${Object.entries(named).map(
+    ${given(named).map(
       ([name, value]) => html`<div key=${name}>
         <dt><${ForeignText} text=${name} /></dt>
         <dd><pre tabindex="0"><${ForeignText}
@@ -29,10 +29,18 @@ export function Arguments({ json }) {
 }
 
 /**
+ * @param {Record<string, unknown>} named
+ * @returns {[string, unknown][]} without those that are left at their default
+ */
+const given = (named) => Object.entries(named).filter(([, value]) => value !== null);
+
+/**
+ * The arguments by name; null where they are no such thing.
+ *
  * @param {string} json
  * @returns {Record<string, unknown> | null}
  */
-function parsed(json) {
+export function argumentsOf(json) {
   try {
     const value = JSON.parse(json || "{}");
     return value && typeof value === "object" && !Array.isArray(value) ? value : null;

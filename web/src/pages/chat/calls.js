@@ -1,12 +1,15 @@
 /** Calls of tools: what was called, what came of it, and calls that a person has to allow. */
 
 import { call as callGateway } from "../../api.js";
-import { Arguments, ForeignText } from "../../components/foreign-text.js";
+import { Arguments, ForeignText, argumentsOf } from "../../components/foreign-text.js";
 import { FailureNotice } from "../../components/notices.js";
 import { duration, fullTime } from "../../text.js";
 import { html, useEffect, useState } from "../../view.js";
 
 /** @typedef {import("../../api.js").Message} Message */
+
+const OWN_ID = /: \[id: [\w-]+\]/; // the receipt has it, as a link
+const TELLING_CHARS = 120;
 
 /**
  * A call on one line, that unfolds.
@@ -16,20 +19,33 @@ import { html, useEffect, useState } from "../../view.js";
 export function ToolCall({ call, finished, over }) {
   const failed = finished && !finished.ok;
   const mark = finished ? (failed ? "✗" : "✓") : over ? "–" : "";
+  const telling = tellingOf(call);
   const state = finished ? (failed ? "failed" : "done") : over ? "not finished" : "running";
   return html`<details class="call ${state === "failed" ? "bad" : ""}">
     <summary>
       <span class="mark ${state === "running" ? "busy" : ""}" aria-hidden="true">${mark}</span>
       <span class="unseen">${state}: </span>
       <code>${call.tool}</code>
-      ${call.telling && html` <span class="telling"><${ForeignText} text=${call.telling} /></span>`}
-      ${finished?.summary && html` <span class="muted">${finished.summary}</span>`}
+      ${telling && html` <span class="telling"><${ForeignText} text=${telling} /></span>`}
+      ${finished?.summary &&
+      html` <span class="muted">${finished.summary.replace(OWN_ID, "")}</span>`}
       ${finished?.duration_ms ? html` <span class="muted">${duration(finished.duration_ms)}</span>` : ""}
     </summary>
     ${call.arguments_json && html`<${Arguments} json=${call.arguments_json} />`}
     ${finished?.output &&
     html`<p class="muted">Output</p><pre class="output" tabindex="0"><${ForeignText} text=${finished.output} /></pre>`}
   </details>`;
+}
+
+/**
+ * The argument that says most about a call, on one line.
+ *
+ * @param {Message} call
+ */
+function tellingOf(call) {
+  const value = argumentsOf(call.arguments_json)?.[call.telling];
+  const line = typeof value === "string" ? value.split("\n", 1)[0] : "";
+  return line.length > TELLING_CHARS ? `${line.slice(0, TELLING_CHARS)} …` : line;
 }
 
 /**
@@ -73,23 +89,24 @@ export function Approval({ user, approval, decided, over = false, onDecided, chi
         : over
           ? "Nobody waits for it any more."
           : "";
-  return html`<section class="approval ${outcome ? "" : "open"}" aria-label="Call that needs your approval">
+  if (outcome)
+    return html`<details class="call">
+      <summary>${outcome} <code>${approval.tool}</code></summary>
+      <${Arguments} json=${approval.arguments_json} />
+    </details>`;
+  return html`<section class="approval" aria-label="Call that needs your approval">
     <p>
-      ${outcome
-        ? html`<strong>${outcome}</strong> `
-        : html`<strong>The agent asks to run <code>${approval.tool}</code>.</strong> `}
-      ${outcome && html`<code>${approval.tool}</code>`}
-      ${!outcome && approval.expires_at &&
+      <strong>The agent asks to run <code>${approval.tool}</code>.</strong>${" "}
+      ${approval.expires_at &&
       html`<span class="muted">Without an answer it is refused at ${fullTime(approval.expires_at)}.</span>`}
     </p>
     ${children}
     <${Arguments} json=${approval.arguments_json} />
     ${problem && html`<${FailureNotice} failure=${problem} />`}
-    ${!outcome &&
-    html`<p class="actions">
+    <p class="actions">
       <button type="button" class="primary" disabled=${sent !== null} onClick=${() => decide(true)}>Allow</button>
       <button type="button" class="danger" disabled=${sent !== null} onClick=${() => decide(false)}>Refuse</button>
-    </p>`}
+    </p>
   </section>`;
 }
 

@@ -49,8 +49,14 @@ export class Conversation {
   async open() {
     const history = await this.retried(() => this.page("0"));
     this.session.set(history.session);
-    const turns = fromHistory(history);
-    this.turns.set(turns);
+    // Some may be followed already, and the stream knows more than history does.
+    const live = new Map(this.turns.value.map((each) => [each.id, each]));
+    const stored = fromHistory(history).map((each) => {
+      const turn = live.get(each.id) || each;
+      live.delete(each.id);
+      return turn;
+    });
+    this.turns.set([...stored, ...live.values()]);
     const { turns: lately = [] } = await this.retried(() =>
       this.ask("ListTurns", { session_id: this.sessionId }),
     );

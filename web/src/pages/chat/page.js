@@ -58,6 +58,7 @@ export default function Chat({ user, route, me }) {
   }, [running, conversation]);
 
   const now = turns.findLast((each) => each.state !== "ended");
+  useEffect(() => void attention.look(), [now?.id]);
   const send = async (
     /** @type {string} */ text,
     /** @type {{model?: string, attachments?: string[], retry?: boolean}} */ how,

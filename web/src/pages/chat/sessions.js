@@ -13,6 +13,7 @@ import { html, useEffect, useMemo, useRef, useState } from "../../view.js";
 
 const MOST = 500;
 const SEARCH_AFTER_MS = 350;
+const MOST_WORDS = 0.6;
 
 /**
  * @param {{user: string, current: string, running: Message[], canSearch: boolean, version: number,
@@ -165,5 +166,11 @@ function More({ session, onRename, onArchive, onForget, onClose }) {
 /** @param {Message} session */
 const titleOf = (session) => session.title || "Untitled";
 
-/** @param {Message} hit of a search: a note has an id of its own, what was said has only its session */
-const isSaid = (hit) => Boolean(hit.origin?.session_id) && !String(hit.note_id || "").startsWith("note-");
+/**
+ * Whether a hit of a search is something that was said, and has most of the words: by meaning alone
+ * something is always near.
+ *
+ * @param {Message} hit
+ */
+const isSaid = (hit) =>
+  hit.origin?.session_id && !String(hit.note_id).startsWith("note-") && hit.words >= MOST_WORDS;

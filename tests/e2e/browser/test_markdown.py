@@ -1,0 +1,87 @@
+"""How the console shows Markdown, tried in a page of it."""
+
+import json
+import random
+
+import pytest
+from playwright.sync_api import Page
+
+from tests.e2e.browser.conftest import NewWindow
+
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("chat_page")]
+
+PIECES = (
+    "# Head\n\n",
+    "Some *text* with `code`, [a link](https://a.test/x) and ![img](https://a.test/i.png).\n",
+    "Setext\n---\n\n",
+    "- one\n- two\n\n  more of two\n\n",
+    "```js\nlet a = 1;\n\n\nlet b;\n```\n",
+    "| a | b |\n|---|---|\n| 1 | 2 |\n\n",
+    "> quote\n> goes on\n\n",
+    "    indented\n\n",
+    "1. first\n2. second\n\n",
+    "<script>alert(1)</script>\n\n",
+    "\r\nline\r\nbreaks\r\n\r\n",
+    "***\n",
+)
+
+SHOW = """async (steps) => {
+  const { html, render } = await import("/assets/src/view.js");
+  const { Markdown } = await import("/assets/src/components/markdown.js");
+  const box = document.body.appendChild(document.createElement("div"));
+  const shown = [];
+  let kept = true;
+  let first = null;
+  for (const text of steps) {
+    render(html`<${Markdown} text=${text} user="alice" />`, box);
+    const block = box.querySelector(".markdown > div > *");
+    kept = kept && (!first || first === block);
+    if (box.querySelector(".markdown > div").children.length) first ||= block;
+    shown.push([...box.querySelectorAll(".markdown > div")].map((each) => each.innerHTML).join(""));
+  }
+  render(null, box);
+  box.remove();
+  return { last: shown.at(-1), kept };
+}"""
+
+
+def shown(page: Page, *steps: str) -> tuple[str, bool]:
+    """The HTML of the last step, and whether the first finished block stayed the same element."""
+    told = page.evaluate(SHOW, list(steps))
+    return told["last"], told["kept"]
+
+
+def test_a_text_that_grows_is_shown_like_one_that_is_there(
+    new_window: NewWindow, chance: random.Random
+) -> None:
+    page = new_window().enter()
+    for _ in range(15):
+        text = "".join(chance.choices(PIECES, k=12))
+        cuts = sorted(chance.sample(range(len(text)), 20))
+        grown, kept = shown(page, *(text[:cut] for cut in cuts), text)
+        assert grown == shown(page, text)[0], json.dumps(text)
+        assert kept, json.dumps(text)
+
+
+def test_a_long_answer_makes_its_finished_blocks_once(new_window: NewWindow) -> None:
+    page = new_window().enter()
+    text = "".join(f"Paragraph {number} says something.\n\n" for number in range(400))
+    made = page.evaluate(
+        """async (text) => {
+          const { html, render } = await import("/assets/src/view.js");
+          const { Markdown } = await import("/assets/src/components/markdown.js");
+          const box = document.body.appendChild(document.createElement("div"));
+          let made = 0;
+          const watch = new MutationObserver((all) => {
+            for (const each of all) made += each.addedNodes.length;
+          });
+          watch.observe(box, { childList: true, subtree: true });
+          for (let end = 40; end <= text.length; end += 40)
+            render(html`<${Markdown} text=${text.slice(0, end)} user="alice" />`, box);
+          await new Promise((done) => setTimeout(done));
+          box.remove();
+          return made;
+        }""",
+        text,
+    )
+    assert made < 4 * 400
