@@ -7,7 +7,8 @@ WireError             the gateway answered with this error
 import asyncio
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from typing import Final, Self, TypeVar
+from contextlib import aclosing
+from typing import Any, Final, Self, TypeVar
 
 import grpc
 from wire.errors import Code, WireError
@@ -84,7 +85,7 @@ class GatewayClient:
         await self.close()
 
     async def close(self) -> None:
-        """Disconnect. This cancels a turn that is still streaming."""
+        """Disconnect. Turns go on."""
         await self._channel.close()
 
     async def refresh_hello(self) -> gateway_pb2.HelloReply:
@@ -143,38 +144,61 @@ class GatewayClient:
         request = gateway_pb2.ForgetSessionRequest(session_id=session_id)
         await _call(self._stub.ForgetSession, request, None)
 
-    async def run_turn(
-        self, session_id: str, text: str, turn_id: str, model: str = "", *, retry: bool = False
-    ) -> AsyncGenerator[gateway_pb2.TurnEvent, None]:
-        """Yield the events of one turn; the last one says how it ended: completed, incomplete
-        or failed.
+    async def start_turn(self, request: gateway_pb2.RunTurnRequest) -> gateway_pb2.Turn:
+        """Start a turn, which goes on whether anybody follows it or not. Sets the channel of
+        `request`.
 
-        `model` is "provider:model", or a model of the configured provider; empty: the configured
-        one. With `retry` and without a text, the last answer is gone on with if it is incomplete;
-        else the last question is asked again.
-
-        Leaving the iteration cancels the turn. Raises `GatewayLost` if the stream ends early.
+        Raises ALREADY_EXISTS for a turn id that was used before, and CONFLICT if another turn runs
+        in the session.
         """
-        call = self._stub.RunTurn(
-            gateway_pb2.RunTurnRequest(
-                session_id=session_id,
-                text=text,
-                turn_id=turn_id,
-                channel=self._name,
-                model=model,
-                retry=retry,
-            )
-        )
-        try:
-            async for event in call:
+        request.channel = self._name
+        return await _call(self._stub.StartTurn, request)
+
+    async def follow_turn(
+        self, turn_id: str, after: int = 0
+    ) -> AsyncGenerator[gateway_pb2.TurnEvent, None]:
+        """Yield the events of a turn from the index `after` on; the last one says how it ended:
+        completed, incomplete or failed.
+
+        Leaving the iteration leaves the turn alone. Raises NOT_FOUND, and `GatewayLost` if the
+        stream ends early.
+        """
+        request = gateway_pb2.FollowTurnRequest(turn_id=turn_id, after=after)
+        async with aclosing(_to_outcome(self._stub.FollowTurn(request))) as events:
+            async for event in events:
                 yield event
-                if event.WhichOneof("event") in ("completed", "incomplete", "failed"):
-                    return
-        except grpc.aio.AioRpcError as error:
-            raise _translate(error) from None
-        finally:
-            call.cancel()
-        raise GatewayLost("the stream ended in the middle of a turn")
+
+    async def run_turn(
+        self, session_id: str, text: str, turn_id: str, model: str = ""
+    ) -> AsyncGenerator[gateway_pb2.TurnEvent, None]:
+        """Start a turn and follow it, on this connection alone. `model` is "provider:model", or a
+        model of the configured provider; empty: the configured one."""
+        request = gateway_pb2.RunTurnRequest(
+            session_id=session_id, text=text, turn_id=turn_id, channel=self._name, model=model
+        )
+        async with aclosing(_to_outcome(self._stub.RunTurn(request))) as events:
+            async for event in events:
+                yield event
+
+    async def list_turns(
+        self, session_id: str = "", *, running_only: bool = False
+    ) -> list[gateway_pb2.Turn]:
+        """Turns that run and those that ended lately, newest first; of all sessions if
+        `session_id` is empty."""
+        request = gateway_pb2.ListTurnsRequest(session_id=session_id, running_only=running_only)
+        return list((await _call(self._stub.ListTurns, request)).turns)
+
+    async def list_approvals(self) -> list[gateway_pb2.ApprovalRequested]:
+        """The calls that wait for a person, oldest first."""
+        reply = await _call(self._stub.ListApprovals, gateway_pb2.ListApprovalsRequest())
+        return list(reply.approvals)
+
+    async def decide(self, approval_id: str, *, approved: bool) -> bool:
+        """Decide on a call that waits. False if nobody waits for it any more."""
+        request = gateway_pb2.DecideRequest(
+            approval_id=approval_id, approved=approved, channel=self._name
+        )
+        return (await _call(self._stub.Decide, request)).accepted
 
     async def cancel_turn(self, turn_id: str) -> bool:
         """Cancel a turn, whose stream then ends with a failed event. False if it was not
@@ -297,19 +321,6 @@ class GatewayClient:
         request = gateway_pb2.ReviewMemoryRequest(stale_days=stale_days, limit=limit)
         return await _call(self._stub.ReviewMemory, request, _REVIEW_S)
 
-    async def answer_approval(self, approval_id: str, approved: bool) -> bool:
-        """Answer an approval. False if the turn no longer waits for it."""
-        request = gateway_pb2.AnswerApprovalRequest(approval_id=approval_id, approved=approved)
-        reply = await _call(self._stub.AnswerApproval, request)
-        return reply.accepted
-
-    async def decide(self, approval_id: str, *, approved: bool) -> bool:
-        """Allow or refuse a call that waits. False if nobody waits for it any more."""
-        request = gateway_pb2.DecideRequest(
-            approval_id=approval_id, approved=approved, channel=self._name
-        )
-        return (await _call(self._stub.Decide, request)).accepted
-
     async def memory_statistics(self) -> gateway_pb2.MemoryStatisticsReply:
         """What the memory holds, and its state."""
         request = gateway_pb2.MemoryStatisticsRequest()
@@ -347,6 +358,21 @@ class GatewayClient:
         """Import lines of an export, of which the first is its header."""
         request = gateway_pb2.ImportMemoryRequest(lines=lines, dry_run=dry_run)
         return await _part(self._stub.ImportMemory(request))
+
+
+async def _to_outcome(
+    call: "grpc.aio.UnaryStreamCall[Any, gateway_pb2.TurnEvent]",
+) -> AsyncGenerator[gateway_pb2.TurnEvent, None]:
+    try:
+        async for event in call:
+            yield event
+            if event.WhichOneof("event") in ("completed", "incomplete", "failed"):
+                return
+    except grpc.aio.AioRpcError as error:
+        raise _translate(error) from None
+    finally:
+        call.cancel()
+    raise GatewayLost("the stream ended in the middle of a turn")
 
 
 async def _call(

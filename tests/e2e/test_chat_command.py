@@ -146,3 +146,25 @@ async def test_stopping_the_host_from_outside_ends_the_chat(household: Household
     assert chat.returncode == 1, output + errors
     assert "no runner runs" in output + errors
     assert household.left_behind() == []
+
+
+@pytest.mark.usefixtures("with_shell")
+async def test_a_turn_goes_on_when_its_terminal_is_closed(household: Household) -> None:
+    started = household.run("start", "--detach")
+    assert started.returncode == 0, started.stderr
+    here = household.working_directory
+    command = [*COMMAND, "chat", "--session", "long"]
+    async with Terminal(command, household.environment, here) as terminal:
+        await terminal.expect("· /help")
+        terminal.type("run sleep 4; echo it is $((40+2))\r")
+        await terminal.expect("shell_exec")
+        terminal.type("\x04")
+        await terminal.expect("the turn goes on without this chat")
+        assert await terminal.ended() == 0
+    async with Terminal(command, household.environment, here) as terminal:
+        await terminal.expect("a turn runs in this session")
+        await terminal.expect("it is 42")
+        terminal.type("\x04")
+        assert await terminal.ended() == 0
+    assert household.run("stop").returncode == 0
+    assert household.settles()

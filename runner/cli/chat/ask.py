@@ -2,7 +2,7 @@
 
 import asyncio
 import shutil
-from collections.abc import AsyncGenerator, Callable, Iterable
+from collections.abc import Callable, Iterable
 from contextlib import aclosing
 from typing import Final, Protocol, TextIO
 
@@ -14,6 +14,7 @@ from wire.v1 import gateway_pb2
 from runner.cli.agent import session_to_use
 from runner.cli.chat.answer import ModelText
 from runner.cli.chat.calls import Calls, call_line, question
+from runner.cli.chat.conversation import GOES_ON, INTERRUPT
 from runner.cli.chat.hosting import (
     Streams,
     connection,
@@ -32,7 +33,8 @@ from runner.cli.output import (
     neutralise,
     one_line,
 )
-from runner.client.gateway import GatewayClient, new_turn_id
+from runner.client.following import Connection, followed, started
+from runner.client.gateway import new_turn_id
 from runner.config.models import Config
 
 _TOOL_CELLS: Final = 200
@@ -58,21 +60,27 @@ async def ask(
     text = _with_context(question, streams.stdin)
     connect = connection(options, config, resolution="ask again")
 
-    async def turn() -> int:
-        async with await connect() as agent:
-            await agent.resolve_model(
-                model
-            )  # before a session is made for a model that is not there
+    async def turn(agent_stays: bool = True) -> int:
+        async with Connection(connect, first=await connect()) as connection:
+            agent = connection.client
+            await agent.resolve_model(model)  # before a session is made for one that is not there
             session_id = await session_to_use(agent, session, last=last)
             if not session_id:
                 session_id = (await agent.create_session()).session_id
             view = _EventLines(streams.stdout) if as_json else _Answer(streams, options.mended)
-            events = agent.run_turn(session_id, text, new_turn_id(), model)
-            return await _shown(events, agent, view, streams)
+            request = gateway_pb2.RunTurnRequest(
+                session_id=session_id, text=text, turn_id=new_turn_id(), model=model
+            )
+            try:
+                return await _shown(request, connection, view, streams)
+            except asyncio.CancelledError as error:
+                if INTERRUPT in error.args:
+                    await connection.client.cancel_turn(request.turn_id)
+                elif agent_stays:
+                    say(streams.stderr, GOES_ON.format(session=one_line(session_id)))
+                raise
 
-    talking = turn()
-    if config is not None:
-        talking = with_host(config, options.user_id, talking, streams.stderr)
+    talking = turn() if config is None else with_host(config, options.user_id, turn, streams.stderr)
     try:
         return await until_signalled(talking)
     except BrokenPipeError:  # the reader of the answer is gone
@@ -149,19 +157,17 @@ class _EventLines:
 
 
 async def _shown(
-    turn: AsyncGenerator[gateway_pb2.TurnEvent, None],
-    agent: GatewayClient,
-    view: _View,
-    streams: Streams,
+    request: gateway_pb2.RunTurnRequest, connection: Connection, view: _View, streams: Streams
 ) -> int:
     done = False
-    async with aclosing(turn) as events:
+    agent = await started(connection.client, request, connection.open)
+    async with aclosing(followed(agent, request.turn_id, connection.open)) as events:
         async for event in events:
             view.show(event)
             done = event.HasField("completed")
             if event.HasField("approval"):
                 approved = await _approved(event.approval, streams)
-                await agent.answer_approval(event.approval.approval_id, approved)
+                await connection.client.decide(event.approval.approval_id, approved=approved)
     return 0 if done else 1
 
 

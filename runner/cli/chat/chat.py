@@ -9,7 +9,7 @@ from wire.v1 import control_pb2
 
 from runner.cli.agent import connect_host
 from runner.cli.chat.commands import HostStatus, SlashCommands
-from runner.cli.chat.conversation import RECONNECT_WITHIN_S, Connect, Conversation
+from runner.cli.chat.conversation import Conversation
 from runner.cli.chat.hosting import (
     Streams,
     connection,
@@ -22,6 +22,7 @@ from runner.cli.chat.screen import PlainScreen
 from runner.cli.chat.terminal import TerminalChat, TerminalScreen, TypedAhead
 from runner.cli.options import Options
 from runner.cli.output import discard, model_name, one_line, plain_console
+from runner.client.following import RECONNECT_WITHIN_S, Connect
 from runner.config.models import Config
 from runner.errors import HostError
 
@@ -40,19 +41,23 @@ async def talk(
     stderr: TextIO,
     reconnect_within_s: float = RECONNECT_WITHIN_S,
     mended: Callable[[str], str] = str,
+    agent_stays: bool = True,
 ) -> int:
     """Converse until the input ends or the user leaves. Returns the exit code.
 
     0: every turn completed. 1: a turn or a command failed, or the agent did not come back. If the
     reader of the output is gone (`| head`), the chat ends quietly. Raises `WireError` if there is
-    no agent at the start. `mended` makes fixes name whose agent they are for.
+    no agent at the start. `mended` makes fixes name whose agent they are for; `agent_stays` says
+    whether the agent outlives the chat.
     """
     on_a_terminal = stdin.isatty() and stdout.isatty()
     screen = (
         TerminalScreen(plain_console(file=stdout)) if on_a_terminal else PlainScreen(stdout, stderr)
     )
     try:
-        async with Conversation(connect, screen, reconnect_within_s, mended=mended) as conversation:
+        async with Conversation(
+            connect, screen, reconnect_within_s, mended=mended, agent_stays=agent_stays
+        ) as conversation:
             hello = conversation.client.hello
             greeting = (
                 f"Oxydra {one_line(hello.version)} · user {one_line(hello.user_id)} · "
@@ -99,7 +104,9 @@ async def chat(
     """
     streams = streams or standard_streams()
 
-    async def converse(connect: Connect, host_status: HostStatus) -> int:
+    async def converse(
+        connect: Connect, host_status: HostStatus, *, agent_stays: bool = True
+    ) -> int:
         return await talk(
             connect,
             host_status,
@@ -110,6 +117,7 @@ async def chat(
             stdout=streams.stdout,
             stderr=streams.stderr,
             mended=options.mended,
+            agent_stays=agent_stays,
         )
 
     if config is None:
@@ -121,7 +129,10 @@ async def chat(
         async with await connect_host(config, options.user_id, resolution=_AGAIN) as control:
             return await control.status()
 
-    talking = converse(connection(options, config, resolution=_AGAIN), host_status)
+    async def talking(agent_stays: bool) -> int:
+        connect = connection(options, config, resolution=_AGAIN)
+        return await converse(connect, host_status, agent_stays=agent_stays)
+
     return await until_signalled(with_host(config, options.user_id, talking, streams.stderr))
 
 

@@ -14,7 +14,14 @@ from runner.cli.chat.calls import in_full
 from runner.cli.chat.conversation import Conversation
 from runner.cli.chat.screen import Screen, Style
 from runner.cli.memory.output import note_rows
-from runner.cli.output import one_line, session_table, status_table, table_of
+from runner.cli.output import (
+    clip,
+    one_line,
+    session_table,
+    status_table,
+    table_of,
+    to_the_second,
+)
 from runner.cli.usage import overview
 
 HostStatus = Callable[[], Awaitable[control_pb2.StatusReply]]
@@ -22,6 +29,8 @@ HostStatus = Callable[[], Awaitable[control_pb2.StatusReply]]
 
 _LISTED_SESSIONS = 50
 _FOUND_NOTES = 10
+_LISTED_TURNS = 20
+_SHOWN_CHARS = 60
 _COMMAND = re.compile(r"/([A-Za-z]+)(?:\s+(.*))?", re.DOTALL)
 
 
@@ -68,13 +77,32 @@ async def _sessions(chat: Chat, _: str) -> None:
         await chat.screen.line("no sessions yet", Style.NOTICE)
 
 
-async def _switch(chat: Chat, session_id: str) -> None:
+async def _switch(chat: Chat, session_id: str) -> bool:
     if not session_id:
         raise WireError(Code.INVALID_ARGUMENT, "/switch needs a session id", resolution="/sessions")
     await chat.conversation.ensure_connected()
     session_id = await find_session(chat.conversation.client, session_id)
     await chat.conversation.switch(session_id)
     await chat.screen.line(f"session {one_line(session_id)}", Style.NOTICE)
+    return await chat.conversation.attach()
+
+
+async def _turns(chat: Chat, _: str) -> None:
+    await chat.conversation.ensure_connected()
+    turns = await chat.conversation.client.list_turns()
+    if not turns:
+        await chat.screen.line("no turns yet", Style.NOTICE)
+        return
+    rows = [
+        (
+            turn.state,
+            one_line(turn.session_id),
+            to_the_second(turn.started_at),
+            clip(one_line(turn.text), _SHOWN_CHARS),
+        )
+        for turn in turns[:_LISTED_TURNS]
+    ]
+    await chat.screen.table(table_of("state", "session", "began", "message", rows=rows))
 
 
 async def _retry(chat: Chat, _: str) -> bool:
@@ -185,6 +213,7 @@ COMMANDS: Final[Mapping[str, Command]] = {
     "new": Command("/new [title]", "begin a new session", _new),
     "sessions": Command("/sessions", "list your sessions", _sessions),
     "switch": Command("/switch ID", "go on in another session", _switch),
+    "turns": Command("/turns", "list what runs, and what has run lately", _turns),
     "edit": Command("/edit", "change your last message and send it again", _edit),
     "retry": Command("/retry", "go on with a cut answer, or ask the last message again", _retry),
     "details": Command("/details", "show the last turn's tool calls in full", _details),

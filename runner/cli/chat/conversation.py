@@ -1,7 +1,7 @@
 """One conversation with the agent: sessions, turns, approvals, and lost connections."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import aclosing
 from typing import Self
 
@@ -15,19 +15,25 @@ from runner.cli.chat.receipts import by_event, receipt_line, show_receipts
 from runner.cli.chat.screen import Screen, Style
 from runner.cli.output import clip, failure_lines, one_line
 from runner.cli.usage import turn_line
+from runner.client.following import (
+    RECONNECT_EVERY_S,
+    RECONNECT_WITHIN_S,
+    Connect,
+    Connection,
+    followed,
+    started,
+)
 from runner.client.gateway import GatewayClient, GatewayLost, new_turn_id
 
-Connect = Callable[[], Awaitable[GatewayClient]]
-"""Connects to the current launch. Raises `WireError`, UNAVAILABLE while there is none."""
-
-RECONNECT_WITHIN_S = 60.0
-_RECONNECT_EVERY_S = 0.25
-_INTERRUPTED = (
-    "✗ the agent went away in mid-turn: the turn was interrupted and has no answer\n"
-    "  fix: what it had saved by then is kept; send the turn again if you still want it"
+INTERRUPT = "interrupted by the person"
+"""Why a task is cancelled by Ctrl-C: not only the talk ends, but also the turn."""
+GOES_ON = "the turn goes on without this chat; what comes of it: chat --session {session}"
+_ENDS = (
+    "the turn ends with this chat, which runs the agent; `runner start --detach` keeps it running"
 )
 _NOT_KNOWN = "? what memory did in this turn is not known here; `runner memory history` lists it"
 _NOT_STORED = "? no change of memory is stored for this turn"
+_MAY_HAVE_BEGUN = frozenset({Code.TIMEOUT, Code.INTERNAL, Code.UNAVAILABLE})
 _THINKING = "thinking"
 _ANSWERING = "answering"
 _SHOWN_EVENTS = 6
@@ -44,6 +50,7 @@ class Conversation:
     Turns run one at a time; `cancel` may be called while one runs. The first turn opens a new
     session, so that only looking around creates none. If the agent is gone, the conversation waits
     `reconnect_within_s` seconds for it. `mended` makes fixes name whose agent they are for.
+    `agent_stays` says whether the agent outlives the chat.
 
     Attributes:
         session_id: The current session; empty before the first turn.
@@ -59,14 +66,15 @@ class Conversation:
         reconnect_within_s: float = RECONNECT_WITHIN_S,
         *,
         mended: Callable[[str], str] = str,
+        agent_stays: bool = True,
     ) -> None:
-        self._connect = connect
+        self._connection = Connection(connect, reconnect_within_s)
         self._screen = screen
-        self._reconnect_within_s = reconnect_within_s
         self._mended = mended
-        self._client: GatewayClient | None = None
+        self._agent_stays = agent_stays
         self._turn_id = ""
-        self._began = False
+        self._reconnected = False
+        self._questions: dict[str, asyncio.Task[None]] = {}
         self.session_id = ""
         self.last_message = ""
         self.model = ""
@@ -82,29 +90,15 @@ class Conversation:
     @property
     def client(self) -> GatewayClient:
         """The current connection. There is one while the conversation is entered."""
-        assert self._client is not None
-        return self._client
+        return self._connection.client
 
     async def open(self) -> None:
         """Connect to the agent, and wait for one that is restarting."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._reconnect_within_s
-        while True:
-            try:
-                client = await self._connect()
-                break
-            except WireError as error:
-                if error.code is not Code.UNAVAILABLE or loop.time() > deadline:
-                    raise
-                await asyncio.sleep(_RECONNECT_EVERY_S)
-        await self.close()
-        self._client = client
+        await self._connection.open()
 
     async def close(self) -> None:
         """Close the connection. Idempotent."""
-        client, self._client = self._client, None
-        if client is not None:
-            await client.close()
+        await self._connection.close()
 
     async def new_session(self, title: str) -> gateway_pb2.Session:
         """Create a session and make it the current one."""
@@ -120,12 +114,16 @@ class Conversation:
         await self.switch(self.session_id)
 
     async def switch(self, session_id: str) -> None:
-        """Continue an existing session. Raises NOT_FOUND."""
+        """Continue an existing session, of which `attach` shows the running turn. Raises
+        NOT_FOUND."""
         history = await self.client.get_session(session_id, _SHOWN_EVENTS)
         self.session_id = history.session.session_id
+        running = {turn.turn_id for turn in await self._running()}
         said = [event.text for event in history.events if event.role == "user"]
         self.last_message = said[-1] if said else ""
         for event, receipts in by_event(history):
+            if event.turn_id in running and event.role != "user":
+                continue
             await self._show_past(event)
             for receipt in receipts:
                 await self._screen.status(receipt_line(receipt))
@@ -151,25 +149,22 @@ class Conversation:
         Raises `AgentGoneError` if the agent does not come back.
         """
         await self.ensure_connected()
-        try:
-            return await self._run(text, retry=retry)
-        except GatewayLost:
-            await self._screen.line(_INTERRUPTED, Style.FAILURE)
-            await self._reconnect()
-            await self._show_stored_receipts()
-        except WireError as error:
-            await self._screen.line(self.failure(error.brief, error.resolution), Style.FAILURE)
-            if self._began:
-                await self._show_stored_receipts()
-            else:
-                await show_receipts(self._screen, ())
-        except asyncio.CancelledError:
-            await self._screen.line(_NOT_KNOWN, Style.FAILURE)
-            raise
-        finally:
-            self._turn_id = ""
-            await self._screen.activity("")
-        return False
+        if not self.session_id:
+            await self.new_session("")
+        self.last_message = text or self.last_message
+        turn_id = new_turn_id()
+        request = gateway_pb2.RunTurnRequest(
+            session_id=self.session_id, text=text, turn_id=turn_id, model=self.model, retry=retry
+        )
+        return await self._shown(turn_id, request)
+
+    async def attach(self) -> bool:
+        """Follow the turn that runs in the current session, from its beginning, if one does.
+        Returns and raises like `turn`."""
+        for turn in await self._running():
+            await self._screen.status("a turn runs in this session:")
+            return await self._shown(turn.turn_id)
+        return True
 
     def failure(self, brief: str, resolution: str) -> str:
         """What went wrong, and the fix for this user."""
@@ -179,25 +174,59 @@ class Conversation:
         """Cancel the running turn. False if none runs."""
         return bool(self._turn_id) and await self.client.cancel_turn(self._turn_id)
 
-    async def _run(self, text: str, *, retry: bool) -> bool:
+    async def _running(self) -> list[gateway_pb2.Turn]:
         if not self.session_id:
-            await self.new_session("")
-        self.last_message = text or self.last_message
-        self._turn_id = new_turn_id()
-        streamed = self._began = False
-        self.calls = Calls()
+            return []
+        return await self.client.list_turns(self.session_id, running_only=True)
+
+    async def _shown(self, turn_id: str, request: gateway_pb2.RunTurnRequest | None = None) -> bool:
+        """Show a turn to its end: the one that `request` starts, or one that runs."""
+        self._turn_id, self.calls, self._reconnected = turn_id, Calls(), False
+        begun = request is None
         await self._screen.activity(_THINKING)
-        turn = self.client.run_turn(self.session_id, text, self._turn_id, self.model, retry=retry)
-        async with aclosing(turn) as events:
+        try:
+            agent = self.client
+            if request is not None:
+                agent = await started(agent, request, self._reconnect)
+                begun = True
+            return await self._follow(agent, turn_id, own=request is not None)
+        except AgentGoneError:
+            raise
+        except WireError as error:
+            await self._screen.line(self.failure(error.brief, error.resolution), Style.FAILURE)
+            if begun or error.code in _MAY_HAVE_BEGUN:
+                await self._screen.line(_NOT_KNOWN, Style.FAILURE)
+            else:
+                await show_receipts(self._screen, ())
+            return False
+        except asyncio.CancelledError as error:
+            told = GOES_ON.format(session=one_line(self.session_id))
+            if INTERRUPT in error.args and await self.client.cancel_turn(turn_id):
+                told = "the turn is cancelled"
+            elif not self._agent_stays:
+                told = _ENDS
+            await self._screen.line(told, Style.NOTICE)
+            raise
+        finally:
+            self._turn_id = ""
+            for asking in self._questions.values():
+                asking.cancel()
+            self._questions.clear()
+            await self._screen.activity("")
+
+    async def _follow(self, agent: GatewayClient, turn_id: str, *, own: bool) -> bool:
+        said = ""
+        async with aclosing(followed(agent, turn_id, self._reconnect)) as events:
             async for event in events:
-                self._began = True
-                if event.HasField("completed") and not streamed:
-                    await self._screen.stream(event.completed.text)
-                streamed |= event.HasField("text")
-                await self._show(event)
+                if event.HasField("completed"):
+                    whole = event.completed.text
+                    if not said or (self._reconnected and not said.endswith(whole)):
+                        await self._screen.stream(whole)
+                said += event.text.text
+                await self._show(event, own=own)
         return event.HasField("completed")
 
-    async def _show(self, event: gateway_pb2.TurnEvent) -> None:
+    async def _show(self, event: gateway_pb2.TurnEvent, *, own: bool) -> None:
         if event.HasField("text"):
             await self._screen.activity(_ANSWERING)
             await self._screen.stream(event.text.text)
@@ -209,15 +238,18 @@ class Conversation:
         elif event.HasField("tool_finished"):
             await self._show_call(event.tool_finished)
         elif event.HasField("approval"):
-            approval = event.approval
-            approved = await self._screen.ask(question(approval, self._screen.width))
-            if not await self.client.answer_approval(approval.approval_id, approved):
-                await self._screen.line("nobody waits for this answer any more", Style.NOTICE)
+            asking = asyncio.create_task(self._ask(event.approval, own=own))
+            self._questions[event.approval.approval_id] = asking
+        elif event.HasField("decided"):
+            await self._show_decision(event.decided)
         elif event.HasField("failed"):
             failed = event.failed
             message = "cancelled" if failed.code == Code.CANCELLED else failed.message
             await self._screen.line(self.failure(message, failed.resolution), Style.FAILURE)
-            await show_receipts(self._screen, failed.receipts)
+            if failed.code == "interrupted" and not failed.receipts:
+                await self._screen.line(_NOT_STORED, Style.FAILURE)
+            else:
+                await show_receipts(self._screen, failed.receipts)
         elif event.HasField("incomplete"):
             ended = event.incomplete
             await self._screen.line(self.failure(ended.message, ended.resolution), Style.FAILURE)
@@ -226,6 +258,43 @@ class Conversation:
         elif event.HasField("completed"):
             await show_receipts(self._screen, event.completed.receipts)
             await self._show_cost(event.completed)
+
+    async def _ask(self, approval: gateway_pb2.ApprovalRequested, *, own: bool) -> None:
+        """Let the person decide on an approval that is still open."""
+        while True:
+            try:
+                is_open = approval in await self.client.list_approvals()
+                if is_open and (own or self._screen.answers):
+                    await self._decide(approval)
+                elif is_open:
+                    await self._screen.status(f"{one_line(approval.tool)} waits for a person")
+                return
+            except GatewayLost:  # whoever follows the turn connects again
+                await asyncio.sleep(RECONNECT_EVERY_S)
+            except WireError as error:
+                shown = self.failure(error.brief, error.resolution)
+                await self._screen.line(shown, Style.FAILURE)
+                return
+
+    async def _decide(self, approval: gateway_pb2.ApprovalRequested) -> None:
+        approved = await self._screen.ask(question(approval, self._screen.width))
+        self._questions.pop(approval.approval_id, None)
+        if not await self.client.decide(approval.approval_id, approved=approved):
+            await self._screen.line("nobody waits for this answer any more", Style.NOTICE)
+
+    async def _show_decision(self, decided: gateway_pb2.ApprovalDecided) -> None:
+        """Close the question of an approval that was not decided here, and say what came of it."""
+        asking = self._questions.pop(decided.approval_id, None)
+        if asking is None:
+            return
+        asking.cancel()
+        await asyncio.wait([asking])
+        done = "allowed" if decided.approved else "refused"
+        how = {
+            "person": f"{done} elsewhere ({one_line(decided.channel)})",
+            "expiry": "refused: nobody has answered in time",
+        }
+        await self._screen.line(how.get(decided.by, "no longer asked"), Style.NOTICE)
 
     async def _show_cost(self, ended: gateway_pb2.TurnCompleted) -> None:
         if took := turn_line(ended):
@@ -245,23 +314,12 @@ class Conversation:
             await self._screen.status(f"> {text}")
         elif event.role == "assistant" and text:
             await self._screen.status(ModelText().marked(text))
-            if event.incomplete:
-                await self._screen.status("(incomplete; /retry goes on with it)")
+        if event.incomplete == "interrupted":
+            await self._screen.status("(interrupted: the agent stopped here; /retry asks again)")
+        elif event.incomplete:
+            await self._screen.status("(incomplete; /retry goes on with it)")
 
-    async def _show_stored_receipts(self) -> None:
-        """Show what the store knows of the last turn, which ended without an outcome."""
-        try:
-            history = await self.client.get_session(self.session_id, _SHOWN_EVENTS)
-        except WireError:
-            await self._screen.line(_NOT_KNOWN, Style.FAILURE)
-            return
-        stored = [each for each in history.receipts if each.turn_id == self._turn_id]
-        if stored:
-            await show_receipts(self._screen, stored)
-        else:
-            await self._screen.line(_NOT_STORED, Style.FAILURE)
-
-    async def _reconnect(self) -> None:
+    async def _reconnect(self) -> GatewayClient:
         await self._screen.status("the agent went away; waiting for it to come back ...")
         try:
             await self.open()
@@ -273,3 +331,5 @@ class Conversation:
                 resolution=error.resolution,
             ) from error
         await self._screen.status("connected again")
+        self._reconnected = True
+        return self.client

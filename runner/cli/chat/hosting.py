@@ -3,19 +3,21 @@
 import asyncio
 import signal
 import sys
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
+from functools import partial
 from typing import Any, NamedTuple, TextIO
 
 from wire.errors import Code
 
 from runner.cli.agent import CHANNEL, connect_agent, host_runs
-from runner.cli.chat.conversation import Connect
+from runner.cli.chat.conversation import INTERRUPT
 from runner.cli.chat.screen import say
 from runner.cli.operation.lifecycle import at_first_signal
 from runner.cli.options import Options
 from runner.cli.output import one_line
 from runner.client.access import AccessFile
+from runner.client.following import Connect
 from runner.client.gateway import GatewayClient
 from runner.config.models import Config
 from runner.errors import HostError
@@ -60,34 +62,39 @@ def connection(options: Options, config: Config | None, *, resolution: str = "")
 
 
 async def until_signalled(talking: Coroutine[Any, Any, int]) -> int:
-    """The exit code of `talking`, or 128 plus the number of the signal that ended it. SIGINT
-    belongs to the terminal's prompt or, elsewhere, to `asyncio.run`."""
+    """The exit code of `talking`, or 128 plus the number of the signal that ended it."""
     task = asyncio.current_task()
     assert task is not None
-    with at_first_signal(task.cancel, (signal.SIGTERM, signal.SIGHUP)) as ended_by:
+    with (
+        at_first_signal(task.cancel, (signal.SIGTERM, signal.SIGHUP)) as ended_by,
+        at_first_signal(partial(task.cancel, INTERRUPT), (signal.SIGINT,)) as interrupted_by,
+    ):
         try:
             return await talking
         except asyncio.CancelledError:
-            if ended_by:
-                return 128 + ended_by[0]
+            for number in (*ended_by, *interrupted_by):
+                return 128 + number
             raise
 
 
 async def with_host(
-    config: Config, user_id: str, talking: Coroutine[Any, Any, int], stderr: TextIO
+    config: Config,
+    user_id: str,
+    talk: Callable[[bool], Coroutine[Any, Any, int]],
+    stderr: TextIO,
 ) -> int:
-    """Await `talking` while the user's host runs: the one that is there, or one that ends with
-    it."""
+    """Talk while the user's host runs: the one that is there, or one that ends with it. `talk` is
+    told whether the host outlives it."""
     async with AsyncExitStack() as stack:
-        stack.callback(talking.close)
-        await _ensure_host(config, user_id, stack, stderr)
-        return await talking
+        stays = await _ensure_host(config, user_id, stack, stderr)
+        return await talk(stays)
 
 
-async def _ensure_host(config: Config, user_id: str, stack: AsyncExitStack, stderr: TextIO) -> None:
-    """Use the running host, or start one that lives as long as `stack`."""
+async def _ensure_host(config: Config, user_id: str, stack: AsyncExitStack, stderr: TextIO) -> bool:
+    """Use the running host, or start one that lives as long as `stack`; returns whether it was
+    running."""
     if await host_runs(config, user_id):
-        return
+        return True
     say(stderr, f"starting the agent of user {user_id} ...")
     try:
         host = await stack.enter_async_context(Host(config, user_id))
@@ -95,6 +102,7 @@ async def _ensure_host(config: Config, user_id: str, stack: AsyncExitStack, stde
         started_meanwhile = error.code is Code.ALREADY_EXISTS and await host_runs(config, user_id)
         if not started_meanwhile:
             raise
-        return
+        return True
     for notice in host.notices:
         say(stderr, one_line(notice))
+    return False

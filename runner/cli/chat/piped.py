@@ -53,7 +53,7 @@ async def run_piped(
     fd: int, conversation: Conversation, commands: SlashCommands, screen: PlainScreen
 ) -> int:
     """Handle every non-empty line in order. Returns 0 if all worked, 1 if anything failed."""
-    failed = False
+    failed = not await conversation.attach()
     async for line in read_lines(fd):
         text = line.strip()
         if not text:

@@ -32,6 +32,11 @@ class Screen(Protocol):
         """The number of cells in a line."""
         ...
 
+    @property
+    def answers(self) -> bool:
+        """Whether somebody is there who can answer a question."""
+        ...
+
     async def stream(self, text: str) -> None:
         """Show a part of an answer as it comes. Neutralises it, and marks what looks like a line
         of the runtime."""
@@ -84,6 +89,7 @@ class PlainScreen:
     """
 
     width = _PLAIN_WIDTH
+    answers = False
 
     def __init__(self, stdout: TextIO, stderr: TextIO) -> None:
         self._stdout = stdout

@@ -7,9 +7,9 @@ input history is kept in memory only, not in a file that a guest could read.
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager, nullcontext
-from typing import Final
+from typing import Any, Final
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import in_terminal
@@ -71,6 +71,10 @@ class TerminalScreen:
     @property
     def width(self) -> int:
         return self._console.width
+
+    @property
+    def answers(self) -> bool:
+        return True
 
     def message(self) -> StyleAndTextTuples:
         """What stands before the cursor: the unfinished end of the answer, what happens now, the
@@ -271,36 +275,42 @@ class TerminalChat:
                 self._screen.waiting.append(line)
 
     async def _work(self) -> None:
+        await self._finish(self._do(self._conversation.attach()))
         while True:
             line = await self._waiting.get()
             self._screen.waiting.pop(0)
-            self._job = asyncio.create_task(self._do(line))
-            try:
-                while not (await asyncio.wait({self._job}, timeout=_REDRAW_EVERY_S))[0]:
-                    if self._screen.busy:
-                        self._screen.redraw()
-                if self._job.cancelled():
-                    await self._screen.line(failure_lines("cancelled", ""), Style.FAILURE)
-                else:
-                    self._job.result()
-            finally:
-                self._job.cancel()
-                self._job, self._cancel_asked = None, False
+            await self._finish(self._do_line(line))
 
-    async def _do(self, line: str) -> None:
+    async def _finish(self, work: Coroutine[Any, Any, None]) -> None:
+        """Do one thing that can be cancelled."""
+        self._job = asyncio.create_task(work)
+        try:
+            while not (await asyncio.wait({self._job}, timeout=_REDRAW_EVERY_S))[0]:
+                if self._screen.busy:
+                    self._screen.redraw()
+            if self._job.cancelled():
+                await self._screen.line(failure_lines("no longer waited for", ""), Style.FAILURE)
+            else:
+                self._job.result()
+        finally:
+            self._job.cancel()
+            self._job, self._cancel_asked = None, False
+
+    async def _do_line(self, line: str) -> None:
         shown = neutralise(line).replace("\n", "\n  ")
         await self._screen.line(f"> {shown}", Style.PROMPT)
+        is_command = self._commands.recognises(line)
+        await self._do((self._commands.run if is_command else self._conversation.turn)(line))
+        await self._screen.line("")
+
+    async def _do(self, work: Awaitable[bool]) -> None:
         try:
-            if self._commands.recognises(line):
-                await self._commands.run(line)
-            else:
-                await self._conversation.turn(line)
+            await work
         except AgentGoneError:
             raise
         except WireError as error:
             shown = self._conversation.failure(error.brief, error.resolution)
             await self._screen.line(shown, Style.FAILURE)
-        await self._screen.line("")
 
     async def _cancel(self, job: asyncio.Task[None]) -> None:
         """Ask the gateway first; if that has no effect, leave the turn."""

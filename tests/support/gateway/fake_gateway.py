@@ -9,8 +9,12 @@ from wire.identity import Party, Peer
 from wire.transport import Server, new_token
 from wire.v1 import gateway_pb2, gateway_pb2_grpc
 
+from guest.agent import failures
+from guest.gateway.turns.events import EventLog
+from guest.gateway.turns.records import state_of
 from tests.support import parties
 
+OUTCOMES = (gateway_pb2.TurnCompleted, gateway_pb2.TurnIncomplete, gateway_pb2.TurnFailed)
 Change = gateway_pb2.Change
 Event = gateway_pb2.TurnEvent
 Note = gateway_pb2.Note
@@ -75,6 +79,11 @@ class FakeGateway(gateway_pb2_grpc.GatewayServicer):
         self.cancelled: list[str] = []
         self.left: list[str] = []
         self.approvals: dict[str, asyncio.Future[bool]] = {}
+        self.open_approvals: list[gateway_pb2.ApprovalRequested] = []
+        self.running: dict[str, gateway_pb2.Turn] = {}
+        self.ended: list[gateway_pb2.Turn] = []
+        self._events: dict[str, EventLog] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
         self.notices: list[str] = []
         self.tools: list[gateway_pb2.ToolDescription] = []
         self.receipts: list[gateway_pb2.MemoryReceipt] = []
@@ -107,6 +116,9 @@ class FakeGateway(gateway_pb2_grpc.GatewayServicer):
 
     async def stop(self) -> None:
         """End at once, as a killed guest does."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         server, self._server = self._server, None
         if server is not None:
             await server.stop(0)
@@ -287,6 +299,74 @@ class FakeGateway(gateway_pb2_grpc.GatewayServicer):
             self.left.append(request.turn_id)
             raise
 
+    async def StartTurn(self, request: Any, context: Any) -> gateway_pb2.Turn:
+        if request.turn_id in self._events:
+            raise WireError(Code.ALREADY_EXISTS, "it exists already")
+        self.turns.append(request)
+        self.sessions[request.session_id].turns += 1
+        return self.runs(request)
+
+    def runs(self, request: gateway_pb2.RunTurnRequest) -> gateway_pb2.Turn:
+        """Let a turn run, as if any client had begun it."""
+        turn = gateway_pb2.Turn(
+            turn_id=request.turn_id,
+            session_id=request.session_id,
+            state="running",
+            text=request.text,
+            started_at="2026-11-20T10:00:00.000000Z",
+        )
+        self.running[request.turn_id] = turn
+        self._events[request.turn_id] = EventLog(request.turn_id)
+        task = asyncio.create_task(self._drive(request))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return turn
+
+    async def _drive(self, request: gateway_pb2.RunTurnRequest) -> None:
+        log = self._events[request.turn_id]
+        outcome: Any = failures.interrupted()
+        try:
+            async for event in self.script(self, request):
+                told = getattr(event, event.WhichOneof("event") or "")
+                if isinstance(told, OUTCOMES):
+                    outcome = told
+                    break
+                log.add(told)
+        except WireError as error:
+            outcome = failures.from_wire_error(error)
+        finally:
+            if outcome.DESCRIPTOR.name == "TurnFailed":
+                stored = (each for each in self.receipts if each.turn_id == request.turn_id)
+                outcome.receipts.extend(stored)
+            turn = self.running.pop(request.turn_id)
+            turn.state = state_of(outcome)
+            self.ended.insert(0, turn)
+            log.finish(outcome)
+
+    async def FollowTurn(self, request: Any, context: Any) -> AsyncIterator[Event]:
+        if request.turn_id not in self._events:
+            raise WireError(Code.NOT_FOUND, f"turn not found: {request.turn_id}")
+        async for event in self._events[request.turn_id].follow(request.after):
+            yield event
+
+    async def ListTurns(self, request: Any, context: Any) -> gateway_pb2.ListTurnsReply:
+        turns = [*self.running.values(), *(() if request.running_only else self.ended)]
+        chosen = [turn for turn in turns if request.session_id in ("", turn.session_id)]
+        return gateway_pb2.ListTurnsReply(turns=chosen)
+
+    async def ListApprovals(self, request: Any, context: Any) -> gateway_pb2.ListApprovalsReply:
+        waiting = [
+            each for each in self.open_approvals if not self.approvals[each.approval_id].done()
+        ]
+        return gateway_pb2.ListApprovalsReply(approvals=waiting)
+
+    async def Decide(self, request: Any, context: Any) -> gateway_pb2.DecideReply:
+        waiting = self.approvals.get(request.approval_id)
+        if waiting is None or waiting.done():
+            return gateway_pb2.DecideReply(accepted=False)
+        waiting.set_result(request.approved)
+        return gateway_pb2.DecideReply(accepted=True)
+
     async def CancelTurn(self, request: Any, context: Any) -> gateway_pb2.CancelTurnReply:
         self.cancelled.append(request.turn_id)
         return gateway_pb2.CancelTurnReply(cancelled=True)
@@ -303,15 +383,8 @@ class FakeGateway(gateway_pb2_grpc.GatewayServicer):
 
     def approval_event(self, name: str, arguments: str) -> Event:
         self.approvals[f"{name}{arguments}"] = asyncio.get_running_loop().create_future()
-        return Event(
-            approval=gateway_pb2.ApprovalRequested(
-                approval_id=f"{name}{arguments}", tool=name, arguments_json=arguments
-            )
+        asked = gateway_pb2.ApprovalRequested(
+            approval_id=f"{name}{arguments}", tool=name, arguments_json=arguments
         )
-
-    async def AnswerApproval(self, request: Any, context: Any) -> gateway_pb2.AnswerApprovalReply:
-        waiting = self.approvals.get(request.approval_id)
-        if waiting is None or waiting.done():
-            return gateway_pb2.AnswerApprovalReply(accepted=False)
-        waiting.set_result(request.approved)
-        return gateway_pb2.AnswerApprovalReply(accepted=True)
+        self.open_approvals.append(asked)
+        return Event(approval=asked)

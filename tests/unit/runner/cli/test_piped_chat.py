@@ -12,10 +12,10 @@ from wire.errors import Code, WireError
 from wire.limits import TURN_TEXT_MAX_CHARS
 from wire.v1 import control_pb2, gateway_pb2
 
-from runner.cli.chat import conversation
 from runner.cli.chat.chat import talk
 from runner.cli.chat.commands import COMMANDS
 from runner.cli.chat.piped import read_lines
+from runner.client import following
 from runner.client.gateway import GatewayClient
 from tests.support.gateway.fake_gateway import (
     Event,
@@ -35,7 +35,7 @@ async def host_status() -> control_pb2.StatusReply:
     return control_pb2.StatusReply(workspace="/w/alice", pid=4241, guests=[agent])
 
 
-def connector(gateway: FakeGateway) -> conversation.Connect:
+def connector(gateway: FakeGateway) -> following.Connect:
     async def connect() -> GatewayClient:
         return await GatewayClient.open(gateway.peer, channel_name="cli")
 
@@ -52,7 +52,7 @@ async def chat(
     typed: str | bytes,
     *,
     session: str | None = None,
-    reconnect_within_s: float = conversation.RECONNECT_WITHIN_S,
+    reconnect_within_s: float = following.RECONNECT_WITHIN_S,
 ) -> tuple[int, str, str]:
     """Exit code, standard output and standard error of one piped chat."""
     given, give = os.pipe()
@@ -383,8 +383,8 @@ async def test_a_guest_that_dies_in_mid_turn_is_reported_and_the_chat_goes_on(
     assert code == 1
     assert out == (
         "> die\nhalf an ans\n"
-        "✗ the agent went away in mid-turn: the turn was interrupted and has no answer\n"
-        "  fix: what it had saved by then is kept; send the turn again if you still want it\n"
+        "✗ the agent stopped in the middle of this turn, which has no answer\n"
+        "  fix: what it had saved by then is kept; send it again if you still want it\n"
         "? no change of memory is stored for this turn\n\n"
         "> again\nalive\n○ memory unchanged\n\n"
     )
@@ -430,7 +430,7 @@ async def test_a_stream_without_an_end_is_no_answer(gateway: FakeGateway) -> Non
     gateway.script = says(text("Saved"))
     code, out, _ = await chat(gateway, "one\n")
     assert code == 1
-    assert "interrupted and has no answer" in out
+    assert "which has no answer" in out
 
 
 async def test_a_wrong_connector_raises_before_anything_is_said(gateway: FakeGateway) -> None:

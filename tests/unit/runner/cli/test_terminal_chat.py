@@ -112,10 +112,10 @@ async def test_a_second_ctrl_c_leaves_a_turn_that_does_not_stop(gateway: FakeGat
         while not gateway.cancelled:
             await asyncio.sleep(0.01)
         terminal.type("\x03")
-        await terminal.expect("✗ cancelled")
+        await terminal.expect("the turn goes on without this chat")
         terminal.type("\x04")
         assert await terminal.ended() == 0
-    assert gateway.left == [gateway.turns[0].turn_id]
+    assert list(gateway.running) == [gateway.turns[0].turn_id]
 
 
 @pytest.mark.parametrize(("typed", "approved"), [("y", True), ("", False), ("n", False)])
@@ -162,16 +162,55 @@ async def test_what_is_typed_ahead_waits_its_turn(gateway: FakeGateway) -> None:
     assert [turn.text for turn in gateway.turns] == ["one", "two"]
 
 
-async def test_leaving_in_mid_turn_ends_the_turn(gateway: FakeGateway) -> None:
+async def test_leaving_in_mid_turn_leaves_the_turn_running(gateway: FakeGateway) -> None:
     gateway.script = until_cancelled
     async with on_a_terminal(gateway) as terminal:
         await terminal.expect("· /help")
         terminal.type("think\r")
         await terminal.expect("thinking about it")
         terminal.type("\x04")
+        await terminal.expect("the turn goes on without this chat; what comes of it: chat")
         assert await terminal.ended() == 0
-        while not gateway.left:
-            await asyncio.sleep(0.01)
+    assert list(gateway.running) == [gateway.turns[0].turn_id]
+
+
+async def test_a_session_in_which_a_turn_runs_is_attached_to(gateway: FakeGateway) -> None:
+    """Another client has begun it, and decides on one of its approvals."""
+
+    async def script(fake: FakeGateway, _: TurnRequest) -> AsyncIterator[Event]:
+        yield text("so far. ")
+        for command in ("ls", "rm"):
+            arguments = f'{{"command":"{command}"}}'
+            yield fake.approval_event("shell_exec", arguments)
+            answer = await fake.approval("shell_exec", arguments)
+            yield Event(
+                decided=gateway_pb2.ApprovalDecided(
+                    approval_id=f"shell_exec{arguments}",
+                    approved=answer,
+                    by="person",
+                    channel="web",
+                )
+            )
+        yield text("All.")
+        yield completed("so far. All.")
+
+    gateway.script = script
+    gateway.sessions["s1"] = gateway_pb2.Session(session_id="s1")
+    gateway.runs(TurnRequest(session_id="s1", text="go", turn_id="t1"))
+    async with on_a_terminal(gateway, "s1") as terminal:
+        await terminal.expect("a turn runs in this session")
+        position = await terminal.expect("allow shell_exec?\n  command\n  │ ls\n")
+        gateway.approvals['shell_exec{"command":"ls"}'].set_result(True)
+        position = await terminal.expect("allowed elsewhere (web)", after=position)
+        position = await terminal.expect("│ rm\n", after=position)
+        terminal.type("n\r")
+        await terminal.expect("All.", after=position)
+        terminal.type("/turns\r")
+        await terminal.expect("completed")
+        terminal.type("\x04")
+        assert await terminal.ended() == 0
+    assert not gateway.approvals['shell_exec{"command":"rm"}'].result()
+    assert "nobody waits" not in terminal.text
 
 
 async def test_nothing_an_answer_says_reaches_the_terminal_as_a_command(

@@ -1,0 +1,108 @@
+"""A turn, followed to its end over as many connections as that takes."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Final, Self
+
+from wire.errors import Code, WireError
+from wire.v1 import gateway_pb2
+
+from runner.client.gateway import GatewayClient, GatewayLost
+
+Connect = Callable[[], Awaitable[GatewayClient]]
+"""Connects to the current launch. Raises `WireError`, UNAVAILABLE while there is none."""
+
+RECONNECT_WITHIN_S: Final = 60.0
+RECONNECT_EVERY_S: Final = 0.25
+
+
+class Connection:
+    """The connection to an agent that may be restarted, which is waited for `within_s` seconds.
+    `first` is one that there is already."""
+
+    def __init__(
+        self,
+        connect: Connect,
+        within_s: float = RECONNECT_WITHIN_S,
+        first: GatewayClient | None = None,
+    ) -> None:
+        self._connect = connect
+        self._within_s = within_s
+        self._client = first
+
+    async def __aenter__(self) -> Self:
+        if self._client is None:
+            await self.open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @property
+    def client(self) -> GatewayClient:
+        """The current connection. There is one while this is entered."""
+        assert self._client is not None
+        return self._client
+
+    async def open(self) -> GatewayClient:
+        """Connect anew. Raises `WireError` if the agent does not come back in time."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._within_s
+        while True:
+            try:
+                client = await self._connect()
+                break
+            except WireError as error:
+                if error.code is not Code.UNAVAILABLE or loop.time() > deadline:
+                    raise
+                await asyncio.sleep(RECONNECT_EVERY_S)
+        await self.close()
+        self._client = client
+        return client
+
+    async def close(self) -> None:
+        """Close the connection. Idempotent."""
+        client, self._client = self._client, None
+        if client is not None:
+            await client.close()
+
+
+Reconnect = Callable[[], Awaitable[GatewayClient]]
+"""A new connection, once the agent is back. Raises `WireError` if that takes too long."""
+
+
+async def started(
+    agent: GatewayClient, request: gateway_pb2.RunTurnRequest, reconnect: Reconnect
+) -> GatewayClient:
+    """Start a turn once, whatever becomes of the connection; returns the connection to follow it
+    by. The request needs a `turn_id`: where it is known already, it has begun."""
+    try:
+        await agent.start_turn(request)
+    except GatewayLost:
+        agent = await reconnect()
+        try:
+            await agent.start_turn(request)
+        except WireError as error:
+            if error.code is not Code.ALREADY_EXISTS:
+                raise
+    return agent
+
+
+async def followed(
+    agent: GatewayClient, turn_id: str, reconnect: Reconnect, after: int = 0
+) -> AsyncGenerator[gateway_pb2.TurnEvent, None]:
+    """The events of a turn from the index `after` on, the outcome last.
+
+    Leaving the iteration leaves the turn alone. Raises NOT_FOUND for a turn that never began, and
+    what `reconnect` raises.
+    """
+    while True:
+        try:
+            async with aclosing(agent.follow_turn(turn_id, after)) as events:
+                async for event in events:
+                    after = event.index + 1
+                    yield event
+            return
+        except GatewayLost:
+            agent = await reconnect()
