@@ -6,6 +6,7 @@ input history is kept in memory only, not in a file that a guest could read.
 """
 
 import asyncio
+import re
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager, nullcontext
@@ -36,6 +37,7 @@ _ROWS_FOR_THE_REST: Final = 4
 _RENDERED_CHARS: Final = 8_000
 _REDRAW_EVERY_S: Final = 0.1
 _SPINNER: Final = Spinner("dots")
+_LINES: Final = re.compile(r"[^\n]*\n|[^\n]+")
 _YES = frozenset({"y", "yes"})
 
 
@@ -97,8 +99,9 @@ class TerminalScreen:
         return bool(self._activity)
 
     async def stream(self, text: str) -> None:
-        if finished := self._text.add(neutralise(text)):
-            await self._print_answer(finished)
+        for piece in _LINES.findall(neutralise(text)):
+            if finished := self._text.add(piece):
+                await self._print_answer(finished)
         self.redraw()
 
     async def line(self, text: str, style: Style = Style.PLAIN) -> None:
