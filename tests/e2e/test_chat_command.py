@@ -153,18 +153,21 @@ async def test_a_turn_goes_on_when_its_terminal_is_closed(household: Household) 
     started = household.run("start", "--detach")
     assert started.returncode == 0, started.stderr
     here = household.working_directory
+    shared = household.workspaces / "default/shared"
     command = [*COMMAND, "chat", "--session", "long"]
     async with Terminal(command, household.environment, here) as terminal:
         await terminal.expect("· /help")
-        terminal.type("run until test -e go; do sleep 0.1; done; echo it is $((40+2))\r")
-        await terminal.expect("shell_exec until test")
+        terminal.type("run touch begun; until test -e go; do sleep 0.1; done; echo is $((40+2))\r")
+        async with asyncio.timeout(60):
+            while not (shared / "begun").exists():
+                await asyncio.sleep(0.1)
         terminal.type("\x04")
         await terminal.expect("the turn goes on without this chat")
         assert await terminal.ended() == 0
     async with Terminal(command, household.environment, here) as terminal:
         await terminal.expect("a turn runs in this session")
-        (household.workspaces / "default/shared/go").touch()
-        await terminal.expect("it is 42")
+        (shared / "go").touch()
+        await terminal.expect("is 42")
         terminal.type("\x04")
         assert await terminal.ended() == 0
     assert household.run("stop").returncode == 0
