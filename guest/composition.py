@@ -31,6 +31,7 @@ from guest.tools.pipeline import Registry, ToolPipeline
 from guest.tools.redaction.scrubber import Scrubber
 from guest.tools.shell.client import ShellClient
 from guest.tools.shell.tool import shell_tools
+from guest.watch.witness import Witness
 
 _OFFLINE_NOTICE: Final = (
     "the built-in offline model answers: it understands only a few commands (say help); "
@@ -58,7 +59,9 @@ def gateway(
     """The gateway service; `close` it before the parts passed in."""
     settings = config.settings
     scrubber = Scrubber(config.redacted)
-    pipeline = offered(config, registry(config, memory, roots, shell, servers), scrubber)
+    witness = Witness(required=config.witnessed)
+    tools = registry(config, memory, roots, shell, servers)
+    pipeline = offered(config, tools, scrubber, witness)
     meter = Meter(memory.usage, settings.agent)
     model = models.choose().model
     notices = [_OFFLINE_NOTICE] if settings.agent.provider == "offline" else []
@@ -86,6 +89,7 @@ def gateway(
         ),
         scrubber=scrubber,
         meter=meter,
+        witness=witness,
         shell_state=shell.state if shell else None,
         approval_wait_s=settings.tools.approval_wait_s,
         notices=servers.notices if servers else list,
@@ -150,7 +154,9 @@ def tools_of_memory(memory: Memory, scope: TypedScope) -> list[Tool]:
     ]
 
 
-def offered(config: GuestConfig, tools: Registry, scrubber: Scrubber) -> ToolPipeline:
+def offered(
+    config: GuestConfig, tools: Registry, scrubber: Scrubber, witness: Witness | None = None
+) -> ToolPipeline:
     """The pipeline of the enabled tools, for the model and for callers by name."""
     settings = config.settings
     sees_host = config.tier == "process"
@@ -162,4 +168,5 @@ def offered(config: GuestConfig, tools: Registry, scrubber: Scrubber) -> ToolPip
         scrubber=scrubber,
         host_paths=(HostPaths(config.paths.virtual, config.paths.private) if sees_host else None),
         commands=CommandPolicy(settings.shell),
+        witness=witness,
     )

@@ -69,6 +69,7 @@ class GuestConfig:
     embedder: Link
     shell: Link
     log_level: str
+    witnessed: bool = False
 
     @property
     def redacted(self) -> tuple[str, ...]:
@@ -122,6 +123,7 @@ def load(envelope: bootstrap_pb2.BootstrapEnvelope) -> GuestConfig:
         embedder=_link(Party.EMBEDDER, envelope.embedder),
         shell=_link(Party.SHELL, envelope.shell),
         log_level=_one_of("log_level", envelope.log_level or "info", get_args(LogLevel)),
+        witnessed=envelope.witnessed,
     )
 
 

@@ -7,6 +7,8 @@ from typing import Any, TypeVar
 
 import grpc
 from google.protobuf.message import Message
+from wire.errors import Code
+from wire.identity import Party
 from wire.settings import ToolsSettings
 from wire.tools import TOOLS
 from wire.v1 import gateway_pb2 as pb
@@ -15,6 +17,7 @@ from wire.v1 import gateway_pb2_grpc
 from guest.agent.budget.meter import Meter
 from guest.agent.models.models import PROVIDERS, Models
 from guest.agent.turn import Answer, Pipeline
+from guest.errors import GuestError
 from guest.gateway import convert, validation
 from guest.gateway.calls import ToolCalls
 from guest.gateway.notes import Notes
@@ -27,6 +30,7 @@ from guest.gateway.usage import UsageReport
 from guest.memory.memory import Memory
 from guest.memory.storage.files.backup import Backups
 from guest.tools.redaction.scrubber import Scrubber
+from guest.watch.witness import Witness
 
 # ruff: noqa: N802, ARG001, ARG002 - names and arguments are the contract's
 
@@ -66,6 +70,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         backups: Backups,
         scrubber: Scrubber,
         meter: Meter,
+        witness: Witness | None = None,
         shell_state: Callable[[], Awaitable[str]] | None = None,
         approval_wait_s: float = ToolsSettings().approval_wait_s,
         notices: Callable[[], list[str]] = list,
@@ -79,6 +84,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         self._scrubber = scrubber
         self._shell_state = shell_state
         self._notices = notices
+        self._witness = witness or Witness(required=False)
         self._notes = Notes(memory, scrubber.scrub_known, reply_max_bytes)
         self._transfer = Transfer(memory, backups)
         self._usage = UsageReport(meter)
@@ -92,6 +98,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
 
     async def close(self) -> None:
         await self._turns.close()
+        self._witness.close()
 
     async def _forget_session(self, request: pb.ForgetSessionRequest) -> pb.ForgetSessionReply:
         reply = await self._sessions.forget(request)
@@ -265,6 +272,14 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         self._scrubber.learn(key)
         self._models.set_key(request.provider, key)
         return pb.SetProviderKeyReply()
+
+    async def Witness(
+        self, request_iterator: AsyncIterator[pb.WitnessReply], context: Context
+    ) -> AsyncIterator[pb.WitnessEvent]:
+        if list(context.peer_identities() or ()) != [Party.RUNNER.value.encode()]:
+            raise GuestError(Code.PERMISSION_DENIED, "only the runner watches this guest")
+        async for event in self._witness.stream(request_iterator):
+            yield event
 
     async def ExportMemory(
         self, request: pb.ExportMemoryRequest, context: Context

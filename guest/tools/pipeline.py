@@ -15,6 +15,7 @@ from wire.errors import Code, WireError
 from wire.limits import TOOL_OUTPUT_MAX_BYTES
 from wire.settings import Approval
 from wire.tools import FAMILIES
+from wire.v1 import gateway_pb2 as pb
 
 from guest.errors import GuestError, ToolError
 from guest.tools.arguments import check
@@ -24,6 +25,7 @@ from guest.tools.files.roots import parse
 from guest.tools.output import HostPaths, Reader, Renderer
 from guest.tools.redaction.placeholders import Placeholders, refuse_placeholders
 from guest.tools.redaction.scrubber import Scrubber
+from guest.watch.witness import Recording, Witness
 
 
 class Registry:
@@ -140,7 +142,8 @@ OUTPUT_MIN_BYTES: Final = 512
 class ToolPipeline:
     """All tools of a guest behind one entry point. Safe for concurrent calls.
 
-    Tools in `disabled` are neither listed nor callable.
+    Tools in `disabled` are neither listed nor callable. `witness` is told of every call; one that
+    may change something runs only when its beginning is recorded.
     """
 
     def __init__(
@@ -153,7 +156,9 @@ class ToolPipeline:
         max_output_bytes: int = TOOL_OUTPUT_MAX_BYTES,
         host_paths: HostPaths | None = None,
         commands: CommandPolicy | None = None,
+        witness: Witness | None = None,
     ) -> None:
+        self._witness = witness or Witness(required=False)
         self._registry = registry
         if unknown := set(disabled) - registry.known:
             log.warning("tools.disabled names no tool: %s", ", ".join(sorted(unknown)))
@@ -196,23 +201,24 @@ class ToolPipeline:
         """
         began = time.monotonic()
         tool = self._registry.get(name)
+        record = self._recording(ctx, tool)
         try:
-            output, in_files = await self._run(ctx, name, arguments, approve)
+            output, in_files = await self._run(ctx, name, arguments, approve, record)
         except ToolError as error:
-            self._account(ctx, tool, began, "refused")
+            self._account(ctx, tool, began, "refused", record)
             text = self._render.error(error, self._reader(ctx))
             summary = self._render.line(str(error))
             material = tuple(map(self._render.line, error.material))
             return ToolResult(text, True, summary, _ms(began), material, error.code)
         except WireError as error:
-            self._account(ctx, tool, began, "failed")
+            self._account(ctx, tool, began, "failed", record)
             log.error("%s: %s", name, self._render.text(str(error)), extra=_who(ctx, name))
             raise
         except asyncio.CancelledError:
-            self._account(ctx, tool, began, "cancelled")
+            self._account(ctx, tool, began, "cancelled", record)
             raise
         except Exception as error:
-            self._account(ctx, tool, began, "failed")
+            self._account(ctx, tool, began, "failed", record)
             frames = traceback.format_tb(error.__traceback__)
             found = {"type": type(error).__name__, "frames": frames}
             log.error("%s failed unexpectedly", name, extra=_who(ctx, name) | {"error": found})
@@ -224,7 +230,7 @@ class ToolPipeline:
             ) from None
         reader = self._reader(ctx, in_files=in_files)
         rendered = self._render.output(output, reader, tool.output_bytes if tool else 0)
-        self._account(ctx, tool, began, "ok", output.count)
+        self._account(ctx, tool, began, "ok", record, output)
         summary = self._render.line(output.summary or "done")
         material = tuple(map(self._render.line, output.material))
         return ToolResult(
@@ -241,6 +247,7 @@ class ToolPipeline:
         name: str,
         arguments: str | Mapping[str, object],
         approve: Approve | None,
+        record: Recording,
     ) -> tuple[ToolOutput, bool]:
         """The output, and whether commands can read what was read for it."""
         if not ctx.user_id:
@@ -248,6 +255,7 @@ class ToolPipeline:
         tool = self._look_up(name)
         shown = partial(self._render.text, reader=self._reader(ctx))
         checked = check(tool, arguments, shown)
+        await record.begin(self._about(tool, checked))
         await self._gate.admit(ctx, tool, self._question(checked), approve)
         check_paths(tool, checked)
         if tool.command:
@@ -316,15 +324,39 @@ class ToolPipeline:
             json.dumps(checked.model_dump(mode="json"), ensure_ascii=False)
         )
 
+    def _recording(self, ctx: ToolContext, tool: Tool | None) -> Recording:
+        return self._witness.recording(
+            pb.CallBegun(
+                tool=tool.name if tool else "unknown",
+                safety=tool.safety if tool else "",
+                session_id=ctx.session_id,
+                turn_id=ctx.turn_id,
+                channel=ctx.channel,
+                actor=ctx.actor,
+                must_be_recorded=tool is not None and tool.safety is not Safety.READ_ONLY,
+            )
+        )
+
+    def _about(self, tool: Tool, checked: Arguments) -> str:
+        """The command, the path or the note's id of a call, on one line without secrets. Of other
+        arguments nothing is told: they may be the text of a note."""
+        fields = (tool.command, *(path.field for path in tool.paths), "note_id")
+        values = (getattr(checked, field, None) for field in fields if field)
+        return next((self._render.line(value) for value in values if isinstance(value, str)), "")
+
     def _account(
         self,
         ctx: ToolContext,
         tool: Tool | None,
         began: float,
         outcome: str,
-        count: int | None = None,
+        record: Recording,
+        output: ToolOutput | None = None,
     ) -> None:
-        """Count and log one call: caller, tool, duration and outcome; never the content."""
+        """Count, record and log one call: caller, tool, duration and outcome; never the content."""
+        changed = [each.note_id for each in output.receipts if each.note_id] if output else []
+        record.end(outcome, _ms(began), changed)
+        count = output.count if output else None
         label = {"tool": tool.name if tool else "unknown"}
         self._calls.add(1, label)
         self._duration.record(time.monotonic() - began, label)

@@ -560,6 +560,12 @@ class ServeSettings(Section):
         return self
 
 
+class AuditSettings(Section):
+    """`[audit]`: for how many days the record of tool calls is kept."""
+
+    keep_days: Annotated[int, count(1, 36_500)] = 365
+
+
 class ContainerSettings(Section):
     """`[container]`: the engine, the images and the agent guest's limits in the container and
     micro_vm tiers.

@@ -157,6 +157,10 @@ class _Guard(grpc.aio.ServerInterceptor):
         if handler is None:
             return None
         needs_token = not handler_call_details.method.startswith(_HEALTH_PREFIX)
+        if handler.request_streaming:
+            return grpc.stream_stream_rpc_method_handler(
+                self._exchange(handler), response_serializer=handler.response_serializer
+            )
         if handler.response_streaming:
             return grpc.unary_stream_rpc_method_handler(
                 self._streaming(handler, needs_token),
@@ -222,6 +226,20 @@ class _Guard(grpc.aio.ServerInterceptor):
                 async for item in handler.unary_stream(
                     message_of(handler.request_deserializer, request), context
                 ):
+                    yield item
+
+        return call
+
+    def _exchange(self, handler: Any) -> Callable[..., AsyncIterator[Any]]:
+        async def messages(requests: AsyncIterator[bytes]) -> AsyncIterator[Any]:
+            async for request in requests:
+                yield message_of(handler.request_deserializer, request)
+
+        async def call(
+            requests: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any, Any]
+        ) -> AsyncIterator[Any]:
+            async with self._admitted(context, needs_token=True):
+                async for item in handler.stream_stream(messages(requests), context):
                     yield item
 
         return call

@@ -69,6 +69,7 @@ NEEDED: Final[Mapping[str, frozenset[Scope] | None]] = {
     "ReembedMemory": _ADMIN,
     "SetMemoryToken": None,
     "SetProviderKey": None,
+    "Witness": None,
 }
 """The scopes that a token must have, all of them; none: any token will do. What is None belongs to
 the host and is never relayed, like what is not in the table at all."""

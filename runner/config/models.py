@@ -9,6 +9,7 @@ from pydantic_core import PydanticCustomError
 from wire.settings import (
     AbsolutePath,
     AccessSettings,
+    AuditSettings,
     ContainerSettings,
     EmbedderSettings,
     LogLevel,
@@ -51,6 +52,7 @@ class Config(UserSettings):
     container: ContainerSettings = ContainerSettings()
     access: AccessSettings = AccessSettings()
     serve: ServeSettings = ServeSettings()
+    audit: AuditSettings = AuditSettings()
     users: dict[Annotated[str, AfterValidator(_known_user)], UserSettings] = Field(
         default_factory=dict
     )

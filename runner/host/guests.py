@@ -16,6 +16,7 @@ import grpc
 from wire.errors import Code, WireError
 from wire.v1 import bootstrap_pb2, control_pb2, gateway_pb2
 
+from runner.audit.watcher import Watcher
 from runner.boundary.check import admit, require_passed
 from runner.boundary.spec import new_canary
 from runner.client.gateway import GatewayClient
@@ -43,7 +44,8 @@ class Guests:
     """Both supervisors of one user, and what they share.
 
     `embedder` returns where the embedder is, at each launch. `tokens` are the host's own, by their
-    descriptions. From the file `state` the next runner recovers.
+    descriptions. From the file `state` the next runner recovers. `watcher` records what the agent
+    tells of its calls.
     """
 
     def __init__(
@@ -55,8 +57,10 @@ class Guests:
         probe: Probe,
         tokens: Mapping[str, str],
         state: Path,
+        watcher: Watcher,
         policy: Policy | None = None,
     ) -> None:
+        self._watcher = watcher
         self._launchers = launchers
         self._embedder = embedder
         self._probe = probe
@@ -69,7 +73,10 @@ class Guests:
         self._since = datetime.now(UTC).isoformat(timespec="seconds")
         supervise = partial(Supervisor, driver, policy=policy)
         self.agent = supervise(
-            Role.AGENT, self._prepare_agent, on_handle=partial(self._record, Role.AGENT)
+            Role.AGENT,
+            self._prepare_agent,
+            on_handle=partial(self._record, Role.AGENT),
+            verify=self._attend,
         )
         self.shell: Supervisor | None = None
         if launchers.shell is not None:
@@ -141,6 +148,9 @@ class Guests:
             )
         return await self._probe_shell(await self.shell.channel())
 
+    async def _attend(self, _: grpc.aio.Channel) -> None:
+        await self._watcher.attend(self._launched[Role.AGENT].peer)
+
     async def _verify(self, channel: grpc.aio.Channel) -> None:
         try:
             require_passed(await self._probe_shell(channel))
@@ -153,7 +163,9 @@ class Guests:
         shell = bootstrap_pb2.Link(unavailable_reason=self._launchers.no_shell)
         if self._launchers.shell is not None:
             shell = self._launchers.shell.link
-        launch = self._launchers.agent.prepare(self._embedder(), shell, self._canary)
+        launch = self._launchers.agent.prepare(
+            self._embedder(), shell, self._canary, witnessed=True
+        )
         self._launched[Role.AGENT] = launch
         return launch
 
@@ -179,6 +191,8 @@ class Guests:
     def _record(self, role: Role, handle: Handle | None) -> None:
         if handle is None:
             self._handles.pop(role, None)
+            if role is Role.AGENT:
+                self._watcher.ended()
         else:
             self._handles[role] = handle
         if self._handles:

@@ -22,6 +22,8 @@ from wire.errors import Code, WireError
 from wire.identity import Party, Peer
 from wire.v1 import control_pb2
 
+from runner.audit.log import AuditLog, Place
+from runner.audit.watcher import Watcher
 from runner.boundary.check import check_boundary, kernel_of
 from runner.boundary.spec import build_spec
 from runner.client.gateway import GatewayClient
@@ -306,6 +308,7 @@ class Host:
                 self._launchers.agent.db_path,
             )
 
+        watcher = self._watcher(stack)
         LastStart(self.tier, home.path).save(self._runtime)
         stack.push_async_callback(self._end, "embedder", self._embedder.stop)
         await self._embedder.start()
@@ -318,6 +321,7 @@ class Host:
             probe=self._probe,
             tokens={"the control token": control.token},
             state=self._runtime.state,
+            watcher=watcher,
             policy=self._policy,
         )
         stack.push_async_callback(self._end, "control socket", control.stop)
@@ -325,6 +329,19 @@ class Host:
         stack.push_async_callback(self._end, "guests", self._guests.stop)
         await self._guests.start()
         log.info("the host is ready")
+
+    def _watcher(self, stack: AsyncExitStack) -> Watcher:
+        """Open the audit log, and what writes to it."""
+        place = Place.locate(self.config, self.user_id)
+        audit = AuditLog(place, self.config.audit.keep_days)
+        if wrong := audit.open():
+            notice = f"the audit log was changed by somebody else: {wrong}; runner audit verify"
+            log.error("%s", notice)
+            self.notices.append(notice)
+        stack.callback(audit.close)
+        watcher = Watcher(audit)
+        stack.push_async_callback(self._end, "audit log", watcher.close)
+        return watcher
 
     def _server_notices(self) -> list[str]:
         """What to know of the model's server before the agent asks it."""
@@ -358,11 +375,11 @@ class Host:
         self, channel: grpc.aio.Channel, shell: LaunchSpec, tokens: Mapping[str, str], canary: str
     ) -> control_pb2.BoundaryReport:
         promised = self._tier_driver.confinement(shell)
-        private = []
+        private = [Place.locate(self.config, self.user_id).directory]
         if self._capabilities.own_programs:
             from runner.tiers.container.engine import find_socket  # imports docker
 
-            private = [find_socket(self.config.container.engine)]
+            private += [find_socket(self.config.container.engine)]
         spec = build_spec(
             shell,
             promised,

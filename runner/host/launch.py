@@ -136,12 +136,15 @@ class AgentLauncher:
         canary: str = "",
         maintenance: bootstrap_pb2.MaintenanceJob | None = None,
         job_key: str = "",
+        *,
+        witnessed: bool = False,
     ) -> Launch:
         """A new launch with its own token and id.
 
         `embedder` and `shell` say where those are, as paths on the host, or why there is none.
         `canary` is a random word that must be found nowhere in the shell guest. With `maintenance`
-        the guest does that job instead of serving, and begins with `job_key`.
+        the guest does that job instead of serving, and begins with `job_key`. A guest that is
+        `witnessed` runs no call that changes something before somebody records it.
         """
         self._workspace.provision()
         prepare_parent(self.db_path, self._workspace)
@@ -178,6 +181,7 @@ class AgentLauncher:
             maintenance=maintenance,
             identity=self._authority.issue(Party.AGENT).message(),
             mounted=self._mounted(directories),
+            witnessed=witnessed,
         )
         container = self._config.container
         spec = LaunchSpec(

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17wire/v1/bootstrap.proto\x12\x07wire.v1\"\xf4\x04\n\x11\x42ootstrapEnvelope\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x11\n\tlaunch_id\x18\x02 \x01(\t\x12\x0f\n\x07user_id\x18\x03 \x01(\t\x12\x0c\n\x04tier\x18\x04 \x01(\t\x12\r\n\x05token\x18\x05 \x01(\t\x12\x0f\n\x07gateway\x18\x06 \x01(\t\x12\"\n\x05paths\x18\x07 \x01(\x0b\x32\x13.wire.v1.GuestPaths\x12:\n\x08settings\x18\x08 \x03(\x0b\x32(.wire.v1.BootstrapEnvelope.SettingsEntry\x12!\n\x07secrets\x18\t \x01(\x0b\x32\x10.wire.v1.Secrets\x12\x15\n\rmemory_ca_pem\x18\n \x01(\t\x12\x1f\n\x08\x65mbedder\x18\x0b \x01(\x0b\x32\r.wire.v1.Link\x12\x1c\n\x05shell\x18\x0c \x01(\x0b\x32\r.wire.v1.Link\x12\x11\n\tlog_level\x18\r \x01(\t\x12\x0e\n\x06\x63\x61nary\x18\x0e \x01(\t\x12,\n\x0bmaintenance\x18\x0f \x01(\x0b\x32\x17.wire.v1.MaintenanceJob\x12#\n\x08identity\x18\x10 \x01(\x0b\x32\x11.wire.v1.Identity\x12\x38\n\x07mounted\x18\x11 \x03(\x0b\x32\'.wire.v1.BootstrapEnvelope.MountedEntry\x1a/\n\rSettingsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x42\n\x0cMountedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12!\n\x05value\x18\x02 \x01(\x0b\x32\x12.wire.v1.Directory:\x02\x38\x01\"*\n\tDirectory\x12\x0e\n\x06\x64\x65vice\x18\x01 \x01(\x04\x12\r\n\x05inode\x18\x02 \x01(\x04\"V\n\x0fServiceEnvelope\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\r\n\x05token\x18\x02 \x01(\t\x12#\n\x08identity\x18\x03 \x01(\x0b\x32\x11.wire.v1.Identity\"?\n\x08Identity\x12\x13\n\x0b\x63\x65rtificate\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x11\n\tauthority\x18\x03 \x01(\t\"\xa5\x02\n\x07Secrets\x12\x0f\n\x07\x61pi_key\x18\x01 \x01(\t\x12\x14\n\x0cmemory_token\x18\x02 \x01(\t\x12\x12\n\nmemory_key\x18\x03 \x01(\t\x12\x0f\n\x07job_key\x18\x04 \x01(\t\x12\x39\n\rprovider_keys\x18\x05 \x03(\x0b\x32\".wire.v1.Secrets.ProviderKeysEntry\x12.\n\x07servers\x18\x06 \x03(\x0b\x32\x1d.wire.v1.Secrets.ServersEntry\x1a\x33\n\x11ProviderKeysEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a.\n\x0cServersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"h\n\x04Link\x12\x10\n\x08\x65ndpoint\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\t\x12\x1a\n\x12unavailable_reason\x18\x03 \x01(\t\x12#\n\x08identity\x18\x04 \x01(\x0b\x32\x11.wire.v1.Identity\"o\n\nGuestPaths\x12\x10\n\x08internal\x18\x01 \x01(\t\x12\x0e\n\x06shared\x18\x02 \x01(\t\x12\x0b\n\x03tmp\x18\x03 \x01(\t\x12\r\n\x05vault\x18\x04 \x01(\t\x12\x0b\n\x03ipc\x18\x05 \x01(\t\x12\x10\n\x08\x64\x61tabase\x18\x07 \x01(\tJ\x04\x08\x06\x10\x07\"|\n\x0eMaintenanceJob\x12\x1f\n\x05rekey\x18\x01 \x01(\x0b\x32\x0e.wire.v1.RekeyH\x00\x12#\n\x07restore\x18\x02 \x01(\x0b\x32\x10.wire.v1.RestoreH\x00\x12\x1d\n\x04move\x18\x03 \x01(\x0b\x32\r.wire.v1.MoveH\x00\x42\x05\n\x03job\"\x07\n\x05Rekey\"\x17\n\x07Restore\x12\x0c\n\x04path\x18\x01 \x01(\t\"\x19\n\x04Move\x12\x11\n\tto_remote\x18\x01 \x01(\x08\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17wire/v1/bootstrap.proto\x12\x07wire.v1\"\x87\x05\n\x11\x42ootstrapEnvelope\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\x11\n\tlaunch_id\x18\x02 \x01(\t\x12\x0f\n\x07user_id\x18\x03 \x01(\t\x12\x0c\n\x04tier\x18\x04 \x01(\t\x12\r\n\x05token\x18\x05 \x01(\t\x12\x0f\n\x07gateway\x18\x06 \x01(\t\x12\"\n\x05paths\x18\x07 \x01(\x0b\x32\x13.wire.v1.GuestPaths\x12:\n\x08settings\x18\x08 \x03(\x0b\x32(.wire.v1.BootstrapEnvelope.SettingsEntry\x12!\n\x07secrets\x18\t \x01(\x0b\x32\x10.wire.v1.Secrets\x12\x15\n\rmemory_ca_pem\x18\n \x01(\t\x12\x1f\n\x08\x65mbedder\x18\x0b \x01(\x0b\x32\r.wire.v1.Link\x12\x1c\n\x05shell\x18\x0c \x01(\x0b\x32\r.wire.v1.Link\x12\x11\n\tlog_level\x18\r \x01(\t\x12\x0e\n\x06\x63\x61nary\x18\x0e \x01(\t\x12,\n\x0bmaintenance\x18\x0f \x01(\x0b\x32\x17.wire.v1.MaintenanceJob\x12#\n\x08identity\x18\x10 \x01(\x0b\x32\x11.wire.v1.Identity\x12\x38\n\x07mounted\x18\x11 \x03(\x0b\x32\'.wire.v1.BootstrapEnvelope.MountedEntry\x12\x11\n\twitnessed\x18\x12 \x01(\x08\x1a/\n\rSettingsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a\x42\n\x0cMountedEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12!\n\x05value\x18\x02 \x01(\x0b\x32\x12.wire.v1.Directory:\x02\x38\x01\"*\n\tDirectory\x12\x0e\n\x06\x64\x65vice\x18\x01 \x01(\x04\x12\r\n\x05inode\x18\x02 \x01(\x04\"V\n\x0fServiceEnvelope\x12\x0f\n\x07version\x18\x01 \x01(\r\x12\r\n\x05token\x18\x02 \x01(\t\x12#\n\x08identity\x18\x03 \x01(\x0b\x32\x11.wire.v1.Identity\"?\n\x08Identity\x12\x13\n\x0b\x63\x65rtificate\x18\x01 \x01(\t\x12\x0b\n\x03key\x18\x02 \x01(\t\x12\x11\n\tauthority\x18\x03 \x01(\t\"\xa5\x02\n\x07Secrets\x12\x0f\n\x07\x61pi_key\x18\x01 \x01(\t\x12\x14\n\x0cmemory_token\x18\x02 \x01(\t\x12\x12\n\nmemory_key\x18\x03 \x01(\t\x12\x0f\n\x07job_key\x18\x04 \x01(\t\x12\x39\n\rprovider_keys\x18\x05 \x03(\x0b\x32\".wire.v1.Secrets.ProviderKeysEntry\x12.\n\x07servers\x18\x06 \x03(\x0b\x32\x1d.wire.v1.Secrets.ServersEntry\x1a\x33\n\x11ProviderKeysEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a.\n\x0cServersEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"h\n\x04Link\x12\x10\n\x08\x65ndpoint\x18\x01 \x01(\t\x12\r\n\x05token\x18\x02 \x01(\t\x12\x1a\n\x12unavailable_reason\x18\x03 \x01(\t\x12#\n\x08identity\x18\x04 \x01(\x0b\x32\x11.wire.v1.Identity\"o\n\nGuestPaths\x12\x10\n\x08internal\x18\x01 \x01(\t\x12\x0e\n\x06shared\x18\x02 \x01(\t\x12\x0b\n\x03tmp\x18\x03 \x01(\t\x12\r\n\x05vault\x18\x04 \x01(\t\x12\x0b\n\x03ipc\x18\x05 \x01(\t\x12\x10\n\x08\x64\x61tabase\x18\x07 \x01(\tJ\x04\x08\x06\x10\x07\"|\n\x0eMaintenanceJob\x12\x1f\n\x05rekey\x18\x01 \x01(\x0b\x32\x0e.wire.v1.RekeyH\x00\x12#\n\x07restore\x18\x02 \x01(\x0b\x32\x10.wire.v1.RestoreH\x00\x12\x1d\n\x04move\x18\x03 \x01(\x0b\x32\r.wire.v1.MoveH\x00\x42\x05\n\x03job\"\x07\n\x05Rekey\"\x17\n\x07Restore\x12\x0c\n\x04path\x18\x01 \x01(\t\"\x19\n\x04Move\x12\x11\n\tto_remote\x18\x01 \x01(\x08\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,33 +40,33 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_SECRETS_SERVERSENTRY']._loaded_options = None
   _globals['_SECRETS_SERVERSENTRY']._serialized_options = b'8\001'
   _globals['_BOOTSTRAPENVELOPE']._serialized_start=37
-  _globals['_BOOTSTRAPENVELOPE']._serialized_end=665
-  _globals['_BOOTSTRAPENVELOPE_SETTINGSENTRY']._serialized_start=550
-  _globals['_BOOTSTRAPENVELOPE_SETTINGSENTRY']._serialized_end=597
-  _globals['_BOOTSTRAPENVELOPE_MOUNTEDENTRY']._serialized_start=599
-  _globals['_BOOTSTRAPENVELOPE_MOUNTEDENTRY']._serialized_end=665
-  _globals['_DIRECTORY']._serialized_start=667
-  _globals['_DIRECTORY']._serialized_end=709
-  _globals['_SERVICEENVELOPE']._serialized_start=711
-  _globals['_SERVICEENVELOPE']._serialized_end=797
-  _globals['_IDENTITY']._serialized_start=799
-  _globals['_IDENTITY']._serialized_end=862
-  _globals['_SECRETS']._serialized_start=865
-  _globals['_SECRETS']._serialized_end=1158
-  _globals['_SECRETS_PROVIDERKEYSENTRY']._serialized_start=1059
-  _globals['_SECRETS_PROVIDERKEYSENTRY']._serialized_end=1110
-  _globals['_SECRETS_SERVERSENTRY']._serialized_start=1112
-  _globals['_SECRETS_SERVERSENTRY']._serialized_end=1158
-  _globals['_LINK']._serialized_start=1160
-  _globals['_LINK']._serialized_end=1264
-  _globals['_GUESTPATHS']._serialized_start=1266
-  _globals['_GUESTPATHS']._serialized_end=1377
-  _globals['_MAINTENANCEJOB']._serialized_start=1379
-  _globals['_MAINTENANCEJOB']._serialized_end=1503
-  _globals['_REKEY']._serialized_start=1505
-  _globals['_REKEY']._serialized_end=1512
-  _globals['_RESTORE']._serialized_start=1514
-  _globals['_RESTORE']._serialized_end=1537
-  _globals['_MOVE']._serialized_start=1539
-  _globals['_MOVE']._serialized_end=1564
+  _globals['_BOOTSTRAPENVELOPE']._serialized_end=684
+  _globals['_BOOTSTRAPENVELOPE_SETTINGSENTRY']._serialized_start=569
+  _globals['_BOOTSTRAPENVELOPE_SETTINGSENTRY']._serialized_end=616
+  _globals['_BOOTSTRAPENVELOPE_MOUNTEDENTRY']._serialized_start=618
+  _globals['_BOOTSTRAPENVELOPE_MOUNTEDENTRY']._serialized_end=684
+  _globals['_DIRECTORY']._serialized_start=686
+  _globals['_DIRECTORY']._serialized_end=728
+  _globals['_SERVICEENVELOPE']._serialized_start=730
+  _globals['_SERVICEENVELOPE']._serialized_end=816
+  _globals['_IDENTITY']._serialized_start=818
+  _globals['_IDENTITY']._serialized_end=881
+  _globals['_SECRETS']._serialized_start=884
+  _globals['_SECRETS']._serialized_end=1177
+  _globals['_SECRETS_PROVIDERKEYSENTRY']._serialized_start=1078
+  _globals['_SECRETS_PROVIDERKEYSENTRY']._serialized_end=1129
+  _globals['_SECRETS_SERVERSENTRY']._serialized_start=1131
+  _globals['_SECRETS_SERVERSENTRY']._serialized_end=1177
+  _globals['_LINK']._serialized_start=1179
+  _globals['_LINK']._serialized_end=1283
+  _globals['_GUESTPATHS']._serialized_start=1285
+  _globals['_GUESTPATHS']._serialized_end=1396
+  _globals['_MAINTENANCEJOB']._serialized_start=1398
+  _globals['_MAINTENANCEJOB']._serialized_end=1522
+  _globals['_REKEY']._serialized_start=1524
+  _globals['_REKEY']._serialized_end=1531
+  _globals['_RESTORE']._serialized_start=1533
+  _globals['_RESTORE']._serialized_end=1556
+  _globals['_MOVE']._serialized_start=1558
+  _globals['_MOVE']._serialized_end=1583
 # @@protoc_insertion_point(module_scope)

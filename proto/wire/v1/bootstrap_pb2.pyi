@@ -84,6 +84,7 @@ class BootstrapEnvelope(_message.Message):
     MAINTENANCE_FIELD_NUMBER: _builtins.int
     IDENTITY_FIELD_NUMBER: _builtins.int
     MOUNTED_FIELD_NUMBER: _builtins.int
+    WITNESSED_FIELD_NUMBER: _builtins.int
     version: _builtins.int
     """wire.limits.ENVELOPE_VERSION; any other is refused"""
     launch_id: _builtins.str
@@ -99,6 +100,8 @@ class BootstrapEnvelope(_message.Message):
     log_level: _builtins.str
     canary: _builtins.str
     """a word that must be found nowhere in the shell guest"""
+    witnessed: _builtins.bool
+    """the runner records calls of tools: those that change something wait for it"""
     @_builtins.property
     def paths(self) -> Global___GuestPaths: ...
     @_builtins.property
@@ -149,10 +152,11 @@ class BootstrapEnvelope(_message.Message):
         maintenance: Global___MaintenanceJob | None = ...,
         identity: Global___Identity | None = ...,
         mounted: _abc.Mapping[_builtins.str, Global___Directory] | None = ...,
+        witnessed: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["embedder", b"embedder", "identity", b"identity", "maintenance", b"maintenance", "paths", b"paths", "secrets", b"secrets", "shell", b"shell"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["canary", b"canary", "embedder", b"embedder", "gateway", b"gateway", "identity", b"identity", "launch_id", b"launch_id", "log_level", b"log_level", "maintenance", b"maintenance", "memory_ca_pem", b"memory_ca_pem", "mounted", b"mounted", "paths", b"paths", "secrets", b"secrets", "settings", b"settings", "shell", b"shell", "tier", b"tier", "token", b"token", "user_id", b"user_id", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["canary", b"canary", "embedder", b"embedder", "gateway", b"gateway", "identity", b"identity", "launch_id", b"launch_id", "log_level", b"log_level", "maintenance", b"maintenance", "memory_ca_pem", b"memory_ca_pem", "mounted", b"mounted", "paths", b"paths", "secrets", b"secrets", "settings", b"settings", "shell", b"shell", "tier", b"tier", "token", b"token", "user_id", b"user_id", "version", b"version", "witnessed", b"witnessed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -2776,3 +2776,270 @@ class SetProviderKeyReply(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SetProviderKeyReply: _TypeAlias = SetProviderKeyReply  # noqa: Y015
+
+@_typing.final
+class WitnessEvent(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BEGUN_FIELD_NUMBER: _builtins.int
+    ENDED_FIELD_NUMBER: _builtins.int
+    LOST_CALLS_FIELD_NUMBER: _builtins.int
+    SPANS_FIELD_NUMBER: _builtins.int
+    lost_calls: _builtins.int
+    """that changed nothing, and for which there was no room"""
+    @_builtins.property
+    def begun(self) -> Global___CallBegun: ...
+    @_builtins.property
+    def ended(self) -> Global___CallEnded: ...
+    @_builtins.property
+    def spans(self) -> Global___SpanBatch: ...
+    def __init__(
+        self,
+        *,
+        begun: Global___CallBegun | None = ...,
+        ended: Global___CallEnded | None = ...,
+        lost_calls: _builtins.int = ...,
+        spans: Global___SpanBatch | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "ended", b"ended", "event", b"event", "lost_calls", b"lost_calls", "spans", b"spans"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begun", b"begun", "ended", b"ended", "event", b"event", "lost_calls", b"lost_calls", "spans", b"spans"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["begun", "ended", "lost_calls", "spans"]  # noqa: Y015
+    _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
+
+Global___WitnessEvent: _TypeAlias = WitnessEvent  # noqa: Y015
+
+@_typing.final
+class WitnessReply(_message.Message):
+    """The runner's word on events, in their order."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALL_ID_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
+    DETAILS_FIELD_NUMBER: _builtins.int
+    RESOLUTION_FIELD_NUMBER: _builtins.int
+    WANTS_SPANS_FIELD_NUMBER: _builtins.int
+    call_id: _builtins.str
+    """of a CallBegun that is recorded; empty: the stream begins"""
+    refused: _builtins.str
+    """why it is not recorded; then the call must not run"""
+    details: _builtins.str
+    resolution: _builtins.str
+    wants_spans: _builtins.bool
+    """of the reply that begins the stream: whether anybody reads spans"""
+    def __init__(
+        self,
+        *,
+        call_id: _builtins.str = ...,
+        refused: _builtins.str = ...,
+        details: _builtins.str = ...,
+        resolution: _builtins.str = ...,
+        wants_spans: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "details", b"details", "refused", b"refused", "resolution", b"resolution", "wants_spans", b"wants_spans"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WitnessReply: _TypeAlias = WitnessReply  # noqa: Y015
+
+@_typing.final
+class CallBegun(_message.Message):
+    """A call of a tool is about to run. When, and of which user, the runner knows by itself."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALL_ID_FIELD_NUMBER: _builtins.int
+    TOOL_FIELD_NUMBER: _builtins.int
+    SAFETY_FIELD_NUMBER: _builtins.int
+    SESSION_ID_FIELD_NUMBER: _builtins.int
+    TURN_ID_FIELD_NUMBER: _builtins.int
+    CHANNEL_FIELD_NUMBER: _builtins.int
+    ACTOR_FIELD_NUMBER: _builtins.int
+    ABOUT_FIELD_NUMBER: _builtins.int
+    MUST_BE_RECORDED_FIELD_NUMBER: _builtins.int
+    call_id: _builtins.str
+    tool: _builtins.str
+    """"unknown" where there is no such tool"""
+    safety: _builtins.str
+    """"read_only", "side_effecting" or "privileged"; empty: there is no such tool"""
+    session_id: _builtins.str
+    turn_id: _builtins.str
+    channel: _builtins.str
+    actor: _builtins.str
+    """"agent" or "automatic" """
+    about: _builtins.str
+    """a command, a path or a note's id, without secrets; no text of a note"""
+    must_be_recorded: _builtins.bool
+    """the call waits for the reply"""
+    def __init__(
+        self,
+        *,
+        call_id: _builtins.str = ...,
+        tool: _builtins.str = ...,
+        safety: _builtins.str = ...,
+        session_id: _builtins.str = ...,
+        turn_id: _builtins.str = ...,
+        channel: _builtins.str = ...,
+        actor: _builtins.str = ...,
+        about: _builtins.str = ...,
+        must_be_recorded: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["about", b"about", "actor", b"actor", "call_id", b"call_id", "channel", b"channel", "must_be_recorded", b"must_be_recorded", "safety", b"safety", "session_id", b"session_id", "tool", b"tool", "turn_id", b"turn_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CallBegun: _TypeAlias = CallBegun  # noqa: Y015
+
+@_typing.final
+class CallEnded(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALL_ID_FIELD_NUMBER: _builtins.int
+    OUTCOME_FIELD_NUMBER: _builtins.int
+    DURATION_MS_FIELD_NUMBER: _builtins.int
+    NOTE_IDS_FIELD_NUMBER: _builtins.int
+    call_id: _builtins.str
+    outcome: _builtins.str
+    """"ok", "refused", "failed" or "cancelled" """
+    duration_ms: _builtins.int
+    @_builtins.property
+    def note_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """of notes that it changed"""
+
+    def __init__(
+        self,
+        *,
+        call_id: _builtins.str = ...,
+        outcome: _builtins.str = ...,
+        duration_ms: _builtins.int = ...,
+        note_ids: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["call_id", b"call_id", "duration_ms", b"duration_ms", "note_ids", b"note_ids", "outcome", b"outcome"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CallEnded: _TypeAlias = CallEnded  # noqa: Y015
+
+@_typing.final
+class SpanBatch(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SPANS_FIELD_NUMBER: _builtins.int
+    LOST_FIELD_NUMBER: _builtins.int
+    lost: _builtins.int
+    """since the batch before, because nobody took them in time"""
+    @_builtins.property
+    def spans(self) -> _containers.RepeatedCompositeFieldContainer[Global___Span]: ...
+    def __init__(
+        self,
+        *,
+        spans: _abc.Iterable[Global___Span] | None = ...,
+        lost: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lost", b"lost", "spans", b"spans"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SpanBatch: _TypeAlias = SpanBatch  # noqa: Y015
+
+@_typing.final
+class Span(_message.Message):
+    """A step that has ended. No attribute holds what a person or a model wrote."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class WordsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class CountsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.int
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.int = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    TRACE_ID_FIELD_NUMBER: _builtins.int
+    SPAN_ID_FIELD_NUMBER: _builtins.int
+    PARENT_SPAN_ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    START_UNIX_NANO_FIELD_NUMBER: _builtins.int
+    END_UNIX_NANO_FIELD_NUMBER: _builtins.int
+    WORDS_FIELD_NUMBER: _builtins.int
+    COUNTS_FIELD_NUMBER: _builtins.int
+    FAILED_FIELD_NUMBER: _builtins.int
+    trace_id: _builtins.bytes
+    """16 bytes"""
+    span_id: _builtins.bytes
+    """8 bytes"""
+    parent_span_id: _builtins.bytes
+    """empty: it has none"""
+    name: _builtins.str
+    """"turn", "model", "tool", "memory" or "shell" """
+    start_unix_nano: _builtins.int
+    end_unix_nano: _builtins.int
+    failed: _builtins.bool
+    @_builtins.property
+    def words(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]: ...
+    @_builtins.property
+    def counts(self) -> _containers.ScalarMap[_builtins.str, _builtins.int]: ...
+    def __init__(
+        self,
+        *,
+        trace_id: _builtins.bytes = ...,
+        span_id: _builtins.bytes = ...,
+        parent_span_id: _builtins.bytes = ...,
+        name: _builtins.str = ...,
+        start_unix_nano: _builtins.int = ...,
+        end_unix_nano: _builtins.int = ...,
+        words: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        counts: _abc.Mapping[_builtins.str, _builtins.int] | None = ...,
+        failed: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["counts", b"counts", "end_unix_nano", b"end_unix_nano", "failed", b"failed", "name", b"name", "parent_span_id", b"parent_span_id", "span_id", b"span_id", "start_unix_nano", b"start_unix_nano", "trace_id", b"trace_id", "words", b"words"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Span: _TypeAlias = Span  # noqa: Y015

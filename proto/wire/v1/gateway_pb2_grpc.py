@@ -216,6 +216,11 @@ class GatewayStub:
                 request_serializer=wire_dot_v1_dot_gateway__pb2.SetProviderKeyRequest.SerializeToString,
                 response_deserializer=wire_dot_v1_dot_gateway__pb2.SetProviderKeyReply.FromString,
                 _registered_method=True)
+        self.Witness = channel.stream_stream(
+                '/wire.v1.Gateway/Witness',
+                request_serializer=wire_dot_v1_dot_gateway__pb2.WitnessReply.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_gateway__pb2.WitnessEvent.FromString,
+                _registered_method=True)
 
 
 class GatewayServicer:
@@ -463,6 +468,14 @@ class GatewayServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Witness(self, request_iterator, context):
+        """What happens in the guest, for the runner alone, which records it where no guest can reach it.
+        A later stream takes the place of an earlier one.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_GatewayServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -645,6 +658,11 @@ def add_GatewayServicer_to_server(servicer, server):
                     servicer.SetProviderKey,
                     request_deserializer=wire_dot_v1_dot_gateway__pb2.SetProviderKeyRequest.FromString,
                     response_serializer=wire_dot_v1_dot_gateway__pb2.SetProviderKeyReply.SerializeToString,
+            ),
+            'Witness': grpc.stream_stream_rpc_method_handler(
+                    servicer.Witness,
+                    request_deserializer=wire_dot_v1_dot_gateway__pb2.WitnessReply.FromString,
+                    response_serializer=wire_dot_v1_dot_gateway__pb2.WitnessEvent.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -1621,6 +1639,33 @@ class Gateway:
             '/wire.v1.Gateway/SetProviderKey',
             wire_dot_v1_dot_gateway__pb2.SetProviderKeyRequest.SerializeToString,
             wire_dot_v1_dot_gateway__pb2.SetProviderKeyReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Witness(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/wire.v1.Gateway/Witness',
+            wire_dot_v1_dot_gateway__pb2.WitnessReply.SerializeToString,
+            wire_dot_v1_dot_gateway__pb2.WitnessEvent.FromString,
             options,
             channel_credentials,
             insecure,

@@ -98,6 +98,10 @@ class GatewayStub:
     """A new token for the remote memory; kept only if the server accepts it."""
     SetProviderKey: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.SetProviderKeyRequest, _gateway_pb2.SetProviderKeyReply]
     """The key of a model's provider from the next request on."""
+    Witness: _grpc.StreamStreamMultiCallable[_gateway_pb2.WitnessReply, _gateway_pb2.WitnessEvent]
+    """What happens in the guest, for the runner alone, which records it where no guest can reach it.
+    A later stream takes the place of an earlier one.
+    """
 
 @_typing.type_check_only
 class GatewayAsyncStub(GatewayStub):
@@ -169,6 +173,10 @@ class GatewayAsyncStub(GatewayStub):
     """A new token for the remote memory; kept only if the server accepts it."""
     SetProviderKey: _aio.UnaryUnaryMultiCallable[_gateway_pb2.SetProviderKeyRequest, _gateway_pb2.SetProviderKeyReply]  # type: ignore[assignment]
     """The key of a model's provider from the next request on."""
+    Witness: _aio.StreamStreamMultiCallable[_gateway_pb2.WitnessReply, _gateway_pb2.WitnessEvent]  # type: ignore[assignment]
+    """What happens in the guest, for the runner alone, which records it where no guest can reach it.
+    A later stream takes the place of an earlier one.
+    """
 
 class GatewayServicer(metaclass=_abc_1.ABCMeta):
     """The one door into an agent guest. Every surface (CLI, chat, web, MCP) goes
@@ -453,5 +461,15 @@ class GatewayServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_gateway_pb2.SetProviderKeyReply, _abc.Awaitable[_gateway_pb2.SetProviderKeyReply]]:
         """The key of a model's provider from the next request on."""
+
+    @_abc_1.abstractmethod
+    def Witness(
+        self,
+        request_iterator: _MaybeAsyncIterator[_gateway_pb2.WitnessReply],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_gateway_pb2.WitnessEvent], _abc.AsyncIterator[_gateway_pb2.WitnessEvent]]:
+        """What happens in the guest, for the runner alone, which records it where no guest can reach it.
+        A later stream takes the place of an earlier one.
+        """
 
 def add_GatewayServicer_to_server(servicer: GatewayServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -278,9 +278,12 @@ async def _called(
     """The replies to a call, at most `_STREAM_MAX`."""
     path = f"/{method.containing_service.full_name}/{method.name}"
     options: dict[str, Any] = {"metadata": tuple(metadata), "timeout": _DEADLINE_S}
-    assert not method.client_streaming, "calls that stream requests are not made here yet"
-    make: Any = channel.unary_stream if method.server_streaming else channel.unary_unary
-    call = make(path)(request, **options)
+    call: Any
+    if method.client_streaming:
+        call = channel.stream_stream(path)(_alone(request), **options)
+    else:
+        make: Any = channel.unary_stream if method.server_streaming else channel.unary_unary
+        call = make(path)(request, **options)
     if not method.server_streaming:
         return [await call]
     replies = []
@@ -290,6 +293,10 @@ async def _called(
             call.cancel()
             break
     return replies
+
+
+async def _alone(request: bytes) -> AsyncIterator[bytes]:
+    yield request
 
 
 def _secure(served: Served, identity: Identity) -> grpc.aio.Channel:

@@ -1,0 +1,1 @@
+"""What the guest tells the runner of what happens in it."""

@@ -1,0 +1,155 @@
+"""Tool calls, told to the runner, which records them where no guest can reach them."""
+
+import asyncio
+import uuid
+from collections import deque
+from collections.abc import AsyncIterator, Sequence
+from typing import Final
+
+from wire.errors import Code
+from wire.v1 import gateway_pb2 as pb
+
+from guest.errors import GuestError
+
+WAIT_S: Final = 2.0
+"""How long a call waits until the runner has recorded it."""
+CAPACITY: Final = 4096
+
+
+class Witness:
+    """The events that the runner has not taken yet.
+
+    With `required`, a call that may change something waits until its beginning is recorded, and is
+    refused otherwise. Others wait for nobody: where there is no room for them, they are counted.
+    Without it nothing is told: nobody records, because another orchestrator started this guest.
+    """
+
+    def __init__(self, *, required: bool) -> None:
+        self._required = required
+        self._events: deque[pb.WitnessEvent] = deque()
+        self._answers: dict[str, asyncio.Future[pb.WitnessReply]] = {}
+        self._readable = asyncio.Event()
+        self._reader: asyncio.Task[None] | None = None
+        self._lost = 0
+        self._closed = False
+
+    def recording(self, begun: pb.CallBegun) -> "Recording":
+        """The record of one call, which is not begun yet."""
+        return Recording(self, begun)
+
+    async def begin(self, begun: pb.CallBegun) -> bool:
+        """Tell that a call is about to run; false if nobody will know of it.
+
+        Raises `GuestError` (UNAVAILABLE) if it must be recorded and is not.
+        """
+        if not (self._required and begun.must_be_recorded):
+            return self.tell(begun)
+        event = pb.WitnessEvent(begun=begun)
+        answer = self._answers[begun.call_id] = asyncio.get_running_loop().create_future()
+        self._put(event, always=True)
+        try:
+            reply = await asyncio.wait_for(answer, WAIT_S)
+        except (TimeoutError, asyncio.CancelledError) as error:
+            if event in self._events:
+                self._events.remove(event)
+            else:
+                self.end(pb.CallEnded(call_id=begun.call_id, outcome="cancelled"))
+            if isinstance(error, asyncio.CancelledError):
+                raise
+            raise _unrecorded("the runner does not answer", "", "runner status") from None
+        finally:
+            del self._answers[begun.call_id]
+        if reply.refused:
+            raise _unrecorded(reply.refused, reply.details, reply.resolution)
+        return True
+
+    def tell(self, begun: pb.CallBegun) -> bool:
+        """Tell of a call without waiting; false if nobody will know of it."""
+        return self._required and self._put(pb.WitnessEvent(begun=begun))
+
+    def end(self, ended: pb.CallEnded) -> None:
+        """Tell how a call that was told of has ended."""
+        self._put(pb.WitnessEvent(ended=ended), always=True)
+
+    async def stream(
+        self, replies: AsyncIterator[pb.WitnessReply]
+    ) -> AsyncIterator[pb.WitnessEvent]:
+        """The events for a runner that answers with `replies`, until it leaves, another stream
+        takes this one's place, or this is closed."""
+        if self._reader is not None:
+            self._reader.cancel()
+        reader = self._reader = asyncio.create_task(self._read(replies))
+        reader.add_done_callback(lambda _: self._readable.set())
+        try:
+            while not reader.done():
+                while self._events and not reader.done():
+                    yield self._events.popleft()
+                if self._closed:
+                    return
+                self._readable.clear()
+                if self._lost:
+                    lost, self._lost = self._lost, 0
+                    yield pb.WitnessEvent(lost_calls=lost)
+                if not (self._events or reader.done() or self._closed):
+                    await self._readable.wait()
+        finally:
+            reader.cancel()
+
+    def close(self) -> None:
+        """End the stream when all events are taken."""
+        self._closed = True
+        self._readable.set()
+
+    async def _read(self, replies: AsyncIterator[pb.WitnessReply]) -> None:
+        async for reply in replies:
+            answer = self._answers.get(reply.call_id)
+            if answer is not None and not answer.done():
+                answer.set_result(reply)
+
+    def _put(self, event: pb.WitnessEvent, *, always: bool = False) -> bool:
+        if len(self._events) >= CAPACITY and not always:
+            self._lost += 1
+            return False
+        self._events.append(event)
+        self._readable.set()
+        return True
+
+
+class Recording:
+    """The record of one call: begun once, ended once."""
+
+    def __init__(self, witness: Witness, begun: pb.CallBegun) -> None:
+        self._witness = witness
+        self._begun = begun
+        self._begun.call_id = f"call-{uuid.uuid4()}"
+        self._told: bool | None = None
+
+    async def begin(self, about: str) -> None:
+        """Tell that the call is about to run. Raises like `Witness.begin`."""
+        self._begun.about = about
+        self._told = False
+        self._told = await self._witness.begin(self._begun)
+
+    def end(self, outcome: str, duration_ms: int, note_ids: Sequence[str] = ()) -> None:
+        """Tell how it has ended; also of one that did not come so far as to begin."""
+        if self._told is None:
+            self._begun.must_be_recorded = False
+            self._told = self._witness.tell(self._begun)
+        if self._told:
+            self._witness.end(
+                pb.CallEnded(
+                    call_id=self._begun.call_id,
+                    outcome=outcome,
+                    duration_ms=duration_ms,
+                    note_ids=note_ids,
+                )
+            )
+
+
+def _unrecorded(why: str, details: str, resolution: str) -> GuestError:
+    return GuestError(
+        Code.UNAVAILABLE,
+        f"the call is not run, because it cannot be recorded: {why}",
+        details=details,
+        resolution=resolution,
+    )

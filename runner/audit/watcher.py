@@ -1,0 +1,197 @@
+"""What an agent guest tells of its calls, checked and recorded by the host.
+
+The guest is believed in what it says about its own calls and in nothing else: the user and the time
+are the host's, every field is bounded, and a guest that tells too much is heard more slowly.
+"""
+
+import asyncio
+import logging
+import re
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import grpc
+from wire.errors import WireError
+from wire.identity import Peer
+from wire.limits import ID_PATTERN, TOKEN_METADATA_KEY
+from wire.text import visible_name
+from wire.transport import open_channel
+from wire.v1 import gateway_pb2 as pb
+from wire.v1 import gateway_pb2_grpc
+
+from runner.audit.log import AuditLog
+from runner.errors import HostError
+
+log = logging.getLogger(__name__)
+
+BURST: Final = 2_000
+PER_SECOND: Final = 200
+"""Events of one guest: as many at once, and so many more each second."""
+OPEN_MAX: Final = 5_000
+_AGAIN_S: Final = 0.2
+_ABOUT_CHARS: Final = 300
+_NOTES_MAX: Final = 64
+_DURATION_MAX_MS: Final = 2**31
+_ID: Final = re.compile(ID_PATTERN, re.ASCII)
+_TOOL: Final = re.compile(r"[A-Za-z0-9_.:/-]{1,128}", re.ASCII)
+_SAFETIES: Final = ("read_only", "side_effecting", "privileged", "")
+_ACTORS: Final = ("agent", "automatic")
+_OUTCOMES: Final = ("ok", "refused", "failed", "cancelled")
+_ODD: Final = "?"
+
+
+@dataclass(frozen=True)
+class _Open:
+    number: int
+    began: float
+
+
+class Watcher:
+    """Records the calls of one user's agent, through all its launches.
+
+    `attend` begins with a launch that answers; `ended` closes what it has left open. The log is
+    the caller's.
+    """
+
+    def __init__(self, audit: AuditLog) -> None:
+        self._audit = audit
+        self._open: dict[str, _Open] = {}
+        self._attending: asyncio.Task[None] | None = None
+        self._syncing = asyncio.create_task(audit.keep_synced())
+        self._credit = float(BURST)
+        self._credited = time.monotonic()
+
+    async def attend(self, peer: Peer) -> None:
+        """Hear the guest behind `peer` instead of an earlier one."""
+        await self._leave()
+        self._close_open()
+        self._attending = asyncio.create_task(self._attend(peer))
+
+    def ended(self) -> None:
+        """The guest has ended: what it had begun was interrupted."""
+        if self._attending is not None:
+            self._attending.cancel()
+        self._close_open()
+
+    async def close(self) -> None:
+        """Stop hearing. Idempotent."""
+        await self._leave()
+        self._close_open()
+        self._syncing.cancel()
+        await asyncio.wait({self._syncing})
+
+    async def _leave(self) -> None:
+        if self._attending is not None:
+            self._attending.cancel()
+            await asyncio.wait({self._attending})
+            self._attending = None
+
+    async def _attend(self, peer: Peer) -> None:
+        channel = open_channel(peer)
+        try:
+            while True:
+                try:
+                    await self._hear(gateway_pb2_grpc.GatewayStub(channel), peer.token)
+                except grpc.RpcError as error:
+                    log.info("the agent's calls are not heard right now: %s", error)
+                await asyncio.sleep(_AGAIN_S)
+        finally:
+            await channel.close()
+
+    async def _hear(self, gateway: Any, token: str) -> None:
+        call = gateway.Witness(metadata=((TOKEN_METADATA_KEY, token),))
+        try:
+            await call.write(pb.WitnessReply())
+            async for event in call:
+                await self._slow_down()
+                if (reply := self.recorded(event)) is not None:
+                    await call.write(reply)
+        finally:
+            call.cancel()
+
+    async def _slow_down(self) -> None:
+        now = time.monotonic()
+        self._credit = min(BURST, self._credit + (now - self._credited) * PER_SECOND) - 1
+        self._credited = now
+        if self._credit < 0:
+            await asyncio.sleep(-self._credit / PER_SECOND)
+
+    def recorded(self, event: pb.WitnessEvent) -> pb.WitnessReply | None:
+        """Record one event; returns what the guest waits to hear."""
+        match event.WhichOneof("event"):
+            case "begun":
+                return self._begun(event.begun)
+            case "ended":
+                self._ended(event.ended)
+            case "lost_calls":
+                self._noted("lost", count=event.lost_calls)
+        return None
+
+    def _begun(self, begun: pb.CallBegun) -> pb.WitnessReply | None:
+        call_id = begun.call_id
+        if not _ID.fullmatch(call_id) or call_id in self._open or len(self._open) >= OPEN_MAX:
+            return _refused(call_id, "the agent tells of more calls than it can have")
+        try:
+            number = self._audit.note(
+                "begin",
+                call=call_id,
+                tool=_fitting(_TOOL, begun.tool),
+                safety=_one_of(_SAFETIES, begun.safety),
+                session=_fitting(_ID, begun.session_id),
+                turn=_fitting(_ID, begun.turn_id),
+                channel=_fitting(_ID, begun.channel),
+                actor=_one_of(_ACTORS, begun.actor),
+                about=visible_name(begun.about[:_ABOUT_CHARS]),
+            )
+        except HostError as error:
+            if begun.must_be_recorded:
+                return _refused(call_id, error.brief, error.details, error.resolution)
+            return None
+        self._open[call_id] = _Open(number, time.monotonic())
+        return pb.WitnessReply(call_id=call_id) if begun.must_be_recorded else None
+
+    def _ended(self, ended: pb.CallEnded) -> None:
+        begun = self._open.pop(ended.call_id, None)
+        if begun is None:
+            return
+        self._noted(
+            "end",
+            begin=begun.number,
+            call=ended.call_id,
+            outcome=_one_of(_OUTCOMES, ended.outcome),
+            duration_ms=min(ended.duration_ms, _DURATION_MAX_MS),
+            notes=[_fitting(_ID, each) for each in ended.note_ids[:_NOTES_MAX]],
+        )
+
+    def _close_open(self) -> None:
+        for call_id, begun in self._open.items():
+            self._noted(
+                "end",
+                begin=begun.number,
+                call=call_id,
+                outcome="interrupted",
+                duration_ms=round((time.monotonic() - begun.began) * 1000),
+            )
+        self._open.clear()
+
+    def _noted(self, event: str, **fields: Any) -> None:
+        try:
+            self._audit.note(event, **fields)
+        except WireError as error:
+            log.error("%s: %s", error.brief, error.details)
+
+
+def _refused(call_id: str, why: str, details: str = "", resolution: str = "") -> pb.WitnessReply:
+    return pb.WitnessReply(
+        call_id=call_id, refused=why, details=details, resolution=resolution or "runner logs"
+    )
+
+
+def _fitting(pattern: re.Pattern[str], text: str) -> str:
+    return text if not text or pattern.fullmatch(text) else _ODD
+
+
+def _one_of(accepted: Iterable[str], text: str) -> str:
+    return text if text in accepted else _ODD
