@@ -316,8 +316,8 @@ def _unwritable(directory: Path, error: OSError) -> HostError:
         Code.UNAVAILABLE,
         "the record of tool calls cannot be written",
         details=f"{directory}: {error.strerror or error}",
-        resolution=f"make room and access for {directory}; meanwhile only tools that change nothing "
-        "run",
+        resolution=f"make room and access for {directory}; until then only tools run that change "
+        "nothing",
     )
 
 

@@ -94,6 +94,15 @@ app.add_typer(
 )
 
 
+app.add_typer(
+    group(
+        "runner.cli.operation.audit:audit",
+        "Show every call of a tool, and check that nobody has changed the record.",
+    ),
+    name="audit",
+)
+
+
 @app.callback(invoke_without_command=True)
 def root(
     context: typer.Context,

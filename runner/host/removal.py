@@ -10,6 +10,7 @@ from typing import Final
 
 from wire.errors import Code, WireError
 
+from runner.audit.log import Place
 from runner.config.models import Config
 from runner.errors import WorkspaceError
 from runner.host.cleanup import clear_leftovers
@@ -65,6 +66,9 @@ def belongings(config: Config, user_id: str) -> Belongings:
     if runtime.directory.is_dir():
         what = "locks, state and log of the host"
         parts.append(Part(what, runtime.directory, _size(runtime.directory)))
+    audit = Place.locate(config, user_id)
+    if audit.directory.is_dir():
+        parts.append(Part("the record of tool calls", audit.directory, _size(audit.directory)))
     return Belongings(
         tuple(parts),
         tuple(_engine_objects(config, runtime, workspace)),
@@ -73,8 +77,8 @@ def belongings(config: Config, user_id: str) -> Belongings:
 
 
 async def remove(config: Config, user_id: str) -> None:
-    """Remove the workspace and the runtime directory of a user whose host does not run, and what a
-    killed one left in the engine.
+    """Remove the workspace, the record of tool calls and the runtime directory of a user whose host
+    does not run, and what a killed one left in the engine.
 
     Raises `HostError` (ALREADY_EXISTS) if the host runs, and `WorkspaceError` with what is left if
     not everything can be removed; then it can be repeated.
@@ -87,6 +91,10 @@ async def remove(config: Config, user_id: str) -> None:
         driver = driver_for(config.tier, config.container)
         await clear_leftovers(runtime, workspace, driver, config.container)
         _remove_tree(workspace.path)
+        audit = Place.locate(config, user_id)
+        audit.check()
+        if audit.directory.is_dir():
+            _remove_tree(audit.directory)
         _remove_tree(runtime.directory)
 
 

@@ -39,6 +39,10 @@ $ runner usage --all
 $ runner status
 $ runner status --json
 $ runner logs
+$ runner audit list
+$ runner audit list --tool shell_exec --since 2026-11-22 --json
+$ runner audit verify
+$ runner audit head
 $ runner upgrade --check
 $ runner completion SHELL
 $ source <(runner completion bash)

@@ -1,0 +1,173 @@
+"""`runner audit list|follow|verify|head`: calls of tools, and whether their record was changed."""
+
+import asyncio
+import re
+import sys
+from dataclasses import asdict
+from typing import Annotated, Any, Final
+
+import typer
+from wire.errors import Code
+
+from runner.audit.calls import Call, Calls, Filter
+from runner.audit.chain import Head
+from runner.audit.log import Place
+from runner.audit.verification import verify as verified
+from runner.cli.options import AsJson, Options
+from runner.cli.output import (
+    discard,
+    json_line,
+    one_line,
+    print_json,
+    print_table,
+    table_of,
+    to_the_second,
+)
+from runner.errors import HostError
+
+audit = typer.Typer()
+
+_KNOWN: Final = re.compile(r"([0-9]{1,15}):([0-9a-f]{64})")
+
+Tool = Annotated[str, typer.Option(help="Only calls of this tool.", show_default=False)]
+Outcome = Annotated[
+    str,
+    typer.Option(
+        help="Only calls that are or ended so: running, ok, refused, failed, cancelled or "
+        "interrupted.",
+        show_default=False,
+    ),
+]
+Session = Annotated[str, typer.Option(help="Only calls of this session.", show_default=False)]
+Channel = Annotated[
+    str, typer.Option(help="Only calls that came through this channel.", show_default=False)
+]
+
+
+@audit.command("list")
+def list_(
+    context: typer.Context,
+    tool: Tool = "",
+    outcome: Outcome = "",
+    session: Session = "",
+    channel: Channel = "",
+    since: Annotated[
+        str, typer.Option(help="Only calls since this date and time.", show_default=False)
+    ] = "",
+    limit: Annotated[int, typer.Option("--limit", "-n", help="How many at most.")] = 50,
+    json: AsJson = False,
+) -> None:
+    """List the newest calls of tools, the newest last."""
+    options: Options = context.obj
+    wanted = Filter(tool=tool, outcome=outcome, session_id=session, channel=channel, since=since)
+    found = Calls.locate(options.load(), options.user_id).list(wanted, limit=limit)
+    calls = list(reversed(found.calls))
+    if json:
+        print_json([asdict(call) for call in calls])
+    elif calls:
+        print_table(
+            table_of("at", "tool", "outcome", "ms", "through", "about", rows=map(_row, calls))
+        )
+    else:
+        typer.echo("no such call is recorded")
+
+
+@audit.command()
+def follow(
+    context: typer.Context,
+    tool: Tool = "",
+    outcome: Outcome = "",
+    session: Session = "",
+    channel: Channel = "",
+    json: AsJson = False,
+) -> None:
+    """Print each call when it begins and when it ends, from now on."""
+    options: Options = context.obj
+    wanted = Filter(tool=tool, outcome=outcome, session_id=session, channel=channel)
+    calls = Calls.locate(options.load(), options.user_id)
+
+    async def print_all() -> None:
+        async for call in calls.follow(wanted):
+            typer.echo(json_line(asdict(call)) if json else "  ".join(map(str, _row(call))))
+            sys.stdout.flush()
+
+    try:
+        asyncio.run(print_all())
+    except KeyboardInterrupt:
+        pass
+    except BrokenPipeError:  # the reader of `| head` is gone
+        discard(sys.stdout)
+
+
+@audit.command()
+def verify(
+    context: typer.Context,
+    known: Annotated[
+        str,
+        typer.Option(
+            "--head",
+            metavar="NUMBER:HASH",
+            help="What `runner audit head` printed before; it must still be in the log.",
+            show_default=False,
+        ),
+    ] = "",
+    json: AsJson = False,
+) -> None:
+    """Check that nobody has changed the record of calls since it was written."""
+    options: Options = context.obj
+    place = Place.locate(options.load(), options.user_id)
+    report = verified(place, known=_known(known))
+    if json:
+        print_json(asdict(report))
+    else:
+        for finding in report.findings:
+            typer.echo(f"changed: {one_line(finding)}")
+        what = f"lines {report.first} to {report.last}" if report.last else "no lines yet"
+        state = "NOT as it was written" if report.findings else "as it was written"
+        typer.echo(f"the record of {report.user_id} is {state}: {what}")
+    if report.findings:
+        raise typer.Exit(1)
+
+
+@audit.command()
+def head(context: typer.Context) -> None:
+    """Print number and hash of the last line, to be kept elsewhere for `verify --head`."""
+    options: Options = context.obj
+    place = Place.locate(options.load(), options.user_id)
+    place.check()
+    try:
+        found = Head.read(place.head)
+    except (FileNotFoundError, ValueError) as error:
+        raise HostError(
+            Code.NOT_FOUND if isinstance(error, FileNotFoundError) else Code.DATA_LOSS,
+            f"there is no head of the record of {options.user_id}",
+            details=str(error),
+            resolution=options.command("audit", "verify"),
+        ) from None
+    typer.echo(f"{found.last}:{found.hash}")
+
+
+def _known(text: str) -> tuple[int, str] | None:
+    if not text:
+        return None
+    if (found := _KNOWN.fullmatch(text)) is None:
+        raise HostError(
+            Code.INVALID_ARGUMENT,
+            f"bad --head: {text[:40]!r}",
+            details="accepted: a number, a colon and 64 hexadecimal digits",
+            resolution="runner audit head",
+        )
+    return int(found[1]), found[2]
+
+
+def _row(call: Call) -> tuple[Any, ...]:
+    about = call.about or ", ".join(call.notes)
+    took = "" if call.outcome == "running" else str(call.duration_ms)
+    return (
+        to_the_second(call.began_at),
+        call.tool,
+        call.outcome,
+        took,
+        call.channel,
+        one_line(about),
+    )
