@@ -4,6 +4,7 @@ import asyncio
 import difflib
 import json
 import logging
+import re
 import time
 import traceback
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -12,7 +13,7 @@ from typing import Any, Final
 
 from opentelemetry import metrics
 from wire.errors import Code, WireError
-from wire.limits import TOOL_OUTPUT_MAX_BYTES
+from wire.limits import ID_PATTERN, TOOL_OUTPUT_MAX_BYTES
 from wire.settings import Approval
 from wire.tools import FAMILIES
 from wire.v1 import gateway_pb2 as pb
@@ -137,6 +138,7 @@ def read_by_commands(tool: Tool, arguments: Arguments) -> bool:
 
 
 OUTPUT_MIN_BYTES: Final = 512
+_ID: Final = re.compile(ID_PATTERN, re.ASCII)
 
 
 class ToolPipeline:
@@ -340,9 +342,12 @@ class ToolPipeline:
     def _about(self, tool: Tool, checked: Arguments) -> str:
         """The command, the path or the note's id of a call, on one line without secrets. Of other
         arguments nothing is told: they may be the text of a note."""
-        fields = (tool.command, *(path.field for path in tool.paths), "note_id")
-        values = (getattr(checked, field, None) for field in fields if field)
-        return next((self._render.line(value) for value in values if isinstance(value, str)), "")
+        if tool.command:
+            return self._render.line(getattr(checked, tool.command))
+        fields = (*(path.field for path in tool.paths), "note_id", "memory_id")
+        values = (str(getattr(checked, field, "")) for field in fields)
+        fit = (each for each in values if each.startswith("/") or _ID.fullmatch(each))
+        return self._render.line(next(fit, ""))
 
     def _account(
         self,

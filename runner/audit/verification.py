@@ -10,7 +10,7 @@ from runner.audit.chain import GENESIS, Head, opened
 from runner.audit.log import Place
 
 _FINDINGS_MAX: Final = 100
-_AGAIN_S: Final = 0.2
+AGAIN_S: Final = 0.2
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def verify(place: Place, *, known: tuple[int, str] | None = None) -> Report:
     place.check()
     report = _verified(place, known)
     if report.findings:
-        time.sleep(_AGAIN_S)  # a line may have been in the middle of being written
+        time.sleep(AGAIN_S)  # a line may have been in the middle of being written
         report = _verified(place, known)
     return report
 

@@ -16,6 +16,7 @@ import grpc
 from wire.errors import WireError
 from wire.identity import Peer
 from wire.limits import ID_PATTERN, TOKEN_METADATA_KEY
+from wire.status import from_rpc_error
 from wire.text import visible_name
 from wire.transport import open_channel
 from wire.v1 import gateway_pb2 as pb
@@ -95,7 +96,7 @@ class Watcher:
                 try:
                     await self._hear(gateway_pb2_grpc.GatewayStub(channel), peer.token)
                 except grpc.RpcError as error:
-                    log.info("the agent's calls are not heard right now: %s", error)
+                    log.info("the agent's calls are not heard: %s", from_rpc_error(error).brief)
                 await asyncio.sleep(_AGAIN_S)
         finally:
             await channel.close()

@@ -43,6 +43,7 @@ $ runner audit list
 $ runner audit list --tool shell_exec --since 2026-11-22 --json
 $ runner audit verify
 $ runner audit head
+& runner audit follow
 $ runner upgrade --check
 $ runner completion SHELL
 $ source <(runner completion bash)

@@ -37,6 +37,7 @@ from guest.tools.pipeline import Registry, ToolPipeline
 from guest.tools.redaction.scrubber import Scrubber
 from guest.tools.shell.client import ShellClient
 from guest.tools.shell.tool import shell_tools
+from guest.watch.witness import Witness
 from tests.support import parties
 from tests.support.agent.turn_fakes import only
 from tests.support.memory.store import HashingEmbedder
@@ -160,6 +161,7 @@ class Gateways:
     scrubber: Scrubber
     stack: AsyncExitStack
     shell: ShellClient | None = None
+    witness: Witness | None = None
     services: dict[str, GatewayService] = field(default_factory=dict)
 
     async def serve(
@@ -181,6 +183,7 @@ class Gateways:
             scrubber=self.scrubber,
             meter=Meter(memory.usage, self.agent),
             shell_state=self.shell.state if self.shell else None,
+            witness=self.witness,
             **limits,
         )
         self.services[user_id] = service

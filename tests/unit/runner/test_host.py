@@ -82,6 +82,7 @@ class House:
         names = {path.name for path in self.root.rglob("*") if path.is_file() or path.is_socket()}
         running = {f"guest {guest.pid}" for guest in self.driver.launched if guest.running}
         allowed = {"host.log", "host.lock", "guest.log", "memory.db.reserve", "last_start.json"}
+        allowed |= {path.name for path in (self.root / "ws" / ".audit").rglob("*")}
         if (lock := self.runtime().lock).exists() and lock.read_bytes():
             names.add("content of host.lock")
         return (names - allowed) | running

@@ -278,12 +278,10 @@ async def _called(
     """The replies to a call, at most `_STREAM_MAX`."""
     path = f"/{method.containing_service.full_name}/{method.name}"
     options: dict[str, Any] = {"metadata": tuple(metadata), "timeout": _DEADLINE_S}
-    call: Any
+    make: Any = channel.unary_stream if method.server_streaming else channel.unary_unary
     if method.client_streaming:
-        call = channel.stream_stream(path)(_alone(request), **options)
-    else:
-        make: Any = channel.unary_stream if method.server_streaming else channel.unary_unary
-        call = make(path)(request, **options)
+        make = channel.stream_stream
+    call = make(path)(_alone(request) if method.client_streaming else request, **options)
     if not method.server_streaming:
         return [await call]
     replies = []

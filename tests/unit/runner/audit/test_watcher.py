@@ -1,0 +1,100 @@
+"""A guest is believed about its own calls and in nothing else."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from wire.v1 import gateway_pb2 as pb
+
+from runner.audit import watcher as watching
+from runner.audit.calls import Calls
+from runner.audit.log import AuditLog, Place
+from runner.audit.verification import verify
+from runner.audit.watcher import Watcher
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    return Place(tmp_path, "alice")
+
+
+@pytest.fixture
+async def watcher(place: Place) -> AsyncIterator[Watcher]:
+    log = AuditLog(place, 365)
+    log.open()
+    made = Watcher(log)
+    yield made
+    await made.close()
+    log.close()
+
+
+def begun(call_id: str = "call-1", **fields: str) -> pb.WitnessEvent:
+    made = pb.CallBegun(call_id=call_id, must_be_recorded=True)
+    for name, value in fields.items():
+        setattr(made, name, value)
+    return pb.WitnessEvent(begun=made)
+
+
+def ended(call_id: str = "call-1", outcome: str = "ok") -> pb.WitnessEvent:
+    return pb.WitnessEvent(ended=pb.CallEnded(call_id=call_id, outcome=outcome))
+
+
+def test_what_does_not_fit_is_not_recorded_as_it_was_said(watcher: Watcher, place: Place) -> None:
+    watcher.recorded(
+        begun(
+            tool="shell exec\n",
+            safety="harmless",
+            session_id="x" * 500,
+            channel='","user":"bob',
+            actor="operator",
+            about='line\n{"n":9,"user":"bob"}\x1b[2J' + "y" * 5000,
+        )
+    )
+    watcher.recorded(ended(outcome="splendid"))
+    (call,) = Calls(place).list().calls
+    assert (call.user_id, call.tool, call.safety, call.session_id) == ("alice", "?", "?", "?")
+    assert (call.channel, call.actor, call.outcome) == ("?", "?", "?")
+    assert "\n" not in call.about
+    assert "\x1b" not in call.about
+    assert len(call.about) < 1000
+    assert verify(place).findings == ()
+
+
+def test_an_id_twice_or_odd_is_refused(watcher: Watcher) -> None:
+    def refused(event: pb.WitnessEvent) -> bool:
+        reply = watcher.recorded(event)
+        return reply is not None and bool(reply.refused)
+
+    assert not refused(begun())
+    assert refused(begun())
+    assert refused(begun("../../x"))
+    assert refused(begun(""))
+    watcher.recorded(ended())
+    assert not refused(begun())
+
+
+def test_an_end_of_no_call_is_not_recorded(watcher: Watcher, place: Place) -> None:
+    watcher.recorded(ended("call-of-another"))
+    assert Calls(place).list().calls == ()
+    assert verify(place).last == 1
+
+
+def test_a_guest_cannot_have_any_number_of_calls_open(
+    watcher: Watcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watching, "OPEN_MAX", 3)
+    replies = [watcher.recorded(begun(f"call-{number}")) for number in range(5)]
+    assert [bool(reply and reply.refused) for reply in replies] == [False] * 3 + [True] * 2
+
+
+def test_lost_calls_are_noted(watcher: Watcher, place: Place) -> None:
+    watcher.recorded(pb.WitnessEvent(lost_calls=7))
+    assert b'"event":"lost"' in place.files()[-1].read_bytes()
+
+
+async def test_what_is_open_when_the_guest_ends_was_interrupted(
+    watcher: Watcher, place: Place
+) -> None:
+    watcher.recorded(begun())
+    watcher.ended()
+    assert [call.outcome for call in Calls(place).list().calls] == ["interrupted"]
