@@ -47,6 +47,18 @@ def _absolute(value: Path) -> Path:
     return value
 
 
+def _expression(value: str) -> str:
+    try:
+        re.compile(value)
+    except re.error as error:
+        raise PydanticCustomError(
+            "expression",
+            "{value} is no regular expression: {why}",
+            {"value": repr(value[:80]), "why": str(error)},
+        ) from None
+    return value
+
+
 def _tool_name(value: str) -> str:
     if value not in NAMES:
         raise ValueError
@@ -506,6 +518,27 @@ class AccessSettings(Section):
         return self
 
 
+class OpenAISettings(Section):
+    """`[serve.openai]`: how programs that speak OpenAI's API are understood.
+
+    A request whose question or system message begins like one of `untraced` (regular expressions,
+    in any case) is a program's own, such as one for a title: it is answered without memory and
+    leaves no trace. The first of `session_headers` that a request has names its session.
+    """
+
+    untraced: Annotated[
+        tuple[Annotated[str, AfterValidator(_expression)], ...],
+        Field(description="a list of regular expressions"),
+    ] = (
+        r"### Task:\s",
+        r"(please )?[a-z]+ a concise\b[^.\n]{0,60} title\b[^.\n]{0,30} conversation\b",
+    )
+    session_headers: Annotated[
+        tuple[Annotated[str, text("the name of a header", r"^[A-Za-z][A-Za-z0-9-]{2,63}$")], ...],
+        Field(description="a list of names of headers"),
+    ] = ("X-Oxydra-Session", "X-OpenWebUI-Chat-Id")
+
+
 class ServeSettings(Section):
     """`[serve]`: where the HTTP server of all users listens, and whom it believes.
 
@@ -547,6 +580,7 @@ class ServeSettings(Section):
     ] = ""
     session_hours: Annotated[int, count(1, 24 * 90)] = 24 * 7
     idle_hours: Annotated[int, count(1, 24 * 90)] = 24
+    openai: OpenAISettings = OpenAISettings()
 
     @model_validator(mode="after")
     def _go_together(self) -> Self:

@@ -200,6 +200,15 @@ class GatewayClient:
         )
         return (await _call(self._stub.Decide, request)).accepted
 
+    async def answer_call(
+        self, turn_id: str, call_id: str, output: str, *, is_error: bool = False
+    ) -> bool:
+        """Give a turn what a tool of this client gave back. False if it no longer waits for it."""
+        request = gateway_pb2.AnswerCallRequest(
+            turn_id=turn_id, call_id=call_id, output=output, is_error=is_error
+        )
+        return (await _call(self._stub.AnswerCall, request)).accepted
+
     async def cancel_turn(self, turn_id: str) -> bool:
         """Cancel a turn, whose stream then ends with a failed event. False if it was not
         running."""

@@ -7,12 +7,13 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import Mount, Route
 from starlette.types import ASGIApp
 from wire.errors import Code, WireError
 
 from runner.access.callers import Callers
 from runner.config.models import Config
+from runner.openai.routes import OpenAI
 from runner.serve.assets import Assets, web_directory
 from runner.serve.bridge import Bridge
 from runner.serve.door import Door
@@ -51,6 +52,7 @@ def application(serving: Serving, origins: Mapping[str, str]) -> ASGIApp:
             Route(REPORTS_PATH, reports.show, methods=["GET"]),
             *serving.door.routes,
             *Bridge(serving.door, serving.callers).routes,
+            Mount("/v1", routes=OpenAI(serving.callers, serving.config.serve.openai).routes),
             *HostApi(
                 serving.config,
                 serving.door,

@@ -106,6 +106,7 @@ $ runner --insecure --user bob chat
 $ runner start --all --detach
 $ runner users list
 $ runner --user alice access create laptop --file laptop.json
+$ runner --user alice access create open-webui --scope chat --file open-webui.json
 $ runner access create NAME
 $ runner access list
 & runner access serve

@@ -1,0 +1,136 @@
+"""A turn of the agent as a chat completion, whole or in chunks.
+
+The agent's own calls are no tool_calls, which a client would have to run: they stand, like receipts
+and notices, in the field `oxydra` of the completion or of its last chunk.
+"""
+
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+from google.protobuf.json_format import MessageToDict
+from wire.v1 import gateway_pb2 as pb
+
+from runner.openai.requests import Asked, CallRef
+from runner.openai.turns import ResponseRef
+
+_REASONS: Final = {"length": "length", "filtered": "content_filter"}
+
+
+class ChatWriter:
+    """Writes one completion. `add` returns the chunks that it adds to the stream.
+
+    Attributes:
+        failed: Why there is no completion, once the turn has failed.
+    """
+
+    def __init__(self, ref: ResponseRef, asked: Asked) -> None:
+        self._ref = ref
+        self._asked = asked
+        self._head = {
+            "id": ref.response_id.replace("resp_", "chatcmpl-", 1),
+            "created": int(time.time()),
+            "model": asked.model,
+        }
+        self._text: list[str] = []
+        self._calls: list[dict[str, Any]] = []
+        self._finish = "stop"
+        self._usage: dict[str, Any] | None = None
+        self._own: dict[str, Any] = {
+            "turn_id": ref.turn_id,
+            "receipts": [],
+            "notices": [],
+            "calls": [],
+        }
+        self.failed: pb.TurnFailed | None = None
+
+    def begin(self, session_id: str = "") -> list[dict[str, Any]]:
+        """The completion begins."""
+        if session_id:
+            self._own["session_id"] = session_id
+        return [self._chunk({"role": "assistant", "content": ""})]
+
+    def add(self, event: pb.TurnEvent) -> list[dict[str, Any]]:
+        """Something happened in the turn."""
+        return list(self._added(event))
+
+    @property
+    def completion(self) -> dict[str, Any]:
+        """The whole completion."""
+        message: dict[str, Any] = {"role": "assistant", "content": "".join(self._text)}
+        if self._calls:
+            message["tool_calls"] = self._calls
+        choice = {
+            "index": 0,
+            "message": {**message, "refusal": None},
+            "finish_reason": self._finish,
+            "logprobs": None,
+        }
+        usage = {"usage": self._usage} if self._usage else {}
+        return {
+            **self._head,
+            "object": "chat.completion",
+            "choices": [choice],
+            **usage,
+            "oxydra": self._own,
+        }
+
+    def _added(self, event: pb.TurnEvent) -> Iterator[dict[str, Any]]:
+        kind = event.WhichOneof("event")
+        if kind == "started" and event.started.session_id:
+            self._own["session_id"] = event.started.session_id
+        elif kind == "text":
+            self._text.append(event.text.text)
+            yield self._chunk({"content": event.text.text})
+        elif kind == "notice":
+            self._own["notices"].append(event.notice.text)
+        elif kind == "tool_finished":
+            finished = MessageToDict(event.tool_finished, preserving_proto_field_name=True)
+            self._own["calls"].append(finished)
+        elif kind == "client_call":
+            yield self._chunk({"tool_calls": [self._client_call(event)]})
+            self._finish = "tool_calls"
+            yield from self._end()
+        elif kind == "completed":
+            self._account(event.completed)
+            yield from self._end()
+        elif kind == "incomplete":
+            self._account(event.incomplete.so_far)
+            self._finish = _REASONS.get(event.incomplete.reason, "length")
+            self._own["notices"].append(event.incomplete.message)
+            yield from self._end()
+        elif kind == "failed":
+            self.failed = event.failed
+
+    def _client_call(self, event: pb.TurnEvent) -> dict[str, Any]:
+        asked = event.client_call
+        call = {
+            "id": CallRef(self._ref.turn_id, event.index).call_id,
+            "type": "function",
+            "function": {"name": asked.tool, "arguments": asked.arguments_json},
+        }
+        self._calls.append(call)
+        self._own["expires_at"] = asked.expires_at
+        return {"index": 0, **call}
+
+    def _account(self, done: pb.TurnCompleted) -> None:
+        self._own["receipts"] = [
+            MessageToDict(each, preserving_proto_field_name=True) for each in done.receipts
+        ]
+        self._own["cost_usd"] = done.cost_usd
+        self._own["answered_by"] = done.model
+        self._usage = {
+            "prompt_tokens": done.input_tokens,
+            "completion_tokens": done.output_tokens,
+            "total_tokens": done.input_tokens + done.output_tokens,
+            "prompt_tokens_details": {"cached_tokens": done.cached_tokens},
+        }
+
+    def _end(self) -> Iterator[dict[str, Any]]:
+        yield {**self._chunk({}, self._finish), "oxydra": self._own}
+        if self._asked.with_usage and self._usage:
+            yield {**self._chunk({}), "choices": [], "usage": self._usage}
+
+    def _chunk(self, delta: dict[str, Any], finish: str | None = None) -> dict[str, Any]:
+        choice = {"index": 0, "delta": delta, "finish_reason": finish, "logprobs": None}
+        return {**self._head, "object": "chat.completion.chunk", "choices": [choice]}

@@ -1,0 +1,167 @@
+"""Which session of the agent a resent conversation is.
+
+Most programs send their whole conversation with each question. The server remembers, by a hash of
+what was said before it, each question that came and what was answered; a conversation that goes on
+from there belongs to the same session. After a restart it looks at the latest sessions of the agent
+instead. A conversation that was edited, or that branches off, is a new session.
+
+Spaces do not count: programs trim texts, and the agent's record has other breaks between its parts.
+"""
+
+import hashlib
+import unicodedata
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from wire.v1 import gateway_pb2 as pb
+
+from runner.client.gateway import GatewayClient
+from runner.openai.requests import Exchange
+
+KNOWN_MAX: Final = 4096
+KNOWN_CHARS_MAX: Final = 16_000_000
+_SESSIONS_LOOKED_AT: Final = 100
+_HISTORIES_READ: Final = 8
+EVENTS_READ: Final = 1_000
+_EARLIER_CHARS: Final = 24_000
+_LEFT_OUT: Final = "[what came before is left out]"
+
+
+@dataclass(eq=False)
+class Known:
+    """A question, and what the client was told so far.
+
+    Attributes:
+        key: Of the question with all that was said before it.
+        said: The answer without spaces.
+        left: The client closed the connection before the end.
+    """
+
+    key: str
+    user_id: str
+    session_id: str
+    turn_id: str
+    said: str = ""
+    left: bool = False
+
+    def told(self, text: str) -> None:
+        """Note what the client was told."""
+        self.said += plain(text)
+
+
+class Conversations:
+    """The last question of each session of all users; the oldest are dropped first."""
+
+    def __init__(self, most: int = KNOWN_MAX, most_chars: int = KNOWN_CHARS_MAX) -> None:
+        self._most = most
+        self._most_chars = most_chars
+        self._last: OrderedDict[tuple[str, str], Known] = OrderedDict()
+
+    def add(self, known: Known) -> None:
+        """Remember a question, which is now the last one of its session."""
+        place = (known.user_id, known.session_id)
+        self._last[place] = known
+        self._last.move_to_end(place)
+        chars = sum(len(each.said) for each in self._last.values())
+        while len(self._last) > self._most or chars > self._most_chars:
+            _, oldest = self._last.popitem(last=False)
+            chars -= len(oldest.said)
+
+    def last(self, user_id: str, session_id: str) -> Known | None:
+        """The last question of a session, if it came through this server."""
+        return self._last.get((user_id, session_id))
+
+    def of_turn(self, user_id: str, turn_id: str) -> Known | None:
+        """The question that a turn answers."""
+        mine = (known for known in self._last.values() if known.user_id == user_id)
+        return next((known for known in mine if known.turn_id == turn_id), None)
+
+    def asked(self, user_id: str, talk: Sequence[Exchange]) -> Known | None:
+        """The session whose last question is that of `talk`, after the same conversation."""
+        return next(self._ending_with(user_id, talk), None)
+
+    def before(self, user_id: str, talk: Sequence[Exchange]) -> Known | None:
+        """The session that `talk` goes on from with its last question. Of the last answer the
+        beginning is enough: the client may have left before its end."""
+        if len(talk) < 2:
+            return None
+        answered = plain(talk[-2].answered)
+        found = self._ending_with(user_id, talk[:-1])
+        return next((known for known in found if known.said.startswith(answered)), None)
+
+    def _ending_with(self, user_id: str, talk: Sequence[Exchange]) -> Iterator[Known]:
+        key = key_of(talk)
+        latest = reversed(self._last.values())
+        return (known for known in latest if known.user_id == user_id and known.key == key)
+
+
+async def recorded(gateway: GatewayClient, channel: str, talk: Sequence[Exchange]) -> str:
+    """The session whose turns are all of `talk` before its last question; empty if there is none.
+
+    Only the latest sessions of the same channel are looked at.
+    """
+    before = talk[:-1]
+    if not before:
+        return ""
+    sessions = await gateway.list_sessions(_SESSIONS_LOOKED_AT)
+    alike = [each for each in sessions if each.channel == channel and each.turns == len(before)]
+    for session in alike[:_HISTORIES_READ]:
+        said = await exchanges_of(gateway, session.session_id)
+        if _goes_on(said, before):
+            return session.session_id
+    return ""
+
+
+async def exchanges_of(gateway: GatewayClient, session_id: str) -> list[Exchange]:
+    """What was said in a session. Raises NOT_FOUND."""
+    return exchanges((await gateway.get_session(session_id, EVENTS_READ)).events)
+
+
+def exchanges(events: Iterable[pb.HistoryEvent]) -> list[Exchange]:
+    """What was said in these events of a session."""
+    said: list[Exchange] = []
+    for event in events:
+        if event.role == "user":
+            said.append(Exchange(event.text))
+        elif event.role == "assistant" and said:
+            said[-1] = Exchange(said[-1].asked, _joined(said[-1].answered, event.text))
+    return said
+
+
+def as_context(talk: Sequence[Exchange]) -> str:
+    """What was said, as the agent is told of it once; the oldest is left out where it is much."""
+    lines: list[str] = []
+    for each in talk:
+        lines += [f"User: {each.asked}"] if each.asked else []
+        lines += [f"Answer: {each.answered}"] if each.answered else []
+    text = "\n".join(lines)
+    return text if len(text) <= _EARLIER_CHARS else f"{_LEFT_OUT}\n{text[-_EARLIER_CHARS:]}"
+
+
+def key_of(talk: Sequence[Exchange]) -> str:
+    """The last question of `talk` with all that was said before it, as a hash."""
+    digest = hashlib.sha256()
+    for each in talk[:-1]:
+        for text in (each.asked, each.answered):
+            digest.update(hashlib.sha256(plain(text).encode(errors="replace")).digest())
+    digest.update(plain(talk[-1].asked).encode(errors="replace"))
+    return digest.hexdigest()
+
+
+def plain(text: str) -> str:
+    """`text` in one normal form, without spaces."""
+    return "".join(unicodedata.normalize("NFC", text).split())
+
+
+def _goes_on(said: Sequence[Exchange], sent: Sequence[Exchange]) -> bool:
+    """Whether `sent` is what was said. Of the last answer the beginning is enough: the client may
+    have left before its end."""
+    if len(said) != len(sent) or key_of(said) != key_of(sent):
+        return False
+    return plain(said[-1].answered).startswith(plain(sent[-1].answered))
+
+
+def _joined(before: str, text: str) -> str:
+    return f"{before}\n\n{text}" if before and text else before or text

@@ -1,0 +1,345 @@
+"""The paths of OpenAI's API under `/v1`, for callers with an access token of the scope chat."""
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+from wire.errors import Code, WireError
+from wire.settings import OpenAISettings
+from wire.v1 import gateway_pb2 as pb
+
+from runner.access.callers import Caller, Callers
+from runner.client.gateway import GatewayClient
+from runner.openai import conversations
+from runner.openai.chat import ChatWriter
+from runner.openai.errors import BadRequest, body_of, status_of
+from runner.openai.requests import OWN_MODEL, Asked, chat_request, responses_request
+from runner.openai.responses import ResponseWriter, seconds
+from runner.openai.turns import Answering, Answers, ResponseRef, unknown
+
+log = logging.getLogger(__name__)
+
+BODY_MAX_BYTES: Final = 4 * 1024 * 1024
+KEEP_ALIVE_S: Final = 15.0
+_DONE: Final = "data: [DONE]\n\n"
+_BEARER: Final = "bearer "
+_STREAM_HEADERS: Final = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+
+Handler = Callable[[Request, Caller, GatewayClient], Awaitable[Response]]
+
+
+class OpenAI:
+    """Serves the users of one host."""
+
+    def __init__(
+        self, callers: Callers, settings: OpenAISettings, *, keep_alive_s: float = KEEP_ALIVE_S
+    ) -> None:
+        self._callers = callers
+        self._answers = Answers(settings)
+        self._keep_alive_s = keep_alive_s
+
+    @property
+    def routes(self) -> list[Route]:
+        """The paths, to be mounted under `/v1`."""
+        one = "/responses/{response_id}"
+        paths: list[tuple[str, str, Handler]] = [
+            ("POST", "/responses", self._create_response),
+            ("GET", one, self._get_response),
+            ("POST", f"{one}/cancel", self._cancel_response),
+            ("GET", f"{one}/input_items", self._input_items),
+            ("POST", "/conversations", self._create_conversation),
+            ("GET", "/conversations/{session_id}", self._get_conversation),
+            ("POST", "/chat/completions", self._create_completion),
+            ("GET", "/models", self._list_models),
+            ("GET", "/models/{model:path}", self._get_model),
+        ]
+        known = [
+            Route(path, self._checked(handler), methods=[method]) for method, path, handler in paths
+        ]
+        anything = self._checked(_no_such_path)
+        methods = ["GET", "POST", "PUT", "PATCH", "DELETE"]
+        return [*known, Route("/{path:path}", anything, methods=methods)]
+
+    def _checked(self, handler: Handler) -> Callable[[Request], Awaitable[Response]]:
+        """`handler`, for callers with a token, with errors as OpenAI's SDKs read them."""
+
+        async def endpoint(request: Request) -> Response:
+            try:
+                caller = self._caller(request)
+                gateway = GatewayClient(self._callers.agent(caller), caller.channel)
+                return await handler(request, caller, gateway)
+            except WireError as error:
+                return _refused(error)
+
+        return endpoint
+
+    def _caller(self, request: Request) -> Caller:
+        sent = request.headers.get("authorization", "")
+        secret = sent[len(_BEARER) :].strip() if sent.lower().startswith(_BEARER) else ""
+        address = request.client.host if request.client else "a socket"
+        return self._callers.with_token(secret, address)
+
+    async def _create_response(
+        self, request: Request, caller: Caller, gateway: GatewayClient
+    ) -> Response:
+        asked = responses_request(await _body(request))
+        answering = await self._answers.begin(caller, gateway, asked, request.headers)
+        writer = ResponseWriter(answering.ref, asked, int(time.time()))
+        if asked.stream:
+            return self._stream(_response_events(writer, answering))
+        if asked.background:
+            writer.begin(answering.session_id)
+            return JSONResponse(writer.response)
+        await _unless_left(request, _consume(writer, answering))
+        return JSONResponse(writer.response)
+
+    async def _get_response(self, request: Request, _: Caller, gateway: GatewayClient) -> Response:
+        if request.query_params.get("stream", "false").lower() == "true":
+            raise BadRequest(
+                "stream",
+                "a response that exists is told as a whole",
+                "ask for it without stream, as often as needed",
+            )
+        ref = ResponseRef.read(request.path_params["response_id"])
+        return JSONResponse(await _response(gateway, ref))
+
+    async def _cancel_response(
+        self, request: Request, _: Caller, gateway: GatewayClient
+    ) -> Response:
+        ref = ResponseRef.read(request.path_params["response_id"])
+        await gateway.cancel_turn(ref.turn_id)
+        return JSONResponse(await _response(gateway, ref))
+
+    async def _input_items(self, request: Request, _: Caller, gateway: GatewayClient) -> Response:
+        ref = ResponseRef.read(request.path_params["response_id"])
+        session_id = (await _response(gateway, ref))["oxydra"].get("session_id", "")
+        events = (await gateway.get_session(session_id, conversations.EVENTS_READ)).events
+        texts = [
+            each.text for each in events if each.turn_id == ref.turn_id and each.role == "user"
+        ]
+        items = [
+            {
+                "id": f"msg_{ref.response_id.removeprefix('resp_')}_input_{number}",
+                "type": "message",
+                "role": "user",
+                "status": "completed",
+                "content": [{"type": "input_text", "text": text}],
+            }
+            for number, text in enumerate(texts)
+        ]
+        ends = {"first_id": items[0]["id"], "last_id": items[-1]["id"]} if items else {}
+        return JSONResponse({"object": "list", "data": items, "has_more": False, **ends})
+
+    async def _create_conversation(
+        self, request: Request, _: Caller, gateway: GatewayClient
+    ) -> Response:
+        sent = await _body(request)
+        if sent.get("items"):
+            raise BadRequest("items", "a conversation begins empty", "send them as input")
+        return JSONResponse(_conversation(await gateway.create_session()))
+
+    async def _get_conversation(
+        self, request: Request, _: Caller, gateway: GatewayClient
+    ) -> Response:
+        history = await gateway.get_session(request.path_params["session_id"], 1)
+        return JSONResponse(_conversation(history.session))
+
+    async def _create_completion(
+        self, request: Request, caller: Caller, gateway: GatewayClient
+    ) -> Response:
+        asked = chat_request(await _body(request))
+        answering = await self._answers.begin(caller, gateway, asked, request.headers)
+        writer = ChatWriter(answering.ref, asked)
+        if asked.stream:
+            return self._stream(_completion_chunks(writer, answering))
+        await _unless_left(request, _consume(writer, answering))
+        if writer.failed is not None:
+            raise _failure(writer.failed)
+        return JSONResponse(writer.completion)
+
+    async def _list_models(self, _: Request, __: Caller, gateway: GatewayClient) -> Response:
+        configured = (await gateway.resolve_model()).configured
+        names = dict.fromkeys((OWN_MODEL, configured))
+        return JSONResponse({"object": "list", "data": [_model(name) for name in names]})
+
+    async def _get_model(self, request: Request, _: Caller, gateway: GatewayClient) -> Response:
+        name = request.path_params["model"]
+        await gateway.resolve_model("" if name == OWN_MODEL else name)
+        return JSONResponse(_model(name))
+
+    def _stream(self, events: AsyncIterator[str]) -> Response:
+        return StreamingResponse(
+            _kept_alive(events, self._keep_alive_s),
+            media_type="text/event-stream",
+            headers=_STREAM_HEADERS,
+        )
+
+
+async def _no_such_path(request: Request, _: Caller, __: GatewayClient) -> Response:
+    raise WireError(
+        Code.NOT_FOUND,
+        f"{request.method} {request.url.path[:200]} is not served",
+        resolution="there are /v1/responses, /v1/conversations, /v1/chat/completions and "
+        "/v1/models",
+    )
+
+
+def _refused(error: WireError) -> Response:
+    return JSONResponse(body_of(error), status_code=status_of(error))
+
+
+async def _body(request: Request) -> Mapping[str, Any]:
+    read = bytearray()
+    async for part in request.stream():
+        read += part
+        if len(read) > BODY_MAX_BYTES:
+            raise BadRequest(
+                "body", f"it is over the maximum of {BODY_MAX_BYTES} bytes", status=413
+            )
+    try:
+        sent = json.loads(bytes(read) or b"{}")
+    except (ValueError, RecursionError):
+        raise BadRequest("body", "it is not JSON") from None
+    if not isinstance(sent, dict):
+        raise BadRequest("body", "it must be a JSON object")
+    return sent
+
+
+async def _consume(writer: ResponseWriter | ChatWriter, answering: Answering) -> None:
+    writer.begin(answering.session_id)
+    async for event in answering.events():
+        writer.add(event)
+
+
+async def _unless_left(request: Request, work: Awaitable[None]) -> None:
+    """Do `work` while the client is there. The turn goes on without it."""
+
+    async def leaving() -> None:
+        while (await request.receive())["type"] != "http.disconnect":
+            pass
+
+    doing, left = asyncio.ensure_future(work), asyncio.ensure_future(leaving())
+    try:
+        await asyncio.wait((doing, left), return_when=asyncio.FIRST_COMPLETED)
+        if not doing.done():
+            raise WireError(Code.CANCELLED, "the client has left")
+        doing.result()
+    finally:
+        doing.cancel()
+        left.cancel()
+        await asyncio.wait((doing, left))
+
+
+async def _response(gateway: GatewayClient, ref: ResponseRef) -> dict[str, Any]:
+    """A response as far as it has come. Raises NOT_FOUND."""
+    listed = {turn.turn_id: turn for turn in await gateway.list_turns()}
+    turn = listed.get(ref.turn_id)
+    began_at = seconds(turn.started_at) if turn is not None else 0
+    writer = ResponseWriter(ref, Asked(model=turn.model if turn else OWN_MODEL), began_at)
+    last = turn.events - 1 if turn is not None and not turn.ended_at else None
+    writer.begin()
+    found = False
+    events = Answering(gateway, ref).events()
+    async for event in events:
+        found = True
+        writer.add(event)
+        if last is not None and event.index >= last:
+            break
+    if not found:
+        raise unknown(ref.response_id)
+    return writer.response
+
+
+async def _response_events(writer: ResponseWriter, answering: Answering) -> AsyncIterator[str]:
+    for each in writer.begin(answering.session_id):
+        yield _named(each)
+    try:
+        async for event in answering.events():
+            for each in writer.add(event):
+                yield _named(each)
+    except WireError as error:
+        log.warning("a response has broken off: %s", error)
+        failed = pb.TurnFailed(
+            code=str(error.code), message=error.brief, resolution=error.resolution
+        )
+        for each in writer.add(pb.TurnEvent(failed=failed)):
+            yield _named(each)
+
+
+async def _completion_chunks(writer: ChatWriter, answering: Answering) -> AsyncIterator[str]:
+    for each in writer.begin(answering.session_id):
+        yield _data(each)
+    error: WireError | None = None
+    try:
+        async for event in answering.events():
+            for each in writer.add(event):
+                yield _data(each)
+    except WireError as raised:
+        log.warning("a completion has broken off: %s", raised)
+        error = raised
+    if writer.failed is not None:
+        error = _failure(writer.failed)
+    if error is not None:
+        yield _data(body_of(error))
+    yield _DONE
+
+
+async def _kept_alive(lines: AsyncIterator[str], every_s: float) -> AsyncIterator[str]:
+    """`lines`, with a comment whenever there was none for a while, as when a person is asked."""
+    waiting: asyncio.Task[str] | None = None
+    try:
+        while True:
+            waiting = waiting or asyncio.ensure_future(_next(lines))
+            done, _ = await asyncio.wait({waiting}, timeout=every_s)
+            if not done:
+                yield ": the agent is at work\n\n"
+                continue
+            try:
+                line = waiting.result()
+            except StopAsyncIteration:
+                return
+            finally:
+                waiting = None
+            yield line
+    finally:
+        if waiting is not None:
+            waiting.cancel()
+            await asyncio.wait({waiting})
+        await lines.aclose()  # type: ignore[attr-defined]  # they are generators
+
+
+async def _next(lines: AsyncIterator[str]) -> str:
+    return await anext(lines)
+
+
+def _failure(failed: pb.TurnFailed) -> WireError:
+    known = {str(code): code for code in Code}
+    code = known.get(failed.code, Code.INTERNAL)
+    return WireError(code, failed.message, resolution=failed.resolution)
+
+
+def _named(event: Mapping[str, Any]) -> str:
+    return f"event: {event['type']}\n{_data(event)}"
+
+
+def _data(event: Mapping[str, Any]) -> str:
+    return f"data: {json.dumps(event, ensure_ascii=False)}\n\n"
+
+
+def _conversation(session: pb.Session) -> dict[str, Any]:
+    return {
+        "id": session.session_id,
+        "object": "conversation",
+        "created_at": int(seconds(session.created_at)),
+        "metadata": {},
+    }
+
+
+def _model(name: str) -> dict[str, Any]:
+    return {"id": name, "object": "model", "created": 0, "owned_by": OWN_MODEL}

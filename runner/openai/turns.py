@@ -1,0 +1,267 @@
+"""Turns of the agent for requests of OpenAI's API: which session, which turn, which events."""
+
+import asyncio
+import re
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Final
+
+from wire.errors import Code, WireError
+from wire.settings import OpenAISettings
+from wire.v1 import gateway_pb2 as pb
+
+from runner.access.callers import Caller
+from runner.client.gateway import GatewayClient, GatewayLost, new_turn_id
+from runner.openai import conversations
+from runner.openai.conversations import Conversations, Known
+from runner.openai.requests import Asked, CallRef
+
+_RESPONSE_ID: Final = re.compile(r"resp_([0-9a-f]{32})(?:_([0-9]{1,9}))?")
+_ENDS: Final = frozenset({"completed", "incomplete", "failed"})
+_UNNAMED: Final = re.compile(r"new|null|none|undefined|\{\{.*", re.IGNORECASE)
+"""What programs send where a conversation has no name yet."""
+_RETRIES: Final = "x-stainless-retry-count"
+_RECONNECT_S: Final = 0.5
+_RECONNECTIONS: Final = 40
+
+
+@dataclass(frozen=True)
+class ResponseRef:
+    """What a response's id names: a turn, from the event `after` on."""
+
+    turn_id: str
+    after: int = 0
+
+    @property
+    def response_id(self) -> str:
+        own = uuid.UUID(self.turn_id.removeprefix("turn-")).hex
+        return f"resp_{own}_{self.after}" if self.after else f"resp_{own}"
+
+    @classmethod
+    def read(cls, response_id: str) -> "ResponseRef":
+        """Raises `WireError` (NOT_FOUND) for an id that is none of ours."""
+        if (match := _RESPONSE_ID.fullmatch(response_id)) is None:
+            raise unknown(response_id)
+        return cls(f"turn-{uuid.UUID(match[1])}", int(match[2] or 0))
+
+
+def unknown(response_id: str) -> WireError:
+    """There is no such response for this user."""
+    return WireError(Code.NOT_FOUND, f"there is no response {response_id[:80]!r}")
+
+
+@dataclass
+class Answering:
+    """A turn that answers a request.
+
+    Attributes:
+        ref: What the response's id names.
+        session_id: Empty for a request without a trace.
+        known: What this server remembers of the question.
+    """
+
+    gateway: GatewayClient
+    ref: ResponseRef
+    session_id: str = ""
+    known: Known | None = None
+
+    async def events(self) -> AsyncIterator[pb.TurnEvent]:
+        """The events of this response: until the turn ends, or waits for a tool of the client.
+
+        Whoever leaves before that leaves the turn running. A connection to the agent that is lost
+        is made again; a turn that was lost with it ends as interrupted.
+        """
+        ended = False
+        try:
+            async for event in self._following():
+                kind = event.WhichOneof("event")
+                if kind == "started":
+                    self.session_id = event.started.session_id
+                if kind == "text" and self.known is not None:
+                    self.known.told(event.text.text)
+                if event.index >= self.ref.after:
+                    ended = kind in _ENDS or kind == "client_call"
+                    yield event
+                if ended:
+                    return
+        finally:
+            if self.known is not None:
+                self.known.left = not ended
+
+    async def _following(self) -> AsyncIterator[pb.TurnEvent]:
+        after = lost = 0
+        while True:
+            try:
+                async for event in self.gateway.follow_turn(self.ref.turn_id, after):
+                    after, lost = event.index + 1, 0
+                    yield event
+                return
+            except GatewayLost:
+                lost += 1
+                if lost > _RECONNECTIONS:
+                    raise
+                await asyncio.sleep(_RECONNECT_S)
+
+
+class Answers:
+    """Begins turns for the requests of all callers."""
+
+    def __init__(self, settings: OpenAISettings) -> None:
+        self._conversations = Conversations()
+        self._session_headers = settings.session_headers
+        self._untraced = [re.compile(each, re.IGNORECASE) for each in settings.untraced]
+
+    async def begin(
+        self, caller: Caller, gateway: GatewayClient, asked: Asked, headers: Mapping[str, str]
+    ) -> Answering:
+        """Answer a call of the agent, or start a turn. Raises `WireError`."""
+        if asked.call is not None:
+            return await self._go_on(caller, gateway, asked, asked.call)
+        if self._leaves_no_trace(asked):
+            turn_id = new_turn_id()
+            request = pb.RunTurnRequest(
+                text=asked.question,
+                turn_id=turn_id,
+                model=asked.agent_model,
+                untraced=True,
+                instructions=asked.instructions,
+            )
+            await gateway.start_turn(request)
+            return Answering(gateway, ResponseRef(turn_id))
+        if headers.get(_RETRIES, "0") != "0":
+            again = self._conversations.asked(caller.user_id, asked.talk)
+            if again is not None and again.left:
+                again.said = ""
+                return Answering(gateway, ResponseRef(again.turn_id), again.session_id, again)
+        session_id, earlier = await self._session(caller, gateway, asked, headers)
+        return await self._start(caller, gateway, asked, session_id, earlier)
+
+    async def follow(self, gateway: GatewayClient, response_id: str) -> Answering:
+        """A response that exists. Raises `WireError` (NOT_FOUND)."""
+        return Answering(gateway, ResponseRef.read(response_id))
+
+    def _leaves_no_trace(self, asked: Asked) -> bool:
+        texts = (asked.question.lstrip(), asked.instructions.lstrip())
+        return any(pattern.match(text) for pattern in self._untraced for text in texts)
+
+    async def _session(
+        self, caller: Caller, gateway: GatewayClient, asked: Asked, headers: Mapping[str, str]
+    ) -> tuple[str, str]:
+        """The session of a question, and what is to be told of what was said elsewhere."""
+        if asked.previous:
+            return await _after(gateway, asked.previous)
+        named = asked.conversation
+        if named:
+            await gateway.get_session(named, 1)
+            return named, ""
+        named = self._named_by(headers)
+        before = asked.talk[:-1]
+        if named:
+            session = await gateway.create_session(named)
+            return named, "" if session.turns else conversations.as_context(before)
+        if (known := self._conversations.before(caller.user_id, asked.talk)) is not None:
+            return known.session_id, ""
+        recorded = await conversations.recorded(gateway, caller.channel, asked.talk)
+        if recorded:
+            return recorded, ""
+        created = await gateway.create_session()
+        return created.session_id, conversations.as_context(before)
+
+    def _named_by(self, headers: Mapping[str, str]) -> str:
+        given = (headers.get(each, "") for each in self._session_headers)
+        return next((name for name in given if name and not _UNNAMED.fullmatch(name)), "")
+
+    async def _start(
+        self,
+        caller: Caller,
+        gateway: GatewayClient,
+        asked: Asked,
+        session_id: str,
+        earlier: str,
+    ) -> Answering:
+        turn_id = new_turn_id()
+        request = pb.RunTurnRequest(
+            session_id=session_id,
+            text=asked.question,
+            turn_id=turn_id,
+            model=asked.agent_model,
+            instructions=asked.instructions,
+            material=earlier,
+            client_tools=asked.tools,
+        )
+        last = self._conversations.last(caller.user_id, session_id)
+        try:
+            await gateway.start_turn(request)
+        except WireError as error:
+            if error.code != Code.CONFLICT or last is None or not last.left:
+                raise
+            await _stop(gateway, last.turn_id)
+            await gateway.start_turn(request)
+        known = Known(conversations.key_of(asked.talk), caller.user_id, session_id, turn_id)
+        self._conversations.add(known)
+        return Answering(gateway, ResponseRef(turn_id), session_id, known)
+
+    async def _go_on(
+        self, caller: Caller, gateway: GatewayClient, asked: Asked, call: CallRef
+    ) -> Answering:
+        """Give the agent what the client's tool gave back, and follow its turn from there."""
+        waiting = await _call_of(gateway, call)
+        accepted = await gateway.answer_call(call.turn_id, waiting.call_id, asked.answer)
+        if not accepted:
+            raise WireError(
+                Code.CONFLICT,
+                f"the agent does not wait for the output of {call.call_id} any more",
+                details=f"it waited until {waiting.expires_at}, or was answered or stopped before",
+                resolution="ask again without the call",
+            )
+        answering = Answering(gateway, ResponseRef(call.turn_id, call.index + 1))
+        answering.known = self._conversations.of_turn(caller.user_id, call.turn_id)
+        if answering.known is not None:
+            answering.known.said = ""
+        return answering
+
+
+async def _call_of(gateway: GatewayClient, call: CallRef) -> pb.ClientCall:
+    event = await _first(gateway, call.turn_id, call.index)
+    if event is None or not event.HasField("client_call"):
+        raise WireError(
+            Code.CONFLICT,
+            f"the agent does not wait for the output of {call.call_id} any more",
+            details="its turn has ended",
+            resolution="ask again without the call",
+        )
+    return event.client_call
+
+
+async def _first(gateway: GatewayClient, turn_id: str, after: int) -> pb.TurnEvent | None:
+    """The first event of a turn from `after` on. Raises NOT_FOUND."""
+    async with aclosing(gateway.follow_turn(turn_id, after)) as events:
+        async for event in events:
+            return event
+    return None
+
+
+async def _after(gateway: GatewayClient, response_id: str) -> tuple[str, str]:
+    """The session that goes on from a response. Where it has gone on already it is another one,
+    which is told what was said until there."""
+    ref = ResponseRef.read(response_id)
+    first = await _first(gateway, ref.turn_id, 0)
+    session_id = first.started.session_id if first is not None else ""
+    if not session_id:
+        raise unknown(response_id)
+    events = list((await gateway.get_session(session_id, conversations.EVENTS_READ)).events)
+    turns = [event.turn_id for event in events]
+    if ref.turn_id not in turns or turns[-1] == ref.turn_id:
+        return session_id, ""
+    until = len(turns) - turns[::-1].index(ref.turn_id)
+    created = await gateway.create_session()
+    return created.session_id, conversations.as_context(conversations.exchanges(events[:until]))
+
+
+async def _stop(gateway: GatewayClient, turn_id: str) -> None:
+    """Stop a turn that its client has left, and wait until it has ended."""
+    await gateway.cancel_turn(turn_id)
+    async for _ in gateway.follow_turn(turn_id):
+        pass

@@ -1,0 +1,423 @@
+"""OpenAI's API as its own SDK for Python uses it, before real agents with a scripted model."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any, cast
+
+import httpx
+import openai
+import pytest
+import pytest_asyncio
+from openai import AsyncOpenAI
+from openai.types.chat import ChatCompletionChunk
+from openai.types.responses import ResponseStreamEvent
+from pydantic import TypeAdapter
+from pydantic_ai.messages import ModelMessage, ToolReturnPart, UserPromptPart
+from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
+from wire.v1 import gateway_pb2 as pb
+
+from runner.access.scopes import Scope
+from tests.support.gateway.http_agents import HttpAgents, open_http_agents
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+MODEL = "oxydra"
+STREAM_EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
+WEATHER: Any = {
+    "type": "function",
+    "name": "weather",
+    "description": "The weather.",
+    "parameters": {"type": "object", "properties": {"city": {"type": "string"}}},
+    "strict": False,
+}
+SEEN: list[list[ModelMessage]] = []
+TOLD: list[AgentInfo] = []
+GOING_ON = asyncio.Event()
+
+
+async def model(messages: list[ModelMessage], info: AgentInfo) -> AsyncIterator[Any]:
+    """Calls a tool that the question names, and tells its result; repeats any other question."""
+    SEEN.append(list(messages))
+    TOLD.append(info)
+    last = messages[-1].parts[-1]
+    if isinstance(last, ToolReturnPart):
+        yield f"It gave: {last.model_response_str()[:60]}"
+        return
+    asked = str(last.content) if isinstance(last, UserPromptPart) else ""
+    if asked.startswith("call "):
+        _, tool, arguments = asked.split(" ", 2)
+        yield "Let me see. "
+        yield {0: DeltaToolCall(tool, arguments, tool_call_id="c1")}
+        return
+    yield "You said: "
+    if asked == "wait":
+        await GOING_ON.wait()
+    yield asked
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def agents() -> AsyncIterator[HttpAgents]:
+    async with open_http_agents(FunctionModel(stream_function=model)) as made:
+        yield made
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def sdk(agents: HttpAgents) -> AsyncIterator[AsyncOpenAI]:
+    async with client(agents, agents.token()) as made:
+        yield made
+
+
+@pytest_asyncio.fixture(loop_scope="module", scope="module")
+async def bob(agents: HttpAgents) -> AsyncIterator[AsyncOpenAI]:
+    async with client(agents, agents.token("bob")) as made:
+        yield made
+
+
+def client(agents: HttpAgents, token: str) -> AsyncOpenAI:
+    return AsyncOpenAI(base_url=f"{agents.server.url}/v1", api_key=token, max_retries=0)
+
+
+async def sessions(agents: HttpAgents) -> list[pb.Session]:
+    listed = await agents.alice.stub.ListSessions(pb.ListSessionsRequest(limit=1000))
+    return list(listed.sessions)
+
+
+def prompts(messages: list[ModelMessage]) -> list[str]:
+    parts = [part for message in messages for part in message.parts]
+    return [str(part.content) for part in parts if isinstance(part, UserPromptPart)]
+
+
+async def raw(agents: HttpAgents, path: str, token: str, body: object) -> httpx.Response:
+    async with httpx.AsyncClient(base_url=agents.server.url) as http:
+        return await http.post(path, json=body, headers={"Authorization": f"Bearer {token}"})
+
+
+async def streamed(sdk: Any, **asked: Any) -> list[Any]:
+    """The events of a response, each of which must be one of the SDK's types to the letter."""
+    events = []
+    async with await sdk.responses.create(model=MODEL, stream=True, **asked) as stream:
+        async for event in stream:
+            STREAM_EVENT.validate_python(event.to_dict(), strict=False)
+            events.append(event)
+    assert [event.sequence_number for event in events] == list(range(len(events)))
+    return events
+
+
+async def test_a_response_streams_in_the_order_of_the_sdks_own_events(sdk: Any) -> None:
+    events = await streamed(sdk, input="hello")
+    kinds = [event.type for event in events]
+    assert kinds[:4] == [
+        "response.created",
+        "response.in_progress",
+        "response.output_item.added",
+        "response.content_part.added",
+    ]
+    assert set(kinds[4:-4]) == {"response.output_text.delta"}
+    assert kinds[-4:] == [
+        "response.output_text.done",
+        "response.content_part.done",
+        "response.output_item.done",
+        "response.completed",
+    ]
+    done = events[-1].response
+    assert done.output_text == "You said: hello"
+    assert "".join(event.delta for event in events[4:-4]) == done.output_text
+    assert done.usage.input_tokens > 0
+    assert done.usage.total_tokens == done.usage.input_tokens + done.usage.output_tokens
+
+
+async def test_a_conversation_goes_on_by_the_id_of_its_last_response(
+    sdk: Any, agents: HttpAgents
+) -> None:
+    first = await sdk.responses.create(model=MODEL, input="one")
+    before = len(await sessions(agents))
+    second = await sdk.responses.create(
+        model=MODEL, input="two", previous_response_id=first.id, metadata={"mine": "yes"}
+    )
+    assert prompts(SEEN[-1])[-2:] == ["one", "two"]
+    assert second.conversation is not None
+    assert first.conversation is not None
+    assert second.conversation.id == first.conversation.id
+    assert second.metadata == {"mine": "yes"}
+    assert len(await sessions(agents)) == before
+    again = await sdk.responses.retrieve(second.id)
+    assert again.output_text == second.output_text == "You said: two"
+    assert again.status == "completed"
+    items = await sdk.responses.input_items.list(second.id)
+    assert [item.content[0].text for item in items.data] == ["two"]
+    branch = await sdk.responses.create(model=MODEL, input="other", previous_response_id=first.id)
+    assert branch.conversation is not None
+    assert branch.conversation.id != first.conversation.id
+    told = prompts(SEEN[-1])
+    assert "> User: one\n> Answer: You said: one" in told[-2]
+    assert "two" not in "".join(told)
+
+
+async def test_conversations_are_sessions_of_the_agent(sdk: Any, agents: HttpAgents) -> None:
+    made = await sdk.conversations.create()
+    said = await sdk.responses.create(model=MODEL, input="hi", conversation=made.id)
+    assert said.conversation is not None
+    assert said.conversation.id == made.id
+    assert made.id in {each.session_id for each in await sessions(agents)}
+    assert (await sdk.conversations.retrieve(made.id)).id == made.id
+    with pytest.raises(openai.NotFoundError):
+        await sdk.responses.create(model=MODEL, input="hi", conversation="nowhere")
+
+
+async def test_calls_of_the_agents_own_tools_are_items_that_clients_show_and_do_not_run(
+    sdk: Any,
+) -> None:
+    text = 'call memory_save {"content": "I like tea"}'
+    events = await streamed(sdk, input=text)
+    done: Any = events[-1].response
+    before, call, after = done.output
+    assert (before.type, call.type, after.type) == ("message", "mcp_call", "message")
+    assert (call.name, call.status, call.error) == ("memory_save", "completed", None)
+    assert "response.mcp_call.completed" in [event.type for event in events]
+    own: Any = done.to_dict()["oxydra"]
+    assert [receipt["action"] for receipt in own["receipts"]] == ["saved"]
+    assert "receipt" not in done.output_text
+    failed = (await streamed(sdk, input='call memory_delete {"note_id": "note-x"}'))[-1].response
+    assert failed.output[1].status == "failed"
+    assert failed.output[1].error.type == "mcp_tool_execution_error"
+
+
+async def test_the_client_runs_its_own_function(sdk: Any) -> None:
+    events = await streamed(sdk, input='call weather {"city": "Ulm"}', tools=[WEATHER])
+    first: Any = events[-1].response
+    call = first.output[-1]
+    assert call.type == "function_call"
+    assert (call.name, json.loads(call.arguments)) == ("weather", {"city": "Ulm"})
+    output: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "sunny"}
+    second = await sdk.responses.create(
+        model=MODEL,
+        input=[output],
+        previous_response_id=first.id,
+        tools=[WEATHER],
+    )
+    assert second.output_text == "It gave: sunny"
+    assert second.id != first.id
+    assert (await sdk.responses.retrieve(first.id)).output[-1].type == "function_call"
+    assert (await sdk.responses.retrieve(second.id)).output_text == "It gave: sunny"
+    with pytest.raises(openai.ConflictError, match="does not wait"):
+        await sdk.responses.create(model=MODEL, input=[output])
+
+
+async def test_a_response_in_the_background_is_fetched_and_cancelled(sdk: Any) -> None:
+    made = await sdk.responses.create(model=MODEL, input="wait", background=True)
+    assert made.status == "in_progress"
+    assert (await sdk.responses.retrieve(made.id)).status == "in_progress"
+    await sdk.responses.cancel(made.id)
+    async with asyncio.timeout(20):
+        while (now := await sdk.responses.retrieve(made.id)).status == "in_progress":
+            await asyncio.sleep(0.05)
+    assert now.status == "cancelled"
+
+
+async def test_a_chat_that_resends_its_history_is_one_session(sdk: Any, agents: HttpAgents) -> None:
+    before = len(await sessions(agents))
+    talk: list[Any] = [{"role": "system", "content": "Answer like a pirate."}]
+    for text in ("a", "b", "c"):
+        talk.append({"role": "user", "content": text})
+        chunks: list[ChatCompletionChunk] = []
+        stream = await sdk.chat.completions.create(
+            model=MODEL, messages=talk, stream=True, stream_options={"include_usage": True}
+        )
+        async for chunk in stream:
+            ChatCompletionChunk.model_validate(chunk.to_dict(), strict=False)
+            chunks.append(chunk)
+        said = "".join(each.choices[0].delta.content or "" for each in chunks if each.choices)
+        assert said == f"You said: {text}"
+        assert chunks[0].choices[0].delta.role == "assistant"
+        assert chunks[-2].choices[0].finish_reason == "stop"
+        assert chunks[-1].usage is not None
+        talk.append({"role": "assistant", "content": f" {said}\n"})
+    assert len(await sessions(agents)) == before + 1
+    assert prompts(SEEN[-1])[-3:] == ["a", "b", "c"]
+    assert "> Answer like a pirate." in str(TOLD[-1].instructions)
+    (session,) = (await sessions(agents))[:1]
+    assert session.turns == 3
+    talk[1] = {"role": "user", "content": "edited"}
+    talk.append({"role": "user", "content": "d"})
+    await sdk.chat.completions.create(model=MODEL, messages=talk)
+    assert len(await sessions(agents)) == before + 2
+    assert "> User: edited\n> Answer: " in prompts(SEEN[-1])[-2]
+
+
+async def test_a_restarted_server_finds_the_session_of_a_resent_history_again(
+    sdk: Any, agents: HttpAgents
+) -> None:
+    talk: list[Any] = [{"role": "user", "content": "first of all"}]
+    await sdk.chat.completions.create(model=MODEL, messages=talk)
+    before = len(await sessions(agents))
+    talk += [
+        {"role": "assistant", "content": "You said: first of all"},
+        {"role": "user", "content": "then"},
+    ]
+    async with agents.another_server() as http:
+        fresh = AsyncOpenAI(
+            base_url="http://here/v1", api_key=sdk.api_key, http_client=cast("Any", http)
+        )
+        said = await fresh.chat.completions.create(model=MODEL, messages=talk)
+    assert said.choices[0].message.content == "You said: then"
+    assert len(await sessions(agents)) == before
+    assert prompts(SEEN[-1])[-2:] == ["first of all", "then"]
+
+
+async def test_a_header_names_the_session(sdk: Any, agents: HttpAgents) -> None:
+    headers = {"X-Oxydra-Session": "garden"}
+    for text in ("plant", "water"):
+        await sdk.chat.completions.create(
+            model=MODEL, messages=[{"role": "user", "content": text}], extra_headers=headers
+        )
+    assert prompts(SEEN[-1])[-2:] == ["plant", "water"]
+    assert [each.turns for each in await sessions(agents) if each.session_id == "garden"] == [2]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "### Task:\nGenerate a concise, 3-5 word title with an emoji summarizing the chat history.",
+        "### Task:\nGenerate 1-3 broad tags categorizing the main themes of the chat history.",
+        "Provide a concise, 5-word-or-less title for the conversation, using title case.",
+        "Generate a concise 3-7 word title for this conversation, omitting punctuation.",
+    ],
+)
+async def test_a_title_leaves_no_session(sdk: Any, agents: HttpAgents, text: str) -> None:
+    before = len(await sessions(agents))
+    said = await sdk.chat.completions.create(
+        model=MODEL, messages=[{"role": "user", "content": text}]
+    )
+    assert said.choices[0].message.content == f"You said: {text}"
+    assert len(await sessions(agents)) == before
+    assert not TOLD[-1].function_tools
+
+
+async def test_a_chat_has_the_client_run_its_tool(sdk: Any, agents: HttpAgents) -> None:
+    talk: list[Any] = [{"role": "user", "content": 'call weather {"city": "Ulm"}'}]
+    tools: Any = [{"type": "function", "function": {**WEATHER, "type": "function"}}]
+    before = len(await sessions(agents))
+    first = await sdk.chat.completions.create(model=MODEL, messages=talk, tools=tools)
+    assert first.choices[0].finish_reason == "tool_calls"
+    (call,) = first.choices[0].message.tool_calls or []
+    talk += [
+        first.choices[0].message.to_dict(),
+        {"role": "tool", "tool_call_id": call.id, "content": "rain"},
+    ]
+    second = await sdk.chat.completions.create(model=MODEL, messages=talk, tools=tools)
+    assert second.choices[0].message.content == "It gave: rain"
+    talk += [second.choices[0].message.to_dict(), {"role": "user", "content": "thanks"}]
+    await sdk.chat.completions.create(model=MODEL, messages=talk, tools=tools)
+    assert len(await sessions(agents)) == before + 1
+    assert prompts(SEEN[-1])[-1] == "thanks"
+
+
+async def test_who_leaves_and_asks_on_stops_what_it_left(sdk: Any, agents: HttpAgents) -> None:
+    talk: list[Any] = [{"role": "user", "content": "wait"}]
+    async with await sdk.chat.completions.create(model=MODEL, messages=talk, stream=True) as stream:
+        async for chunk in stream:
+            if chunk.choices[0].delta.content:
+                break
+    talk += [
+        {"role": "assistant", "content": "You said: "},
+        {"role": "user", "content": "never mind"},
+    ]
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                said = await sdk.chat.completions.create(model=MODEL, messages=talk)
+                break
+            except openai.ConflictError:  # the server has not seen yet that we left
+                await asyncio.sleep(0.05)
+    assert said.choices[0].message.content == "You said: never mind"
+    assert prompts(SEEN[-1])[-2:] == ["wait", "never mind"]
+
+
+async def test_the_models_are_the_agent_and_the_model_it_asks(sdk: Any) -> None:
+    listed = [each.id async for each in sdk.models.list()]
+    assert listed[0] == MODEL
+    assert len(listed) == 2
+    assert (await sdk.models.retrieve(listed[1])).id == listed[1]
+
+
+async def test_another_users_ids_open_nothing(sdk: Any, bob: Any) -> None:
+    mine = await sdk.responses.create(model=MODEL, input="call weather {}", tools=[WEATHER])
+    call = mine.output[-1]
+    assert call.type == "function_call"
+    output: Any = {"type": "function_call_output", "call_id": call.call_id, "output": "x"}
+    for attempt in (
+        bob.responses.retrieve(mine.id),
+        bob.responses.cancel(mine.id),
+        bob.responses.input_items.list(mine.id),
+        bob.responses.create(model=MODEL, input="hi", previous_response_id=mine.id),
+        bob.responses.create(model=MODEL, input=[output]),
+    ):
+        with pytest.raises(openai.NotFoundError):
+            await attempt
+    assert mine.conversation is not None
+    with pytest.raises(openai.NotFoundError):
+        await bob.responses.create(model=MODEL, input="hi", conversation=mine.conversation.id)
+    await sdk.responses.cancel(mine.id)
+
+
+async def test_a_token_without_the_scope_chat_and_an_unknown_one_are_refused(
+    agents: HttpAgents,
+) -> None:
+    async with client(agents, agents.token("alice", "notes", Scope.MEMORY)) as narrow:
+        with pytest.raises(openai.PermissionDeniedError, match="scope chat"):
+            await narrow.responses.create(model=MODEL, input="hi")
+        with pytest.raises(openai.PermissionDeniedError):
+            await narrow.models.list()
+    async with client(agents, "oxa_wrong") as nobody:
+        with pytest.raises(openai.AuthenticationError):
+            await nobody.chat.completions.create(
+                model=MODEL, messages=[{"role": "user", "content": "hi"}]
+            )
+
+
+BAD = [
+    ("/v1/responses", {"input": "hi", "surprise": 1}, "surprise"),
+    ("/v1/responses", {"input": 5}, "input"),
+    ("/v1/responses", {"input": []}, "input"),
+    ("/v1/responses", {"input": "hi", "tools": [{"type": "web_search"}]}, "tools[0].type"),
+    ("/v1/responses", {"input": "hi", "background": True, "stream": True}, "background"),
+    (
+        "/v1/responses",
+        {"input": [{"role": "user", "content": [{"type": "input_image", "image_url": "x"}]}]},
+        "input[0].content[0].type",
+    ),
+    ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "n": 2}, "n"),
+    ("/v1/chat/completions", {"messages": [{"role": "assistant", "content": "a"}]}, "messages"),
+    ("/v1/chat/completions", {"messages": [{"role": "root", "content": "a"}]}, "messages[0].role"),
+    (
+        "/v1/chat/completions",
+        {"messages": [{"role": "tool", "tool_call_id": "x", "content": "a"}]},
+        "messages",
+    ),
+]
+
+
+@pytest.mark.parametrize(("path", "body", "param"), BAD)
+async def test_what_cannot_be_served_is_refused_with_the_field(
+    agents: HttpAgents, sdk: Any, path: str, body: object, param: str
+) -> None:
+    reply = await raw(agents, path, sdk.api_key, body)
+    assert reply.status_code == 400, reply.text
+    assert reply.json()["error"]["param"] == param
+    assert param in reply.json()["error"]["message"]
+
+
+async def test_a_tool_with_the_name_of_ours_and_too_large_a_request_are_refused(
+    agents: HttpAgents, sdk: Any
+) -> None:
+    mine = {**WEATHER, "name": "memory_save"}
+    reply = await raw(agents, "/v1/responses", sdk.api_key, {"input": "hi", "tools": [mine]})
+    assert reply.status_code == 400
+    assert "is a tool of the agent itself" in reply.json()["error"]["message"]
+    reply = await raw(agents, "/v1/responses", sdk.api_key, {"input": "x" * 5_000_000})
+    assert reply.status_code == 413
+    assert sdk.api_key not in reply.text
+    reply = await raw(agents, "/v1/embeddings", sdk.api_key, {"input": "hi"})
+    assert reply.status_code == 404
+    assert "not served" in reply.json()["error"]["message"]
