@@ -1,0 +1,120 @@
+"""The guide's MCP server in the shell of a real pair: found, called, killed and started again."""
+
+import asyncio
+import hashlib
+import json
+import re
+import tempfile
+import tomllib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+import pytest_asyncio
+from wire.settings import EmbedderSettings
+from wire.transport import open_channel
+from wire.v1 import gateway_pb2 as pb
+from wire.v1 import gateway_pb2_grpc
+
+from runner.config.models import Config
+from runner.host.host import Host
+from tests.support.scratch import SCRATCH
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
+GUIDE: Final = Path(__file__).parents[2] / "docs" / "guide" / "mcp-servers.md"
+GUARD_S: Final = 60
+SECRET: Final = "the-dice-are-loaded-0123456789"
+TIERS = [
+    pytest.param("process", marks=pytest.mark.bubblewrap),
+    pytest.param("container", marks=pytest.mark.docker),
+]
+
+
+def block(language: str) -> str:
+    """The guide's block of code in a language."""
+    (found,) = re.findall(rf"^```{language}\n(.*?)^```", GUIDE.read_text(), re.M | re.S)
+    return str(found)
+
+
+class Pair:
+    """A host with the guide's configuration, and its agent."""
+
+    def __init__(self, host: Host, gateway: Any) -> None:
+        self.host = host
+        self.gateway = gateway
+
+    @property
+    def script(self) -> Path:
+        return self.host.workspace.path / "shared" / "dice.py"
+
+    async def notices(self) -> str:
+        return "\n".join((await self.gateway.Hello(pb.HelloRequest())).notices)
+
+    async def tool(self, name: str) -> pb.ToolDescription:
+        """The tool, as soon as it is offered."""
+        async with asyncio.timeout(GUARD_S):
+            while True:
+                for tool in (await self.gateway.ListTools(pb.ListToolsRequest())).tools:
+                    if tool.name == name:
+                        return tool
+                await asyncio.sleep(0.05)
+
+    async def call(self, name: str, **arguments: Any) -> pb.CallToolReply:
+        request = pb.CallToolRequest(name=name, arguments_json=json.dumps(arguments))
+        reply: pb.CallToolReply = await self.gateway.CallTool(request)
+        return reply
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module", params=TIERS)
+async def pair(request: pytest.FixtureRequest) -> AsyncIterator[Pair]:
+    mcp = tomllib.loads(block("toml"))["mcp"]
+    mcp["servers"]["dice"]["secret_env"] = {"LOADED": "DICE_SECRET"}
+    with tempfile.TemporaryDirectory(dir=SCRATCH, prefix="oxm-") as root:
+        config = Config(
+            workspace_root=Path(root) / "ws",
+            runtime_dir=Path(root) / "rt",
+            tier=request.param,
+            embedder=EmbedderSettings(backend="none"),
+            mcp=mcp,
+        )
+        async with (
+            Host(config, "alice", environ={"DICE_SECRET": SECRET}) as host,
+            open_channel(await host.gateway()) as channel,
+        ):
+            yield Pair(host, gateway_pb2_grpc.GatewayStub(channel))
+
+
+async def test_it_is_found_once_it_is_there_and_called(pair: Pair) -> None:
+    async with asyncio.timeout(GUARD_S):
+        while "the MCP server dice is away: it ended with exit code" not in await pair.notices():
+            await asyncio.sleep(0.05)
+    assert "dice.py" in await pair.notices()
+    pair.script.write_text(block("python"))
+    found = await pair.tool("dice_roll")
+    assert found.safety == "read_only"
+    assert json.loads(found.arguments_schema_json)["properties"]["dice"]["maximum"] == 20
+    rolled = await pair.call("dice_roll", dice=3)
+    assert re.fullmatch(r"the dice show \[\d, \d, \d\]", json.loads(rolled.text)["content"])
+    refused = await pair.call("dice_roll", dice=21)
+    assert (refused.is_error, refused.text) == (True, "dice: 21 is greater than the maximum of 20")
+    assert "MCP server" not in await pair.notices()
+
+
+async def test_its_secret_is_in_its_environment_and_kept_from_the_model(pair: Pair) -> None:
+    await pair.tool("dice_roll")
+    seen = "cat /proc/[0-9]*/environ 2>/dev/null | tr '\\0' '\\n' | grep -a LOADED="
+    there = await pair.call("shell_exec", command=f"{seen} | sha256sum")
+    assert hashlib.sha256(f"LOADED={SECRET}\n".encode()).hexdigest() in there.text
+    shown = await pair.call("shell_exec", command=seen)
+    assert '"exit_code": 0' in shown.text
+    assert SECRET not in shown.text
+
+
+async def test_killed_by_a_command_it_comes_back(pair: Pair) -> None:
+    await pair.tool("dice_roll")
+    await pair.call("shell_exec", command="pkill -f dice.py; true")
+    async with asyncio.timeout(GUARD_S):
+        while (await pair.call("dice_roll", dice=1)).is_error:
+            await asyncio.sleep(0.05)
