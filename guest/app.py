@@ -24,6 +24,7 @@ from typing import Final
 from wire import envelope
 from wire.envelope import Secrets
 from wire.errors import Code, WireError
+from wire.installation import adding
 from wire.logs import EXIT_OPERATOR, configure, log_startup_failure
 from wire.settings import from_json
 from wire.v1.bootstrap_pb2 import BootstrapEnvelope, MaintenanceJob
@@ -223,8 +224,15 @@ async def _open(config: GuestConfig, stack: AsyncExitStack) -> None:
         _close_later(stack, "shell", shell.close)
     servers = None
     if shell is not None and config.settings.mcp.servers:
-        from guest.tools.mcp.servers import McpServers  # takes half a second and 80 MB
-
+        try:
+            from guest.tools.mcp.servers import McpServers  # takes half a second and 80 MB
+        except ImportError as error:
+            raise GuestError(
+                Code.FAILED_PRECONDITION,
+                "the packages for [mcp.servers] are not installed",
+                details=str(error),
+                resolution=adding("mcp"),
+            ) from error
         mcp = config.settings.mcp
         servers = McpServers(mcp, shell, config.paths.internal, config.secrets.servers)
         _close_later(stack, "MCP servers", servers.close)

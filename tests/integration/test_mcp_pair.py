@@ -56,7 +56,8 @@ class Pair:
         """The tool, as soon as it is offered."""
         async with asyncio.timeout(GUARD_S):
             while True:
-                for tool in (await self.gateway.ListTools(pb.ListToolsRequest())).tools:
+                listed: pb.ListToolsReply = await self.gateway.ListTools(pb.ListToolsRequest())
+                for tool in listed.tools:
                     if tool.name == name:
                         return tool
                 await asyncio.sleep(0.05)

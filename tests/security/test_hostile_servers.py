@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from guest.tools.base import ToolResult
+from guest.tools.base import Tool, ToolContext, ToolResult
 from tests.support.attempts import attempt
 from tests.support.guests.shell_backends import Daemon, left_behind, ready_daemon
 from tests.support.servers.mcp_servers import Served, served, settings
@@ -149,6 +149,37 @@ async def test_a_changed_tool_is_refused_until_it_is_approved(
         await servers.until("bad_fresh")
         assert servers.names == {"bad_echo", "bad_same", "bad_fresh"}
         assert servers.servers.notices() == []
+
+
+@pytest.mark.parametrize(
+    ("approval", "allowed", "said"),
+    [
+        ("ask", True, ""),
+        ("ask", False, "was not approved by the user"),
+        ("deny", True, "is not permitted by the operator"),
+        ("auto", False, ""),
+    ],
+)
+async def test_a_server_has_an_approval_of_its_own(
+    daemon: Daemon, tmp_path: Path, approval: str, allowed: bool, said: str
+) -> None:
+    asked = []
+
+    async def approve(_: ToolContext, tool: Tool, arguments: str) -> bool:
+        asked.append((tool.name, arguments))
+        return allowed
+
+    server = settings("server", approval=approval)
+    async with served(daemon, tmp_path, one=server, other=settings("server")) as servers:
+        await servers.until("other_echo")
+        async with asyncio.timeout(30):
+            while servers.servers.notices():
+                await asyncio.sleep(0.01)
+        assert ("one_echo" in servers.names) is (approval != "deny")
+        result = await servers.call("one_echo", approve, text="x")
+        assert (result.is_error, said in result.text) == (bool(said), True)
+        assert asked == ([("one_echo", '{"text": "x"}')] if approval == "ask" else [])
+        assert not (await servers.call("other_echo", approve, text="x")).is_error
 
 
 @pytest.mark.attempt(
