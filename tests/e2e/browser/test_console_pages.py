@@ -1,0 +1,144 @@
+"""Every page of the console, for everybody: with a keyboard, a screen reader, in the dark, on a
+phone; and what the operator does there."""
+
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Locator, Page, expect
+
+from tests.e2e.browser.conftest import NewWindow
+from tests.support.browser import tour
+from tests.support.browser.console import Console
+from tests.support.servers.scripted_provider import Script, says
+
+pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("console_pages")]
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def dialog(page: Page) -> Locator:
+    return page.get_by_role("dialog")
+
+
+@pytest.mark.node
+def test_every_page_can_be_used_by_everybody(
+    new_window: NewWindow, console: Console, script: Script
+) -> None:
+    axe = (ROOT / tour.AXE).read_text()
+    page = new_window().enter()
+    tour.furnish(console, script, page)
+    found = []
+    for place in tour.PLACES:
+        tour.visit(console, page, place)
+        found += [f"{place}: {fault}" for fault in faults_in_all_colours(page, axe)]
+        page.set_viewport_size({"width": 390, "height": 780})
+        if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
+            found.append(f"{place}: wider than a phone")
+        found += [f"{place} on a phone: {fault}" for fault in tour.faults(page, axe)]
+        page.set_viewport_size({"width": 1200, "height": 800})
+    for place, name in (
+        ("memory", "Write a note"),
+        ("note", "Edit"),
+        ("note", "Undo the last change"),
+        ("note", "Forget"),
+        ("users", "Stop"),
+        ("users", "Make a token"),
+    ):
+        tour.visit(console, page, place)
+        button = page.get_by_role("button", name=name).first
+        button.click()
+        expect(dialog(page).locator(".loading")).to_have_count(0)
+        found += [f"{name}: {fault}" for fault in faults_in_all_colours(page, axe)]
+        page.keyboard.press("Escape")
+        expect(dialog(page)).to_have_count(0)
+        expect(button).to_be_focused()
+    assert found == []
+
+
+def faults_in_all_colours(page: Page, axe: str) -> list[str]:
+    found = []
+    for scheme in ("dark", "light"):
+        page.emulate_media(color_scheme=scheme)
+        found += [f"{scheme}: {fault}" for fault in tour.faults(page, axe)]
+    return found
+
+
+def test_notes_are_read_and_written_with_keys_alone(new_window: NewWindow) -> None:
+    page = new_window().enter("bob", "#/chat")
+    page.get_by_role("heading").first.wait_for()
+    page.evaluate("document.activeElement.blur()")
+    page.keyboard.press("g")
+    page.keyboard.press("m")
+    expect(page.get_by_role("heading", name="Memory")).to_be_visible()
+    for text in ("first of two", "second of two"):
+        page.keyboard.press("n")
+        expect(dialog(page).get_by_label("Text")).to_be_focused()
+        page.keyboard.type(text)
+        dialog(page).get_by_role("button", name="Save").focus()
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("article", name="The note")).to_contain_text(text)
+    page.keyboard.press("j")
+    expect(page.get_by_role("article", name="The note")).to_contain_text("first of two")
+    page.keyboard.press("k")
+    expect(page.get_by_role("article", name="The note")).to_contain_text("second of two")
+    page.keyboard.press("/")
+    expect(page.get_by_role("searchbox")).to_be_focused()
+
+
+def test_a_host_is_stopped_and_started_and_its_boundary_probed(new_window: NewWindow) -> None:
+    page = new_window().enter("bob", "#/users/bob")
+    guests = page.get_by_role("group", name="Guests")
+    expect(guests.get_by_role("row").filter(has_text="agent")).to_contain_text("ready")
+    expect(page.get_by_text("the boundary holds")).to_be_visible()
+    page.get_by_role("button", name="Probe anew").click()
+    expect(page.get_by_text("The boundary was probed anew.")).to_have_count(1)
+    page.get_by_role("button", name="Stop").click()
+    expect(dialog(page)).to_contain_text("what the agent is doing is cut off")
+    dialog(page).get_by_role("button", name="Stop").click()
+    expect(page.get_by_text("No agent runs for bob.")).to_be_visible(timeout=20_000)
+    page.get_by_role("button", name="Start").click()
+    expect(dialog(page).get_by_role("checkbox")).to_be_checked()
+    dialog(page).get_by_role("button", name="Start").click()
+    expect(guests.get_by_role("row").filter(has_text="agent")).to_contain_text(
+        "ready", timeout=30_000
+    )
+
+
+def test_a_token_is_shown_once_lets_one_user_in_and_is_revoked(new_window: NewWindow) -> None:
+    page = new_window().enter("bob", "#/users/bob")
+    page.get_by_role("button", name="Make a token").click()
+    dialog(page).get_by_label("Name").fill("tablet")
+    dialog(page).get_by_label("chat").uncheck()
+    dialog(page).get_by_role("button", name="Make it").click()
+    secret = dialog(page).locator("code").inner_text()
+    dialog(page).get_by_role("button", name="I have it").click()
+    tokens = page.get_by_role("region", name="Access tokens")
+    expect(tokens.get_by_role("row").filter(has_text="tablet")).to_contain_text("memory")
+    assert secret not in page.content()
+    other = new_window()
+    other.page.goto(other.console.url)
+    other.page.get_by_label("Access token").fill(secret)
+    other.page.get_by_role("button", name="Log in").click()
+    pages = other.page.get_by_role("navigation", name="Pages").get_by_role("link")
+    expect(pages).to_have_text(["Memory"])
+    tokens.get_by_role("button", name="Revoke tablet").click()
+    dialog(page).get_by_role("button", name="Revoke").click()
+    expect(tokens).to_contain_text("Nobody has one.")
+    other.page.reload()
+    expect(other.page.get_by_label("Access token")).to_be_visible()
+
+
+def test_usage_and_findings_are_shown_with_figures_and_fixes(
+    new_window: NewWindow, console: Console, script: Script
+) -> None:
+    script.play(says("Hello."))
+    console.household.works("--user", "alice", "ask", "hello")
+    page = new_window().enter("alice", "#/usage")
+    figures = page.get_by_role("group", name="The figures")
+    expect(figures.get_by_role("row")).to_have_count(3)
+    page.get_by_role("combobox", name="By").select_option("model")
+    expect(figures).to_contain_text("openai:m")
+    page.goto(f"{console.url}/#/doctor")
+    findings = page.locator(".findings li")
+    findings.first.wait_for(timeout=30_000)
+    assert findings.count() > 3

@@ -1,0 +1,49 @@
+/** All users of this machine: whose agents run, and what can be done about it. */
+
+import { host } from "../../api.js";
+import { Empty, FailureNotice, Loading } from "../../components/notices.js";
+import { href } from "../../router.js";
+import { html, useCallback, useEffect, useState } from "../../view.js";
+import { UserView } from "./user.js";
+
+/** @typedef {import("../../api.js").Message} Message */
+
+const LOOK_MS = 5000;
+/** @type {Record<string, string>} */
+const STATES = { running: "runs", stopped: "stopped", stuck: "does not answer" };
+
+/** @param {import("../../pages.js").PageProps} props */
+export default function Users({ user, route }) {
+  const [users, setUsers] = useState(/** @type {Message[] | null} */ (null));
+  const [failed, setFailed] = useState(/** @type {import("../../api.js").Failure | null} */ (null));
+  const look = useCallback(async () => {
+    try {
+      setUsers((await host("ListUsers")).users || []);
+      setFailed(null);
+    } catch (error) {
+      setFailed(/** @type {any} */ (error));
+    }
+  }, []);
+  useEffect(() => {
+    void look();
+    const timer = setInterval(() => document.hidden || look(), LOOK_MS);
+    return () => clearInterval(timer);
+  }, [look]);
+  const shown = route.id || user;
+  return html`<div class="page">
+    <h1>Users and guests</h1>
+    ${failed && html`<${FailureNotice} failure=${failed} onRetry=${look} />`}
+    ${!users && !failed && html`<${Loading} />`}
+    ${users && !users.length && html`<${Empty}>There are no users yet.<//>`}
+    ${users && users.length > 0 &&
+    html`<nav class="views" aria-label="Users">
+      ${users.map(
+        (each) => html`<a key=${each.user_id} href=${href("users", each.user_id)}
+          aria-current=${each.user_id === shown ? "page" : undefined}>${each.user_id}
+          <span class="muted"> ${STATES[each.state] || each.state}</span></a>`,
+      )}
+    </nav>`}
+    ${users && users.some((each) => each.user_id === shown) &&
+    html`<${UserView} key=${shown} userId=${shown} onChanged=${look} />`}
+  </div>`;
+}

@@ -1,0 +1,124 @@
+/** Access tokens of a user: who may act for them from elsewhere, and for how long. */
+
+import { host } from "../../api.js";
+import { announce } from "../../components/announcer.js";
+import { Confirm, Dialog } from "../../components/dialog.js";
+import { Empty, FailureNotice } from "../../components/notices.js";
+import { fullTime } from "../../text.js";
+import { html, useCallback, useEffect, useState } from "../../view.js";
+
+/** @typedef {import("../../api.js").Message} Message */
+/** @typedef {import("../../api.js").Failure} Failure */
+
+const SCOPES = [
+  { name: "chat", says: "conversations: sessions, turns, approvals" },
+  { name: "memory", says: "notes, one by one: find, read, write, correct, forget" },
+  { name: "admin", says: "the memory as a whole: export, import, backups" },
+];
+
+/** @param {{userId: string}} props */
+export function Tokens({ userId }) {
+  const [tokens, setTokens] = useState(/** @type {Message[]} */ ([]));
+  const [failed, setFailed] = useState(/** @type {Failure | null} */ (null));
+  const [making, setMaking] = useState(false);
+  const [revoking, setRevoking] = useState(/** @type {Message | null} */ (null));
+  const read = useCallback(() => {
+    setFailed(null);
+    host("ListTokens").then(
+      (reply) => setTokens(reply.tokens.filter((/** @type {Message} */ each) => each.user_id === userId)),
+      setFailed,
+    );
+  }, [userId]);
+  useEffect(read, [read]);
+
+  const revoke = async () => {
+    const name = revoking?.name;
+    setRevoking(null);
+    try {
+      await host("RevokeToken", { user_id: userId, name });
+      announce(`The token ${name} is revoked.`);
+      read();
+    } catch (error) {
+      setFailed(/** @type {any} */ (error));
+    }
+  };
+  return html`<section aria-label="Access tokens">
+    <h2>Access tokens</h2>
+    ${failed && html`<${FailureNotice} failure=${failed} onRetry=${read} />`}
+    ${!tokens.length && !failed && html`<${Empty}>Nobody has one.<//>`}
+    ${tokens.length > 0 &&
+    html`<div class="wide-table" tabindex="0" role="group" aria-label="Tokens"><table>
+      <thead><tr><th scope="col">Name</th><th scope="col">For</th><th scope="col">Until</th>
+        <th scope="col">Last used</th><th scope="col"><span class="unseen">Revoke</span></th></tr></thead>
+      <tbody>${tokens.map(
+        (token) => html`<tr key=${token.name}>
+          <th scope="row">${token.name}</th><td>${(token.scopes || []).join(", ")}</td>
+          <td>${fullTime(token.expires_at)}${token.expired && html` <span class="badge warn">over</span>`}</td>
+          <td>${token.last_used_at ? fullTime(token.last_used_at) : "never"}</td>
+          <td><button type="button" class="danger" aria-label=${`Revoke ${token.name}`}
+            onClick=${() => setRevoking(token)}>Revoke …</button></td>
+        </tr>`,
+      )}</tbody>
+    </table></div>`}
+    <p class="actions"><button type="button" onClick=${() => setMaking(true)}>Make a token …</button></p>
+    ${making &&
+    html`<${Make} userId=${userId} onClose=${() => {
+      setMaking(false);
+      read();
+    }} />`}
+    ${revoking &&
+    html`<${Confirm} title=${`Revoke the token ${revoking.name}?`} action="Revoke" danger=${true}
+      onConfirm=${revoke} onClose=${() => setRevoking(null)}>
+      <p>Whoever has it is let out at once, and what they have open ends. It cannot be given back; a new
+        token can be made.</p>
+    <//>`}
+  </section>`;
+}
+
+/** @param {{userId: string, onClose: () => void}} props */
+function Make({ userId, onClose }) {
+  const [secret, setSecret] = useState("");
+  const [failed, setFailed] = useState(/** @type {Failure | null} */ (null));
+  const [copied, setCopied] = useState(false);
+  const make = async (/** @type {SubmitEvent} */ event) => {
+    event.preventDefault();
+    const form = new FormData(/** @type {HTMLFormElement} */ (event.target));
+    setFailed(null);
+    try {
+      const wanted = { user_id: userId, name: form.get("name"), scopes: form.getAll("scope"), expires: form.get("expires") };
+      setSecret((await host("CreateToken", wanted)).secret);
+    } catch (error) {
+      setFailed(/** @type {any} */ (error));
+    }
+  };
+  const copy = () => navigator.clipboard.writeText(secret).then(() => setCopied(true), () => {});
+  if (secret)
+    return html`<${Dialog} title="The token, this once" onClose=${onClose}>
+      <p>Nobody can show it again, this server neither. Give it to whom it is for, in a way that nobody
+        else reads.</p>
+      <p><code class="secret">${secret}</code></p>
+      <p class="actions">
+        <button type="button" onClick=${copy}>${copied ? "Copied" : "Copy"}</button>
+        <button type="button" class="primary" onClick=${onClose}>I have it</button>
+      </p>
+    <//>`;
+  return html`<${Dialog} title=${`Make a token for ${userId}`} onClose=${onClose}>
+    <form class="fields" onSubmit=${make}>
+      ${failed && html`<${FailureNotice} failure=${failed} />`}
+      <label>Name of the device or program <input name="name" required pattern="[a-z0-9][a-z0-9_\\-]{0,31}"
+        autocomplete="off" title="small letters, digits, - and _" /></label>
+      <fieldset><legend>What it is for</legend>
+        ${SCOPES.map(
+          (each) => html`<label class="check" key=${each.name}><input type="checkbox" name="scope" value=${each.name}
+            checked=${each.name !== "admin"} /> <strong>${each.name}</strong>: ${each.says}</label>`,
+        )}
+      </fieldset>
+      <label>Ends after <input name="expires" required value="90d" pattern="[1-9][0-9]{0,5}[hdw]" size="6"
+        title="such as 12h, 30d or 8w" /></label>
+      <p class="actions">
+        <button type="button" onClick=${onClose}>Cancel</button>
+        <button type="submit" class="primary">Make it</button>
+      </p>
+    </form>
+  <//>`;
+}

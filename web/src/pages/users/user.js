@@ -1,0 +1,186 @@
+/** One user's host: its guests, how they are confined, what they take, and starting and ending them. */
+
+import { host } from "../../api.js";
+import { announce } from "../../components/announcer.js";
+import { Line } from "../../components/chart.js";
+import { Confirm } from "../../components/dialog.js";
+import { FailureNotice, Loading } from "../../components/notices.js";
+import { bytes, fullTime } from "../../text.js";
+import { html, useCallback, useEffect, useState } from "../../view.js";
+import { Tokens } from "./tokens.js";
+
+/** @typedef {import("../../api.js").Message} Message */
+/** @typedef {import("../../api.js").Failure} Failure */
+
+const LOOK_MS = 3000;
+/** @typedef {{title: string, method: string, says: string, done: string}} DeedText */
+/** @type {Record<string, DeedText>} */
+const DEEDS = {
+  start: {
+    title: "Start",
+    method: "Start",
+    says: "The host of this user is started, with all guests that the configuration asks for.",
+    done: "The host runs.",
+  },
+  stop: {
+    title: "Stop",
+    method: "Stop",
+    says: "All guests of this user end, and what the agent is doing is cut off. Nothing that was saved is lost.",
+    done: "The host has stopped.",
+  },
+  restart: {
+    title: "Restart",
+    method: "Restart",
+    says: "All guests of this user are started anew, and what the agent is doing is cut off. Nothing that was saved is lost.",
+    done: "The guests run again.",
+  },
+};
+/** @type {Record<string, string>} */
+const BADGES = { ready: "good", starting: "warn", unhealthy: "bad", backing_off: "bad", failed: "bad" };
+
+/** @param {{userId: string, onChanged: () => void}} props */
+export function UserView({ userId, onChanged }) {
+  const [status, setStatus] = useState(/** @type {Message | null} */ (null));
+  const [failed, setFailed] = useState(/** @type {Failure | null} */ (null));
+  const [doing, setDoing] = useState("");
+  const look = useCallback(async () => {
+    try {
+      setStatus(await host("Status", { user_id: userId }));
+      setFailed(null);
+    } catch (error) {
+      setFailed(/** @type {any} */ (error));
+    }
+  }, [userId]);
+  useEffect(() => {
+    void look();
+    const timer = setInterval(() => document.hidden || look(), LOOK_MS);
+    return () => clearInterval(timer);
+  }, [look]);
+
+  const done = () => {
+    setDoing("");
+    void look();
+    onChanged();
+  };
+  const running = status?.state === "running";
+  return html`<article aria-label=${userId}>
+    ${failed && html`<${FailureNotice} failure=${failed} onRetry=${look} />`}
+    ${!status && !failed && html`<${Loading} />`}
+    ${status &&
+    html`<p class="actions">
+      ${!running && html`<button type="button" class="primary" onClick=${() => setDoing("start")}>Start …</button>`}
+      ${running && html`<button type="button" onClick=${() => setDoing("restart")}>Restart …</button>`}
+      ${running && html`<button type="button" class="danger" onClick=${() => setDoing("stop")}>Stop …</button>`}
+    </p>
+    ${status.reason && html`<p class="notice">${status.reason}</p>`}
+    ${running
+      ? html`<${Running} status=${status} userId=${userId} />`
+      : html`<p>No agent runs for ${userId}. Workspace: <code>${status.workspace}</code></p>`}`}
+    <${Tokens} userId=${userId} />
+    ${doing && html`<${Deed} deed=${DEEDS[doing]} userId=${userId} tier=${status?.tier} onDone=${done} onClose=${() => setDoing("")} />`}
+  </article>`;
+}
+
+/**
+ * @param {{deed: DeedText, userId: string, tier: string, onDone: () => void, onClose: () => void}} props
+ *   `tier`: of the latest start
+ */
+function Deed({ deed, userId, tier, onDone, onClose }) {
+  const [insecure, setInsecure] = useState(tier === "process");
+  const [failed, setFailed] = useState(/** @type {Failure | null} */ (null));
+  const [busy, setBusy] = useState(false);
+  const act = async () => {
+    setBusy(true);
+    setFailed(null);
+    try {
+      await host(deed.method, { user_id: userId, ...(deed.method === "Start" && { insecure }) });
+      announce(deed.done);
+      onDone();
+    } catch (error) {
+      setFailed(/** @type {any} */ (error));
+      setBusy(false);
+    }
+  };
+  return html`<${Confirm} title=${`${deed.title} ${userId}?`} action=${deed.title} busy=${busy}
+    danger=${deed.method === "Stop"} onConfirm=${act} onClose=${onClose}>
+    <p>${deed.says}</p>
+    ${deed.method === "Start" &&
+    html`<p><label class="check"><input type="checkbox" checked=${insecure}
+      onChange=${(/** @type {any} */ event) => setInsecure(event.target.checked)} />
+      without containers: guests are processes of this machine, which confine less</label></p>`}
+    ${busy && html`<${Loading} what="This can take a minute" />`}
+    ${failed && html`<${FailureNotice} failure=${failed} />`}
+  <//>`;
+}
+
+/** @param {{status: Message, userId: string}} props */
+const Running = ({ status, userId }) =>
+  html`<dl class="facts">
+      <div><dt>Tier</dt><dd>${status.tier}</dd></div>
+      ${status.kernel && html`<div><dt>Kernel</dt><dd>${status.kernel}</dd></div>`}
+      <div><dt>Provider</dt><dd>${status.provider}</dd></div>
+      <div><dt>Runs since</dt><dd>${fullTime(status.started_at)}, version ${status.version}</dd></div>
+      <div><dt>Workspace</dt><dd><code>${status.workspace}</code></dd></div>
+    </dl>
+    ${(status.notices || []).map((/** @type {string} */ each) => html`<p class="notice">${each}</p>`)}
+    <h2>Guests</h2>
+    <div class="wide-table" tabindex="0" role="group" aria-label="Guests">
+    <table>
+      <thead><tr><th scope="col">Guest</th><th scope="col">State</th><th scope="col">Memory</th>
+        <th scope="col">Processor</th><th scope="col">Restarts</th></tr></thead>
+      <tbody>${(status.guests || []).map(
+        (/** @type {Message} */ guest) => html`<${Guest} key=${guest.role} guest=${guest} samples=${status.samples?.[guest.role] || []} />`,
+      )}</tbody>
+    </table></div>
+    <${Boundary} userId=${userId} first=${status.boundary} />`;
+
+/** @param {{guest: Message, samples: Message[]}} props */
+const Guest = ({ guest, samples }) => {
+  const cpu = (samples[samples.length - 1]?.cpu || 0) * 100;
+  return html`<tr>
+    <th scope="row">${guest.role}</th>
+    <td><span class="badge ${BADGES[guest.state] || ""}">${guest.state}</span> since ${fullTime(guest.since)}
+      ${guest.reason && html`<br />${guest.reason}`}${guest.details && html`<br /><span class="muted">${guest.details}</span>`}</td>
+    <td>${bytes(guest.resident_bytes)} <${Line} values=${samples.map((each) => each.resident_bytes)}
+      label=${`Memory of ${guest.role}, now ${bytes(guest.resident_bytes)}`} /></td>
+    <td>${samples.length > 0 && html`${cpu.toFixed(0)} % <${Line} values=${samples.map((each) => each.cpu)}
+      label=${`Processor time of ${guest.role}, now ${cpu.toFixed(0)} percent`} />`}</td>
+    <td>${guest.restarts || 0}${guest.last_end && html`<br /><span class="muted">last: ${guest.last_end}</span>`}</td>
+  </tr>`;
+};
+
+/**
+ * Each probe of the boundary, as the shell guest found it from inside.
+ *
+ * @param {{userId: string, first?: Message}} props
+ */
+function Boundary({ userId, first }) {
+  const [again, setAgain] = useState(/** @type {Message | null} */ (null));
+  const [failed, setFailed] = useState(/** @type {Failure | null} */ (null));
+  const [busy, setBusy] = useState(false);
+  const report = again || first;
+  const check = async () => {
+    setBusy(true);
+    setFailed(null);
+    try {
+      setAgain((await host("CheckBoundary", { user_id: userId })).boundary);
+      announce("The boundary was probed anew.");
+    } catch (error) {
+      setFailed(/** @type {any} */ (error));
+    }
+    setBusy(false);
+  };
+  return html`<h2>Isolation</h2>
+    ${failed && html`<${FailureNotice} failure=${failed} />`}
+    ${!report && html`<p>There is no shell guest, so nothing was probed.</p>`}
+    ${report &&
+    html`<p><span class="badge ${report.passed ? "good" : "bad"}">${report.passed ? "the boundary holds" : "the boundary does not hold"}</span>
+        <span class="muted"> probed from inside the shell guest, ${fullTime(report.checked_at)}</span></p>
+      <details open=${!report.passed}><summary>${(report.checks || []).length} probes</summary>
+      <ul class="findings">${(report.checks || []).map(
+        (/** @type {Message} */ each) => html`<li key=${each.name}>
+          <span class="badge ${each.passed ? "good" : "bad"}">${each.passed ? "held" : "broken"}</span>
+          <strong>${each.name}</strong> ${each.details}</li>`,
+      )}</ul></details>
+      <p class="actions"><button type="button" disabled=${busy} onClick=${check}>Probe anew</button></p>`}`;
+}
