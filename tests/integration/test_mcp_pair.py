@@ -67,6 +67,14 @@ class Pair:
         reply: pb.CallToolReply = await self.gateway.CallTool(request)
         return reply
 
+    async def answers(self) -> None:
+        """Wait until the server was away and answers again."""
+        async with asyncio.timeout(GUARD_S):
+            while "MCP server dice is away" not in await self.notices():
+                await asyncio.sleep(0.01)
+            while (await self.call("dice_roll", dice=1)).is_error:
+                await asyncio.sleep(0.05)
+
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=TIERS)
 async def pair(request: pytest.FixtureRequest) -> AsyncIterator[Pair]:
@@ -113,9 +121,11 @@ async def test_its_secret_is_in_its_environment_and_kept_from_the_model(pair: Pa
     assert SECRET not in shown.text
 
 
-async def test_killed_by_a_command_it_comes_back(pair: Pair) -> None:
+async def test_it_comes_back_when_it_was_killed_and_with_its_shell(pair: Pair) -> None:
     await pair.tool("dice_roll")
-    await pair.call("shell_exec", command="pkill -f dice.py; true")
-    async with asyncio.timeout(GUARD_S):
-        while (await pair.call("dice_roll", dice=1)).is_error:
-            await asyncio.sleep(0.05)
+    await pair.call(
+        "shell_exec", command="kill $(grep -l dice.py /proc/[0-9]*/cmdline | cut -d/ -f3)"
+    )
+    await pair.answers()
+    await pair.host.restart("shell")
+    await pair.answers()
