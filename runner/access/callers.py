@@ -398,7 +398,13 @@ class _AgentChannel(grpc.aio.Channel):
     async def close(self, grace: float | None = None) -> None:
         """There is nothing to close: calls end by themselves."""
 
+    def stream_stream(self, *_: Any, **__: Any) -> Any:
+        """No face streams requests; generated code asks for the method nevertheless."""
+        return self._not_here
+
+    stream_unary = stream_stream
+
     def _not_here(self, *_: Any, **__: Any) -> NoReturn:
         raise NotImplementedError("this channel only makes calls of the gateway's methods")
 
-    stream_unary = stream_stream = get_state = wait_for_state_change = channel_ready = _not_here
+    get_state = wait_for_state_change = channel_ready = _not_here
