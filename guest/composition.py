@@ -16,12 +16,14 @@ from guest.agent.models.models import Models
 from guest.agent.prompt.builder import ContextBuilder
 from guest.agent.turn_loop import TurnLoop
 from guest.config import GuestConfig
+from guest.gateway.files import Files
 from guest.gateway.service import GatewayService
 from guest.memory.memory import Memory
 from guest.memory.storage.files.backup import Backups
 from guest.tools.base import Tool
 from guest.tools.command_policy.policy import CommandPolicy
 from guest.tools.files import file_tools
+from guest.tools.files.exchange import SharedFiles
 from guest.tools.files.roots import Roots
 from guest.tools.memory.notes import memory_tools
 from guest.tools.memory.typed import typed_memory_tools
@@ -87,6 +89,7 @@ def gateway(
         backups=Backups(
             config.paths.internal / "backups", config.memory.encryption_key, memory.copy_to
         ),
+        files=Files(SharedFiles(roots, settings.tools.upload_max_mb * 2**20)),
         scrubber=scrubber,
         meter=meter,
         witness=witness,

@@ -20,6 +20,7 @@ from guest.agent.turn import Answer, Pipeline
 from guest.errors import GuestError
 from guest.gateway import convert, validation
 from guest.gateway.calls import ToolCalls
+from guest.gateway.files import Files
 from guest.gateway.notes import Notes
 from guest.gateway.sessions import Sessions
 from guest.gateway.transfer import Transfer
@@ -68,6 +69,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         models: Models,
         loop: Loop,
         backups: Backups,
+        files: Files,
         scrubber: Scrubber,
         meter: Meter,
         witness: Witness | None = None,
@@ -87,6 +89,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
         self._witness = witness or Witness(required=False)
         self._notes = Notes(memory, scrubber.scrub_known, reply_max_bytes)
         self._transfer = Transfer(memory, backups)
+        self._files = files
         self._usage = UsageReport(meter)
         self._approvals = Approvals(approval_wait_s)
         records = TurnRecords(memory.conversations, memory.receipts, memory.state_of)
@@ -98,6 +101,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
 
     async def close(self) -> None:
         await self._turns.close()
+        self._files.close()
         self._witness.close()
 
     async def _forget_session(self, request: pb.ForgetSessionRequest) -> pb.ForgetSessionReply:
@@ -119,6 +123,9 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
     ArchiveSession = _answered_by(lambda service: service._sessions.archive)
     ForgetSession = _answered_by(lambda service: service._forget_session)
     GetUsage = _answered_by(lambda service: service._usage.get)
+    ListFiles = _answered_by(lambda service: service._files.list)
+    WriteFile = _answered_by(lambda service: service._files.write)
+    DeleteFile = _answered_by(lambda service: service._files.delete)
     SaveNote = _answered_by(lambda service: service._notes.save)
     ListNotes = _answered_by(lambda service: service._notes.list)
     SearchNotes = _answered_by(lambda service: service._notes.search)
@@ -280,6 +287,12 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
             raise GuestError(Code.PERMISSION_DENIED, "only the runner watches this guest")
         async for event in self._witness.stream(request_iterator):
             yield event
+
+    async def ReadFile(
+        self, request: pb.ReadFileRequest, context: Context
+    ) -> AsyncIterator[pb.FilePart]:
+        async for part in self._files.read(request):
+            yield part
 
     async def ExportMemory(
         self, request: pb.ExportMemoryRequest, context: Context

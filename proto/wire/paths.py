@@ -16,8 +16,11 @@ class VirtualRoot:
         return f"/{self.name}"
 
 
+SHARED: Final = VirtualRoot("shared", writable=True)
+"""What a person, the agent and commands exchange files through."""
+
 VIRTUAL_ROOTS: Final = (
-    VirtualRoot("shared", writable=True),
+    SHARED,
     VirtualRoot("tmp", writable=True),
     VirtualRoot("vault", writable=False),
 )

@@ -218,12 +218,14 @@ class MemorySettings(Section):
 class ToolsSettings(Section):
     """`[tools]`: which tools are on or off, who approves Privileged ones, how long a result may be.
     The name of a tool overrides that of its family; see `wire.tools`. A call that nobody has
-    approved after `approval_wait_s` is refused."""
+    approved after `approval_wait_s` is refused. A file that a person brings into /shared has at
+    most `upload_max_mb`."""
 
     enabled: ToolNames = ()
     disabled: ToolNames = ()
     approval: Approval = "auto"
     approval_wait_s: Annotated[float, number(1, 604_800, "of seconds ")] = 3600
+    upload_max_mb: Annotated[int, count(1, 100_000)] = 100
     max_output_bytes: Annotated[int, count(256, 1024 * 1024)] = TOOL_OUTPUT_MAX_BYTES
 
     @property

@@ -19,7 +19,7 @@ class Scope(StrEnum):
     """What a token was given for. None includes another one."""
 
     CHAT = "chat"
-    """Conversations: sessions, turns, approvals."""
+    """Conversations: sessions, turns, approvals, files in /shared."""
     MEMORY = "memory"
     """Notes, one by one: find, read, write, correct, forget."""
     ADMIN = "admin"
@@ -53,6 +53,10 @@ NEEDED: Final[Mapping[str, frozenset[Scope] | None]] = {
     "ListTools": _CHAT,
     "ResolveModel": _CHAT,
     "CallTool": _CHAT | _MEMORY,
+    "ListFiles": _CHAT,
+    "ReadFile": _CHAT,
+    "WriteFile": _CHAT,
+    "DeleteFile": _CHAT,
     "ListNotes": _MEMORY,
     "SearchNotes": _MEMORY,
     "GetNote": _MEMORY,

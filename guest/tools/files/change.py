@@ -59,7 +59,7 @@ def write(roots: Roots, arguments: WriteArguments) -> ToolOutput:
                 f"no such directory for {location.given}; set create_parents to make it"
             ) from None
         before = roots.existing(location, directory, name)
-        _must_be_replaceable(location, before)
+        must_be_replaceable(location, before)
         _replace(directory, name, content, _mode(before))
     done = "created" if before is None else "replaced"
     return ToolOutput(
@@ -86,7 +86,7 @@ def edit(roots: Roots, arguments: EditArguments) -> ToolOutput:
             raise ToolError(f"{location.given} is not UTF-8 text and cannot be edited")
         count = _occurrences(content, old)
         now = roots.existing(location, directory, name)
-        _must_be_replaceable(location, now)
+        must_be_replaceable(location, now)
         if count != 1:
             raise ToolError(_wrong_count(location, count))
         if _state(now) != _state(before):
@@ -139,7 +139,9 @@ def _wrong_count(location: Location, count: int) -> str:
     )
 
 
-def _must_be_replaceable(location: Location, status: os.stat_result | None) -> None:
+def must_be_replaceable(location: Location, status: os.stat_result | None) -> None:
+    """Check that a file may take the place of what `status` describes, which may be nothing.
+    Raises `ToolError`."""
     if status is None or stat.S_ISREG(status.st_mode):
         return
     if stat.S_ISDIR(status.st_mode):

@@ -136,6 +136,26 @@ class GatewayStub:
                 request_serializer=wire_dot_v1_dot_gateway__pb2.CallToolRequest.SerializeToString,
                 response_deserializer=wire_dot_v1_dot_gateway__pb2.CallToolReply.FromString,
                 _registered_method=True)
+        self.ListFiles = channel.unary_unary(
+                '/wire.v1.Gateway/ListFiles',
+                request_serializer=wire_dot_v1_dot_gateway__pb2.ListFilesRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_gateway__pb2.ListFilesReply.FromString,
+                _registered_method=True)
+        self.ReadFile = channel.unary_stream(
+                '/wire.v1.Gateway/ReadFile',
+                request_serializer=wire_dot_v1_dot_gateway__pb2.ReadFileRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_gateway__pb2.FilePart.FromString,
+                _registered_method=True)
+        self.WriteFile = channel.unary_unary(
+                '/wire.v1.Gateway/WriteFile',
+                request_serializer=wire_dot_v1_dot_gateway__pb2.WriteFileRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_gateway__pb2.WriteFileReply.FromString,
+                _registered_method=True)
+        self.DeleteFile = channel.unary_unary(
+                '/wire.v1.Gateway/DeleteFile',
+                request_serializer=wire_dot_v1_dot_gateway__pb2.DeleteFileRequest.SerializeToString,
+                response_deserializer=wire_dot_v1_dot_gateway__pb2.DeleteFileReply.FromString,
+                _registered_method=True)
         self.ListNotes = channel.unary_unary(
                 '/wire.v1.Gateway/ListNotes',
                 request_serializer=wire_dot_v1_dot_gateway__pb2.ListNotesRequest.SerializeToString,
@@ -362,6 +382,32 @@ class GatewayServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListFiles(self, request, context):
+        """Files of a person in and out of /shared, the directory that the agent and its commands see.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReadFile(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def WriteFile(self, request, context):
+        """A piece of a file that arrives. It lies at its path once the last piece has come.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteFile(self, request, context):
+        """Missing associated documentation comment in .proto file."""
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListNotes(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -578,6 +624,26 @@ def add_GatewayServicer_to_server(servicer, server):
                     servicer.CallTool,
                     request_deserializer=wire_dot_v1_dot_gateway__pb2.CallToolRequest.FromString,
                     response_serializer=wire_dot_v1_dot_gateway__pb2.CallToolReply.SerializeToString,
+            ),
+            'ListFiles': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListFiles,
+                    request_deserializer=wire_dot_v1_dot_gateway__pb2.ListFilesRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_gateway__pb2.ListFilesReply.SerializeToString,
+            ),
+            'ReadFile': grpc.unary_stream_rpc_method_handler(
+                    servicer.ReadFile,
+                    request_deserializer=wire_dot_v1_dot_gateway__pb2.ReadFileRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_gateway__pb2.FilePart.SerializeToString,
+            ),
+            'WriteFile': grpc.unary_unary_rpc_method_handler(
+                    servicer.WriteFile,
+                    request_deserializer=wire_dot_v1_dot_gateway__pb2.WriteFileRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_gateway__pb2.WriteFileReply.SerializeToString,
+            ),
+            'DeleteFile': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteFile,
+                    request_deserializer=wire_dot_v1_dot_gateway__pb2.DeleteFileRequest.FromString,
+                    response_serializer=wire_dot_v1_dot_gateway__pb2.DeleteFileReply.SerializeToString,
             ),
             'ListNotes': grpc.unary_unary_rpc_method_handler(
                     servicer.ListNotes,
@@ -1207,6 +1273,114 @@ class Gateway:
             '/wire.v1.Gateway/CallTool',
             wire_dot_v1_dot_gateway__pb2.CallToolRequest.SerializeToString,
             wire_dot_v1_dot_gateway__pb2.CallToolReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListFiles(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.Gateway/ListFiles',
+            wire_dot_v1_dot_gateway__pb2.ListFilesRequest.SerializeToString,
+            wire_dot_v1_dot_gateway__pb2.ListFilesReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReadFile(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/wire.v1.Gateway/ReadFile',
+            wire_dot_v1_dot_gateway__pb2.ReadFileRequest.SerializeToString,
+            wire_dot_v1_dot_gateway__pb2.FilePart.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def WriteFile(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.Gateway/WriteFile',
+            wire_dot_v1_dot_gateway__pb2.WriteFileRequest.SerializeToString,
+            wire_dot_v1_dot_gateway__pb2.WriteFileReply.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteFile(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/wire.v1.Gateway/DeleteFile',
+            wire_dot_v1_dot_gateway__pb2.DeleteFileRequest.SerializeToString,
+            wire_dot_v1_dot_gateway__pb2.DeleteFileReply.FromString,
             options,
             channel_credentials,
             insecure,

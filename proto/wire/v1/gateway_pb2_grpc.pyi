@@ -72,6 +72,12 @@ class GatewayStub:
     """What requests to models took, and what is left of budgets."""
     ListTools: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.ListToolsRequest, _gateway_pb2.ListToolsReply]
     CallTool: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.CallToolRequest, _gateway_pb2.CallToolReply]
+    ListFiles: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.ListFilesRequest, _gateway_pb2.ListFilesReply]
+    """Files of a person in and out of /shared, the directory that the agent and its commands see."""
+    ReadFile: _grpc.UnaryStreamMultiCallable[_gateway_pb2.ReadFileRequest, _gateway_pb2.FilePart]
+    WriteFile: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.WriteFileRequest, _gateway_pb2.WriteFileReply]
+    """A piece of a file that arrives. It lies at its path once the last piece has come."""
+    DeleteFile: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.DeleteFileRequest, _gateway_pb2.DeleteFileReply]
     ListNotes: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.ListNotesRequest, _gateway_pb2.ListNotesReply]
     SearchNotes: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.SearchNotesRequest, _gateway_pb2.SearchNotesReply]
     GetNote: _grpc.UnaryUnaryMultiCallable[_gateway_pb2.GetNoteRequest, _gateway_pb2.Note]
@@ -147,6 +153,12 @@ class GatewayAsyncStub(GatewayStub):
     """What requests to models took, and what is left of budgets."""
     ListTools: _aio.UnaryUnaryMultiCallable[_gateway_pb2.ListToolsRequest, _gateway_pb2.ListToolsReply]  # type: ignore[assignment]
     CallTool: _aio.UnaryUnaryMultiCallable[_gateway_pb2.CallToolRequest, _gateway_pb2.CallToolReply]  # type: ignore[assignment]
+    ListFiles: _aio.UnaryUnaryMultiCallable[_gateway_pb2.ListFilesRequest, _gateway_pb2.ListFilesReply]  # type: ignore[assignment]
+    """Files of a person in and out of /shared, the directory that the agent and its commands see."""
+    ReadFile: _aio.UnaryStreamMultiCallable[_gateway_pb2.ReadFileRequest, _gateway_pb2.FilePart]  # type: ignore[assignment]
+    WriteFile: _aio.UnaryUnaryMultiCallable[_gateway_pb2.WriteFileRequest, _gateway_pb2.WriteFileReply]  # type: ignore[assignment]
+    """A piece of a file that arrives. It lies at its path once the last piece has come."""
+    DeleteFile: _aio.UnaryUnaryMultiCallable[_gateway_pb2.DeleteFileRequest, _gateway_pb2.DeleteFileReply]  # type: ignore[assignment]
     ListNotes: _aio.UnaryUnaryMultiCallable[_gateway_pb2.ListNotesRequest, _gateway_pb2.ListNotesReply]  # type: ignore[assignment]
     SearchNotes: _aio.UnaryUnaryMultiCallable[_gateway_pb2.SearchNotesRequest, _gateway_pb2.SearchNotesReply]  # type: ignore[assignment]
     GetNote: _aio.UnaryUnaryMultiCallable[_gateway_pb2.GetNoteRequest, _gateway_pb2.Note]  # type: ignore[assignment]
@@ -339,6 +351,36 @@ class GatewayServicer(metaclass=_abc_1.ABCMeta):
         request: _gateway_pb2.CallToolRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_gateway_pb2.CallToolReply, _abc.Awaitable[_gateway_pb2.CallToolReply]]: ...
+
+    @_abc_1.abstractmethod
+    def ListFiles(
+        self,
+        request: _gateway_pb2.ListFilesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gateway_pb2.ListFilesReply, _abc.Awaitable[_gateway_pb2.ListFilesReply]]:
+        """Files of a person in and out of /shared, the directory that the agent and its commands see."""
+
+    @_abc_1.abstractmethod
+    def ReadFile(
+        self,
+        request: _gateway_pb2.ReadFileRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_gateway_pb2.FilePart], _abc.AsyncIterator[_gateway_pb2.FilePart]]: ...
+
+    @_abc_1.abstractmethod
+    def WriteFile(
+        self,
+        request: _gateway_pb2.WriteFileRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gateway_pb2.WriteFileReply, _abc.Awaitable[_gateway_pb2.WriteFileReply]]:
+        """A piece of a file that arrives. It lies at its path once the last piece has come."""
+
+    @_abc_1.abstractmethod
+    def DeleteFile(
+        self,
+        request: _gateway_pb2.DeleteFileRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_gateway_pb2.DeleteFileReply, _abc.Awaitable[_gateway_pb2.DeleteFileReply]]: ...
 
     @_abc_1.abstractmethod
     def ListNotes(

@@ -25,6 +25,7 @@ from guest.agent.budget.meter import Meter
 from guest.agent.models.models import Models
 from guest.agent.turn_loop import TurnLoop
 from guest.embedding.backends import Embedder
+from guest.gateway.files import Files
 from guest.gateway.service import GatewayService
 from guest.memory.memory import Memory
 from guest.memory.models import Details, Note, Origin
@@ -32,6 +33,7 @@ from guest.memory.storage.files.backup import Backups
 from guest.tools.base import Tool
 from guest.tools.command_policy.policy import CommandPolicy
 from guest.tools.files import file_tools
+from guest.tools.files.exchange import SharedFiles
 from guest.tools.files.roots import Roots
 from guest.tools.pipeline import Registry, ToolPipeline
 from guest.tools.redaction.scrubber import Scrubber
@@ -160,6 +162,7 @@ class Gateways:
     loop_of: Callable[[Memory, ToolPipeline], TurnLoop]
     scrubber: Scrubber
     stack: AsyncExitStack
+    roots: Roots
     shell: ShellClient | None = None
     witness: Witness | None = None
     services: dict[str, GatewayService] = field(default_factory=dict)
@@ -180,6 +183,7 @@ class Gateways:
                 memory.store.config.encryption_key,
                 memory.copy_to,
             ),
+            files=Files(SharedFiles(self.roots, 2**20)),
             scrubber=self.scrubber,
             meter=Meter(memory.usage, self.agent),
             shell_state=self.shell.state if self.shell else None,
@@ -259,7 +263,9 @@ async def open_gateways(
             tokens = config.settings.context_tokens
             return composition.turn_loop(models, memory, pipeline, agent, tokens, scrubber)
 
-        yield Gateways(path, memory, models, agent, pipeline_of, loop_of, scrubber, stack, shell)
+        yield Gateways(
+            path, memory, models, agent, pipeline_of, loop_of, scrubber, stack, roots, shell
+        )
 
 
 def commands_of(shell: ShellClient | None) -> list[Tool]:

@@ -1,0 +1,85 @@
+"""Files in and out of a user's shared directory, behind the gateway."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+
+from wire.errors import Code
+from wire.v1 import gateway_pb2 as pb
+
+from guest.errors import GuestError, ToolError
+from guest.gateway import convert
+from guest.tools.files.exchange import Entry, SharedFiles
+from guest.tools.files.roots import NoSuchFileError
+
+
+class Files:
+    """The files of one user. What a person asks for goes through the path guards of the tools."""
+
+    def __init__(self, shared: SharedFiles) -> None:
+        self._shared = shared
+        self._writing = threading.Lock()
+
+    async def list(self, request: pb.ListFilesRequest) -> pb.ListFilesReply:
+        with _refused():
+            entries, more = await asyncio.to_thread(self._shared.list, request.path)
+        return pb.ListFilesReply(files=map(_file, entries), more=more)
+
+    async def read(self, request: pb.ReadFileRequest) -> AsyncIterator[pb.FilePart]:
+        parts = self._shared.read(request.path, request.offset)
+        first = True
+        while True:
+            with _refused():
+                part = await asyncio.to_thread(next, parts, None)
+            if part is None:
+                return
+            entry, data = part
+            yield pb.FilePart(file=_file(entry) if first else None, data=data)
+            first = False
+
+    async def write(self, request: pb.WriteFileRequest) -> pb.WriteFileReply:
+        with _refused():
+            return await asyncio.to_thread(self._write, request)
+
+    async def delete(self, request: pb.DeleteFileRequest) -> pb.DeleteFileReply:
+        with _refused():
+            await asyncio.to_thread(self._shared.delete, request.path)
+        return pb.DeleteFileReply()
+
+    def close(self) -> None:
+        """Drop files that have not arrived in full."""
+        with self._writing:
+            self._shared.close()
+
+    def _write(self, request: pb.WriteFileRequest) -> pb.WriteFileReply:
+        with self._writing:
+            upload_id = request.upload_id or self._shared.begin(request.path)
+            received = self._shared.add(upload_id, request.offset, request.data)
+            reply = pb.WriteFileReply(upload_id=upload_id, received=received)
+            if request.last:
+                entry = self._shared.finish(upload_id, overwrite=request.overwrite)
+                reply.file.CopyFrom(_file(entry))
+        return reply
+
+
+def _file(entry: Entry) -> pb.File:
+    return convert.message(pb.File, entry)
+
+
+@contextmanager
+def _refused() -> Iterator[None]:
+    """Turn what file tools refuse into errors of the contract."""
+    try:
+        yield
+    except NoSuchFileError as error:
+        raise GuestError(Code.NOT_FOUND, str(error), resolution="list the directory") from None
+    except ToolError as error:
+        raise GuestError(error.code, str(error)) from None
+    except OSError as error:
+        raise GuestError(
+            Code.FAILED_PRECONDITION,
+            f"the file system refused it: {error.strerror}",
+            details="nothing was changed at the file's path",
+            resolution="look at the directory's permissions and the disk",
+        ) from None

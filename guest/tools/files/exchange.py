@@ -1,0 +1,246 @@
+"""Files that a person brings into the shared directory and takes out of it, whole and as they are.
+
+A file arrives in pieces under a temporary name beside its place and is put there when all of it has
+come, so that nobody sees half of one. It replaces another file only where that was asked for.
+"""
+
+import os
+import secrets
+import stat
+import time
+from collections.abc import Generator
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+from wire.errors import Code
+from wire.paths import SHARED
+from wire.text import visible_name
+
+from guest.errors import ToolError
+from guest.memory.models import at
+from guest.tools.files.change import DeleteArguments, delete, must_be_replaceable
+from guest.tools.files.read import PATH_MAX_CHARS
+from guest.tools.files.roots import Location, Roots, parse
+
+LISTED_MAX: Final = 1_000
+PART_BYTES: Final = 256 * 1024
+UPLOADS_MAX: Final = 8
+UPLOAD_IDLE_S: Final = 600.0
+_SCANNED_MAX: Final = 20_000
+_NEW_MODE: Final = 0o644
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What lies in a directory. `path` is empty where its name cannot be sent back."""
+
+    name: str
+    path: str
+    kind: str
+    bytes: int
+    modified_at: str
+
+
+@dataclass
+class _Upload:
+    """A file that arrives. `directory` is the descriptor of where it will lie."""
+
+    location: Location
+    directory: int
+    temporary: str
+    descriptor: int
+    received: int = 0
+    touched: float = 0.0
+
+    def drop(self) -> None:
+        """Close it; what has come is removed."""
+        os.close(self.descriptor)
+        with suppress(FileNotFoundError):
+            os.unlink(self.temporary, dir_fd=self.directory)
+        os.close(self.directory)
+
+
+class SharedFiles:
+    """The files below /shared, behind the path guards of the file tools. Its methods block;
+    uploads are for one thread at a time.
+
+    Paths are refused with `ToolError`: outside of /shared, through a link that leads out, or what
+    is no regular file. A file has at most `max_bytes`.
+    """
+
+    def __init__(self, roots: Roots, max_bytes: int) -> None:
+        self._roots = roots
+        self._max_bytes = max_bytes
+        self._uploads: dict[str, _Upload] = {}
+
+    def close(self) -> None:
+        """Drop what has not arrived in full. Idempotent."""
+        while self._uploads:
+            self._uploads.popitem()[1].drop()
+
+    def list(self, path: str) -> tuple[list[Entry], int]:
+        """The entries of a directory, directories first, and how many more there are."""
+        location = _shared(path or SHARED.path)
+        found: list[Entry] = []
+        with self._roots.directory(location) as descriptor, os.scandir(descriptor) as entries:
+            for number, entry in enumerate(entries):
+                if number == _SCANNED_MAX:
+                    break
+                with suppress(FileNotFoundError):
+                    status = entry.stat(follow_symlinks=False)
+                    found.append(_entry(f"{location.path}/{entry.name}", status))
+        found.sort(key=lambda each: (each.kind != "directory", each.name))
+        return found[:LISTED_MAX], max(len(found) - LISTED_MAX, 0)
+
+    def read(self, path: str, offset: int = 0) -> Generator[tuple[Entry, bytes], None, None]:
+        """A regular file from `offset` on, in parts; of an empty one, one empty part."""
+        location = _shared(path)
+        with self._roots.file(location) as descriptor:
+            entry = _entry(location.path, os.fstat(descriptor))
+            data = os.pread(descriptor, PART_BYTES, offset)
+            yield entry, data
+            while data:
+                offset += len(data)
+                if data := os.pread(descriptor, PART_BYTES, offset):
+                    yield entry, data
+
+    def begin(self, path: str) -> str:
+        """Begin to write a file; returns the id of the upload."""
+        location = _shared(path)
+        if path != visible_name(path):
+            raise ToolError(f"a file's name must be of visible characters: {location.given}")
+        self._drop_idle()
+        if len(self._uploads) >= UPLOADS_MAX:
+            raise ToolError(
+                f"{UPLOADS_MAX} files are arriving already; finish them first",
+                Code.RESOURCE_EXHAUSTED,
+            )
+        with self._roots.parent(location, create=True) as (directory, name):
+            must_be_replaceable(location, self._roots.existing(location, directory, name))
+            temporary = f".{secrets.token_hex(8)}.partial"
+            flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+            descriptor = os.open(temporary, flags, 0o600, dir_fd=directory)
+            upload = _Upload(location, os.dup(directory), temporary, descriptor)
+        upload_id = f"upload-{secrets.token_hex(16)}"
+        upload.touched = time.monotonic()
+        self._uploads[upload_id] = upload
+        return upload_id
+
+    def add(self, upload_id: str, offset: int, data: bytes) -> int:
+        """Add a piece; returns how many bytes there are. A piece may be repeated.
+
+        What cannot be added because of its size ends the upload.
+        """
+        upload = self._upload(upload_id)
+        if offset > upload.received:
+            raise ToolError(
+                f"bad offset: {offset} is beyond the {upload.received} bytes that have come",
+                Code.CONFLICT,
+            )
+        end = offset + len(data)
+        try:
+            if end > self._max_bytes:
+                raise ToolError(
+                    f"{upload.location.given} is larger than {self._max_bytes // 2**20} MiB "
+                    "(tools.upload_max_mb in runner.toml)",
+                    Code.RESOURCE_EXHAUSTED,
+                )
+            self._roots.require_room(upload.location, len(data))
+            while data:
+                written = os.pwrite(upload.descriptor, data, offset)
+                data, offset = data[written:], offset + written
+        except (ToolError, OSError):
+            self.drop(upload_id)
+            raise
+        upload.received = max(upload.received, end)
+        return upload.received
+
+    def finish(self, upload_id: str, *, overwrite: bool) -> Entry:
+        """Put the file in its place. Where another one is there and `overwrite` is not asked for,
+        nothing is changed, and the upload can be finished anew."""
+        upload = self._upload(upload_id)
+        location, directory, name = upload.location, upload.directory, upload.location.parts[-1]
+        with self._roots.changing:
+            before = self._roots.existing(location, directory, name)
+            must_be_replaceable(location, before)
+            if before is not None and not overwrite:
+                raise _there_already(location)
+            os.fchmod(upload.descriptor, _NEW_MODE)
+            os.fsync(upload.descriptor)
+            if overwrite:
+                os.rename(upload.temporary, name, src_dir_fd=directory, dst_dir_fd=directory)
+            else:
+                _put(upload.temporary, name, directory, location)
+            os.fsync(directory)
+            entry = _entry(location.path, os.fstat(upload.descriptor))
+        self.drop(upload_id)
+        return entry
+
+    def drop(self, upload_id: str) -> None:
+        """End an upload; what has come is removed. Does nothing for one that is unknown."""
+        if (upload := self._uploads.pop(upload_id, None)) is not None:
+            upload.drop()
+
+    def delete(self, path: str) -> None:
+        """Remove a file, a link itself, or an empty directory."""
+        _shared(path)
+        delete(self._roots, DeleteArguments(path=path))
+
+    def _upload(self, upload_id: str) -> _Upload:
+        upload = self._uploads.get(upload_id)
+        if upload is None:
+            raise ToolError(
+                "this upload is not known: it has ended, or was idle for too long; begin it anew",
+                Code.NOT_FOUND,
+            )
+        upload.touched = time.monotonic()
+        return upload
+
+    def _drop_idle(self) -> None:
+        oldest = time.monotonic() - UPLOAD_IDLE_S
+        for upload_id in [key for key, each in self._uploads.items() if each.touched < oldest]:
+            self.drop(upload_id)
+
+
+def _shared(path: str) -> Location:
+    if len(path) > PATH_MAX_CHARS:
+        raise ToolError(f"path is too long: {visible_name(path[:200])}…")
+    location = parse(path)
+    if location.root != SHARED:
+        raise ToolError(f"only {SHARED.path} can be reached here: {location.given}")
+    return location
+
+
+def _entry(path: str, status: os.stat_result) -> Entry:
+    kind = "other"
+    if stat.S_ISDIR(status.st_mode):
+        kind = "directory"
+    elif stat.S_ISREG(status.st_mode):
+        kind = "file"
+    shown = visible_name(path)
+    name = shown.rpartition("/")[2]
+    return Entry(name, path if path == shown else "", kind, status.st_size, _time(status.st_mtime))
+
+
+def _time(seconds: float) -> str:
+    try:
+        return at(datetime.fromtimestamp(seconds, UTC))
+    except (ValueError, OverflowError):  # a command may set any time
+        return ""
+
+
+def _put(temporary: str, name: str, directory: int, location: Location) -> None:
+    """Give the file its name, which must be free. Never follows or replaces anything."""
+    try:
+        os.link(temporary, name, src_dir_fd=directory, dst_dir_fd=directory, follow_symlinks=False)
+    except FileExistsError:
+        raise _there_already(location) from None
+
+
+def _there_already(location: Location) -> ToolError:
+    return ToolError(
+        f"{location.given} exists already; choose another name, or ask to replace it",
+        Code.ALREADY_EXISTS,
+    )
