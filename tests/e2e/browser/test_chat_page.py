@@ -7,11 +7,13 @@ from playwright.sync_api import Locator, Page, expect
 
 from tests.e2e.browser.conftest import NewWindow
 from tests.support.browser.console import Console
+from tests.support.memory import exports
 from tests.support.servers import openai_server as provider
 from tests.support.servers.scripted_provider import Script, calls, says
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("chat_page")]
 
+TURNS = 5_000
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>"
 
 
@@ -190,3 +192,31 @@ def test_sessions_are_found_archived_and_forgotten_by_keyboard(
     page.get_by_role("button", name="Forget it").click()
     expect(more).to_be_hidden()
     expect(page.get_by_role("heading", name="What shall we do?")).to_be_visible()
+
+
+def test_a_conversation_of_five_thousand_turns_is_read_with_few_of_them_drawn(
+    new_window: NewWindow, console: Console
+) -> None:
+    asked = (
+        exports.event("long", number + 1, f"question {number}", turn_id=f"t{number}")
+        for number in range(TURNS)
+    )
+    file = console.household.path / "long.jsonl"
+    file.write_bytes(
+        exports.sealed(exports.session("long", title="Long", turns=TURNS), *asked, user_id="bob")
+    )
+    console.household.works("--user", "bob", "memory", "import", str(file))
+    page = new_window().enter("bob", "#/chat/long")
+    turns = page.get_by_role("feed", name="Turns")
+    expect(turns.get_by_text(f"question {TURNS - 1}", exact=True)).to_be_visible()
+    first = turns.get_by_text("question 0", exact=True)
+    most = 0
+    for _ in range(200):
+        turns.evaluate("list => { list.scrollTop = 0; }")
+        most = max(most, turns.get_by_role("article").count())
+        if first.count():
+            break
+        page.wait_for_timeout(20)
+    expect(first).to_be_visible()
+    assert most < 100
+    assert page.evaluate("document.querySelectorAll('*').length") < 3_000

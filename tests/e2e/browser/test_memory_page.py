@@ -1,7 +1,5 @@
 """The memory page in a real browser, over bob's agent."""
 
-import hashlib
-import json
 import os
 import signal
 from collections.abc import Iterator
@@ -156,14 +154,6 @@ def test_a_search_without_the_embedder_finds_words_and_says_so(
     expect(row(page, "the heron stands")).to_contain_text("words and meaning match")
 
 
-def sealed(*entries: dict[str, object]) -> bytes:
-    """An export of bob's with these entries."""
-    header, *lines = exports.file(*entries, user_id="bob").splitlines(keepends=True)
-    digest = hashlib.sha256(b"".join(lines)).hexdigest()
-    end = {"kind": "end", "lines": len(lines), "sha256": digest, "counts": {}}
-    return header + b"".join(lines) + json.dumps(end).encode() + b"\n"
-
-
 def import_file(page: Page, content: bytes) -> None:
     page.goto(f"{page.url.partition('#')[0]}#/memory?view=transfer")
     page.get_by_label("File").set_input_files(
@@ -184,7 +174,7 @@ def test_what_a_page_planted_is_listed_by_page_and_vouched_for_or_forgotten(
         entry["current"]["origin"] = origin | {"link": "https://shop.example/", "material": True}
         planted.append(entry)
     page = new_window().enter("bob", "#/memory")
-    import_file(page, sealed(*planted))
+    import_file(page, exports.sealed(*planted, user_id="bob"))
     expect(page.get_by_text("The import would give: 2 new")).to_be_visible()
     page.get_by_role("button", name="Import m.jsonl").click()
     expect(page.get_by_text("The import gave: 2 new")).to_be_visible()
@@ -206,7 +196,7 @@ def test_ten_thousand_notes_are_imported_and_scrolled_with_few_of_them_drawn(
 ) -> None:
     page = new_window().enter("bob", "#/memory")
     notes = (exports.note(f"many-{n}", f"note {n} of many") for n in range(MANY))
-    import_file(page, sealed(*notes))
+    import_file(page, exports.sealed(*notes, user_id="bob"))
     expect(page.get_by_text("The import would give: 10,000 new")).to_be_visible(timeout=60_000)
     page.get_by_role("button", name="Import m.jsonl").click()
     expect(page.get_by_text("The import gave: 10,000 new")).to_be_visible(timeout=120_000)

@@ -1,5 +1,6 @@
 """Exports in tests: taken whole, looked into, and written by hand."""
 
+import hashlib
 import json
 from typing import Any
 
@@ -98,6 +99,14 @@ def event(session_id: str, sequence: int, text: str, **other: Any) -> dict[str, 
 def file(*lines: dict[str, Any], user_id: str = "alice") -> bytes:
     """A header and `lines`, as one request holds them."""
     return header(user_id) + b"".join(map(_line, lines))
+
+
+def sealed(*lines: dict[str, Any], user_id: str = "alice") -> bytes:
+    """A whole file, with the end that says that nothing of it is missing."""
+    begun = file(*lines, user_id=user_id)
+    content = begun.split(b"\n", 1)[1]
+    end = {"kind": "end", "lines": len(lines), "sha256": hashlib.sha256(content).hexdigest()}
+    return begun + _line(end | {"counts": {}})
 
 
 def _line(value: dict[str, Any]) -> bytes:

@@ -33,8 +33,11 @@ export function VirtualList({
   const box = useRef(/** @type {HTMLElement | null} */ (null));
   const heights = useRef(/** @type {Map<string, number>} */ (new Map()));
   const atEnd = useRef(follow);
+  // What is read: an item, and how far the list is scrolled into it.
+  const anchor = useRef(/** @type {{key: string, into: number} | null} */ (null));
   const [version, redraw] = useReducer((/** @type {number} */ n) => n + 1, 0);
 
+  const indexOf = useMemo(() => new Map(items.map((item, index) => [keyOf(item), index])), [items]);
   const offsets = useMemo(() => {
     const all = new Float64Array(items.length + 1);
     items.forEach((item, index) => {
@@ -43,7 +46,9 @@ export function VirtualList({
     return all;
   }, [items, version, estimate]);
 
-  const top = box.current?.scrollTop ?? 0;
+  const read = anchor.current && indexOf.get(anchor.current.key);
+  const top =
+    anchor.current && read != null ? offsets[read] + anchor.current.into : box.current?.scrollTop ?? 0;
   const height = box.current?.clientHeight ?? window.innerHeight;
   const total = offsets[items.length];
   const seen = atEnd.current && follow ? Math.max(0, total - height) : top;
@@ -69,14 +74,18 @@ export function VirtualList({
     observer.disconnect();
     for (const each of element.querySelectorAll(":scope > [data-key]")) observer.observe(each);
     if (follow && atEnd.current) element.scrollTop = element.scrollHeight;
+    else if (anchor.current) {
+      const index = indexOf.get(anchor.current.key);
+      const wanted = index === undefined ? element.scrollTop : offsets[index] + anchor.current.into;
+      if (Math.abs(element.scrollTop - wanted) > 1) element.scrollTop = wanted;
+    }
   });
 
   useEffect(() => {
     if (!reveal) return;
-    const index = items.findIndex((item) => keyOf(item) === reveal);
-    if (index < 0) return;
+    if (!indexOf.has(reveal)) return;
     atEnd.current = false;
-    /** @type {HTMLElement} */ (box.current).scrollTop = offsets[index];
+    anchor.current = { key: reveal, into: 0 };
     redraw(undefined);
   }, [reveal, items.length > 0]);
 
@@ -84,6 +93,12 @@ export function VirtualList({
     const element = /** @type {HTMLElement} */ (box.current);
     const left = element.scrollHeight - element.scrollTop - element.clientHeight;
     atEnd.current = left < AT_END_PX;
+    const index = indexAt(offsets, element.scrollTop);
+    const atStart = element.scrollTop < 1 && !follow; // where what is new is wanted to be seen
+    anchor.current =
+      atStart || !items.length
+        ? null
+        : { key: keyOf(items[index]), into: element.scrollTop - offsets[index] };
     redraw(undefined);
     if (left < MARGIN_PX) onNearEnd?.();
     if (element.scrollTop < MARGIN_PX) onNearStart?.();
