@@ -91,6 +91,21 @@ async def running_agent(options: Options) -> AsyncIterator[GatewayClient]:
         yield agent
 
 
+@asynccontextmanager
+async def lasting_agent(options: Options, channel: str) -> AsyncIterator[GatewayClient]:
+    """The same agent for as long as a program uses it, also after it was started again."""
+    from runner.access.callers import Caller, Callers
+
+    if options.connect is not None:
+        opened = AccessFile.read(options.connect).open_channel()
+        async with GatewayClient(opened, channel) as agent:
+            yield agent
+        return
+    async with Callers.locate(options.load()) as callers:
+        caller = Caller.at_terminal(options.user_id, channel)
+        yield GatewayClient(callers.agent(caller), channel)
+
+
 def ask_agent(options: Options, question: Callable[[GatewayClient], Awaitable[_T]]) -> _T:
     """The running agent's answer to `question`, over its own connection."""
 

@@ -402,6 +402,14 @@ def mcp(context: typer.Context) -> None:
     asyncio.run(serve(context.obj))
 
 
+@app.command("acp")
+def editor(context: typer.Context) -> None:
+    """Serve the agent to an editor that starts this command, by the Agent Client Protocol."""
+    from runner.cli.acp import serve
+
+    asyncio.run(serve(context.obj))
+
+
 def _one_of(session: str | None, last: bool) -> None:
     if session is not None and last:
         raise typer.BadParameter("--last means the session that was used last: leave out --session")

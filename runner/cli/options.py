@@ -28,7 +28,7 @@ VALUED: Final = ("--connect", "--config", "--user", "--tier", "--workspace-root"
 _FLAGS: Final = ("--insecure",)
 _WHOSE: Final = ("--connect", "--config", "--user", "--workspace-root")
 FOR_ONE_USER: Final = (
-    *("access", "ask", "chat", "config", "credentials", "doctor", "logs", "mcp", "memory"),
+    *("access", "acp", "ask", "chat", "config", "credentials", "doctor", "logs", "mcp", "memory"),
     *("restart", "serve", "sessions", "start", "status", "stop", "usage"),
 )
 FOR_THE_MACHINE: Final = ("completion", "images", "init", "upgrade", "users")

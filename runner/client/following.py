@@ -106,3 +106,24 @@ async def followed(
             return
         except GatewayLost:
             agent = await reconnect()
+
+
+async def followed_by_itself(
+    agent: GatewayClient, turn_id: str, after: int = 0, *, within_s: float = RECONNECT_WITHIN_S
+) -> AsyncGenerator[gateway_pb2.TurnEvent, None]:
+    """`followed` over a channel that finds a restarted agent by itself, as that of `Callers.agent`
+    does: an agent that is away is waited for."""
+    loop = asyncio.get_running_loop()
+    away_since = 0.0
+    while True:
+        try:
+            async with aclosing(agent.follow_turn(turn_id, after)) as events:
+                async for event in events:
+                    after, away_since = event.index + 1, 0.0
+                    yield event
+            return
+        except WireError as error:
+            away_since = away_since or loop.time()
+            if error.code is not Code.UNAVAILABLE or loop.time() - away_since > within_s:
+                raise
+            await asyncio.sleep(RECONNECT_EVERY_S)

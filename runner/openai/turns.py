@@ -1,6 +1,5 @@
 """Turns of the agent for requests of OpenAI's API: which session, which turn, which events."""
 
-import asyncio
 import re
 import uuid
 from collections.abc import AsyncIterator, Mapping
@@ -13,7 +12,8 @@ from wire.settings import OpenAISettings
 from wire.v1 import gateway_pb2 as pb
 
 from runner.access.callers import Caller
-from runner.client.gateway import GatewayClient, GatewayLost, new_turn_id
+from runner.client.following import followed_by_itself
+from runner.client.gateway import GatewayClient, new_turn_id
 from runner.openai import conversations
 from runner.openai.conversations import Conversations, Known
 from runner.openai.requests import Asked, CallRef
@@ -23,8 +23,6 @@ _ENDS: Final = frozenset({"completed", "incomplete", "failed"})
 _UNNAMED: Final = re.compile(r"new|null|none|undefined|\{\{.*", re.IGNORECASE)
 """What programs send where a conversation has no name yet."""
 _RETRIES: Final = "x-stainless-retry-count"
-_RECONNECT_S: Final = 0.5
-_RECONNECTIONS: Final = 40
 
 
 @dataclass(frozen=True)
@@ -75,34 +73,21 @@ class Answering:
         """
         ended = False
         try:
-            async for event in self._following():
-                kind = event.WhichOneof("event")
-                if kind == "started":
-                    self.session_id = event.started.session_id
-                if kind == "text" and self.known is not None:
-                    self.known.told(event.text.text)
-                if event.index >= self.ref.after:
-                    ended = kind in _ENDS or kind == "client_call"
-                    yield event
-                if ended:
-                    return
+            async with aclosing(followed_by_itself(self.gateway, self.ref.turn_id)) as events:
+                async for event in events:
+                    kind = event.WhichOneof("event")
+                    if kind == "started":
+                        self.session_id = event.started.session_id
+                    if kind == "text" and self.known is not None:
+                        self.known.told(event.text.text)
+                    if event.index >= self.ref.after:
+                        ended = kind in _ENDS or kind == "client_call"
+                        yield event
+                    if ended:
+                        return
         finally:
             if self.known is not None:
                 self.known.left = not ended
-
-    async def _following(self) -> AsyncIterator[pb.TurnEvent]:
-        after = lost = 0
-        while True:
-            try:
-                async for event in self.gateway.follow_turn(self.ref.turn_id, after):
-                    after, lost = event.index + 1, 0
-                    yield event
-                return
-            except GatewayLost:
-                lost += 1
-                if lost > _RECONNECTIONS:
-                    raise
-                await asyncio.sleep(_RECONNECT_S)
 
 
 class Answers:

@@ -210,6 +210,7 @@ NOT_HERE: Final[Mapping[str, str]] = {
     "docker exec": _NAMED,
     "docker run": _NAMED,
     "printf -v": "is a command that a policy refuses",
+    "runner acp": "by editors that start it: tests/clients/test_acp_client.py",
     "runner mcp": "by clients that start it: tests/clients/test_mcp_clients.py",
     "runner images build": _CI,
     "runner images build --bootstrap-base": _CI,

@@ -1,0 +1,220 @@
+"""The agent as an editor calls it."""
+
+import asyncio
+from contextlib import aclosing
+from importlib.metadata import version
+from typing import Any, Final
+
+import acp
+from acp import schema
+from wire.errors import Code, WireError
+from wire.v1 import gateway_pb2 as pb
+
+from runner.acp.updates import Updates, of_history
+from runner.client.following import followed_by_itself
+from runner.client.gateway import GatewayClient, new_turn_id
+
+_ENDS: Final = frozenset({"completed", "incomplete", "failed"})
+_HISTORY_EVENTS: Final = 1_000
+_ALLOW: Final = "allow"
+_OPTIONS: Final = [
+    schema.PermissionOption(option_id=_ALLOW, name="Allow", kind="allow_once"),
+    schema.PermissionOption(option_id="refuse", name="Refuse", kind="reject_once"),
+]
+_STOP: Final[dict[str, schema.StopReason]] = {"length": "max_tokens", "filtered": "refusal"}
+_NOT_SERVED: Final = "images and sounds reach the agent through its shared directory only"
+
+Block = (
+    schema.TextContentBlock
+    | schema.ImageContentBlock
+    | schema.AudioContentBlock
+    | schema.ResourceContentBlock
+    | schema.EmbeddedResourceContentBlock
+)
+
+
+class EditorAgent:
+    """Serves one editor with the agent behind `gateway`.
+
+    A session of the editor is a session of the agent. The directory that an editor names, and its
+    MCP servers, are not used: the agent's tools see the user's workspace only.
+    """
+
+    def __init__(self, gateway: GatewayClient) -> None:
+        self._gateway = gateway
+        self._running: dict[str, str] = {}
+        self._following: dict[str, asyncio.Task[None]] = {}
+        self._editor: Any = None
+
+    def on_connect(self, conn: acp.Client) -> None:
+        self._editor = conn
+
+    async def initialize(
+        self,
+        protocol_version: int,
+        client_capabilities: schema.ClientCapabilities | None = None,  # noqa: ARG002
+        client_info: schema.Implementation | None = None,  # noqa: ARG002
+        **_: Any,
+    ) -> schema.InitializeResponse:
+        return schema.InitializeResponse(
+            protocol_version=min(protocol_version, acp.PROTOCOL_VERSION),
+            agent_info=schema.Implementation(
+                name="oxydra", title="Oxydra", version=version("oxydra")
+            ),
+            agent_capabilities=schema.AgentCapabilities(
+                load_session=True,
+                prompt_capabilities=schema.PromptCapabilities(
+                    embedded_context=True, image=False, audio=False
+                ),
+            ),
+            auth_methods=[],
+        )
+
+    async def new_session(
+        self,
+        cwd: str,  # noqa: ARG002 - not the agent's
+        additional_directories: list[str] | None = None,  # noqa: ARG002
+        mcp_servers: list[Any] | None = None,  # noqa: ARG002
+        **_: Any,
+    ) -> schema.NewSessionResponse:
+        try:
+            created = await self._gateway.create_session()
+        except WireError as error:
+            raise _refused(error) from None
+        return schema.NewSessionResponse(session_id=created.session_id)
+
+    async def load_session(
+        self,
+        cwd: str,  # noqa: ARG002
+        session_id: str,
+        mcp_servers: list[Any] | None = None,  # noqa: ARG002
+        additional_directories: list[str] | None = None,  # noqa: ARG002
+        **_: Any,
+    ) -> schema.LoadSessionResponse:
+        """Tell what was said in a session. A turn that runs in it is followed from its start."""
+        try:
+            running = await self._gateway.list_turns(session_id, running_only=True)
+            history = await self._gateway.get_session(session_id, _HISTORY_EVENTS)
+        except WireError as error:
+            raise _refused(error) from None
+        ids = {turn.turn_id for turn in running}
+        shown = pb.SessionHistory(
+            events=[e for e in history.events if e.turn_id not in ids or e.role == "user"]
+        )
+        for update in of_history(shown):
+            await self._editor.session_update(session_id, update)
+        for turn in running:
+            self._running[session_id] = turn.turn_id
+            following = asyncio.create_task(self._follow_running(session_id, turn.turn_id))
+            self._following[session_id] = following
+        return schema.LoadSessionResponse()
+
+    async def prompt(self, session_id: str, prompt: list[Block], **_: Any) -> schema.PromptResponse:
+        text, material = _read(prompt)
+        turn_id = new_turn_id()
+        request = pb.RunTurnRequest(
+            session_id=session_id, text=text, turn_id=turn_id, material=material
+        )
+        try:
+            await self._gateway.start_turn(request)
+            self._running[session_id] = turn_id
+            return _ended(await self._follow(session_id, turn_id))
+        except WireError as error:
+            raise _refused(error) from None
+
+    async def cancel(self, session_id: str, **_: Any) -> None:
+        if (turn_id := self._running.get(session_id)) is not None:
+            await self._gateway.cancel_turn(turn_id)
+
+    async def close(self) -> None:
+        """The editor has left. Its turns go on."""
+        for following in self._following.values():
+            following.cancel()
+        await asyncio.gather(*self._following.values(), return_exceptions=True)
+
+    async def _follow_running(self, session_id: str, turn_id: str) -> None:
+        try:
+            await self._follow(session_id, turn_id)
+        except WireError as error:
+            lost = acp.update_agent_thought_text(str(error.brief))
+            await self._editor.session_update(session_id, lost)
+        finally:
+            self._following.pop(session_id, None)
+
+    async def _follow(self, session_id: str, turn_id: str) -> pb.TurnEvent:
+        """Tell the editor what happens until the turn ends, and return how it ended."""
+        updates = Updates(turn_id)
+        questions: dict[str, asyncio.Task[None]] = {}
+        try:
+            events = followed_by_itself(self._gateway, turn_id)
+            async with aclosing(events):
+                async for event in events:
+                    for update in updates.of(event):
+                        await self._editor.session_update(session_id, update)
+                    if event.HasField("approval"):
+                        asked = self._ask(session_id, event.approval, updates.asked(event.approval))
+                        questions[event.approval.approval_id] = asyncio.create_task(asked)
+                    elif event.HasField("decided"):
+                        if (question := questions.pop(event.decided.approval_id, None)) is not None:
+                            question.cancel()
+                    elif event.WhichOneof("event") in _ENDS:
+                        return event
+        finally:
+            for question in questions.values():
+                question.cancel()
+            await asyncio.gather(*questions.values(), return_exceptions=True)
+            if self._running.get(session_id) == turn_id:
+                del self._running[session_id]
+        raise WireError(Code.UNAVAILABLE, "the turn has ended without an outcome")
+
+    async def _ask(
+        self, session_id: str, approval: pb.ApprovalRequested, call: schema.ToolCallUpdate
+    ) -> None:
+        """Ask in the editor; whoever decides elsewhere first has decided."""
+        answer = await self._editor.request_permission(session_id, call, _OPTIONS)
+        chosen = getattr(answer.outcome, "option_id", None)
+        await self._gateway.decide(approval.approval_id, approved=chosen == _ALLOW)
+
+
+def _read(prompt: list[Block]) -> tuple[str, str]:
+    """What the user has written, and what the editor has put to it. Raises `RequestError`."""
+    said: list[str] = []
+    material: list[str] = []
+    for block in prompt:
+        if isinstance(block, schema.TextContentBlock):
+            said.append(block.text)
+        elif isinstance(block, schema.ResourceContentBlock):
+            said.append(f"[{block.name}]({block.uri})")
+        elif isinstance(block, schema.EmbeddedResourceContentBlock) and isinstance(
+            block.resource, schema.TextResourceContents
+        ):
+            said.append(f"[{block.resource.uri}]")
+            material.append(f"{block.resource.uri}:\n{block.resource.text}")
+        else:
+            raise acp.RequestError(-32602, _NOT_SERVED)
+    return "\n".join(said), "\n\n".join(material)
+
+
+def _ended(event: pb.TurnEvent) -> schema.PromptResponse:
+    """How a turn ended. Raises `RequestError` for one that failed."""
+    if event.HasField("failed"):
+        if event.failed.code == Code.CANCELLED:
+            return schema.PromptResponse(stop_reason="cancelled")
+        told = "; ".join(filter(None, (event.failed.message, event.failed.resolution)))
+        raise acp.RequestError(-32603, told)
+    incomplete = event.HasField("incomplete")
+    done = event.incomplete.so_far if incomplete else event.completed
+    return schema.PromptResponse(
+        stop_reason=_STOP.get(event.incomplete.reason, "end_turn") if incomplete else "end_turn",
+        usage=schema.Usage(
+            input_tokens=done.input_tokens,
+            output_tokens=done.output_tokens,
+            total_tokens=done.input_tokens + done.output_tokens,
+            cached_read_tokens=done.cached_tokens,
+        ),
+    )
+
+
+def _refused(error: WireError) -> acp.RequestError:
+    code = -32002 if error.code is Code.NOT_FOUND else -32603
+    return acp.RequestError(code, "; ".join(filter(None, (error.brief, error.resolution))))

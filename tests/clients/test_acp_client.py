@@ -1,0 +1,186 @@
+"""The ACP SDK's own client, as an editor that starts `runner acp`."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import acp
+import pytest
+from acp import schema
+
+from tests.support.commands.household import Household
+
+pytestmark = [pytest.mark.xdist_group("acp_client"), pytest.mark.bubblewrap]
+EDITOR = "ACP Python SDK"
+NOWHERE = "/"
+
+
+@pytest.fixture(scope="module")
+def house() -> Iterator[Household]:
+    """An agent whose commands a person has to allow."""
+    made = Household()
+    made.environment |= {"OXYDRA_EMBEDDER__BACKEND": "none", "OXYDRA_TOOLS__APPROVAL": "ask"}
+    made.works("start", "--detach")
+    yield made
+    made.run("stop")
+    made.remove()
+
+
+@dataclass
+class Editor:
+    """What an editor shows, and what its person answers."""
+
+    allow: bool = True
+    updates: list[Any] = field(default_factory=list)
+    asked: list[schema.ToolCallUpdate] = field(default_factory=list)
+    asking: asyncio.Event = field(default_factory=asyncio.Event)
+    answers: bool = True
+
+    async def session_update(self, session_id: str, update: Any, **_: Any) -> None:
+        assert session_id
+        self.updates.append(update)
+
+    async def request_permission(
+        self,
+        session_id: str,
+        tool_call: schema.ToolCallUpdate,
+        options: list[schema.PermissionOption],
+        **_: Any,
+    ) -> schema.RequestPermissionResponse:
+        assert session_id
+        self.asked.append(tool_call)
+        self.asking.set()
+        if not self.answers:
+            await asyncio.sleep(60)
+        kind = "allow_once" if self.allow else "reject_once"
+        chosen = next(each.option_id for each in options if each.kind == kind)
+        outcome = schema.AllowedOutcome(option_id=chosen, outcome="selected")
+        return schema.RequestPermissionResponse(outcome=outcome)
+
+    def on_connect(self, conn: Any) -> None:
+        """It needs nothing of the connection."""
+
+    def said(self) -> str:
+        return "".join(
+            each.content.text for each in self.updates if isinstance(each, schema.AgentMessageChunk)
+        )
+
+    def calls(self) -> list[tuple[str, str]]:
+        """The calls with their last status."""
+        titles = {e.tool_call_id: e.title for e in self.updates if _is_call(e) and e.title}
+        states = {e.tool_call_id: e.status for e in self.updates if _is_call(e) and e.status}
+        return [(titles[call_id], states[call_id]) for call_id in titles]
+
+
+def _is_call(update: Any) -> bool:
+    return isinstance(update, schema.ToolCallStart | schema.ToolCallProgress)
+
+
+@asynccontextmanager
+async def opened(house: Household, editor: Editor, *before: str) -> AsyncIterator[Any]:
+    command, *words = house.command
+    async with acp.spawn_agent_process(
+        editor,  # type: ignore[arg-type]  # the methods that agents call
+        command,
+        *words,
+        *before,
+        "acp",
+        env=house.environment,
+        cwd=house.working_directory,
+    ) as (agent, _):
+        told = await agent.initialize(protocol_version=acp.PROTOCOL_VERSION)
+        assert told.agent_capabilities is not None
+        assert told.agent_capabilities.load_session
+        yield agent
+
+
+async def say(agent: Any, session_id: str, *blocks: Any) -> schema.PromptResponse:
+    async with asyncio.timeout(60):
+        done: schema.PromptResponse = await agent.prompt(
+            session_id=session_id,
+            prompt=[acp.text_block(b) if isinstance(b, str) else b for b in blocks],
+        )
+    return done
+
+
+@pytest.mark.client(EDITOR, "talks to the agent, sees its tool calls, and opens a session again")
+async def test_an_editor_talks_and_opens_what_was_said_again(house: Household) -> None:
+    editor = Editor()
+    async with opened(house, editor) as agent:
+        session = (await agent.new_session(cwd=NOWHERE, mcp_servers=[])).session_id
+        done = await say(agent, session, "remember that my boat is called Albatross")
+        assert done.stop_reason == "end_turn"
+        assert "Saved: my boat is called Albatross" in editor.said()
+        ((title, status),) = editor.calls()
+        assert (title.split()[0], status) == ("memory_save", "completed")
+    again = Editor()
+    async with opened(house, again) as agent:
+        await agent.load_session(cwd=NOWHERE, session_id=session, mcp_servers=[])
+        assert "Saved: my boat is called Albatross" in again.said()
+        asked = [e for e in again.updates if isinstance(e, schema.UserMessageChunk)]
+        assert asked[0].content.text == "remember that my boat is called Albatross"
+        await say(agent, session, "what do you know about my boat?")
+        assert "Albatross" in again.said()
+        with pytest.raises(acp.RequestError):
+            await agent.load_session(cwd=NOWHERE, session_id="nowhere", mcp_servers=[])
+
+
+@pytest.mark.client(EDITOR, "asks the person before a command runs, with the exact command")
+@pytest.mark.parametrize("allow", [True, False])
+async def test_a_command_waits_for_the_person_at_the_editor(house: Household, allow: bool) -> None:
+    editor = Editor(allow)
+    async with opened(house, editor) as agent:
+        session = (await agent.new_session(cwd=NOWHERE, mcp_servers=[])).session_id
+        await say(agent, session, "run echo one && echo two")
+        (asked,) = editor.asked
+        assert asked.title == "echo one && echo two"
+        ((title, status),) = editor.calls()
+        assert title == "echo one && echo two"
+        assert status == ("completed" if allow else "failed")
+        assert ("one\ntwo" in editor.said()) == allow
+
+
+@pytest.mark.client(EDITOR, "stops what it asked for")
+async def test_an_editor_cancels(house: Household) -> None:
+    editor = Editor(answers=False)
+    async with opened(house, editor) as agent:
+        session = (await agent.new_session(cwd=NOWHERE, mcp_servers=[])).session_id
+        asking = asyncio.create_task(say(agent, session, "run sleep 600"))
+        async with asyncio.timeout(30):
+            await editor.asking.wait()
+        await agent.cancel(session_id=session)
+        assert (await asking).stop_reason == "cancelled"
+
+
+async def test_a_file_of_the_editor_is_shown_and_images_are_refused(house: Household) -> None:
+    editor = Editor()
+    file = acp.resource_block(
+        acp.embedded_text_resource("file:///plan.md", "the launch is on May 2")
+    )
+    async with opened(house, editor) as agent:
+        session = (await agent.new_session(cwd=NOWHERE, mcp_servers=[])).session_id
+        assert (await say(agent, session, "hello", file)).stop_reason == "end_turn"
+        with pytest.raises(acp.RequestError, match="shared directory"):
+            await say(agent, session, acp.image_block("aGk=", "image/png"))
+
+
+@pytest.mark.client(EDITOR, "reaches the agent of another account or machine with an access file")
+async def test_an_editor_reaches_an_agent_elsewhere(house: Household) -> None:
+    file = house.path / "editor.json"
+    socket = house.path / "access.sock"
+    house.environment["OXYDRA_ACCESS__SOCKET"] = str(socket)
+    house.works("access", "create", "editor", "--file", str(file))
+    serving = house.begin("access", "serve")
+    try:
+        assert serving.stderr is not None
+        assert "are let in at" in serving.stderr.readline()
+        editor = Editor()
+        async with opened(house, editor, "--connect", str(file)) as agent:
+            session = (await agent.new_session(cwd=NOWHERE, mcp_servers=[])).session_id
+            await say(agent, session, "help")
+            assert "remember that TEXT" in editor.said()
+    finally:
+        serving.terminate()
+        serving.wait()
