@@ -6,7 +6,17 @@ import platform
 
 import psutil
 
-from bench import many_users, memory, processes, prompt_cache, remote, shell, sizes, tiers
+from bench import (
+    consoles,
+    many_users,
+    memory,
+    processes,
+    prompt_cache,
+    remote,
+    shell,
+    sizes,
+    tiers,
+)
 
 
 async def main() -> None:
@@ -17,7 +27,8 @@ async def main() -> None:
         f"{platform.system()} {platform.release()}, {psutil.cpu_count()} cores, "
         f"{psutil.virtual_memory().total / 2**30:.0f} GiB, Python {platform.python_version()}"
     )
-    for part in (memory, sizes, remote, many_users, prompt_cache, processes, shell, tiers):
+    parts = (memory, sizes, remote, many_users, prompt_cache, consoles, processes, shell, tiers)
+    for part in parts:
         print()
         print("\n".join(await part.run(full)), flush=True)
 

@@ -108,6 +108,7 @@ $ runner users list
 $ runner --user alice access create laptop --file laptop.json
 $ runner --user alice access create open-webui --scope chat --file open-webui.json
 $ runner access create NAME
+$ runner --user alice access create phone
 $ runner access list
 & runner access serve
 + runner access serve >served.log 2>&1 </dev/null & echo $! >served.pid
@@ -116,6 +117,14 @@ $ runner --connect laptop.json chat
 $ runner --connect laptop.json memory search coffee
 + kill -INT "$(cat served.pid)"
 $ runner access revoke NAME
++ runner --user alice stop
+$ runner --insecure start --detach
+& runner --insecure serve --open
++ runner --insecure serve >web.log 2>&1 </dev/null & echo $! >web.pid
++ for _ in $(seq 300); do grep -q serving web.log && break; sleep 0.1; done
+$ runner serve --open
+$ runner --user alice serve --open
++ kill -INT "$(cat web.pid)"
 $ runner stop --all
 $ runner users remove alice
 """
@@ -206,6 +215,10 @@ NOT_HERE: Final[Mapping[str, str]] = {
     "python -m bench.shell": _BY_HAND,
     "python -m bench.tiers": _BY_HAND,
     "python -m bench.prompt_cache": _BY_HAND,
+    "python -m bench.consoles": _BY_HAND,
+    "curl -H \"Authorization: Bearer $TOKEN\" --json '{\"query\": \"coffee\", \"limit\": 5}' "
+    "http://127.0.0.1:7480/api/users/alice/SearchNotes": "tests/integration/test_http_server.py "
+    "sends such requests",
     "docker exec CONTAINER true": _NAMED,
     "docker exec": _NAMED,
     "docker run": _NAMED,
@@ -300,6 +313,7 @@ def household() -> Household:
     made.environment |= {
         "OXYDRA_EMBEDDER__BACKEND": "hashing",
         "OXYDRA_SHELL__ENABLED": "false",
+        "OXYDRA_SERVE__LISTEN": "127.0.0.1:0",
         "desk": "a-key-from-a-variable",
     }
     return made

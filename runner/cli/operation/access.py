@@ -61,10 +61,13 @@ def create(
         typer.Option(help="Write the access file there instead of showing it.", show_default=False),
     ] = None,
 ) -> None:
-    """Make an access token, and the access file that holds it. It is shown this once."""
+    """Make an access token, and the access file that holds it. It is shown this once.
+
+    Where [access] names no address, it is the token alone: for the console, and for programs over
+    HTTP.
+    """
     options: Options = context.obj
     config = options.load()
-    check_listens(config.access)
     lifetime = lifetime_of(expires)
     if options.user_id not in known_users(config):
         raise HostError(
@@ -77,18 +80,24 @@ def create(
     if file is not None:
         refuse_existing(file, force=False)
     tokens = Tokens.locate(config)
-    certificate, server_name = _trusted(config, tokens)
-    reached = _address(config, address)
+    for_files = bool(address or config.access.listen or config.access.socket)
+    if for_files:
+        check_listens(config.access)
+        certificate, server_name = _trusted(config, tokens)
+        reached = _address(config, address)
     token, secret = tokens.create(options.user_id, name, frozenset(scope), lifetime)
-    content = AccessFile(
-        address=reached,
-        server_name=server_name,
-        certificate=certificate,
-        token=secret,
-        user_id=token.user_id,
-        name=token.name,
-        expires_at=token.expires_at,
-    ).model_dump_json(indent=1)
+    content, use = secret, "for the console's login, or as the header Authorization: Bearer"
+    if for_files:
+        use = "with it: runner --connect FILE chat"
+        content = AccessFile(
+            address=reached,
+            server_name=server_name,
+            certificate=certificate,
+            token=secret,
+            user_id=token.user_id,
+            name=token.name,
+            expires_at=token.expires_at,
+        ).model_dump_json(indent=1)
     if file is None:
         typer.echo(content)
         where = "the above, in a file that only its owner can read"
@@ -99,7 +108,7 @@ def create(
     typer.echo(
         printable(
             f"{token.user_id}/{token.name}: {_listed(token)}, until {_shown(token.expires_at)}; "
-            f"hand over {where}, then: runner --connect FILE chat"
+            f"hand over {where}; {use}"
         ),
         err=True,
     )

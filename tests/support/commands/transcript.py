@@ -16,7 +16,7 @@ from tests.support.commands.household import Household
 _KEYS: Final = b"y\n\x04"
 """What the person at the terminal types: yes, and then nothing more."""
 _ENDS_S: Final = 120.0
-_READY: Final = re.compile(r"is ready|let in|^  stop  runner stop$", re.MULTILINE)
+_READY: Final = re.compile(r"is ready|let in|works once|^  stop  runner stop$", re.MULTILINE)
 
 
 class World:

@@ -49,6 +49,24 @@ def test_the_unit_runs_a_command_that_exists(unit: configparser.ConfigParser) ->
     assert CliRunner().invoke(app, [*words, "--help"]).exit_code == 0
 
 
+def test_the_unit_of_the_http_server_has_no_rights_that_the_hosts_have_not(
+    unit: configparser.ConfigParser,
+) -> None:
+    served = configparser.ConfigParser(interpolation=None)
+    served.optionxform = str  # type: ignore[assignment, method-assign]
+    served.read(DEPLOY / "systemd/oxydra-serve.service")
+    words = shlex.split(served["Service"]["ExecStart"])[1:]
+    assert words[-1] == "serve"
+    assert CliRunner().invoke(app, [*words, "--help"]).exit_code == 0
+    granted = {
+        name.removeprefix("CAP_") for name in served["Service"]["CapabilityBoundingSet"].split()
+    }
+    assert granted < CAPABILITIES
+    for name, value in unit["Service"].items():
+        if name.startswith(("Protect", "Private", "NoNew", "Lock", "SystemCall", "RestrictS")):
+            assert served["Service"][name] == value, name
+
+
 def test_the_unit_may_write_where_the_settings_say_and_has_few_capabilities(
     unit: configparser.ConfigParser,
 ) -> None:

@@ -55,9 +55,19 @@ def test_a_token_that_nobody_could_use_is_not_made(
     assert "12h, 30d or 8w" in wrong.err
     assert run("--user", "alice", "access", "create", "laptop", "--scope", "root").code == 2
     monkeypatch.delenv("OXYDRA_ACCESS__LISTEN")
-    nowhere = run("--user", "alice", "access", "create", "laptop")
+    nowhere = run("--user", "alice", "access", "create", "laptop", "--address", "a.example:1")
     assert "neither [access] socket nor [access] listen is set" in nowhere.err
     assert run("access", "list").out == "nobody has an access token\n"
+
+
+def test_without_an_address_the_token_alone_is_for_the_console(
+    run: RunCommand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("OXYDRA_ACCESS__LISTEN")
+    made = run("--user", "alice", "access", "create", "phone")
+    assert (made.code, made.out[:4], made.out.count("\n")) == (0, "oxa_", 1)
+    assert "console" in made.err
+    assert made.out.strip() not in made.err
 
 
 def test_a_certificate_of_the_operators_own_is_named_in_the_access_file(

@@ -92,7 +92,7 @@ def test_the_wheel_brings_all_that_is_looked_for_beside_the_programs(
         assert dockerfile(role) == (ROOT / "deploy/images" / role / "Dockerfile").read_text()
     assert naming.constraints().read_text() == (ROOT / "constraints.txt").read_text()
     shared = tmp_path / "site" / f"oxydra-{version('oxydra')}.data/data/share/oxydra"
-    for place in ("compose/sqld-users.sh", "runner.toml", "systemd/oxydra.service"):
+    for place in ("compose/sqld-users.sh", "runner.toml", "systemd/oxydra-serve.service"):
         assert (shared / place).read_bytes() == (ROOT / "deploy" / place).read_bytes()
     assert (shared / "guide/configuration.md").is_file()
 
