@@ -216,7 +216,7 @@ NOT_HERE: Final[Mapping[str, str]] = {
     "python -m bench.tiers": _BY_HAND,
     "python -m bench.prompt_cache": _BY_HAND,
     "python -m bench.consoles": _BY_HAND,
-    "curl -H \"Authorization: Bearer $TOKEN\" --json '{\"query\": \"coffee\", \"limit\": 5}' "
+    'curl -H "Authorization: Bearer $TOKEN" --json \'{"query": "coffee", "limit": 5}\' '
     "http://127.0.0.1:7480/api/users/alice/SearchNotes": "tests/integration/test_http_server.py "
     "sends such requests",
     "docker exec CONTAINER true": _NAMED,
