@@ -10,12 +10,13 @@ Doctor         user_id                    what is wrong with this machine and th
 ListTokens     {}
 CreateToken    user_id, name, scopes, expires     answers with the secret, this once
 RevokeToken    user_id, name
+ListCalls      user_id, limit, cursor, and what limits them    calls of tools, newest first
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Final
 
 from google.protobuf.json_format import MessageToDict
@@ -26,6 +27,7 @@ from wire.errors import Code, WireError
 
 from runner.access.scopes import Scope
 from runner.access.tokens import EXPIRES_DAYS, Token, Tokens, lifetime_of
+from runner.audit.calls import Calls, Filter
 from runner.config.models import Config
 from runner.config.user_id import check_user_id
 from runner.config.users import known_users
@@ -43,6 +45,7 @@ log = logging.getLogger(__name__)
 
 _ASKED_AT_ONCE: Final = 8
 _APPEAR_S: Final = 2.0
+_CALLS: Final = 100
 
 
 @dataclass(frozen=True)
@@ -81,6 +84,7 @@ class HostApi:
             "ListTokens": self._list_tokens,
             "CreateToken": self._create_token,
             "RevokeToken": self._revoke_token,
+            "ListCalls": self._list_calls,
         }
 
     @property
@@ -206,6 +210,12 @@ class HostApi:
         log.info("the operator revokes the access token %s/%s", user_id, name)
         return {}
 
+    async def _list_calls(self, asked: dict[str, Any]) -> dict[str, Any]:
+        wanted = Filter(**{each.name: _text(asked, each.name) for each in fields(Filter)})
+        calls = Calls.locate(self._config, self._user_in(asked))
+        limit, cursor = _number(asked, "limit", _CALLS), _number(asked, "cursor", 0)
+        return asdict(await asyncio.to_thread(calls.list, wanted, limit=limit, cursor=cursor))
+
     async def _control(self, user_id: str) -> ControlClient:
         control = await connect_control(self._config, user_id)
         if control is None:
@@ -233,6 +243,13 @@ def _text(asked: dict[str, Any], name: str) -> str:
     value = asked.get(name, "")
     if not isinstance(value, str):
         raise WireError(Code.INVALID_ARGUMENT, f"{name} must be a string")
+    return value
+
+
+def _number(asked: dict[str, Any], name: str, otherwise: int) -> int:
+    value = asked.get(name, otherwise)
+    if type(value) is not int or value < 0:
+        raise WireError(Code.INVALID_ARGUMENT, f"{name} must be a whole number, not below 0")
     return value
 
 

@@ -138,10 +138,15 @@ async def test_the_operator_sees_all_users_and_nobody_else_does(
         assert "start --detach" in reply.json()["error"]["resolution"]
         findings = (await client.post("/api/host/Doctor", json={"user_id": "carol"})).json()
         assert {"name", "state", "what", "fix"} == set(findings["findings"][0])
+        asked = {"user_id": "carol", "outcome": "ok", "limit": 5}
+        assert (await client.post("/api/host/ListCalls", json=asked)).json()["calls"] == []
+        for wrong in ({"outcome": "nice"}, {"limit": 0}, {"cursor": "x"}, {"since": "noon"}):
+            reply = await client.post("/api/host/ListCalls", json=asked | wrong)
+            assert (reply.status_code, *wrong) == (400, *wrong)
     async with page(server) as client:
         token = front.access("alice", "all").token
         await client.post("/api/login", json={"token": token})
-        for method in ("ListUsers", "ListTokens", "CreateToken", "Stop"):
+        for method in ("ListUsers", "ListTokens", "CreateToken", "Stop", "ListCalls"):
             reply = await client.post(f"/api/host/{method}", json={"user_id": "alice"})
             assert reply.status_code == 403, method
 

@@ -9,7 +9,7 @@ from playwright.sync_api import Locator, Page, expect
 from tests.e2e.browser.conftest import NewWindow
 from tests.support.browser import tour
 from tests.support.browser.console import Console
-from tests.support.servers.scripted_provider import Script, says
+from tests.support.servers.scripted_provider import Script, calls, says
 
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("console_pages")]
 
@@ -126,6 +126,24 @@ def test_a_token_is_shown_once_lets_one_user_in_and_is_revoked(new_window: NewWi
     expect(tokens).to_contain_text("Nobody has one.")
     other.page.reload()
     expect(other.page.get_by_label("Access token")).to_be_visible()
+
+
+def test_calls_of_tools_are_followed_and_filtered(
+    new_window: NewWindow, console: Console, script: Script
+) -> None:
+    page = new_window().enter("alice", "#/activity")
+    listed = page.get_by_role("list", name="Tool calls, newest first")
+    page.get_by_role("heading", name="Activity").wait_for()
+    script.play(calls("memory_save", content="the ibis is at home"), says("Saved."))
+    console.household.works("--user", "alice", "ask", "remember that the ibis is at home")
+    saved = listed.get_by_role("listitem").filter(has_text="memory_save").first
+    expect(saved).to_contain_text("done")
+    assert "ibis" not in listed.inner_text()
+    page.get_by_role("textbox", name="Tool").fill("file_read")
+    expect(page.get_by_text("No tool was called like that.")).to_be_visible()
+    page.get_by_role("textbox", name="Tool").fill("memory_save")
+    saved.get_by_role("link", name="note").click()
+    expect(page.get_by_role("article", name="The note")).to_contain_text("the ibis is at home")
 
 
 def test_usage_and_findings_are_shown_with_figures_and_fixes(

@@ -20,6 +20,7 @@ PLACES: Final = {
     "review": "#/memory?view=review",
     "import-and-export": "#/memory?view=transfer",
     "usage": "#/usage",
+    "activity": "#/activity",
     "users": "#/users/alice",
     "doctor": "#/doctor",
 }

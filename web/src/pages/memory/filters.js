@@ -96,8 +96,8 @@ export function Filters({ user, filter, onFilter, search }) {
           <option value="">anybody</option>
           ${ACTORS.map(([value, text]) => html`<option value=${value}>${text}</option>`)}
         </select></label>
-        <label>Tag <input value=${filter.tag} onChange=${set("tag")} maxlength="64" /></label>
-        <label>Through <input value=${filter.origin_channel} onChange=${set("origin_channel")}
+        <label>Tag <input value=${filter.tag} onInput=${set("tag")} maxlength="64" /></label>
+        <label>Through <input value=${filter.origin_channel} onInput=${set("origin_channel")}
           placeholder="web, cli, mcp …" /></label>
         <label>In the conversation <select value=${filter.session_id} onChange=${set("session_id")}>
           <option value="">any</option>

@@ -149,7 +149,7 @@ function useNotes(user, filter) {
   useEffect(() => {
     running.current = new AbortController();
     busy.current = false;
-    const timer = setTimeout(() => fetchPage([], ""), filter.query ? TYPING_MS : 0);
+    const timer = setTimeout(() => fetchPage([], ""), filter === NO_FILTER ? 0 : TYPING_MS);
     return () => {
       clearTimeout(timer);
       running.current.abort();
