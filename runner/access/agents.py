@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -109,10 +110,18 @@ class Replies:
     """One call of a user's gateway, of which the replies are read one by one.
 
     Connects anew, once, where another launch of the agent serves by now. `request` is a message as
-    bytes.
+    bytes; a caller gets what `back` makes of a reply.
     """
 
-    def __init__(self, agents: Agents, user_id: str, path: str, request: bytes) -> None:
+    def __init__(
+        self,
+        agents: Agents,
+        user_id: str,
+        path: str,
+        request: bytes,
+        back: Callable[[bytes], bytes],
+    ) -> None:
+        self._back = back
         self._agents = agents
         self._user_id = user_id
         self._path = path
@@ -162,7 +171,7 @@ class Replies:
             log.warning("the agent of %s went away: %s", self._user_id, error.details())
             await self._agents.forget(self._user_id, self._channel)
             raise away(self._user_id) from None
-        return None if reply is grpc.aio.EOF else reply
+        return None if reply is grpc.aio.EOF else self._back(reply)
 
 
 class _OtherLaunchError(Exception):

@@ -228,7 +228,10 @@ class Callers:
         """
         caller.check_user(user_id)
         method.check(caller.scopes)
-        return Replies(self._agents, user_id, method.path, method.through(caller.channel, request))
+        request = method.through(caller.channel, caller.scopes, request)
+        return Replies(
+            self._agents, user_id, method.path, request, partial(method.back, caller.scopes)
+        )
 
     @asynccontextmanager
     async def running(self, caller: Caller) -> AsyncIterator[None]:

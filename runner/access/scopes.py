@@ -10,6 +10,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from wire.errors import Code, WireError
 from wire.requests import message_of
+from wire.tools import MEMORY_TOOLS
 from wire.v1 import gateway_pb2
 
 _SERVICE: Final = gateway_pb2.DESCRIPTOR.services_by_name["Gateway"]
@@ -50,9 +51,9 @@ NEEDED: Final[Mapping[str, frozenset[Scope] | None]] = {
     "Decide": _CHAT,
     "AnswerApproval": _CHAT,
     "AnswerCall": _CHAT,
-    "ListTools": _CHAT,
+    "ListTools": _ANY,
     "ResolveModel": _CHAT,
-    "CallTool": _CHAT | _MEMORY,
+    "CallTool": _ANY,
     "ListFiles": _CHAT,
     "ReadFile": _CHAT,
     "WriteFile": _CHAT,
@@ -76,7 +77,15 @@ NEEDED: Final[Mapping[str, frozenset[Scope] | None]] = {
     "Witness": None,
 }
 """The scopes that a token must have, all of them; none: any token will do. What is None belongs to
-the host and is never relayed, like what is not in the table at all."""
+the host and is never relayed, like what is not in the table at all. What a call of a tool needs
+says `needed_by`; a list of tools has those that the token may call."""
+
+
+def needed_by(call: gateway_pb2.CallToolRequest) -> frozenset[Scope]:
+    """The scopes for a tool: those of memory, or of what an agent does in a turn. In a session, of
+    which secrets can be put back, it takes the latter besides."""
+    needed = _MEMORY if call.name in MEMORY_TOOLS else _CHAT
+    return needed | _CHAT if call.session_id else needed
 
 
 @dataclass(frozen=True)
@@ -113,24 +122,43 @@ class Method:
                 f"{self.name} is for the account that runs the agents",
                 resolution="ask the person who runs this host",
             )
-        if missing := self.needed - scopes:
-            raise WireError(
-                Code.PERMISSION_DENIED,
-                f"{self.name} needs a token with the scope {' and '.join(sorted(missing))}",
-                details=f"this one has {', '.join(sorted(scopes))}",
-                resolution="ask the person who runs this host for a token with that scope",
-            )
+        _check(self.name, self.needed, scopes)
 
-    def through(self, channel: str, request: bytes) -> bytes:
+    def through(self, channel: str, scopes: frozenset[Scope], request: bytes) -> bytes:
         """The request with `channel` as the channel that somebody acts through, whatever it says.
 
-        Raises `WireError` (INVALID_ARGUMENT) for what is no message of the contract.
+        Raises `WireError`: INVALID_ARGUMENT for what is no message of the contract,
+        PERMISSION_DENIED for a tool that `scopes` do not open.
         """
         if self.with_channel is None:
             return request
         message = message_of(self.with_channel.FromString, request)
+        if isinstance(message, gateway_pb2.CallToolRequest):
+            _check("this tool", needed_by(message), scopes)
         message.channel = channel
         return bytes(message.SerializeToString())
+
+    def back(self, scopes: frozenset[Scope], reply: bytes) -> bytes:
+        """The reply, without tools that `scopes` do not open."""
+        if self.name != "ListTools":
+            return reply
+        listed = gateway_pb2.ListToolsReply.FromString(reply)
+        opened = [
+            tool
+            for tool in listed.tools
+            if needed_by(gateway_pb2.CallToolRequest(name=tool.name)) <= scopes
+        ]
+        return gateway_pb2.ListToolsReply(tools=opened).SerializeToString()
+
+
+def _check(what: str, needed: frozenset[Scope], scopes: frozenset[Scope]) -> None:
+    if missing := needed - scopes:
+        raise WireError(
+            Code.PERMISSION_DENIED,
+            f"{what} needs a token with the scope {' and '.join(sorted(missing))}",
+            details=f"this one has {', '.join(sorted(scopes))}",
+            resolution="ask the person who runs this host for a token with that scope",
+        )
 
 
 METHODS: Final[Mapping[str, Method]] = {

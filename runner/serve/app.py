@@ -20,6 +20,7 @@ from runner.serve.door import Door
 from runner.serve.failures import INTERNAL, Refusal, answer
 from runner.serve.guard import REPORTS_PATH, Guard, Reports
 from runner.serve.host import Commands, HostApi
+from runner.serve.mcp import Mcp
 from runner.serve.samples import Samples
 
 
@@ -33,6 +34,7 @@ class Serving:
         door: Who makes a request.
         samples: What guests take of the machine.
         commands: What is done as a command does it.
+        mcp: The MCP server.
     """
 
     config: Config
@@ -40,6 +42,7 @@ class Serving:
     door: Door
     samples: Samples
     commands: Commands
+    mcp: Mcp
 
 
 def application(serving: Serving, origins: Mapping[str, str]) -> ASGIApp:
@@ -60,6 +63,7 @@ def application(serving: Serving, origins: Mapping[str, str]) -> ASGIApp:
                 serving.samples,
                 serving.commands,
             ).routes,
+            *serving.mcp.routes,
             *Assets(web_directory()).routes,
         ],
         exception_handlers={

@@ -28,6 +28,7 @@ from runner.serve.connections import HEAD_MAX_BYTES, Connection
 from runner.serve.door import Door
 from runner.serve.host import Commands
 from runner.serve.links import Links
+from runner.serve.mcp import Mcp
 from runner.serve.samples import Samples
 from runner.serve.sessions import Sessions
 from runner.workspace.directories import descriptor, whole_file
@@ -104,7 +105,8 @@ class HttpServer:
         samples = Samples(self._config)
         sampling = asyncio.create_task(samples.watch())
         stack.callback(sampling.cancel)
-        serving = Serving(self._config, callers, door, samples, self._commands)
+        mcp = await stack.enter_async_context(Mcp(door, callers))
+        serving = Serving(self._config, callers, door, samples, self._commands, mcp)
         app = application(serving, origins)
         for each in sockets:
             await _serve(stack, app, settings, each)

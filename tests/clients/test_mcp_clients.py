@@ -2,22 +2,29 @@
 
 import asyncio
 import json
+import re
 import subprocess
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import mcp_types as types
 import psutil
 import pytest
 from mcp.client.client import Client
+from mcp.client.session import ClientRequestContext
 from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
 
 from tests.support.commands.household import Household
 
 pytestmark = [pytest.mark.xdist_group("mcp_clients"), pytest.mark.bubblewrap]
 
+ROOT = Path(__file__).parents[2]
 INSPECTOR = (
     Path(__file__).parents[1] / "support" / "node" / "node_modules" / ".bin" / "mcp-inspector"
 )
@@ -37,6 +44,29 @@ def house() -> Iterator[Household]:
     made.remove()
 
 
+@dataclass
+class Served:
+    """The HTTP server before that agent, and a token for it."""
+
+    url: str
+    token: str
+
+
+@pytest.fixture(scope="module")
+def served(house: Household) -> Iterator[Served]:
+    house.environment |= {
+        "OXYDRA_SERVE__LISTEN": "127.0.0.1:0",
+        "OXYDRA_ACCESS__SOCKET": str(house.path / "a.sock"),
+    }
+    process = house.begin("serve")
+    assert process.stdout is not None
+    url = process.stdout.readline().removeprefix("serving at ").strip()
+    access = json.loads(house.works("access", "create", "mcp"))
+    yield Served(f"{url}/mcp", access["token"])
+    process.terminate()
+    process.wait(30)
+
+
 class Person:
     """Who sits at the client, and what they were asked."""
 
@@ -44,8 +74,10 @@ class Person:
         self.answers = list(answers)
         self.asked: list[str] = []
 
-    async def __call__(self, _: Any, question: types.ElicitRequestParams) -> types.ElicitResult:
-        self.asked.append(question.message)
+    async def __call__(
+        self, context: ClientRequestContext, params: types.ElicitRequestParams
+    ) -> types.ElicitResult:
+        self.asked.append(params.message)
         return types.ElicitResult(action=self.answers.pop(0))  # type: ignore[arg-type]
 
 
@@ -166,6 +198,59 @@ def sleeping(seconds: str) -> bool:
     )
 
 
+@pytest.mark.client(PYTHON, "does the same over HTTP with an access token: saves, and asks")
+async def test_over_http_with_a_token(house: Household, served: Served) -> None:
+    person = Person("accept")
+    headers = {"Authorization": f"Bearer {served.token}"}
+    async with httpx2.AsyncClient(headers=headers) as http:
+        transport = streamable_http_client(served.url, http_client=http)
+        async with Client(transport, elicitation_callback=person) as client:
+            await client.call_tool("memory_save", {"content": "the tent is in the attic"})
+            done = await client.call_tool("shell_exec", {"command": "echo $((6 * 7))"})
+            assert done.structured_content["stdout"] == "42\n"
+    (note,) = (await asyncio.to_thread(found, house, "tent"))["notes"]
+    assert note["origin"]["channel"] == "access-mcp"
+
+
+def found(house: Household, words: str) -> Any:
+    return json.loads(house.works("memory", "search", words, "--json"))
+
+
+@pytest.mark.client(PYTHON, "runs the client of the guide")
+def test_the_client_of_the_guide_runs(house: Household, served: Served) -> None:
+    guide = (ROOT / "docs" / "guide" / "mcp.md").read_text()
+    (code,) = re.findall(r"^```python\n(.*?)^```", guide, re.MULTILINE | re.DOTALL)
+    house.works("memory", "save", "the rope is ten metres long")
+    done = subprocess.run(
+        [sys.executable, "-c", code, served.url, "rope"],
+        input=served.token,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "the rope is ten metres long" in done.stdout
+
+
+@pytest.mark.client("curl", "lists the tools over HTTP")
+def test_curl_lists_the_tools(house: Household, served: Served) -> None:
+    guide = (ROOT / "docs" / "guide" / "mcp.md").read_text()
+    (command,) = re.findall(r"^```sh\n(curl .*?)^```", guide, re.MULTILINE | re.DOTALL)
+    token = house.path / "token"
+    token.write_text(f"Authorization: Bearer {served.token}\n")
+    command = command.replace("http://127.0.0.1:7480/mcp", served.url)
+    done = subprocess.run(
+        ["bash", "-c", command.replace("token.txt", str(token))],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    (data,) = re.findall(r"^data: (.*)$", done.stdout, re.MULTILINE) or [done.stdout]
+    assert "memory_search" in {tool["name"] for tool in json.loads(data)["result"]["tools"]}
+
+
 @pytest.mark.node
 @pytest.mark.client(INSPECTOR_NAME, "lists tools, calls them, reads a note and the prompt")
 def test_the_inspector_finds_all_there_is(house: Household) -> None:
@@ -185,6 +270,27 @@ def test_the_inspector_finds_all_there_is(house: Household) -> None:
         house, "prompts/get", "--prompt-name", "about-me", "--prompt-args", "topic=bicycle"
     )
     assert "the bicycle is green" in asked["messages"][0]["content"]["text"]
+
+
+@pytest.mark.node
+@pytest.mark.client(INSPECTOR_NAME, "does the same over HTTP with an access token")
+def test_the_inspector_over_http(house: Household, served: Served) -> None:
+    done = subprocess.run(
+        [
+            *(str(INSPECTOR), "--cli", served.url, "--transport", "http"),
+            *("--header", f"Authorization: Bearer {served.token}"),
+            *("--method", "tools/call", "--tool-name", "memory_save"),
+            *("--tool-arg", "content=the oars are new"),
+        ],
+        capture_output=True,
+        text=True,
+        env=house.environment,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert json.loads(done.stdout)["structuredContent"]["note_id"]
+    assert found(house, "oars")["notes"]
 
 
 def inspected(house: Household, method: str, *options: str) -> Any:

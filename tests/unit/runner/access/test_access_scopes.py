@@ -6,6 +6,7 @@ from wire.v1 import gateway_pb2
 
 from runner.access.scopes import METHODS, NEEDED, Method, Scope
 
+ALL = frozenset(Scope)
 SERVICE = gateway_pb2.DESCRIPTOR.services_by_name["Gateway"]
 
 
@@ -34,10 +35,54 @@ def test_every_request_that_names_a_channel_gets_the_tokens() -> None:
     assert with_channel >= {"CreateSession", "RunTurn", "CallTool", "SaveNote", "EditNote"}
     run_turn = METHODS["/wire.v1.Gateway/RunTurn"]
     forged = gateway_pb2.RunTurnRequest(session_id="s", text="hi", channel="cli")
-    sent = run_turn.through("access-laptop", forged.SerializeToString())
+    sent = run_turn.through("access-laptop", ALL, forged.SerializeToString())
     forged.channel = "access-laptop"
     assert gateway_pb2.RunTurnRequest.FromString(sent) == forged
     with pytest.raises(WireError, match="cannot be read"):
-        run_turn.through("access-laptop", b"\xff\xff")
+        run_turn.through("access-laptop", ALL, b"\xff\xff")
     list_notes = METHODS["/wire.v1.Gateway/ListNotes"]
-    assert list_notes.through("access-laptop", b"\xff\xff") == b"\xff\xff"
+    assert list_notes.through("access-laptop", ALL, b"\xff\xff") == b"\xff\xff"
+
+
+CALL_TOOL = METHODS["/wire.v1.Gateway/CallTool"]
+
+
+@pytest.mark.parametrize(
+    ("tool", "session_id", "needed"),
+    [
+        ("memory_save", "", {Scope.MEMORY}),
+        ("recall", "", {Scope.MEMORY}),
+        ("scratch_note", "", {Scope.MEMORY}),
+        ("memory_save", "s", {Scope.MEMORY, Scope.CHAT}),
+        ("file_read", "", {Scope.CHAT}),
+        ("shell_exec", "", {Scope.CHAT}),
+        ("search_of_a_server", "", {Scope.CHAT}),
+        ("", "", {Scope.CHAT}),
+    ],
+)
+def test_a_tool_is_open_to_who_has_its_scopes(
+    tool: str, session_id: str, needed: set[Scope]
+) -> None:
+    request = gateway_pb2.CallToolRequest(name=tool, session_id=session_id).SerializeToString()
+    CALL_TOOL.through("access-laptop", frozenset(needed), request)
+    for one in needed:
+        with pytest.raises(WireError) as raised:
+            CALL_TOOL.through("access-laptop", ALL - {one}, request)
+        assert raised.value.code is Code.PERMISSION_DENIED
+
+
+def test_a_list_of_tools_has_those_that_may_be_called() -> None:
+    names = ("memory_search", "file_read", "shell_exec")
+    reply = gateway_pb2.ListToolsReply(
+        tools=[gateway_pb2.ToolDescription(name=name) for name in names]
+    )
+
+    def shown(*scopes: Scope) -> list[str]:
+        list_tools = METHODS["/wire.v1.Gateway/ListTools"]
+        answer = list_tools.back(frozenset(scopes), reply.SerializeToString())
+        return [tool.name for tool in gateway_pb2.ListToolsReply.FromString(answer).tools]
+
+    assert shown(Scope.MEMORY) == ["memory_search"]
+    assert shown(Scope.CHAT) == ["file_read", "shell_exec"]
+    assert shown(Scope.ADMIN) == []
+    assert shown(*Scope) == list(names)
