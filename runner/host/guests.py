@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, S
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import grpc
 from wire.errors import Code, WireError
@@ -29,6 +29,7 @@ from runner.workspace.mounts import Role
 
 log = logging.getLogger(__name__)
 
+_Reply = TypeVar("_Reply")
 
 Probe = Callable[
     [grpc.aio.Channel, LaunchSpec, Mapping[str, str], str], Awaitable[control_pb2.BoundaryReport]
@@ -236,11 +237,28 @@ async def memory_status(
     agent: Supervisor, guests: Sequence[control_pb2.GuestStatus], *, within_s: float = 1.0
 ) -> gateway_pb2.MemoryStatisticsReply | None:
     """What the memory holds; None if the agent is not ready or does not answer in time."""
+    return await _asked(agent, guests, GatewayClient.memory_statistics, within_s)
+
+
+async def agent_notices(
+    agent: Supervisor, guests: Sequence[control_pb2.GuestStatus], *, within_s: float = 1.5
+) -> Sequence[str]:
+    """What the agent says at the start of a chat; nothing if it does not answer in time."""
+    hello = await _asked(agent, guests, GatewayClient.refresh_hello, within_s)
+    return hello.notices if hello is not None else ()
+
+
+async def _asked(
+    agent: Supervisor,
+    guests: Sequence[control_pb2.GuestStatus],
+    ask: Callable[[GatewayClient], Awaitable[_Reply]],
+    within_s: float,
+) -> _Reply | None:
     if not any(guest.role == Role.AGENT and guest.state == "ready" for guest in guests):
         return None
     try:
         async with asyncio.timeout(within_s):
-            return await GatewayClient(await agent.channel(), "host").memory_statistics()
+            return await ask(GatewayClient(await agent.channel(), "host"))
     except (TimeoutError, WireError):
         return None
 

@@ -37,6 +37,7 @@ from runner.host.embedder import Embedder, EmbedderHome
 from runner.host.guests import (
     ROLES,
     Guests,
+    agent_notices,
     changed_while_running,
     memory_status,
     not_restartable,
@@ -163,7 +164,10 @@ class Host:
     async def status(self) -> control_pb2.StatusReply:
         """The current state of everything. Guests are asked."""
         guests, embedder = await asyncio.gather(self._guests.statuses(), self._embedder.status())
-        memory = await memory_status(self._guests.agent, guests)
+        agent = self._guests.agent
+        memory, said = await asyncio.gather(
+            memory_status(agent, guests), agent_notices(agent, guests)
+        )
         return control_pb2.StatusReply(
             user_id=self.user_id,
             tier=self.tier,
@@ -173,7 +177,7 @@ class Host:
             guests=[*guests, embedder],
             version=version("oxydra"),
             provider=self.provider,
-            notices=self.notices,
+            notices=[*self.notices, *said],
             boundary=self._guests.boundary,
             memory=memory,
             kernel=self.kernel,

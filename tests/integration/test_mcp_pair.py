@@ -27,8 +27,8 @@ GUIDE: Final = Path(__file__).parents[2] / "docs" / "guide" / "mcp-servers.md"
 GUARD_S: Final = 60
 SECRET: Final = "the-dice-are-loaded-0123456789"
 TIERS = [
-    pytest.param("process", marks=pytest.mark.bubblewrap),
-    pytest.param("container", marks=pytest.mark.docker),
+    pytest.param("process", marks=[pytest.mark.bubblewrap, pytest.mark.xdist_group("mcp-process")]),
+    pytest.param("container", marks=[pytest.mark.docker, pytest.mark.xdist_group("mcp-container")]),
 ]
 
 
@@ -53,7 +53,8 @@ class Pair:
         return "\n".join((await self.gateway.Hello(pb.HelloRequest())).notices)
 
     async def tool(self, name: str) -> pb.ToolDescription:
-        """The tool, as soon as it is offered."""
+        """The tool, as soon as it is offered; the server's program is there from now on."""
+        self.script.write_text(block("python"))
         async with asyncio.timeout(GUARD_S):
             while True:
                 listed: pb.ListToolsReply = await self.gateway.ListTools(pb.ListToolsRequest())
@@ -100,7 +101,7 @@ async def test_it_is_found_once_it_is_there_and_called(pair: Pair) -> None:
         while "the MCP server dice is away: it ended with exit code" not in await pair.notices():
             await asyncio.sleep(0.05)
     assert "dice.py" in await pair.notices()
-    pair.script.write_text(block("python"))
+    assert "the MCP server dice is away" in "\n".join((await pair.host.status()).notices)
     found = await pair.tool("dice_roll")
     assert found.safety == "read_only"
     assert json.loads(found.arguments_schema_json)["properties"]["dice"]["maximum"] == 20
