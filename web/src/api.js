@@ -1,5 +1,5 @@
 /**
- * The server's HTTP API: requests, streams, files, and what went wrong.
+ * The server's HTTP API: requests, streams, and what went wrong.
  *
  * Messages are the gateway's, as protobuf JSON with the contract's field names; a field that has
  * its default may be missing.
@@ -109,45 +109,6 @@ export async function me() {
 export const login = (proof) => post("/api/login", proof);
 
 export const logout = () => post("/api/logout", {});
-
-/**
- * Where a file of the shared directory is downloaded from.
- *
- * @param {string} user
- * @param {string} path below the shared directory
- */
-export const fileUrl = (user, path) =>
-  `/api/users/${encodeURIComponent(user)}/files/${path.split("/").map(encodeURIComponent).join("/")}`;
-
-/**
- * Write a file into the shared directory.
- *
- * @param {string} user
- * @param {string} path
- * @param {Blob} content
- * @param {(done: number) => void} progress told the share that is sent, from 0 to 1
- * @param {AbortSignal} [signal]
- * @returns {Promise<Message>}
- * @throws {Failure}
- */
-export function upload(user, path, content, progress, signal) {
-  return new Promise((resolve, reject) => {
-    const request = new XMLHttpRequest(); // which tells how far it is
-    request.open("PUT", fileUrl(user, path));
-    request.setRequestHeader("X-Oxydra", "1");
-    request.setRequestHeader("Content-Type", "application/octet-stream");
-    request.upload.onprogress = (event) => progress(event.loaded / (event.total || 1));
-    request.onload = () => {
-      const told = jsonOr(request.responseText, {});
-      if (request.status < 300) resolve(told);
-      else reject(new Failure(told.error || { code: "unknown", brief: `HTTP ${request.status}` }));
-    };
-    request.onerror = () => reject(away(null));
-    request.onabort = () => reject(new DOMException("aborted", "AbortError"));
-    signal?.addEventListener("abort", () => request.abort());
-    request.send(content);
-  });
-}
 
 /**
  * @param {string} url

@@ -1,9 +1,10 @@
 """The chat in a real browser."""
 
+import base64
 import re
 
 import pytest
-from playwright.sync_api import Locator, Page, expect
+from playwright.sync_api import JSHandle, Locator, Page, expect
 
 from tests.e2e.browser.conftest import NewWindow
 from tests.support.browser.console import Console
@@ -14,6 +15,11 @@ from tests.support.servers.scripted_provider import Script, calls, says
 pytestmark = [pytest.mark.browser, pytest.mark.xdist_group("chat_page")]
 
 TURNS = 5_000
+DOT = base64.b64decode(
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR4nGNg+M/wHwAEAQH/7yMK/gAAAABJRU5ErkJggg=="
+)
+"""An image of one pixel."""
+
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>"
 
 
@@ -192,6 +198,48 @@ def test_sessions_are_found_archived_and_forgotten_by_keyboard(
     page.get_by_role("button", name="Forget it").click()
     expect(more).to_be_hidden()
     expect(page.get_by_role("heading", name="What shall we do?")).to_be_visible()
+
+
+def test_files_go_in_and_out_and_images_are_shown(new_window: NewWindow, script: Script) -> None:
+    name = "<img src=x onerror=alert(1)>.png"
+    script.play(says("Here: ![the dot](/shared/dot.png)"))
+    page = new_window().enter("alice", "#/chat")
+    for given in (name, "dot.png"):
+        page.locator("form input[type=file]").set_input_files(
+            {"name": given, "mimeType": "image/png", "buffer": DOT}
+        )
+        attached = page.get_by_role("list", name="Files for this message")
+        expect(attached).to_contain_text(given.replace("/", "_"))
+    expect(attached.get_by_role("progressbar")).to_have_count(0)
+    page.get_by_role("button", name="Leave out dot.png").click()
+    page.locator("form.composer").dispatch_event("drop", {"dataTransfer": dropped(page)})
+    expect(attached).to_contain_text("dot-2.png")
+    ask(page, "What is in it?")
+    shown = page.get_by_role("article").get_by_role("img")
+    expect(shown).to_have_count(3)
+    for image in shown.all():
+        expect(image).to_have_js_property("naturalWidth", 1)
+
+    page.get_by_role("button", name="Shared files").click()
+    files = page.get_by_role("dialog", name="Shared files")
+    with page.expect_download() as taken:
+        files.get_by_role("button", name="dot-2.png (download)").click()
+    assert taken.value.path().read_bytes() == DOT
+    files.get_by_role("button", name="Attach dot.png").click()
+    expect(attached).to_contain_text("dot.png")
+
+
+def dropped(page: Page) -> JSHandle:
+    """What a browser hands over when a file is dropped."""
+    return page.evaluate_handle(
+        """(data) => {
+          const given = new DataTransfer();
+          const bytes = Uint8Array.from(atob(data), (each) => each.charCodeAt(0));
+          given.items.add(new File([bytes], "dot.png", { type: "image/png" }));
+          return given;
+        }""",
+        base64.b64encode(DOT).decode(),
+    )
 
 
 def test_a_conversation_of_five_thousand_turns_is_read_with_few_of_them_drawn(

@@ -5,7 +5,7 @@
 
 import MarkdownIt from "../../vendor/markdown-it.js";
 import DOMPurify from "../../vendor/dompurify.js";
-import { fileUrl } from "../api.js";
+import { download, imageAddress, imageType } from "../shared-files.js";
 import { html, useLayoutEffect, useRef } from "../view.js";
 
 const parser = new MarkdownIt({ html: false, linkify: true });
@@ -29,7 +29,6 @@ const ALLOWED = {
 };
 
 const SHARED = /^\/shared\//;
-const IMAGE = /\.(png|jpe?g|gif|webp)$/i;
 
 /**
  * @param {string} source of HTML
@@ -58,15 +57,9 @@ function clean(source, user) {
 function prepareLink(link, user) {
   const target = link.getAttribute("href") || "";
   if (SHARED.test(target)) {
-    const path = decodedPath(target.replace(SHARED, ""));
-    link.href = fileUrl(user, path);
-    if (link.dataset.image !== undefined && IMAGE.test(path)) {
-      const image = document.createElement("img");
-      image.src = link.href;
-      image.alt = (link.textContent || "").replace(/^Image: /, "");
-      image.loading = "lazy";
-      link.replaceChildren(image);
-    }
+    link.dataset.shared = decodedPath(target);
+    link.href = "#";
+    if (link.dataset.image !== undefined && imageType(link.dataset.shared)) showImage(link, user);
     return;
   }
   link.rel = "noopener noreferrer";
@@ -78,6 +71,22 @@ function prepareLink(link, user) {
     shown.textContent = ` (${hostOf(link)})`;
     link.append(shown);
   }
+}
+
+/**
+ * @param {HTMLAnchorElement} link
+ * @param {string} user
+ */
+function showImage(link, user) {
+  const image = document.createElement("img");
+  image.alt = (link.textContent || "").replace(/^Image: /, "");
+  imageAddress(user, link.dataset.shared || "").then(
+    (address) => {
+      image.src = address;
+      link.replaceChildren(image);
+    },
+    () => {}, // the link stays, and says why when it is followed
+  );
 }
 
 /** @param {string} path */
@@ -110,6 +119,19 @@ function prepareCode(block) {
   block.tabIndex = 0;
   block.replaceWith(box);
   box.append(head, block);
+}
+
+/**
+ * @param {MouseEvent} event
+ * @param {string} user
+ */
+function clicked(event, user) {
+  const link = /** @type {Element} */ (event.target).closest("a");
+  if (!link?.dataset.shared) return void copyCode(event);
+  event.preventDefault();
+  download(user, link.dataset.shared).catch((error) => {
+    link.textContent = `${link.dataset.shared}: ${error.message}`;
+  });
 }
 
 /** @param {MouseEvent} event */
@@ -155,7 +177,7 @@ export function Markdown({ text, user }) {
     const tail = parser.renderer.render(tokens.slice(Math.max(last, 0)), parser.options, state.env);
     /** @type {HTMLElement} */ (growing.current).replaceChildren(clean(tail, user));
   }, [text, user]);
-  return html`<div class="markdown" onClick=${copyCode}>
+  return html`<div class="markdown" onClick=${(/** @type {MouseEvent} */ event) => clicked(event, user)}>
     <div ref=${finished}></div>
     <div ref=${growing}></div>
   </div>`;

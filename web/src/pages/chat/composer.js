@@ -4,8 +4,9 @@ import { call } from "../../api.js";
 import { Dialog } from "../../components/dialog.js";
 import { FailureNotice } from "../../components/notices.js";
 import { useShortcuts } from "../../components/shortcuts.js";
+import { nameOf, send as sendFile } from "../../shared-files.js";
 import { html, useEffect, useLayoutEffect, useRef, useState } from "../../view.js";
-import { SharedFiles, Uploads, sendFile, virtualPath } from "./files.js";
+import { Attachments, SharedFiles } from "./files.js";
 
 const MOST_CHARS = 100_000;
 
@@ -17,6 +18,8 @@ const MOST_CHARS = 100_000;
  */
 const draftKey = (user, session) => `oxydra.draft.${user}.${session}`;
 
+/** @typedef {import("./files.js").Attachment} Attachment */
+
 /**
  * @param {{user: string, session: string, running: boolean, replaced: {text: string} | null,
  *   onSend: (text: string, how: {model: string, attachments: string[]}, started: () => void) => void,
@@ -25,7 +28,7 @@ const draftKey = (user, session) => `oxydra.draft.${user}.${session}`;
 export function Composer({ user, session, running, replaced, onSend, onStop }) {
   const key = draftKey(user, session);
   const [text, setText] = useState(sessionStorage.getItem(key) || "");
-  const [uploads, setUploads] = useState(/** @type {import("./files.js").Upload[]} */ ([]));
+  const [files, setFiles] = useState(/** @type {Attachment[]} */ ([]));
   const [model, setModel] = useState(sessionStorage.getItem(`oxydra.model.${user}`) || "");
   const [open, setOpen] = useState("");
   const [over, setOver] = useState(false);
@@ -54,26 +57,39 @@ export function Composer({ user, session, running, replaced, onSend, onStop }) {
     setText(written);
     sessionStorage.setItem(key, written);
   };
-  const sending = uploads.some((each) => !each.path && !each.problem);
-  const ready = !running && !sending && (text.trim() !== "" || uploads.some((each) => each.path));
+  const sending = files.some((each) => !each.path && !each.problem);
+  const ready = !running && !sending && (text.trim() !== "" || files.some((each) => each.path));
   const send = () => {
     if (!ready || text.length > MOST_CHARS) return;
-    const attachments = uploads.filter((each) => each.path).map((each) => virtualPath(each.path));
+    const attachments = files.filter((each) => each.path).map((each) => each.path);
     const asked = text.trim() || "See the attached files.";
     setText("");
-    setUploads([]);
+    setFiles([]);
     onSend(asked, { model, attachments }, () => {
       if (sessionStorage.getItem(key)?.trim() === text.trim()) sessionStorage.removeItem(key);
     });
   };
-  const changed = (/** @type {import("./files.js").Upload} */ state) =>
-    setUploads((all) =>
-      all.some((each) => each.id === state.id)
-        ? all.map((each) => (each.id === state.id ? state : each))
-        : [...all, state],
-    );
-  const take = (/** @type {Iterable<File>} */ files) => {
-    for (const file of files) sendFile(user, file, changed);
+  const changed = (/** @type {string} */ id, /** @type {Partial<Attachment>} */ what) =>
+    setFiles((all) => all.map((each) => (each.id === id ? { ...each, ...what } : each)));
+  const add = (/** @type {Partial<Attachment>} */ known) => {
+    const id = `${performance.now()} ${Math.random()}`;
+    const added = { id, name: "", path: "", progress: 0, problem: "", ...known };
+    setFiles((all) => [...all, added]);
+    return id;
+  };
+  const take = (/** @type {Iterable<File>} */ given) => {
+    for (const file of given) {
+      const sending = new AbortController();
+      const id = add({ name: file.name, sending });
+      sendFile(user, file, (progress) => changed(id, { progress }), sending.signal).then(
+        (path) => changed(id, { path, name: nameOf(path) }),
+        (error) => changed(id, { problem: error.message }),
+      );
+    }
+  };
+  const leaveOut = (/** @type {Attachment} */ file) => {
+    file.sending?.abort();
+    setFiles((all) => all.filter((each) => each.id !== file.id));
   };
 
   return html`<form class="composer ${over ? "over" : ""}" aria-label="Ask"
@@ -91,17 +107,15 @@ export function Composer({ user, session, running, replaced, onSend, onStop }) {
       setOver(false);
       take(event.dataTransfer?.files || []);
     }}>
-    <${Uploads} uploads=${uploads}
-      onRemove=${(/** @type {string} */ id) => setUploads(uploads.filter((each) => each.id !== id))} />
+    <${Attachments} attachments=${files} onRemove=${leaveOut} />
     <label class="unseen" for="message">Message</label>
     <textarea id="message" ref=${field} rows="2" value=${text} placeholder="Write a message"
       onInput=${(/** @type {any} */ event) => write(event.target.value)}
       onPaste=${(/** @type {ClipboardEvent} */ event) => {
-        const files = event.clipboardData?.files;
-        if (files?.length) {
-          event.preventDefault();
-          take(files);
-        }
+        const pasted = event.clipboardData?.files;
+        if (!pasted?.length) return;
+        event.preventDefault();
+        take(pasted);
       }}
       onKeyDown=${(/** @type {KeyboardEvent} */ event) => {
         if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
@@ -111,7 +125,7 @@ export function Composer({ user, session, running, replaced, onSend, onStop }) {
     ${text.length > MOST_CHARS &&
     html`<p class="bad">Too long: ${text.length} of at most ${MOST_CHARS} characters.</p>`}
     <div class="actions">
-      <input type="file" multiple hidden ref=${picker} data-picker
+      <input type="file" multiple hidden ref=${picker}
         onChange=${(/** @type {any} */ event) => {
           take([...event.target.files]);
           event.target.value = "";
@@ -126,8 +140,8 @@ export function Composer({ user, session, running, replaced, onSend, onStop }) {
     </div>
     ${open === "files" &&
     html`<${SharedFiles} user=${user} onClose=${() => setOpen("")}
-      onAttach=${(/** @type {string} */ path) => {
-        changed({ id: path, name: path, path, progress: 1, problem: null });
+      onAttach=${(/** @type {{name: string, path: string}} */ { name, path }) => {
+        add({ name, path });
         setOpen("");
       }} />`}
     ${open === "model" &&

@@ -1,18 +1,15 @@
 /** One turn: what was asked, what the agent did, what it answered, and what that took. */
 
-import { fileUrl } from "../../api.js";
 import { Markdown } from "../../components/markdown.js";
 import { FailureNotice } from "../../components/notices.js";
+import { SharedFile } from "../../components/shared-file.js";
 import { href } from "../../router.js";
 import { count, fullTime, money, shortTime } from "../../text.js";
 import { html } from "../../view.js";
 import { Approval, ToolCall } from "./calls.js";
-import { sharedPath } from "./files.js";
 
 /** @typedef {import("./turn-state.js").Turn} Turn */
 /** @typedef {import("../../api.js").Message} Message */
-
-const IMAGE = /\.(png|jpe?g|gif|webp)$/i;
 
 /**
  * @param {{user: string, turn: Turn, last: boolean, onRetry: () => void,
@@ -25,7 +22,7 @@ export function TurnView({ user, turn, last, onRetry, onEdit }) {
     html`<div class="asked">
       <p class="who-says"><span>You</span> <time datetime=${turn.at}>${shortTime(turn.at)}</time></p>
       <p class="plain-text">${turn.asked}</p>
-      <${Attachments} user=${user} paths=${turn.attachments} />
+      ${turn.attachments.map((path) => html`<${SharedFile} key=${path} user=${user} path=${path} />`)}
     </div>`}
     <div class="answer">
       <p class="unseen">Agent</p>
@@ -57,21 +54,6 @@ export function TurnView({ user, turn, last, onRetry, onEdit }) {
       </p>`}
     </div>
   </article>`;
-}
-
-/** @param {{user: string, paths: string[]}} props */
-function Attachments({ user, paths }) {
-  if (!paths.length) return null;
-  return html`<ul class="attachments" aria-label="Attached files">
-    ${paths.map(
-      (path) => html`<li key=${path}>
-        <a href=${fileUrl(user, sharedPath(path))} download>
-          ${IMAGE.test(path) && html`<img src=${fileUrl(user, sharedPath(path))} alt="" loading="lazy" />`}
-          ${path}
-        </a>
-      </li>`,
-    )}
-  </ul>`;
 }
 
 const ACTIONS = {
