@@ -48,6 +48,9 @@ _TITLE_CHARS = 60
 INCOMPLETE: Final = "incomplete"
 """In the metadata of an answer that is incomplete: why."""
 
+ATTACHMENTS: Final = "attachments"
+"""In the metadata of a user's message: the paths of attached files."""
+
 _FIRST_WINDOW = 64
 _LAST_WINDOW = 4096
 
@@ -136,10 +139,21 @@ def _is_written(part: ModelRequestPart | ModelResponsePart, role: Role) -> bool:
     return plain and isinstance(part, _WRITTEN[role])
 
 
-def user_message(text: str, material: str = "") -> ModelRequest:
-    """The user's message, behind what the client's program puts before it."""
-    before = [UserPromptPart(material)] if material else []
-    return ModelRequest(parts=[*before, UserPromptPart(text)])
+def user_message(text: str, *before: str, attachments: Sequence[str] = ()) -> ModelRequest:
+    """The user's message, behind what is put before it, with the paths of attached files."""
+    parts = [UserPromptPart(each) for each in (*before, text) if each]
+    return ModelRequest(
+        parts=parts, metadata={ATTACHMENTS: [*attachments]} if attachments else None
+    )
+
+
+def attachments_in(event: Event) -> list[str]:
+    """The paths of the files that a user's message points to."""
+    if event.role != "user":
+        return []
+    marks = [each.metadata for each in _read(event) if isinstance(each, ModelRequest)]
+    named = [mark[ATTACHMENTS] for mark in marks if mark and ATTACHMENTS in mark]
+    return [str(path) for paths in named if isinstance(paths, list) for path in paths]
 
 
 def incomplete_in(event: Event) -> str:

@@ -1,7 +1,7 @@
 """The types of one turn, shared by the loop and its callers."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from wire.v1 import gateway_pb2 as pb
@@ -92,6 +92,21 @@ NOTHING_ADDED: Final = FromClient()
 
 
 @dataclass(frozen=True)
+class Attachment:
+    """A file in /shared that the user points to. `image` is what a model is shown of it; None for
+    what is no image, or too large."""
+
+    path: str
+    size: int
+    media_type: str = ""
+    image: bytes | None = field(default=None, repr=False)
+
+
+ATTACHED: Final = "With the next message the user points to these files:"
+"""How the prompt begins that names attachments, which are those lines after it with a dash."""
+
+
+@dataclass(frozen=True)
 class TurnRequest:
     """One message of a user, its session, and the model that it asks for; empty: the configured
     one. `retry` instead of a text: go on with the last answer, or ask the last question again.
@@ -103,3 +118,4 @@ class TurnRequest:
     retry: bool = False
     untraced: bool = False
     client: FromClient = NOTHING_ADDED
+    attachments: tuple[Attachment, ...] = ()

@@ -29,7 +29,13 @@ from guest.agent.clock import TurnClock
 from guest.agent.incomplete import ASKED_TO_GO_ON, GO_ON, Incomplete
 from guest.agent.models.models import Choice, Models
 from guest.agent.models.providers import request_settings
-from guest.agent.prompt.builder import ContextBuilder, Prepared, before, from_client
+from guest.agent.prompt.builder import (
+    ContextBuilder,
+    Prepared,
+    attached,
+    before,
+    from_client,
+)
 from guest.agent.prompt.fitting import FitToWindow
 from guest.agent.prompt.summary import Rolled
 from guest.agent.receipts.ledger import to_message
@@ -100,6 +106,9 @@ class TurnLoop:
         if context.user_id != self._store.user_id:
             raise GuestError(Code.PERMISSION_DENIED, "user context of another user")
         choice = self._models.choose(request.model)
+        if choice.provider == "offline" or not self._settings.images:
+            unseen = tuple(replace(each, image=None) for each in request.attachments)
+            request = replace(request, attachments=unseen)
         session = context.session_id
         latest = await self._context.summary_of(session)
         events = await history.recent(
@@ -118,7 +127,14 @@ class TurnLoop:
             turn_id=context.turn_id,
             role="user",
             text=ASKED_TO_GO_ON if request.text == GO_ON else request.text,
-            payload=history.to_payload(history.user_message(request.text, before(request))),
+            payload=history.to_payload(
+                history.user_message(
+                    request.text,
+                    before(request),
+                    attached(request),
+                    attachments=[each.path for each in request.attachments],
+                )
+            ),
             title=history.title_of(self._redact(request.text)),
         )
         run = Run(

@@ -11,7 +11,7 @@ from wire.errors import Code
 from wire.v1 import gateway_pb2 as pb
 
 from guest.agent.failures import INTERRUPTED
-from guest.agent.history import incomplete_in
+from guest.agent.history import attachments_in, incomplete_in
 from guest.errors import GuestError
 from guest.memory.models import (
     Event,
@@ -138,7 +138,7 @@ def session(value: Session) -> pb.Session:
 def event(value: Event, interrupted: Container[int] = ()) -> pb.HistoryEvent:
     """An event of a history; `interrupted` are those with which an interrupted turn ends."""
     mark = INTERRUPTED if value.sequence in interrupted else incomplete_in(value)
-    return message(pb.HistoryEvent, value, incomplete=mark)
+    return message(pb.HistoryEvent, value, incomplete=mark, attachments=attachments_in(value))
 
 
 def origin(value: Origin) -> pb.NoteOrigin:

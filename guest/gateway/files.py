@@ -2,16 +2,21 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Final
 
 from wire.errors import Code
 from wire.v1 import gateway_pb2 as pb
 
+from guest.agent.turn import Attachment
 from guest.errors import GuestError, ToolError
 from guest.gateway import convert
 from guest.tools.files.exchange import Entry, SharedFiles
 from guest.tools.files.roots import NoSuchFileError
+
+ATTACHMENTS_MAX: Final = 16
+IMAGES_MAX_BYTES: Final = 10 * 1024 * 1024
 
 
 class Files:
@@ -41,6 +46,29 @@ class Files:
     async def write(self, request: pb.WriteFileRequest) -> pb.WriteFileReply:
         with _refused():
             return await asyncio.to_thread(self._write, request)
+
+    async def attached(self, paths: Sequence[str]) -> tuple[Attachment, ...]:
+        """The files that a turn's request attaches. Images are shown in order, as long as all of
+        them together have at most `IMAGES_MAX_BYTES`."""
+        if len(paths) > ATTACHMENTS_MAX:
+            raise GuestError(
+                Code.INVALID_ARGUMENT,
+                f"bad attachments: {len(paths)} are over the maximum of {ATTACHMENTS_MAX}",
+            )
+        found: list[Attachment] = []
+        room = IMAGES_MAX_BYTES
+        for path in paths:
+            with _refused():
+                entry, media_type, image = await asyncio.to_thread(self._shared.look_at, path)
+            if not entry.path:
+                raise GuestError(
+                    Code.INVALID_ARGUMENT,
+                    f"bad attachments: the name has hidden characters: {entry.name}",
+                )
+            shown = image if image is not None and len(image) <= room else None
+            room -= len(shown or b"")
+            found.append(Attachment(entry.path, entry.bytes, media_type, shown))
+        return tuple(found)
 
     async def delete(self, request: pb.DeleteFileRequest) -> pb.DeleteFileReply:
         with _refused():

@@ -180,6 +180,7 @@ class GatewayService(gateway_pb2_grpc.GatewayServicer):
             client=validation.from_client(
                 request, {*TOOLS, *(tool.name for tool in self._pipeline.tools())}
             ),
+            attachments=await self._files.attached(request.attachments),
         )
 
     async def StartTurn(self, request: pb.RunTurnRequest, context: Context) -> pb.Turn:

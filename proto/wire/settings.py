@@ -304,6 +304,8 @@ class AgentSettings(Section):
     `context_window` is how many tokens fit into one request. When the turns shown take more than
     the share `summary_trigger` of it, the oldest are summarised until the others take at most the
     share `summary_target`. The last `summary_min_turns` turns are never summarised.
+
+    `images` says whether the models can see: attached images are shown to them.
     """
 
     provider: Provider = "offline"
@@ -324,6 +326,7 @@ class AgentSettings(Section):
     summary_min_turns: Annotated[int, count(1, 1_000)] = 4
     thinking: Thinking = "default"
     prompt_cache: Switch = True
+    images: Switch = True
     fallbacks: Fallbacks = ()
     keys: KeySettings = KeySettings()
     budget: BudgetSettings = BudgetSettings()

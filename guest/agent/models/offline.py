@@ -70,6 +70,9 @@ class OfflineModel(Model[None]):
             taken: Say | Call = Say(NOTHING_TO_ADD)  # it has done what it understands
         else:
             taken = offline_commands.step(view, self._no_shell_reason)
+        if isinstance(taken, Say) and view.attached:
+            named = "\n".join(f"You attached {each}." for each in view.attached)
+            taken = Say(f"{named} I cannot look at files.\n{taken.text}")
         part = (
             TextPart(taken.text)
             if isinstance(taken, Say)

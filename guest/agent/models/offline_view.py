@@ -16,6 +16,7 @@ from pydantic_ai.messages import (
 )
 
 from guest.agent.receipts.second_chance import FROM_THE_RUNTIME
+from guest.agent.turn import ATTACHED
 
 _STOP_WORDS = frozenset(
     """
@@ -56,17 +57,20 @@ class Focus:
 @dataclass(frozen=True)
 class View:
     """One request to the built-in model. `outcomes` are those of the current turn, in order;
-    `focus` is the one at its beginning; `offered` names the tools that may be called."""
+    `focus` is the one at its beginning; `offered` names the tools that may be called, `attached`
+    describes the files that came with the command."""
 
     command: str
     outcomes: tuple[Outcome, ...]
     focus: Focus | None
     offered: frozenset[str]
+    attached: tuple[str, ...] = ()
 
 
 def read(messages: Sequence[ModelMessage], offered: Iterable[str]) -> View:
     """The view of a conversation that pydantic-ai gives to a model."""
     view = View("", (), None, frozenset(offered))
+    attached: tuple[str, ...] = ()
     calls: dict[str, ToolCallPart] = {}
     for message in messages:
         if not isinstance(message, ModelRequest):
@@ -77,7 +81,11 @@ def read(messages: Sequence[ModelMessage], offered: Iterable[str]) -> View:
                 part is not message.parts[-1] and str(part.content).startswith(FROM_THE_RUNTIME)
             ):
                 text = part.content if isinstance(part.content, str) else ""
+                if text.startswith(ATTACHED):
+                    attached = tuple(line.removeprefix("- ") for line in text.splitlines()[1:])
+                    continue
                 view = replace(view, command=text.strip(), outcomes=(), focus=_refocus(view))
+                view, attached = replace(view, attached=attached), ()
             elif isinstance(part, ToolReturnPart):
                 outcome = _outcome(part, calls.get(part.tool_call_id))
                 view = replace(view, outcomes=(*view.outcomes, outcome))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from pydantic_ai.capabilities import AbstractCapability
-from pydantic_ai.messages import ModelMessage, ModelRequest, UserPromptPart
+from pydantic_ai.messages import BinaryContent, ModelMessage, ModelRequest, UserPromptPart
 from pydantic_ai.models import Model
 from pydantic_ai.usage import RunUsage
 from wire.settings import AgentSettings
@@ -23,7 +23,7 @@ from guest.agent.prompt.summary import Rolled, State, Summaries, Summarizer
 from guest.agent.prompt.window import Window, text_of
 from guest.agent.prompt.working_memory import Keyed, Working, marked, quoted
 from guest.agent.receipts.second_chance import FROM_THE_RUNTIME
-from guest.agent.turn import Pipeline, Redact, TurnRequest
+from guest.agent.turn import ATTACHED, Pipeline, Redact, TurnRequest
 from guest.memory.indexing.embedder import Tell
 from guest.memory.models import Event, Patience
 from guest.tools.base import ToolContext
@@ -119,6 +119,16 @@ def from_client(told: str) -> str:
     return f"{_CLIENT}\n{marked(told)}" if told.strip() else ""
 
 
+def attached(request: TurnRequest) -> str:
+    """What is said of the files that the user attaches; empty for none."""
+    lines = (
+        f"- {each.path} ({each.media_type or 'no image'}, {each.size:,} bytes; "
+        f"{'shown' if each.image else 'not shown'})"
+        for each in request.attachments
+    )
+    return "\n".join((ATTACHED, *lines)) if request.attachments else ""
+
+
 class ContextBuilder:
     """Prepares turns of any number of sessions; keeps no state between them.
 
@@ -199,10 +209,26 @@ class ContextBuilder:
         told = bool(request.client.instructions or request.client.material)
         if placed := before(request):
             messages.append(ModelRequest(parts=[UserPromptPart(placed)]))
+        if files := attached(request):
+            pictures = [
+                BinaryContent(image, media_type=each.media_type)
+                for each in request.attachments
+                if (image := each.image)
+            ]
+            named = self._redact(context.session_id, files)
+            messages.append(
+                ModelRequest(parts=[UserPromptPart([named, *pictures] if pictures else named)])
+            )
         return Prepared(
             replace(sections, relevant=relevant.text),
             messages,
-            (*working_memory.material, *relevant.material, *of_summary, *(_FROM_CLIENT,) * told),
+            (
+                *working_memory.material,
+                *relevant.material,
+                *of_summary,
+                *(_FROM_CLIENT,) * told,
+                *(each.path for each in request.attachments if each.image),
+            ),
             relevant.note_ids,
             relevant.vouched,
             rolled.usage or RunUsage(),

@@ -101,7 +101,11 @@ def _with_beside(beside: str, messages: Sequence[ModelMessage], asked: str) -> l
 
 
 def _is_beside(part: ModelRequestPart) -> bool:
-    return isinstance(part, UserPromptPart) and str(part.content).startswith(FROM_THE_RUNTIME)
+    return (
+        isinstance(part, UserPromptPart)
+        and isinstance(part.content, str)
+        and part.content.startswith(FROM_THE_RUNTIME)
+    )
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from pydantic_ai.messages import (
+    BinaryContent,
     ModelMessage,
     ModelRequestPart,
     ModelResponsePart,
@@ -22,6 +23,8 @@ from guest.memory.search.tokens import tokens_of
 
 _PER_MESSAGE: Final = 4
 _PER_TOOL: Final = 8
+_IMAGE_TOKENS: Final = 1_600
+"""Of one image, about as many as providers count for a large one."""
 _SUMMARY_TOKENS: Final = 1000
 _SHARE_OF_NOTE: Final = 8
 """A handoff, scratchpad or summary takes at most one part in this many."""
@@ -61,7 +64,15 @@ def of_messages(messages: Iterable[ModelMessage]) -> int:
 
 
 def of_part(part: ModelRequestPart | ModelResponsePart) -> int:
-    return _PER_MESSAGE + tokens_of(text_of(part))
+    images = sum(isinstance(each, BinaryContent) for each in _items(part))
+    return _PER_MESSAGE + tokens_of(text_of(part)) + images * _IMAGE_TOKENS
+
+
+def _items(part: ModelRequestPart | ModelResponsePart) -> Sequence[object]:
+    """The texts and files of a user's part that has both."""
+    if isinstance(part, UserPromptPart) and not isinstance(part.content, str):
+        return part.content
+    return ()
 
 
 def of_tools(tools: Sequence[ToolDefinition]) -> int:
@@ -87,4 +98,6 @@ def text_of(part: ModelRequestPart | ModelResponsePart) -> str:
         return f"{call.tool_name}{call.tool_call_id}{args}"
     if isinstance(part, UserPromptPart) and isinstance(part.content, str):
         return part.content
+    if items := _items(part):
+        return "".join(each for each in items if isinstance(each, str))
     return repr(part)  # rare; an overestimate

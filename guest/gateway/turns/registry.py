@@ -7,6 +7,7 @@ import time
 import uuid
 from collections import OrderedDict
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Final, Protocol
 
 from wire.errors import Code, WireError
@@ -17,6 +18,7 @@ from guest.agent.turn import (
     NOTHING_ADDED,
     Answer,
     AskClient,
+    Attachment,
     Emit,
     FromClient,
     Outcome,
@@ -152,6 +154,7 @@ class Turns:
         retry: bool = False,
         untraced: bool = False,
         client: FromClient = NOTHING_ADDED,
+        attachments: tuple[Attachment, ...] = (),
     ) -> Turn:
         """Start a turn; with `retry`, without a text of its own; with `untraced`, in no session.
 
@@ -174,7 +177,7 @@ class Turns:
                 resolution="wait for one to end, or cancel some",
             )
         context = ToolContext(self._user_id, session_id, turn_id, channel, asked=text)
-        turn = Turn(TurnRequest(context, text, model, retry, untraced, client))
+        turn = Turn(TurnRequest(context, text, model, retry, untraced, client, attachments))
         if not untraced:
             with convert.checked():
                 self._in_use.take(session_id, f"turn {turn_id!r}")
@@ -299,6 +302,7 @@ class Turns:
             outcome = task.result()
         turn.outcome, turn.ended, turn.ended_at = outcome, time.monotonic(), now()
         turn.events.finish(outcome)
+        turn.request = replace(turn.request, attachments=())
         self._ended[context.turn_id] = turn
         self._drop_ended()
         log.info(

@@ -356,6 +356,7 @@ class HistoryEvent(_message.Message):
     TEXT_FIELD_NUMBER: _builtins.int
     CREATED_AT_FIELD_NUMBER: _builtins.int
     INCOMPLETE_FIELD_NUMBER: _builtins.int
+    ATTACHMENTS_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     turn_id: _builtins.str
     role: _builtins.str
@@ -366,6 +367,10 @@ class HistoryEvent(_message.Message):
     """Why an answer is incomplete, as in TurnIncomplete, or "stopped" with its turn; empty: it is
     whole. "interrupted", of any role: the agent stopped in the middle of the turn, after this.
     """
+    @_builtins.property
+    def attachments(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """of a user's message"""
+
     def __init__(
         self,
         *,
@@ -375,10 +380,11 @@ class HistoryEvent(_message.Message):
         text: _builtins.str = ...,
         created_at: _builtins.str = ...,
         incomplete: _builtins.str = ...,
+        attachments: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["created_at", b"created_at", "incomplete", b"incomplete", "role", b"role", "sequence", b"sequence", "text", b"text", "turn_id", b"turn_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attachments", b"attachments", "created_at", b"created_at", "incomplete", b"incomplete", "role", b"role", "sequence", b"sequence", "text", b"text", "turn_id", b"turn_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -424,7 +430,9 @@ class RunTurnRequest(_message.Message):
     """
     @_builtins.property
     def attachments(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """virtual paths of files in the shared directory; images are shown to the model"""
+        """Virtual paths of files in the shared directory, at most 16. The model is told of them, and
+        shown the images (PNG, JPEG, GIF, WebP) of at most 5 MiB each and 10 MiB together.
+        """
 
     @_builtins.property
     def client_tools(self) -> _containers.RepeatedCompositeFieldContainer[Global___ToolDescription]:
