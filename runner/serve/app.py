@@ -18,6 +18,7 @@ from runner.serve.assets import Assets, web_directory
 from runner.serve.bridge import Bridge
 from runner.serve.door import Door
 from runner.serve.failures import INTERNAL, Refusal, answer
+from runner.serve.files import Files
 from runner.serve.guard import REPORTS_PATH, Guard, Reports
 from runner.serve.host import Commands, HostApi
 from runner.serve.mcp import Mcp
@@ -54,6 +55,7 @@ def application(serving: Serving, origins: Mapping[str, str]) -> ASGIApp:
             Route(REPORTS_PATH, reports.take, methods=["POST"]),
             Route(REPORTS_PATH, reports.show, methods=["GET"]),
             *serving.door.routes,
+            *Files(serving.door, serving.callers).routes,
             *Bridge(serving.door, serving.callers).routes,
             Mount("/v1", routes=OpenAI(serving.callers, serving.config.serve.openai).routes),
             *HostApi(

@@ -15,17 +15,20 @@ LARGE: Final = 24 * 1024 * 1024
 """A message of the largest size that gateways take, with its bytes as base64."""
 PIECE_S: Final = 20.0
 """How long the next piece of a body may take."""
-_WHOLE_S: Final = 300.0
+WHOLE_S: Final = 300.0
 
 
-async def pieces(request: Request, limit: int) -> AsyncIterator[bytes]:
-    """The body, of at most `limit` bytes. Raises `Refusal` for one that is larger, or too slow."""
+async def pieces(request: Request, limit: int, whole_s: float = WHOLE_S) -> AsyncIterator[bytes]:
+    """The body, of at most `limit` bytes, which arrives within `whole_s`.
+
+    Raises `Refusal` for one that is larger, or too slow.
+    """
     if int(request.headers.get("content-length") or 0) > limit:
         raise _too_large(limit)
     size = 0
     body = request.stream()
     loop = asyncio.get_running_loop()
-    end = loop.time() + _WHOLE_S
+    end = loop.time() + whole_s
     while True:
         try:
             async with asyncio.timeout_at(min(loop.time() + PIECE_S, end)):
